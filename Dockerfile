@@ -22,6 +22,7 @@ ENV NODE_ENV=production
 WORKDIR /svc
 # Owned by root and written by nobody: a program that is taken over cannot change what starts next.
 COPY package.json ./
+COPY sql/schema.txt sql/schema.txt
 COPY sql/migrations sql/migrations
 COPY policy/default policy/default
 COPY --from=dependencies /svc/node_modules node_modules

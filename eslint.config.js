@@ -1,4 +1,8 @@
+import { readFileSync } from 'node:fs';
 import tseslint from 'typescript-eslint';
+
+/** Words that a reader from outside stumbles over; test/docs checks pages for the same words. */
+const banned = JSON.parse(readFileSync(new URL('.ci/banned-words.json', import.meta.url), 'utf8'));
 
 export default tseslint.config(
   { ignores: ['dist/', 'sdk/dist/', 'sdk/reference/', 'node_modules/', '.data/', 'coverage/'] },
@@ -21,6 +25,11 @@ export default tseslint.config(
       '@typescript-eslint/only-throw-error': 'error',
       '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_' }],
       '@typescript-eslint/consistent-type-imports': 'error',
+      'no-warning-comments': [
+        'error',
+        { terms: banned['comments and pages'], location: 'anywhere' },
+      ],
+      'id-denylist': ['error', ...banned.identifiers],
       eqeqeq: 'error',
       'no-console': 'error',
       'no-restricted-syntax': [

@@ -1,5 +1,5 @@
 // Asks the registry for known vulnerabilities. Exit code 0: none in what runs in production; 1: some;
-// 3: nobody answered, which is neither, and is said.
+// 3: the registry did not answer, which is neither; the output reports it.
 import { spawnSync } from 'node:child_process';
 
 const { stdout, error } = spawnSync('npm', ['audit', '--json'], {

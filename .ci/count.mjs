@@ -23,7 +23,7 @@ function json(name) {
 }
 
 /** Says what failed right before the count, where it is found without looking through everything. */
-function tell(what, where, why) {
+function report(what, where, why) {
   const first = String(why ?? '')
     .replace(/\x1b\[[0-9;]*m/g, '')
     .split('\n', 3)
@@ -44,17 +44,17 @@ const parts = {
       const file = (name ?? '').replace(/^.*\/test\//, 'test/');
       for (const one of assertionResults) {
         const after = `after ${Math.round(one.duration ?? 0)} ms: ${one.failureMessages?.[0] ?? ''}`;
-        if (one.status === 'failed') tell(file, one.fullName, after);
+        if (one.status === 'failed') report(file, one.fullName, after);
       }
-      if (message) tell(file, 'the file itself', message);
+      if (message) report(file, 'the file itself', message);
     }
     return [numPassedTests, numFailedTests + unloaded?.length, numPendingTests + numTodoTests];
   },
   faults: () => {
     const { passed, failed, outcomes = [] } = json('faults.json');
-    // Where nobody may mount a disk, none can be filled.
+    // Without the right to mount a disk, these rows cannot run.
     for (const { name, skipped, problems } of outcomes) {
-      if (problems?.length > 0) tell('fault', name, problems.join('; '));
+      if (problems?.length > 0) report('fault', name, problems.join('; '));
       if (skipped !== undefined) console.log(`faults: ${name} was skipped: ${skipped}`);
     }
     return [passed, failed, 0];
@@ -64,7 +64,7 @@ const parts = {
       /^(\d+) targets passed, (\d+) failed$/m.exec(read('fuzzing.log')) ?? [];
     return [Number(passed), Number(failed), 0];
   },
-  // Nobody answering (3) is no pass and no failure: it is said beside the count.
+  // No answer (3) is neither a pass nor a failure; a line beside the count reports it.
   audit: (status) => (status === '3' ? null : [status === '0' ? 1 : 0, status === '0' ? 0 : 1, 0]),
 };
 
@@ -82,7 +82,7 @@ Object.entries(parts).forEach(([name, result], at) => {
   const known = failed + skipped;
   const isUnexplained = known === 0 && (status !== '0' || passed === 0);
   if (!isWhole || isUnexplained) {
-    // An error that no test owns, such as an unhandled rejection, is told at the end of its output.
+    // An error outside a test, such as an unhandled rejection, is at the end of its output.
     const what = isWhole ? `${passed} passed` : 'no result';
     console.log(`FAILED ${name}: ended with ${status} and ${what}; what it printed last:`);
     console.log(read(`${name}.log`).trimEnd().split('\n').slice(-80).join('\n'));

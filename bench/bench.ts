@@ -9,7 +9,6 @@ import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
 import { lookup } from './scenarios/lookup.js';
 import { memory } from './scenarios/memory.js';
-import { scaling } from './scenarios/scaling.js';
 import { storage } from './scenarios/storage.js';
 
 /** In the order of a run. Growth fills the registry that storage, lookup and memory share. */
@@ -22,7 +21,6 @@ const SCENARIOS: readonly Scenario[] = [
   storage,
   lookup,
   memory,
-  scaling,
 ];
 const DEFAULT_PROOFS = 1_000_000;
 /** More than the recent lookups, so that old proofs exist. */
@@ -32,7 +30,6 @@ const USAGE = `npm run bench               run all scenarios; writes bench/resul
 npm run bench -- --quick    run smaller scenarios in minutes; writes bench/results/quick.json
   --only <a,b>   run some scenarios; writes bench/results/partial.json
   --proofs <n>   fill the shared registry with n proofs (${String(DEFAULT_PROOFS)}); writes partial.json
-  --profile      write CPU profiles of batch and execute, and print where the time went
   --dir <dir>    keep the data in a directory on a real disk
 scenarios: ${SCENARIOS.map(({ name }) => name).join(', ')}`;
 
@@ -40,19 +37,18 @@ await runCommand(USAGE, async (signal) => {
   const { values } = parseArgs({
     options: {
       quick: { type: 'boolean', default: false },
-      profile: { type: 'boolean', default: false },
       only: { type: 'string' },
       proofs: { type: 'string', default: String(DEFAULT_PROOFS) },
       dir: { type: 'string' },
     },
   });
-  const { quick, profile, dir } = values;
+  const { quick, dir } = values;
   const only = values.only?.split(',');
   const proofs = Number(values.proofs);
   if (!Number.isSafeInteger(proofs) || proofs < MIN_PROOFS) {
     throw new UsageError(`--proofs takes a whole number from ${String(MIN_PROOFS)} on`);
   }
-  const results = await runScenarios(SCENARIOS, { quick, proofs, profile, only, dir, signal });
+  const results = await runScenarios(SCENARIOS, { quick, proofs, only, dir, signal });
   const isPartial = only !== undefined || proofs !== DEFAULT_PROOFS;
   const file = resultsFile(isPartial ? 'partial' : quick ? 'quick' : 'latest');
   return reportResults(file, results);

@@ -1,22 +1,16 @@
 import { equalBytes } from '#protocol/bytes';
-import type { Vkey } from '#protocol/note';
 import { rootFromTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Pool } from '#sql/db/transaction';
-import { latestCheckpointTime } from '#sql/fsck/head';
 import { keyEntries, readTile } from '#sql/log/log';
-import { lastVerdictId } from '#sql/log/verdicts';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
-import { checkAdmissions } from './registry/admissions.js';
-import { checkBatches } from './registry/batches.js';
+import { checkAdmissions, checkBatches, checkOrphanRows } from './registry/admissions.js';
 import type { RegistryContext } from './registry/context.js';
 import { checkDecisions } from './registry/policy-inputs.js';
 import { checkGrants } from './registry/grants.js';
 import { checkHead } from './registry/head.js';
 import { KeyHistory } from './registry/keys.js';
 import { checkRevocations } from './registry/revocations.js';
-import { checkOrphanRows } from './registry/orphan-rows.js';
 import type { Anchor } from './registry/log-tree.js';
 import { RegistryWalk, type WalkState } from './registry/walk.js';
 import type { FsckOptions } from './options.js';
@@ -25,17 +19,31 @@ import type { RunState } from './state.js';
 
 /** Checks the database. */
 export class RegistryHalf {
-  readonly ctx: RegistryContext;
   private walk: RegistryWalk;
-  private anchors: readonly Anchor[] = [];
 
-  constructor(
-    registry: { sql: Pool; logVkeys: readonly [Vkey, ...Vkey[]] },
+  private constructor(
+    readonly ctx: RegistryContext,
     private readonly options: Pick<FsckOptions, 'progress' | 'waitMs'>,
-    findings: Findings,
+    /** Roots from the public snapshot. */
+    private readonly anchors: readonly Anchor[],
   ) {
-    this.ctx = { ...registry, findings, keys: new KeyHistory([], 0), size: 0 };
-    this.walk = new RegistryWalk(this.ctx, []);
+    this.walk = new RegistryWalk(ctx, anchors);
+  }
+
+  static async open(
+    registry: NonNullable<FsckOptions['registry']>,
+    options: Pick<FsckOptions, 'progress' | 'waitMs'>,
+    findings: Findings,
+    anchors: readonly Anchor[],
+  ): Promise<RegistryHalf> {
+    const size = await checkHead(registry.sql, findings.add);
+    const keys = KeyHistory.read(await keyEntries(registry.sql), size);
+    for (const anchor of anchors) {
+      if (anchor.size <= size) continue;
+      const expected = `at most ${size} leaves, as the database has, found ${anchor.size}`;
+      findings.add('checkpoint_beyond_log', anchor.where, expected);
+    }
+    return new RegistryHalf({ ...registry, findings, keys, size }, options, anchors);
   }
 
   get size(): number {
@@ -44,19 +52,6 @@ export class RegistryHalf {
 
   get state(): WalkState {
     return this.walk.snapshot();
-  }
-
-  /** @param anchors roots from the public snapshot */
-  async open(anchors: readonly Anchor[]): Promise<void> {
-    const { ctx } = this;
-    ctx.size = await checkHead(ctx.sql, ctx.findings.add);
-    ctx.keys = KeyHistory.read(await keyEntries(ctx.sql), ctx.size);
-    this.anchors = anchors;
-    for (const { size, where } of anchors) {
-      if (size <= ctx.size) continue;
-      const expected = `at most ${String(ctx.size)} leaves, as the database has, found ${String(size)}`;
-      ctx.findings.add('checkpoint_beyond_log', where, expected);
-    }
   }
 
   /**
@@ -102,14 +97,5 @@ export class RegistryHalf {
     await checkGrants(ctx);
     await checkBatches(ctx);
     await checkOrphanRows(ctx);
-  }
-
-  lastVerdictId(): Promise<number> {
-    return lastVerdictId(this.ctx.sql);
-  }
-
-  /** The largest checkpoint and its age by the database clock. */
-  latestCheckpoint(): Promise<{ size: number; ageMs: number } | null> {
-    return latestCheckpointTime(this.ctx.sql);
   }
 }

@@ -33,8 +33,9 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
     const openedAt = options.now();
     const snapshot = options.snapshot && new SnapshotHalf(options.snapshot, options, findings);
     await snapshot?.open();
-    const registry = options.registry && new RegistryHalf(options.registry, options, findings);
-    await registry?.open(snapshot?.anchors ?? []);
+    const registry =
+      options.registry &&
+      (await RegistryHalf.open(options.registry, options, findings, snapshot?.anchors ?? []));
     await snapshot?.compareWith(registry);
     await snapshot?.readLog();
     const from = (await registry?.resume(state.run)) ?? state.run?.position ?? 0;
@@ -51,12 +52,12 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
     await snapshot?.finish(registry);
     await state.save(null);
     return {
-      isComplete: findings.notChecked.length === 0,
+      isComplete: findings.state.unchecked.length === 0,
       isCorrupt: findings.isCorrupt,
-      findings: findings.all,
-      counts: findings.countOf,
-      unchecked: findings.notChecked,
-      leftOut: findings.leftOut,
+      findings: findings.state.reported,
+      counts: findings.state.counts,
+      unchecked: findings.state.unchecked,
+      leftOut: findings.state.skipped,
       leaves: registry?.size ?? null,
       published: snapshot?.published ?? null,
       resumedFrom,
@@ -99,7 +100,7 @@ async function walk(
       await save(position);
       saved = options.now();
     }
-    if (isStopped) throw new Stopped(`stopped at leaf ${String(position)} of ${String(end)}`);
+    if (isStopped) throw new Stopped(`stopped at leaf ${position} of ${end}`);
     if (renews) return false;
   }
   return true;

@@ -6,7 +6,8 @@ import {
   SHARE_PARTS,
   type OpenedManifest,
 } from '#protocol/snapshot/manifest';
-import type { SnapshotTrust } from '#protocol/snapshot/trust';
+import { latestCheckpointTime } from '#sql/fsck/head';
+import { lastVerdictId } from '#sql/log/verdicts';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
 import type { RegistryHalf } from './registry-half.js';
@@ -16,16 +17,17 @@ import type { FsckOptions } from './options.js';
 import { Bodies } from './snapshot/bodies.js';
 import type { PublishedContext, SnapshotContext } from './snapshot/context.js';
 import { checkPublicLog, type PublicLog, type SignedHead } from './snapshot/log.js';
-import { checkGrantsAlone } from './snapshot/grants-alone.js';
+import {
+  checkGrantsInSnapshot,
+  checkPackages,
+  checkShares,
+  dueChanges,
+} from './snapshot/grants.js';
 import { readCheckpoint, readManifest } from './snapshot/manifest.js';
 import { checkOrphans } from './snapshot/orphans.js';
-import { checkPackages } from './snapshot/packages.js';
 import { checkParts } from './snapshot/part-rows.js';
 import { Parts } from './snapshot/parts.js';
 import { ProofWalk, type ProofsState } from './snapshot/proofs.js';
-import { checkShares } from './snapshot/shares.js';
-import type { SnapshotFiles } from './snapshot/source.js';
-import { appliedChanges } from './snapshot/taken-up.js';
 import type { RunState } from './state.js';
 
 /** A running publisher publishes a checkpoint within seconds. */
@@ -49,7 +51,7 @@ export class SnapshotHalf {
   private all: Published | null = null;
 
   constructor(
-    snapshot: { files: SnapshotFiles; trust: SnapshotTrust; snapshotTtlMs: number },
+    snapshot: NonNullable<FsckOptions['snapshot']>,
     private readonly options: Pick<FsckOptions, 'progress' | 'now' | 'state'>,
     findings: Findings,
   ) {
@@ -96,14 +98,14 @@ export class SnapshotHalf {
     const { findings } = this.ctx;
     if (registry === null || this.opened === null) return;
     const { tree_size: size, verdict_cursor: cursor } = this.opened.manifest;
-    if (cursor > (await registry.lastVerdictId())) {
-      const expected = `verdicts up to ${String(cursor)}, which the snapshot contains`;
+    if (cursor > (await lastVerdictId(registry.ctx.sql))) {
+      const expected = `verdicts up to ${cursor}, which the snapshot contains`;
       findings.add('verdict_beyond_log', 'svc.verdict', expected);
     }
-    const latest = await registry.latestCheckpoint();
+    const latest = await latestCheckpointTime(registry.ctx.sql);
     if (latest === null || latest.size <= size || latest.ageMs < PUBLISHED_WITHIN_MS) return;
-    const signed = `a manifest of the ${String(latest.size)} leaves signed ${String(Math.floor(latest.ageMs / 1000))} s ago`;
-    const expected = `${signed}, found one of ${String(size)}`;
+    const signed = `a manifest of the ${latest.size} leaves signed ${Math.floor(latest.ageMs / 1000)} s ago`;
+    const expected = `${signed}, found one of ${size}`;
     // The publisher writes the checkpoint file just before the manifest.
     const wentBack = (this.checkpoint?.size ?? 0) > size;
     findings.add(wentBack ? 'manifest_went_back' : 'snapshot_behind', MANIFEST_PATH, expected);
@@ -126,8 +128,7 @@ export class SnapshotHalf {
     const ctx = { ...this.ctx, opened };
     const parts = new Parts(ctx, opened.manifest.index_parts);
     const bodies = new Bodies(ctx);
-    const logSize = Math.max(...this.heads.map(({ size }) => size));
-    const proofs = new ProofWalk(ctx, log, logSize, parts, bodies, run?.proofs ?? undefined);
+    const proofs = new ProofWalk(ctx, log, parts, bodies, run?.proofs ?? undefined);
     this.all = { ctx, log, parts, bodies, proofs };
   }
 
@@ -141,15 +142,13 @@ export class SnapshotHalf {
     const { ctx, log, parts, bodies, proofs } = this.all;
     const { progress } = this.options;
     progress('index', 0, 3);
-    const logSize = Math.max(...this.heads.map(({ size }) => size));
-    const found = { proofs: proofs.state.found, logSize };
     const keys = registry?.ctx.keys.entries ?? null;
-    const standing = await checkParts(ctx, parts, bodies, log, found, keys);
+    const current = await checkParts(ctx, parts, bodies, log, proofs.state.found, keys);
     progress('index', 1, 3);
     if (registry === null) {
       ctx.findings.skip('share tokens and packages against the registry');
-      await checkGrantsAlone(ctx, parts, bodies);
-    } else await this.checkGrants(this.all, registry, standing);
+      await checkGrantsInSnapshot(ctx, parts, bodies);
+    } else await this.checkGrants(this.all, registry, current);
     progress('index', 2, 3);
     await checkOrphans(ctx, parts);
     progress('index', 3, 3);
@@ -158,26 +157,20 @@ export class SnapshotHalf {
   private async checkGrants(
     { ctx, parts, bodies }: Published,
     registry: RegistryHalf,
-    standing: ReadonlyMap<string, number>,
+    current: ReadonlyMap<string, number>,
   ): Promise<void> {
-    const isTaken = await appliedChanges(ctx, registry.ctx.sql);
-    const found = new Map([
-      [SHARE_PARTS, 0],
-      [PACKAGE_PARTS, 0],
-    ]);
-    const add = (kind: string, count: number): void => {
-      found.set(kind, (found.get(kind) ?? 0) + count);
-    };
+    const isDue = await dueChanges(ctx, registry.ctx.sql);
+    const found = { [SHARE_PARTS]: 0, [PACKAGE_PARTS]: 0 };
     for await (const tokens of allTokens(registry.ctx)) {
-      add(SHARE_PARTS, await checkShares(ctx, parts, bodies, tokens, isTaken));
+      found[SHARE_PARTS] += await checkShares(ctx, parts, bodies, tokens, isDue);
     }
     for await (const packages of allPackages(registry.ctx)) {
-      add(PACKAGE_PARTS, await checkPackages(ctx, parts, bodies, packages, isTaken));
+      found[PACKAGE_PARTS] += await checkPackages(ctx, parts, bodies, packages, isDue);
     }
-    for (const [kind, count] of found) {
-      const rows = standing.get(kind) ?? 0;
+    for (const [kind, count] of Object.entries(found)) {
+      const rows = current.get(kind) ?? 0;
       if (rows <= count) continue;
-      const expected = `${String(count)} as in the registry, found ${String(rows)}`;
+      const expected = `${count} as in the registry, found ${rows}`;
       ctx.findings.add('record_unknown', `index parts of kind ${kind}`, expected);
     }
   }

@@ -24,7 +24,7 @@ export interface RunState {
 }
 
 interface StateFile {
-  version: 1;
+  version: 2;
   identity: RunIdentity;
   /** The highest generation seen: an older manifest was restored. */
   generation: number;
@@ -43,7 +43,7 @@ export class StateStore {
   static async open(file: string, identity: RunIdentity, restart: boolean): Promise<StateStore> {
     const found = await readState(file);
     const isSame = found !== null && JSON.stringify(found.identity) === JSON.stringify(identity);
-    const known = isSame ? found : { version: 1 as const, identity, generation: 0, run: null };
+    const known = isSame ? found : { version: 2 as const, identity, generation: 0, run: null };
     return new StateStore(file, { ...known, run: restart ? null : known.run });
   }
 
@@ -78,7 +78,7 @@ async function readState(file: string): Promise<StateFile | null> {
   }
   try {
     const state = JSON.parse(text) as StateFile;
-    if (state.version === 1) return state;
+    if (state.version === 2) return state;
   } catch {
     // Reported below.
   }

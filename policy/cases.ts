@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import { fromUtf8 } from '#protocol/bytes';
+import { fromUtf8, utf8 } from '#protocol/bytes';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import {
   actionSchema,
@@ -9,8 +9,7 @@ import {
   tenantIdSchema,
   textSchema,
 } from '#protocol/schemas/primitives';
-import type { Decision, PolicyEngine } from './decide.js';
-import type { PolicyInput } from './input.js';
+import type { Decision, PolicyEngine, PolicyInput } from './decide.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
 
@@ -48,10 +47,10 @@ export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {
   const cases = documentsOf(bytes).map((document, index) => {
     const parsed = policyCaseSchema.safeParse(document);
     if (parsed.success) return parsed.data;
-    const issues = parsed.error.issues.map(
-      ({ path, message }) => `${path.join('.') || 'the case'}: ${message}`,
-    );
-    throw new PolicyCasesError(`case ${index + 1} is invalid: ${issues.join('; ')}`);
+    const issues = parsed.error.issues
+      .map(({ path, message }) => `${path.join('.') || 'the case'}: ${message}`)
+      .join('; ');
+    throw new PolicyCasesError(`case ${index + 1} is invalid: ${issues}`);
   });
   if (cases.length === 0) throw new PolicyCasesError('the file has no cases');
   return cases;
@@ -59,19 +58,15 @@ export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {
 
 function documentsOf(bytes: Uint8Array): JsonValue[] {
   const text = fromUtf8(bytes);
-  if (text.trimStart().startsWith('[')) {
-    return readJson(bytes, 'the file') as JsonValue[];
-  }
+  if (text.trimStart().startsWith('[')) return readJson(text, 'the file') as JsonValue[];
   return text
     .split('\n')
-    .map((line, index) => ({ line, number: index + 1 }))
-    .filter(({ line }) => line.trim() !== '')
-    .map(({ line, number }) => readJson(Buffer.from(line), `line ${number}`));
+    .flatMap((line, index) => (line.trim() === '' ? [] : [readJson(line, `line ${index + 1}`)]));
 }
 
-function readJson(bytes: Uint8Array, what: string): JsonValue {
+function readJson(text: string, what: string): JsonValue {
   try {
-    return parseStrict(bytes);
+    return parseStrict(utf8(text));
   } catch (cause) {
     throw new PolicyCasesError(`${what} is not JSON: ${(cause as Error).message}`, { cause });
   }
@@ -87,40 +82,27 @@ export interface CaseResult {
 export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult {
   const decided = engine.decide(policyInputOf(one));
   const reasons = one.reasons === undefined ? null : [...one.reasons].sort();
-  const sameReasons =
-    reasons === null || JSON.stringify(reasons) === JSON.stringify(decided.reasons);
+  const isSame = reasons === null || reasons.join('\n') === decided.reasons.join('\n');
   return {
     name: one.name,
     expected: { effect: one.expect, reasons },
     decided,
-    passed: decided.effect === one.expect && sameReasons,
+    passed: decided.effect === one.expect && isSame,
   };
 }
 
 function policyInputOf({ input }: PolicyCase): PolicyInput {
   const { tenant, environment, lane, action } = input;
-  const base = {
-    schema_version: 'svc.policy.input/1.0' as const,
+  const agent = lane === 'agent' ? input.agent : null;
+  const fixture = (lane === 'execute' ? input.fixture : null) ?? null;
+  return {
+    schema_version: 'svc.policy.input/1.0',
     tenant: { tenant_id: tenant, environment },
     environment,
-    action,
-  };
-  if (lane === 'execute') {
-    const { fixture } = input;
-    return {
-      ...base,
-      lane,
-      agent: null,
-      tool: null,
-      fixture: fixture === undefined ? null : { ref: fixture.ref, hash: fixture.hash ?? null },
-    };
-  }
-  const { id, framework } = input.agent;
-  return {
-    ...base,
     lane,
-    agent: { id, framework: framework ?? null },
-    tool: input.tool ?? null,
-    fixture: null,
+    action,
+    agent: agent && { id: agent.id, framework: agent.framework ?? null },
+    tool: (lane === 'agent' ? input.tool : null) ?? null,
+    fixture: fixture && { ref: fixture.ref, hash: fixture.hash ?? null },
   };
 }

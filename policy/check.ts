@@ -1,7 +1,7 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import { preparePolicyEngine } from './decide.js';
+import { preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
@@ -80,9 +80,7 @@ const wholeFile = (
 
 function problem(file: string, text: string, error: cedar.DetailedError): PolicyProblem {
   const [location] = error.sourceLocations ?? [];
-  const details = [error.message, location?.label ?? '', error.help ?? ''].filter(
-    (part) => part !== '',
-  );
+  const details = [error.message, location?.label, error.help].filter(Boolean);
   return {
     file,
     ...(location === undefined ? { line: null, column: null } : placeOf(text, location.start)),
@@ -98,36 +96,34 @@ function placeOf(text: string, offset: number): { line: number; column: number }
 }
 
 /**
- * Rejects a stored set with a rule about something that no input contains. Its schema may differ
- * from that of inputs if no rule depends on the difference.
+ * Prepares a stored set that this process can run. Rejects a rule about something that no input
+ * contains; the schema may differ from that of inputs if no rule depends on the difference.
  *
  * @throws PolicySetError
  */
-export async function requireApplicable({ policies }: PolicyFiles): Promise<void> {
-  const errors = (await ruleProblems(policies)).filter(({ severity }) => severity === 'error');
-  if (errors.length === 0) return;
+export async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
+  const engine = await preparePolicyEngine(stored);
+  const problems = await ruleProblems(stored.files.policies);
+  const errors = problems.filter(({ severity }) => severity === 'error');
+  if (errors.length === 0) return engine;
   throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
 }
 
 /** Why this process cannot run a stored set, or null. */
 export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
-  return reasonOf(async () => {
-    await preparePolicyEngine(stored);
-    await requireApplicable(stored.files);
-  });
+  return reasonOf(() => openPolicySet(stored));
 }
 
 /** Why a stored set must not be activated, or null. */
 export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
-    await preparePolicyEngine(stored);
-    await requireApplicable(stored.files);
+    await openPolicySet(stored);
     const differences = await schemaDifferences(stored.files.schema);
     if (differences.length > 0) throw new PolicySetError(differences.join('; '));
   });
 }
 
-async function reasonOf(check: () => Promise<void>): Promise<string | null> {
+async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   try {
     await check();
     return null;

@@ -1,8 +1,38 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import { canonicalize } from '#protocol/canonical-json';
+import { orderedText } from '#protocol/canonical-json';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import { CEDAR_VERSION, makePolicySet, PolicySetError } from './policy-set.js';
-import { policyInputJson, type PolicyInput } from './input.js';
+import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
+
+/**
+ * The input of a policy decision, `svc.policy.input/1.0`. It contains only what policies can refer
+ * to, without the request's identifiers and times, so equal inputs are common and share a decision.
+ */
+export interface PolicyInput {
+  schema_version: 'svc.policy.input/1.0';
+  tenant: { tenant_id: string; environment: string };
+  environment: string;
+  lane: 'execute' | 'agent';
+  /** Null for an outcome, which no policy decides. */
+  action: string | null;
+  agent: { id: string; framework: string | null } | null;
+  tool: string | null;
+  fixture: { ref: string; hash: string | null } | null;
+}
+
+/** The RFC 8785 form of an input, whose members are fixed and listed in canonical order. */
+export function policyInputText(input: PolicyInput): string {
+  const { action, agent, environment, fixture, lane, tenant, tool } = input;
+  return orderedText({
+    action,
+    agent: agent && { framework: agent.framework, id: agent.id },
+    environment,
+    fixture: fixture && { hash: fixture.hash, ref: fixture.ref },
+    lane,
+    schema_version: input.schema_version,
+    tenant: { environment: tenant.environment, tenant_id: tenant.tenant_id },
+    tool,
+  });
+}
 
 export interface Decision {
   effect: 'ADMIT' | 'DENY';
@@ -39,7 +69,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   return {
     digest,
     engineVersion: CEDAR_VERSION,
-    decide(input, canonical = canonicalize(policyInputJson(input))) {
+    decide(input, canonical = policyInputText(input)) {
       const known = memo.get(canonical);
       if (known !== undefined) return known;
       const { decision, cacheable } = evaluate(digest, input);
@@ -58,19 +88,15 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
  * @throws PolicySetError
  */
 export function preparse(name: string, files: PolicyFiles): void {
-  const answers = [
+  for (const answer of [
     cedar.preparseSchema(name, files.schema),
     cedar.preparsePolicySet(name, { staticPolicies: files.policies }),
-  ];
-  for (const answer of answers) {
-    if (answer.type !== 'success') {
-      throw new PolicySetError(answer.errors.map((error) => error.message).join('; '));
-    }
+  ]) {
+    if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
   }
 }
 
-/** An outcome reports on an admitted action; denying it would only hide the outcome. */
-const OUTCOME_DECISION: Decision = { effect: 'ADMIT', reasons: [] };
+const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
 
 /**
  * Evaluates one input, failing closed. Cedar skips a policy that errs, so an erring `forbid` would
@@ -81,21 +107,20 @@ export function evaluate(
   input: PolicyInput,
 ): { decision: Decision; cacheable: boolean } {
   const { action } = input;
-  if (action === null) return { decision: OUTCOME_DECISION, cacheable: true };
+  // An outcome reports on an admitted action; denying it would only hide the outcome.
+  if (action === null) return { decision: { effect: 'ADMIT', reasons: [] }, cacheable: true };
   let answer: cedar.AuthorizationAnswer;
   try {
     answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
   } catch {
     // The engine failed; the next call may succeed.
-    return { decision: { effect: 'DENY', reasons: [] }, cacheable: false };
+    return { decision: deny(), cacheable: false };
   }
-  if (answer.type !== 'success') {
-    return { decision: { effect: 'DENY', reasons: [] }, cacheable: true };
-  }
+  if (answer.type !== 'success') return { decision: deny(), cacheable: true };
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
     const erred = diagnostics.errors.map((error) => error.policyId);
-    return { decision: { effect: 'DENY', reasons: [...new Set(erred)].sort() }, cacheable: true };
+    return { decision: deny(...[...new Set(erred)].sort()), cacheable: true };
   }
   const effect = decision === 'allow' ? 'ADMIT' : 'DENY';
   return { decision: { effect, reasons: [...diagnostics.reason].sort() }, cacheable: true };

@@ -4,10 +4,9 @@ import { parseStrict } from '#protocol/json';
 import type { Aep } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
 import { nativeTextHash } from '#runtime/crypto/node';
-import type { PinnedIntake, Validity } from '#sql/admissions/pinned-intake';
-import type { PolicyEngine } from './decide.js';
+import type { PinnedIntake } from '#sql/admissions/pinned-intake';
+import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.js';
 import { IntakeMismatchError } from './errors.js';
-import { policyInputText, type PolicyInput } from './input.js';
 import { readPlain, readSubject } from './subject.js';
 
 /** The unsigned AEP of an admission. */
@@ -38,7 +37,6 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
   const { subject, fixtureRef, policyInput } = readSubject(intake, request, plain?.body);
   const input = printedInput(policyInput);
   const decision = policy.decide(policyInput, input.text);
-  const times = timesOf(intake);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -55,8 +53,7 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
       fixture_ref: fixtureRef,
       fixture_hash: intake.fixtureHash?.toString('hex') ?? null,
     },
-    valid_until: times.ends,
-    accepted_at: times.accepted,
+    ...timesOf(intake),
     salt: intake.salt.toString('hex'),
     key_id: keyId,
   });
@@ -83,36 +80,17 @@ function printedInput(input: PolicyInput): PrintedInput {
   return printed;
 }
 
-type Ends = Record<keyof Validity, string | null>;
-
-// Admissions of one run were mostly accepted together, under the settings of one tenant.
-let latest: { validity: Validity; acceptedAt: number; times: Times } | null = null;
-
-interface Times {
-  accepted: string;
-  ends: Ends;
-}
-
 /** Times of acceptance and expiry, from the settings pinned at intake. */
-function timesOf({ validity, acceptedAt }: PinnedIntake): Times {
-  if (latest?.acceptedAt === acceptedAt && sameValidity(latest.validity, validity)) {
-    return latest.times;
-  }
+function timesOf({ validity, acceptedAt }: PinnedIntake) {
   const end = (seconds: number | null): string | null =>
     seconds === null ? null : formatTime(acceptedAt + seconds * 1000);
-  const ends = {
-    proof: end(validity.proof),
-    certificate: end(validity.certificate),
-    passport: end(validity.passport),
-    trust: end(validity.trust),
+  return {
+    accepted_at: formatTime(acceptedAt),
+    valid_until: {
+      proof: end(validity.proof),
+      certificate: end(validity.certificate),
+      passport: end(validity.passport),
+      trust: end(validity.trust),
+    },
   };
-  const times = { accepted: formatTime(acceptedAt), ends };
-  latest = { validity, acceptedAt, times };
-  return times;
 }
-
-const sameValidity = (a: Validity, b: Validity): boolean =>
-  a.proof === b.proof &&
-  a.certificate === b.certificate &&
-  a.passport === b.passport &&
-  a.trust === b.trust;

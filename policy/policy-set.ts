@@ -16,7 +16,7 @@ export class PolicySetError extends OperatorError {
   override name = 'PolicySetError';
 }
 
-const messages = (errors: { message: string }[]): string =>
+export const messages = (errors: { message: string }[]): string =>
   errors.map((error) => error.message).join('; ');
 
 export const CEDAR_VERSION = cedar.getCedarVersion();
@@ -51,18 +51,14 @@ export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
   const { schema, policies } = await readPolicyTexts(folder);
   const sentences: Record<string, string> = {};
   for (const [id, text] of Object.entries(policies)) {
-    const sentence = sentenceOf(id, text);
-    if (sentence !== undefined) sentences[id] = sentence;
+    const answer = cedar.policyToJson(text);
+    if (answer.type !== 'success') {
+      throw new PolicySetError(`policy ${id} does not parse: ${messages(answer.errors)}`);
+    }
+    const sentence = answer.json.annotations?.['sentence'];
+    if (typeof sentence === 'string') sentences[id] = sentence;
   }
   return { schema, policies, sentences };
-}
-
-function sentenceOf(id: string, text: string): string | undefined {
-  const answer = cedar.policyToJson(text);
-  if (answer.type !== 'success') {
-    throw new PolicySetError(`policy ${id} does not parse: ${messages(answer.errors)}`);
-  }
-  return answer.json.annotations?.['sentence'] ?? undefined;
 }
 
 /**
@@ -85,11 +81,8 @@ export function requireValid(files: PolicyFiles): void {
     policies: { staticPolicies: files.policies },
   });
   if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
-  if (answer.validationErrors.length > 0) {
-    throw new PolicySetError(
-      answer.validationErrors.map((e) => `${e.policyId}: ${e.error.message}`).join('; '),
-    );
-  }
+  const errors = answer.validationErrors.map((e) => `${e.policyId}: ${e.error.message}`);
+  if (errors.length > 0) throw new PolicySetError(errors.join('; '));
 }
 
 export interface EngineIdentity {

@@ -36,10 +36,13 @@ export function replayPolicies(limit = 16): ReplayPolicies {
   const places = new Map<string, { name: string; usable: boolean }>();
 
   const prepared = (files: PolicyFiles): { name: string; usable: boolean } => {
-    const content = contentOf(files);
-    const known = places.get(content);
-    const place = known ?? { name: nextName(), usable: usable(files) };
-    if (known === undefined && place.usable) place.usable = fits(place.name, files);
+    const { schema, policies } = files;
+    const content = hashHex(nativeSha256, utf8(canonicalize({ schema, policies })));
+    let place = places.get(content);
+    if (place === undefined) {
+      const name = nextName();
+      place = { name, usable: load(name, files) };
+    }
     // Reinserts the set as the most recently used one.
     places.delete(content);
     places.set(content, place);
@@ -47,12 +50,10 @@ export function replayPolicies(limit = 16): ReplayPolicies {
   };
 
   const nextName = (): string => {
-    if (places.size < limit) return `replay-${places.size}`;
-    for (const [oldest, { name }] of places) {
-      places.delete(oldest);
-      return name;
-    }
-    throw new RangeError('the limit must be at least 1');
+    const [oldest] = places;
+    if (places.size < limit || oldest === undefined) return `replay-${places.size}`;
+    places.delete(oldest[0]);
+    return oldest[1].name;
   };
 
   return async (stored) => {
@@ -72,26 +73,16 @@ export function replayPolicies(limit = 16): ReplayPolicies {
   };
 }
 
-function usable(files: PolicyFiles): boolean {
-  return succeeds(() => requireValid(files));
-}
-
-function fits(name: string, files: PolicyFiles): boolean {
-  return succeeds(() => preparse(name, files));
-}
-
-function succeeds(work: () => void): boolean {
+/** Returns false for texts that do not parse or validate. */
+function load(name: string, files: PolicyFiles): boolean {
   try {
-    work();
+    requireValid(files);
+    preparse(name, files);
     return true;
   } catch (error) {
     if (error instanceof PolicySetError) return false;
     throw error;
   }
-}
-
-function contentOf({ schema, policies }: PolicyFiles): string {
-  return hashHex(nativeSha256, utf8(canonicalize({ schema, policies })));
 }
 
 const identitySchema = z.looseObject({ engine_version: z.string(), engine_sha256: z.string() });

@@ -2,12 +2,12 @@ import { ZodError } from 'zod';
 import { canonicalize } from '#protocol/canonical-json';
 import { documentHash } from '#protocol/hash';
 import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
-import type { ReplayDifference } from '#protocol/schemas/replay';
+import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
 import type { PinnedIntake } from '#sql/admissions/pinned-intake';
 import { deriveAep, type DerivedAep } from './derive-aep.js';
 import { IntakeMismatchError } from './errors.js';
-import type { PolicyInput } from './input.js';
+import type { PolicyInput } from './decide.js';
 import type { ReplayPolicy } from './replay-policies.js';
 import { readSubject } from './subject.js';
 
@@ -39,7 +39,9 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
       differences: [
         {
           pointer: '/request_hash',
-          recorded: requestHashOf(recorded.aep) ?? intake.requestHash.toString('hex'),
+          recorded:
+            (isObject(recorded.aep) ? own(recorded.aep, 'request_hash') : undefined) ??
+            intake.requestHash.toString('hex'),
           replayed: hashOf(intake.request),
         },
       ],
@@ -69,10 +71,6 @@ function derive(intake: PinnedIntake, policy: ReplayPolicy, keyId: string): Deri
   }
 }
 
-function requestHashOf(aep: JsonValue): JsonValue | undefined {
-  return isObject(aep) ? own(aep, 'request_hash') : undefined;
-}
-
 /** Hash of the canonical form; null when the request is invalid JSON. */
 function hashOf(request: Uint8Array): string | null {
   try {
@@ -91,25 +89,23 @@ export function differencesOf(
   replayed: JsonValue,
   pointer = '',
 ): ReplayDifference[] {
-  if (isObject(recorded) && isObject(replayed)) {
-    const names = [...new Set([...Object.keys(recorded), ...Object.keys(replayed)])].sort();
-    return names.flatMap((name) => {
-      const below = pointer + pointerStep(name);
-      const before = own(recorded, name);
-      const after = own(replayed, name);
-      if (before === undefined || after === undefined) {
-        return [
-          {
-            pointer: below,
-            ...(before === undefined ? {} : { recorded: before }),
-            ...(after === undefined ? {} : { replayed: after }),
-          },
-        ];
-      }
-      return differencesOf(before, after, below);
-    });
+  if (!isObject(recorded) || !isObject(replayed)) {
+    const isSame = canonicalize(recorded) === canonicalize(replayed);
+    return isSame ? [] : [{ pointer, recorded, replayed }];
   }
-  return canonicalize(recorded) === canonicalize(replayed) ? [] : [{ pointer, recorded, replayed }];
+  const names = [...new Set([...Object.keys(recorded), ...Object.keys(replayed)])].sort();
+  return names.flatMap((name) => {
+    const below = pointer + pointerStep(name);
+    const [before, after] = [own(recorded, name), own(replayed, name)];
+    if (before !== undefined && after !== undefined) return differencesOf(before, after, below);
+    return [
+      {
+        pointer: below,
+        ...(before !== undefined && { recorded: before }),
+        ...(after !== undefined && { replayed: after }),
+      },
+    ];
+  });
 }
 
 function own(value: Record<string, JsonValue>, name: string): JsonValue | undefined {

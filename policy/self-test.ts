@@ -1,6 +1,5 @@
-import type { PolicyFiles } from '#sql/admissions/policies';
-import { preparePolicyEngine } from './decide.js';
-import type { PolicyInput } from './input.js';
+import { preparePolicyEngine, type PolicyInput } from './decide.js';
+import { inputSchema } from './input-schema.js';
 import { makePolicySet } from './policy-set.js';
 
 /** The policy engine of this process does not deny what it must, so the process must not decide. */
@@ -19,25 +18,11 @@ const PROBE: PolicyInput = {
   fixture: null,
 };
 
-const SCHEMA = `namespace Svc {
-  entity Tenant = { environment: String };
-  entity Operation;
-  action admit appliesTo {
-    principal: Tenant,
-    resource: Operation,
-    context: { environment: String, lane: String }
-  };
-}`;
-
-const FILES: PolicyFiles = {
-  schema: SCHEMA,
-  policies: {
-    'permits-all': 'permit (principal, action, resource);',
-    'forbids-one': 'forbid (principal, action, resource == Svc::Operation::"FORBIDDEN");',
-    'errs-on-one': `forbid (principal, action, resource == Svc::Operation::"ERRS")
-      when { 9223372036854775807 + 1 == 0 };`,
-  },
-  sentences: {},
+const POLICIES = {
+  'permits-all': 'permit (principal, action, resource);',
+  'forbids-one': 'forbid (principal, action, resource == Svc::Operation::"FORBIDDEN");',
+  'errs-on-one': `forbid (principal, action, resource == Svc::Operation::"ERRS")
+    when { 9223372036854775807 + 1 == 0 };`,
 };
 
 /**
@@ -47,12 +32,13 @@ const FILES: PolicyFiles = {
  * @throws PolicySelfTestError
  */
 export async function policySelfTest(): Promise<void> {
-  const engine = await preparePolicyEngine(await makePolicySet(FILES));
+  const files = { schema: await inputSchema(), policies: POLICIES, sentences: {} };
+  const engine = await preparePolicyEngine(await makePolicySet(files));
   const expected: [string, PolicyInput, 'ADMIT' | 'DENY'][] = [
     ['an allowed request', PROBE, 'ADMIT'],
     ['a forbidden request', { ...PROBE, action: 'FORBIDDEN' }, 'DENY'],
     ['a forbid that errs', { ...PROBE, action: 'ERRS' }, 'DENY'],
-    ['a request outside the schema', { ...PROBE, tool: 'unknown-to-the-schema' }, 'DENY'],
+    ['a request outside the schema', { ...PROBE, tool: 1 as unknown as string }, 'DENY'],
   ];
   for (const [what, input, effect] of expected) {
     const decision = engine.decide(input);

@@ -9,7 +9,7 @@ import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
 import type { PinnedIntake } from '#sql/admissions/pinned-intake';
 import { IntakeMismatchError, UnknownRequestTypeError } from './errors.js';
-import type { PolicyInput } from './input.js';
+import type { PolicyInput } from './decide.js';
 
 /** The subject of an admission, for the AEP and for policies. */
 export interface Subject {
@@ -37,15 +37,9 @@ export function readSubject(
 ): Subject {
   switch (intake.lane) {
     case 1:
-      return readExecute(
-        intake,
-        (plain as ExecuteRequest | null) ?? executeRequestSchema.parse(request),
-      );
+      return readExecute(intake, (plain ?? executeRequestSchema.parse(request)) as ExecuteRequest);
     case 2:
-      return readEnvelope(
-        intake,
-        (plain as AgentEnvelope | null) ?? agentEnvelopeSchema.parse(request),
-      );
+      return readEnvelope(intake, (plain ?? agentEnvelopeSchema.parse(request)) as AgentEnvelope);
     default:
       throw new UnknownRequestTypeError(
         `this version does not know request type ${String(intake.lane)}`,

@@ -5,7 +5,7 @@ import { healthCheck } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
 import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/queues';
 import { createBoard } from './board/app.js';
-import { loadBoardKey } from './board/key.js';
+import { loadBoardKey } from './board/gate.js';
 
 /** The dashboard has no work in flight. */
 const DRAIN_MS = 5_000;

@@ -9,8 +9,6 @@ import {
   parseApiKey,
   type ApiKey,
 } from '#protocol/api-key';
-import { toBase64Url } from '#protocol/bytes';
-import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -18,11 +16,9 @@ import { connect } from '#runtime/postgres/connect';
 import { createPrivateFile } from '#runtime/process/files';
 import { createTenant, setLane } from '#sql/tenants/administration';
 import { insertApiKey } from '#sql/tenants/api-keys';
-import { withAuditContext } from '#sql/tenants/audit';
-import { ensureKeyActive } from '#sql/lifecycle/entries';
 import type { Db } from '#sql/db/transaction';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
-import { BOOTSTRAP, ensurePolicy, shippedPolicy } from './shipped-policy.js';
+import { prepareAdmissions } from './shipped-policy.js';
 
 export interface BootstrapOptions {
   /** Connects as the owner of the database. */
@@ -56,7 +52,6 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
     url.password = rolePassword(role);
     return url.toString();
   };
-  const shipped = await shippedPolicy();
   const key = await readApiKey(dataDir);
   const sql = connect(roleUrl('svc_admin'), {
     application: 'bootstrap',
@@ -64,12 +59,7 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
     ...(signal && { signal }),
   });
   try {
-    await withAuditContext(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
-      await ensurePolicy(tx, shipped, log);
-      await ensureKeyActive(tx, nativeSha256, {
-        keyId: jwkThumbprint(nativeSha256, aepPublicKey),
-        publicKey: toBase64Url(aepPublicKey),
-      });
+    await prepareAdmissions(sql, aepPublicKey, log, async (tx) => {
       // Only for a new tenant: later changes by an operator are kept.
       const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;
       if (known === undefined) {

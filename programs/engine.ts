@@ -1,6 +1,6 @@
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
-import { engineReadiness } from '#api/engine/operations/health';
+import { engineReadiness } from '#api/engine/service';
 import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';
@@ -11,11 +11,9 @@ import { listen } from '#runtime/http/server';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
-import { monitorPool } from '#runtime/postgres/pool-monitor';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { settledRevocations } from '#sql/lifecycle/revocations';
-import { isConnectionLost } from '#sql/db/errors';
 import { readOutcomes } from '#sql/admissions/outcomes';
 import { assertDatabase } from './database.js';
 import { startHeartbeat } from './heartbeat.js';
@@ -39,7 +37,6 @@ const exitCode = await runProgram('engine', async (program) => {
   const config = engineConfig();
   program.drainAs(config.drain);
   const ops = await openOps('engine', config.ops, program);
-  program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, {
     application: 'svc-engine',
     max: ADMISSION_CONNECTIONS,
@@ -53,9 +50,6 @@ const exitCode = await runProgram('engine', async (program) => {
   });
   program.onStop(() => tenantSql.end({ timeout: 5 }));
   await assertDatabase(sql, 'engine');
-  for (const pool of [sql, tenantSql]) {
-    void monitorPool(pool, { signal: program.signal, onHung: (error) => program.fail(error) });
-  }
 
   const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
   const revocations = createOutcomeWaiter({

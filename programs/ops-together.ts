@@ -1,4 +1,4 @@
-import { besideEachOther } from '#runtime/ops/combine';
+import { besideEachOther } from '#runtime/ops/registry';
 import { processSource } from '#runtime/ops/over-ipc';
 import type { OpsSource } from '#runtime/ops/health';
 import type { Supervised } from '#runtime/process/supervise';

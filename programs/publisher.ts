@@ -6,17 +6,15 @@ import { runPublisher, type CycleObserver } from '#publisher/run';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { systemClock } from '#runtime/process/clock';
 import { publisherConfig } from '#runtime/config';
-import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { withTimeout } from '#runtime/concurrency/promises';
-import { isConnectionLost } from '#sql/db/errors';
 import { startHeartbeat } from './heartbeat.js';
-import { readKeptCheckpoint } from './kept-checkpoint.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
-import { pinning } from './pinning.js';
+import { pinning, readTrustedCheckpoint } from './trust.js';
 import { openReplica } from './replica.js';
 import { assertDatabase } from './database.js';
 
@@ -31,7 +29,6 @@ const code = await runProgram('publisher', async (program) => {
   const config = publisherConfig();
   program.drainAs(config.drain);
   const ops = await openOps('publisher', config.ops, program);
-  program.survives(isConnectionLost);
   const logKey = loadSigningKey(config.logKeyFile);
   const snapshotKey = loadSigningKey(config.snapshotKeyFile);
   const sql = connect(config.databaseUrl, { application: 'svc-publisher', max: 4 });
@@ -41,7 +38,7 @@ const code = await runProgram('publisher', async (program) => {
   await assertDatabase(sql, 'publisher');
   const replica = await openReplica(config.databaseReadUrl, sql, program);
 
-  const lastCheckpoint = await readKeptCheckpoint(config.lastCheckpoint);
+  const lastCheckpoint = await readTrustedCheckpoint(config.lastCheckpoint);
   const metrics =
     ops.registry &&
     publisherMetrics(
@@ -65,8 +62,6 @@ const code = await runProgram('publisher', async (program) => {
       logKey,
       snapshotKey,
       retired: { log: config.retiredLogVkeys, snapshot: config.retiredSnapshotVkeys },
-      sha256: nativeSha256,
-      verify: nativeVerify,
       clock: systemClock,
       log,
       ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),

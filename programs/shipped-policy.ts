@@ -1,10 +1,14 @@
 import { join } from 'node:path';
-import { toHex } from '#protocol/bytes';
+import { toBase64Url, toHex } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
 import { whyNotRun } from '#policy/check';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/package-root';
-import type { Db } from '#sql/db/transaction';
+import type { Db, Pool, Transaction } from '#sql/db/transaction';
+import { ensureKeyActive } from '#sql/lifecycle/entries';
+import { withAuditContext } from '#sql/tenants/audit';
 import {
   activatePolicy,
   activePolicy,
@@ -15,6 +19,27 @@ import {
 
 /** The command in audit records of a stack's start. */
 export const BOOTSTRAP = 'bootstrap';
+
+/**
+ * Activates a policy set and the AEP key, without which no admission can be committed. Idempotent:
+ * keeps what an operator activated or retired.
+ */
+export async function prepareAdmissions(
+  sql: Pool,
+  aepPublicKey: Uint8Array,
+  log: Logger,
+  more: (tx: Transaction) => Promise<void> = () => Promise.resolve(),
+): Promise<void> {
+  const shipped = await shippedPolicy();
+  await withAuditContext(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
+    await ensurePolicy(tx, shipped, log);
+    await ensureKeyActive(tx, nativeSha256, {
+      keyId: jwkThumbprint(nativeSha256, aepPublicKey),
+      publicKey: toBase64Url(aepPublicKey),
+    });
+    await more(tx);
+  });
+}
 
 export async function shippedPolicy(): Promise<StoredPolicySet> {
   return makePolicySet(await readPolicyFolder(join(packageRoot, 'policy', 'default')));

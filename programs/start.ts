@@ -3,8 +3,7 @@ import { join } from 'node:path';
 import { startConfig } from '#runtime/config';
 import { runProgram } from '#runtime/process/lifecycle';
 import { writePrivateFile } from '#runtime/process/files';
-import { banner } from './banner.js';
-import { startStack } from './stack.js';
+import { startStack, type Stack } from './stack.js';
 
 /** Five programs and the database drain one after the other; few of them use their full time. */
 const DRAIN_MS = 120_000;
@@ -37,3 +36,57 @@ const code = await runProgram(
   { drainMs: DRAIN_MS },
 );
 process.exit(code);
+
+/** Quotes for a POSIX shell. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** Admits an action and saves the receipt; a repeated request returns the same receipt. */
+function executeLine(stack: Stack, receiptFile: string): string {
+  const body = {
+    schema_version: 'svc.runtime.intent_execute.request/1.0',
+    intent_id: 'first-look',
+    tenant_id: stack.tenantId,
+    action: 'SEND_REPORT',
+    idempotency_key: 'first-look',
+    proof_chain_fixture_ref: 'fixture-first-look',
+  };
+  return [
+    'curl -sS -X POST',
+    quoted(`${stack.engineUrl}/v1/intents/execute`),
+    `-H ${quoted(`X-Svc-Api-Key: ${stack.apiKey}`)}`,
+    `-H ${quoted(`X-Svc-Tenant-Id: ${stack.tenantId}`)}`,
+    // An edited body is a new admission, which needs another idempotency key.
+    '-H "X-Svc-Idempotency-Key: $(date +%s)-$$-$RANDOM"',
+    `-H 'svc-api-version: v1' -H 'Content-Type: application/json'`,
+    `-d ${quoted(JSON.stringify(body))}`,
+    `| tee ${quoted(receiptFile)}`,
+  ].join(' ');
+}
+
+/** Looks the proof up without a key. Publishing takes a second or two. */
+function lookupLine(stack: Stack, receiptFile: string): string {
+  const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
+  return `curl -sS "${stack.publicUrl}/api/public/verify/proof/${id}"`;
+}
+
+function banner(stack: Stack, dataDir: string): string {
+  const receiptFile = join(dataDir, 'last-receipt.json');
+  return `
+Ready.
+
+  engine API   ${stack.engineUrl}   (tenant ${stack.tenantId}; the key is in ${join(dataDir, 'ready.json')})
+  public API   ${stack.publicUrl}   (no key; in a browser, a page)
+
+Admit an action and get its receipt:
+
+${executeLine(stack, receiptFile)}
+
+Look the proof up, as anybody can:
+
+${lookupLine(stack, receiptFile)}
+
+Ctrl-C stops everything; the data stays in ${dataDir}.
+`;
+}

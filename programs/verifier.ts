@@ -4,7 +4,6 @@ import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { bulkVerification } from '#runtime/crypto/sodium';
-import { isConnectionLost } from '#sql/db/errors';
 import { verifierHeartbeats, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
 import { VoidedProofs } from '#workers/verify/voided';
@@ -18,7 +17,6 @@ const code = await runProgram('verifier', async (program) => {
   const config = verifierConfig();
   program.drainAs(config.drain);
   const ops = await openOps('verifier', config.ops, program);
-  program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertDatabase(sql, 'verifier');

@@ -4,7 +4,6 @@ import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
-import { isConnectionLost } from '#sql/db/errors';
 import { watchPolicies } from '#workers/admit/watch-policies';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
@@ -19,7 +18,6 @@ const code = await runProgram('worker', async (program) => {
   const config = workerConfig();
   program.drainAs(config.drain);
   const ops = await openOps('worker', config.ops, program);
-  program.survives(isConnectionLost);
   const signer = loadSigningKey(config.aepKeyFile);
   await policySelfTest();
   const keyId = jwkThumbprint(nativeSha256, signer.publicKey);

@@ -1,16 +1,23 @@
 import { toBase64, utf8 } from './bytes.js';
 import { canonicalize, orderedBytes } from './canonical-json.js';
-import { hashHex, type Sha256 } from './hash.js';
-import { ID_PREFIX } from './ids.js';
-import type { Aep, AepSubject, FullValidity } from './schemas/aep.js';
+import { ProtocolError } from './errors.js';
+import { asciiHashHex, hashHex, type Sha256 } from './hash.js';
+import { ID_PREFIX, PROOF_ID_PATTERN } from './ids.js';
+import {
+  type Aep,
+  AEP_PAYLOAD_TYPE,
+  type AepSubject,
+  type DsseEnvelope,
+  type FullValidity,
+  type ProofRecord,
+} from './schemas/aep.js';
 import type { AgentReceipt } from './schemas/agent.js';
 import type { ExecuteReceipt } from './schemas/execute.js';
 import { SCHEMA } from './schemas/ids.js';
-import { AEP_PAYLOAD_TYPE, type DsseEnvelope, type ProofRecord } from './schemas/proof-record.js';
-import type { Environment } from './schemas/primitives.js';
-import { isProofOnly, type Decided, type Effect } from './status.js';
+import { BYTES32_BASE64URL_PATTERN, type Environment, HASH_PATTERN } from './schemas/primitives.js';
+import { type Decided, type Effect, isProofOnly } from './status.js';
 
-export { AEP_PAYLOAD_TYPE } from './schemas/proof-record.js';
+export { AEP_PAYLOAD_TYPE } from './schemas/aep.js';
 
 /** Content of an AEP. Hashes and the salt are lower-case hex, times as `formatTime` writes them. */
 export interface AepInput {
@@ -38,7 +45,6 @@ export function decidedIn({ decision, subject }: Pick<AepInput, 'decision' | 'su
   return { effect: decision.effect, isOutcome: subject.kind === 'outcome' };
 }
 
-/** A pure function: equal inputs give equal bytes. */
 export function buildAep(input: AepInput): Aep {
   const { proof, certificate, passport, trust } = input.valid_until;
   return {
@@ -107,11 +113,9 @@ export function aepText(aep: Aep): string {
 
 const quoted = (value: string | null): string => JSON.stringify(value);
 
-/** An optional member that precedes another one. */
 const leading = (name: string, value: string | undefined): string =>
   value === undefined ? '' : `"${name}":${quoted(value)},`;
 
-/** An optional member that follows another one. */
 const trailing = (name: string, value: string | undefined): string =>
   value === undefined ? '' : `,"${name}":${quoted(value)}`;
 
@@ -136,7 +140,6 @@ function subjectText(subject: AepSubject): string {
   }
 }
 
-/** Requests and receipts of each type have their own schema. */
 export type RequestType = 'execute' | 'agent';
 
 export type Receipt = ExecuteReceipt | AgentReceipt;
@@ -193,7 +196,6 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
   };
 }
 
-/** The receipt as sent: its RFC 8785 form. */
 export function receiptBytes(receipt: Receipt): Uint8Array {
   return orderedBytes(orderedReceipt(receipt));
 }
@@ -211,7 +213,7 @@ export function orderedReceipt(receipt: Receipt) {
   };
 }
 
-/** The DSSE envelope of an AEP's bytes; `signature` is over their pre-authentication encoding. */
+/** The DSSE envelope of an AEP's bytes; `signature` covers their pre-authentication encoding. */
 export function buildEnvelope(
   payload: Uint8Array,
   signature: Uint8Array,
@@ -225,7 +227,6 @@ export function buildEnvelope(
 }
 
 export interface ProofRecordInput extends ReceiptFacts {
-  /** The AEP's canonical bytes. */
   aep: Uint8Array;
   /** 64 bytes */
   signature: Uint8Array;
@@ -243,12 +244,10 @@ export function buildProofRecord(sha256: Sha256, input: ProofRecordInput): Proof
   };
 }
 
-/** The hash that the log entry commits to. */
 export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
   return hashHex(sha256, proofRecordBytes(record));
 }
 
-/** The record's RFC 8785 form. */
 export function proofRecordBytes(record: ProofRecord): Uint8Array {
   const { payload, payloadType, signatures } = record.envelope;
   const [{ keyid, sig }] = signatures;
@@ -260,4 +259,58 @@ export function proofRecordBytes(record: ProofRecord): Uint8Array {
     response_hash: record.response_hash,
     schema_version: record.schema_version,
   });
+}
+
+/** The hashes in the log entry of a proof. */
+export interface Commitments {
+  aep_hash: string;
+  proof_record_hash: string;
+}
+
+/** `toBase64`, or a faster one of the platform. */
+export type Base64 = (bytes: Uint8Array) => string;
+
+/**
+ * The two hashes in the log entry of a proof, from texts that are assembled directly, several times
+ * faster than `buildProofRecord` and `proofRecordHash`; a test compares the two. `malformed_entry`
+ * unless the proof id, the request hash and the key id have their form: another text could change
+ * the structure of what is hashed.
+ */
+export function proofCommitments(
+  sha256: Sha256,
+  input: ProofRecordInput,
+  base64: Base64 = toBase64,
+): Commitments {
+  const { aep, signature, proof_id, request_hash, key_id } = input;
+  const plain =
+    PROOF_ID_PATTERN.test(proof_id) &&
+    HASH_PATTERN.test(request_hash) &&
+    BYTES32_BASE64URL_PATTERN.test(key_id);
+  if (!plain) {
+    throw new ProtocolError('malformed_entry', 'a field of the proof record is malformed');
+  }
+  const aep_hash = hashHex(sha256, aep);
+  const record =
+    `{"aep_hash":"${aep_hash}","envelope":{"payload":"${base64(aep)}",` +
+    `"payloadType":"${AEP_PAYLOAD_TYPE}",` +
+    `"signatures":[{"keyid":"${key_id}","sig":"${base64(signature)}"}]},` +
+    `"proof_id":"${proof_id}","request_hash":"${request_hash}",` +
+    `"response_hash":"${responseHash(sha256, input)}","schema_version":"${SCHEMA.proofRecord}"}`;
+  return { aep_hash, proof_record_hash: asciiHashHex(sha256, record) };
+}
+
+function responseHash(
+  sha256: Sha256,
+  { lane, effect, proof_id, request_hash }: ProofRecordInput,
+): string {
+  const [kind, schema] =
+    lane === 'execute'
+      ? ['svc-runtime-execute', SCHEMA.executeReceipt]
+      : ['svc-agent-admission', SCHEMA.agentReceipt];
+  return asciiHashHex(
+    sha256,
+    `{"receipt_id":"${kind}-${request_hash.slice(0, 16)}","registry_proof_id":"${proof_id}",` +
+      `"request_hash":"${request_hash}","schema_version":"${schema}",` +
+      `"status":"${effect === 'ADMIT' ? 'ADMITTED' : 'DENIED'}","vee_recorded":true}`,
+  );
 }

@@ -27,9 +27,7 @@ const VALUES = sextets(ALPHABET);
 const VALUES_URL = sextets(ALPHABET_URL);
 
 interface Alphabet {
-  /** The character of six bits. */
   codes: Uint8Array;
-  /** The two characters of twelve bits, in memory order. */
   pairs: Uint16Array;
 }
 
@@ -97,7 +95,6 @@ export function fromBase64(text: string): Uint8Array {
   return decode64(text, text.length - padding, VALUES);
 }
 
-/** The inverse of {@link toBase64Url}, as strict as {@link fromBase64}. */
 export function fromBase64Url(text: string): Uint8Array {
   if (text.length % 4 === 1) throw malformed64();
   return decode64(text, text.length, VALUES_URL);
@@ -185,7 +182,6 @@ export function fromUtf8(bytes: Uint8Array): string {
   }
 }
 
-/** Decodes with U+FFFD for invalid UTF-8; only for locating the fault. */
 export function fromUtf8Lossy(bytes: Uint8Array): string {
   return lossyDecoder.decode(bytes);
 }

@@ -2,14 +2,13 @@ import { fromBase64, toBase64 } from './bytes.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { ProtocolError } from './errors.js';
 import { nobleSha256, type Sha256 } from './hash.js';
-import { HASH_BYTES } from './merkle/hash.js';
+import { HASH_BYTES } from './merkle.js';
 import { openNote, parseVkey, type Vkey } from './note.js';
 
 /** The head of a log (C2SP tlog-checkpoint). */
 export interface Checkpoint {
   /** Name of the log: one line, by convention a URL without its scheme. */
   origin: string;
-  /** Number of leaves. */
   size: number;
   /** RFC 6962 root of the tree, 32 bytes. */
   root: Uint8Array;
@@ -44,7 +43,6 @@ export function parseCheckpoint(text: string): Checkpoint {
   throw new ProtocolError('malformed_checkpoint', 'checkpoint is not in its canonical form');
 }
 
-/** A checkpoint, and the pinned key that signed it. */
 export interface OpenedCheckpoint {
   checkpoint: Checkpoint;
   key: Vkey;
@@ -69,7 +67,6 @@ export function openCheckpointNote(
   return { checkpoint, key };
 }
 
-/** {@link openCheckpointNote} with one key. */
 export function openCheckpoint(
   note: string,
   vkey: string | Vkey,

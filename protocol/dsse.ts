@@ -1,6 +1,6 @@
 import { fromBase64, utf8 } from './bytes.js';
 import { ProtocolError } from './errors.js';
-import { dsseEnvelopeSchema } from './schemas/proof-record.js';
+import { dsseEnvelopeSchema } from './schemas/aep.js';
 
 /**
  * DSSE v1 pre-authentication encoding, the bytes that are signed:
@@ -16,7 +16,6 @@ export function pae(payloadType: string, payload: Uint8Array): Uint8Array {
   return encoding;
 }
 
-/** Nearly every proof has the same payload type. */
 let latest: { payloadType: string; head: Uint8Array } | null = null;
 
 function headOf(payloadType: string): Uint8Array {

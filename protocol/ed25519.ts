@@ -64,7 +64,6 @@ export function isUsablePublicKey(publicKey: Uint8Array): boolean {
   return publicKey.length === 32 && isOrdinaryPoint(publicKey);
 }
 
-/** Whether 32 bytes encode a point of the curve. */
 export function isPoint(encoded: Uint8Array): boolean {
   try {
     Point.fromBytes(encoded, false);
@@ -93,7 +92,6 @@ function isOrdinaryPoint(encoded: Uint8Array): boolean {
   return isBelow(y, P_BYTES) && !SMALL_ORDER_Y.some((small) => equalBytes(small, y));
 }
 
-/** a < b, both little-endian and of the same length. */
 function isBelow(a: Uint8Array, b: Uint8Array): boolean {
   for (let i = a.length - 1; i >= 0; i--) {
     if (a[i] !== b[i]) return a[i]! < b[i]!;

@@ -15,10 +15,8 @@ import {
 } from './schemas/log-entry.js';
 import { HASH_PATTERN } from './schemas/primitives.js';
 import { TemplateReader } from './template.js';
+import { MAX_ENTRY_BYTES } from './tiles.js';
 import { TIME_PATTERN } from './time.js';
-
-/** Entry bundles store each entry after a 16-bit length (C2SP tlog-tiles). */
-export const MAX_ENTRY_BYTES = 0xffff;
 
 export type ProofEntryInput = Omit<ProofEntry, 'schema_version' | 'type'>;
 export type StatusEntryInput = Omit<StatusEntry, 'schema_version' | 'type' | 'status'>;
@@ -52,7 +50,6 @@ export function proofEntryText(input: ProofEntryInput): string {
   );
 }
 
-/** The canonical log entry that revokes an artifact and all that depend on it. */
 export function statusEntryBytes(input: StatusEntryInput): Uint8Array {
   return encode(statusEntrySchema, {
     schema_version: SCHEMA.logEntry,
@@ -96,7 +93,6 @@ export function parseEntry(bytes: Uint8Array): LogEntry {
   throw new ProtocolError('malformed_entry', 'log entry is not in its canonical form');
 }
 
-/** {@link parseEntry}, with null in place of a throw. */
 export function readEntry(bytes: Uint8Array): LogEntry | null {
   try {
     return parseEntry(bytes);

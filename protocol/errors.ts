@@ -15,7 +15,6 @@ export type ProtocolErrorCode =
   | 'malformed_hex'
   | 'malformed_base64'
   | 'malformed_time'
-  | 'malformed_id'
   | 'malformed_key'
   | 'unusable_key'
   | 'key_id_mismatch'

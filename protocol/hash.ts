@@ -20,7 +20,6 @@ export function hashHex(digest: Sha256, bytes: Uint8Array): string {
   return digest.hex === undefined ? toHex(digest(bytes)) : digest.hex(bytes);
 }
 
-/** {@link hashHex} of ASCII text. */
 export function asciiHashHex(digest: Sha256, text: string): string {
   return digest.hex === undefined ? toHex(digest(utf8(text))) : digest.hex(text);
 }

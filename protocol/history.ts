@@ -2,12 +2,10 @@ import type { ProofEvent, PublicEvent } from './schemas/proof-view.js';
 import type { ArtifactKind, Outcome } from './status.js';
 import { formatTime } from './time.js';
 
-/** One verdict row that covers the proof. */
 export interface VerdictInHistory {
   verdictId: number;
   /** A row for a whole range of leaves, which all passed unless they have a row of their own. */
   frontier: boolean;
-  /** Size of the log at the verification. */
   treeSize: number;
   outcome: Outcome;
   expired: readonly ArtifactKind[];
@@ -21,7 +19,6 @@ export interface RevocationInHistory {
   kind: ArtifactKind;
   /** Epoch milliseconds. */
   at: number;
-  /** Lower-case hex. */
   reasonHash: string;
 }
 
@@ -121,7 +118,6 @@ export function mergeEvents(
     .filter((event) => state.changesBy(event) || isPublished.has(event));
 }
 
-/** Each replaces the one before it. */
 const OUTCOMES: ReadonlySet<string> = new Set(['verified', 'failed', 'erased']);
 /**
  * A proof can pass and fail any number of times; only this many outcomes at either end are
@@ -195,7 +191,6 @@ function withKeys(events: readonly PublicEvent[]): [string, PublicEvent][] {
   });
 }
 
-/** The log position of the event, or its time. */
 function placeOf(event: PublicEvent): string | number {
   if (event.event === 'accepted') return '';
   return 'leaf_index' in event ? event.leaf_index : event.at;
@@ -221,7 +216,6 @@ const RANK = {
   revoked: 3,
 };
 
-/** Acceptance and append come first, whatever their times. */
 function timeOf(event: PublicEvent): string {
   return event.event === 'accepted' || event.event === 'appended' ? '' : event.at;
 }

@@ -1,5 +1,3 @@
-import { ProtocolError } from './errors.js';
-
 /**
  * A UUIDv7 (RFC 9562) as 32 lower-case hex characters. Every other id of a proof derives from it.
  */
@@ -9,7 +7,6 @@ export const PROOF_ID_PATTERN = /^[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
 export const SHARE_TOKEN_PATTERN = /^share_[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/;
 export const PACKAGE_ID_PATTERN = /^pkg_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
 export const BATCH_ID_PATTERN = /^batch_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
-const UUID_PATTERN = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 /**
  * The prefix of each id of a proof. `registry_proof_id` and `cert_id` are second names of
@@ -55,7 +52,6 @@ export function isProofId(text: string): boolean {
   return PROOF_ID_PATTERN.test(text);
 }
 
-/** `share_` and 43 base64url characters without trailing bits. */
 export function isShareToken(text: string): boolean {
   return SHARE_TOKEN_PATTERN.test(text);
 }
@@ -68,7 +64,6 @@ export function isBatchId(text: string): boolean {
   return BATCH_ID_PATTERN.test(text);
 }
 
-/** Every identifier of one proof. */
 export function idsOf(proofId: ProofId): ProofIds {
   return {
     proof_id: proofId,
@@ -97,26 +92,4 @@ export function resolveIdentifier(text: string): { proof_id: ProofId; matched_on
   const matched_on = FIELD_OF_PREFIX.get(text.slice(0, cut));
   const proof_id = text.slice(cut);
   return matched_on !== undefined && isProofId(proof_id) ? { proof_id, matched_on } : null;
-}
-
-/** `0190…` as `0190….-….-….-….-…….`, the notation of databases. */
-export function hexToUuid(hex: string): string {
-  if (!/^[0-9a-f]{32}$/.test(hex)) {
-    throw new ProtocolError('malformed_id', 'expected 32 lower-case hexadecimal characters');
-  }
-  return [
-    hex.slice(0, 8),
-    hex.slice(8, 12),
-    hex.slice(12, 16),
-    hex.slice(16, 20),
-    hex.slice(20),
-  ].join('-');
-}
-
-/** The inverse of {@link hexToUuid}. */
-export function uuidToHex(uuid: string): string {
-  if (!UUID_PATTERN.test(uuid)) {
-    throw new ProtocolError('malformed_id', 'expected a lower-case UUID');
-  }
-  return uuid.replaceAll('-', '');
 }

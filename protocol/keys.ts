@@ -31,7 +31,6 @@ export function jwkThumbprint(sha256: Sha256, publicKey: Uint8Array): string {
   return thumbprint;
 }
 
-/** A log has few keys and uses the same one repeatedly. */
 let latest: { sha256: Sha256; publicKey: Uint8Array; thumbprint: string } | null = null;
 
 export function publicJwk(sha256: Sha256, publicKey: Uint8Array): PublicJwk {

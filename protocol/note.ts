@@ -14,7 +14,6 @@ const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
 /** The specification requires verifiers to limit signatures, to at least 16. */
 const MAX_SIGNATURES = 64;
 
-/** A verifier key, the public half that readers pin. */
 export interface Vkey {
   name: string;
   /** 4 bytes */

@@ -1,7 +1,33 @@
-/** Verification of proofs without the service. */
+import { AEP_PAYLOAD_TYPE } from './aep.js';
+import { fromBase64 } from './bytes.js';
+import { canonicalBytes } from './canonical-json.js';
+import { type Checkpoint, openCheckpointNote } from './checkpoint.js';
+import { pae, parseEnvelope } from './dsse.js';
+import { parseEntry } from './entries.js';
+import { ProtocolError } from './errors.js';
+import { leafHash, verifyInclusion } from './merkle.js';
+import type { LogEntry } from './schemas/log-entry.js';
+import type { ProofExport } from './schemas/proof-export.js';
+import { parseTlogProof } from './tlog-proof.js';
+import type { VerifyCrypto } from './verify.js';
+import { findInconsistency } from './offline/fit.js';
+import { bytesOf, faultOf, readExport, textOf, type TextOrBytes } from './offline/read.js';
+import {
+  type OfflineFault,
+  type OfflineResult,
+  type Placed,
+  placeFields,
+  type TlogProofResult,
+  undecidable,
+} from './offline/result.js';
+import {
+  type AepKeyPin,
+  type LogPin,
+  type OfflineTrust,
+  readAepKeys,
+  readLog,
+} from './offline/trust.js';
 
-export { verifyOffline, type OfflineOptions } from './offline/export.js';
-export { verifyTlogProof } from './offline/tlog-proof.js';
 export {
   OFFLINE_FAULTS,
   UNDECIDABLE_CAUSES,
@@ -21,3 +47,209 @@ export {
   type PinnedJwk,
 } from './offline/trust.js';
 export type { TextOrBytes } from './offline/read.js';
+
+export interface OfflineOptions {
+  /**
+   * A C2SP tlog-proof of the same entry, for example under a later checkpoint; replaces the
+   * inclusion proof of the export.
+   */
+  tlogProof?: TextOrBytes | undefined;
+}
+
+/**
+ * Checks an exported proof (`svc.registry.proof_export/1.0`) against pinned keys. Parses text and
+ * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, least
+ * of all its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
+ * unusable pins, which are the caller's. Does not check the verdict: it is unsigned, and only the
+ * registry can confirm it.
+ *
+ * An undecidable result is not a defect of the document: its signer is not among the pinned keys.
+ */
+export function verifyOffline(
+  exported: unknown,
+  trust: OfflineTrust,
+  crypto: VerifyCrypto,
+  { tlogProof }: OfflineOptions = {},
+): OfflineResult {
+  const pins = readAepKeys(crypto.sha256, trust.aepKeys);
+  const log = readLog(crypto.sha256, trust.log);
+  if (pins.length === 0) {
+    return undecidable(
+      'no_pinned_key',
+      'pin the AEP key of the service, obtained from another source',
+    );
+  }
+  const read = readExport(exported);
+  if ('fault' in read) return notAuthentic(read.fault, log);
+  const { document } = read;
+  const fault = findInconsistency(document, crypto.sha256);
+  if (fault !== null) return notAuthentic(fault, log);
+
+  const { key_id: keyId } = document.aep;
+  const pinned = pins.filter((pin) => pin.keyId === keyId);
+  const [pin] = pinned;
+  if (pin === undefined) {
+    return undecidable(
+      'signing_key_not_pinned',
+      `signed under key ${keyId}, which is not among the pinned ones`,
+    );
+  }
+  const { payload, signature } = parseEnvelope(document.envelope);
+  if (!crypto.verify(pin.publicKey, pae(AEP_PAYLOAD_TYPE, payload), signature)) {
+    const detail = 'the signature does not verify under the pinned key';
+    return notAuthentic({ code: 'bad_signature', detail }, log);
+  }
+  return placed(document, pinned, log, log && placeInLog(document, tlogProof, log, crypto));
+}
+
+function placeInLog(
+  document: ProofExport,
+  tlogProof: TextOrBytes | undefined,
+  log: LogPin,
+  crypto: VerifyCrypto,
+): Placed {
+  const read = tlogProof === undefined ? { claim: ownClaim(document) } : readTlogProof(tlogProof);
+  return 'fault' in read ? read : placeOf(canonicalBytes(document.entry), read.claim, log, crypto);
+}
+
+function ownClaim({ inclusion }: ProofExport): InclusionClaim {
+  const { leaf_index: index, tree_size: treeSize, path, checkpoint } = inclusion;
+  return { index, treeSize, path: path.map(fromBase64), checkpoint };
+}
+
+/** Whether a valid signature counts, by the log position of the proof. */
+function placed(
+  { aep }: ProofExport,
+  pins: readonly AepKeyPin[],
+  log: LogPin | null,
+  found: Placed | null,
+): OfflineResult {
+  // A holder of an expired key can still sign, so only the log separates earlier signatures from
+  // later ones.
+  const ends = pins.some(({ before }) => before !== Infinity);
+  if (found === null) {
+    return ends
+      ? undecidable(
+          'no_pinned_log',
+          'the key was retired or compromised; pin the log to date the signature',
+        )
+      : { decidable: true, authentic: true, aep, status: 'unknown', faults: [] };
+  }
+  if ('fault' in found) {
+    if (ends) return notAuthentic(found.fault, log);
+    const faults = [found.fault];
+    return { decidable: true, authentic: true, included: false, aep, status: 'unknown', faults };
+  }
+  const { leafIndex } = found.place;
+  if (!pins.every(({ after, before }) => after < leafIndex && leafIndex < before)) {
+    const detail = `the pin does not cover signatures at leaf ${leafIndex}`;
+    return notAuthentic({ code: 'key_not_in_force', detail }, log);
+  }
+  const fields = placeFields(found.place);
+  return { decidable: true, authentic: true, included: true, ...fields, aep, faults: [] };
+}
+
+function notAuthentic(fault: OfflineFault, log: LogPin | null): OfflineResult {
+  return {
+    decidable: true,
+    authentic: false,
+    // An inclusion proof of another entry does not cover this document.
+    ...(log === null ? {} : { included: false }),
+    status: 'unknown',
+    faults: [fault],
+  };
+}
+
+/**
+ * Checks a C2SP tlog-proof of a log entry of any type under the pinned log. The entry must be its
+ * canonical bytes or text: they are the leaf. Throws only for unusable pins, as `verifyOffline`.
+ */
+export function verifyTlogProof(
+  tlogProof: TextOrBytes,
+  entry: TextOrBytes,
+  trust: Pick<OfflineTrust, 'log'>,
+  crypto: VerifyCrypto,
+): TlogProofResult {
+  const log = readLog(crypto.sha256, trust.log);
+  if (log === null) {
+    return undecidable('no_pinned_log', 'pin the verifier key and origin of the log');
+  }
+  const notIncluded = (fault: OfflineFault): TlogProofResult => ({
+    decidable: true,
+    included: false,
+    status: 'unknown',
+    faults: [fault],
+  });
+  let leaf: { bytes: Uint8Array; entry: LogEntry };
+  try {
+    const bytes = bytesOf(entry);
+    leaf = { bytes, entry: parseEntry(bytes) };
+  } catch (error) {
+    return notIncluded(faultOf(error, 'malformed_entry'));
+  }
+  const read = readTlogProof(tlogProof);
+  if ('fault' in read) return notIncluded(read.fault);
+  const found = placeOf(leaf.bytes, read.claim, log, crypto);
+  if ('fault' in found) return notIncluded(found.fault);
+  return {
+    decidable: true,
+    included: true,
+    ...placeFields(found.place),
+    entry: leaf.entry,
+    faults: [],
+  };
+}
+
+export interface InclusionClaim {
+  index: number;
+  path: readonly Uint8Array[];
+  checkpoint: string;
+  /** The tree size that the document states beside the checkpoint. */
+  treeSize?: number;
+}
+
+export function readTlogProof(
+  text: TextOrBytes,
+): { claim: InclusionClaim } | { fault: OfflineFault } {
+  try {
+    return { claim: parseTlogProof(textOf(text)) };
+  } catch (error) {
+    return { fault: faultOf(error, 'malformed_tlog_proof') };
+  }
+}
+
+/** The leaf index of the entry in the pinned log, or the fault of the claim. */
+export function placeOf(
+  entry: Uint8Array,
+  claim: InclusionClaim,
+  log: LogPin,
+  { sha256, verify }: VerifyCrypto,
+): Placed {
+  const { index, path, checkpoint, treeSize } = claim;
+  let under: Checkpoint;
+  try {
+    under = openCheckpointNote(checkpoint, log.vkeys, log.origin, verify).checkpoint;
+  } catch (error) {
+    return { fault: checkpointFault(error) };
+  }
+  if (treeSize !== undefined && treeSize !== under.size) {
+    const detail = `the checkpoint has tree size ${under.size}, not ${treeSize}`;
+    return { fault: { code: 'tree_size_mismatch', detail } };
+  }
+  const leaf = leafHash(sha256, entry);
+  if (
+    !verifyInclusion(sha256, { index, size: under.size, leafHash: leaf, path, root: under.root })
+  ) {
+    const detail = `the path does not lead from leaf ${index} to the root of the checkpoint`;
+    return { fault: { code: 'not_in_tree', detail } };
+  }
+  return { place: { leafIndex: index, under } };
+}
+
+function checkpointFault(error: unknown): OfflineFault {
+  // Envelopes and notes share this code; the fault must distinguish a forged checkpoint.
+  if (error instanceof ProtocolError && error.code === 'bad_signature') {
+    return { code: 'bad_checkpoint_signature', detail: error.message };
+  }
+  return faultOf(error, 'malformed_note');
+}

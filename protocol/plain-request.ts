@@ -6,7 +6,6 @@ import { SCHEMA } from './schemas/ids.js';
 import { ACTION_PATTERN, HASH_PATTERN, TENANT_ID_PATTERN, TEXT_MAX } from './schemas/primitives.js';
 import { isTime } from './time.js';
 
-/** A parsed request and its RFC 8785 form. */
 export interface PlainRequest<Body> {
   body: Body;
   canonical: string;
@@ -20,7 +19,6 @@ export function plainExecuteRequest(value: JsonValue): PlainRequest<ExecuteReque
   return plain(value, execute) as PlainRequest<ExecuteRequest> | null;
 }
 
-/** The same for an agent envelope. */
 export function plainAgentEnvelope(value: JsonValue): PlainRequest<AgentEnvelope> | null {
   return (plain(value, admission) ?? plain(value, outcome)) as PlainRequest<AgentEnvelope> | null;
 }
@@ -30,7 +28,6 @@ function plain(value: JsonValue, reader: Reader): PlainRequest<JsonValue> | null
   return canonical === null ? null : { body: value, canonical };
 }
 
-/** The canonical form of a plain value; null for any other. */
 type Reader = (value: JsonValue) => string | null;
 
 /** For patterns without characters that JSON escapes. */
@@ -60,10 +57,8 @@ const text: Reader = (value) =>
 
 const time: Reader = (value) => (typeof value === 'string' && isTime(value) ? `"${value}"` : null);
 
-/** Members by name; a question mark after the name marks an optional one. */
 type Members = Record<string, Reader>;
 
-/** An object of exactly these members, in any order. */
 function object(members: Members): Reader {
   const known = Object.entries(members)
     .map(([name, read]) => ({ name: name.replace('?', ''), read, isOptional: name.endsWith('?') }))

@@ -142,7 +142,6 @@ function readEnds(
   return { proof, certificate, passport, trust: end() };
 }
 
-/** Optional members are recognized by name, in canonical order. */
 function readSubject(reader: TemplateReader): AepSubject {
   const name = (): string => reader.plain(TEXT_MAX);
   if (reader.takes('"kind":"outcome","parent_proof_id":"')) return readOutcome(reader);

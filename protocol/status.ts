@@ -1,4 +1,3 @@
-/** Every status of a public lookup (spec section 3). */
 export const STATUSES = [
   'VERIFIED',
   'VALID',
@@ -11,7 +10,6 @@ export const STATUSES = [
 ] as const;
 export type VerificationStatus = (typeof STATUSES)[number];
 
-/** Artifacts of one proof. Each depends on those before it. */
 export const ARTIFACT_KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
@@ -71,7 +69,6 @@ export function isOutcomeAnswer(
 }
 
 export interface StatusFacts extends Decided {
-  /** The requested artifact; trust assets and packages are `trust`. */
   kind: ArtifactKind;
   /** The verifier's result for the proof; `none` before the first verification. */
   verdict: Outcome | 'none';
@@ -81,7 +78,6 @@ export interface StatusFacts extends Decided {
   isVoided?: boolean;
   /** Artifacts revoked below the log size of the statement. */
   revoked: readonly ArtifactKind[];
-  /** Artifacts that the verifier has recorded as expired. */
   expired: readonly ArtifactKind[];
 }
 
@@ -132,7 +128,6 @@ export function packageStatus(members: readonly VerificationStatus[]): Verificat
   return members.includes('EXPIRED') ? 'EXPIRED' : POSITIVE.trust;
 }
 
-/** The stages of the trust chain, in order (spec 2.1). */
 export const TRUST_CHAIN_SEQUENCE = [
   'execution',
   'evidence',
@@ -152,5 +147,4 @@ export function trustChainOf(decided: Decided) {
   return isProofOnly(decided) ? TRUST_CHAIN.PROOF_ONLY : TRUST_CHAIN.FULL;
 }
 
-/** The chain of a lookup that did not resolve. */
 export const NO_TRUST_CHAIN = { available: false, sequence: [] } as const;

@@ -19,25 +19,21 @@ export class TemplateReader {
 
   constructor(private readonly text: string) {}
 
-  /** Whether the template matched the whole text. */
   get ended(): boolean {
     return this.followed && this.at === this.text.length;
   }
 
-  /** The part must come next. */
   part(part: string): void {
     if (this.text.startsWith(part, this.at)) this.at += part.length;
     else this.followed = false;
   }
 
-  /** Consumes the part if it comes next. */
   takes(part: string): boolean {
     if (!this.text.startsWith(part, this.at)) return false;
     this.at += part.length;
     return true;
   }
 
-  /** 32 or 64 lower-case hexadecimal digits. */
   hex(count: 32 | 64): string {
     return this.matching(count === 64 ? HEX_64 : HEX_32);
   }
@@ -49,13 +45,11 @@ export class TemplateReader {
     return pattern.test(field) ? this.taken(end) : this.depart();
   }
 
-  /** The next match of the sticky pattern. */
   matching(pattern: RegExp): string {
     pattern.lastIndex = this.at;
     return pattern.test(this.text) ? this.taken(pattern.lastIndex) : this.depart();
   }
 
-  /** A time in canonical form. */
   time(): string {
     const end = this.at + 24;
     PLAIN_TIME.lastIndex = this.at;

@@ -1,22 +1,311 @@
-/** The log as C2SP tlog-tiles: tile height 8, SHA-256, entry bundles. */
-export { extendTiles, tilesForAppend, type Tile } from './tiles/append.js';
-export { decodeEntryBundle, encodeEntryBundle } from './tiles/entry-bundle.js';
-export {
-  entriesPath,
-  FULL_TILE_BYTES,
-  nodesAtLevel,
-  TILE_HEIGHT,
-  TILE_WIDTH,
-  tilePath,
-  tilesBetween,
-  tileWidth,
-  type TileCoordinate,
-  type TileSlice,
-} from './tiles/layout.js';
-export {
-  consistencyFromTiles,
-  hashAt,
-  inclusionFromTiles,
-  rootFromTiles,
-  type TileReader,
-} from './tiles/read.js';
+import { ProtocolError } from './errors.js';
+import type { Sha256 } from './hash.js';
+import {
+  consistencyRanges,
+  foldRight,
+  HASH_BYTES,
+  inclusionRanges,
+  type LeafRange,
+  nodeHash,
+  type PerfectNode,
+  perfectNodes,
+  requireSize,
+} from './merkle.js';
+
+/** C2SP tlog-tiles: tiles of height 8 hold up to 256 hashes. Names and sizes of tiles. */
+
+export const TILE_HEIGHT = 8;
+export const TILE_WIDTH = 256;
+
+/** Coordinates of a tile: `level` counts upwards from the leaves, `index` from the left. */
+export interface TileCoordinate {
+  level: number;
+  index: number;
+}
+
+export interface TileSlice extends TileCoordinate {
+  width: number;
+}
+
+/** `tile/0/x001/067`, and `tile/0/x001/067.p/5` for a partial tile of five hashes. */
+export function tilePath(level: number, index: number, width: number = TILE_WIDTH): string {
+  requireSize(level);
+  if (level > 63) throw new ProtocolError('out_of_range', 'tile levels end at 63');
+  return `tile/${level}/${indexPath(index)}${partial(width)}`;
+}
+
+export function entriesPath(index: number, width: number = TILE_WIDTH): string {
+  return `tile/entries/${indexPath(index)}${partial(width)}`;
+}
+
+export function nodesAtLevel(level: number, size: number): number {
+  return Math.floor(size / TILE_WIDTH ** level);
+}
+
+/** Number of hashes of tile `index` at `level` in a tree of `size` leaves: 0 to 256. */
+export function tileWidth(level: number, index: number, size: number): number {
+  return Math.max(0, Math.min(TILE_WIDTH, nodesAtLevel(level, size) - index * TILE_WIDTH));
+}
+
+/**
+ * The tiles that a log adds when it grows from `oldSize` to `newSize`, each with its new width.
+ * Ascending by level, then index.
+ */
+export function tilesBetween(oldSize: number, newSize: number): TileSlice[] {
+  requireSize(oldSize);
+  requireSize(newSize);
+  const tiles: TileSlice[] = [];
+  for (let level = 0; nodesAtLevel(level, newSize) > 0; level++) {
+    const before = nodesAtLevel(level, oldSize);
+    const after = nodesAtLevel(level, newSize);
+    for (let index = Math.floor(before / TILE_WIDTH); index * TILE_WIDTH < after; index++) {
+      const width = tileWidth(level, index, newSize);
+      if (after > before) tiles.push({ level, index, width });
+    }
+  }
+  return tiles;
+}
+
+function indexPath(index: number): string {
+  requireSize(index);
+  let path = String(index % 1000).padStart(3, '0');
+  for (let rest = Math.floor(index / 1000); rest > 0; rest = Math.floor(rest / 1000)) {
+    path = `x${String(rest % 1000).padStart(3, '0')}/${path}`;
+  }
+  return path;
+}
+
+function partial(width: number): string {
+  if (!Number.isInteger(width) || width < 1 || width > TILE_WIDTH) {
+    throw new ProtocolError('out_of_range', 'a tile holds 1 to 256 hashes');
+  }
+  return width === TILE_WIDTH ? '' : `.p/${width}`;
+}
+
+/** A tile with its content: 1 to 256 hashes of 32 bytes. */
+export interface Tile extends TileCoordinate {
+  hashes: Uint8Array;
+}
+
+/**
+ * The partial tiles that an append of `count` leaves to a tree of `oldSize` extends, with their
+ * current widths: the input of {@link extendTiles}. At most one a level.
+ */
+export function tilesForAppend(oldSize: number, count: number): TileSlice[] {
+  const tiles: TileSlice[] = [];
+  for (
+    let level = 0;
+    nodesAtLevel(level, oldSize + count) > nodesAtLevel(level, oldSize);
+    level++
+  ) {
+    const index = Math.floor(nodesAtLevel(level, oldSize) / TILE_WIDTH);
+    const width = tileWidth(level, index, oldSize);
+    if (width > 0) tiles.push({ level, index, width });
+  }
+  return tiles;
+}
+
+/**
+ * Appends leaves to a tree of `oldSize` and returns every new or extended tile in full, ascending
+ * by level and index. `current` are the tiles of {@link tilesForAppend}. A missing tile or one of
+ * another width is `malformed_tile`: an append must stop when tiles contradict the tree size.
+ */
+export function extendTiles(
+  sha256: Sha256,
+  oldSize: number,
+  newLeafHashes: readonly Uint8Array[],
+  current: readonly Tile[],
+): Tile[] {
+  const touched: Tile[] = [];
+  let added: readonly Uint8Array[] = newLeafHashes;
+  for (let level = 0; added.length > 0; level++) {
+    const before = nodesAtLevel(level, oldSize);
+    const tiles = extendLevel(level, before, added, current);
+    touched.push(...tiles);
+    added = tiles
+      .filter((tile) => tile.hashes.length === TILE_WIDTH * HASH_BYTES)
+      .map((tile) => tileRoot(sha256, tile.hashes));
+  }
+  return touched;
+}
+
+function extendLevel(
+  level: number,
+  before: number,
+  added: readonly Uint8Array[],
+  current: readonly Tile[],
+): Tile[] {
+  const tiles: Tile[] = [];
+  let at = before;
+  let next = 0;
+  while (next < added.length) {
+    const index = Math.floor(at / TILE_WIDTH);
+    const present = at % TILE_WIDTH;
+    const taken = Math.min(TILE_WIDTH - present, added.length - next);
+    const hashes = new Uint8Array((present + taken) * HASH_BYTES);
+    if (present > 0) hashes.set(contentOf(level, index, present, current));
+    for (let i = 0; i < taken; i++) {
+      const hash = added[next + i]!;
+      if (hash.length !== HASH_BYTES) {
+        throw new ProtocolError('malformed_tile', 'expected leaf hashes of 32 bytes');
+      }
+      hashes.set(hash, (present + i) * HASH_BYTES);
+    }
+    tiles.push({ level, index, hashes });
+    at += taken;
+    next += taken;
+  }
+  return tiles;
+}
+
+function contentOf(
+  level: number,
+  index: number,
+  width: number,
+  current: readonly Tile[],
+): Uint8Array {
+  const tile = current.find((candidate) => candidate.level === level && candidate.index === index);
+  if (tile?.hashes.length !== width * HASH_BYTES) {
+    throw new ProtocolError(
+      'malformed_tile',
+      `tile ${level}/${index} does not hold ${width} hashes`,
+    );
+  }
+  return tile.hashes;
+}
+
+/** Root of the perfect subtree over concatenated hashes, whose number is a power of two. */
+export function tileRoot(sha256: Sha256, hashes: Uint8Array): Uint8Array {
+  let row: Uint8Array[] = [];
+  for (let at = 0; at < hashes.length; at += HASH_BYTES) {
+    row.push(hashes.subarray(at, at + HASH_BYTES));
+  }
+  while (row.length > 1) {
+    const parents: Uint8Array[] = [];
+    for (let i = 0; i < row.length; i += 2) parents.push(nodeHash(sha256, row[i]!, row[i + 1]!));
+    row = parents;
+  }
+  return row[0]!;
+}
+
+/** Entry bundles store each entry after a 16-bit length (C2SP tlog-tiles). */
+export const MAX_ENTRY_BYTES = 0xffff;
+
+/** An entry bundle (C2SP tlog-tiles): every entry after its length as a big-endian uint16. */
+export function encodeEntryBundle(entries: readonly Uint8Array[]): Uint8Array {
+  let length = 0;
+  for (const entry of entries) {
+    if (entry.length > MAX_ENTRY_BYTES) {
+      throw new ProtocolError('malformed_entry', 'a log entry exceeds 65535 bytes');
+    }
+    length += 2 + entry.length;
+  }
+  const bundle = new Uint8Array(length);
+  let at = 0;
+  for (const entry of entries) {
+    bundle[at] = entry.length >> 8;
+    bundle[at + 1] = entry.length & 0xff;
+    bundle.set(entry, at + 2);
+    at += 2 + entry.length;
+  }
+  return bundle;
+}
+
+/** The entries of a bundle, as views into it. A truncated bundle is `malformed_tile`. */
+export function decodeEntryBundle(bundle: Uint8Array): Uint8Array[] {
+  const entries: Uint8Array[] = [];
+  let at = 0;
+  while (at < bundle.length) {
+    const start = at + 2;
+    const end = start + (bundle[at]! * 256 + (bundle[at + 1] ?? 0));
+    if (end > bundle.length || entries.length === TILE_WIDTH) {
+      throw new ProtocolError('malformed_tile', 'not an entry bundle');
+    }
+    entries.push(bundle.subarray(start, end));
+    at = end;
+  }
+  return entries;
+}
+
+/**
+ * Reads a tile: at least `width` hashes of 32 bytes. `width` is the tile's width in the requested
+ * tree, and so names the partial file. More hashes are fine: tiles only grow.
+ */
+export type TileReader = (level: number, index: number, width: number) => Promise<Uint8Array>;
+
+/** Root of the tree of `size` leaves. Reads one tile a level. */
+export async function rootFromTiles(
+  sha256: Sha256,
+  size: number,
+  read: TileReader,
+): Promise<Uint8Array> {
+  const [root] = await rootsOf(sha256, [{ start: 0, end: size }], size, read);
+  return root!;
+}
+
+/** As `inclusionPath`, for a tree in tiles. Reads at most two tiles a level. */
+export function inclusionFromTiles(
+  sha256: Sha256,
+  index: number,
+  size: number,
+  read: TileReader,
+): Promise<Uint8Array[]> {
+  return rootsOf(sha256, inclusionRanges(index, size), size, read);
+}
+
+export function consistencyFromTiles(
+  sha256: Sha256,
+  size1: number,
+  size2: number,
+  read: TileReader,
+): Promise<Uint8Array[]> {
+  return rootsOf(sha256, consistencyRanges(size1, size2), size2, read);
+}
+
+/** Hash of a perfect subtree of the tree of `size` leaves; leaves are at level 0. */
+export async function hashAt(
+  sha256: Sha256,
+  node: PerfectNode,
+  size: number,
+  read: TileReader,
+): Promise<Uint8Array> {
+  const tileLevel = Math.floor(node.level / TILE_HEIGHT);
+  const span = 2 ** (node.level % TILE_HEIGHT);
+  const first = node.index * span;
+  const index = Math.floor(first / TILE_WIDTH);
+  const offset = first % TILE_WIDTH;
+  const width = tileWidth(tileLevel, index, size);
+  if (offset + span > width) {
+    throw new ProtocolError('out_of_range', `the subtree exceeds tree size ${size}`);
+  }
+  const tile = await read(tileLevel, index, width);
+  if (tile.length < width * HASH_BYTES) {
+    throw new ProtocolError('malformed_tile', `tile ${tileLevel}/${index} lacks hashes`);
+  }
+  return tileRoot(sha256, tile.slice(offset * HASH_BYTES, (offset + span) * HASH_BYTES));
+}
+
+async function rootsOf(
+  sha256: Sha256,
+  ranges: readonly LeafRange[],
+  size: number,
+  read: TileReader,
+): Promise<Uint8Array[]> {
+  const readOnce = cached(read);
+  const subtrees = await Promise.all(
+    ranges.map((range) =>
+      Promise.all(perfectNodes(range).map((node) => hashAt(sha256, node, size, readOnce))),
+    ),
+  );
+  return subtrees.map((hashes) => foldRight(sha256, hashes));
+}
+
+function cached(read: TileReader): TileReader {
+  const tiles = new Map<string, Promise<Uint8Array>>();
+  return (level, index, width) => {
+    const name = `${level}/${index}`;
+    let tile = tiles.get(name);
+    if (tile === undefined) tiles.set(name, (tile = read(level, index, width)));
+    return tile;
+  };
+}

@@ -47,7 +47,6 @@ export function parseTime(text: string): number {
   return epochMs;
 }
 
-/** Whether {@link parseTime} accepts the text. */
 export function isTime(text: string): boolean {
   try {
     parseTime(text);

@@ -1,6 +1,6 @@
 import { fromBase64, toBase64 } from './bytes.js';
 import { ProtocolError } from './errors.js';
-import { HASH_BYTES } from './merkle/hash.js';
+import { HASH_BYTES } from './merkle.js';
 
 /**
  * C2SP tlog-proof: an inclusion proof with its checkpoint, as text. Stored with the extension

@@ -1,6 +1,11 @@
 import { equalBytes } from './bytes.js';
-import { AEP_PAYLOAD_TYPE, requestTypeOf } from './aep.js';
-import { proofCommitments, type Base64, type Commitments } from './commitments.js';
+import {
+  AEP_PAYLOAD_TYPE,
+  type Base64,
+  type Commitments,
+  proofCommitments,
+  requestTypeOf,
+} from './aep.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { parseEntry } from './entries.js';
@@ -24,9 +29,7 @@ export interface VerifyCrypto {
 }
 
 export interface ProofEvidence {
-  /** The id under which the registry stores the proof. */
   proof_id: string;
-  /** Request bytes as received; null once erased. */
   request: Uint8Array | null;
   aep: Uint8Array;
   /** 64 bytes */
@@ -64,13 +67,12 @@ export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Chec
   return examineProof(crypto, evidence).checks;
 }
 
-/** {@link verifyProof}, and the AEP. */
 export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): ProofFindings {
   const { sha256 } = crypto;
   const { aep, isCanonical } = readAep(evidence.aep);
   const parsed = attempt(() => parseEntry(evidence.entry));
   const entry = parsed?.type === 'proof' ? parsed : undefined;
-  const made = aep === null ? undefined : commitments(crypto, evidence, aep);
+  const made = aep === null ? undefined : attempt(() => commitments(crypto, evidence, aep));
   const checks = [
     requestCheck(sha256, evidence, aep),
     check('aep_canonical', isCanonical, 'the AEP is not in its RFC 8785 form'),

@@ -1,5 +1,3 @@
-import type { Ed25519Verify } from '#protocol/ed25519';
-import type { Sha256 } from '#protocol/hash';
 import type { NoteSigner } from '#protocol/note';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
@@ -10,7 +8,7 @@ import type { PublishedIndex } from './store/index-parts.js';
 import type { Janitor } from './store/janitor.js';
 import type { Leadership } from './registry/lease.js';
 import type { SnapshotWriter } from './store/writer.js';
-import type { RegistryView } from './registry/registry-view.js';
+import type { RegistryView } from './registry/sql-registry.js';
 import type { Replica } from './registry/replica.js';
 import type { TreeHead } from './plan/tree.js';
 
@@ -33,8 +31,6 @@ export interface CycleContext {
     /** The generation that this process published last, and the last verdict that it read for it. */
     seen: { generation: number; verdictId: number } | null;
   };
-  sha256: Sha256;
-  verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
   /** Longest validity of a manifest, in milliseconds. */
@@ -42,6 +38,8 @@ export interface CycleContext {
   recentLookupLimit: number;
   /** Leaves read and rendered at once; a multiple of 256. */
   chunkLeaves: number;
+  /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */
+  progress(): void;
   /** Called with each published manifest. */
   onPublished?: (manifest: Manifest) => void;
 }

@@ -1,6 +1,4 @@
-import { equalBytes, toBase64, utf8 } from '#protocol/bytes';
-import { formatCheckpoint } from '#protocol/checkpoint';
-import { signNote } from '#protocol/note';
+import { toBase64, utf8 } from '#protocol/bytes';
 import {
   CHECKPOINT_PATH,
   PACKAGE_PARTS,
@@ -9,25 +7,18 @@ import {
   type Manifest,
 } from '#protocol/snapshot/manifest';
 import { formatTime } from '#protocol/time';
+import { commitCheckpoint, commitManifest, nextGeneration, validity } from './commit.js';
 import type { CycleContext } from './context.js';
 import type { Published } from './store/directory.js';
 import { changedShares, SHARES_PER_CYCLE } from './plan/shares.js';
-import {
-  loadPublishInputs,
-  requireInPrimary,
-  storedCheckpoint,
-  type StoredCheckpoint,
-  validity,
-} from './plan/inputs.js';
+import { loadPublishInputs, requireInPrimary, storedCheckpoint } from './plan/inputs.js';
 import { IndexBuilder } from './store/index-builder.js';
 import { changedRecords } from './plan/changed-records.js';
 import { newLeaves } from './plan/new-leaves.js';
 import { changedPackages, PublishedMembers } from './plan/packages.js';
-import { nextGeneration, putManifest } from './store/put-manifest.js';
-import type { RegistryView } from './registry/registry-view.js';
+import type { RegistryView } from './registry/sql-registry.js';
 import { replicaBehind, splitRegistry } from './registry/replica.js';
-import { LeaseLostError, FatalPublishError } from './errors.js';
-import type { TreeHead } from './plan/tree.js';
+import { FatalPublishError, LeaseLostError } from './errors.js';
 import { withdrawFailed } from './plan/withdraw.js';
 
 export type CycleReport =
@@ -117,8 +108,13 @@ async function publishNext(
 ): Promise<CycleReport> {
   const primary = base.registry;
   const ctx = copy === null ? base : { ...base, registry: splitRegistry(primary, copy) };
+  const manifestBefore = published?.opened.manifest;
+  const before = {
+    size: manifestBefore?.tree_size ?? 0,
+    proofs: manifestBefore?.proofs ?? 0,
+    pins: manifestBefore?.index_parts ?? [],
+  };
   const startedAt = ctx.clock.now();
-  const pinned = published?.opened.manifest.index_parts ?? [];
   // Read this first: the later reads include everything that had expired by that time. On a lagging
   // replica it is older, which shortens the signed validity.
   const verifierCheckedAt = await ctx.registry.expiryScanDoneAt();
@@ -134,25 +130,15 @@ async function publishNext(
     };
   }
 
-  // COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the database stores it
-  // before any file does, and only if no other publisher extended the same one.
-  await ctx.leadership.require();
-  const note =
-    stored?.size === head.size
-      ? existingNote(ctx, stored)
-      : await signCheckpoint(ctx, head, stored?.size ?? 0);
+  // COMMIT POINT of the checkpoint, in the database.
+  const note = await commitCheckpoint(ctx, head, stored);
 
   // No manifest refers to these files yet. After a crash the next cycle reuses them, or the janitor
   // removes them.
-  const before = {
-    size: published?.opened.manifest.tree_size ?? 0,
-    pins: pinned,
-  };
   const index = new IndexBuilder(ctx, before.pins);
   let newProofs = 0;
   if (tree !== null) {
-    const proofsBefore = published?.opened.manifest.proofs ?? 0;
-    for await (const run of newLeaves(ctx, tree, before.size, proofsBefore, keys)) {
+    for await (const run of newLeaves(ctx, tree, before.size, before.proofs, keys)) {
       await ctx.writer.put(run.files);
       newProofs += run.proofs;
       if (run.rows !== null) await index.add(run.rows);
@@ -170,15 +156,11 @@ async function publishNext(
   }
   let publishedChanges = 0;
   let isBlocked = false;
-  for await (const { packages, shares, taken, waits } of changedShares(
-    ctx,
-    members,
-    shareChanges,
-  )) {
-    await index.addRecords(packages, PACKAGE_PARTS);
-    await index.addRecords(shares, SHARE_PARTS);
-    publishedChanges += taken;
-    isBlocked = waits;
+  for await (const page of changedShares(ctx, members, shareChanges)) {
+    await index.addRecords(page.packages, PACKAGE_PARTS);
+    await index.addRecords(page.shares, SHARE_PARTS);
+    publishedChanges += page.taken;
+    isBlocked = page.waits;
   }
   await ctx.writer.put([keys.file]);
   const pins = await index.finish();
@@ -202,13 +184,13 @@ async function publishNext(
     tree_size: head.size,
     root: toBase64(head.root),
     checkpoint: note,
-    proofs: (published?.opened.manifest.proofs ?? 0) + newProofs,
+    proofs: before.proofs + newProofs,
     window: ctx.recentLookupLimit,
     verdict_cursor: changes.cursor,
     keys: keys.pin,
     index_parts: pins,
   };
-  await putManifest(ctx, manifest, published);
+  await commitManifest(ctx, manifest, published);
   // A tree that extends this snapshot extends the trusted checkpoint too.
   ctx.memory.head = null;
   ctx.memory.seen = { generation: manifest.generation, verdictId: changes.seen };
@@ -222,29 +204,4 @@ async function publishNext(
     changedRecords: changedIds.length,
     shareChanges: publishedChanges,
   };
-}
-
-/**
- * The note for a tree that has one already. After a key change it is signed again with the new key,
- * for the size and root that the database has stored. Ed25519 is deterministic, so every cycle gives
- * the same bytes.
- */
-function existingNote(ctx: CycleContext, { note, signedBy, size, root }: StoredCheckpoint): string {
-  const { name } = ctx.logSigner;
-  if (equalBytes(signedBy.keyHash, ctx.logSigner.keyHash)) return note;
-  return signNote(formatCheckpoint({ origin: name, size, root }), ctx.logSigner);
-}
-
-async function signCheckpoint(
-  ctx: CycleContext,
-  head: TreeHead,
-  previous: number,
-): Promise<string> {
-  const note = signNote(formatCheckpoint({ origin: ctx.logSigner.name, ...head }), ctx.logSigner);
-  const { size: treeSize, root } = head;
-  if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
-    await ctx.leadership.release();
-    throw new LeaseLostError('another publisher signed a checkpoint first');
-  }
-  return note;
 }

@@ -1,3 +1,7 @@
+import { fromUtf8, toHex } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import { claimedSigners } from '#protocol/note';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** Why a publisher must stop until an operator decides. */
@@ -30,7 +34,50 @@ export class FatalPublishError extends OperatorError {
   }
 }
 
-/** Another publisher holds the lease. This is no fault: this publisher becomes the standby. */
+/** Another publisher holds the lease. Not a fault: this publisher becomes the standby. */
 export class LeaseLostError extends Error {
   override readonly name = 'LeaseLostError';
+}
+
+/**
+ * The published data is signed by an unknown key, such as after a key change that this publisher
+ * missed. It must not lead: it cannot prove that its tree extends what that key signed.
+ */
+export class UnknownSignerError extends OperatorError {
+  override name = 'UnknownSignerError';
+
+  /** @param key `name+hex(key id)` */
+  constructor(
+    readonly key: string,
+    variables: 'LOG' | 'SNAPSHOT',
+    where: string,
+    cause: unknown,
+  ) {
+    super(
+      `${where} is signed by ${key}, a key that this publisher does not know. It stays a standby and signs nothing.  ` +
+        `If the key was changed, restart this publisher with the new ${variables}_KEY_FILE and the earlier keys in ${variables}_RETIRED_VKEYS; ` +
+        'if it was not, find out who signed before you go on.',
+      { cause },
+    );
+  }
+}
+
+/**
+ * The error for a note that an unknown key of the pinned name signed; null for any other cause.
+ */
+export function unknownSigner(
+  note: Uint8Array,
+  pinned: PinnedKeys,
+  variables: 'LOG' | 'SNAPSHOT',
+  where: string,
+  cause: unknown,
+): UnknownSignerError | null {
+  if (!(cause instanceof ProtocolError) || cause.code !== 'unknown_signer') return null;
+  const isPinned = (id: string): boolean => pinned.some(({ keyHash }) => toHex(keyHash) === id);
+  const signer = claimedSigners(fromUtf8(note)).find(
+    ({ name, id }) => name === pinned[0].name && !isPinned(id),
+  );
+  return signer === undefined
+    ? null
+    : new UnknownSignerError(`${signer.name}+${signer.id}`, variables, where, cause);
 }

@@ -1,9 +1,8 @@
 import { formatVkey, keyId, type NoteSigner } from '#protocol/note';
-import type { Ed25519Verify } from '#protocol/ed25519';
-import type { Sha256 } from '#protocol/hash';
 import type { RetiredKeys } from '#protocol/snapshot/keys';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { CycleContext } from './context.js';
@@ -12,9 +11,8 @@ import { PublishedIndex } from './store/index-parts.js';
 import { Janitor } from './store/janitor.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
 import { SnapshotWriter, type WriteStep } from './store/writer.js';
-import type { RegistryView } from './registry/registry-view.js';
+import type { RegistryView } from './registry/sql-registry.js';
 import type { Replica } from './registry/replica.js';
-import { ProgressCounter } from './steps.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
 
 /** A signing key. */
@@ -37,8 +35,6 @@ export interface PublisherContext {
   snapshotKey: Signer;
   /** Earlier keys of the same names: their signatures are accepted, but they sign nothing new. */
   retired?: RetiredKeys;
-  sha256: Sha256;
-  verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
   snapshotTtlMs: number;
@@ -71,40 +67,41 @@ export interface Publisher {
 const CHUNK_LEAVES = 8192;
 
 export function createPublisher(options: PublisherContext): Publisher {
-  const { sha256, verify, origin } = options;
+  const { origin } = options;
   const trust: SnapshotTrust = {
-    log: pinKeys(sha256, [
-      formatVkey(sha256, origin, options.logKey.publicKey),
+    log: pinKeys(nativeSha256, [
+      formatVkey(nativeSha256, origin, options.logKey.publicKey),
       ...(options.retired?.log ?? []),
     ]),
-    snapshot: pinKeys(sha256, [
-      formatVkey(sha256, options.snapshotName, options.snapshotKey.publicKey),
+    snapshot: pinKeys(nativeSha256, [
+      formatVkey(nativeSha256, options.snapshotName, options.snapshotKey.publicKey),
       ...(options.retired?.snapshot ?? []),
     ]),
   };
-  const directory = new SnapshotDirectory(options.directory, sha256, verify, trust);
+  const directory = new SnapshotDirectory(options.directory, trust);
   const writer = new SnapshotWriter(options.directory, options.step);
-  const progress = new ProgressCounter();
+  let steps = 0;
   const leases = [...(options.leases ?? []), new DirectoryLease(options.directory, options.log)];
   const ctx: CycleContext = {
-    registry: progress.of(options.registry),
-    replica: options.replica === undefined ? null : progress.ofReplica(options.replica),
+    registry: options.registry,
+    replica: options.replica ?? null,
     directory,
     writer,
-    index: new PublishedIndex(sha256, directory),
-    janitor: new Janitor(options.directory, sha256),
+    index: new PublishedIndex(directory),
+    janitor: new Janitor(options.directory),
     leadership: new Leadership(leases),
-    logSigner: signer(sha256, origin, options.logKey),
-    snapshotSigner: signer(sha256, options.snapshotName, options.snapshotKey),
+    logSigner: signer(origin, options.logKey),
+    snapshotSigner: signer(options.snapshotName, options.snapshotKey),
     trust,
-    memory: { head: trustedHead(options.trustedCheckpoint, trust, verify), seen: null },
-    sha256,
-    verify,
+    memory: { head: trustedHead(options.trustedCheckpoint, trust), seen: null },
     clock: options.clock,
     log: options.log,
     snapshotTtlMs: options.snapshotTtlMs,
     recentLookupLimit: options.recentLookupLimit,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
+    progress: () => {
+      steps += 1;
+    },
     ...(options.onPublished && { onPublished: options.onPublished }),
   };
   return {
@@ -112,11 +109,15 @@ export function createPublisher(options: PublisherContext): Publisher {
     isLeader: () => ctx.leadership.isLeading,
     runCycle: () => runPublishCycle(ctx),
     close: () => ctx.leadership.release(),
-    progress: () => progress.count + writer.filesWritten,
+    progress: () => steps + writer.filesWritten,
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
   };
 }
 
-function signer(sha256: Sha256, name: string, key: Signer): NoteSigner {
-  return { name, keyHash: keyId(sha256, name, key.publicKey), sign: (text) => key.sign(text) };
+function signer(name: string, key: Signer): NoteSigner {
+  return {
+    name,
+    keyHash: keyId(nativeSha256, name, key.publicKey),
+    sign: (text) => key.sign(text),
+  };
 }

@@ -1,8 +1,7 @@
 import { Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { CycleObserver } from './run.js';
-import { LeaseLostError, FatalPublishError, type StopCode } from './errors.js';
+import { LeaseLostError, FatalPublishError, type StopCode, UnknownSignerError } from './errors.js';
 import type { CycleReport } from './cycle.js';
-import { UnknownSignerError } from './plan/unknown-signer.js';
 
 /** Cycles start every second. A cycle that publishes a large backlog may exceed this. */
 const STALLED_MS = 10_000;

@@ -31,7 +31,7 @@ export {
   type LookupKind,
   type LookupQuery,
 } from './public/lookup.js';
-export type { PublicAnswer, SnapshotFacts } from './public/registry.js';
+export type { PublicAnswer, SnapshotFacts } from './public/lookup.js';
 export * from './public/views.js';
 export * from './public/wait.js';
 export type { JsonValue } from '../protocol/json.js';
@@ -56,17 +56,17 @@ export type { AgentEnvelope, AgentReceipt } from '../protocol/schemas/agent.js';
 export type { Batch } from '../protocol/schemas/batch.js';
 export type { ExecuteReceipt, ExecuteRequest } from '../protocol/schemas/execute.js';
 export type { Facade as LookupResponse } from '../protocol/schemas/facade.js';
-export type { InclusionResponse } from '../protocol/schemas/inclusion.js';
-export type { NotFound } from '../protocol/schemas/lookup.js';
+export type { InclusionResponse } from '../protocol/schemas/proof-export.js';
+export type { NotFound } from '../protocol/schemas/facade.js';
 export type { ProofExport } from '../protocol/schemas/proof-export.js';
-export type { ListedProof } from '../protocol/schemas/proof-list.js';
+export type { ListedProof } from '../protocol/schemas/proof-view.js';
 export type { ProofView } from '../protocol/schemas/proof-view.js';
 export type {
   PublicHistory,
   PublicTrustChain,
   PublicTrustPackage,
 } from '../protocol/schemas/public-views.js';
-export type { Replay } from '../protocol/schemas/replay.js';
+export type { Replay } from '../protocol/schemas/proof-export.js';
 export type { Verdict } from '../protocol/schemas/verdict.js';
 export type { PublicKeys } from '../protocol/snapshot/keys.js';
 export type { VerificationStatus } from '../protocol/status.js';

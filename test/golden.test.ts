@@ -2,13 +2,14 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { PROBLEMS as ENGINE_PROBLEMS } from '#api/engine/http/problem';
 import { engineOpenApi } from '#api/engine/openapi/document';
 import { OPERATIONS } from '#api/engine/operations';
 import { openApiDocument } from '#api/openapi/document';
+import { PROBLEMS as PUBLIC_PROBLEMS } from '#api/public/http/problem';
 import { publicDescription } from '#api/public/openapi/description';
 import { OPERATIONS as PUBLIC_OPERATIONS } from '#api/public/operations';
-import { helpFor, usage } from '#programs/admin/help';
-import { COMMANDS as ADMIN_COMMANDS } from '#programs/admin/main';
+import { helpTexts as adminHelpTexts } from '#programs/admin/main';
 import { packageRoot } from '#runtime/process/package-root';
 import { helpTexts } from '#sdk/cli/main';
 import { FAULTS } from './faults/rows/index.js';
@@ -28,9 +29,10 @@ const golden: Record<string, () => string> = {
       ),
     ),
   'svc-help.txt': () => pages(helpTexts()),
-  'admin-help.txt': () => pages([usage(ADMIN_COMMANDS), ...ADMIN_COMMANDS.map(helpFor)]),
+  'admin-help.txt': () => pages(adminHelpTexts()),
   'fault-rows.txt': () => `${FAULTS.map(({ name }) => name).join('\n')}\n`,
   'vectors.sha256': () => hashesUnder('protocol/vectors').join(''),
+  '../../docs/errors.md': errorsPage,
 };
 
 it.each(Object.entries(golden))(
@@ -64,4 +66,24 @@ function hashesUnder(folder: string): string[] {
       const hash = createHash('sha256').update(readFileSync(path)).digest('hex');
       return `${hash}  ${path.slice(packageRoot.length).replace(/^\//, '')}\n`;
     });
+}
+
+/** docs/errors.md, from the problem tables of both APIs. */
+function errorsPage(): string {
+  const rows = (problems: Record<string, readonly [number, string]>): string =>
+    Object.entries(problems)
+      .sort(([a, [left]], [b, [right]]) => left - right || a.localeCompare(b))
+      .map(([code, [status, title]]) => `| ${status} | \`${code}\` | ${title} |\n`)
+      .join('');
+  const head = '| status | code | title |\n| --- | --- | --- |\n';
+  return [
+    '<!-- prettier-ignore-start -->',
+    '<!-- Generated: npx vitest run test/golden.test.ts -u -->',
+    '# Errors',
+    'Both APIs answer errors with a [problem document](../spec/answers.md#problems) (RFC 9457). Switch on `code`, which is stable; `detail` explains the case and the next step.',
+    '- **408, 429, 503**: send the same request again, after `Retry-After` if present. Repeating an admission never creates a second one.\n- **409**: the verifier or the publisher has not reached the proof yet; retry in a second.\n- **500**: a defect or damaged data; send the operator the `request_id`.\n- **other 4xx**: change the request. A 403 `policy_denied` is a decision: it contains the signed receipt.',
+    'The SDK maps these to [its own codes](integrate.md#errors).',
+    `## Engine API\n\n${head}${rows(ENGINE_PROBLEMS)}`,
+    `## Public API\n\n${head}${rows(PUBLIC_PROBLEMS)}\n<!-- prettier-ignore-end -->\n`,
+  ].join('\n\n');
 }

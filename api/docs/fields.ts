@@ -1,5 +1,5 @@
 import { componentOf, type JsonObject } from '../openapi/types.js';
-import { html, prose, type Html } from './html.js';
+import { html, prose, table, type Html } from './html.js';
 
 type Schemas = Record<string, JsonObject>;
 
@@ -22,29 +22,17 @@ export function fieldsOf(schema: JsonObject, schemas: Schemas): Html {
   const description =
     typeof node['description'] === 'string' && html`<p>${prose(node['description'])}</p>`;
   if (properties.length === 0) return html`${description}`;
-  return html`${description}
-    <div class="scroll" tabindex="0" role="region" aria-label="Fields">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Field</th>
-            <th scope="col">Value</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${properties.map(
-            ([name, property]) =>
-              html`<tr>
-                <th scope="row">
-                  <code>${name}</code>
-                  <span class="need">${required.includes(name) ? 'required' : 'optional'}</span>
-                </th>
-                <td>${valueOf(property, schemas)}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>`;
+  const rows = properties.map(
+    ([name, property]) =>
+      html`<tr>
+        <th scope="row">
+          <code>${name}</code>
+          <span class="need">${required.includes(name) ? 'required' : 'optional'}</span>
+        </th>
+        <td>${valueOf(property, schemas)}</td>
+      </tr>`,
+  );
+  return html`${description} ${table('Fields', ['Field', 'Value'], rows)}`;
 }
 
 /** Type and constraints of a value, in words. */
@@ -123,12 +111,10 @@ function nameOf(schema: JsonObject, schemas: Schemas): Html {
   const marks = Object.entries(properties).filter(
     ([name, one]) => name !== 'schema_version' && 'const' in one,
   );
-  return marks.length === 0
-    ? html``
-    : join(
-        marks.map(([name, one]) => html`<code>${name}: ${JSON.stringify(one['const'])}</code>`),
-        ', ',
-      );
+  return join(
+    marks.map(([name, one]) => html`<code>${name}: ${JSON.stringify(one['const'])}</code>`),
+    ', ',
+  );
 }
 
 function resolved(schema: JsonObject, schemas: Schemas): JsonObject {

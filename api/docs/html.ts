@@ -17,13 +17,17 @@ function rendered(part: Part | undefined): string {
   return escapeHtml(String(part));
 }
 
+const ENTITIES: Record<string, string> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+};
+
+/** For text and quoted attributes alike. */
 function escapeHtml(text: string): string {
-  return text
-    .replaceAll('&', '&amp;')
-    .replaceAll('<', '&lt;')
-    .replaceAll('>', '&gt;')
-    .replaceAll('"', '&quot;')
-    .replaceAll("'", '&#39;');
+  return text.replace(/[&<>"']/g, (character) => ENTITIES[character]!);
 }
 
 /** Renders `code` in backticks and `[text](/path)` links within this site. */
@@ -38,4 +42,24 @@ export function prose(text: string): Html {
 
 export function paragraphs(text: string): Html {
   return html`${text.split('\n\n').map((one) => html`<p>${prose(one)}</p>`)}`;
+}
+
+export function codeBlock(text: string, label: string): Html {
+  return html`<pre tabindex="0" role="region" aria-label="${label}"><code>${text}</code></pre>`;
+}
+
+/** A table that scrolls sideways on narrow screens. */
+export function table(label: string, columns: readonly string[], rows: readonly Html[]): Html {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
+    <table>
+      <thead>
+        <tr>
+          ${columns.map((column) => html`<th scope="col">${column}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${rows}
+      </tbody>
+    </table>
+  </div>`;
 }

@@ -7,10 +7,9 @@ import type {
   OpenApiParameter,
   OpenApiResponse,
 } from '../openapi/types.js';
-import { curlOf } from './curl.js';
 import { fieldsOf, valueOf } from './fields.js';
-import { html, paragraphs, prose, type Html } from './html.js';
-import type { ReaderText } from './reader.js';
+import { codeBlock, html, paragraphs, prose, table, type Html } from './html.js';
+import type { ReaderText, Shell } from './reader.js';
 
 /** Section of one operation: description, parameters, body, curl examples, responses. */
 export function operationSection(
@@ -54,34 +53,21 @@ function parametersOf(
   parameters: readonly OpenApiParameter[],
   schemas: Record<string, JsonObject>,
 ): Html {
+  const rows = parameters.map(
+    ({ name, required, description, schema, ...parameter }) =>
+      html`<tr>
+        <th scope="row">
+          <code>${name}</code>
+          <span class="need">${parameter.in}, ${required ? 'required' : 'optional'}</span>
+        </th>
+        <td>
+          ${description !== undefined && html`${prose(description)}<br />`}
+          ${valueOf(schema, schemas)}
+        </td>
+      </tr>`,
+  );
   return html`<h4>Parameters and headers</h4>
-    <div class="scroll" tabindex="0" role="region" aria-label="Parameters and headers">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col">Value</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${parameters.map(
-            ({ name, required, description, schema, ...parameter }) =>
-              html`<tr>
-                <th scope="row">
-                  <code>${name}</code>
-                  <span class="need">${parameter.in}, ${required ? 'required' : 'optional'}</span>
-                </th>
-                <td>
-                  ${description !== undefined && html`${prose(description)}<br />`}${valueOf(
-                    schema,
-                    schemas,
-                  )}
-                </td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>`;
+    ${table('Parameters and headers', ['Name', 'Value'], rows)}`;
 }
 
 function examplesOf(
@@ -104,10 +90,6 @@ function examplesOf(
           'Shell command',
         )}`,
     )}`;
-}
-
-export function codeBlock(text: string, label: string): Html {
-  return html`<pre tabindex="0" role="region" aria-label="${label}"><code>${text}</code></pre>`;
 }
 
 function answerOf(
@@ -177,4 +159,38 @@ function contentOf(
         ${shown}
       </details>`
     }`;
+}
+
+/** A curl command to paste into a shell. */
+function curlOf(
+  method: string,
+  path: string,
+  operation: OpenApiOperation,
+  shell: Shell,
+  body?: unknown,
+): string {
+  const inPath = (name: string): string => shell.inPath[name] ?? `$${name}`;
+  const address =
+    path.replaceAll(/\{(\w+)\}/g, (_, name: string) => inPath(name)) +
+    (shell.queries[operation.operationId] ?? '');
+  const lines = [
+    `curl -sS${method === 'GET' ? '' : ` -X ${method}`} "$SVC_URL${address}"`,
+    ...shell.headersOf(operation),
+  ];
+  if (body === undefined) return lines.join(' \\\n  ');
+  return [
+    [...lines, "-H 'Content-Type: application/json'", '--data-binary @- <<JSON'].join(' \\\n  '),
+    inShell(body, shell),
+    'JSON',
+  ].join('\n');
+}
+
+/** JSON in an unquoted here-document, where the shell expands the reader's variables. */
+function inShell(body: unknown, shell: Shell): string {
+  if (Array.isArray(body)) {
+    const items = body.map((item) => inShell(item, shell).replaceAll(/^/gm, '  '));
+    return `[\n${items.join(',\n')}\n]`;
+  }
+  const text = JSON.stringify(body, null, 2).replaceAll(/[\\$`]/g, '\\$&');
+  return shell.inBody.reduce((filled, [pattern, value]) => filled.replaceAll(pattern, value), text);
 }

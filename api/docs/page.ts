@@ -1,8 +1,8 @@
 import type { ProblemTable } from '../openapi/description.js';
 import { COMPONENT, type OpenApiDocument } from '../openapi/types.js';
 import { fieldsOf } from './fields.js';
-import { html, prose, type Html } from './html.js';
-import { codeBlock, operationSection } from './operation.js';
+import { codeBlock, html, prose, table, type Html } from './html.js';
+import { operationSection } from './operation.js';
 import type { ReaderText } from './reader.js';
 
 /** Allows only the page's own style sheet, and no scripts. */
@@ -97,31 +97,19 @@ export function renderDocs(document: OpenApiDocument, text: ReaderText): string 
 }
 
 function codesSection(problems: ProblemTable): Html {
+  const rows = Object.entries(problems)
+    .sort(([, [a]], [, [b]]) => a - b)
+    .map(
+      ([code, [status, title]]) =>
+        html`<tr>
+          <td>${status}</td>
+          <th scope="row"><code>${code}</code></th>
+          <td>${title}.</td>
+        </tr>`,
+    );
   return html`<section id="codes">
     <h2>All error codes</h2>
-    <div class="scroll" tabindex="0" role="region" aria-label="All error codes">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Status</th>
-            <th scope="col">Code</th>
-            <th scope="col">Meaning</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${Object.entries(problems)
-            .sort(([, [a]], [, [b]]) => a - b)
-            .map(
-              ([code, [status, title]]) =>
-                html`<tr>
-                  <td>${status}</td>
-                  <th scope="row"><code>${code}</code></th>
-                  <td>${title}.</td>
-                </tr>`,
-            )}
-        </tbody>
-      </table>
-    </div>
+    ${table('All error codes', ['Status', 'Code', 'Meaning'], rows)}
   </section>`;
 }
 

@@ -2,10 +2,10 @@ import type { Clock } from '#runtime/process/clock';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
+import type { Lane } from '#sql/admissions/accept';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationSettlement } from '#sql/lifecycle/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
-import type { EngineMetrics } from './metrics.js';
 import type { TenantConnections } from '#sql/db/tenant-connections';
 import type { OutcomeWaiter } from './admission/wait.js';
 
@@ -73,3 +73,13 @@ export const ENGINE_DEFAULTS = {
   redis: null,
   maxQueuedAdmissions: 100_000,
 } as const;
+
+/** Outcome of an admission request at the engine. */
+export type AdmissionOutcome = 'accepted' | 'replayed' | 'refused';
+
+/** Metrics of the engine API. Labels use documented routes, never client-sent paths. */
+export interface EngineMetrics {
+  /** `status`: null if the client disconnected first; `route`: null for an unknown path. */
+  answered(route: string | null, method: string, status: number | null, ms: number): void;
+  admissions(lane: Lane | 'batch', outcome: AdmissionOutcome, count: number): void;
+}

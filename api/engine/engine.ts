@@ -2,15 +2,14 @@ import express, { type ErrorRequestHandler, type Express, type RequestHandler } 
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { TenantBusyError } from '#sql/db/tenant-connections';
 import { DamagedEntryError } from '#sql/proofs/status-entries';
-import { createAnswer } from './admission/answer.js';
 import { createAuthenticate } from './http/authenticate.js';
-import { createBackpressure } from './admission/backpressure.js';
+import { createCapacityCheck } from './admission/capacity.js';
 import type { EngineContext } from './context.js';
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import { engineOpenApi } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
-import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
+import { Problem, retryAfter, sendProblem, type ProblemCode } from './http/problem.js';
 import { createSubmit } from './admission/submit.js';
 
 /** The engine API (spec 4.2). The caller opens and closes every resource. */
@@ -18,9 +17,8 @@ export function createEngine(ctx: EngineContext): Express {
   const deps: EngineDeps = {
     ctx,
     authenticate: createAuthenticate(ctx),
-    backpressure: createBackpressure(ctx),
+    requireCapacity: createCapacityCheck(ctx),
     submit: createSubmit(ctx),
-    answer: createAnswer(ctx),
     openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };
   const router = routerOf(OPERATIONS, deps);
@@ -106,27 +104,21 @@ function problemOf(error: unknown): Problem {
     return new Problem(
       'database_unavailable',
       'The engine cannot reach the database. Send the request again: the same body is admitted once.',
-      {
-        headers: { 'Retry-After': '1' },
-        cause: error,
-      },
+      retryAfter(1, error),
     );
   }
   if (error instanceof TenantBusyError || isLockTimeout(error)) {
     return new Problem(
       'tenant_busy',
       'The request waited too long for a connection or a lock. Nothing was changed. Send it again.',
-      { headers: { 'Retry-After': '1' }, cause: error },
+      retryAfter(1, error),
     );
   }
   if (error instanceof PolicyMissingError) {
     return new Problem(
       'policy_missing',
       'No policy is active, so nothing was admitted. The operator must activate a policy.',
-      {
-        headers: { 'Retry-After': '30' },
-        cause: error,
-      },
+      retryAfter(30, error),
     );
   }
   if (error instanceof DamagedEntryError) {
@@ -145,8 +137,6 @@ function problemOf(error: unknown): Problem {
   return new Problem(
     'internal_error',
     'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
-    {
-      cause: error,
-    },
+    { cause: error },
   );
 }

@@ -1,25 +1,30 @@
-import type { RequestHandler } from 'express';
-import type { Answer } from './admission/answer.js';
-import type { Authenticate } from './http/authenticate.js';
-import type { Backpressure } from './admission/backpressure.js';
-import type { EngineContext } from './context.js';
-import type { Scope } from './http/gates.js';
-import type { OperationSpec as DescribedOperation } from '../openapi/operation-spec.js';
+import type { Request, RequestHandler, Response } from 'express';
+import type * as z from 'zod';
+import type { Pool } from '#sql/db/transaction';
+import type {
+  OperationSpec as DescribedOperation,
+  ResponseSpec,
+} from '../openapi/operation-spec.js';
 import type { OpenApiDocument } from '../openapi/types.js';
-import type { ProblemCode } from './http/problem.js';
 import type { Submit } from './admission/submit.js';
+import type { EngineContext } from './context.js';
+import type { Authenticate, Caller } from './http/authenticate.js';
+import type { ProblemCode } from './http/problem.js';
+
+export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'admin'] as const;
+export type Scope = (typeof SCOPES)[number];
 
 /** Shared by all handlers, created once per engine. */
 export interface EngineDeps {
   ctx: EngineContext;
   authenticate: Authenticate;
-  backpressure: Backpressure;
+  /** 503 while the queue of undecided admissions is full. */
+  requireCapacity: () => Promise<void>;
   submit: Submit;
-  answer: Answer;
   openApi: OpenApiDocument;
 }
 
-/** Specification of one operation. The OpenAPI document is generated from these alone. */
+/** Specification of one operation. The OpenAPI document is generated from these only. */
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Service';
   /** Any one of them is enough. Empty: no API key needed. */
@@ -32,6 +37,41 @@ export interface Operation {
   spec: OperationSpec;
   handler: (deps: EngineDeps) => RequestHandler;
 }
+
+/** An authorized request of a tenant. */
+export interface Call extends EngineDeps {
+  req: Request;
+  res: Response;
+  caller: Caller;
+  /** The media type to respond with. */
+  type: string;
+  /** Runs queries on a connection that shows only rows of the caller's tenant. */
+  inTenant: <T>(work: (sql: Pool, tenantNo: number) => Promise<T>) => Promise<T>;
+}
+
+export type SpecOf = Omit<OperationSpec, 'problems' | 'produces'> &
+  Partial<Pick<OperationSpec, 'problems' | 'produces'>>;
+
+/** Completes a specification: JSON, and no problems besides those of its kind, by default. */
+export function specOf(spec: SpecOf): OperationSpec {
+  return { produces: ['application/json'], problems: [], ...spec };
+}
+
+/** A response with a JSON body. */
+export function json(
+  description: string,
+  schema: z.ZodType,
+  headers?: Record<string, string>,
+): ResponseSpec {
+  return {
+    description,
+    content: { 'application/json': schema },
+    ...(headers !== undefined && { headers }),
+  };
+}
+
+export const ETAG_HEADER = { ETag: 'Strong; send it back in `If-None-Match`.' };
+export const NOT_MODIFIED = { 304: { description: 'Not changed since the ETag that was sent.' } };
 
 const KEYED: readonly ProblemCode[] = [
   'unauthenticated',

@@ -10,9 +10,9 @@ import type { OperationSpec } from './operation-spec.js';
 export interface Components {
   schemas: Record<string, JsonObject>;
   /** Reference to a schema in a response. */
-  refTo(schema: z.ZodType): JsonObject;
+  refTo: (schema: z.ZodType) => JsonObject;
   /** Reference to a schema in a request body. */
-  bodyRefTo(schema: z.ZodType): JsonObject;
+  bodyRefTo: (schema: z.ZodType) => JsonObject;
   /** Query parameters of an operation, before transformation. */
   query(spec: OperationSpec): { properties: Record<string, JsonObject>; required: string[] };
 }
@@ -55,11 +55,7 @@ export function componentsOf(
     ...[...answered].map((id) => [id, gains(id) ? opened(schemas[id]!) : schemas[id]!]),
   ]) as Components['schemas'];
   return {
-    schemas: Object.fromEntries(
-      Object.keys(named)
-        .sort()
-        .map((id) => [id, named[id]!]),
-    ),
+    schemas: Object.fromEntries(Object.entries(named).sort(([a], [b]) => (a < b ? -1 : 1))),
     refTo: (schema) => ({ $ref: COMPONENT + idOf(schema) }),
     bodyRefTo: (schema) => ({ $ref: COMPONENT + sentName(idOf(schema)) }),
     query: ({ query }) => {
@@ -72,24 +68,15 @@ export function componentsOf(
   };
 }
 
-/** Body schemas of an operation, each with a fallback name. */
-function bodiesOf(spec: OperationSpec): [z.ZodType, string][] {
-  const { body } = spec;
-  const sent: [z.ZodType, string][] =
-    body === undefined ? [] : [[body.schema, `${capital(spec.id)}Request`]];
-  return [...sent, ...answersOf(spec)];
-}
-
-function answersOf(spec: OperationSpec): [z.ZodType, string][] {
-  const bodies: [z.ZodType, string][] = [];
-  const name = capital(spec.id);
-  for (const [status, { content = {} }] of Object.entries(spec.responses)) {
-    for (const schema of Object.values(content)) {
-      if (typeof schema !== 'string')
-        bodies.push([schema, `${name}Response${status === '200' ? '' : status}`]);
-    }
-  }
-  return bodies;
+/** Response schemas of an operation, each with a fallback name. */
+function answersOf({ id, responses }: OperationSpec): [z.ZodType, string][] {
+  return Object.entries(responses).flatMap(([status, { content = {} }]) =>
+    Object.values(content).flatMap((schema): [z.ZodType, string][] =>
+      typeof schema === 'string'
+        ? []
+        : [[schema, `${capital(id)}Response${status === '200' ? '' : status}`]],
+    ),
+  );
 }
 
 /** Names a schema after its export in `protocol/schemas`, its `schema_version` or its operation, in this order. */
@@ -110,14 +97,14 @@ function nameSchemas(
     if (value instanceof z.ZodType) name(value, capital(key.replace(/Schema$/, '')));
   }
   for (const spec of specs) {
-    for (const [schema, fallback] of bodiesOf(spec)) name(schema, versionName(schema), fallback);
-    if (spec.query !== undefined) name(spec.query, `${capital(spec.id)}Query`);
+    const { body, query } = spec;
+    if (body !== undefined)
+      name(body.schema, versionName(body.schema), `${capital(spec.id)}Request`);
+    for (const [schema, fallback] of answersOf(spec)) name(schema, versionName(schema), fallback);
+    if (query !== undefined) name(query, `${capital(spec.id)}Query`);
   }
   for (const { code, schema } of members) {
-    name(
-      schema,
-      `${capital(code.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase()))}Problem`,
-    );
+    name(schema, `${code.split('_').map(capital).join('')}Problem`);
   }
   return registry;
 }
@@ -187,23 +174,16 @@ function reachable(schemas: Record<string, JsonObject>, roots: readonly string[]
 
 /** Without `additionalProperties: false`. */
 function opened(schema: JsonObject): JsonObject {
-  return revived(schema, (name, value) =>
+  return JSON.parse(JSON.stringify(schema), (name, value: unknown) =>
     name === 'additionalProperties' && value === false ? undefined : value,
-  );
+  ) as JsonObject;
 }
 
 function renamed(schema: JsonObject, nameOf: (id: string) => string): JsonObject {
-  return revived(schema, (_name, value) => {
+  return JSON.parse(JSON.stringify(schema), (_name, value: unknown) => {
     const id = componentOf(value);
     return id === null ? value : { ...(value as JsonObject), $ref: COMPONENT + nameOf(id) };
-  });
-}
-
-function revived(
-  schema: JsonObject,
-  reviver: (name: string, value: unknown) => unknown,
-): JsonObject {
-  return JSON.parse(JSON.stringify(schema), reviver) as JsonObject;
+  }) as JsonObject;
 }
 
 function capital(text: string): string {

@@ -1,15 +1,17 @@
 import { componentsOf, type Components } from './components.js';
 import type { ApiDescription, GuideSection } from './description.js';
-import type { Making } from './making.js';
-import type { OperationSpec } from './operation-spec.js';
-import { parametersOf } from './parameters.js';
-import { responsesOf } from './responses.js';
+import type { Content, OperationSpec, ResponseSpec } from './operation-spec.js';
+import { headerParameter } from './parameters.js';
 import { sampler } from './sample.js';
-import {
-  type OpenApiContent,
-  type OpenApiDocument,
-  type OpenApiOperation,
-  valuesOf,
+import type {
+  JsonObject,
+  OpenApiContent,
+  OpenApiDocument,
+  OpenApiExamples,
+  OpenApiHeader,
+  OpenApiOperation,
+  OpenApiParameter,
+  OpenApiResponse,
 } from './types.js';
 
 /** Generates the OpenAPI 3.1 document. Expensive: call once at start. */
@@ -18,10 +20,10 @@ export function openApiDocument<Spec extends OperationSpec>(
   api: ApiDescription<Spec>,
 ): OpenApiDocument {
   const components = componentsOf(specs, api);
-  const making = { api, components, sample: sampler(components.schemas, api.worked) };
+  const writer = new OperationWriter(api, components);
   const paths: OpenApiDocument['paths'] = {};
   for (const spec of specs) {
-    paths[spec.path] = { ...paths[spec.path], [spec.method]: operationOf(spec, making) };
+    paths[spec.path] = { ...paths[spec.path], [spec.method]: writer.operation(spec) };
   }
   return {
     openapi: '3.1.1',
@@ -50,46 +52,207 @@ function markdownOf({ title, text }: GuideSection): string {
   return [`## ${title}`, ...text].join('\n\n');
 }
 
-function operationOf<Spec extends OperationSpec>(
-  spec: Spec,
-  making: Making<Spec>,
-): OpenApiOperation {
-  const { body } = spec;
-  const { words, members } = making.api.access(spec);
-  return {
-    operationId: spec.id,
-    tags: [spec.tag],
-    summary: spec.summary,
-    description: [spec.description, words].filter((text) => typeof text === 'string').join('\n\n'),
-    ...members,
-    parameters: parametersOf(spec, making),
-    ...(body !== undefined && {
-      requestBody: {
+const IF_NONE_MATCH = headerParameter(
+  'If-None-Match',
+  'A known `ETag`: 304 if it is still current.',
+);
+
+class OperationWriter<Spec extends OperationSpec> {
+  private readonly sample: (schema: JsonObject) => unknown;
+
+  constructor(
+    private readonly api: ApiDescription<Spec>,
+    private readonly components: Components,
+  ) {
+    this.sample = sampler(components.schemas, api.worked);
+  }
+
+  operation(spec: Spec): OpenApiOperation {
+    const { words, members } = this.api.access(spec);
+    return {
+      operationId: spec.id,
+      tags: [spec.tag],
+      summary: spec.summary,
+      description: [spec.description, words]
+        .filter((text) => typeof text === 'string')
+        .join('\n\n'),
+      ...members,
+      parameters: [
+        ...this.pathParameters(spec),
+        ...this.queryParameters(spec),
+        ...this.api.requestHeadersOf(spec),
+        ...('304' in spec.responses ? [IF_NONE_MATCH] : []),
+        ...Object.entries(spec.headers ?? {}).map(([name, description]) =>
+          headerParameter(name, description, this.api.headerSchemas[name]),
+        ),
+      ],
+      ...(spec.body !== undefined && { requestBody: this.requestBody(spec.body) }),
+      responses: this.responses(spec),
+    };
+  }
+
+  private pathParameters({ path }: Spec): OpenApiParameter[] {
+    return [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => {
+      const { schema, ...description } = this.api.inPath[name] ?? {};
+      return {
+        name,
+        in: 'path',
         required: true,
-        ...(body.limit !== undefined && {
-          description: `At most ${body.limit.toLocaleString('en')} bytes.`,
-        }),
-        content: {
-          'application/json': {
-            schema: making.components.bodyRefTo(body.schema),
-            examples: valuesOf(body.examples),
-          },
-          ...otherTypes(body, making.components),
-        },
+        ...description,
+        schema: { type: 'string', ...schema },
+      };
+    });
+  }
+
+  private queryParameters(spec: Spec): OpenApiParameter[] {
+    const { properties, required } = this.components.query(spec);
+    return Object.entries(properties).map(([name, { description, ...schema }]) => ({
+      name,
+      in: 'query',
+      required: required.includes(name),
+      ...(typeof description === 'string' && { description }),
+      schema,
+    }));
+  }
+
+  private requestBody({ schema, examples, limit, alsoAs = {} }: NonNullable<Spec['body']>) {
+    const { bodyRefTo } = this.components;
+    const others = Object.entries(alsoAs).map(([type, content]) => [
+      type,
+      { schema: typeof content === 'string' ? { type: 'string' } : bodyRefTo(content) },
+    ]);
+    return {
+      required: true as const,
+      ...(limit !== undefined && { description: `At most ${limit.toLocaleString('en')} bytes.` }),
+      content: {
+        'application/json': { schema: bodyRefTo(schema), examples: valuesOf(examples) },
+        ...(Object.fromEntries(others) as Record<string, OpenApiContent>),
       },
-    }),
-    responses: responsesOf(spec, making),
-  };
+    };
+  }
+
+  /** Successful responses, and problems grouped by status. */
+  private responses(spec: Spec): Record<string, OpenApiResponse> {
+    const problems = this.api.problems.of(spec);
+    const statuses = new Set([
+      ...Object.keys(spec.responses).map(Number),
+      ...problems.map((code) => this.entryOf(code)[0]),
+    ]);
+    return Object.fromEntries(
+      [...statuses]
+        .sort((a, b) => a - b)
+        .map((status) => {
+          const codes = problems.filter((code) => this.entryOf(code)[0] === status);
+          return [String(status), this.response(spec, status, codes)];
+        }),
+    );
+  }
+
+  private entryOf(code: string): readonly [status: number, title: string] {
+    const entry = this.api.problems.table[code];
+    if (entry === undefined) throw new Error(`unknown problem code ${code}`);
+    return entry;
+  }
+
+  private response(spec: Spec, status: number, codes: readonly string[]): OpenApiResponse {
+    const { api } = this;
+    const own = spec.responses[status];
+    const content: Record<string, OpenApiContent> = {};
+    for (const [type, one] of Object.entries(own?.content ?? {})) {
+      content[type] = this.media(type, one, own!);
+    }
+    if (codes.length > 0) content['application/problem+json'] = this.problems(status, codes);
+    return {
+      description: [
+        ...(own ? [own.description] : []),
+        ...codes.map((code) => `\`${code}\`: ${this.entryOf(code)[1]}.`),
+      ].join('\n\n'),
+      headers: {
+        ...Object.fromEntries(
+          api
+            .commonHeadersOf(spec, status)
+            .map((name) => [name, { $ref: `#/components/headers/${name}` }]),
+        ),
+        ...described({
+          ...(status !== 401 && spec.answerHeaders),
+          ...(status === 304 && { ETag: 'The ETag that is still current.' }),
+          ...spec.responses[status === 304 ? 200 : status]?.headers,
+          ...Object.fromEntries(
+            codes.flatMap((code) => Object.entries(api.problems.headers[code] ?? {})),
+          ),
+        }),
+      },
+      ...(Object.keys(content).length > 0 && { content }),
+      ...(codes.length > 0 && { 'x-codes': [...codes] }),
+    };
+  }
+
+  private media(type: string, content: Content, response: ResponseSpec): OpenApiContent {
+    const { example, examples } = response;
+    if (content === 'binary') return {};
+    if (content === 'text') {
+      const value = example ?? this.api.worked.texts[type];
+      return {
+        schema: { type: 'string' },
+        ...(value !== undefined && { examples: { example: { value } } }),
+      };
+    }
+    const schema = this.components.refTo(content);
+    return {
+      schema,
+      examples: valuesOf(examples ?? { example: example ?? this.sample(schema) }),
+    };
+  }
+
+  /** Schema and examples of all problems of one status. */
+  private problems(status: number, codes: readonly string[]): OpenApiContent {
+    const { members } = this.api.problems;
+    const plain = codes.filter((code) => members[code] === undefined);
+    const special = codes.filter((code) => members[code] !== undefined);
+    const kinds = [...(plain.length > 0 ? [plain] : []), ...special.map((code) => [code])].map(
+      (group) => this.problem(status, group),
+    );
+    return {
+      schema: kinds.length === 1 ? kinds[0]! : { oneOf: kinds },
+      examples: valuesOf(
+        Object.fromEntries(codes.map((code) => [code, this.problemExample(code)])),
+      ),
+    };
+  }
+
+  private problem(status: number, codes: readonly string[]): JsonObject {
+    const { schema, members } = this.api.problems;
+    const all = [schema, ...codes.flatMap((code) => members[code] ?? [])];
+    return {
+      type: 'object',
+      allOf: all.map(this.components.refTo),
+      properties: {
+        type: { enum: codes.map((code) => `urn:svc:problem:${code}`) },
+        status: { const: status },
+        code: { enum: [...codes] },
+      },
+    };
+  }
+
+  private problemExample(code: string): unknown {
+    const { problems } = this.api;
+    const schema = problems.members[code];
+    if (schema === undefined) return problems.example(code);
+    const sample = this.sample(this.components.refTo(schema));
+    return problems.example(code, sample as Record<string, unknown>);
+  }
 }
 
-function otherTypes(
-  { alsoAs = {} }: NonNullable<OperationSpec['body']>,
-  components: Components,
-): Record<string, OpenApiContent> {
+function described(headers: Record<string, string>): Record<string, OpenApiHeader> {
   return Object.fromEntries(
-    Object.entries(alsoAs).map(([type, content]) => [
-      type,
-      { schema: typeof content === 'string' ? { type: 'string' } : components.bodyRefTo(content) },
+    Object.entries(headers).map(([name, description]) => [
+      name,
+      { description, schema: { type: 'string' } },
     ]),
   );
+}
+
+/** Named examples in OpenAPI form. */
+function valuesOf(values: Record<string, unknown>): OpenApiExamples {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
 }

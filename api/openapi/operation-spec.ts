@@ -14,7 +14,7 @@ export interface ResponseSpec {
   examples?: Record<string, unknown>;
 }
 
-/** Specification of one operation. The OpenAPI document is generated from these alone. */
+/** Specification of one operation. The OpenAPI document is generated from these only. */
 export interface OperationSpec<Code extends string = string> {
   /** operationId */
   id: string;

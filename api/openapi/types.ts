@@ -62,8 +62,3 @@ export function componentOf(schema: unknown): string | null {
     ? $ref.slice(COMPONENT.length)
     : null;
 }
-
-/** Named examples in OpenAPI form. */
-export function valuesOf(values: Record<string, unknown>): OpenApiExamples {
-  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
-}

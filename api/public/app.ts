@@ -1,22 +1,16 @@
 import express, { type ErrorRequestHandler, type Express, type Request } from 'express';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Exchange, PublicContext } from './context.js';
 import { CACHE_NEVER, send, sendFailure, sendProblem } from './http/answer.js';
-import type { PublicContext } from './context.js';
 import { Problem } from './http/problem.js';
+import { decoded } from './lookup/routes.js';
 import { pathPattern, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
-import { unreadable } from './snapshot/serving.js';
-import { decoded, handleLookup } from './lookup/routes.js';
 
-/** The public API as an Express app. It also serves lookups, which the server's fast path normally takes. */
+/** Everything but the lookups, which the server answers before it calls this app. */
 export function createApp(ctx: PublicContext): Express {
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
-
-  app.use((req, res, next) => {
-    if (!handleLookup(ctx, req, res)) next();
-  });
   for (const served of byPath(OPERATIONS)) mount(ctx, app, served);
   app.use((req) => {
     throw new Problem(
@@ -25,8 +19,9 @@ export function createApp(ctx: PublicContext): Express {
     );
   });
   const onError: ErrorRequestHandler = (error: unknown, req, res, next) => {
+    const route = (res.locals['route'] as string | undefined) ?? null;
     if (res.headersSent) next(error);
-    else sendFailure(ctx, req, res, error, unreadable, null);
+    else sendFailure({ ctx, req, res, route }, error);
   };
   app.use(onError);
   return app;
@@ -47,24 +42,25 @@ function byPath(operations: readonly Operation[]): Served[] {
 /** Mounts one Express route for each path, so that 405 and OPTIONS can list its methods. */
 function mount(ctx: PublicContext, app: Express, served: Served): void {
   const [{ spec: shared }] = served;
+  const { path } = shared;
   const route = app.route(pathPattern(shared));
   route.all((_req, res, next) => {
-    res.locals['route'] = shared.path;
+    res.locals['route'] = path;
     next();
   });
   for (const { spec, handler } of served) {
-    route[spec.method]((req, res) => handler(ctx, req, res, lastOf(shared.path, req)));
+    route[spec.method]((req, res) => handler({ ctx, req, res, route: path }, lastOf(path, req)));
   }
   const methods = served.map(({ spec }) => spec.method.toUpperCase());
   const allow = methods
     .flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
     .concat('OPTIONS')
     .join(', ');
-  route.options((req, res) => answerOptions(ctx, req, res, allow));
+  route.options((req, res) => answerOptions({ ctx, req, res, route: path }, allow));
   route.all((req, res) => {
     const detail = `${req.path} supports ${allow}.`;
     const problem = new Problem('method_not_allowed', detail, { headers: { Allow: allow } });
-    sendProblem(ctx, req, res, problem);
+    sendProblem({ ctx, req, res, route: path }, problem);
   });
 }
 
@@ -75,13 +71,8 @@ function lastOf(path: string, req: Request): string {
 }
 
 /** Answers OPTIONS, including CORS preflight requests. */
-function answerOptions(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  allow: string,
-): void {
-  send(ctx, req, res, null, {
+function answerOptions(exchange: Exchange, allow: string): void {
+  send(exchange, null, {
     status: 204,
     type: '',
     cache: CACHE_NEVER,

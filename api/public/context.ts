@@ -1,10 +1,19 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
-import type { PublicMetrics } from './metrics.js';
 import type { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
+
+/** Metrics of the public API. Routes are documented paths, never request paths: those may have tokens. */
+export interface PublicMetrics {
+  /** Runs on the hot path of every lookup: increment only. */
+  countRequest(route: string | null, method: string, status: number | null): void;
+  observeDuration(route: string | null, ms: number): void;
+  /** Counts a lookup by its `verification_status`. */
+  countVerdict(status: string): void;
+}
 
 /** The dependencies of the public API operations: a snapshot, but no database, queue or secret. */
 export interface PublicContext {
@@ -21,4 +30,15 @@ export interface PublicContext {
   metrics?: PublicMetrics;
   /** Aborted when shutdown begins. */
   stopping?: AbortSignal;
+}
+
+/** One request and its response. */
+export interface Exchange {
+  ctx: PublicContext;
+  req: IncomingMessage;
+  res: ServerResponse;
+  /** The documented path, for metrics and the log; null for an unknown path. */
+  route: string | null;
+  /** The request may contain a share token outside its URL: no cache may store the response. */
+  secret?: boolean;
 }

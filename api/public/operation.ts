@@ -1,15 +1,9 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { OperationSpec } from '../openapi/operation-spec.js';
-import type { PublicContext } from './context.js';
+import type { OperationSpec, ResponseSpec } from '../openapi/operation-spec.js';
+import type { Exchange } from './context.js';
 import type { ProblemCode } from './http/problem.js';
 
 /** `last` is the decoded value of the last path parameter; '' without one. */
-export type Handler = (
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  last: string,
-) => void | Promise<void>;
+export type Handler = (exchange: Exchange, last: string) => void | Promise<void>;
 
 /** One documented operation: both the router and the OpenAPI document are built from it. */
 export interface PublicSpec extends OperationSpec<ProblemCode> {
@@ -24,6 +18,15 @@ export interface PublicSpec extends OperationSpec<ProblemCode> {
 export interface Operation {
   spec: PublicSpec;
   handler: Handler;
+}
+
+/** The responses of an operation whose response has an ETag. */
+export function revalidated(response: ResponseSpec): PublicSpec['responses'] {
+  const headers = { ETag: 'Strong; send it back in `If-None-Match`.' };
+  return {
+    200: { ...response, headers },
+    304: { description: 'Not modified since the sent ETag.' },
+  };
 }
 
 const WITH_BODY: readonly ProblemCode[] = [

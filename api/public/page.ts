@@ -1,21 +1,36 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { toHex, utf8 } from '#protocol/bytes';
-import { CACHE_NEVER, CACHE_PRIVATE, CACHE_VERDICT, send, type Answer } from './http/answer.js';
-import type { PublicContext } from './context.js';
-import { lookupUrl, MAX_IDENTIFIER } from './page/urls.js';
-import { renderPage, type SnapshotFacts } from './page/document.js';
-import { homeView, rejectedView, TOO_LONG, unavailableView } from './page/plain-views.js';
-import { ICON } from './page/icon.js';
-import { loadVerdictPage } from './page/model.js';
-import { SCRIPT } from './page/script.js';
-import { STYLE } from './page/style.js';
-import { verdictView } from './page/verdict-view.js';
+import { utf8 } from '#protocol/bytes';
+import type { Exchange, PublicContext } from './context.js';
+import {
+  CACHE_NEVER,
+  CACHE_PRIVATE,
+  CACHE_VERDICT,
+  hashTag,
+  mayHoldToken,
+  problemOf,
+  send,
+  type Answer,
+} from './http/answer.js';
 import { Problem } from './http/problem.js';
-import { mayHoldToken } from './http/secrets.js';
-import { currentValidSnapshot, unreadable } from './snapshot/serving.js';
-import type { Snapshot } from './snapshot/snapshot.js';
 import { QUERY_NAMES } from './lookup/generic.js';
-import { originForm } from './lookup/routes.js';
+import { resolve } from './lookup/resolve.js';
+import { lookupAt, originForm } from './lookup/routes.js';
+import { verdictAnswer } from './lookup/verdict.js';
+import {
+  homeView,
+  rejectedView,
+  renderPage,
+  TOO_LONG,
+  unavailableView,
+  type SnapshotFacts,
+} from './page/document.js';
+import { membersIn, readAnswer, type PageModel } from './page/relayed.js';
+import { lookupUrl, MAX_IDENTIFIER } from './page/urls.js';
+import { verdictView } from './page/verdict-view.js';
+import { currentValidSnapshot } from './snapshot/poller.js';
+import type { Snapshot } from './snapshot/snapshot.js';
+import { chainOf } from './views/chain.js';
+import { historyOf } from './views/history.js';
+import { lookupResponse } from './views/published.js';
 
 const CONTENT_POLICY = [
   "default-src 'none'",
@@ -27,23 +42,17 @@ const CONTENT_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-const PAGE_HEADERS = { 'X-Robots-Tag': 'noindex' };
-
 /** GET /: the search form, or with an identifier the verdict of the JSON route as a page. */
-export async function getPage(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-): Promise<void> {
-  const identifier = identifierIn(originForm(req.url ?? '/'));
+export async function getPage(exchange: Exchange): Promise<void> {
+  const identifier = identifierIn(originForm(exchange.req.url ?? '/'));
   try {
     if (identifier === null)
       throw new Problem('identifier_ambiguous', 'Enter one identifier at a time.');
     if (identifier.length > MAX_IDENTIFIER) throw new Problem('invalid_field', TOO_LONG);
-    if (identifier === '') sendHome(ctx, req, res);
-    else await sendVerdict(ctx, req, res, identifier);
+    if (identifier === '') sendHome(exchange);
+    else await sendVerdict(exchange, identifier);
   } catch (error) {
-    sendError(ctx, req, res, identifier, error);
+    sendError(exchange, identifier, error);
   }
 }
 
@@ -55,20 +64,17 @@ function identifierIn(url: string): string | null {
   return given.length > 1 ? null : (given[0] ?? '').trim();
 }
 
-function sendHome(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
+function sendHome(exchange: Exchange): void {
+  const { ctx, req } = exchange;
   const snapshot = currentValidSnapshot(ctx);
-  const page = { ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) };
+  const page = renderPage({ ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) });
   // A mistyped link may have a share token under an unknown parameter name.
   const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_VERDICT;
-  sendPage(ctx, req, res, snapshot, 200, cache, renderPage(page));
+  sendPage(exchange, snapshot, { status: 200, cache }, page);
 }
 
-async function sendVerdict(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  identifier: string,
-): Promise<void> {
+async function sendVerdict(exchange: Exchange, identifier: string): Promise<void> {
+  const { ctx } = exchange;
   const jsonUrl = lookupUrl(identifier);
   const { snapshot, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
   const { manifest } = snapshot.opened;
@@ -82,45 +88,60 @@ async function sendVerdict(
     window: Math.min(manifest.window, ctx.recentLookupLimit),
   });
   const page = renderPage({ ...view, asked: identifier, snapshot: factsOf(ctx, snapshot) });
-  sendPage(ctx, req, res, snapshot, answer.status, answer.cache, page);
+  sendPage(exchange, snapshot, answer, page);
+}
+
+/** Loads everything from one snapshot, so that the sections of the page cannot contradict each other. */
+async function loadVerdictPage(
+  ctx: PublicContext,
+  jsonUrl: string,
+): Promise<PageModel & { snapshot: Snapshot; answer: Answer }> {
+  const target = lookupAt(jsonUrl);
+  // The message omits the URL: it may contain a share token.
+  if (target === null) throw new Error('verdict page: the URL is not a lookup route');
+  const { route, requested } = target;
+  const snapshot = currentValidSnapshot(ctx);
+  const resolved = await resolve(ctx, snapshot, route, requested);
+  const answer = verdictAnswer(route, requested, resolved);
+  const relayed = readAnswer(answer);
+  // A package has no history or chain; its members have.
+  if (resolved === null || relayed === null || membersIn(relayed) !== null) {
+    return { snapshot, answer, relayed, events: [], links: [] };
+  }
+  const response = lookupResponse(resolved, requested);
+  const { events } = historyOf(response, resolved);
+  return { snapshot, answer, relayed, events, links: chainOf(response, resolved).links };
 }
 
 /** Sends an error page that cannot be mistaken for a verdict. */
-function sendError(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  identifier: string | null,
-  error: unknown,
-): void {
-  const problem = error instanceof Problem ? error : unreadable(ctx, error);
-  // Never log the URL: it may contain a share token.
-  if (problem !== error) ctx.log.error({ err: error }, problem.message);
-  const { current } = ctx.poller;
-  const view =
-    problem.status === 503 ? unavailableView(problem.message) : rejectedView(problem.message);
+function sendError(exchange: Exchange, identifier: string | null, error: unknown): void {
+  const { ctx, req } = exchange;
+  const { message, status, options } = problemOf(exchange, error);
+  const view = status === 503 ? unavailableView(message) : rejectedView(message);
   const asked = identifier === null || identifier.length > MAX_IDENTIFIER ? '' : identifier;
-  const snapshot = current && factsOf(ctx, current);
-  const page = renderPage({ ...view, asked, snapshot });
+  const { current } = ctx.poller;
+  const page = renderPage({ ...view, asked, snapshot: current && factsOf(ctx, current) });
   const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_NEVER;
-  sendPage(ctx, req, res, null, problem.status, cache, page, problem.options.headers);
+  sendPage(exchange, null, { status, cache }, page, options.headers);
 }
 
 function sendPage(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
+  exchange: Exchange,
   snapshot: Snapshot | null,
-  status: number,
-  cache: string,
+  { status, cache }: Pick<Answer, 'status' | 'cache'>,
   page: string,
   headers: Record<string, string> = {},
 ): void {
   const body = utf8(page);
-  const type = 'text/html; charset=utf-8';
-  const answer: Answer = { status, type, cache, body, policy: CONTENT_POLICY };
-  if (status === 200 && cache === CACHE_VERDICT) answer.etag = etagOf(ctx, body);
-  send(ctx, req, res, snapshot, { ...answer, headers: { ...PAGE_HEADERS, ...headers } });
+  send(exchange, snapshot, {
+    status,
+    cache,
+    type: 'text/html; charset=utf-8',
+    body,
+    policy: CONTENT_POLICY,
+    headers: { 'X-Robots-Tag': 'noindex', ...headers },
+    ...(status === 200 && cache === CACHE_VERDICT && { etag: hashTag(exchange.ctx.sha256, body) }),
+  });
 }
 
 function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
@@ -133,30 +154,3 @@ function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
     ageMs: ctx.clock.now() - issuedAt,
   };
 }
-
-/** Short, so that clients fetch new assets soon after a deployment. */
-const CACHE_ASSET = 'public, max-age=60';
-
-function asset(type: string, text: string) {
-  const body = utf8(text);
-  return (ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void => {
-    send(ctx, req, res, null, {
-      status: 200,
-      type,
-      cache: CACHE_ASSET,
-      body,
-      etag: etagOf(ctx, body),
-    });
-  };
-}
-
-function etagOf(ctx: PublicContext, body: Uint8Array): string {
-  return toHex(ctx.sha256(body)).slice(0, 32);
-}
-
-/** GET /page/style.css */
-export const getStyle = asset('text/css; charset=utf-8', STYLE);
-/** GET /page/copy.js */
-export const getScript = asset('text/javascript; charset=utf-8', SCRIPT);
-/** GET /page/icon.svg */
-export const getIcon = asset('image/svg+xml', ICON);

@@ -1,21 +1,19 @@
-import type { Express } from 'express';
+import type { Express, Response } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import { pinKeys } from '#protocol/snapshot/trust';
-import type { Clock } from '#runtime/process/clock';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { Logger } from '#runtime/process/log';
 import type { Readiness } from '#runtime/ops/health';
+import type { Clock } from '#runtime/process/clock';
+import type { Logger } from '#runtime/process/log';
 import { createApp } from './app.js';
-import type { PublicContext } from './context.js';
-import { meteredHandler } from './http/metered-handler.js';
+import type { PublicContext, PublicMetrics } from './context.js';
 import { publicReadiness } from './http/health.js';
+import { handleLookup, routeOfLookup } from './lookup/routes.js';
 import { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
-import { handleLookup, routeOfLookup } from './lookup/routes.js';
-import type { PublicMetrics } from './metrics.js';
 
 export interface PublicServerOptions {
   snapshotSource: SnapshotSource;
@@ -37,10 +35,11 @@ export interface PublicServerOptions {
   pollMs?: number;
 }
 
+type RequestHandler = (req: IncomingMessage, res: ServerResponse) => void;
+
 export interface PublicServer {
-  /** Handles lookups before Express (fast path) and passes everything else to `app`. */
-  handler: (req: IncomingMessage, res: ServerResponse) => void;
-  app: Express;
+  /** Handles lookups before Express (fast path) and passes everything else to the Express app. */
+  handler: RequestHandler;
   poller: SnapshotPoller;
   readiness(): Readiness;
   /**
@@ -78,22 +77,10 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
     ...(options.stopping && { stopping: options.stopping }),
   };
   const app = createApp(ctx);
-  const handler: PublicServer['handler'] = (req, res) => {
-    if (!handleLookup(ctx, req, res)) app(req, res);
-  };
   return {
-    app,
     poller,
     readiness: () => publicReadiness(ctx),
-    handler:
-      options.metrics === undefined
-        ? handler
-        : meteredHandler(
-            options.metrics,
-            (req, res) => handleLookup(ctx, req, res),
-            app,
-            routeOfLookup,
-          ),
+    handler: ctx.metrics === undefined ? plainHandler(ctx, app) : meteredHandler(ctx, app),
     start: async () => {
       const timeout = new AbortController();
       await Promise.race([
@@ -106,5 +93,42 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
       poller.stop();
       source.close();
     },
+  };
+}
+
+function plainHandler(ctx: PublicContext, app: Express): RequestHandler {
+  return (req, res) => {
+    if (!handleLookup(ctx, req, res)) app(req, res);
+  };
+}
+
+/** Times one in 64 lookups: two clock reads cost more than the count. */
+const SAMPLE_INTERVAL = 64;
+
+/**
+ * Counts and times requests. Lookups count themselves when they respond, which avoids a `close`
+ * listener on the hot path; Express responses are counted on `close`.
+ */
+function meteredHandler(ctx: PublicContext, app: Express): RequestHandler {
+  const metrics = ctx.metrics!;
+  let sequence = 0;
+  return (req, res) => {
+    sequence = (sequence + 1) % SAMPLE_INTERVAL;
+    const began = sequence === 0 ? performance.now() : null;
+    if (handleLookup(ctx, req, res)) {
+      if (began === null) return;
+      const observe = (): void =>
+        metrics.observeDuration(routeOfLookup(req.url ?? ''), performance.now() - began);
+      res.once('close', observe);
+      return;
+    }
+    const since = began ?? performance.now();
+    res.once('close', () => {
+      const route = (res as Response).locals['route'] as string | undefined;
+      const status = res.headersSent ? res.statusCode : null;
+      metrics.countRequest(route ?? null, req.method ?? '', status);
+      metrics.observeDuration(route ?? null, performance.now() - since);
+    });
+    app(req, res);
   };
 }

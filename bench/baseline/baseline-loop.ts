@@ -6,12 +6,9 @@ import type { BenchRegistry } from '../harness/registry.js';
 import { sumOf } from '../harness/statistics.js';
 import type { BaselineReport, BaselineTask } from './baseline-process.js';
 
-/** All processes of the baseline loop together. */
 export interface Baseline {
   processes: number;
-  /** Committed rows per second. */
   rate: number;
-  /** CPU microseconds per row. */
   loopMicros: number;
   postgresMicros: number;
 }

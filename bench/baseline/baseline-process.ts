@@ -4,8 +4,12 @@ import { connect } from '#runtime/postgres/connect';
 import type { Db } from '#sql/db/transaction';
 import { report, runTask } from '../harness/child.js';
 import { requestAt, type ItemSource } from '../harness/items.js';
-import { insertDocuments } from './baseline-table.js';
-import { signDocument, type BaselineKeys, type SignedDocument } from './signed-document.js';
+import {
+  type BaselineKeys,
+  insertDocuments,
+  signDocument,
+  type SignedDocument,
+} from './signed-documents.js';
 
 /** Entry point of one process of the baseline loop; one runs on each core. */
 

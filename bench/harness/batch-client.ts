@@ -11,15 +11,12 @@ export interface BatchClientTask {
   publicUrl: string;
   apiKey: string;
   source: ItemSource;
-  /** Items per batch. */
   items: number;
   /** At most as many items are accepted and not yet public, which keeps every stage busy. */
   inFlight: number;
-  /** All items to send; unlimited by default. */
   total?: number | undefined;
 }
 
-/** An accepted batch: the source's items from `first` on. */
 export interface SentBatch {
   batchId: string;
   first: number;

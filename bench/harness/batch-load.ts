@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ReceiptChecker, type CheckedReceipts } from '../receipts/receipt-checker.js';
-import { outsiderOf } from '../receipts/receipt-evidence.js';
+import { type CheckedReceipts, outsiderOf, ReceiptChecker } from '../receipts/receipt-checker.js';
 import type { BatchClientMessage, BatchClientTask, SentBatch } from './batch-client.js';
 import { startChild } from './child.js';
 import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu.js';
@@ -13,7 +12,6 @@ import { sumOf } from './statistics.js';
 export interface BatchLoad {
   pid: number;
   sent: readonly SentBatch[];
-  /** Deferred batches by problem code. */
   retried: Readonly<Record<string, number>>;
   /** Rejects when the client exits before `stop`. */
   failed: Promise<never>;
@@ -26,7 +24,7 @@ export interface BatchLoad {
 export function startBatchLoad(
   { engineUrl, publicUrl, registry }: BenchStack,
   task: Pick<BatchClientTask, 'items' | 'inFlight' | 'total'> & { run?: string },
-  options: { profileDir?: string | undefined; onSent?: (batch: SentBatch) => void } = {},
+  onSent?: (batch: SentBatch) => void,
 ): BatchLoad {
   const sent: SentBatch[] = [];
   const retried: Record<string, number> = {};
@@ -34,13 +32,12 @@ export function startBatchLoad(
   const { run = newRun(), items, inFlight, total } = task;
   const client = startChild({
     module: 'bench/harness/batch-client',
-    profileDir: options.profileDir,
     task: { engineUrl, publicUrl, apiKey, source: { tenantId, run }, items, inFlight, total },
     onMessage: (received) => {
       const message = received as BatchClientMessage;
       if ('sent' in message) {
         sent.push(message.sent);
-        options.onSent?.(message.sent);
+        onSent?.(message.sent);
       } else retried[message.retried] = (retried[message.retried] ?? 0) + 1;
     },
   });
@@ -67,14 +64,11 @@ export interface BatchRunOptions {
   warmUpSeconds: number;
   seconds: number;
   redisPid: number;
-  /** Milliseconds between checks of a few receipts. */
   checkEveryMs: number;
-  profileDir?: string | undefined;
   signal: AbortSignal;
 }
 
 export interface BatchRun {
-  /** Proofs that were published in the measured time. */
   proofs: number;
   seconds: number;
   cpu: CpuShares;
@@ -102,7 +96,7 @@ const RECEIPT_PUBLIC_WITHIN_MS = 30_000;
  */
 export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
   const { publicUrl, registry } = stack;
-  const { items, inFlight, redisPid, profileDir, signal } = options;
+  const { items, inFlight, redisPid, signal } = options;
   const source = { tenantId: registry.tenantId, run: newRun() };
   const before = (await readiness(publicUrl)).proofs;
   const checker = new ReceiptChecker({
@@ -111,10 +105,8 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     everyMs: options.checkEveryMs,
     publicWithinMs: RECEIPT_PUBLIC_WITHIN_MS,
   });
-  const load = startBatchLoad(
-    stack,
-    { run: source.run, items, inFlight },
-    { profileDir, onSent: (batch) => checker.add(batch) },
+  const load = startBatchLoad(stack, { run: source.run, items, inFlight }, (batch) =>
+    checker.add(batch),
   );
   try {
     const programs = watchedOf(stack, redisPid);

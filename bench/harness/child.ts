@@ -6,13 +6,9 @@ import { packageRoot } from '#runtime/process/package-root';
 export const builtFile = (path: string): string => join(packageRoot, 'dist', `${path}.js`);
 
 export interface ChildOptions {
-  /** The module to run, as `builtFile` takes it. */
   module: string;
   env?: Record<string, string>;
-  /** Sent once, for a module that calls `runTask`. */
   task?: object;
-  /** The directory for a CPU profile, written at exit. */
-  profileDir?: string | undefined;
   onMessage?: (message: unknown) => void;
 }
 
@@ -21,25 +17,20 @@ export interface Child {
   pid: number;
   /** Resolves with the URL, if any, when the child serves; rejects when it exits before. */
   ready: Promise<string | undefined>;
-  /** Null when a signal ended it. */
   exited: Promise<number | null>;
   /** Resolves at exit with code 0; rejects with the child's own error otherwise. */
   finished: Promise<void>;
-  /** Sends a message and resolves with the next one from the child; rejects when it exits. */
-  request<T>(message: object): Promise<T>;
   /** Sends SIGTERM and waits for the exit. */
   stop(): Promise<number | null>;
 }
 
 export function startChild(options: ChildOptions): Child {
-  const { module, env = {}, task, profileDir, onMessage } = options;
+  const { module, env = {}, task, onMessage } = options;
   const child = fork(builtFile(module), [], {
     env,
-    execArgv: profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`],
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   });
   let failure = '';
-  let reply: ((message: unknown) => void) | null = null;
   const exited = new Promise<number | null>((resolve) => child.once('close', resolve));
   const finished = exited.then((code) => {
     if (code !== 0) throw new Error(`${module} exited with ${String(code)}: ${failure}`);
@@ -48,7 +39,6 @@ export function startChild(options: ChildOptions): Child {
     child.on('message', (message: { ready?: true; url?: string; failed?: string }) => {
       if (message.ready === true) resolve(message.url);
       else if (message.failed !== undefined) failure = message.failed;
-      else if (reply !== null) reply(message);
       else onMessage?.(message);
     });
     void exited.then((code) =>
@@ -64,12 +54,6 @@ export function startChild(options: ChildOptions): Child {
     ready,
     exited,
     finished,
-    request: <T>(message: object) =>
-      new Promise<T>((resolve, reject) => {
-        reply = (answer) => resolve(answer as T);
-        void exited.then(() => reject(new Error(`${module} exited: ${failure}`)));
-        child.send(message);
-      }).finally(() => (reply = null)),
     stop: () => {
       child.kill('SIGTERM');
       return exited;
@@ -84,7 +68,6 @@ export async function urlOf(child: Child): Promise<string> {
   return url;
 }
 
-/** Sends a message to the parent, if it still listens. */
 export function report(message: object): void {
   if (process.connected) process.send?.(message);
 }
@@ -109,7 +92,6 @@ export function runTask<T>(work: (task: T, stopping: AbortSignal) => Promise<voi
   });
 }
 
-/** Resolves when the signal aborts. */
 export const aborted = (signal: AbortSignal): Promise<void> =>
   new Promise((resolve) => {
     if (signal.aborted) resolve();

@@ -3,17 +3,13 @@ import { readdirSync, readFileSync } from 'node:fs';
 /** Process IDs by the name that a report uses; several processes may share a name. */
 export type Watched = Record<string, readonly number[]>;
 
-/** CPU seconds so far, by name and of the whole machine. */
 export interface CpuSample {
   seconds: Record<string, number>;
-  /** Clock ticks of all cores: used, and available. */
   machine: { busy: number; all: number };
 }
 
 export interface CpuShares {
-  /** Microseconds per proof, by name. */
   micros: Record<string, number>;
-  /** Microseconds per proof, all names together. */
   total: number;
   /** Share of the machine's time that unwatched processes used; 0 to 1. */
   others: number;
@@ -29,7 +25,6 @@ export function sampleCpu(watched: Watched): CpuSample {
   return { seconds: Object.fromEntries(seconds), machine: machineTicks() };
 }
 
-/** CPU time per proof between two samples. */
 export function cpuBetween(from: CpuSample, to: CpuSample, proofs: number): CpuShares {
   const used = Object.entries(to.seconds).map(
     ([name, seconds]) => [name, seconds - (from.seconds[name] ?? 0)] as const,

@@ -5,7 +5,6 @@ import type { UnexpectedAnswers } from './scenario.js';
 
 export const EXECUTE_PATH = '/v1/intents/execute';
 
-/** A tenant and its API key. */
 export interface Credential {
   tenantId: string;
   apiKey: string;
@@ -15,7 +14,6 @@ export function engineHeaders({ apiKey, tenantId }: Credential): Record<string, 
   return { 'X-Svc-Api-Key': apiKey, 'X-Svc-Tenant-Id': tenantId, 'svc-api-version': 'v1' };
 }
 
-/** An answered execution. */
 export interface Answered {
   /** The time of the receipt by `performance.now`. */
   at: number;
@@ -56,7 +54,6 @@ export async function executeOnce(
 export type BatchAnswer =
   { batchId: string } | { batchId: null; status: number; code: string; retryAfterSeconds: number };
 
-/** The items of a source from `first` on, as NDJSON. */
 export function batchBody(source: ItemSource, first: number, items: number): Buffer {
   // Written into one buffer: the client must not become the bottleneck.
   const body = Buffer.allocUnsafe(items * LONGEST_LINE);

@@ -5,11 +5,10 @@ import { aborted, urlOf } from './child.js';
 import { print, type Cleanup } from './command.js';
 import { batchBody, sendBatch } from './engine-api.js';
 import { newRun } from './items.js';
-import { startProgram } from './programs.js';
+import { startProgram, startPrograms, UNLIMITED } from './stack.js';
 import { untilPublished } from './public-api.js';
 import type { BenchRegistry } from './registry.js';
 import type { RunContext } from './scenario.js';
-import { startPrograms, UNLIMITED } from './stack.js';
 
 /** Sizes of the registry that growth, storage, lookup and memory share. */
 export interface RegistrySizes {
@@ -26,7 +25,6 @@ export function sizesOf({ quick, proofs }: Pick<RunContext, 'quick' | 'proofs'>)
   return { proofs, recentLookupLimit: 100_000, steps: [...steps, proofs] };
 }
 
-/** Committed proofs and pending admissions. */
 export async function admittedIn({ owner }: BenchRegistry): Promise<number> {
   const [row] = await owner<{ admitted: number }[]>`
     select ((select count(*) from svc.proof) + (select count(*) from svc.intake_pending))::int
@@ -66,7 +64,6 @@ export async function fillRegistry(
   }
 }
 
-/** Sends `count` items in batches; there must be room for all of them. */
 export async function sendItems(
   registry: BenchRegistry,
   engineUrl: string,
@@ -83,7 +80,6 @@ export async function sendItems(
 }
 
 export interface Appender {
-  /** Process IDs of engine and worker. */
   pids: number[];
   /** Admits `count` items and waits until they are committed. */
   append: (count: number) => Promise<void>;

@@ -98,7 +98,6 @@ export function bodyTemplates({ tenantId }: Pick<ItemSource, 'tenantId'>): strin
     .map((n) => JSON.stringify(executeAt({ tenantId, run: MARK }, n)));
 }
 
-/** The `n`th body of a run, from 0, as wrk sends it. */
 export function bodyAt(templates: readonly string[], run: string, n: number): string {
   const template = templates[n % templates.length];
   if (template === undefined) throw new Error('no templates');

@@ -3,7 +3,6 @@ import type { UnexpectedAnswers } from './scenario.js';
 
 export const PROOF_PATH = '/api/public/verify/proof/';
 
-/** The snapshot that the public API serves, from `/readyz`. */
 export interface Readiness {
   generation: number;
   tree_size: number;
@@ -32,7 +31,6 @@ export async function untilReady(publicUrl: string): Promise<void> {
   }
 }
 
-/** The number of public proofs at a time by `performance.now`. */
 export interface Publication {
   proofs: number;
   at: number;

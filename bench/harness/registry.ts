@@ -103,7 +103,6 @@ export async function openBenchRegistry(dataDir: string): Promise<BenchRegistry>
 /** Without any of these, a crash may lose commits, and the figures would be those of another database. */
 const DURABLE = { fsync: 'on', synchronous_commit: 'on', full_page_writes: 'on' } as const;
 
-/** The roles that write. A role may override settings. */
 const WRITERS = ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'] as const;
 
 export const DURABLE_SETTINGS = WRITERS.length * Object.keys(DURABLE).length;

@@ -9,10 +9,8 @@ import { startBenchRedis, type BenchRedis } from './redis.js';
 import { failedResult, type Result, type Scenario, type RunContext } from './scenario.js';
 import { requireTools } from './tools.js';
 
-export interface RunOptions extends Pick<RunContext, 'quick' | 'proofs' | 'profile' | 'signal'> {
-  /** Names of scenarios; undefined runs all. */
+export interface RunOptions extends Pick<RunContext, 'quick' | 'proofs' | 'signal'> {
   only: readonly string[] | undefined;
-  /** Kept afterwards; undefined uses a temporary directory. */
   dir: string | undefined;
 }
 

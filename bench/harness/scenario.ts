@@ -1,6 +1,5 @@
 import type { Tool } from './tools.js';
 
-/** Inclusive limits of a figure. */
 export interface Bound {
   atLeast?: number;
   atMost?: number;
@@ -11,7 +10,6 @@ export interface Result {
   /** Stable: results of different days are compared by name. */
   name: string;
   value: number;
-  /** Unit of `value` and of `against.value`. */
   unit: string;
   /** What the value is compared with, measured in the same run. */
   against: { what: string; value: number } | null;
@@ -20,7 +18,6 @@ export interface Result {
   target: { ratio?: Bound; value?: Bound } | null;
   /** Whether the target is met; null without a target. */
   ok: boolean | null;
-  /** What limits the figure, sizes, spread. */
   note?: string;
 }
 
@@ -81,12 +78,9 @@ export class UnexpectedAnswers {
 }
 
 export interface RunContext {
-  /** Smaller and shorter, for a run of minutes. */
   quick: boolean;
   /** Size of the registry that growth, storage, lookup and memory share; `quick` uses fewer proofs. */
   proofs: number;
-  /** Write CPU profiles to `profiles` in the directory and print where the time went. */
-  profile: boolean;
   /** An empty directory on a real disk; removed afterwards unless `--dir` is given. */
   dir: string;
   /** The directory of the shared registry, filled by the first scenario that needs it. */

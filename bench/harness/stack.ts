@@ -1,15 +1,12 @@
-import { mkdir } from 'node:fs/promises';
-import { join } from 'node:path';
-import { urlOf, type Child } from './child.js';
+import { type Child, startChild, urlOf } from './child.js';
 import type { Watched } from './cpu.js';
-import { startProgram, type ProgramName, type ProgramOptions } from './programs.js';
+import type { PeerTask } from './peer-process.js';
 import { untilReady } from './public-api.js';
-import { openBenchRegistry, type BenchRegistry } from './registry.js';
+import { type BenchRegistry, openBenchRegistry } from './registry.js';
 
 export interface StackOptions extends Partial<
-  Pick<ProgramOptions, 'recentLookupLimit' | 'redisUrl' | 'profileDir'>
+  Pick<ProgramOptions, 'recentLookupLimit' | 'redisUrl'>
 > {
-  /** Overrides of the engine's environment. */
   engineEnv?: Record<string, string>;
 }
 
@@ -45,28 +42,25 @@ export async function startStack(dir: string, options: StackOptions): Promise<Be
 /** {@link startStack} over an open registry, which stays open when the stack closes. */
 export async function startPrograms(
   registry: BenchRegistry,
-  { recentLookupLimit = 100_000, redisUrl, profileDir, engineEnv = {} }: StackOptions,
+  { recentLookupLimit = 100_000, redisUrl, engineEnv = {} }: StackOptions,
 ): Promise<BenchStack> {
   const started: Child[] = [];
   // In reverse, so that no program loses what it still writes to.
   const close = async (): Promise<void> => {
     for (const child of started.reverse()) await child.stop();
   };
-  const start = async (name: ProgramName, env?: Record<string, string>): Promise<Child> => {
-    const own = profileDir && join(profileDir, name);
-    if (own !== undefined) await mkdir(own, { recursive: true });
-    const options = { recentLookupLimit, redisUrl, profileDir: own, env };
-    const child = startProgram(name, registry, options);
+  const start = (name: ProgramName, env?: Record<string, string>): Child => {
+    const child = startProgram(name, registry, { recentLookupLimit, redisUrl, env });
     started.push(child);
     return child;
   };
   try {
-    const facade = await start('facade');
-    const publisher = await start('publisher');
-    const verifier = await start('verifier');
-    const worker = await start('worker');
+    const facade = start('facade');
+    const publisher = start('publisher');
+    const verifier = start('verifier');
+    const worker = start('worker');
     const publicUrl = await urlOf(facade);
-    const engine = await start('engine', { PUBLIC_URL: publicUrl, ...engineEnv });
+    const engine = start('engine', { PUBLIC_URL: publicUrl, ...engineEnv });
     const engineUrl = await urlOf(engine);
     await Promise.all([publisher, verifier, worker].map(({ ready }) => ready));
     await untilReady(publicUrl);
@@ -78,7 +72,6 @@ export async function startPrograms(
   }
 }
 
-/** The processes of a stack, for CPU figures. */
 export function watchedOf({ programs, registry }: BenchStack, redisPid: number): Watched {
   return {
     ...Object.fromEntries(Object.entries(programs).map(([name, { pid }]) => [name, [pid]])),
@@ -86,3 +79,61 @@ export function watchedOf({ programs, registry }: BenchStack, redisPid: number):
     Redis: [redisPid],
   };
 }
+
+export type ProgramName = 'engine' | 'worker' | 'verifier' | 'publisher' | 'facade';
+
+export interface ProgramOptions {
+  recentLookupLimit: number;
+  /** The queue of engine and workers; without it the queue is in Postgres. */
+  redisUrl?: string | undefined;
+  env?: Record<string, string> | undefined;
+}
+
+/** Starts a program of the service over the registry. */
+export function startProgram(
+  name: ProgramName,
+  registry: BenchRegistry,
+  { recentLookupLimit, redisUrl, env = {} }: ProgramOptions,
+): Child {
+  const queue: Record<string, string> = redisUrl === undefined ? {} : { REDIS_URL: redisUrl };
+  const snapshot = {
+    SNAPSHOT_DIR: registry.snapshotDir,
+    RECENT_LOOKUP_LIMIT: String(recentLookupLimit),
+  };
+  const environments: Record<ProgramName, Record<string, string>> = {
+    engine: {
+      ...queue,
+      DATABASE_URL: registry.roleUrl('svc_engine'),
+      ENGINE_PORT: '0',
+      LOG_VKEY: registry.vkeys.log,
+    },
+    worker: {
+      ...queue,
+      DATABASE_URL: registry.roleUrl('svc_worker'),
+      AEP_KEY_FILE: registry.keyFiles.aep,
+    },
+    verifier: { DATABASE_URL: registry.roleUrl('svc_verifier') },
+    publisher: {
+      ...snapshot,
+      DATABASE_URL: registry.roleUrl('svc_publisher'),
+      LOG_KEY_FILE: registry.keyFiles.log,
+      SNAPSHOT_KEY_FILE: registry.keyFiles.snapshot,
+      LOG_ORIGIN: registry.origin,
+      EMBEDDED_DATABASE: 'yes',
+    },
+    facade: {
+      ...snapshot,
+      LOG_VKEY: registry.vkeys.log,
+      SNAPSHOT_VKEY: registry.vkeys.snapshot,
+      PUBLIC_PORT: '0',
+    },
+  };
+  return startChild({
+    module: `programs/${name}`,
+    env: { LOG_LEVEL: 'warn', ...environments[name], ...env },
+  });
+}
+
+/** Starts a server that the service is compared with. */
+export const startPeer = (task: PeerTask): Child =>
+  startChild({ module: 'bench/harness/peer-process', task });

@@ -1,34 +1,13 @@
-/** A value and how often it was observed. Counts may be fractions. */
-export type Weighted = readonly [value: number, count: number];
-
-/** Rounding error of summed counts that still counts as reaching a rank. */
-const TOLERANCE = 1e-9;
-
 /**
- * The nearest-rank percentile: the smallest observed value that at least `percent` of all do not
- * exceed.
+ * The nearest-rank percentile: the smallest value that at least `percent` of all do not exceed.
  *
  * @throws RangeError when nothing was observed, or `percent` is not above 0 and at most 100
  */
-export function percentile(observed: Iterable<Weighted>, percent: number): number {
+export function percentile(values: readonly number[], percent: number): number {
   if (!(percent > 0 && percent <= 100)) throw new RangeError(`invalid percent: ${String(percent)}`);
-  const sorted = [...observed].filter(([, count]) => count > 0).sort(([a], [b]) => a - b);
-  const all = sorted.reduce((sum, [, count]) => sum + count, 0);
-  const rank = (all * percent) / 100;
-  let seen = 0;
-  for (const [value, count] of sorted) {
-    seen += count;
-    if (seen >= rank - TOLERANCE * all) return value;
-  }
-  throw new RangeError('percentile of an empty set');
-}
-
-/** {@link percentile} of values that were observed once each. */
-export function percentileOf(values: readonly number[], percent: number): number {
-  return percentile(
-    values.map((value) => [value, 1] as const),
-    percent,
-  );
+  const found = [...values].sort((a, b) => a - b)[Math.ceil((values.length * percent) / 100) - 1];
+  if (found === undefined) throw new RangeError('percentile of an empty set');
+  return found;
 }
 
 /** The median; NaN when any value is NaN, so that a failed measurement never disappears. */
@@ -47,7 +26,6 @@ export function pairedRatio(values: readonly number[], others: readonly number[]
   return median(values.map((value, i) => value / (others[i] ?? NaN)));
 }
 
-/** Minimum and maximum, for a note. */
 export function spread(values: readonly number[], digits = 0): string {
   return `${Math.min(...values).toFixed(digits)}–${Math.max(...values).toFixed(digits)}`;
 }
@@ -56,6 +34,5 @@ export function sumOf<T>(values: readonly T[], of: (value: T) => number): number
   return values.reduce((sum, value) => sum + of(value), 0);
 }
 
-/** A whole number with thousands separators. */
 export const whole = (value: number): string =>
   value.toLocaleString('en-US', { maximumFractionDigits: 0 });

@@ -12,10 +12,8 @@ const PACKAGES = {
 
 export type Tool = keyof typeof PACKAGES;
 
-/** Directories that are not on every user's PATH. */
 const PLACES = ['', '/usr/sbin/', '/usr/local/sbin/', '/opt/homebrew/bin/'];
 
-/** The command of a tool; null when it is not installed. */
 export function findTool(tool: Tool): string | null {
   const found = PLACES.find(
     (place) => spawnSync(place + tool, ['--version'], { stdio: 'ignore' }).error === undefined,

@@ -45,7 +45,6 @@ export async function runWrk<T>(options: WrkOptions): Promise<T> {
 /** What wrk measured with `wrk-paths.lua`. */
 export interface LookupLoad {
   requests: number;
-  /** Headers included. */
   bytes: number;
   seconds: number;
   /** Microseconds from a request to the end of its answer. */
@@ -53,9 +52,7 @@ export interface LookupLoad {
   p99: number;
   /** Answers with a status of 400 or more. */
   rejected: number;
-  /** Requests without an answer. */
   failed: number;
-  /** CPU time of wrk. */
   cpuSeconds: number;
 }
 

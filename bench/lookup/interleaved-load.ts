@@ -2,20 +2,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { cpuSecondsOf } from '../harness/cpu.js';
 import { runLookups, type LookupLoad } from '../harness/wrk.js';
 
-/** A server and the lookups that it gets. */
 export interface Target {
   name: string;
   url: string;
   pid: number;
-  /** Paths, one a line. */
   pathsFile: string;
   /** Whether every answer is a 404, or none is. */
   isAbsent: boolean;
 }
 
-/** One round of one target. */
 export interface Round {
-  /** Requests per second. */
   rate: number;
   /** CPU microseconds of the server per request. */
   cpuMicros: number;
@@ -28,7 +24,6 @@ export interface Round {
 
 export interface LoadPlan {
   rounds: number;
-  /** Of one target in one round. */
   seconds: number;
   signal: AbortSignal;
 }

@@ -10,12 +10,10 @@ import { publishedIds, publishedManifest, type Published } from '../harness/snap
 export interface LookupSample {
   status: 200 | 404;
   bodies: ReadonlyMap<string, Buffer>;
-  /** All paths, one a line. */
   pathsFile: string;
 }
 
 export interface LookupSamples {
-  /** Proofs in the snapshot. */
   proofs: number;
   recent: LookupSample;
   /** Proofs older than the recent lookups. */
@@ -26,7 +24,6 @@ export interface LookupSamples {
   staticRoot: string;
 }
 
-/** Hex digits of the time in a UUIDv7. */
 const TIME_DIGITS = 12;
 
 /**
@@ -128,7 +125,6 @@ export async function requireAsSampled(
   }
 }
 
-/** A server with the answers that it has to give. */
 export interface Sampled {
   server: { url: string };
   sample: LookupSample;

@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 import { OperatorError } from '#runtime/process/operator-error';
 import { urlOf, type Child } from '../harness/child.js';
 import type { Cleanup } from '../harness/command.js';
-import { startPeer, startProgram } from '../harness/programs.js';
+import { startPeer, startProgram } from '../harness/stack.js';
 import { untilReady } from '../harness/public-api.js';
 import type { BenchRegistry } from '../harness/registry.js';
 import { toolPath } from '../harness/tools.js';
@@ -25,18 +25,6 @@ export async function startPublicApi(
   cleanup: Cleanup,
 ): Promise<PinnedServer> {
   const server = await pinned(startProgram('facade', registry, { recentLookupLimit }), cleanup);
-  await untilReady(server.url);
-  return server;
-}
-
-/** The public API without the listener that answers lookups in front of Express. */
-export async function startExpressLookup(
-  { snapshotDir, vkeys }: BenchRegistry,
-  recentLookupLimit: number,
-  cleanup: Cleanup,
-): Promise<PinnedServer> {
-  const peer = startPeer({ kind: 'express-lookup', snapshotDir, vkeys, recentLookupLimit });
-  const server = await pinned(peer, cleanup);
   await untilReady(server.url);
   return server;
 }

@@ -1,9 +1,7 @@
-import { join } from 'node:path';
 import { runBaselineLoop, type Baseline } from '../baseline/baseline-loop.js';
-import { createBaselineTable, dropBaselineTable } from '../baseline/baseline-table.js';
+import { createBaselineTable, dropBaselineTable } from '../baseline/signed-documents.js';
 import { runBatches, type BatchRun } from '../harness/batch-load.js';
 import { print } from '../harness/command.js';
-import { printProfiles } from '../harness/profile.js';
 import {
   databaseSize,
   DURABLE_SETTINGS,
@@ -46,13 +44,10 @@ async function run(context: RunContext): Promise<Result[]> {
     print(`      baseline loop: ${baseline.rate.toFixed(0)} rows/s`);
     return baseline;
   };
-  const profileDir = context.profile ? join(dir, 'profiles') : undefined;
   const runService = async (): Promise<BatchRun> => {
-    const options = { redisUrl, profileDir, engineEnv: { MAX_QUEUED_ADMISSIONS } };
-    const stack = await startPrograms(registry, options);
+    const stack = await startPrograms(registry, { redisUrl, engineEnv: { MAX_QUEUED_ADMISSIONS } });
     try {
-      const client = profileDir && join(profileDir, 'client');
-      return await runBatches(stack, { ...plan.batches, profileDir: client, redisPid, signal });
+      return await runBatches(stack, { ...plan.batches, redisPid, signal });
     } finally {
       await stack.close();
     }
@@ -63,7 +58,6 @@ async function run(context: RunContext): Promise<Result[]> {
     print(`      batches: ${rateOf(run).toFixed(0)} proofs/s`);
     const size = await databaseSize(owner);
     const after = await baselineLoop();
-    if (profileDir !== undefined) await printProfiles(profileDir);
     return batchResults(
       { baseline: [before, after], run, size, durable: registry.durableSettings },
       quick,

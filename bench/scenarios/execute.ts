@@ -14,8 +14,7 @@ import {
   type Credential,
 } from '../harness/engine-api.js';
 import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
-import { printProfiles } from '../harness/profile.js';
-import { startPeer } from '../harness/programs.js';
+import { type BenchStack, startPeer, startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
 import {
   resultOf,
   UnexpectedAnswers,
@@ -23,11 +22,9 @@ import {
   type Scenario,
   type RunContext,
 } from '../harness/scenario.js';
-import { startStack, UNLIMITED, watchedOf, type BenchStack } from '../harness/stack.js';
-import { median, percentile, spread, sumOf, type Weighted } from '../harness/statistics.js';
+import { median, percentile, spread, sumOf } from '../harness/statistics.js';
 import { runWrk } from '../harness/wrk.js';
-import { checkReceipts, type CheckedReceipts } from '../receipts/receipt-checker.js';
-import { outsiderOf } from '../receipts/receipt-evidence.js';
+import { type CheckedReceipts, checkReceipts, outsiderOf } from '../receipts/receipt-checker.js';
 
 /** Single executions, interleaved with an Express app that only echoes. */
 export const execute: Scenario = { name: 'execute', needs: ['wrk'], run };
@@ -38,20 +35,15 @@ const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, halfSeconds: 10, receipt
 const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl, profile } = context;
-  const profileDir = profile ? join(dir, 'profiles') : undefined;
-  const stack = await startStack(dir, { redisUrl, profileDir, engineEnv: UNLIMITED });
-  let results: Result[];
+  const { dir, redisUrl } = context;
+  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED });
   try {
-    results = executeResults(await measure(stack, context));
+    return executeResults(await measure(stack, context));
   } finally {
     await stack.close();
   }
-  if (profileDir !== undefined) await printProfiles(profileDir);
-  return results;
 }
 
-/** One load of one server. */
 export interface ExecuteRound extends ExecuteLoadResult {
   cpu: CpuShares;
 }
@@ -132,14 +124,11 @@ const pauseFor = (rate: number): number => ((2 - LATENCY_AT_HALF) * CONNECTIONS 
 export interface ExecuteLoadResult {
   requests: number;
   seconds: number;
-  /** Answers by status. */
   answers: Record<string, number>;
-  /** Requests without an answer. */
   failed: number;
-  /** CPU time of wrk. */
   cpuSeconds: number;
   /** Milliseconds from a request to the end of its answer. */
-  latencies: Weighted[];
+  latencies: number[];
 }
 
 /** Longer than the engine waits for an admission, so that a late one shows as its 202. */
@@ -172,9 +161,7 @@ export async function runExecuteLoad(load: {
     timeoutSeconds: TIMEOUT_SECONDS,
     headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
   });
-  const each = result.requests / quantiles.length;
-  const latencies = quantiles.map((micros): Weighted => [micros / 1000, each]);
-  return { ...result, latencies };
+  return { ...result, latencies: quantiles.map((micros) => micros / 1000) };
 }
 
 const NAME = `single execute, ${String(CONNECTIONS)} connections`;

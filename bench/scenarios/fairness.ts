@@ -19,7 +19,7 @@ import {
   type RunContext,
 } from '../harness/scenario.js';
 import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
-import { percentileOf } from '../harness/statistics.js';
+import { percentile } from '../harness/statistics.js';
 
 /** One tenant's single executions: without load, beside another's batches, beside its reads. */
 export const fairness: Scenario = { name: 'fairness', run };
@@ -167,15 +167,14 @@ async function createSecondTenant(registry: BenchRegistry): Promise<Credential> 
 export function fairnessResults(measured: FairnessMeasured): Result[] {
   const { idleMs, besideBatchesMs, besideReadsMs, batchRate, readRate, unexpected } = measured;
   const all = idleMs.length + besideBatchesMs.length + besideReadsMs.length;
-  const p50 = (values: readonly number[]): string =>
-    `p50 ${percentileOf(values, 50).toFixed(1)} ms`;
-  const against = { what: 'the same without load', value: percentileOf(idleMs, 99) };
+  const p50 = (values: readonly number[]): string => `p50 ${percentile(values, 50).toFixed(1)} ms`;
+  const against = { what: 'the same without load', value: percentile(idleMs, 99) };
   const load = (ms: readonly number[]): string =>
     `${String(PER_SECOND)}/s of one tenant, ${String(ms.length)} executions`;
   return [
     resultOf({
       name: 'single execute beside batches, p99',
-      value: percentileOf(besideBatchesMs, 99),
+      value: percentile(besideBatchesMs, 99),
       unit: 'ms',
       against,
       note:
@@ -184,7 +183,7 @@ export function fairnessResults(measured: FairnessMeasured): Result[] {
     }),
     resultOf({
       name: 'single execute beside a hostile tenant, p99',
-      value: percentileOf(besideReadsMs, 99),
+      value: percentile(besideReadsMs, 99),
       unit: 'ms',
       against,
       target: { ratio: { atMost: 3 } },

@@ -11,7 +11,7 @@ import {
   type RunContext,
 } from '../harness/scenario.js';
 import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
-import { percentileOf } from '../harness/statistics.js';
+import { percentile } from '../harness/statistics.js';
 
 /** The time from a receipt to the public verdict, at half of the rate that the service can take. */
 export const freshness: Scenario = { name: 'freshness', run };
@@ -101,7 +101,7 @@ export function freshnessResults(measured: FreshnessMeasured): Result[] {
   return [
     resultOf({
       name: 'freshness: receipt to public verdict, p99',
-      value: percentileOf(seconds, 99),
+      value: percentile(seconds, 99),
       unit: 's',
       target: { value: { atMost: 1.5 } },
       note:
@@ -110,7 +110,7 @@ export function freshnessResults(measured: FreshnessMeasured): Result[] {
     }),
     resultOf({
       name: 'freshness: receipt to public verdict, p50',
-      value: percentileOf(seconds, 50),
+      value: percentile(seconds, 50),
       unit: 's',
       note: `minimum ${Math.min(...seconds).toFixed(2)} s, maximum ${Math.max(...seconds).toFixed(2)} s`,
     }),

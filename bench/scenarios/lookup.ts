@@ -12,7 +12,6 @@ import {
   pin,
   SERVER_CORE,
   startConstant,
-  startExpressLookup,
   startPublicApi,
 } from '../lookup/servers.js';
 
@@ -38,7 +37,6 @@ async function run(context: RunContext): Promise<Result[]> {
     const nginx = await startNginx(join(dir, 'nginx'), staticRoot, recent.bodies.size);
     cleanup.push(() => nginx.close());
     await pin(nginx.pid, SERVER_CORE);
-    const express = await startExpressLookup(registry, recentLookupLimit, cleanup);
     const [path = ''] = recent.bodies.keys();
     const constant = await startConstant(publicApi.url + path, cleanup);
 
@@ -47,7 +45,6 @@ async function run(context: RunContext): Promise<Result[]> {
       nginx: { server: nginx, sample: recent },
       miss: { server: publicApi, sample: absent },
       older: { server: publicApi, sample: older },
-      express: { server: express, sample: recent },
     };
     const targets = Object.entries({
       ...checked,
@@ -70,7 +67,7 @@ async function run(context: RunContext): Promise<Result[]> {
 }
 
 export type LookupRounds = Record<
-  'hit' | 'nginx' | 'miss' | 'older' | 'express' | 'constant',
+  'hit' | 'nginx' | 'miss' | 'older' | 'constant',
   readonly Round[]
 >;
 
@@ -79,7 +76,7 @@ export type LookupRounds = Record<
  * second; with other load it still measures the server, and not how the core was shared.
  */
 export function lookupResults(rounds: LookupRounds, sizes: string): Result[] {
-  const { hit, nginx, miss, older, express, constant } = rounds;
+  const { hit, nginx, miss, older, constant } = rounds;
   return [
     compared('public lookup, hit', hit, 'nginx, the same bodies as files', nginx, {
       atLeast: 0.95,
@@ -90,7 +87,6 @@ export function lookupResults(rounds: LookupRounds, sizes: string): Result[] {
       atLeast: 0.5,
       note: 'older than the recent lookups, over the whole history',
     }),
-    compared('public lookup, through Express only', express, 'the hit', hit, {}),
     compared("Node's own HTTP, one constant answer", constant, 'nginx', nginx, {
       note: 'no lookup and no file: the upper bound of a server on Node',
     }),

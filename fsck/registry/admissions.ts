@@ -9,12 +9,15 @@ import {
   sharedIdentities,
   strayPending,
   waitingLongerThan,
+  type AdmissionRow,
 } from '#sql/fsck/admissions';
-import type { RegistryContext } from './context.js';
+import { batchesFrom, type CheckedBatch } from '#sql/fsck/batches';
+import { readStrays } from '#sql/fsck/strays';
+import type { Report } from '../findings.js';
+import { FIRST_ID, MAX_ROWS, pages, type RegistryContext } from './context.js';
 
 const PAGE_SIZE = 5_000;
-const FIRST = '0'.repeat(32);
-const MOST = 1_000;
+const BATCHES_AT_ONCE = 50;
 
 /** Each admission must be exactly one of pending, rejected and proved; a proof must be in the log. */
 export async function checkAdmissions(
@@ -23,59 +26,61 @@ export async function checkAdmissions(
   waitMs: number,
   step: (rows: number) => void,
 ): Promise<void> {
-  const { sql, findings } = ctx;
-  for (let after = FIRST, more = true; more;) {
-    const rows = await admissionsFrom(sql, after, PAGE_SIZE);
-    for (const row of rows) {
-      const { proofId, isRefused, hasProof, hasRefusal, isPending } = row;
-      const where = `svc.intake proof_id=${proofId}`;
-      // The check of its leaf reports a proof.
-      if (!hasProof && row.isErased && row.hasPayload) {
-        findings.add('erasure_incomplete', where, 'nothing of an erased payload');
-      } else if (!hasProof && !row.isErased && row.lacksPayload) {
-        findings.add('proof_payload_missing', where, 'its request, or an erasure record');
-      } else if (row.unproved !== null && !isRequestOf(row.unproved)) {
-        const hash = toHex(row.unproved.requestHash);
-        findings.add('request_altered', where, `a request of hash ${hash}, as accepted`);
-      }
-      const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;
-      if (states === 0) {
-        findings.add('intake_lost', where, 'a proof, a rejection or a pending row');
-      } else if (states > 1 || isRefused !== hasRefusal) {
-        const found = `proved: ${String(hasProof)}, rejected: ${String(hasRefusal)}, pending: ${String(isPending)}, rejected by its row: ${String(isRefused)}`;
-        findings.add(
-          'intake_contradicts',
-          where,
-          `one of proved, rejected, pending; found ${found}`,
-        );
-      }
-    }
-    after = rows.at(-1)?.proofId ?? after;
-    more = rows.length === PAGE_SIZE;
+  const { sql, findings, size } = ctx;
+  const idOf = ({ proofId }: { proofId: string }): string => proofId;
+  const admissions = pages(PAGE_SIZE, FIRST_ID, (...page) => admissionsFrom(sql, ...page), idOf);
+  for await (const rows of admissions) {
+    for (const row of rows) checkAdmission(row, findings.add);
     step(rows.length);
   }
-  await checkProofRows(ctx, damagedLeaves, step);
-  for (const proofId of await strayPending(sql, MOST)) {
+  for await (const rows of pages(
+    PAGE_SIZE,
+    FIRST_ID,
+    (...page) => proofsFrom(sql, ...page),
+    idOf,
+  )) {
+    for (const { proofId, leafIndex, isInLog, isAccepted } of rows) {
+      // The check of its leaf reports proofs in the log and on damaged leaves.
+      if (isInLog || damagedLeaves.has(leafIndex)) continue;
+      const where = `svc.proof proof_id=${proofId}`;
+      findings.add('proof_not_in_log', where, `the proof at leaf ${leafIndex} of ${size}`);
+      if (!isAccepted) findings.add('intake_missing', where, 'the intake row of a proof');
+    }
+    step(rows.length);
+  }
+  for (const proofId of await strayPending(sql, MAX_ROWS)) {
     const where = `svc.intake_pending proof_id=${proofId}`;
     findings.add('intake_missing', where, 'the intake row of a pending admission');
   }
-  for (const proofIds of await sharedIdentities(sql, MOST)) {
-    const where = `svc.intake proof_id=${proofIds.join(',')}`;
-    findings.add(
-      'identity_twice',
-      where,
-      'one admission per tenant, request type and request hash',
-    );
+  for (const proofIds of await sharedIdentities(sql, MAX_ROWS)) {
+    const expected = 'one admission per tenant, request type and request hash';
+    findings.add('identity_twice', `svc.intake proof_id=${proofIds.join(',')}`, expected);
   }
   const { count, oldest } = await waitingLongerThan(sql, waitMs);
   if (count > 0) {
-    const where = `svc.intake_pending, ${String(count)} rows`;
-    const since = oldest?.toISOString() ?? '';
-    findings.add(
-      'admissions_wait',
-      where,
-      `none older than ${String(waitMs)} ms, the oldest is of ${since}`,
-    );
+    const expected = `none older than ${waitMs} ms, the oldest is of ${oldest?.toISOString() ?? ''}`;
+    findings.add('admissions_wait', `svc.intake_pending, ${count} rows`, expected);
+  }
+}
+
+function checkAdmission(row: AdmissionRow, report: Report): void {
+  const { proofId, isRefused, hasProof, hasRefusal, isPending, isErased, unproved } = row;
+  const where = `svc.intake proof_id=${proofId}`;
+  // The check of its leaf reports a proof.
+  if (!hasProof && isErased && row.hasPayload) {
+    report('erasure_incomplete', where, 'nothing of an erased payload');
+  } else if (!hasProof && !isErased && row.lacksPayload) {
+    report('proof_payload_missing', where, 'its request, or an erasure record');
+  } else if (unproved !== null && !isRequestOf(unproved)) {
+    const hash = toHex(unproved.requestHash);
+    report('request_altered', where, `a request of hash ${hash}, as accepted`);
+  }
+  const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;
+  if (states === 0) {
+    report('intake_lost', where, 'a proof, a rejection or a pending row');
+  } else if (states > 1 || isRefused !== hasRefusal) {
+    const found = `proved: ${hasProof}, rejected: ${hasRefusal}, pending: ${isPending}, rejected by its row: ${isRefused}`;
+    report('intake_contradicts', where, `one of proved, rejected, pending; found ${found}`);
   }
 }
 
@@ -88,26 +93,65 @@ function isRequestOf({ request, requestHash }: { request: Uint8Array; requestHas
   }
 }
 
-async function checkProofRows(
-  { sql, findings, size }: RegistryContext,
-  damagedLeaves: ReadonlySet<number>,
-  step: (rows: number) => void,
-): Promise<void> {
-  for (let after = FIRST, more = true; more;) {
-    const rows = await proofsFrom(sql, after, PAGE_SIZE);
-    for (const { proofId, leafIndex, isInLog, isAccepted } of rows) {
-      const where = `svc.proof proof_id=${proofId}`;
-      // The check of its leaf reports proofs in the log and on damaged leaves.
-      if (isInLog || damagedLeaves.has(leafIndex)) continue;
-      findings.add(
-        'proof_not_in_log',
-        where,
-        `the proof at leaf ${String(leafIndex)} of ${String(size)}`,
-      );
-      if (!isAccepted) findings.add('intake_missing', where, 'the intake row of a proof');
+/** Checks that batches have all their items and correct counts. */
+export async function checkBatches({ sql, findings }: RegistryContext): Promise<void> {
+  const all = pages(
+    BATCHES_AT_ONCE,
+    `batch_${FIRST_ID}`,
+    (...page) => batchesFrom(sql, ...page),
+    ({ batchId }) => batchId,
+  );
+  for await (const batches of all) {
+    for (const batch of batches) {
+      const fault = batchFault(batch);
+      if (fault !== null)
+        findings.add('batch_differs', `svc.batch batch_id=${batch.batchId}`, fault);
     }
-    after = rows.at(-1)?.proofId ?? after;
-    more = rows.length === PAGE_SIZE;
-    step(rows.length);
+  }
+}
+
+function batchFault(batch: CheckedBatch): string | null {
+  const { counted, found } = batch;
+  if (!batch.arePartsWhole) return 'rows of svc.batch_part with each item once';
+  if (batch.strays > 0) return `admissions for ${batch.strays} of its items`;
+  if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
+    return 'items_hash, since none of its items was erased';
+  }
+  // An erasure of items deletes the hash, and invalid items have no bytes to hash.
+  if (batch.itemsHash !== null && batch.foundHash !== null && batch.itemsHash !== batch.foundHash) {
+    return `items_hash ${batch.foundHash} of its items, found ${batch.itemsHash}`;
+  }
+  if (counted === null) return 'its counts in svc.batch_progress';
+  for (const name of ['invalid', 'replayed', 'admitted', 'denied', 'refused'] as const) {
+    // Items of earlier admissions are counted shortly after the outcome.
+    const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';
+    const holds = mayLag ? counted[name] <= found[name] : counted[name] === found[name];
+    if (!holds) return `${found[name]} ${name} in svc.batch_progress, found ${counted[name]}`;
+  }
+  return null;
+}
+
+/** Reports rows whose parent is missing: a token, package, batch or erased admission. */
+export async function checkOrphanRows({ sql, findings }: RegistryContext): Promise<void> {
+  const { add } = findings;
+  const strays = await readStrays(sql, MAX_ROWS);
+  for (const id of strays.batches) {
+    add('batch_differs', `svc.batch batch_id=${id}`, 'the batch that other rows refer to');
+  }
+  for (const id of strays.withoutTurn) {
+    const expected = 'a row of svc.batch_turn, which workers need to lease it';
+    add('intake_lost', `svc.intake_pending proof_id=${id}`, expected);
+  }
+  for (const id of strays.packages) {
+    const where = `svc.trust_package package_id=${id}`;
+    add('package_differs', where, 'the package of these members');
+  }
+  for (const number of strays.changes) {
+    const where = `svc.grant_change change_no=${number}`;
+    add('grant_changes_differ', where, 'the token or package of the change');
+  }
+  for (const id of strays.erasures) {
+    const where = `svc.erasure proof_id=${id}`;
+    add('erasure_incomplete', where, 'an admission, and the leaf of its proof');
   }
 }

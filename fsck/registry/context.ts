@@ -13,3 +13,25 @@ export interface RegistryContext {
   /** The number of leaves to check; the next run checks later appends. */
   size: number;
 }
+
+/** The rows of a table in order of their keys, in pages. `read` returns the rows after a key. */
+export async function* pages<T>(
+  size: number,
+  first: string,
+  read: (after: string, limit: number) => Promise<T[]>,
+  keyOf: (row: T) => string,
+): AsyncGenerator<T[]> {
+  for (let after = first; ;) {
+    const rows = await read(after, size);
+    yield rows;
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < size) return;
+    after = keyOf(last);
+  }
+}
+
+/** The key before every proof id and request id. */
+export const FIRST_ID = '0'.repeat(32);
+
+/** Most rows reported by one query. */
+export const MAX_ROWS = 1_000;

@@ -10,33 +10,24 @@ import {
   type CheckedToken,
 } from '#sql/fsck/grants';
 import { expiryScanDoneAt } from '#sql/log/verdicts';
-import type { RegistryContext } from './context.js';
+import { FIRST_ID, pages, type RegistryContext } from './context.js';
 
 /** Large, because each query scans all change numbers. */
 const PAGE_SIZE = 10_000;
 
 /** The packages of the registry in order of their ids, in pages. */
-export async function* allPackages({
+export function allPackages({
   sql,
 }: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedPackage[]> {
-  for (let after = `pkg_${'0'.repeat(32)}`, more = true; more;) {
-    const rows = await packagesFrom(sql, after, PAGE_SIZE);
-    yield rows;
-    after = rows.at(-1)?.packageId ?? after;
-    more = rows.length === PAGE_SIZE;
-  }
+  const read = (after: string, limit: number) => packagesFrom(sql, after, limit);
+  return pages(PAGE_SIZE, `pkg_${FIRST_ID}`, read, ({ packageId }) => packageId);
 }
 
 /** The share tokens of the registry in order of their hashes, in pages. */
-export async function* allTokens({
-  sql,
-}: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedToken[]> {
-  for (let after = '', more = true; more;) {
-    const rows = await asOfOneMoment(sql, (tx) => tokensFrom(tx, after, PAGE_SIZE));
-    yield rows;
-    after = rows.at(-1)?.tokenHash ?? after;
-    more = rows.length === PAGE_SIZE;
-  }
+export function allTokens({ sql }: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedToken[]> {
+  const read = (after: string, limit: number) =>
+    asOfOneMoment(sql, (tx) => tokensFrom(tx, after, limit));
+  return pages(PAGE_SIZE, '', read, ({ tokenHash }) => tokenHash);
 }
 
 /** Checks members of packages, targets and expiries of tokens, and their change numbers. */
@@ -58,12 +49,8 @@ export async function checkGrants(ctx: RegistryContext): Promise<void> {
   }
   const { count, last, head, packagesWithout } = await asOfOneMoment(sql, grantNumbers);
   if (count !== last || last !== head) {
-    const found = `${String(count)} rows up to ${String(last)}`;
-    findings.add(
-      'grant_changes_differ',
-      'svc.grant_change',
-      `changes 1 to ${String(head)}, found ${found}`,
-    );
+    const expected = `changes 1 to ${head}, found ${count} rows up to ${last}`;
+    findings.add('grant_changes_differ', 'svc.grant_change', expected);
   }
   for (const packageId of packagesWithout) {
     findings.add('grant_changes_differ', `svc.grant_change package_id=${packageId}`, 'a change');
@@ -75,26 +62,24 @@ export function membersHashOf(proofIds: readonly string[]): string {
 }
 
 function checkToken(
-  { findings }: RegistryContext,
+  { findings: { add } }: RegistryContext,
   token: CheckedToken,
   verifierCheckedAt: number,
 ): void {
   const { tokenHash, expiresAt, expiredAt, dueAt } = token;
   const where = `svc.share_token token_hash=${tokenHash}`;
-  if (!token.hasTarget) {
-    findings.add('share_target_missing', where, "what it shows, of the token's own tenant");
-  }
+  if (!token.hasTarget) add('share_target_missing', where, "a target of the token's own tenant");
   const end = expiresAt?.getTime() ?? Infinity;
   if (expiredAt !== null && expiredAt.getTime() < end) {
-    findings.add('share_end_differs', where, 'svc.share_expiry no sooner than expires_at');
+    add('share_end_differs', where, 'svc.share_expiry no sooner than expires_at');
   } else if (expiredAt === null && dueAt?.getTime() !== expiresAt?.getTime()) {
-    findings.add('share_end_differs', where, 'svc.share_due at expires_at');
+    add('share_end_differs', where, 'svc.share_due at expires_at');
   } else if (expiredAt === null && end <= verifierCheckedAt) {
-    findings.add('share_end_differs', where, 'svc.share_expiry: a later expiry scan has finished');
+    add('share_end_differs', where, 'svc.share_expiry: a later expiry scan has finished');
   }
   const expected = 1 + (token.isRevoked ? 1 : 0) + (expiredAt === null ? 0 : 1);
   if (token.changes !== expected) {
-    const said = `${String(expected)} changes, found ${String(token.changes)}`;
-    findings.add('grant_changes_differ', `svc.grant_change token_hash=${tokenHash}`, said);
+    const changes = `${expected} changes, found ${token.changes}`;
+    add('grant_changes_differ', `svc.grant_change token_hash=${tokenHash}`, changes);
   }
 }

@@ -3,12 +3,10 @@ import { isUsablePublicKey } from '#protocol/ed25519';
 import { readEntry } from '#protocol/entries';
 import { keyStateAt, voidedAt, type KeyedEntry, type KeyState } from '#protocol/key-state';
 import { jwkThumbprint } from '#protocol/keys';
-import { leafHash } from '#protocol/merkle';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
 import type { Report } from '../findings.js';
-
-const NO_KEYS = Buffer.alloc(32);
 
 /**
  * The key history of the log. The walk checks its rows against the tree, so only the end of the walk
@@ -26,26 +24,22 @@ export class KeyHistory {
   ) {}
 
   static read(rows: readonly { leafIndex: number; body: Uint8Array }[], size: number): KeyHistory {
-    const entries = rows.flatMap(({ leafIndex, body }): KeyedEntry[] => {
-      const entry = readKeyEntry(body);
-      return entry === null || leafIndex >= size ? [] : [{ leafIndex, entry }];
-    });
-    let digest = NO_KEYS;
-    const digests = rows.flatMap(({ leafIndex, body }) => {
-      if (leafIndex >= size) return [];
-      const index = Buffer.alloc(8);
-      index.writeBigUInt64BE(BigInt(leafIndex));
-      digest = Buffer.from(
-        nativeSha256(Buffer.concat([digest, index, leafHash(nativeSha256, body)])),
-      );
-      return [{ leafIndex, digest }];
-    });
+    const entries: KeyedEntry[] = [];
+    const digests: { leafIndex: number; digest: Buffer }[] = [];
+    let digest = NO_KEYS_DIGEST;
+    for (const { leafIndex, body } of rows) {
+      if (leafIndex >= size) continue;
+      const entry = readEntry(body);
+      if (entry?.type === 'key') entries.push({ leafIndex, entry });
+      digest = nextKeysDigest(nativeSha256, digest, leafIndex, body);
+      digests.push({ leafIndex, digest });
+    }
     return new KeyHistory(entries, size, digests);
   }
 
   /** The keys digest that a verdict on the first `size` leaves must have. */
   digestAt(size: number): Buffer {
-    return this.digests.findLast(({ leafIndex }) => leafIndex < size)?.digest ?? NO_KEYS;
+    return this.digests.findLast(({ leafIndex }) => leafIndex < size)?.digest ?? NO_KEYS_DIGEST;
   }
 
   stateAt(keyId: string, leafIndex: number): KeyState {
@@ -67,17 +61,12 @@ export class KeyHistory {
    * Reports proofs under unknown keys. If key entries are lost or damaged, those are the finding and the
    * signatures count as unchecked; otherwise the signer used a key that was never activated.
    */
-  settle(isBroken: boolean, report: Report, unchecked: (what: string) => void): void {
+  reportUnknownKeys(isBroken: boolean, report: Report, unchecked: (what: string) => void): void {
     for (const [keyId, { proofs, first }] of this.unknownKeys) {
-      const said = `${String(proofs)} signatures under key ${keyId}, from leaf ${String(first)} on`;
-      if (isBroken) unchecked(`${said}: its key entries are lost or damaged`);
-      else {
-        report(
-          'key_not_active',
-          `svc.proof leaf ${String(first)}`,
-          `a key that the log activated, found ${said}`,
-        );
-      }
+      const found = `${proofs} signatures under key ${keyId}, from leaf ${first} on`;
+      const expected = `a key that the log activated, found ${found}`;
+      if (isBroken) unchecked(`${found}: its key entries are lost or damaged`);
+      else report('key_not_active', `svc.proof leaf ${first}`, expected);
     }
     this.unknownKeys.clear();
   }
@@ -88,8 +77,7 @@ export class KeyHistory {
     for (const { leafIndex, entry } of this.entries) {
       if (entry.type !== 'key') continue;
       const fault = chainFault(entry, leafIndex, active.get(entry.key_id));
-      if (fault !== null)
-        report('key_chain_wrong', `svc.log_entry leaf ${String(leafIndex)}`, fault);
+      if (fault !== null) report('key_chain_wrong', `svc.log_entry leaf ${leafIndex}`, fault);
       if (entry.change === 'activate') active.set(entry.key_id, entry.public_key);
     }
   }
@@ -112,9 +100,4 @@ function chainFault(entry: KeyEntry, leafIndex: number, active: string | undefin
   }
   if ((entry.from_index ?? 0) > leafIndex) return 'expected a compromise of existing leaves';
   return null;
-}
-
-export function readKeyEntry(body: Uint8Array): KeyEntry | null {
-  const entry = readEntry(body);
-  return entry?.type === 'key' ? entry : null;
 }

@@ -6,10 +6,16 @@ import type { Chunk } from '#sql/fsck/chunk';
 import type { StoredLeaf } from '#sql/fsck/leaves';
 import { readTile } from '#sql/log/log';
 import type { FindingCode } from '../codes.js';
-import { settleTile, type SettledTile } from '../settle-tile.js';
-import { firstDifference, GrowingTree, type GrownTile, type TreeState } from '../tree.js';
+import {
+  firstDifference,
+  GrowingTree,
+  resolveTile,
+  type GrownTile,
+  type ResolvedTile,
+  type TreeState,
+} from '../tree.js';
 import type { RegistryContext } from './context.js';
-import { isSoundAlone } from './check-leaf.js';
+import { isConsistent } from './check-leaf.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
 /** A known root of the log from another source, and the finding for a different root. */
@@ -23,7 +29,7 @@ export interface Anchor {
 export interface LogTreeState {
   tree: TreeState;
   /** A root finding was reported: every later root differs too. */
-  isRootTold: { signed: boolean; verified: boolean };
+  reported: { signed: boolean; verified: boolean };
   /** The tree cannot be continued: a leaf and its hash are both lost. */
   isBroken: boolean;
 }
@@ -31,7 +37,7 @@ export interface LogTreeState {
 /** Compares the tree of the leaves with every stored tile and every known root. */
 export class LogTree {
   private readonly tree: GrowingTree;
-  private readonly reported: LogTreeState['isRootTold'];
+  private readonly reported: LogTreeState['reported'];
   private isBroken: boolean;
 
   constructor(
@@ -40,7 +46,7 @@ export class LogTree {
     state?: LogTreeState,
   ) {
     this.tree = new GrowingTree(state?.tree);
-    this.reported = { ...(state?.isRootTold ?? { signed: false, verified: false }) };
+    this.reported = { ...(state?.reported ?? { signed: false, verified: false }) };
     this.isBroken = state?.isBroken ?? false;
   }
 
@@ -49,7 +55,7 @@ export class LogTree {
   }
 
   get state(): LogTreeState {
-    return { tree: this.tree.state, isRootTold: { ...this.reported }, isBroken: this.isBroken };
+    return { tree: this.tree.state, reported: { ...this.reported }, isBroken: this.isBroken };
   }
 
   /**
@@ -57,12 +63,12 @@ export class LogTree {
    *
    * @param signed roots of checkpoints, by size
    */
-  settle(
+  resolve(
     chunk: Chunk,
     leaves: ReadonlyMap<number, StoredLeaf>,
     range: { start: number; end: number },
     signed: ReadonlyMap<number, Uint8Array>,
-  ): SettledTile {
+  ): ResolvedTile {
     const { start, end } = range;
     const index = start / TILE_WIDTH;
     const rows = Array.from({ length: end - start }, (_, place) => {
@@ -74,7 +80,7 @@ export class LogTree {
     const at = (index % TILE_WIDTH) * 32;
     const parent = tileAt(1, Math.floor(index / TILE_WIDTH))?.subarray(at, at + 32);
     const size = [...signed.keys()].filter((one) => one > start && one <= end).at(-1);
-    return settleTile({
+    return resolveTile({
       rows,
       stored: tileAt(0, index),
       parent: parent?.length === 32 ? parent : null,
@@ -84,12 +90,7 @@ export class LogTree {
           : equalBytes(this.tree.rootWith(hashes.slice(0, size - start)), signed.get(size)!),
       isSound: (place) => {
         const leaf = leaves.get(start + place);
-        const hash = rows[place];
-        return (
-          leaf !== undefined &&
-          hash instanceof Uint8Array &&
-          isSoundAlone(leaf, this.ctx.keys, hash)
-        );
+        return leaf !== undefined && isConsistent(leaf, this.ctx.keys, rows[place]!);
       },
     });
   }
@@ -103,7 +104,7 @@ export class LogTree {
     const { findings } = this.ctx;
     if (hash === undefined && !this.isBroken) {
       this.isBroken = true;
-      const from = `the tree from leaf ${String(this.tree.size)} on`;
+      const from = `the tree from leaf ${this.tree.size} on`;
       findings.unchecked(`${from}: its row and its hash are both lost`);
     }
     const full = this.tree.append(hash ?? new Uint8Array(32));
@@ -121,17 +122,17 @@ export class LogTree {
 
   private checkRoots(signed: Uint8Array | undefined): void {
     const { size } = this.tree;
-    const stated = this.anchors.filter((anchor) => anchor.size === size);
-    if (this.reported.signed || (signed === undefined && stated.length === 0)) return;
+    const anchors = this.anchors.filter((anchor) => anchor.size === size);
+    if (this.reported.signed || (signed === undefined && anchors.length === 0)) return;
     const root = this.tree.root();
     const expected = (other: Uint8Array): string =>
-      `root ${toHex(other)} of the first ${String(size)} leaves, which make ${toHex(root)}`;
+      `root ${toHex(other)} of the first ${size} leaves, which make ${toHex(root)}`;
     if (signed !== undefined && !equalBytes(signed, root)) {
       this.reported.signed = true;
-      const where = `svc.checkpoint tree_size=${String(size)}`;
+      const where = `svc.checkpoint tree_size=${size}`;
       this.ctx.findings.add('checkpoint_root_differs', where, expected(signed));
     }
-    for (const anchor of stated) {
+    for (const anchor of anchors) {
       if (equalBytes(anchor.root, root)) continue;
       this.reported.signed = true;
       this.ctx.findings.add(anchor.code, anchor.where, expected(anchor.root));
@@ -140,15 +141,15 @@ export class LogTree {
 
   private async checkTile({ level, index, hashes }: GrownTile): Promise<void> {
     const { sql, findings } = this.ctx;
-    const where = `svc.tile level=${String(level)} tile_index=${String(index)}`;
+    const where = `svc.tile level=${level} tile_index=${index}`;
     const stored = await readTile(sql, level, index);
     if (stored === null) {
-      findings.add('tile_missing', where, `a tile of ${String(hashes.length / 32)} hashes`);
+      findings.add('tile_missing', where, `a tile of ${hashes.length / 32} hashes`);
       return;
     }
     const at = firstDifference(stored, hashes);
     if (at === null) return;
     const hash = toHex(hashes.subarray(at, at + 32));
-    findings.add('tile_altered', where, `${hash} at offset ${String(at)}`);
+    findings.add('tile_altered', where, `${hash} at offset ${at}`);
   }
 }

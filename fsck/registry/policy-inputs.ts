@@ -1,8 +1,9 @@
 import { decidingTexts, inputsFrom, knownInputs } from '#sql/fsck/decisions';
-import type { RegistryContext } from './context.js';
+import { pages, type RegistryContext } from './context.js';
 
 /** Size of the cache of known inputs; equal inputs are common. */
 const MAX_CACHED = 50_000;
+const PAGE_SIZE = 5_000;
 
 /** Checks that the policy inputs that AEPs name are stored. */
 export class PolicyInputs {
@@ -21,21 +22,16 @@ export class PolicyInputs {
     const there = await knownInputs(this.ctx.sql, [...this.unchecked.keys()]);
     if (this.known.size > MAX_CACHED) this.known.clear();
     for (const [inputHash, proofId] of this.unchecked) {
+      const where = `svc.policy_input input_hash=${inputHash}`;
       if (there.has(inputHash)) this.known.add(inputHash);
       else {
-        const where = `svc.policy_input input_hash=${inputHash}`;
-        this.ctx.findings.add(
-          'policy_input_missing',
-          where,
-          `the policy input of proof ${proofId}`,
-        );
+        const expected = `the policy input of proof ${proofId}`;
+        this.ctx.findings.add('policy_input_missing', where, expected);
       }
     }
     this.unchecked.clear();
   }
 }
-
-const PAGE_SIZE = 5_000;
 
 /** Checks that policy sets, fixtures and inputs match their hashes. */
 export async function checkDecisions({ sql, findings }: RegistryContext): Promise<void> {
@@ -43,13 +39,16 @@ export async function checkDecisions({ sql, findings }: RegistryContext): Promis
     const code = table === 'fixture' ? 'fixture_altered' : 'policy_set_altered';
     if (!isRight) findings.add(code, `svc.${table} ${name}`, 'the content of that hash');
   }
-  for (let after = '', more = true; more;) {
-    const rows = await inputsFrom(sql, after, PAGE_SIZE);
+  const inputs = pages(
+    PAGE_SIZE,
+    '',
+    (...page) => inputsFrom(sql, ...page),
+    ({ hash }) => hash,
+  );
+  for await (const rows of inputs) {
     for (const { hash, isRight } of rows) {
       const where = `svc.policy_input input_hash=${hash}`;
       if (!isRight) findings.add('policy_input_altered', where, 'the input of that hash');
     }
-    after = rows.at(-1)?.hash ?? after;
-    more = rows.length === PAGE_SIZE;
   }
 }

@@ -9,16 +9,17 @@ import type { KeyHistory } from './keys.js';
 
 /** The verdicts of a chunk, by leaf. */
 export class ChunkVerdicts {
-  private readonly ranges: StoredVerdict[];
+  /** Verdicts on ranges, in log order. */
+  readonly ranges: StoredVerdict[];
   private readonly singles = new Map<number, StoredVerdict[]>();
   private readonly byEnd: Map<number, StoredVerdict>;
 
-  constructor(chunk: Chunk) {
-    this.ranges = chunk.verdicts
-      .filter((verdict) => verdict.frontier)
+  constructor({ verdicts }: Chunk) {
+    this.ranges = verdicts
+      .filter(({ frontier }) => frontier)
       .sort((a, b) => a.lastIndex - b.lastIndex);
     this.byEnd = new Map(this.ranges.map((verdict) => [verdict.lastIndex + 1, verdict]));
-    for (const verdict of chunk.verdicts) {
+    for (const verdict of verdicts) {
       if (verdict.frontier) continue;
       const own = this.singles.get(verdict.firstIndex) ?? [];
       this.singles.set(verdict.firstIndex, [...own, verdict]);
@@ -30,9 +31,8 @@ export class ChunkVerdicts {
     const range = this.ranges.find(
       ({ firstIndex, lastIndex }) => firstIndex <= leafIndex && leafIndex <= lastIndex,
     );
-    const own = this.singles.get(leafIndex);
-    if (own === undefined) return range === undefined ? [] : [range];
-    return [...(range === undefined ? [] : [range]), ...own].sort(
+    const found = range === undefined ? [] : [range];
+    return [...found, ...(this.singles.get(leafIndex) ?? [])].sort(
       (a, b) => a.treeSize - b.treeSize || a.verdictId - b.verdictId,
     );
   }
@@ -49,13 +49,8 @@ export class ChunkVerdicts {
     const root = tree.root();
     const subtrees = Buffer.concat(tree.state.range.map((hash) => Buffer.from(hash, 'base64')));
     if (equalBytes(root, verdict.root) && verdict.subtrees?.equals(subtrees) === true) return false;
-    const where = `svc.verdict verdict_id=${String(verdict.verdictId)}`;
-    const size = String(tree.size);
-    report(
-      'verdict_root_differs',
-      where,
-      `root ${toHex(root)} of ${size} leaves, and their subtrees`,
-    );
+    const expected = `root ${toHex(root)} of ${tree.size} leaves, and their subtrees`;
+    report('verdict_root_differs', `svc.verdict verdict_id=${verdict.verdictId}`, expected);
     return true;
   }
 }
@@ -69,7 +64,7 @@ export function reportKeysMismatch(
 ): void {
   const verdict = verdicts.endingAt(size);
   if (verdict === undefined || verdict.keysDigest?.equals(keys.digestAt(size)) === true) return;
-  const where = `svc.verdict verdict_id=${String(verdict.verdictId)}`;
+  const where = `svc.verdict verdict_id=${verdict.verdictId}`;
   report('verdict_keys_differ', where, `keys_digest ${toHex(keys.digestAt(size))}, as in the log`);
 }
 
@@ -96,7 +91,7 @@ export function checkVerdict(
   const inForce = verdicts.at(-1);
   if (inForce === undefined) return;
   const { leafIndex, verifies, ends } = leaf;
-  const where = `svc.verdict verdict_id=${String(inForce.verdictId)} leaf_index=${String(leafIndex)}`;
+  const where = `svc.verdict verdict_id=${inForce.verdictId} leaf_index=${leafIndex}`;
   if (verifies === false && inForce.outcome === 'pass' && !leaf.isAwaited) {
     report('verdict_passes', where, 'no pass: the leaf does not verify');
   }
@@ -128,19 +123,15 @@ function checkExpiries(
 ): void {
   for (const { kind, expiresAt } of ends) {
     if (inForce.expired.includes(kind)) continue;
-    const where = `svc.expiry leaf_index=${String(leafIndex)} artifact_kind=${kind}`;
+    const where = `svc.expiry leaf_index=${leafIndex} artifact_kind=${kind}`;
     const row = expiries.find((one) => one.leafIndex === leafIndex && one.kind === kind);
     const end = formatTime(expiresAt);
     if (row === undefined) report('expiry_missing', where, `a row that expires at ${end}`);
     else if (row.expiresAt !== expiresAt) {
       report('expiry_differs', where, `${end}, found ${formatTime(row.expiresAt)}`);
     } else if (verifierCheckedAt !== null && expiresAt <= verifierCheckedAt) {
-      const looked = formatTime(verifierCheckedAt);
-      report(
-        'expiry_overdue',
-        where,
-        `an expired verdict: the expiry scan of ${looked} has finished`,
-      );
+      const scan = `the expiry scan of ${formatTime(verifierCheckedAt)}`;
+      report('expiry_overdue', where, `an expired verdict: ${scan} has finished`);
     }
   }
 }
@@ -150,8 +141,8 @@ export function checkStrayExpiries(chunk: Chunk, results: ChunkCheckResult, repo
   for (const { leafIndex, kind } of chunk.expiries) {
     const leaf = results.get(leafIndex);
     // The expiries of a damaged AEP are unknown.
-    if (leaf?.said === null || leaf?.ends.some((end) => end.kind === kind) === true) continue;
-    const where = `svc.expiry leaf_index=${String(leafIndex)} artifact_kind=${kind}`;
+    if (leaf?.decision === null || leaf?.ends.some((end) => end.kind === kind) === true) continue;
+    const where = `svc.expiry leaf_index=${leafIndex} artifact_kind=${kind}`;
     report('expiry_differs', where, 'no row: the AEP sets no expiry');
   }
 }

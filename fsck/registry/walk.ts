@@ -4,11 +4,11 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { readChunk, type Chunk } from '#sql/fsck/chunk';
 import type { StoredLeaf } from '#sql/fsck/leaves';
+import { expiriesOf } from '#sql/log/leaf-checks';
 import {
   checkOtherLeaf,
-  expiriesOf,
-  type ChunkCheckResult,
   checkProof,
+  type ChunkCheckResult,
   type LeafCheckResult,
 } from './check-leaf.js';
 import { signedRoot } from './head.js';
@@ -78,12 +78,12 @@ export class RegistryWalk {
     const chunk = await readChunk(this.ctx.sql, from, to);
     const leaves = new Map(chunk.leaves.map((leaf) => [leaf.leafIndex, leaf]));
     const verdicts = new ChunkVerdicts(chunk);
-    this.checkCoverage(chunk, to);
+    this.checkCoverage(verdicts, to);
     const signed = this.signedRoots(chunk);
     const results = new Map<number, LeafCheckResult>();
     for (let start = from; start < to; start += TILE_WIDTH) {
       const end = Math.min(start + TILE_WIDTH, to);
-      const resolved = this.log.settle(chunk, leaves, { start, end }, signed);
+      const resolved = this.log.resolve(chunk, leaves, { start, end }, signed);
       for (let leafIndex = start; leafIndex < end; leafIndex += 1) {
         const leaf = leaves.get(leafIndex);
         const inTree = resolved.hashes?.[leafIndex - start];
@@ -93,10 +93,9 @@ export class RegistryWalk {
         if (found.proofId !== null || !isRight) {
           results.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
         }
+        const voidedAt = keys.voidedAt(found.decision?.keyId ?? '', leafIndex) ?? -1;
         const isAwaited =
-          leafIndex < chunk.urgentUntil ||
-          (found.isVoided &&
-            (keys.voidedAt(found.said?.keyId ?? '', leafIndex) ?? -1) >= chunk.verified);
+          leafIndex < chunk.urgentUntil || (found.isVoided && voidedAt >= chunk.verified);
         const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
         checkVerdict({ ...found, ...erasure, isAwaited }, verdicts.on(leafIndex), chunk, add);
         await this.log.append(inTree, signed, verdicts);
@@ -113,12 +112,10 @@ export class RegistryWalk {
     const { findings, keys, size } = this.ctx;
     await this.log.finish();
     if (!this.state.isKeyHistoryBroken) keys.checkChain(findings.add);
-    const unchecked = (what: string): void => findings.unchecked(what);
-    keys.settle(this.state.isKeyHistoryBroken, findings.add, unchecked);
+    keys.reportUnknownKeys(this.state.isKeyHistoryBroken, findings.add, findings.unchecked);
     const { verdictsTo } = this.state;
     if (verdictsTo >= size) return;
-    const rest = String(size - verdictsTo - 1);
-    const expected = `a verdict on leaf ${String(verdictsTo)} and ${rest} later leaves`;
+    const expected = `a verdict on leaf ${verdictsTo} and ${size - verdictsTo - 1} later leaves`;
     findings.add('verdicts_behind', 'svc.verdict', expected);
   }
 
@@ -128,7 +125,7 @@ export class RegistryWalk {
     verdicts: ChunkVerdicts,
   ): Promise<Omit<LeafCheckResult, 'proofId'> & { proofId: string | null }> {
     const found = { leafIndex, proofId: null, verdicts: verdicts.on(leafIndex) };
-    const fails = { ...found, verifies: false, isVoided: false, said: null, ends: [] };
+    const fails = { ...found, verifies: false, isVoided: false, decision: null, ends: [] };
     if (leaf === undefined) return fails;
     if (leaf.kind !== 'proof') {
       return { ...fails, verifies: isRight && (await checkOtherLeaf(this.ctx, leaf)) };
@@ -138,7 +135,7 @@ export class RegistryWalk {
     const { verifies, aep, faults } = checkProof(leaf, keys, inTree ?? ownHash, isRight);
     const proofId = leaf.filedUnder ?? '';
     for (const { code, table, expected } of faults) {
-      const where = `svc.${table} proof_id=${proofId} leaf_index=${String(leafIndex)}`;
+      const where = `svc.${table} proof_id=${proofId} leaf_index=${leafIndex}`;
       findings.add(code, where, expected);
     }
     if (!isRight) return fails;
@@ -147,9 +144,9 @@ export class RegistryWalk {
     if (aep === null) return { ...fails, proofId, verifies };
     this.inputs.seen(aep.policy.input_hash, proofId);
     const { environment, key_id: keyId } = aep;
-    const said = { ...decidedIn(aep), environment, keyId };
+    const decision = { ...decidedIn(aep), environment, keyId };
     const isVoided = verifies === false && faults.length === 0;
-    return { ...found, proofId, verifies, isVoided, said, ends: expiriesOf(aep) };
+    return { ...found, proofId, verifies, isVoided, decision, ends: expiriesOf(aep) };
   }
 
   private signedRoots(chunk: Chunk): Map<number, Uint8Array> {
@@ -162,16 +159,13 @@ export class RegistryWalk {
   }
 
   /** Range verdicts must be contiguous. */
-  private checkCoverage(chunk: Chunk, to: number): void {
-    const ranges = chunk.verdicts
-      .filter((verdict) => verdict.frontier)
-      .sort((a, b) => a.lastIndex - b.lastIndex);
+  private checkCoverage({ ranges }: ChunkVerdicts, to: number): void {
     for (const { firstIndex, lastIndex, verdictId } of ranges) {
       const { verdictsTo } = this.state;
       if (lastIndex < verdictsTo || verdictsTo >= to) continue;
       if (firstIndex !== verdictsTo) {
-        const where = `svc.verdict verdict_id=${String(verdictId)}`;
-        const expected = `a verdict on leaf ${String(verdictsTo)} before that on ${String(firstIndex)}`;
+        const where = `svc.verdict verdict_id=${verdictId}`;
+        const expected = `a verdict on leaf ${verdictsTo} before that on ${firstIndex}`;
         this.ctx.findings.add('verdict_gap', where, expected);
       }
       this.state.verdictsTo = lastIndex + 1;
@@ -180,7 +174,7 @@ export class RegistryWalk {
 
   private reportDamagedLeaf(leafIndex: number, leaf: StoredLeaf | undefined): void {
     const { add } = this.ctx.findings;
-    const where = `svc.log_entry leaf_index=${String(leafIndex)}`;
+    const where = `svc.log_entry leaf_index=${leafIndex}`;
     if (this.state.damaged.length < MAX_DAMAGED) this.state.damaged.push(leafIndex);
     // A missing leaf may have been a key entry; a damaged row still has its kind.
     if (leaf === undefined || leaf.kind === 'key') this.state.isKeyHistoryBroken = true;

@@ -26,13 +26,10 @@ export interface SnapshotScope {
 }
 
 /** The verdicts in effect when the snapshot was made, and those written during it. */
-export function candidates(
-  result: LeafCheckResult,
-  spokenFor: SnapshotScope,
-): VerdictInHistory[][] {
+export function candidates(result: LeafCheckResult, scope: SnapshotScope): VerdictInHistory[][] {
   const { verdicts } = result;
   const before = verdicts.filter(({ frontier, verdictId, treeSize }) =>
-    frontier ? treeSize <= spokenFor.size : verdictId <= spokenFor.verdictCursor,
+    frontier ? treeSize <= scope.size : verdictId <= scope.verdictCursor,
   );
   const later = verdicts.filter((verdict) => !before.includes(verdict));
   return [before, ...later.map((_, i) => [...before, ...later.slice(0, i + 1)])];
@@ -46,7 +43,7 @@ export function candidates(
  *
  * @param result null when only the snapshot is checked: then only the log's own facts are required
  */
-export function admissible(result: LeafCheckResult | null, spokenFor: SnapshotScope): Admissible[] {
+export function admissible(result: LeafCheckResult | null, scope: SnapshotScope): Admissible[] {
   if (result === null) {
     return [
       { outcome: 'pass', expired: [] },
@@ -55,15 +52,15 @@ export function admissible(result: LeafCheckResult | null, spokenFor: SnapshotSc
       { outcome: 'erased', expired: [] },
     ];
   }
-  const over = result.ends.flatMap(({ kind, expiresAt }) =>
-    expiresAt <= spokenFor.verifierCheckedAt ? [kind] : [],
+  const expired = result.ends.flatMap(({ kind, expiresAt }) =>
+    expiresAt <= scope.verifierCheckedAt ? [kind] : [],
   );
-  return candidates(result, spokenFor).map((verdicts) => {
+  return candidates(result, scope).map((verdicts) => {
     const inForce = verdicts.at(-1);
-    const said = inForce?.outcome ?? 'fail';
-    const outcome =
-      said === 'pass' && result.verifies === false && !result.isVoided ? 'fail' : said;
-    return { outcome, expired: [...(inForce?.expired ?? []), ...over] };
+    const stored = inForce?.outcome ?? 'fail';
+    const isRefuted = stored === 'pass' && result.verifies === false && !result.isVoided;
+    const outcome = isRefuted ? 'fail' : stored;
+    return { outcome, expired: [...(inForce?.expired ?? []), ...expired] };
   });
 }
 
@@ -74,20 +71,10 @@ export function admissibleStatuses(
   found: readonly Admissible[],
   revoked: readonly ArtifactKind[],
 ): Set<VerificationStatus> {
-  const statuses = new Set(
-    found.map(({ outcome, expired }) =>
-      verificationStatus({ kind, effect, isOutcome, verdict: outcome, revoked, expired }),
-    ),
-  );
+  const statusWith = ({ outcome: verdict, expired }: Admissible): VerificationStatus =>
+    verificationStatus({ kind, effect, isOutcome, verdict, revoked, expired });
+  const statuses = new Set(found.map(statusWith));
   // A published revocation stays, also while the proof does not verify.
-  const wasRevoked = verificationStatus({
-    kind,
-    effect,
-    isOutcome,
-    verdict: 'pass',
-    revoked,
-    expired: [],
-  });
-  if (wasRevoked === 'REVOKED') statuses.add(wasRevoked);
+  if (statusWith({ outcome: 'pass', expired: [] }) === 'REVOKED') statuses.add('REVOKED');
   return statuses;
 }

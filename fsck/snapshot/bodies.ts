@@ -2,9 +2,8 @@ import { equalBytes, toHex } from '#protocol/bytes';
 import { RECORD_DIGEST_BYTES } from '#protocol/snapshot/index-part';
 import { segmentPath } from '#protocol/snapshot/manifest';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { ByteCache } from '../tree.js';
 import type { SnapshotContext } from './context.js';
-import type { IndexedRow } from './parts.js';
+import { ByteCache, type IndexedRow } from './parts.js';
 
 const CACHED_BYTES = 96 * 1024 * 1024;
 
@@ -25,13 +24,13 @@ export class Bodies {
     const path = segmentPath(name);
     const bytes = await this.ctx.files.read(path);
     if (bytes === null) {
-      this.report(name, 'segment_missing', `a bodies file of ${String(length)} bytes`);
+      this.report(name, 'segment_missing', `a bodies file of ${length} bytes`);
       return null;
     }
     const isRight = bytes.length === length && toHex(nativeSha256(bytes)) === name;
     if (!isRight) {
-      const found = `found ${String(bytes.length)} bytes`;
-      this.report(name, 'segment_altered', `${String(length)} bytes of that SHA-256, ${found}`);
+      const found = `found ${bytes.length} bytes`;
+      this.report(name, 'segment_altered', `${length} bytes of that SHA-256, ${found}`);
     }
     const file = { bytes, isRight };
     this.cache.put(name, file, bytes.length);
@@ -47,8 +46,8 @@ export class Bodies {
     if (equalBytes(nativeSha256(record).subarray(0, RECORD_DIGEST_BYTES), digest)) return record;
     if (found.isRight) {
       const where = `${segmentPath(row.pin.sha256)} id=${row.id}`;
-      const said = `${segmentPath(file.name)} at ${String(offset)}`;
-      this.ctx.findings.add('row_differs', where, `the digest of the record in ${said}`);
+      const place = `${segmentPath(file.name)} at ${offset}`;
+      this.ctx.findings.add('row_differs', where, `the digest of the record in ${place}`);
     }
     return null;
   }

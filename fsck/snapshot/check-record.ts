@@ -25,8 +25,7 @@ import {
   type Admissible,
   type SnapshotScope,
 } from './admissible.js';
-import { difference } from './difference.js';
-import { expectedTail, LEVELS, type Facts } from './expected-body.js';
+import { difference, expectedTail, LEVELS, type Facts } from './expected-body.js';
 import type { PublishedRecord } from './read-record.js';
 
 export interface RecordFault {
@@ -43,18 +42,18 @@ export interface ProofToCheck {
   result: LeafCheckResult | null;
   /** From the log up to the manifest's size. */
   revocations: readonly RevocationInHistory[];
-  spokenFor: SnapshotScope;
+  scope: SnapshotScope;
   logOrigin: string;
 }
 
 /** The fault in a published proof; null when it equals the expected record. */
 export function recordFault(proof: ProofToCheck): RecordFault | null {
-  const { record, result, revocations, spokenFor } = proof;
+  const { record, result, revocations, scope } = proof;
   const facts = factsOf(proof);
   if (facts === null || record.tail === null) {
     return { code: 'record_malformed', expected: 'the lookup response of a proof' };
   }
-  const found = admissible(result, spokenFor);
+  const found = admissible(result, scope);
   const revoked = revocations.map(({ kind }) => kind);
   return (
     statusFault(record, facts, found, revoked) ??
@@ -69,15 +68,16 @@ function factsOf({ entry, leafIndex, record, result, logOrigin }: ProofToCheck):
   const { artifact, integrity, references } = (record.tail ?? {}) as Partial<
     Record<'artifact' | 'integrity' | 'references', Record<string, string>>
   >;
-  const said = result?.said ?? {
+  const decision = result?.decision ?? {
     effect: artifact?.['effect'] as Decided['effect'],
     isOutcome: isOutcomeAnswer(artifact ?? {}, references ?? {}),
     environment: artifact?.['environment'] as 'sandbox' | 'live',
     keyId: integrity?.['key_id'] ?? '',
   };
   const isKnown =
-    ['ADMIT', 'DENY'].includes(said.effect) && ['sandbox', 'live'].includes(said.environment);
-  return isKnown ? { entry, leafIndex, logOrigin, ...said } : null;
+    ['ADMIT', 'DENY'].includes(decision.effect) &&
+    ['sandbox', 'live'].includes(decision.environment);
+  return isKnown ? { entry, leafIndex, logOrigin, ...decision } : null;
 }
 
 function statusFault(
@@ -109,7 +109,7 @@ function statusFault(
 }
 
 function bodyFault(
-  { record, spokenFor }: ProofToCheck,
+  { record, scope }: ProofToCheck,
   facts: Facts,
   found: readonly Admissible[],
 ): RecordFault | null {
@@ -127,7 +127,7 @@ function bodyFault(
     const differs = difference(expected, part);
     if (differs !== null) return { code: 'body_differs', expected: `${kind}: ${differs}` };
   }
-  const width = widthIn(record.tail, facts.leafIndex, spokenFor.size);
+  const width = widthIn(record.tail, facts.leafIndex, scope.size);
   const outcomes = new Set(found.map(({ outcome }) => outcome));
   const differences = [...outcomes].map((outcome) =>
     difference(expectedTail(facts, width, outcome), record.tail),
@@ -169,7 +169,7 @@ function isTime(text: string): boolean {
 
 /** The published history must equal the status history. */
 function historyFault(proof: ProofToCheck): RecordFault | null {
-  const { record, result, entry, leafIndex, revocations, spokenFor } = proof;
+  const { record, result, entry, leafIndex, revocations, scope } = proof;
   if (result === null) return null;
   const verifications = Object.values(record.parts).map(({ verification }) => verification);
   const isAsserted = verifications.every((one) => canAssertValidity(one.verification_status));
@@ -180,11 +180,11 @@ function historyFault(proof: ProofToCheck): RecordFault | null {
       isAsserted ? verifications[0]?.verified_at : undefined,
     );
   const acceptedAt = parseTime(entry.time);
-  const isWhole = candidates(result, spokenFor).some((verdicts) => {
+  const isWhole = candidates(result, scope).some((verdicts) => {
     const events = publishedEvents(eventsOf({ acceptedAt, leafIndex }, { verdicts, revocations }));
     return areSameEvents(events, published);
   });
   if (isWhole) return null;
-  const expected = `the status history of ${entry.proof_id} from verdicts and revocations, found ${String(published.length)} events`;
+  const expected = `the status history of ${entry.proof_id} from verdicts and revocations, found ${published.length} events`;
   return { code: 'history_differs', expected };
 }

@@ -27,7 +27,7 @@ export const LEVELS: Record<ArtifactKind, string> = {
 };
 
 /**
- * The part of a lookup response that does not depend on its status, from section 16 of protocol.md.
+ * The part of a lookup response that does not depend on its status, from section 16 of spec/answers.md.
  * Implemented independently of the publisher, so that a mistake there is found.
  *
  * @param width leaves in the tile when the proof was first published
@@ -49,11 +49,11 @@ export function expectedTail(facts: Facts, width: number, outcome: Outcome) {
     serves_authoritative_truth: false,
     references: expectedReferences(entry.proof_id, facts),
     downloads: {
-      log_entry: `/log/entry/${String(leafIndex)}`,
+      log_entry: `/log/entry/${leafIndex}`,
       entry_bundle: `/log/${entriesPath(tile, width)}`,
       tile: `/log/${tilePath(0, tile, width)}`,
       checkpoint: '/log/checkpoint',
-      inclusion_proof: `/log/proof/${String(leafIndex)}`,
+      inclusion_proof: `/log/proof/${leafIndex}`,
       keys: '/api/public/keys',
     },
     integrity: {
@@ -74,4 +74,25 @@ function expectedReferences(proofId: string, decided: Decided) {
   return isProofOnly(decided)
     ? { proof_id, registry_proof_id, registry_entry_id, execution_id }
     : { ...ids };
+}
+
+/** The first difference of two JSON documents, as a pointer with both values; null when equal. */
+export function difference(expected: unknown, found: unknown, pointer = ''): string | null {
+  if (Object.is(expected, found)) return null;
+  if (isObject(expected) && isObject(found) && Array.isArray(expected) === Array.isArray(found)) {
+    for (const name of new Set([...Object.keys(expected), ...Object.keys(found)])) {
+      const inside = difference(expected[name], found[name], `${pointer}/${name}`);
+      if (inside !== null) return inside;
+    }
+    return null;
+  }
+  return `${brief(expected)} at ${pointer || 'the top'}, found ${brief(found)}`;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
+
+function brief(value: unknown): string {
+  return (JSON.stringify(value) ?? 'nothing').slice(0, 120);
 }

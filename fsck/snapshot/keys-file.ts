@@ -6,7 +6,7 @@ import { aepKeys, keysFileSchema, type AepKey } from '#protocol/snapshot/keys';
 import { segmentPath } from '#protocol/snapshot/manifest';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { PublishedContext } from './context.js';
-import { difference } from './difference.js';
+import { difference } from './expected-body.js';
 import type { PublicLog } from './log.js';
 
 /**
@@ -41,7 +41,7 @@ export async function readKeysFile(
     const from = served?.[i]?.compromised_from ?? null;
     if (from === null || from >= (key.compromised_from ?? Infinity)) return key;
     if (appended === null) {
-      const entry = `the entry that compromises key ${key.kid} from leaf ${String(from)} on`;
+      const entry = `the entry that compromises key ${key.kid} from leaf ${from} on`;
       ctx.findings.skip(`${entry}: the manifest's tree does not have it`);
     } else if (!compromises(appended, key.kid, from)) return key;
     return { ...key, compromised_from: from };

@@ -6,8 +6,7 @@ import { leafHash } from '#protocol/merkle';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { settleTile } from '../settle-tile.js';
-import { firstDifference, GrowingTree, type GrownTile } from '../tree.js';
+import { firstDifference, GrowingTree, resolveTile, type GrownTile } from '../tree.js';
 import type { SnapshotContext } from './context.js';
 
 export interface SignedHead {
@@ -24,6 +23,8 @@ export interface PublicLog {
   keys: KeyedEntry[];
   /** Among the manifest's leaves. */
   proofs: number;
+  /** Leaves of the larger signed head, which names the partial tiles and bundles. */
+  size: number;
   /** All entries were readable; otherwise revocations may be missing. */
   isWhole: boolean;
 }
@@ -42,26 +43,24 @@ export async function checkPublicLog(
 ): Promise<PublicLog> {
   const size = Math.max(...heads.map((head) => head.size));
   const tree = new GrowingTree();
-  const found: PublicLog = { revocations: new Map(), keys: [], proofs: 0, isWhole: true };
+  const found: PublicLog = { revocations: new Map(), keys: [], proofs: 0, size, isWhole: true };
   const reader = new PublicTiles(ctx, size);
-  let isTold = false;
+  let isReported = false;
   for (let start = 0; start < size; start += TILE_WIDTH) {
     const hashes = await leavesOf(ctx, reader, tree, heads, start, size, (entry, leafIndex) => {
       if (entry === null) found.isWhole = false;
-      else collect(found, entry, leafIndex, leafIndex < manifestSize);
+      else if (leafIndex < manifestSize) collect(found, entry, leafIndex);
     });
     if (hashes === null) {
-      ctx.findings.unchecked(
-        `the public log from leaf ${String(start)} on: its bundle and tile are lost`,
-      );
+      ctx.findings.unchecked(`the public log from leaf ${start} on: its bundle and tile are lost`);
       return found;
     }
     for (const hash of hashes) {
       for (const tile of tree.append(hash)) await reader.check(tile);
       const head = heads.find((one) => one.size === tree.size);
-      if (head !== undefined && !isTold && !equalBytes(head.root, tree.root())) {
-        isTold = true;
-        const expected = `root ${toHex(head.root)} of ${String(head.size)} leaves, which make ${toHex(tree.root())}`;
+      if (head !== undefined && !isReported && !equalBytes(head.root, tree.root())) {
+        isReported = true;
+        const expected = `root ${toHex(head.root)} of ${head.size} leaves, which make ${toHex(tree.root())}`;
         ctx.findings.add('public_root_differs', head.where, expected);
       }
     }
@@ -91,7 +90,7 @@ async function leavesOf(
     return entry === undefined ? null : leafHash(nativeSha256, entry);
   });
   const signed = heads.filter((one) => one.size > start && one.size <= start + width).at(-1);
-  const settled = settleTile({
+  const resolved = resolveTile({
     rows,
     stored: await reader.tile(0, index),
     parent: await reader.parentOf(index),
@@ -102,17 +101,17 @@ async function leavesOf(
     isSound: () => false,
   });
   if (bundle === null) {
-    ctx.findings.add('bundle_missing', path, `an entry bundle of ${String(width)} entries`);
-  } else if (settled.wrongRows.size > 0 || entries.length !== width) {
-    const first = Math.min(...settled.wrongRows, entries.length);
-    const expected = `entries that are the leaves of the log, the first that is not is ${String(start + first)}`;
+    ctx.findings.add('bundle_missing', path, `an entry bundle of ${width} entries`);
+  } else if (resolved.wrongRows.size > 0 || entries.length !== width) {
+    const first = Math.min(...resolved.wrongRows, entries.length);
+    const expected = `entries that are the leaves of the log, the first that is not is ${start + first}`;
     ctx.findings.add('bundle_altered', path, expected);
   }
   for (let place = 0; place < width; place += 1) {
-    const isRight = !settled.wrongRows.has(place);
+    const isRight = !resolved.wrongRows.has(place);
     each((isRight ? entries[place] : null) ?? null, start + place);
   }
-  return settled.hashes;
+  return resolved.hashes;
 }
 
 /** The entries of a bundle before the first damage. */
@@ -124,13 +123,7 @@ export function entriesIn(bundle: Uint8Array): Uint8Array[] {
   }
 }
 
-function collect(
-  found: PublicLog,
-  bytes: Uint8Array,
-  leafIndex: number,
-  isSpokenOf: boolean,
-): void {
-  if (!isSpokenOf) return;
+function collect(found: PublicLog, bytes: Uint8Array, leafIndex: number): void {
   // Nearly all entries are proofs, which need no parsing.
   if (Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes('"type":"proof"')) {
     found.proofs += 1;
@@ -177,13 +170,13 @@ class PublicTiles {
     const path = tilePath(level, index, hashes.length / 32);
     const stored = await this.ctx.files.read(path);
     if (stored === null) {
-      this.ctx.findings.add('public_tile_missing', path, `${String(hashes.length / 32)} hashes`);
+      this.ctx.findings.add('public_tile_missing', path, `${hashes.length / 32} hashes`);
       return;
     }
     const at =
       firstDifference(stored, hashes) ?? (stored.length === hashes.length ? null : hashes.length);
     if (at === null) return;
-    const expected = `${toHex(hashes.subarray(at, at + 32)) || 'its end'} at offset ${String(at)}`;
+    const expected = `${toHex(hashes.subarray(at, at + 32)) || 'its end'} at offset ${at}`;
     this.ctx.findings.add('public_tile_altered', path, expected);
   }
 }

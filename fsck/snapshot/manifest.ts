@@ -33,11 +33,11 @@ export async function readManifest(
   }
   const { generation } = opened.manifest;
   if (generation < greatestGeneration) {
-    const expected = `generation ${String(greatestGeneration)} or a later one, found ${String(generation)}`;
+    const expected = `generation ${greatestGeneration} or a later one, found ${generation}`;
     findings.add('manifest_went_back', MANIFEST_PATH, expected);
   }
   if (generation < Math.floor(opened.issuedAt / 1000)) {
-    const expected = `a generation of at least the seconds when it was issued, found ${String(generation)}`;
+    const expected = `a generation of at least the seconds when it was issued, found ${generation}`;
     findings.add('manifest_differs', MANIFEST_PATH, expected);
   }
   if (opened.validUntil <= ctx.now()) {

@@ -39,12 +39,8 @@ export async function checkOrphans(ctx: PublishedContext, parts: Parts): Promise
     findings.add(
       'orphans_young',
       FOLDER,
-      `files that the manifest leads to, found ${String(young)} others of the last hour`,
+      `files that the manifest leads to, found ${young} others of the last hour`,
     );
   if (old > 0)
-    findings.add(
-      'orphans',
-      FOLDER,
-      `files that the manifest leads to, found ${String(old)} older others`,
-    );
+    findings.add('orphans', FOLDER, `files that the manifest leads to, found ${old} older others`);
 }

@@ -13,7 +13,7 @@ import { rowAt, type Parts } from './parts.js';
  * Checks the index beyond the lookups: every segment and file, records shadowed by newer ones, and rows
  * without a proof.
  *
- * @param found proofs found by id, each once
+ * @param found the number of proofs found by id, each once
  * @param appended the key entries of the registry; null when only the snapshot is checked
  * @returns the number of current rows of each kind
  */
@@ -22,10 +22,10 @@ export async function checkParts(
   parts: Parts,
   bodies: Bodies,
   log: PublicLog,
-  found: { proofs: number; logSize: number },
+  found: number,
   appended: readonly KeyedEntry[] | null,
 ): Promise<Map<string, number>> {
-  const standing = new Map<string, number>();
+  const current = new Map<string, number>();
   let isWhole = log.isWhole;
   for (const pin of parts.pins) {
     const rows = await parts.rows(pin);
@@ -34,7 +34,7 @@ export async function checkParts(
       continue;
     }
     const shadowed = await shadowedFiles(parts, pin, rows);
-    standing.set(pin.kind, (standing.get(pin.kind) ?? 0) + rows.high.length - shadowed.rows);
+    current.set(pin.kind, (current.get(pin.kind) ?? 0) + rows.high.length - shadowed.rows);
     for (let number = 0; number * FILE_BYTES < rows.files.length; number++) {
       // The lookups of proofs have read the files of rows that nothing shadows.
       if (log.isWhole && pin.kind === PROOF_PARTS && !shadowed.files.has(number)) continue;
@@ -44,17 +44,17 @@ export async function checkParts(
       await bodies.file(line.name, line.bytes);
     }
   }
-  if (isWhole && (standing.get(PROOF_PARTS) ?? 0) !== found.proofs) {
-    await reportUnknownRows(ctx, parts, found.logSize);
+  if (isWhole && (current.get(PROOF_PARTS) ?? 0) !== found) {
+    await reportUnknownRows(ctx, parts, log.size);
   }
-  if (!log.isWhole) return standing;
+  if (!log.isWhole) return current;
   const { manifest } = ctx.opened;
   if (manifest.proofs !== log.proofs) {
-    const expected = `${String(log.proofs)} proofs, found ${String(manifest.proofs)}`;
+    const expected = `${log.proofs} proofs, found ${manifest.proofs}`;
     ctx.findings.add('manifest_differs', 'lookup/manifest', expected);
   }
   await readKeysFile(ctx, log, appended);
-  return standing;
+  return current;
 }
 
 /** Rows shadowed by newer segments, and the files with their records. */
@@ -101,11 +101,7 @@ async function reportUnknownRows(
       const entry = readEntry(bundle.entries[row.leafIndex % TILE_WIDTH] ?? new Uint8Array());
       if (entry?.type === 'proof' && entry.proof_id === row.id) continue;
       const where = `${segmentPath(pin.sha256)} id=${row.id}`;
-      ctx.findings.add(
-        'record_unknown',
-        where,
-        `a proof of that id at leaf ${String(row.leafIndex)}`,
-      );
+      ctx.findings.add('record_unknown', where, `a proof of that id at leaf ${row.leafIndex}`);
     }
   }
 }

@@ -11,7 +11,6 @@ import {
 } from '#protocol/snapshot/index-part';
 import { segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { ByteCache } from '../tree.js';
 import type { SnapshotContext } from './context.js';
 
 /** The location of a record in the index. */
@@ -57,7 +56,7 @@ export class Parts {
     if (bytes === null || fault !== null) {
       this.damaged.add(pin.sha256);
       if (bytes === null) {
-        this.ctx.findings.add('segment_missing', path, `index part of ${String(pin.entries)} rows`);
+        this.ctx.findings.add('segment_missing', path, `index part of ${pin.entries} rows`);
       } else this.ctx.findings.add('part_altered', path, fault ?? '');
       return null;
     }
@@ -120,7 +119,7 @@ function placeOf(rows: IndexRows, id: string): number | null {
 /** The fault in a segment: its digests, its order, or its entry in the manifest. */
 function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
   if (toHex(nativeSha256(bytes)) !== pin.sha256) {
-    return `SHA-256 ${pin.sha256} and ${String(pin.bytes)} bytes, found ${String(bytes.length)}`;
+    return `SHA-256 ${pin.sha256} and ${pin.bytes} bytes, found ${bytes.length}`;
   }
   let rows: IndexRows;
   try {
@@ -133,8 +132,8 @@ function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
   let [first, last] = [Infinity, 0];
   for (let i = 0; i < entries; i++) {
     const { id, leafIndex, file, offset, length } = rowAt(rows, i, pin);
-    if (i > 0 && rowId(rows, i - 1) >= id) return `ids in order, row ${String(i)} is not`;
-    if (offset + length > file.bytes) return `row ${String(i)} within a file of its table`;
+    if (i > 0 && rowId(rows, i - 1) >= id) return `ids in order, row ${i} is not`;
+    if (offset + length > file.bytes) return `row ${i} within a file of its table`;
     first = Math.min(first, leafIndex);
     last = Math.max(last, leafIndex);
   }
@@ -142,7 +141,33 @@ function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
     return `ids from ${pin.least} to ${pin.greatest}`;
   }
   if (first !== pin.first_leaf || last !== pin.last_leaf) {
-    return `leaves from ${String(pin.first_leaf)} to ${String(pin.last_leaf)}`;
+    return `leaves from ${pin.first_leaf} to ${pin.last_leaf}`;
   }
   return null;
+}
+
+/** A least-recently-used cache with a byte limit. */
+export class ByteCache<V> {
+  private readonly kept = new Map<string, { value: V; bytes: number }>();
+  private bytes = 0;
+
+  constructor(private readonly most: number) {}
+
+  get(name: string): V | undefined {
+    const found = this.kept.get(name);
+    if (found === undefined) return undefined;
+    this.kept.delete(name);
+    this.kept.set(name, found);
+    return found.value;
+  }
+
+  put(name: string, value: V, bytes: number): void {
+    this.kept.set(name, { value, bytes });
+    this.bytes += bytes;
+    for (const [oldest, { bytes: freed }] of this.kept) {
+      if (this.bytes <= this.most || this.kept.size === 1) return;
+      this.kept.delete(oldest);
+      this.bytes -= freed;
+    }
+  }
 }

@@ -24,7 +24,6 @@ export class ProofWalk {
   constructor(
     private readonly ctx: PublishedContext,
     private readonly log: PublicLog,
-    private readonly logSize: number,
     private readonly parts: Parts,
     private readonly bodies: Bodies,
     state: ProofsState = { proofs: 0, found: 0 },
@@ -38,14 +37,15 @@ export class ProofWalk {
    */
   async step(from: number, to: number, results: ChunkCheckResult | null): Promise<void> {
     if (!this.log.isWhole) {
-      const what = 'what is published of proofs: entries of the public log are lost or damaged';
-      this.ctx.findings.unchecked(what);
+      this.ctx.findings.unchecked(
+        'published proofs: entries of the public log are lost or damaged',
+      );
       return;
     }
     const size = this.ctx.opened.manifest.tree_size;
     for (let start = from; start < Math.min(to, size); start += TILE_WIDTH) {
       const index = start / TILE_WIDTH;
-      const path = entriesPath(index, tileWidth(0, index, this.logSize));
+      const path = entriesPath(index, tileWidth(0, index, this.log.size));
       const bundle = await this.ctx.files.read(path);
       // The check of the log reported a missing or damaged bundle.
       const entries = bundle === null ? [] : entriesIn(bundle);
@@ -65,22 +65,18 @@ export class ProofWalk {
     result: LeafCheckResult | null,
   ): Promise<void> {
     const { findings, opened } = this.ctx;
-    const looked = await this.parts.find(PROOF_PARTS, entry.proof_id);
-    const leaf = `id=${entry.proof_id} leaf_index=${String(leafIndex)}`;
-    if (looked.state === 'unknown') return;
-    if (looked.state === 'absent') {
-      findings.add(
-        'record_missing',
-        `index parts of kind proof, ${leaf}`,
-        'a row that leads to it',
-      );
+    const lookup = await this.parts.find(PROOF_PARTS, entry.proof_id);
+    const leaf = `id=${entry.proof_id} leaf_index=${leafIndex}`;
+    if (lookup.state === 'unknown') return;
+    if (lookup.state === 'absent') {
+      findings.add('record_missing', `index parts of kind proof, ${leaf}`, 'its row');
       return;
     }
     this.state.found += 1;
-    const { row } = looked;
-    const where = `${segmentPath(row.file.name)} at ${String(row.offset)}, ${leaf}`;
+    const { row } = lookup;
+    const where = `${segmentPath(row.file.name)} at ${row.offset}, ${leaf}`;
     if (row.leafIndex !== leafIndex || row.proofNumber !== this.state.proofs) {
-      const expected = `leaf ${String(leafIndex)} and ${String(this.state.proofs)} proofs before it, found ${String(row.leafIndex)} and ${String(row.proofNumber)}`;
+      const expected = `leaf ${leafIndex} and ${this.state.proofs} proofs before it, found ${row.leafIndex} and ${row.proofNumber}`;
       findings.add('row_differs', `${segmentPath(row.pin.sha256)} ${leaf}`, expected);
     }
     const bytes = await this.bodies.record(row);
@@ -99,7 +95,7 @@ export class ProofWalk {
       revocations: (this.log.revocations.get(entry.proof_id) ?? []).filter(
         (one) => one.leafIndex < manifest.tree_size,
       ),
-      spokenFor: {
+      scope: {
         size: manifest.tree_size,
         verdictCursor: manifest.verdict_cursor,
         verifierCheckedAt: validUntil - this.ctx.snapshotTtlMs,

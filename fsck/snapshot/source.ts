@@ -56,7 +56,7 @@ export function snapshotOrigin(base: string): SnapshotFiles {
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     if (answer.status === 404) return null;
-    if (answer.status !== 200) throw new Error(`status ${String(answer.status)}`);
+    if (answer.status !== 200) throw new Error(`status ${answer.status}`);
     return new Uint8Array(await answer.arrayBuffer());
   };
   return {

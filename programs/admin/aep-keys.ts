@@ -1,110 +1,120 @@
+import { createPublicKey } from 'node:crypto';
 import { fromBase64Url, toBase64Url } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
+import { formatVkey } from '#protocol/note';
 import { keyIdSchema } from '#protocol/schemas/primitives';
 import { aepKeys, type AepKey } from '#protocol/snapshot/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { keyEntries, treeSize } from '#sql/log/log';
-import type { Db, Transaction } from '#sql/db/transaction';
+import type { Db } from '#sql/db/transaction';
 import {
   confirmOption,
-  required,
+  readOperatorsFile,
   requireConfirmed,
+  UsageError,
   wholeNumber,
+  type AddCommand,
   type Admin,
-  type Command,
-  type Option,
+  type Outcome,
 } from './command.js';
-import { readPublicKey } from './vkeys.js';
-
-const CHANGES = ['activate', 'retire', 'compromise'] as const;
-
-const HELP = {
-  activate: 'activate an AEP key for log entries from the next log index on',
-  retire: 'retire an AEP key; earlier signatures stay valid',
-  compromise: 'void every signature of a compromised key from a log index on',
-};
 
 const EXAMPLE_KEY = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k';
 
-const EXAMPLE = {
-  activate: '/etc/svc/aep.pem',
-  retire: `/etc/svc/aep.pem --confirm ${EXAMPLE_KEY}`,
-  compromise: `/etc/svc/aep.pem --from-index 48213 --confirm ${EXAMPLE_KEY}`,
-};
-
-const FROM_INDEX: Option = {
-  value: 'log index',
-  required: true,
-  help: 'the first log index at which its signatures are void',
-};
-
-export const aepKeyCommands: Command[] = [
-  ...CHANGES.map((change): Command => {
-    const takes = change === 'activate' ? '<key.pem>' : '<key.pem|key_id>';
-    return {
-      name: `aep-key ${change}`,
-      takes: [takes],
-      options: {
-        ...(change === 'compromise' && { 'from-index': FROM_INDEX }),
-        ...(change !== 'activate' && { confirm: confirmOption('key_id') }),
-      },
-      help: HELP[change],
-      example: `aep-key ${change} ${EXAMPLE[change]}`,
-      run: async (admin, given) => {
-        const fromIndex =
-          change === 'compromise'
-            ? wholeNumber(required(given, 'from-index'), 0, Number.MAX_SAFE_INTEGER)
-            : undefined;
-        const said = given.argument(0);
-        const publicKey =
-          change !== 'activate' && keyIdSchema.safeParse(said).success
-            ? await knownKey(admin, said)
-            : await readPublicKey(said);
-        const keyId = jwkThumbprint(nativeSha256, publicKey);
-        if (change !== 'activate') requireConfirmed(given, keyId);
-        const leafIndex = await admin.act(async (tx) => {
-          const at = await appendKeyChange(tx, nativeSha256, {
-            keyId,
-            publicKey: toBase64Url(publicKey),
-            change,
-            ...(fromIndex === undefined ? {} : { fromIndex }),
-          });
-          if (change === 'retire') await requireActiveKey(tx);
-          return at;
-        });
-        return { document: { key_id: keyId, change, leaf_index: leafIndex } };
-      },
-    };
-  }),
-  {
-    name: 'aep-key list',
-    takes: [],
-    help: 'list the AEP keys in the log, with the log positions for which each is valid',
-    example: 'aep-key list',
-    run: async (admin) => {
-      const sql = await admin.database();
+export function addAepKeyCommands(add: AddCommand): void {
+  add(
+    'aep-key activate <key.pem>',
+    'Activate an AEP key for log entries from the next log index on',
+    '/etc/svc/aep.pem',
+    async (admin, file: string) => changeKey(admin, 'activate', await readPublicKey(file)),
+  );
+  // allowUnknownOption: one key id in 64 begins with a dash.
+  add(
+    'aep-key retire <key.pem|key_id>',
+    'Retire an AEP key; earlier signatures stay valid',
+    `/etc/svc/aep.pem --confirm ${EXAMPLE_KEY}`,
+    async (admin, key: string, { confirm }: { confirm: string }) =>
+      changeKey(admin, 'retire', await knownKey(admin, key), { confirm }),
+  )
+    .allowUnknownOption()
+    .requiredOption(...confirmOption('key_id'));
+  add(
+    'aep-key compromise <key.pem|key_id>',
+    'Void every signature of a compromised key from a log index on',
+    `/etc/svc/aep.pem --from-index 48213 --confirm ${EXAMPLE_KEY}`,
+    async (admin, key: string, options: { confirm: string; fromIndex: string }) => {
+      const fromIndex = wholeNumber(options.fromIndex, 0, Number.MAX_SAFE_INTEGER);
+      const publicKey = await knownKey(admin, key);
+      return changeKey(admin, 'compromise', publicKey, { ...options, fromIndex });
+    },
+  )
+    .allowUnknownOption()
+    .requiredOption(
+      '--from-index <log index>',
+      'the first log index at which its signatures are void',
+    )
+    .requiredOption(...confirmOption('key_id'));
+  add(
+    'aep-key list',
+    'List the AEP keys in the log, with the log positions for which each is valid',
+    '',
+    async ({ database }) => {
+      const sql = await database();
       const [keys, size] = [await loggedKeys(sql), await treeSize(sql)];
       return {
-        document: keys.map((key) => ({
-          key_id: key.kid,
+        document: keys.map(({ kid, activated_at, retired_at, compromised_from }) => ({
+          key_id: kid,
           state:
-            key.compromised_from !== null
-              ? 'compromised'
-              : key.retired_at !== null
-                ? 'retired'
-                : 'active',
-          activated_at: key.activated_at,
-          retired_at: key.retired_at,
-          compromised_from: key.compromised_from,
+            compromised_from !== null ? 'compromised' : retired_at !== null ? 'retired' : 'active',
+          activated_at,
+          retired_at,
+          compromised_from,
           log_size: size,
         })),
       };
     },
-  },
-];
+  );
+  add(
+    'vkey <key_name> <key.pem>',
+    'Print the C2SP verifier key that readers pin for a log or snapshot key; needs no database',
+    'log.example.org/2026 /etc/svc/log-2.pem',
+    async (_admin, name: string, file: string) => {
+      if (!/^[^\s+]{1,200}$/.test(name)) {
+        throw new UsageError('a key name must not contain spaces or plus signs');
+      }
+      const vkey = formatVkey(nativeSha256, name, await readPublicKey(file));
+      return { document: { vkey }, text: `${vkey}\n` };
+    },
+  );
+}
+
+async function changeKey(
+  { act }: Admin,
+  change: 'activate' | 'retire' | 'compromise',
+  publicKey: Uint8Array,
+  { confirm, fromIndex }: { confirm?: string; fromIndex?: number } = {},
+): Promise<Outcome> {
+  const keyId = jwkThumbprint(nativeSha256, publicKey);
+  if (change !== 'activate') requireConfirmed(confirm, keyId);
+  const leafIndex = await act(async (tx) => {
+    const at = await appendKeyChange(tx, nativeSha256, {
+      keyId,
+      publicKey: toBase64Url(publicKey),
+      change,
+      ...(fromIndex === undefined ? {} : { fromIndex }),
+    });
+    // In the same transaction, so that no other key is retired concurrently.
+    if (change === 'retire' && (await activeAepKeys(tx)).length === 0) {
+      throw new OperatorError(
+        'this is the last active key, and admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
+      );
+    }
+    return at;
+  });
+  return { document: { key_id: keyId, change, leaf_index: leafIndex } };
+}
 
 /** Ids of the AEP keys that are active at the end of the log. */
 export async function activeAepKeys(sql: Db): Promise<string[]> {
@@ -122,19 +132,25 @@ async function loggedKeys(sql: Db): Promise<AepKey[]> {
   return aepKeys(nativeSha256, entries);
 }
 
-/**
- * Runs in the transaction that appended the change, so that no other key is retired concurrently.
- */
-async function requireActiveKey(tx: Transaction): Promise<void> {
-  if ((await activeAepKeys(tx)).length > 0) return;
-  throw new OperatorError(
-    'this is the last active key, and admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
-  );
+/** A key by its file, or by its id: the log holds the public key of a lost file. */
+async function knownKey({ database }: Admin, key: string): Promise<Uint8Array> {
+  if (!keyIdSchema.safeParse(key).success) return readPublicKey(key);
+  const known = (await loggedKeys(await database())).find(({ kid }) => kid === key);
+  if (known === undefined) throw new OperatorError(`the log never activated key ${key}`);
+  return fromBase64Url(known.x);
 }
 
-/** A key whose file may be gone: the log holds its public key. */
-async function knownKey(admin: Admin, keyId: string): Promise<Uint8Array> {
-  const key = (await loggedKeys(await admin.database())).find(({ kid }) => kid === keyId);
-  if (key === undefined) throw new OperatorError(`the log never activated key ${keyId}`);
-  return fromBase64Url(key.x);
+/** The raw public key of a PEM file with a public or private key. */
+export async function readPublicKey(file: string): Promise<Uint8Array> {
+  const pem = await readOperatorsFile(file);
+  let jwk;
+  try {
+    jwk = createPublicKey(pem).export({ format: 'jwk' });
+  } catch (cause) {
+    throw new OperatorError(`${file} does not hold a PEM key`, { cause });
+  }
+  if (jwk.crv === 'Ed25519' && jwk.x !== undefined) return Buffer.from(jwk.x, 'base64url');
+  throw new OperatorError(
+    `${file} does not hold an Ed25519 key: create one with openssl genpkey -algorithm ed25519`,
+  );
 }

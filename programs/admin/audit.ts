@@ -1,33 +1,16 @@
 import { listAudit, type AuditRecord } from '#sql/tenants/audit';
-import { wholeNumber, type Command } from './command.js';
+import { snakeCase, wholeNumber, type AddCommand } from './command.js';
 import { table } from './print.js';
 
-const DEFAULT_LIMIT = '50';
-
-export const auditCommands: Command[] = [
-  {
-    name: 'audit list',
-    takes: [],
-    options: {
-      limit: { value: 'n', help: `number of newest records (${DEFAULT_LIMIT} by default)` },
-    },
-    help: 'list administrative changes with actor and time, as recorded by the database',
-    example: 'audit list --limit 20',
-    run: async (admin, given) => {
-      const limit = wholeNumber(given.option('limit') ?? DEFAULT_LIMIT, 1, 100_000);
-      const records = await listAudit(await admin.database(), limit);
+export function addAuditCommands(add: AddCommand): void {
+  add(
+    'audit list',
+    'List administrative changes with actor and time, as recorded by the database',
+    '--limit 20',
+    async ({ database }, { limit }: { limit: string }) => {
+      const records = await listAudit(await database(), wholeNumber(limit, 1, 100_000));
       return {
-        document: records.map((record) => ({
-          audit_id: record.auditId,
-          at: record.at,
-          db_role: record.dbRole,
-          actor: record.actor,
-          act: record.act,
-          object: record.object,
-          operation: record.operation,
-          before: record.before,
-          after: record.after,
-        })),
+        document: records.map(snakeCase),
         text: table(
           records.map((record) => ({
             at: record.at,
@@ -39,8 +22,8 @@ export const auditCommands: Command[] = [
         ),
       };
     },
-  },
-];
+  ).option('--limit <n>', 'number of newest records', '50');
+}
 
 /** Identifying columns of updatable rows: a record of an update must name its row. */
 const NAMED_BY: Record<string, string> = {

@@ -1,4 +1,7 @@
+import { readFile } from 'node:fs/promises';
+import type { Command } from 'commander';
 import type { StatusConfig } from '#runtime/config';
+import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool, Transaction } from '#sql/db/transaction';
 
 /** The command line is invalid; the message has the correct usage. */
@@ -6,25 +9,18 @@ export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-export interface Option {
-  /** Placeholder of the value in the help. */
-  value: string;
-  help: string;
-  required?: true;
-}
-
 /** The resources of a running command. */
 export interface Admin {
   /** Recorded in the audit. */
   actor: string;
   /** The database as the command's role, connected on first use: some commands need none. */
-  database(): Promise<Pool>;
+  database: () => Promise<Pool>;
   /** Configuration of the checks outside the database. */
-  statusConfig(): StatusConfig;
+  statusConfig: () => StatusConfig;
   /** Runs `work` in one transaction, which also commits its audit records. */
-  act<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
+  act: <T>(work: (tx: Transaction) => Promise<T>) => Promise<T>;
   /** Prints progress; never the result. */
-  say(text: string): void;
+  say: (text: string) => void;
 }
 
 export interface Outcome {
@@ -38,54 +34,37 @@ export interface Outcome {
   unreachable?: boolean;
 }
 
-/** An administrative command: its name, arguments and implementation. */
-export interface Command {
-  /** The command's words, such as `key issue`. */
-  name: string;
-  /** Positional arguments after the name, as shown in the help. */
-  takes: string[];
-  options?: Record<string, Option>;
-  /** Database role; svc_admin by default. */
-  role?: 'erase';
-  help: string;
-  /** Example arguments after `npm run admin --`. */
-  example: string;
-  run(admin: Admin, given: ParsedArgs): Promise<Outcome>;
-}
+/**
+ * Adds a command to the program, and returns it for its options.
+ *
+ * @param usage its words and arguments, such as `key issue <tenant_id>`
+ * @param example arguments after its words
+ * @param run gets the arguments, then the options
+ */
+export type AddCommand = (
+  usage: string,
+  help: string,
+  example: string,
+  run: (admin: Admin, ...given: never[]) => Promise<Outcome>,
+) => Command;
 
-export interface ParsedArgs {
-  /** A positional argument; its presence was validated. */
-  argument(index: number): string;
-  option(name: string): string | undefined;
-}
-
-/** A required option. */
-export function required(given: ParsedArgs, name: string): string {
-  const value = given.option(name);
-  if (value === undefined) throw new UsageError(`--${name} is missing`);
-  return value;
-}
-
-/** For irreversible commands. */
-export const confirmOption = (what: string): Option => ({
-  value: what,
-  required: true,
-  help: `the ${what} again, because this is irreversible`,
-});
+/** An option for irreversible commands, which {@link requireConfirmed} checks. */
+export const confirmOption = (what: string): [flags: string, help: string] => [
+  `--confirm <${what}>`,
+  `the ${what} again, because this is irreversible`,
+];
 
 /** Throws unless `--confirm` repeats the object of an irreversible change. */
-export function requireConfirmed(given: ParsedArgs, what: string): void {
-  if (required(given, 'confirm') === what) return;
+export function requireConfirmed(confirm: string | undefined, what: string): void {
+  if (confirm === what) return;
   throw new UsageError(`this is irreversible: confirm it with --confirm ${what}`);
 }
 
 /** A value of a closed list. */
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
-  if (found === undefined) {
-    throw new UsageError(`${JSON.stringify(value)} is not one of ${allowed.join(', ')}`);
-  }
-  return found;
+  if (found !== undefined) return found;
+  throw new UsageError(`${JSON.stringify(value)} is not one of ${allowed.join(', ')}`);
 }
 
 export function wholeNumber(value: string, least: number, most: number): number {
@@ -96,21 +75,44 @@ export function wholeNumber(value: string, least: number, most: number): number 
 
 const CENTURY_S = 100 * 366 * 24 * 3600;
 
-/** Whole seconds. */
-export function seconds(value: string): number {
-  return wholeNumber(value, 0, CENTURY_S);
-}
+export const seconds = (value: string): number => wholeNumber(value, 0, CENTURY_S);
 
-/** Whole seconds, or `none`. */
-export function secondsOrNone(value: string): number | null {
-  return value === 'none' ? null : seconds(value);
-}
-
-const CONTROL = /\p{Cc}/u;
+export const secondsOrNone = (value: string): number | null =>
+  value === 'none' ? null : seconds(value);
 
 /** A recorded text: not empty, one line, of bounded length. */
 export function words(value: string, what: string, most = 200): string {
   const text = value.trim();
-  if (text !== '' && text.length <= most && !CONTROL.test(text)) return text;
+  if (text !== '' && text.length <= most && !/\p{Cc}/u.test(text)) return text;
   throw new UsageError(`${what} must be 1 to ${most} characters on one line`);
 }
+
+/** A row of a list with the names of its members as in the API. */
+export const snakeCase = (row: object): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(row).map(([name, value]) => [
+      name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+      value,
+    ]),
+  );
+
+const FILE_ERRORS: Record<string, string> = {
+  ENOENT: 'no such file or directory',
+  ENOTDIR: 'not a directory',
+  EISDIR: 'is a directory, not a file',
+  EACCES: 'permission denied for this user',
+};
+
+/** Reads an operator's file; a wrong path gives a readable error. */
+export async function reading<T>(path: string, read: () => Promise<T>): Promise<T> {
+  try {
+    return await read();
+  } catch (cause) {
+    const reason = FILE_ERRORS[(cause as NodeJS.ErrnoException).code ?? ''];
+    if (reason === undefined) throw cause;
+    throw new OperatorError(`${path} cannot be read: ${reason}`, { cause });
+  }
+}
+
+export const readOperatorsFile = (path: string): Promise<Buffer> =>
+  reading(path, () => readFile(path));

@@ -1,56 +1,42 @@
 import { toHex } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { ProtocolError } from '#protocol/errors';
-import { parseStrict, type JsonValue } from '#protocol/json';
+import { parseStrict } from '#protocol/json';
 import { textSchema } from '#protocol/schemas/primitives';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { listFixtures, putFixture } from '#sql/tenants/administration';
-import { UsageError, type Command } from './command.js';
-import { readOperatorsFile } from './files.js';
+import { readOperatorsFile, snakeCase, UsageError, type AddCommand } from './command.js';
 
-export const fixtureCommands: Command[] = [
-  {
-    name: 'fixture put',
-    takes: ['<fixture_ref>', '<file.json>'],
-    help: 'store a proof-chain fixture (a JSON document) permanently under a reference',
-    example: 'fixture put booking-chain-1 fixtures/booking.json',
-    run: async (admin, given) => {
-      const fixtureRef = given.argument(0);
+export function addFixtureCommands(add: AddCommand): void {
+  add(
+    'fixture put <fixture_ref> <file.json>',
+    'Store a proof-chain fixture (a JSON document) permanently under a reference',
+    'booking-chain-1 fixtures/booking.json',
+    async ({ act }, fixtureRef: string, file: string) => {
       if (!textSchema.safeParse(fixtureRef).success) {
         throw new UsageError('a fixture reference must be 1 to 512 characters');
       }
-      const content = canonicalBytes(await readDocument(given.argument(1)));
+      const content = await readCanonical(file);
       const fixtureHash = nativeSha256(content);
-      const stored = await admin.act((tx) => putFixture(tx, { fixtureRef, fixtureHash, content }));
+      const stored = await act((tx) => putFixture(tx, { fixtureRef, fixtureHash, content }));
       return { document: { fixture_ref: fixtureRef, fixture_hash: toHex(fixtureHash), stored } };
     },
-  },
-  {
-    name: 'fixture list',
-    takes: [],
-    help: 'list the stored fixtures',
-    example: 'fixture list',
-    run: async (admin) => {
-      const fixtures = await listFixtures(await admin.database());
-      return {
-        document: fixtures.map((fixture) => ({
-          fixture_ref: fixture.fixtureRef,
-          fixture_hash: toHex(fixture.fixtureHash),
-          bytes: fixture.bytes,
-          created_at: fixture.createdAt,
-        })),
-      };
-    },
-  },
-];
+  );
+  add('fixture list', 'List the stored fixtures', '', async ({ database }) => {
+    const fixtures = await listFixtures(await database());
+    return {
+      document: fixtures.map((one) => snakeCase({ ...one, fixtureHash: toHex(one.fixtureHash) })),
+    };
+  });
+}
 
-async function readDocument(file: string): Promise<JsonValue> {
+async function readCanonical(file: string): Promise<Uint8Array> {
   const bytes = await readOperatorsFile(file);
   try {
-    return parseStrict(bytes);
-  } catch (error) {
-    if (!(error instanceof ProtocolError)) throw error;
-    throw new OperatorError(`${file} is not a JSON document: ${error.message}`, { cause: error });
+    return canonicalBytes(parseStrict(bytes));
+  } catch (cause) {
+    if (!(cause instanceof ProtocolError)) throw cause;
+    throw new OperatorError(`${file} is not a JSON document: ${cause.message}`, { cause });
   }
 }

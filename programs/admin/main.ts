@@ -1,101 +1,155 @@
 import { userInfo } from 'node:os';
-import { parseArgs } from 'node:util';
+import { Command, CommanderError } from 'commander';
 import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/process/operator-error';
 import { connect } from '#runtime/postgres/connect';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
-import { aepKeyCommands } from './aep-keys.js';
-import { apiKeyCommands } from './api-keys.js';
-import { auditCommands } from './audit.js';
-import { UsageError, words, type Admin, type Command, type ParsedArgs } from './command.js';
-import { erasureCommands } from './erasures.js';
-import { fixtureCommands } from './fixtures.js';
-import { COMMON_OPTIONS, helpFor, usage } from './help.js';
-import { logCommands } from './logs.js';
-import { policyCommands } from './policies.js';
-import { readable } from './print.js';
-import { revocationCommands } from './revocations.js';
-import { statusCommands } from './status.js';
-import { tenantCommands } from './tenants.js';
-import { vkeyCommands } from './vkeys.js';
 import { assertDatabase } from '../database.js';
-
-export const COMMANDS: readonly Command[] = [
-  ...tenantCommands,
-  ...apiKeyCommands,
-  ...policyCommands,
-  ...fixtureCommands,
-  ...aepKeyCommands,
-  ...vkeyCommands,
-  ...revocationCommands,
-  ...logCommands,
-  ...erasureCommands,
-  ...auditCommands,
-  ...statusCommands,
-];
+import { addAepKeyCommands } from './aep-keys.js';
+import { addAuditCommands } from './audit.js';
+import { UsageError, words, type AddCommand, type Admin, type Outcome } from './command.js';
+import { addFixtureCommands } from './fixtures.js';
+import { addApiKeyCommands } from './keys.js';
+import { addLogCommands } from './logs.js';
+import { addPolicyCommands } from './policies.js';
+import { readable } from './print.js';
+import { addProofCommands } from './proofs.js';
+import { addStatusCommand } from './status.js';
+import { addTenantCommands } from './tenants.js';
 
 export interface Terminal {
-  out(text: string): void;
-  err(text: string): void;
+  out: (text: string) => void;
+  err: (text: string) => void;
   /** Print text if `out` is a terminal, otherwise JSON. */
   isTerminal?: boolean;
 }
 
-/**
- * Runs one command line and returns the exit code: 0 done, 1 rejected or failed, 2 usage error or
- * unreachable database.
- */
+/** 0 done, 1 rejected or failed, 2 usage error or unreachable database. */
+type ExitCode = 0 | 1 | 2;
+
+/** Runs one command line and returns the exit code. */
 export async function runAdmin(
   line: string[],
   terminal: Terminal,
   env?: Environment,
-): Promise<0 | 1 | 2> {
+): Promise<ExitCode> {
+  let exitCode: ExitCode = 0;
+  const program = buildProgram(terminal, async (name, options, work) => {
+    exitCode = await execute(name, options, work, terminal, env);
+  });
   try {
-    return await run(line, terminal, env);
+    await program.parseAsync(line[0] === 'help' ? [...line.slice(1), '--help'] : line, {
+      from: 'user',
+    });
+    return exitCode;
   } catch (error) {
-    if (error instanceof UsageError) {
-      terminal.err(`${error.message}\n`);
-      return 2;
-    }
+    // Commander has printed the error or the requested help.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
     terminal.err(`${trouble(error, env)}\n`);
-    return 1;
+    return error instanceof UsageError ? 2 : 1;
   }
 }
 
-function trouble(error: unknown, env: Environment | undefined): string {
-  if (isForOperator(error)) return error.message;
-  if (!(error instanceof Error)) return String(error);
-  const level = readLogLevel('info', env);
-  if (level === 'debug' || level === 'trace') return error.stack ?? error.message;
-  return `${error.message}\n(unexpected error; LOG_LEVEL=debug shows the stack)`;
+/** The commands by their words, with their Commander definitions. */
+export function adminCommands(program = buildProgram()): Map<string, Command> {
+  return new Map(leaves(program).map((command) => [nameOf(command), command]));
 }
 
-async function run(
-  line: string[],
+/** The help of the program and of each command. */
+export function helpTexts(): string[] {
+  const program = buildProgram();
+  return [program, ...leaves(program)].map((command) => {
+    let text = '';
+    command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
+    return text;
+  });
+}
+
+interface CommonOptions {
+  actor?: string;
+  json?: true;
+}
+
+type Work = (admin: Admin) => Promise<Outcome>;
+type Execute = (name: string, options: CommonOptions, work: Work) => Promise<void>;
+
+const EXIT_CODES =
+  '\nExit codes: 0 done, 1 rejected or failed, 2 usage error or unreachable database.';
+
+function buildProgram(terminal?: Terminal, executed?: Execute): Command {
+  const program = new Command('npm run admin --')
+    .usage('<command>')
+    .description('Administer the registry.')
+    .helpCommand(false)
+    .helpOption('-h, --help', 'print this help')
+    .addHelpText('after', EXIT_CODES)
+    // `erase` is a command as well as the group of `erase tenant`.
+    .enablePositionalOptions()
+    .exitOverride()
+    .showHelpAfterError()
+    .configureHelp({
+      visibleCommands: (command) => leaves(command).filter((leaf) => leaf !== command),
+      subcommandTerm: nameOf,
+    })
+    .configureOutput({
+      getOutHelpWidth: () => 100,
+      getErrHelpWidth: () => 100,
+      ...(terminal && { writeOut: terminal.out, writeErr: terminal.err }),
+    });
+  const add: AddCommand = (usage, help, example, run) => {
+    const name = usage.replace(/ <.*/, '');
+    const [group = '', word] = name.split(' ');
+    const parent =
+      word === undefined
+        ? program
+        : (program.commands.find((one) => one.name() === group) ?? program.command(group));
+    return parent
+      .command((word ?? group) + usage.slice(name.length))
+      .description(help)
+      .option('--actor <name>', 'actor recorded in the audit (default: your account here)')
+      .option('--json', 'print JSON even on a terminal')
+      .addHelpText('after', `\nExample:\n  npm run admin -- ${name} ${example}`)
+      .action(async (...given: unknown[]) => {
+        const options = given.at(-2) as CommonOptions;
+        await executed?.(name, options, (admin) => run(admin, ...(given as never[])));
+      });
+  };
+  addTenantCommands(add);
+  addApiKeyCommands(add);
+  addPolicyCommands(add);
+  addFixtureCommands(add);
+  addAepKeyCommands(add);
+  addProofCommands(add);
+  addLogCommands(add);
+  addAuditCommands(add);
+  addStatusCommand(add);
+  return program;
+}
+
+async function execute(
+  name: string,
+  options: CommonOptions,
+  work: Work,
   terminal: Terminal,
   env: Environment | undefined,
-): Promise<0 | 1 | 2> {
-  const { commands, command, rest } = find(line);
-  const asksHelp = line[0] === 'help' || line.includes('--help') || line.includes('-h');
-  if (command === undefined || asksHelp) {
-    terminal.out(command === undefined ? usage(commands) : helpFor(command));
-    return asksHelp ? 0 : 2;
-  }
-  const { given, json, actor } = parseCommandLine(command, rest);
+): Promise<ExitCode> {
+  const actor = words(options.actor ?? accountName(), 'the actor');
+  const role = name.startsWith('erase') ? 'erase' : 'admin';
   let pool: Promise<Pool> | undefined;
-  const admin: Admin = {
-    actor,
-    database: () => (pool ??= open(command.role ?? 'admin', env)),
-    statusConfig: () => statusConfig(env),
-    act: async (work) =>
-      withAuditContext(await admin.database(), { actor, act: command.name }, work),
-    say: (text) => terminal.err(text),
-  };
+  const database = (): Promise<Pool> => (pool ??= openDatabase(role, env));
   try {
-    const { document, text, failed, unreachable } = await command.run(admin, given);
-    const isForPerson = terminal.isTerminal === true && !json;
-    terminal.out(isForPerson ? (text ?? readable(document)) : asJson(document));
+    const { document, text, failed, unreachable } = await work({
+      actor,
+      database,
+      statusConfig: () => statusConfig(env),
+      act: async (change) => withAuditContext(await database(), { actor, act: name }, change),
+      say: terminal.err,
+    });
+    const isForPerson = terminal.isTerminal === true && options.json === undefined;
+    terminal.out(
+      isForPerson ? (text ?? readable(document)) : `${JSON.stringify(document, null, 2)}\n`,
+    );
     if (unreachable === true) return 2;
     return failed === true ? 1 : 0;
   } finally {
@@ -106,9 +160,7 @@ async function run(
   }
 }
 
-const asJson = (document: unknown): string => `${JSON.stringify(document, null, 2)}\n`;
-
-async function open(role: 'admin' | 'erase', env: Environment | undefined): Promise<Pool> {
+async function openDatabase(role: 'admin' | 'erase', env: Environment | undefined): Promise<Pool> {
   const sql = connect(adminConfig(role, env).databaseUrl, { application: 'svc-admin', max: 1 });
   try {
     await assertDatabase(sql, role);
@@ -119,90 +171,25 @@ async function open(role: 'admin' | 'erase', env: Environment | undefined): Prom
   }
 }
 
-/** The command that a line starts with, or the candidates for an unknown one. */
-function find(line: string[]): { commands: readonly Command[]; command?: Command; rest: string[] } {
-  const said = line[0] === 'help' ? line.slice(1) : line;
-  const options = said.findIndex((word) => word.startsWith('-'));
-  const names = options < 0 ? said : said.slice(0, options);
-  for (const length of [2, 1]) {
-    const command = COMMANDS.find((one) => one.name === names.slice(0, length).join(' '));
-    if (command !== undefined) return { commands: [command], command, rest: said.slice(length) };
-  }
-  const [first] = names;
-  if (first === undefined) return { commands: COMMANDS, rest: [] };
-  const group = COMMANDS.filter((command) => command.name.startsWith(`${first} `));
-  if (group.length > 0 && names.length === 1) return { commands: group, rest: [] };
-  throw new UsageError(
-    group.length > 0
-      ? `${first} needs one of: ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`
-      : `unknown command ${first}: npm run admin -- help lists the commands`,
-  );
+function trouble(error: unknown, env: Environment | undefined): string {
+  if (isForOperator(error) || error instanceof UsageError) return error.message;
+  if (!(error instanceof Error)) return String(error);
+  const level = readLogLevel('info', env);
+  if (level === 'debug' || level === 'trace') return error.stack ?? error.message;
+  return `${error.message}\n(unexpected error; LOG_LEVEL=debug shows the stack)`;
 }
 
-function parseCommandLine(
-  command: Command,
-  rest: string[],
-): { given: ParsedArgs; json: boolean; actor: string } {
-  const options = { ...command.options, ...COMMON_OPTIONS };
-  let parsed;
-  try {
-    parsed = parseArgs({
-      args: separated(rest, Object.keys(options)),
-      allowPositionals: true,
-      options: {
-        ...Object.fromEntries(
-          Object.keys(options).map((name) => [name, { type: 'string' as const }]),
-        ),
-        json: { type: 'boolean' as const },
-      },
-    });
-  } catch (error) {
-    throw new UsageError(`${(error as Error).message}\n${helpFor(command)}`);
-  }
-  const values = parsed.values as Record<string, string | boolean | undefined>;
-  const { positionals } = parsed;
-  if (positionals.length !== command.takes.length) {
-    throw new UsageError(
-      `${command.name} takes ${command.takes.join(' ') || 'nothing'}\n${helpFor(command)}`,
-    );
-  }
-  const option = (name: string): string | undefined => {
-    const value = values[name];
-    return typeof value === 'string' ? value : undefined;
-  };
-  const given: ParsedArgs = { argument: (index) => positionals[index] ?? '', option };
-  for (const [name, one] of Object.entries(command.options ?? {})) {
-    if (one.required === true && option(name) === undefined) {
-      throw new UsageError(`--${name} is missing\n${helpFor(command)}`);
-    }
-  }
-  return {
-    given,
-    json: values['json'] === true,
-    actor: words(option('actor') ?? accountName(), 'the actor'),
-  };
+/** The commands at and below a command that do something. */
+function leaves(command: Command): Command[] {
+  const below = command.commands.flatMap(leaves);
+  return command.description() !== '' && command.parent !== null ? [command, ...below] : below;
 }
 
-/**
- * Moves arguments behind `--` and joins options with their values. Otherwise parseArgs would take
- * the one key id in 64 that begins with a dash for a short option.
- */
-function separated(words: string[], valueOptions: string[]): string[] {
-  const options: string[] = [];
-  const positionals: string[] = [];
-  for (let at = 0; at < words.length; at++) {
-    const word = words[at] ?? '';
-    const next = words[at + 1];
-    if (word === '--') {
-      positionals.push(...words.slice(at + 1));
-      break;
-    } else if (!/^--|^-.$/.test(word)) positionals.push(word);
-    else if (next?.startsWith('--') === false && valueOptions.includes(word.slice(2))) {
-      options.push(`${word}=${next}`);
-      at++;
-    } else options.push(word);
-  }
-  return [...options, '--', ...positionals];
+function nameOf(command: Command): string {
+  const { parent } = command;
+  return parent === null || parent.parent === null
+    ? command.name()
+    : `${parent.name()} ${command.name()}`;
 }
 
 /** A container may run as a user id without a name. */

@@ -1,4 +1,4 @@
-import { toHex } from '#protocol/bytes';
+import * as z from 'zod';
 import { formatTime } from '#protocol/time';
 import { checkPolicyTexts, whyNotActivate, whyNotRun } from '#policy/check';
 import { parsePolicyCases, PolicyCasesError, runPolicyCase } from '#policy/cases';
@@ -11,27 +11,32 @@ import {
   storePolicySet,
   type PolicyActivation,
 } from '#sql/admissions/policies';
-import { UsageError, type Command } from './command.js';
-import { readOperatorsFile } from './files.js';
-import { policyDiff } from './policy-diff.js';
+import {
+  readOperatorsFile,
+  UsageError,
+  type AddCommand,
+  type Admin,
+  type Outcome,
+} from './command.js';
 import {
   digestOf,
   folderTexts,
   namedSet,
+  policyDiff,
   problemLine,
   setFromFolder,
   storedSet,
-} from './policy-source.js';
+  textsOf,
+} from './policy-sets.js';
 import { table } from './print.js';
 
-export const policyCommands: Command[] = [
-  {
-    name: 'policy validate',
-    takes: ['<folder>'],
-    help: 'list the problems of a folder of Cedar policies, with file and line; needs no database',
-    example: 'policy validate policy/default',
-    run: async (_admin, given) => {
-      const problems = await checkPolicyTexts(await folderTexts(given.argument(0)));
+export function addPolicyCommands(add: AddCommand): void {
+  add(
+    'policy validate <folder>',
+    'List the problems of a folder of Cedar policies, with file and line; needs no database',
+    'policy/default',
+    async (_admin, folder: string) => {
+      const problems = await checkPolicyTexts(await folderTexts(folder));
       const failed = problems.some(({ severity }) => severity === 'error');
       return {
         document: { valid: !failed, problems },
@@ -39,152 +44,134 @@ export const policyCommands: Command[] = [
         failed,
       };
     },
-  },
-  {
-    name: 'policy put',
-    takes: ['<folder>'],
-    help: 'validate a folder of Cedar policies with its schema.cedarschema, and store it',
-    example: 'policy put policies/2026-12',
-    run: async (admin, given) => {
-      const set = await setFromFolder(given.argument(0));
-      const stored = await admin.act((tx) => storePolicySet(tx, set));
+  );
+  add(
+    'policy put <folder>',
+    'Validate a folder of Cedar policies with its schema.cedarschema, and store it',
+    'policies/2026-12',
+    async ({ act }, folder: string) => {
+      const set = await setFromFolder(folder);
+      const stored = await act((tx) => storePolicySet(tx, set));
       return {
         document: { digest: digestOf(set), policies: Object.keys(set.files.policies), stored },
       };
     },
-  },
-  {
-    name: 'policy test',
-    takes: ['<folder|digest>', '<cases.json|cases.ndjson>'],
-    help: 'run a file of test cases against a set; fails unless every decision is as expected',
-    example: 'policy test policy/default examples/policy-cases.json',
-    run: async (admin, given) => {
-      const cases = await readCases(given.argument(1));
-      const set = await namedSet(admin, given.argument(0));
-      const engine = await preparePolicyEngine(set);
-      const results = cases.map((one) => runPolicyCase(engine, one));
-      const failures = results.filter(({ passed }) => !passed).length;
-      const rows = results.map(({ name, expected, decided, passed }) => ({
-        result: passed ? 'pass' : 'FAIL',
-        case: name,
-        expected: expected.effect + reasonsText(expected.reasons),
-        decided: decided.effect + reasonsText(decided.reasons),
-      }));
+  );
+  add(
+    'policy test <folder|digest> <cases.json|cases.ndjson>',
+    'Run a file of test cases against a set; fails unless every decision is as expected',
+    'policy/default examples/policy-cases.json',
+    testPolicy,
+  );
+  add(
+    'policy activate <digest>',
+    'Activate a stored set for admissions accepted from a time on',
+    '5d41…c592 --from 2026-12-01T00:00:00Z',
+    activate,
+  ).option('--from <time>', 'RFC 3339, from now to a year ahead; now by default');
+  add(
+    'policy list',
+    'List the stored sets, when each is active, and whether this version can run it',
+    '',
+    listPolicies,
+  );
+  add(
+    'policy show <digest>',
+    'Show the texts of a stored set',
+    '5d41…c592',
+    async (admin, digest: string) => {
+      const set = await storedSet(admin, digest);
       return {
-        document: { digest: digestOf(set), cases: results.length, failures, results },
-        text: `${table(rows)}${results.length} cases, ${failures} failed\n`,
-        failed: failures > 0,
+        document: { digest, manifest: JSON.parse(set.manifest) as unknown, ...set.files },
+        text: [...textsOf(set)]
+          .map(([name, text]) => `=== ${name}\n${text.trimEnd()}\n`)
+          .join('\n'),
       };
     },
-  },
-  {
-    name: 'policy activate',
-    takes: ['<digest>'],
-    options: {
-      from: { value: 'time', help: 'RFC 3339, from now to a year ahead; now by default' },
-    },
-    help: 'activate a stored set for admissions accepted from a time on',
-    example: 'policy activate 5d41…c592 --from 2026-12-01T00:00:00Z',
-    run: async (admin, given) => {
-      const said = given.option('from');
-      const from = said === undefined ? null : activationTime(said);
-      const set = await storedSet(admin, given.argument(0));
-      // A set that this version cannot run would defer every admission accepted under it.
-      const reason = await whyNotActivate(set);
-      if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
-      const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
-      return { document: { digest: digestOf(set), active_from: activeFrom } };
-    },
-  },
-  {
-    name: 'policy list',
-    takes: [],
-    help: 'list the stored sets, when each is active, and whether this version can run it',
-    example: 'policy list',
-    run: async (admin) => {
-      const sql = await admin.database();
-      const [sets, activations] = [await listPolicySets(sql), await policyActivations(sql)];
-      const rows = [];
-      for (const set of sets) {
-        const own = activations.filter(({ digest }) => digest.equals(set.digest));
-        rows.push({
-          digest: digestOf(set),
-          state: stateOf(own),
-          active_from: own.map(({ activeFrom }) => formatTime(activeFrom.getTime())),
-          policies: Object.keys(set.files.policies).length,
-          engine: engineOf(set.manifest),
-          cannot_run: await whyNotRun(set),
-          stored_at: set.createdAt,
-        });
-      }
-      return {
-        document: rows,
-        text: table(
-          rows.map((row) => ({ ...row, cannot_run: row.cannot_run ? 'CANNOT RUN' : '' })),
-        ),
-      };
-    },
-  },
-  {
-    name: 'policy show',
-    takes: ['<digest>'],
-    help: 'show the texts of a stored set',
-    example: 'policy show 5d41…c592',
-    run: async (admin, given) => {
-      const { manifest, files, digest } = await storedSet(admin, given.argument(0));
-      const texts = [
-        ['schema.cedarschema', files.schema] as const,
-        ...Object.entries(files.policies).map(([id, text]) => [`${id}.cedar`, text] as const),
-      ];
-      return {
-        document: { digest: toHex(digest), manifest: JSON.parse(manifest) as unknown, ...files },
-        text: texts.map(([name, text]) => `=== ${name}\n${text.trimEnd()}\n`).join('\n'),
-      };
-    },
-  },
-  {
-    name: 'policy diff',
-    takes: ['<digest|folder>', '<digest|folder>'],
-    help: 'show the policies that the second set adds, removes and changes',
-    example: 'policy diff 5d41…c592 policies/2026-12',
-    run: async (admin, given) => {
-      const [before, after] = [
-        await namedSet(admin, given.argument(0)),
-        await namedSet(admin, given.argument(1)),
-      ];
-      return policyDiff(before, after);
-    },
-  },
-];
+  );
+  add(
+    'policy diff <digest|folder> <digest|folder>',
+    'Show the policies that the second set adds, removes and changes',
+    '5d41…c592 policies/2026-12',
+    async (admin, before: string, after: string) =>
+      policyDiff(await namedSet(admin, before), await namedSet(admin, after)),
+  );
+}
+
+async function testPolicy(admin: Admin, name: string, file: string): Promise<Outcome> {
+  const cases = await readCases(file);
+  const set = await namedSet(admin, name);
+  const engine = await preparePolicyEngine(set);
+  const results = cases.map((one) => runPolicyCase(engine, one));
+  const failures = results.filter(({ passed }) => !passed).length;
+  const reasonsText = (reasons: string[] | null): string =>
+    reasons === null ? '' : ` [${reasons.join(', ')}]`;
+  const rows = results.map(({ name, expected, decided, passed }) => ({
+    result: passed ? 'pass' : 'FAIL',
+    case: name,
+    expected: expected.effect + reasonsText(expected.reasons),
+    decided: decided.effect + reasonsText(decided.reasons),
+  }));
+  return {
+    document: { digest: digestOf(set), cases: results.length, failures, results },
+    text: `${table(rows)}${results.length} cases, ${failures} failed\n`,
+    failed: failures > 0,
+  };
+}
 
 async function readCases(file: string): Promise<ReturnType<typeof parsePolicyCases>> {
   const bytes = await readOperatorsFile(file);
   try {
     return parsePolicyCases(bytes);
-  } catch (error) {
-    if (!(error instanceof PolicyCasesError)) throw error;
-    throw new OperatorError(`${file}: ${error.message}`, { cause: error });
+  } catch (cause) {
+    if (!(cause instanceof PolicyCasesError)) throw cause;
+    throw new OperatorError(`${file}: ${cause.message}`, { cause });
   }
 }
 
-const reasonsText = (reasons: string[] | null): string =>
-  reasons === null ? '' : ` [${reasons.join(', ')}]`;
+async function activate(
+  admin: Admin,
+  digest: string,
+  options: { from?: string },
+): Promise<Outcome> {
+  const from = options.from === undefined ? null : activationTime(options.from);
+  const set = await storedSet(admin, digest);
+  // A set that this version cannot run would defer every admission accepted under it.
+  const reason = await whyNotActivate(set);
+  if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
+  const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
+  return { document: { digest, active_from: activeFrom } };
+}
+
+async function listPolicies({ database }: Admin): Promise<Outcome> {
+  const sql = await database();
+  const [sets, activations] = [await listPolicySets(sql), await policyActivations(sql)];
+  const rows = [];
+  for (const set of sets) {
+    const own = activations.filter(({ digest }) => digest.equals(set.digest));
+    const { engine, engine_version } = JSON.parse(set.manifest) as Record<string, string>;
+    rows.push({
+      digest: digestOf(set),
+      state: stateOf(own),
+      active_from: own.map(({ activeFrom }) => formatTime(activeFrom.getTime())),
+      policies: Object.keys(set.files.policies).length,
+      engine: `${engine} ${engine_version}`,
+      cannot_run: await whyNotRun(set),
+      stored_at: set.createdAt,
+    });
+  }
+  return {
+    document: rows,
+    text: table(rows.map((row) => ({ ...row, cannot_run: row.cannot_run ? 'CANNOT RUN' : '' }))),
+  };
+}
 
 function stateOf(activations: PolicyActivation[]): string {
   const states = activations.map(({ state }) => state);
-  for (const state of ['in force', 'scheduled'] as const) {
-    if (states.includes(state)) return state;
-  }
-  return states.length > 0 ? 'over' : 'stored';
+  const current = (['in force', 'scheduled'] as const).find((state) => states.includes(state));
+  return current ?? (states.length > 0 ? 'over' : 'stored');
 }
 
-function engineOf(manifest: string): string {
-  const { engine, engine_version } = JSON.parse(manifest) as Record<string, string>;
-  return `${engine} ${engine_version}`;
-}
-
-const RFC_3339 =
-  /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,3}))?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
 const YEAR_MS = 366 * 86_400_000;
 
 /**
@@ -192,15 +179,10 @@ const YEAR_MS = 366 * 86_400_000;
  * activation.
  */
 function activationTime(text: string): Date {
-  const [match, local = '', fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
-  const epochMs =
-    match === undefined ? NaN : Date.parse(`${local}.${fraction.padEnd(3, '0')}${zone}`);
-  // Date rolls 30 February over to March; formatting it again detects that.
-  if (Number.isNaN(epochMs) || !new Date(`${local}Z`).toISOString().startsWith(local)) {
+  if (!z.iso.datetime({ offset: true }).safeParse(text).success) {
     throw new UsageError(`${text} is not an RFC 3339 time like 2026-12-01T00:00:00Z`);
   }
-  if (epochMs > Date.now() + YEAR_MS) {
-    throw new UsageError(`${text} is more than a year ahead: check the year`);
-  }
-  return new Date(epochMs);
+  const time = new Date(text);
+  if (time.getTime() <= Date.now() + YEAR_MS) return time;
+  throw new UsageError(`${text} is more than a year ahead: check the year`);
 }

@@ -2,16 +2,10 @@ import { createBullBoard } from '@bull-board/api';
 import { BullMQAdapter } from '@bull-board/api/bullMQAdapter';
 import { ExpressAdapter } from '@bull-board/express';
 import type { Queue } from 'bullmq';
-import express, {
-  type ErrorRequestHandler,
-  type Express,
-  type RequestHandler,
-  type Response,
-} from 'express';
+import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
 import type { Logger } from '#runtime/process/log';
 import type { QueueToRead } from '#runtime/queue/queues';
-import { boardGate } from './gate.js';
-import type { HasKey } from './key.js';
+import { boardGate, sendText, type HasKey } from './gate.js';
 
 /** Bull Board behind a key, read-only. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {
@@ -35,15 +29,15 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
   app.use(boardGate(hasKey, log));
   app.use(boundPages);
   app.use(adapter.getRouter() as Express);
-  app.use(toAnswer(log));
+  app.use(handleError(log));
   return app;
 }
 
-const UNREADABLE = 'The queue is unreachable.\n';
-const NO_ADDRESS = 'Not found.\n';
+const UNREADABLE = 'The queue is unreachable.';
+const NOT_FOUND = 'Not found.';
 
 /** Express rejected the URL. */
-const isOfAsking = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
+const isBadRequest = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
 
 type HandleError = Parameters<ExpressAdapter['setErrorHandler']>[0];
 
@@ -53,40 +47,33 @@ class QuietAdapter extends ExpressAdapter {
     super();
   }
 
-  override setErrorHandler(_told: HandleError): this {
+  override setErrorHandler(_handler: HandleError): this {
     return super.setErrorHandler((error) => {
-      if (isOfAsking(error)) return { status: 400, body: NO_ADDRESS };
+      if (isBadRequest(error)) return { status: 400, body: `${NOT_FOUND}\n` };
       this.log.error({ err: error }, 'queue dashboard: request failed');
-      return { status: 500, body: UNREADABLE };
+      return { status: 500, body: `${UNREADABLE}\n` };
     });
   }
 }
 
 /** Far above the page's own limit. All jobs of a page are in memory with their data. */
-const LONGEST_PAGE = 100;
+const MAX_PAGE = 100;
 
 const boundPages: RequestHandler = (req, res, next) => {
   const { jobsPerPage } = req.query;
-  if (
-    jobsPerPage === undefined ||
-    (Number(jobsPerPage) >= 1 && Number(jobsPerPage) <= LONGEST_PAGE)
-  ) {
+  if (jobsPerPage === undefined || (Number(jobsPerPage) >= 1 && Number(jobsPerPage) <= MAX_PAGE)) {
     next();
     return;
   }
-  sayShortly(res, 400, `At most ${String(LONGEST_PAGE)} jobs per page.\n`);
+  sendText(res, 400, `At most ${String(MAX_PAGE)} jobs per page.`);
 };
 
 /** Answers a bad request or a queue failure without internal details. */
-function toAnswer(log: Logger): ErrorRequestHandler {
+function handleError(log: Logger): ErrorRequestHandler {
   return (error: unknown, _req, res, next) => {
-    if (!isOfAsking(error)) log.error({ err: error }, 'queue dashboard: request failed');
+    if (!isBadRequest(error)) log.error({ err: error }, 'queue dashboard: request failed');
     if (res.headersSent) next(error);
-    else if (isOfAsking(error)) sayShortly(res, 400, NO_ADDRESS);
-    else sayShortly(res, 503, UNREADABLE);
+    else if (isBadRequest(error)) sendText(res, 400, NOT_FOUND);
+    else sendText(res, 503, UNREADABLE);
   };
-}
-
-function sayShortly(res: Response, status: number, text: string): void {
-  res.status(status).type('text/plain').send(text);
 }

@@ -1,7 +1,9 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
 import type { RequestHandler, Response } from 'express';
 import { RateLimiterMemory } from 'rate-limiter-flexible';
+import { readPrivateFile } from '#runtime/process/files';
 import type { Logger } from '#runtime/process/log';
-import type { HasKey } from './key.js';
+import { OperatorError } from '#runtime/process/operator-error';
 
 /** Wrong keys per address and minute; further attempts are not checked. */
 const FAILURES = 10;
@@ -29,7 +31,7 @@ export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
     const failed = await failures.get(address);
     if ((failed?.consumedPoints ?? 0) >= FAILURES) {
       res.setHeader('Retry-After', String(Math.ceil((failed?.msBeforeNext ?? 0) / 1_000)));
-      say(res, 429, 'Too many wrong keys. Retry in a minute.');
+      sendText(res, 429, 'Too many wrong keys. Retry in a minute.');
       return;
     }
     if (!hasKey(req.get('authorization'))) {
@@ -39,18 +41,52 @@ export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
         log.warn({ address }, 'queue dashboard: wrong key presented');
       }
       res.setHeader('WWW-Authenticate', 'Basic realm="board", charset="UTF-8"');
-      say(res, 401, 'The dashboard key is required.');
+      sendText(res, 401, 'The dashboard key is required.');
       return;
     }
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       res.setHeader('Allow', 'GET, HEAD');
-      say(res, 405, 'The dashboard is read-only: workers requeue lost and failed jobs.');
+      sendText(res, 405, 'The dashboard is read-only: workers requeue lost and failed jobs.');
       return;
     }
     next();
   };
 }
 
-function say(res: Response, status: number, text: string): void {
-  res.status(status).type('text/plain; charset=utf-8').send(`${text}\n`);
+/** Answers with one line of text, without internal details. */
+export function sendText(res: Response, status: number, text: string): void {
+  res.status(status).type('text/plain').send(`${text}\n`);
+}
+
+const MIN_CHARACTERS = 32;
+const KEY = /^[\x21-\x7e]+$/;
+
+const digest = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
+
+/** Checks whether an `Authorization` header has the key, in constant time. */
+export type HasKey = (authorization: string | undefined) => boolean;
+
+/** @throws when the file is unusable; the message never quotes its content */
+export function loadBoardKey(file: string): HasKey {
+  const key = readPrivateFile(file, 'board key').trim();
+  if (key.length < MIN_CHARACTERS || !KEY.test(key)) {
+    throw new OperatorError(
+      `The dashboard key ${file} must hold one word of at least ${String(MIN_CHARACTERS)} characters. Create one with: openssl rand -hex 32`,
+    );
+  }
+  const expected = digest(key);
+  return (authorization) => {
+    const given = passwordOf(authorization ?? '');
+    // Compares hashes: equal length, constant time.
+    return timingSafeEqual(digest(given ?? ''), expected) && given !== null;
+  };
+}
+
+/** The password of HTTP Basic (RFC 7617), for any user name. */
+function passwordOf(authorization: string): string | null {
+  const encoded = /^basic ([A-Za-z0-9+/]{1,1024}={0,2})$/i.exec(authorization)?.[1];
+  if (encoded === undefined) return null;
+  const pair = Buffer.from(encoded, 'base64').toString('utf8');
+  const colon = pair.indexOf(':');
+  return colon < 0 ? null : pair.slice(colon + 1);
 }

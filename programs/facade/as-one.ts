@@ -1,4 +1,4 @@
-import { asOne, countersOf } from '#runtime/ops/combine';
+import { asOne, countersOf } from '#runtime/ops/registry';
 import { processSource } from '#runtime/ops/over-ipc';
 import type { MetricOfMoment, OpsSource } from '#runtime/ops/health';
 import type { Supervised } from '#runtime/process/supervise';
@@ -6,7 +6,7 @@ import type { Supervised } from '#runtime/process/supervise';
 /** A healthy process answers immediately; shorter than the listener's timeout. */
 const TIMEOUT_MS = 2_000;
 
-interface Told {
+interface Report {
   pid: number | undefined;
   metrics: MetricOfMoment[];
 }
@@ -17,13 +17,13 @@ interface Told {
  * a running process does not answer.
  */
 export function processesAsOne(processes: readonly Supervised[]): OpsSource {
-  const lastTold = new Map<string, Told>();
+  const lastReports = new Map<string, Report>();
   let ended: MetricOfMoment[] = [];
 
   async function gather(): Promise<MetricOfMoment[]> {
     const serving = processes.filter((one) => one.isReady());
     const answers = await Promise.all(
-      serving.map(async (one): Promise<[string, Told]> => {
+      serving.map(async (one): Promise<[string, Report]> => {
         const child = one.process();
         if (child === null) throw new Error(`${one.name} exited`);
         const found = await processSource(child, TIMEOUT_MS).metrics();
@@ -31,13 +31,13 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
       }),
     );
     for (const [name, now] of answers) {
-      const before = lastTold.get(name);
+      const before = lastReports.get(name);
       if (before !== undefined && before.pid !== now.pid) {
         ended = await asOne([ended, countersOf(before.metrics)]);
       }
-      lastTold.set(name, now);
+      lastReports.set(name, now);
     }
-    const away = [...lastTold].filter(([name]) => !serving.some((one) => one.name === name));
+    const away = [...lastReports].filter(([name]) => !serving.some((one) => one.name === name));
     return asOne([
       ...answers.map(([, { metrics: ofOne }]) => ofOne),
       ...away.map(([, { metrics: ofOne }]) => countersOf(ofOne)),

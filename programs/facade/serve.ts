@@ -1,14 +1,15 @@
 import { createPublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { unreadProblem } from '#api/public/http/unread-request';
+import { unreadProblem } from '#api/public/http/answer';
 import { systemClock } from '#runtime/process/clock';
 import type { FacadeConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import type { ProgramContext } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
-import { publicMetrics, servedGauges } from '../metrics/facade.js';
-import { pinning } from '../pinning.js';
+import { publicMetrics } from '../metrics/http.js';
+import { snapshotGauges } from '../metrics/snapshot.js';
+import { pinning } from '../trust.js';
 
 function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
   return snapshotDir === null ? httpSource(snapshotUrl ?? '') : directorySource(snapshotDir);
@@ -30,7 +31,9 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
       stopping: program.signal,
     }),
   );
-  if (ops.registry !== null) servedGauges(ops.registry, systemClock, publicServer.poller);
+  if (ops.registry !== null) {
+    snapshotGauges(ops.registry, systemClock, () => publicServer.poller.current?.opened ?? null);
+  }
   program.onStop(() => publicServer.close());
   ops.readyWhen(() => publicServer.readiness());
   await publicServer.start();

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { parseArgs } from 'node:util';
 import { toHex } from '#protocol/bytes';
 import type { FsckOptions, FsckResult } from '#fsck/options';
 import { fsck, Stopped } from '#fsck/run';
@@ -7,7 +8,52 @@ import { fsckConfig, readLogLevel, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/process/operator-error';
 import { document, progressBar, readable } from './print.js';
 import { databaseName, openRegistry, openSnapshot, trustedKeys } from './open.js';
-import { FsckUsageError, parseCommandLine, USAGE, type CommandLine } from './options.js';
+
+const USAGE = `npm run fsck -- [options]     check the registry and the public snapshot completely
+  --only registry|snapshot   check only this half
+  --json                     one JSON document on stdout
+  --restart                  start over, even if an earlier run was interrupted
+  --state <file>             state file for resuming (DATA_DIR/fsck.json)
+  --wait <seconds>           age at which a pending admission is reported (60)
+Exit code: 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomplete check.
+`;
+
+class UsageError extends Error {}
+
+interface CommandLine {
+  only: 'registry' | 'snapshot' | null;
+  json: boolean;
+  restart: boolean;
+  help: boolean;
+  state: string | null;
+  waitMs: number;
+}
+
+/** @throws UsageError */
+function parseCommandLine(line: string[]): CommandLine {
+  let values;
+  try {
+    ({ values } = parseArgs({
+      args: line,
+      options: {
+        only: { type: 'string' },
+        json: { type: 'boolean', default: false },
+        restart: { type: 'boolean', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+        state: { type: 'string' },
+        wait: { type: 'string', default: '60' },
+      },
+    }));
+  } catch (error) {
+    throw new UsageError(`${(error as Error).message}\n${USAGE}`);
+  }
+  const { only = null, json, restart, help, state = null, wait } = values;
+  if (only !== null && only !== 'registry' && only !== 'snapshot') {
+    throw new UsageError(`--only must be registry or snapshot\n${USAGE}`);
+  }
+  if (!/^\d{1,6}$/.test(wait)) throw new UsageError(`--wait must be a number of seconds\n${USAGE}`);
+  return { only, json, restart, help, state, waitMs: Number(wait) * 1000 };
+}
 
 export interface FsckTerminal {
   out(text: string): void;
@@ -30,7 +76,7 @@ export async function check(
   try {
     given = parseCommandLine(line);
   } catch (error) {
-    if (!(error instanceof FsckUsageError)) throw error;
+    if (!(error instanceof UsageError)) throw error;
     terminal.err(error.message);
     return 2;
   }
@@ -88,10 +134,10 @@ async function run(
     bar.end();
     const code = result.isCorrupt ? 1 : result.isComplete ? 0 : 3;
     const seconds = (performance.now() - began) / 1000;
-    const said = given.json
+    const text = given.json
       ? `${JSON.stringify(document(result, code, seconds), null, 2)}\n`
       : readable(result, seconds);
-    terminal.out(said);
+    terminal.out(text);
     return code;
   } finally {
     bar.end();

@@ -8,7 +8,7 @@ import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
-import { pinning } from '../pinning.js';
+import { pinning } from '../trust.js';
 import { assertDatabase } from '../database.js';
 
 /** Some statements scan a whole table. */

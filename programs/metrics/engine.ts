@@ -1,4 +1,4 @@
-import type { AdmissionOutcome, EngineMetrics } from '#api/engine/metrics';
+import type { AdmissionOutcome, EngineMetrics } from '#api/engine/context';
 import { Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import { httpMetrics } from './http.js';

@@ -1,3 +1,5 @@
+import type { PublicMetrics } from '#api/public/context';
+import { STATUSES } from '#protocol/status';
 import { distribution, SECONDS, Tally, type Count } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 
@@ -7,18 +9,10 @@ const NO_ROUTE = 'none';
 const CLIENT_GONE = 499;
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'OPTIONS', 'PUT', 'PATCH', 'DELETE']);
 
-export interface HttpMetrics {
-  counted(route: string | null, method: string, status: number | null): void;
-  took(route: string | null, ms: number): void;
-}
-
-export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpMetrics {
+export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
   const requests = new Tally(
     registry,
-    {
-      name: 'svc_http_requests_total',
-      help: 'HTTP requests by route, method and status',
-    },
+    { name: 'svc_http_requests_total', help: 'HTTP requests by route, method and status' },
     ['api', 'route', 'method', 'status'],
   );
   const durations = distribution(
@@ -30,41 +24,42 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpM
     SECONDS.short,
     ['api', 'route'],
   );
-  // Nested maps: building a label key would cost more than a lookup may.
-  const routes = new Map<string, Map<string, Map<number, Count>>>();
-  const inside = <K, V>(map: Map<K, V>, key: K, make: () => V): V => {
-    let found = map.get(key);
-    if (found === undefined) map.set(key, (found = make()));
-    return found;
-  };
-  // Consecutive requests are mostly of one kind; caching the last one saves the lookup.
+  // Consecutive requests are mostly of one kind; caching the last one saves building its labels.
   let last: { route: string | null; method: string; status: number | null; count: Count } | null =
     null;
   return {
-    counted: (route, method, status) => {
-      if (
-        last !== null &&
-        last.route === route &&
-        last.method === method &&
-        last.status === status
-      ) {
-        last.count.n += 1;
-        return;
+    counted: (route: string | null, method: string, status: number | null): void => {
+      if (last?.route !== route || last.method !== method || last.status !== status) {
+        const labels = {
+          api,
+          route: route ?? NO_ROUTE,
+          method: METHODS.has(method) ? method : 'other',
+          status: String(status ?? CLIENT_GONE),
+        };
+        last = { route, method, status, count: requests.of(labels) };
       }
-      const asked = METHODS.has(method) ? method : 'other';
-      const byMethod = inside(
-        routes,
-        route ?? NO_ROUTE,
-        () => new Map<string, Map<number, Count>>(),
-      );
-      const byStatus = inside(byMethod, asked, () => new Map<number, Count>());
-      const code = status ?? CLIENT_GONE;
-      const count = inside(byStatus, code, () =>
-        requests.of({ api, route: route ?? NO_ROUTE, method: asked, status: String(code) }),
-      );
-      count.n += 1;
-      last = { route, method, status, count };
+      last.count.n += 1;
     },
-    took: (route, ms) => durations.observe({ api, route: route ?? NO_ROUTE }, ms / 1_000),
+    took: (route: string | null, ms: number): void =>
+      durations.observe({ api, route: route ?? NO_ROUTE }, ms / 1_000),
+  };
+}
+
+export function publicMetrics(registry: Registry): PublicMetrics {
+  const http = httpMetrics(registry, 'public');
+  const lookups = new Tally(
+    registry,
+    { name: 'svc_lookups_total', help: 'Lookups answered with a verdict, by status' },
+    ['status'],
+  );
+  const statuses = new Map(STATUSES.map((status) => [status as string, lookups.of({ status })]));
+  // For unknown statuses: another version rendered the snapshot.
+  const other = lookups.of({ status: 'other' });
+  return {
+    countRequest: http.counted,
+    observeDuration: http.took,
+    countVerdict: (status) => {
+      (statuses.get(status) ?? other).n += 1;
+    },
   };
 }

@@ -3,11 +3,12 @@ import type { Manifest } from '#protocol/snapshot/manifest';
 import { parseTime } from '#protocol/time';
 import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
-import { distribution, gauge, SECONDS, Tally } from '#runtime/ops/instruments';
+import { distribution, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import type { Clock } from '#runtime/process/clock';
 import type { Pool } from '#sql/db/transaction';
 import { databaseBytes, logAndCheckpoint } from '#sql/ops/metrics-queries';
+import { addGauges } from './gauges.js';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
@@ -41,11 +42,6 @@ export function publisherMetrics(
     name: 'svc_publish_failures_total',
     help: 'Failed publish cycles',
   }).of({});
-  gauge(
-    registry,
-    { name: 'svc_publisher_is_leader', help: '1 while this publisher holds the lease, else 0' },
-    () => (isLeader() ? 1 : 0),
-  );
   snapshotGauges(registry, clock, () =>
     latest === null
       ? null
@@ -55,45 +51,40 @@ export function publisherMetrics(
           validUntil: parseTime(latest.valid_until),
         },
   );
-  gauge(
-    registry,
-    { name: 'svc_snapshot_lag_leaves', help: 'Log leaves not covered by the snapshot' },
-    () => {
-      const known = log.value;
-      return latest === null || known === null
-        ? null
-        : Math.max(0, known.leaves - latest.tree_size);
-    },
-  );
-  const checkpoint = <T>(find: (of: { treeSize: number; signedAt: number }) => T) => {
-    const known = log.value?.checkpoint ?? null;
-    return known === null ? null : find(known);
-  };
-  gauge(
-    registry,
-    { name: 'svc_checkpoint_tree_size', help: 'Tree size of the last signed checkpoint' },
-    () => checkpoint(({ treeSize }) => treeSize),
-  );
-  gauge(
-    registry,
-    { name: 'svc_checkpoint_lag_leaves', help: 'Log leaves not covered by a checkpoint' },
-    () => checkpoint(({ treeSize }) => Math.max(0, (log.value?.leaves ?? 0) - treeSize)),
-  );
-  gauge(
-    registry,
-    { name: 'svc_checkpoint_age_seconds', help: 'Time since the last checkpoint was signed' },
-    () => checkpoint(({ signedAt }) => Math.max(0, (clock.now() - signedAt) / 1_000)),
-  );
-  gauge(
-    registry,
-    { name: 'svc_database_bytes', help: 'Size of the database on disk' },
-    () => size.value,
-  );
-  gauge(
-    registry,
-    { name: 'svc_snapshot_free_bytes', help: 'Free space on the disk of the snapshot directory' },
-    () => disk.value && disk.value.bavail * disk.value.bsize,
-  );
+  addGauges(registry, [
+    [
+      'svc_publisher_is_leader',
+      '1 while this publisher holds the lease, else 0',
+      () => (isLeader() ? 1 : 0),
+    ],
+    [
+      'svc_snapshot_lag_leaves',
+      'Log leaves not covered by the snapshot',
+      () => latest && log.value && Math.max(0, log.value.leaves - latest.tree_size),
+    ],
+    [
+      'svc_checkpoint_tree_size',
+      'Tree size of the last signed checkpoint',
+      () => log.value?.checkpoint?.treeSize,
+    ],
+    [
+      'svc_checkpoint_lag_leaves',
+      'Log leaves not covered by a checkpoint',
+      () => log.value?.checkpoint && Math.max(0, log.value.leaves - log.value.checkpoint.treeSize),
+    ],
+    [
+      'svc_checkpoint_age_seconds',
+      'Time since the last checkpoint was signed',
+      () =>
+        log.value?.checkpoint && Math.max(0, (clock.now() - log.value.checkpoint.signedAt) / 1_000),
+    ],
+    ['svc_database_bytes', 'Size of the database on disk', () => size.value],
+    [
+      'svc_snapshot_free_bytes',
+      'Free space on the disk of the snapshot directory',
+      () => disk.value && disk.value.bavail * disk.value.bsize,
+    ],
+  ]);
   const bytes = new Tally(registry, {
     name: 'svc_snapshot_written_bytes_total',
     help: 'Bytes written into the snapshot directory',

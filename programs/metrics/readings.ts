@@ -1,10 +1,11 @@
 import type { ProgramContext } from '#runtime/process/lifecycle';
-import { gauge, Tally } from '#runtime/ops/instruments';
+import { Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import { Sampled } from '#runtime/ops/sampled';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
+import { addGauges } from './gauges.js';
 
 type Program = Pick<ProgramContext, 'signal' | 'log' | 'onStop'>;
 
@@ -63,13 +64,12 @@ export function databaseReadings(
     const there = await databaseTime(sql);
     return ((began + Date.now()) / 2 - there) / 1_000;
   });
-  gauge(
-    registry,
-    {
-      name: 'svc_clock_skew_seconds',
-      help: 'Clock of this machine minus clock of the database',
-    },
-    () => skew.value,
-  );
+  addGauges(registry, [
+    [
+      'svc_clock_skew_seconds',
+      'Clock of this machine minus clock of the database',
+      () => skew.value,
+    ],
+  ]);
   return { ...all, sql };
 }

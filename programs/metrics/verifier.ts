@@ -1,8 +1,9 @@
-import { gauge, Tally } from '#runtime/ops/instruments';
+import { Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import type { Pool } from '#sql/db/transaction';
 import { verifierPlace } from '#sql/ops/metrics-queries';
 import type { VerifierMetrics } from '#workers/verify/context';
+import { addGauges } from './gauges.js';
 import type { Readings } from './readings.js';
 
 export function verifierMetrics(registry: Registry): VerifierMetrics {
@@ -36,30 +37,22 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
 
 export function verifierGauges(registry: Registry, readings: Readings & { sql: Pool }): void {
   const place = readings.every(5_000, 'verifier', () => verifierPlace(readings.sql));
-  gauge(
-    registry,
-    { name: 'svc_verifier_lag_leaves', help: 'Log leaves without a verdict' },
-    () => place.value?.lag ?? null,
-  );
-  gauge(
-    registry,
-    { name: 'svc_scrub_position', help: 'Index of the leaf that the scrubber verifies next' },
-    () => place.value?.scrubbedTo ?? null,
-  );
-  gauge(
-    registry,
-    {
-      name: 'svc_failing_leaves',
-      help: 'Leaves whose last verdict is fail, without voided proofs, up to 10,000',
-    },
-    () => place.value?.failing ?? null,
-  );
-  gauge(
-    registry,
-    {
-      name: 'svc_voided_leaves',
-      help: 'Leaves that fail only because a compromised key signed them, up to 10,000',
-    },
-    () => place.value?.voided ?? null,
-  );
+  addGauges(registry, [
+    ['svc_verifier_lag_leaves', 'Log leaves without a verdict', () => place.value?.lag],
+    [
+      'svc_scrub_position',
+      'Index of the leaf that the scrubber verifies next',
+      () => place.value?.scrubbedTo,
+    ],
+    [
+      'svc_failing_leaves',
+      'Leaves whose last verdict is fail, without voided proofs, up to 10,000',
+      () => place.value?.failing,
+    ],
+    [
+      'svc_voided_leaves',
+      'Leaves that fail only because a compromised key signed them, up to 10,000',
+      () => place.value?.voided,
+    ],
+  ]);
 }

@@ -1,10 +1,11 @@
-import { distribution, gauge, gauges, SECONDS, Tally } from '#runtime/ops/instruments';
+import { distribution, gauges, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import type { QueueState } from '#runtime/queue/queues';
 import type { Pool } from '#sql/db/transaction';
 import { pendingNow } from '#sql/ops/metrics-queries';
 import type { AdmitWorker } from '#workers/admit/worker';
-import type { AdmitMetrics, Settled, Stage } from '#workers/admit/context';
+import type { AdmitMetrics, OutcomeCounts, Stage } from '#workers/admit/context';
+import { addGauges } from './gauges.js';
 import type { Readings } from './readings.js';
 
 const STAGES: readonly Stage[] = ['load', 'prepare', 'lock', 'append', 'commit'];
@@ -49,7 +50,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
     SECONDS.short,
   );
   return {
-    committed: ({ admitted, denied, refused }: Settled) => {
+    committed: ({ admitted, denied, refused }: OutcomeCounts) => {
       outcomes.admitted.n += admitted;
       outcomes.denied.n += denied;
       outcomes.refused.n += refused;
@@ -74,19 +75,18 @@ export function waitingGauges(
   worker: Pick<AdmitWorker, 'queues'>,
 ): void {
   const pending = readings.every(5_000, 'pending', () => pendingNow(readings.sql));
-  gauge(
-    registry,
-    { name: 'svc_pending_admissions', help: 'Accepted admissions without an outcome' },
-    () => pending.value?.admissions ?? null,
-  );
-  gauge(
-    registry,
-    {
-      name: 'svc_pending_oldest_seconds',
-      help: 'Age of the oldest pending admission; 0 without any',
-    },
-    () => pending.value && secondsSince(pending.value.oldestAt),
-  );
+  addGauges(registry, [
+    [
+      'svc_pending_admissions',
+      'Accepted admissions without an outcome',
+      () => pending.value?.admissions,
+    ],
+    [
+      'svc_pending_oldest_seconds',
+      'Age of the oldest pending admission; 0 without any',
+      () => pending.value && secondsSince(pending.value.oldestAt),
+    ],
+  ]);
   const queues = readings.every(5_000, 'queues', () => worker.queues());
   const found = (): [string, QueueState][] => Object.entries(queues.value ?? {});
   gauges(

@@ -8,7 +8,6 @@ import { OFFLINE_FAULTS, type OfflineFault, type OfflineFaultCode } from './resu
 /** A document as text or as its UTF-8 bytes. */
 export type TextOrBytes = string | Uint8Array;
 
-/** Reads an export from text, bytes or an already parsed value. */
 export function readExport(exported: unknown): { document: ProofExport } | { fault: OfflineFault } {
   try {
     const value = isText(exported) ? parseStrict(bytesOf(exported)) : exported;
@@ -39,7 +38,6 @@ export function faultOf(error: unknown, otherwise: OfflineFaultCode): OfflineFau
   return pointer === undefined ? { code, detail } : { code, detail, pointer };
 }
 
-/** Decoders of the base64 members, by name. */
 const ENCODED: Record<string, (text: string) => Uint8Array> = {
   payload: fromBase64,
   sig: fromBase64,
@@ -57,7 +55,6 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
     pointer,
   });
   if (issue.code === 'unrecognized_keys') return fault('unknown_member');
-  // A path hash has no name; its array has.
   const member = String(issue.path.findLast((step) => typeof step === 'string'));
   if (member === 'signatures' && issue.path.at(-1) === member) return fault('not_one_signature');
   const found = issue.path.reduce<unknown>((at, step) => (at as never)?.[step], value);

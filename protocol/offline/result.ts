@@ -71,7 +71,6 @@ export interface Undecidable {
 
 export interface Place {
   leafIndex: number;
-  /** The checkpoint that the inclusion proof leads to. */
   under: Checkpoint;
 }
 
@@ -116,7 +115,6 @@ export function undecidable(cause: UndecidableCause, detail: string): Undecidabl
 
 export type Placed = { place: Place } | { fault: OfflineFault };
 
-/** The members that both results report. */
 export function placeFields({ under, leafIndex }: Place): Place & { status: string } {
   return { under, leafIndex, status: `unknown since checkpoint ${under.size}` };
 }

@@ -81,7 +81,7 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
     if (jwk?.kid !== undefined && jwk.kid !== keyId) {
       throw new ProtocolError(
         'key_id_mismatch',
-        `the thumbprint of the key is ${keyId}, not its kid`,
+        `the kid of the key is not its thumbprint, ${keyId}`,
       );
     }
     const ends = [jwk?.retired_at, jwk?.compromised_from].map((end) => bound(end) ?? Infinity);
@@ -89,7 +89,6 @@ export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []):
   });
 }
 
-/** Null when no log is pinned. */
 export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null {
   if (log === undefined || log === null) return null;
   const list = typeof log.vkey === 'string' ? [log.vkey] : log.vkey;

@@ -10,7 +10,6 @@ import {
   timeSchema,
 } from './primitives.js';
 
-/** The acting agent and its framework. */
 export const agentSchema = z.strictObject({
   id: textSchema,
   framework: textSchema.exactOptional(),

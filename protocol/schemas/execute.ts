@@ -46,3 +46,11 @@ export const executeReceiptSchema = z.strictObject({
   vee_recorded: z.literal(true),
 });
 export type ExecuteReceipt = z.infer<typeof executeReceiptSchema>;
+
+/** The body of a 202: the admission is durable and undecided. */
+export const admissionStatusSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.admissionStatus),
+  proof_id: proofIdSchema,
+  state: z.literal('pending'),
+});
+export type AdmissionStatus = z.infer<typeof admissionStatusSchema>;

@@ -28,7 +28,6 @@ const facadeArtifactSchema = z.strictObject({
 const packageArtifactSchema = z.strictObject({
   artifact_level: z.string().min(1),
   package_id: packageIdSchema,
-  /** Number of proofs. */
   members: z.int().positive(),
   effect: z.literal('ADMIT'),
   environment: environmentSchema,
@@ -104,14 +103,12 @@ const trustChainSchema = z.strictObject({
 export const facadeSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.facade),
   artifact_kind: artifactKindSchema,
-  /** The identifier as requested. */
   identifier: z.string(),
   artifact: z.union([facadeArtifactSchema, packageArtifactSchema, nothingSchema]),
   verification: facadeVerificationSchema,
   trust_chain: trustChainSchema,
   mutation_allowed: z.literal(false),
   serves_authoritative_truth: z.literal(false),
-  /** `matched_on` is the id that resolved, or null. */
   lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
   references: z.union([facadeReferencesSchema, packageReferencesSchema, nothingSchema]),
   /** Public resources by name, each with its URL. Never an AEP. */
@@ -119,3 +116,51 @@ export const facadeSchema = z.strictObject({
   integrity: z.union([facadeIntegritySchema, packageIntegritySchema, nothingSchema]),
 });
 export type Facade = z.infer<typeof facadeSchema>;
+
+export const LOOKUP_FIELDS = [
+  'proof_id',
+  'certificate_id',
+  'passport_id',
+  'trust_id',
+  'trust_asset_id',
+  'share_token',
+  'package_id',
+  'identifier',
+] as const;
+export type LookupField = (typeof LOOKUP_FIELDS)[number];
+
+const askedSchema = z.string().exactOptional();
+
+/** Body of `POST /api/public/verify` (spec 2.3): exactly one identifier field. */
+export const lookupRequestSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.lookupRequest),
+    proof_id: askedSchema,
+    certificate_id: askedSchema,
+    passport_id: askedSchema,
+    trust_id: askedSchema,
+    trust_asset_id: askedSchema,
+    share_token: askedSchema,
+    package_id: askedSchema,
+    identifier: askedSchema,
+  })
+  .refine((body) => LOOKUP_FIELDS.filter((field) => body[field] !== undefined).length === 1, {
+    message: `expected exactly one of ${LOOKUP_FIELDS.join(', ')}`,
+  });
+export type LookupRequest = z.infer<typeof lookupRequestSchema>;
+
+/** Response for an unknown proof identifier (spec 2.2). */
+export const notFoundSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.notFound),
+  result: z.literal('NOT_FOUND'),
+  verification_status: z.literal('NOT_FOUND'),
+  can_assert_validity: z.literal(false),
+  honest_states: z.tuple([
+    z.literal('VERIFIED'),
+    z.literal('NOT_FOUND'),
+    z.literal('REVOKED'),
+    z.literal('EXPIRED'),
+  ]),
+  verdict_fabricated: z.literal(false),
+});
+export type NotFound = z.infer<typeof notFoundSchema>;

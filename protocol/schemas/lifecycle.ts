@@ -30,7 +30,6 @@ export const revocationSchema = z.strictObject({
   /** Hash of the first reason; later ones do not replace it. */
   reason_hash: hashSchema,
   leaf_index: logIndexSchema,
-  /** When the log entry was appended. */
   time: timeSchema,
 });
 export type Revocation = z.infer<typeof revocationSchema>;
@@ -109,7 +108,6 @@ const listedShareTokenSchema = z.discriminatedUnion('artifact_kind', [
 ]);
 export type ListedShareToken = z.infer<typeof listedShareTokenSchema>;
 
-/** Cursor of the next page; null after the last. */
 const nextCursorSchema = z.string().nullable();
 
 /** Answer of `GET /v1/share-tokens`, newest first. */
@@ -151,7 +149,6 @@ const packageMembers = {
   created_at: timeSchema,
 };
 
-/** Packages are immutable. */
 export const packageSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.package),
   ...packageMembers,

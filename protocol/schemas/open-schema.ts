@@ -1,9 +1,8 @@
 import * as z from 'zod';
-import { aepSchema } from './aep.js';
+import { aepSchema, dsseEnvelopeSchema, proofRecordSchema } from './aep.js';
 import { agentReceiptSchema } from './agent.js';
 import { executeReceiptSchema } from './execute.js';
 import { proofEntrySchema } from './log-entry.js';
-import { dsseEnvelopeSchema, proofRecordSchema } from './proof-record.js';
 
 /** Receipts, and documents under a signature or log commitment: these never gain members. */
 export const FIXED_SCHEMAS: readonly z.ZodType[] = [
@@ -19,7 +18,6 @@ type Schema = z.core.$ZodType;
 
 const opened = new WeakMap<Schema, Schema>(FIXED_SCHEMAS.map((schema) => [schema, schema]));
 
-/** Kinds of schemas without nested schemas. */
 const LEAVES: ReadonlySet<string> = new Set<z.core.$ZodTypeDef['type']>([
   'string',
   'number',
@@ -52,7 +50,6 @@ function open(schema: Schema): Schema {
   return result;
 }
 
-/** The opened parts of a definition; null if it has no objects. */
 function openParts(def: z.core.$ZodTypes['_zod']['def']): object | null {
   if (def.type === 'object') {
     const shape = Object.entries(def.shape).map(([name, part]) => [name, open(part)]);

@@ -6,9 +6,7 @@ import { isTime, TIME_PATTERN } from '../time.js';
 export const HASH_PATTERN = /^[0-9a-f]{64}$/;
 /** 32 bytes in base64url; the last character has no trailing bits. */
 export const BYTES32_BASE64URL_PATTERN = /^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/;
-/** 32 bytes in standard base64, without trailing bits. */
 export const BYTES32_BASE64_PATTERN = /^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$/;
-/** 64 bytes in standard base64, without trailing bits. */
 export const BYTES64_BASE64_PATTERN = /^[A-Za-z0-9+/]{85}[AQgw]==$/;
 const BASE64_PATTERN =
   /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$/;
@@ -55,7 +53,6 @@ export const actionSchema = z
 export const environmentSchema = z.enum(['sandbox', 'live']);
 export const effectSchema = z.enum(['ADMIT', 'DENY']);
 export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 'trust']);
-/** A position in the log or a size of it. */
 export const logIndexSchema = z.int().nonnegative();
 
 export type Environment = z.infer<typeof environmentSchema>;
@@ -69,7 +66,6 @@ function isBase64(text: string): boolean {
   }
 }
 
-/** In code points. */
 export const TEXT_MAX = 512;
 
 /**

@@ -1,11 +1,55 @@
 import * as z from 'zod';
-import { aepSchema } from './aep.js';
+import { aepDecisionSchema, aepSchema, dsseEnvelopeSchema, proofRecordSchema } from './aep.js';
 import { SCHEMA } from './ids.js';
-import { inclusionProofSchema } from './inclusion.js';
 import { proofEntrySchema } from './log-entry.js';
-import { hashSchema, keyIdSchema, proofIdSchema, publicKeySchema } from './primitives.js';
-import { dsseEnvelopeSchema, proofRecordSchema } from './proof-record.js';
+import {
+  hashSchema,
+  keyIdSchema,
+  logIndexSchema,
+  merkleHashSchema,
+  proofIdSchema,
+  publicKeySchema,
+} from './primitives.js';
 import { verdictStatementSchema } from './verdict.js';
+
+/** The position of a leaf under a signed checkpoint. */
+export const inclusionProofSchema = z.strictObject({
+  leaf_index: logIndexSchema,
+  tree_size: logIndexSchema,
+  /** RFC 6962 §2.1.1, from the leaf's sibling up, base64 as in a tlog-proof. */
+  path: z.array(merkleHashSchema).max(64),
+  /** The signed note of the checkpoint at `tree_size`. */
+  checkpoint: z.string(),
+});
+export type InclusionProof = z.infer<typeof inclusionProofSchema>;
+
+const leafMembers = {
+  schema_version: z.literal(SCHEMA.inclusion),
+  proof_id: proofIdSchema,
+  leaf_index: logIndexSchema,
+  /** SHA-256 of 0x00 and the canonical bytes of `entry` (RFC 6962 §2.1), base64. */
+  leaf_hash: merkleHashSchema,
+  entry: proofEntrySchema,
+};
+
+/** Answer of `GET /v1/proofs/{proof_id}/inclusion`. */
+export const inclusionResponseSchema = z.discriminatedUnion('state', [
+  z.strictObject({
+    ...leafMembers,
+    state: z.literal('included'),
+    /** The root of the path and of the checkpoint, base64. */
+    root: merkleHashSchema,
+    inclusion: inclusionProofSchema,
+  }),
+  /** In the log for good, and not yet under a signed checkpoint. */
+  z.strictObject({
+    ...leafMembers,
+    state: z.literal('pending_checkpoint'),
+    root: z.null(),
+    inclusion: z.null(),
+  }),
+]);
+export type InclusionResponse = z.infer<typeof inclusionResponseSchema>;
 
 /**
  * Everything that offline verification needs except trusted keys, which the reader obtains
@@ -29,3 +73,83 @@ export const proofExportSchema = z.strictObject({
   log_vkey: z.string().min(1).nullable(),
 });
 export type ProofExport = z.infer<typeof proofExportSchema>;
+
+/** A proof by its id, or by its AEP and envelope. */
+export const verifyRequestSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.verifyRequest),
+    proof_id: proofIdSchema.exactOptional(),
+    aep: aepSchema.exactOptional(),
+    envelope: dsseEnvelopeSchema.exactOptional(),
+  })
+  .refine(
+    ({ proof_id, aep, envelope }) =>
+      proof_id === undefined
+        ? aep !== undefined && envelope !== undefined
+        : aep === undefined && envelope === undefined,
+    'expected either proof_id, or aep and envelope',
+  );
+export type VerifyRequest = z.infer<typeof verifyRequestSchema>;
+
+/** Body of `POST /v1/proofs/verify`: a request, or the document of `export?format=json`. */
+export const verifyBodySchema = z.discriminatedUnion('schema_version', [
+  proofExportSchema,
+  verifyRequestSchema,
+]);
+export type VerifyBody = z.infer<typeof verifyBodySchema>;
+
+/** A proof by its id, and another policy set to compare. */
+export const replayRequestSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.replayRequest),
+  proof_id: proofIdSchema,
+  policy_digest: hashSchema.exactOptional(),
+});
+
+/** Body of `POST /v1/proofs/replay`: a request, or the document of `export?format=json`. */
+export const replayBodySchema = z.discriminatedUnion('schema_version', [
+  proofExportSchema,
+  replayRequestSchema,
+]);
+export type ReplayBody = z.infer<typeof replayBodySchema>;
+
+export const replayDifferenceSchema = z.strictObject({
+  /** RFC 6901 pointer into the AEP; '' is the whole AEP. */
+  pointer: z.string(),
+  /**
+   * Absent on the side without such a member; both absent for an API key without read access to the
+   * proof.
+   */
+  recorded: z.unknown().exactOptional(),
+  replayed: z.unknown().exactOptional(),
+});
+export type ReplayDifference = z.infer<typeof replayDifferenceSchema>;
+
+/** The decision of another policy set for the same input. Proves nothing. */
+export const counterfactualSchema = z.strictObject({
+  policy_digest: hashSchema,
+  decision: aepDecisionSchema,
+  /** Sentences for display, by policy id. */
+  sentences: z.record(z.string(), z.string()),
+  /** Whether the decision or its reasons differ from the recorded ones. */
+  differs: z.boolean(),
+});
+export type Counterfactual = z.infer<typeof counterfactualSchema>;
+
+/** Answer of `POST /v1/proofs/replay`. */
+export const replaySchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.replay),
+  proof_id: proofIdSchema,
+  /**
+   * `match`: every member of the AEP is equal, under the engine that decided. Under another engine
+   * the result is never `match`.
+   */
+  result: z.enum(['match', 'divergence', 'engine_version_differs']),
+  differences: z.array(replayDifferenceSchema),
+  engine: z.strictObject({ recorded_version: z.string(), running_version: z.string() }),
+  /** The policy set of the recorded decision, as pinned at intake. */
+  policy_digest: hashSchema,
+  /** Hash of the re-derived policy input; null when the stored request is not the accepted one. */
+  input_hash: hashSchema.nullable(),
+  counterfactual: counterfactualSchema.nullable(),
+});
+export type Replay = z.infer<typeof replaySchema>;

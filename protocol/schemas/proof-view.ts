@@ -1,22 +1,23 @@
 import * as z from 'zod';
-import { aepSchema } from './aep.js';
-import { SCHEMA } from './ids.js';
+import { canAssertValidity, STATUSES } from '../status.js';
+import { aepSchema, proofRecordSchema } from './aep.js';
 import { agentReceiptSchema } from './agent.js';
 import { executeReceiptSchema } from './execute.js';
+import { SCHEMA } from './ids.js';
 import { proofEntrySchema } from './log-entry.js';
 import {
+  actionSchema,
   artifactKindSchema,
   effectSchema,
   environmentSchema,
   hashSchema,
   logIndexSchema,
   proofIdSchema,
+  textSchema,
   timeSchema,
 } from './primitives.js';
-import { proofRecordSchema } from './proof-record.js';
 import { verdictStatementSchema } from './verdict.js';
 
-/** Members of a verification event. */
 const foundMembers = { at: timeSchema, log_size: logIndexSchema };
 
 const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
@@ -43,12 +44,10 @@ const revokedEventSchema = z.strictObject({
   event: z.literal('revoked'),
   at: timeSchema,
   artifact: artifactKindSchema,
-  /** Leaf index of the revocation entry. */
   leaf_index: logIndexSchema,
   reason_hash: hashSchema,
 });
 
-/** One event in the history of a proof. */
 export const proofEventSchema = z.discriminatedUnion('event', [
   acceptedEventSchema,
   appendedEventSchema,
@@ -93,3 +92,33 @@ export const proofViewSchema = z.strictObject({
   history: z.array(proofEventSchema),
 });
 export type ProofView = z.infer<typeof proofViewSchema>;
+
+export const listedProofSchema = z
+  .strictObject({
+    proof_id: proofIdSchema,
+    leaf_index: logIndexSchema,
+    environment: environmentSchema,
+    lane: z.enum(['execute', 'agent']),
+    effect: effectSchema,
+    /** Null for an outcome. */
+    action: actionSchema.nullable(),
+    /** Null for agent requests. */
+    intent_id: textSchema.nullable(),
+    accepted_at: timeSchema,
+    verification_status: z.enum(STATUSES),
+    can_assert_validity: z.boolean(),
+  })
+  .refine((proof) => proof.can_assert_validity === canAssertValidity(proof.verification_status), {
+    path: ['can_assert_validity'],
+    message: 'does not follow from the status',
+  });
+export type ListedProof = z.infer<typeof listedProofSchema>;
+
+/** Answer of `GET /v1/proofs`, newest first in log order. */
+export const proofListSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.proofList),
+  proofs: z.array(listedProofSchema).max(200),
+  /** Cursor of the next page; null after the last. A page before the last may be short or empty. */
+  next_cursor: z.string().nullable(),
+});
+export type ProofList = z.infer<typeof proofListSchema>;

@@ -10,9 +10,7 @@ import { publicKeysSchema } from '../snapshot/keys.js';
 /** The requested artifact and its verdict, the first members of every view. */
 const viewMembers = {
   artifact_kind: artifactKindSchema,
-  /** The identifier as requested. */
   identifier: z.string(),
-  /** `matched_on` is the id that resolved, or null. */
   lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
   verification_status: z.enum(STATUSES),
   can_assert_validity: z.boolean(),
@@ -38,7 +36,6 @@ export const historySchema = z
   .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
 export type PublicHistory = z.infer<typeof historySchema>;
 
-/** One stage of the chain, with its lookup id and verdict. */
 const chainLinkSchema = z.strictObject({
   stage: z.enum(TRUST_CHAIN_SEQUENCE),
   identifier: z.string(),
@@ -54,7 +51,6 @@ export const trustChainSchema = z
     ...viewMembers,
     available: z.boolean(),
     sequence: z.array(z.enum(TRUST_CHAIN_SEQUENCE)),
-    /** One for each member of `sequence`, in its order. */
     links: z.array(chainLinkSchema),
   })
   .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
@@ -73,7 +69,6 @@ export const trustPackageSchema = z
     chain: trustChainSchema,
     evidence: z
       .strictObject({
-        /** The entry that commits to the proof. */
         log_entry: proofEntrySchema,
         leaf_index: logIndexSchema,
         /** A C2SP `.tlog-proof`: leaf index, path and signed checkpoint. */

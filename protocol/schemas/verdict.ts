@@ -26,7 +26,6 @@ export const CHECK_NAMES = [
 /** A check of the registry's row: the columns published beside the entry match the AEP. */
 export const ROW_CHECK_NAME = 'published_columns';
 
-/** One check; `detail` is for display. */
 export const checkSchema = z.strictObject({
   name: z.enum([...CHECK_NAMES, ROW_CHECK_NAME]),
   result: z.enum(['pass', 'fail', 'not_applicable']),
@@ -43,7 +42,6 @@ const statusSchema = z.enum(STATUSES);
  */
 export const verdictStatementSchema = z
   .strictObject({
-    /** Status of the proof itself. */
     verification_status: statusSchema,
     can_assert_validity: z.boolean(),
     artifacts: z.strictObject({
@@ -52,7 +50,6 @@ export const verdictStatementSchema = z
       certificate: statusSchema,
       trust: statusSchema,
     }),
-    /** Time of the verification; null before the first one. */
     verified_at: timeSchema.nullable(),
     /**
      * Log size that the statement covers: the verdict's, or past the last counted revocation if
@@ -93,7 +90,6 @@ export const VERIFY_CHECK_NAMES = [
 export const verifyCheckSchema = z.strictObject({
   name: z.enum(VERIFY_CHECK_NAMES),
   result: z.enum(['pass', 'fail', 'not_applicable']),
-  /** For display; absent when the check passed. */
   detail: z.string().exactOptional(),
 });
 export type VerifyCheck = z.infer<typeof verifyCheckSchema>;
@@ -123,7 +119,6 @@ export const verdictKeySchema = z.strictObject({
   state: z.enum(['active', 'retired', 'compromised', 'unknown']),
   activated_at_index: logIndexSchema.nullable(),
   retired_at_index: logIndexSchema.nullable(),
-  /** The first index at which signatures do not count. */
   compromised_from_index: logIndexSchema.nullable(),
 });
 export type VerdictKey = z.infer<typeof verdictKeySchema>;
@@ -140,11 +135,9 @@ export const verdictSchema = z
     /** Null exactly when validity is asserted. */
     cause: z.enum(VERDICT_CAUSES).nullable(),
     checks: z.array(verifyCheckSchema),
-    /** Null when the submission names no key. */
     key: verdictKeySchema.nullable(),
     /** The registry's current statement on its own proof; null when it has no such proof. */
     verdict: verdictStatementSchema.nullable(),
-    /** Log size at the time of the request. */
     log_size: logIndexSchema,
   })
   .refine((statement) => statement.can_assert_validity === canAssertValidity(statement.status), {

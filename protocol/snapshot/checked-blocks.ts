@@ -1,13 +1,13 @@
 import { BLOCK, ROW_BYTES } from './index-part.js';
 
 const BLOCK_BYTES = BLOCK * ROW_BYTES;
-/** Of one part: 6 MiB, for 130,000 proofs. Those that nobody asks for take no memory. */
+/** Of one part: 6 MiB, for 130,000 proofs. Unused ones take no memory. */
 const SLOTS = 8192;
 
 /**
- * Blocks of rows that were read and held against their digest. Parts never change, so what was right
+ * Blocks of rows that were read and compared with their digest. Parts never change, so what was right
  * once stays right. A block has one slot that it can be in, and a later one takes the place of an
- * earlier: looking costs a comparison, and blocks that stand side by side never drive each other out.
+ * earlier: looking costs a comparison, and adjacent blocks never evict each other.
  */
 export class CheckedBlocks {
   private readonly slots: number;

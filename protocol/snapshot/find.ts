@@ -80,7 +80,7 @@ export function* findPlace(
     const { part, rows } = loaded;
     // Ids are nearly in log order, so nearly all parts but one are passed over here.
     if (!isWithin(part, high, low)) continue;
-    // Ids that share their first half stand side by side; usually there is just one.
+    // Ids that share their first half are adjacent; usually there is just one.
     for (let i = firstNotBelow(part, high, low); prefixIs(part, i, high, low); i++) {
       const number = Math.floor(i / BLOCK);
       let start = rows.find(number);
@@ -130,7 +130,7 @@ export function checkedRecord(sha256: Sha256, place: Place, record: Uint8Array):
   const digest = sha256(record);
   for (let i = 0; i < RECORD_DIGEST_BYTES; i++) {
     if (digest[i] !== place.digest[i]) {
-      throw malformed('a record is not the one that its row pins');
+      throw malformed('the digest of a record differs from the one in its index row');
     }
   }
   return record;
@@ -230,7 +230,7 @@ function blockRead({ segment, part }: LoadedPart, number: number, table: Table):
   };
 }
 
-/** The block that was read, held against its digest. */
+/** The block that was read, compared with its digest. */
 function checkedBlock(
   sha256: Sha256,
   part: IndexPart,

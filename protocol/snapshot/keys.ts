@@ -79,7 +79,6 @@ export function aepKeys(
     .sort((a, b) => a.activated_at - b.activated_at);
 }
 
-/** The content-addressed file that the manifest refers to. */
 export function keysFile({ aep, retired }: KeysFile): Uint8Array {
   return utf8(canonicalize(retired === undefined ? { aep } : { aep, retired }));
 }

@@ -33,12 +33,10 @@ export const shareSchema = z.union([
 ]);
 export type Share = z.infer<typeof shareSchema>;
 
-/** SHA-256 of the token's text. */
 export function tokenHash(sha256: Sha256, token: string): Uint8Array {
   return sha256(utf8(token));
 }
 
-/** The index id of a token, 16 bytes. */
 export function shareIndexId(hash: Uint8Array): Uint8Array {
   return hash.subarray(0, 16);
 }

@@ -23,7 +23,6 @@ export interface VoidedRange {
   from: number;
 }
 
-/** The voided ranges in a snapshot's key list. */
 export function voidedRanges({ aep }: Pick<KeysFile, 'aep'>): VoidedRange[] {
   return aep.flatMap(({ kid, compromised_from: from }) =>
     from === null ? [] : [{ keyId: kid, from }],
@@ -49,7 +48,6 @@ interface Member {
   can_assert_validity: boolean;
 }
 
-/** Whether the key of one of the ranges signed the proof of a record. */
 export function isSignedBy(
   record: Uint8Array,
   id: Uint8Array,
@@ -96,7 +94,6 @@ export function membersToCheck(record: Uint8Array, id: Uint8Array): string[] {
   );
 }
 
-/** The record of a package with at least one voided member. */
 export function packageWithoutVoided(
   record: Uint8Array,
   id: Uint8Array,

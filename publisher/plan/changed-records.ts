@@ -10,7 +10,7 @@ import type { IndexPartPin } from '#protocol/snapshot/manifest';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import type { CycleContext } from '../context.js';
-import type { RenderedRecord } from '../render/files.js';
+import type { RenderedRecord } from '../store/index-builder.js';
 import { eventsIn, factsOfRecord, revokedIn, isUnchanged } from '../render/read-record.js';
 import { renderRecord } from '../render/record.js';
 
@@ -44,6 +44,7 @@ export async function* changedRecords(
   }
   const all = [...proofIds];
   for (let at = 0; at < all.length; at += AT_ONCE) {
+    ctx.progress();
     const records = await rerender(ctx, before, size, all.slice(at, at + AT_ONCE), failedOnly);
     if (records.length > 0) yield records;
   }

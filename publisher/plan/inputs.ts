@@ -1,16 +1,15 @@
 import { equalBytes, utf8 } from '#protocol/bytes';
 import { openCheckpointNote } from '#protocol/checkpoint';
 import type { Vkey } from '#protocol/note';
-import type { Manifest } from '#protocol/snapshot/manifest';
-import { formatTime } from '#protocol/time';
+import { nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext } from '../context.js';
-import { FatalPublishError } from '../errors.js';
-import type { RegistryView, ShareChange } from '../registry/registry-view.js';
+import { FatalPublishError, unknownSigner } from '../errors.js';
+import type { ShareChange } from '#sql/lifecycle/shares';
+import type { RegistryView } from '../registry/sql-registry.js';
 import type { Published } from '../store/directory.js';
 import { keysAt, type PublishedKeys } from './keys.js';
 import { shareChanges } from './shares.js';
 import { behind, ended, forked, type TreeHead, VerifiedTree } from './tree.js';
-import { unknownSigner } from './unknown-signer.js';
 import { isStatedBy, verdictChanges, type VerdictChanges } from './verdict-changes.js';
 
 /** A head that the next tree must extend, and its source. */
@@ -64,15 +63,19 @@ export async function loadPublishInputs(
   requireCovered(prefix?.treeSize ?? 0, trustedHeads);
   if (prefix === null) return null;
   const head: TreeHead = { size: prefix.treeSize, root: prefix.root };
+  ctx.progress();
   const keys = await keysAt(ctx, published, head.size);
+  ctx.progress();
+  const tree = await openExtendingTree(ctx, head, trustedHeads);
+  ctx.progress();
   return {
     head,
     trustedHeads,
-    tree: await openExtendingTree(ctx, head, trustedHeads),
+    tree,
     stored,
     publishedNote: file?.note ?? null,
     keys,
-    // Read before the verdicts themselves: a verdict in between is published twice, never missed.
+    // Read before the verdicts themselves: a verdict written between the two reads is published twice, never missed.
     changes: await verdictChanges(
       ctx,
       published,
@@ -95,7 +98,7 @@ export async function requireInPrimary(
   const prefix = await primary.verifiedPrefix();
   requireCovered(prefix?.treeSize ?? 0, trustedHeads);
   if (tree === null) return;
-  await VerifiedTree.open(ctx.sha256, head, (level, index) => primary.tile(level, index));
+  await VerifiedTree.open(head, (level, index) => primary.tile(level, index));
 }
 
 function requireCovered(size: number, trustedHeads: readonly TrustedHead[]): void {
@@ -119,9 +122,7 @@ async function openExtendingTree(
     else if (!equalBytes(trusted.root, head.root)) throw forked(trusted.size, what);
   }
   if (!grown && trustedHeads.some(([, what]) => what === 'the published snapshot')) return null;
-  const tree = await VerifiedTree.open(ctx.sha256, head, (level, index) =>
-    ctx.registry.tile(level, index),
-  );
+  const tree = await VerifiedTree.open(head, (level, index) => ctx.registry.tile(level, index));
   for (const [trusted, what] of trustedHeads) await tree.requireExtends(trusted, what);
   return tree;
 }
@@ -132,7 +133,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
   if (stored === null) return null;
   const { log } = ctx.trust;
   try {
-    const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, ctx.verify);
+    const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, nativeVerify);
     const { size, root } = checkpoint;
     if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
     return { size, root, note: stored.note, signedBy: key };
@@ -147,22 +148,4 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
       { cause },
     );
   }
-}
-
-/**
- * The validity of a manifest. A manifest that leaves changes to the next cycle must not outlast the
- * previous one, because it lacks some verdicts. If it has expired before it is signed, `issued_at`
- * moves before its end: the manifest is published as expired, and the next cycle continues from it.
- *
- * @param before the manifest that must not be outlasted, if any
- */
-export function validity(
-  before: Published | null,
-  maxValidUntil: number,
-  startedAt: number,
-  now: number,
-): Pick<Manifest, 'issued_at' | 'valid_until'> {
-  const end = Math.min(maxValidUntil, before?.opened.validUntil ?? Infinity);
-  const issued = [now, startedAt].find((at) => at < end) ?? before?.opened.issuedAt ?? startedAt;
-  return { issued_at: formatTime(issued), valid_until: formatTime(end) };
 }

@@ -8,6 +8,7 @@ import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snap
 import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { voidedRanges, type VoidedRange } from '#protocol/snapshot/voided';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { CycleContext } from '../context.js';
 import type { Published } from '../store/directory.js';
 import type { PublishedFile } from '../store/writer.js';
@@ -44,7 +45,7 @@ export async function keysAt(
     if (entry.type !== 'key') continue;
     if (leafIndex < size || entry.change === 'compromise') entries.push({ leafIndex, entry });
   }
-  const aep = aepKeys(ctx.sha256, entries);
+  const aep = aepKeys(nativeSha256, entries);
   const ranges = voidedRanges({ aep });
   for (const { keyId, from } of await publishedRanges(ctx, published)) {
     if (ranges.some((range) => range.keyId === keyId && range.from <= from)) continue;
@@ -56,7 +57,7 @@ export async function keysAt(
     );
   }
   const bytes = keysFile({ aep, ...retiredKeys(ctx) });
-  const name = toHex(ctx.sha256(bytes));
+  const name = toHex(nativeSha256(bytes));
   return {
     entries: new Map(rows.map(({ leafIndex, body }) => [leafIndex, body])),
     file: { path: segmentPath(name), bytes, replaces: false },
@@ -68,7 +69,7 @@ export async function keysAt(
 /** No verified tree covers the leaf yet, so the row is compared with the hash that was appended. */
 async function requireLeaf(ctx: CycleContext, leafIndex: number, body: Uint8Array): Promise<void> {
   const hash = await ctx.registry.leafHash(leafIndex);
-  if (hash !== null && equalBytes(hash, leafHash(ctx.sha256, body))) return;
+  if (hash !== null && equalBytes(hash, leafHash(nativeSha256, body))) return;
   throw new FatalPublishError(
     'tree_mismatch',
     `The registry contradicts itself: the key entry at leaf ${leafIndex} differs from the appended hash. ` +
@@ -80,16 +81,16 @@ async function publishedRanges(ctx: CycleContext, published: Published | null) {
   if (published === null) return [];
   const { sha256: name } = published.opened.manifest.keys;
   const bytes = await ctx.directory.segment(name);
-  if (toHex(ctx.sha256(bytes)) !== name) {
+  if (toHex(nativeSha256(bytes)) !== name) {
     throw ctx.directory.damaged(`the keys file ${segmentPath(name)} is corrupt`);
   }
   return voidedRanges(keysFileSchema.parse(parseStrict(bytes)));
 }
 
 /** Omitted while empty, because older readers reject the member. */
-function retiredKeys({ trust, sha256 }: CycleContext): Pick<KeysFile, 'retired'> {
+function retiredKeys({ trust }: CycleContext): Pick<KeysFile, 'retired'> {
   const vkeys = ([, ...retired]: PinnedKeys): string[] =>
-    retired.map(({ name, publicKey }) => formatVkey(sha256, name, publicKey));
+    retired.map(({ name, publicKey }) => formatVkey(nativeSha256, name, publicKey));
   const retired = { log: vkeys(trust.log), snapshot: vkeys(trust.snapshot) };
   return retired.log.length + retired.snapshot.length === 0 ? {} : { retired };
 }

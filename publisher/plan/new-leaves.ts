@@ -13,10 +13,10 @@ import {
 import { formatTime } from '#protocol/time';
 import type { CycleContext } from '../context.js';
 import { FatalPublishError } from '../errors.js';
-import type { Leaf, LeafVerdict, ProofLeaf, RegistryView } from '../registry/registry-view.js';
-import { bodiesFile } from '../render/files.js';
-import { factsOfLeaf } from '../render/proof-facts.js';
-import { type CurrentStatus, renderRecord } from '../render/record.js';
+import type { LeafVerdict } from '#sql/log/verdicts';
+import type { Leaf, ProofLeaf, RegistryView } from '../registry/sql-registry.js';
+import { bodiesFile } from '../store/index-builder.js';
+import { factsOfLeaf, type CurrentStatus, renderRecord } from '../render/record.js';
 import type { PublishedFile } from '../store/writer.js';
 import { type Revocations, revocationsIn } from './changed-records.js';
 import type { PublishedKeys } from './keys.js';
@@ -54,6 +54,7 @@ export async function* newLeaves(
   for (let first = from - (from % TILE_WIDTH); first < size; first += chunkLeaves) {
     const end = Math.min(first + chunkLeaves, size);
     const leaves = await registry.leaves(first, end);
+    ctx.progress();
     const files = await logFiles(tree, leaves, first, end);
     const fresh = leaves.filter((leaf) => leaf.leafIndex >= from);
     requireEntriesSeen(fresh, revocations, keys);
@@ -73,7 +74,7 @@ export async function* newLeaves(
     if (records.length === 0) {
       yield { files, rows: null, proofs: 0 };
     } else {
-      const { file, rows } = bodiesFile(ctx.sha256, records);
+      const { file, rows } = bodiesFile(records);
       yield { files: [...files, file], rows, proofs: records.length };
     }
   }

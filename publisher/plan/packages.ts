@@ -1,7 +1,7 @@
 import { equalBytes } from '#protocol/bytes';
 import { PACKAGE_PARTS, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { canAssertValidity, packageStatus, type VerificationStatus } from '#protocol/status';
-import type { RenderedRecord } from '../render/files.js';
+import type { RenderedRecord } from '../store/index-builder.js';
 import type { CycleContext } from '../context.js';
 import {
   memberOf,
@@ -12,7 +12,7 @@ import {
   unresolvedPackage,
   type PackageMember,
 } from '../render/package-record.js';
-import type { PackageRow } from '../registry/registry-view.js';
+import type { PackageRow } from '#sql/lifecycle/shares';
 
 /** Cached members, of a few hundred bytes each. */
 const MAX_CACHED_MEMBERS = 50_000;
@@ -64,7 +64,7 @@ export async function newPackage(
   row: PackageRow | undefined,
 ): Promise<RenderedRecord | null> {
   const record = { id: packageIndexId(packageId), leafIndex: changeNo };
-  if (row === undefined || membersHash(ctx.sha256, row.proofIds) !== row.membersHash) {
+  if (row === undefined || membersHash(row.proofIds) !== row.membersHash) {
     const message =
       'publisher: the members of a package differ from those it was created with; it is published as unresolvable';
     ctx.log.error({ package_id: packageId }, message);
@@ -92,9 +92,11 @@ export async function* changedPackages(
   for (let at = 0; at < proofIds.length; at += PROOFS_AT_ONCE) {
     const some = proofIds.slice(at, at + PROOFS_AT_ONCE);
     for (const packageId of await ctx.registry.packagesWith(some)) packageIds.add(packageId);
+    ctx.progress();
   }
   let records: RenderedRecord[] = [];
   for (const packageId of packageIds) {
+    ctx.progress();
     const record = await changedPackage(ctx, members, packageId, assertLess);
     if (record !== null) records.push(record);
     if (records.length < PACKAGES_AT_ONCE) continue;
@@ -131,7 +133,7 @@ function render(
   members: readonly PackageMember[],
 ): { bytes: Uint8Array; status: VerificationStatus; proofNumber: number } {
   return {
-    bytes: renderPackage(ctx.sha256, ctx.logSigner.name, packageId, members),
+    bytes: renderPackage(ctx.logSigner.name, packageId, members),
     status: packageStatus(members.map((member) => member.status)),
     // A package counts as a recent lookup as long as its newest member.
     proofNumber: Math.max(...members.map((member) => member.proofNumber)),

@@ -2,11 +2,12 @@ import { fromHex, toHex } from '#protocol/bytes';
 import { PACKAGE_PARTS, SHARE_PARTS, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { encodeShare, shareIndexId, type Share } from '#protocol/snapshot/share';
 import { SCHEMA } from '#protocol/schemas/ids';
-import type { RenderedRecord } from '../render/files.js';
+import type { RenderedRecord } from '../store/index-builder.js';
 import type { CycleContext } from '../context.js';
 import { packageIndexId } from '../render/package-record.js';
 import { newPackage, type PublishedMembers } from './packages.js';
-import type { ShareChange, ShareTarget } from '../registry/registry-view.js';
+import type { ShareTarget } from '#sql/lifecycle/share-tokens';
+import type { ShareChange } from '#sql/lifecycle/shares';
 import { FatalPublishError } from '../errors.js';
 
 /** Limits of changes, and of members of new packages, per cycle. */
@@ -82,6 +83,7 @@ export async function* changedShares(
   for (let at = 0; at < changes.length && memberCount < MEMBERS_PER_CYCLE; at += CHANGES_AT_ONCE) {
     const some = changes.slice(at, at + CHANGES_AT_ONCE);
     const rows = await packageRows(ctx, some);
+    ctx.progress();
     const packages: RenderedRecord[] = [];
     let taken = 0;
     for (const change of some) {

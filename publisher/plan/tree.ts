@@ -1,14 +1,14 @@
 import { equalBytes, toHex } from '#protocol/bytes';
-import type { Sha256 } from '#protocol/hash';
 import { HASH_BYTES, leafHash, verifyConsistency } from '#protocol/merkle';
 import {
   consistencyFromTiles,
   rootFromTiles,
   TILE_WIDTH,
-  tileWidth,
   type TileReader,
+  tileRoot,
+  tileWidth,
 } from '#protocol/tiles';
-import { tileRoot } from '#protocol/tiles/append';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { FatalPublishError } from '../errors.js';
 
 export interface TreeHead {
@@ -28,21 +28,19 @@ export class VerifiedTree {
   private readonly checked = new Map<string, Uint8Array>();
 
   private constructor(
-    private readonly sha256: Sha256,
     readonly head: TreeHead,
     private readonly fetch: (level: number, index: number) => Promise<Uint8Array | null>,
   ) {}
 
   /** Opens the tree of `head.size` leaves if its tiles have the root that the verifier computed. */
   static async open(
-    sha256: Sha256,
     head: TreeHead,
     fetch: (level: number, index: number) => Promise<Uint8Array | null>,
   ): Promise<VerifiedTree> {
-    const tree = new VerifiedTree(sha256, head, fetch);
+    const tree = new VerifiedTree(head, fetch);
     // The root covers every hash of the partial tiles, so it checks them.
     const edge = new Map<string, Uint8Array>();
-    const root = await rootFromTiles(sha256, head.size, async (level, index, width) => {
+    const root = await rootFromTiles(nativeSha256, head.size, async (level, index, width) => {
       const hashes = (await tree.unchecked(level, index, width)).slice(0, width * HASH_BYTES);
       if (width < TILE_WIDTH) edge.set(`${level}/${index}`, hashes);
       return hashes;
@@ -60,12 +58,12 @@ export class VerifiedTree {
   async requireExtends(earlier: TreeHead, what: string): Promise<void> {
     if (earlier.size > this.head.size) throw behind(this.head.size, earlier.size, what);
     const path = await consistencyFromTiles(
-      this.sha256,
+      nativeSha256,
       earlier.size,
       this.head.size,
       this.unchecked,
     );
-    const consistent = verifyConsistency(this.sha256, {
+    const consistent = verifyConsistency(nativeSha256, {
       size1: earlier.size,
       root1: earlier.root,
       size2: this.head.size,
@@ -87,7 +85,7 @@ export class VerifiedTree {
     // A full tile is one hash of the tile above it.
     const parent = await this.tile(level + 1, Math.floor(index / TILE_WIDTH));
     const at = (index % TILE_WIDTH) * HASH_BYTES;
-    if (!equalBytes(tileRoot(this.sha256, hashes), parent.subarray(at, at + HASH_BYTES))) {
+    if (!equalBytes(tileRoot(nativeSha256, hashes), parent.subarray(at, at + HASH_BYTES))) {
       throw mismatch(`tile ${level}/${index} does not have the root that the tile above it states`);
     }
     if (level > 0) this.checked.set(name, hashes);
@@ -98,7 +96,7 @@ export class VerifiedTree {
   requireLeaves(first: number, entries: readonly Uint8Array[], tile: Uint8Array): void {
     entries.forEach((entry, i) => {
       const at = ((first + i) % TILE_WIDTH) * HASH_BYTES;
-      if (!equalBytes(leafHash(this.sha256, entry), tile.subarray(at, at + HASH_BYTES))) {
+      if (!equalBytes(leafHash(nativeSha256, entry), tile.subarray(at, at + HASH_BYTES))) {
         throw mismatch(`the row of leaf ${first + i} does not match its leaf hash in the tree`);
       }
     });

@@ -1,7 +1,7 @@
 import { rangesAt, type VoidedRange } from '#protocol/snapshot/voided';
 import type { CycleContext } from '../context.js';
 import type { Published } from '../store/directory.js';
-import type { VerdictChange } from '../registry/registry-view.js';
+import type { VerdictChange } from '../registry/sql-registry.js';
 import { FatalPublishError } from '../errors.js';
 
 /** Limit of verdicts on single leaves per cycle. */
@@ -62,6 +62,7 @@ export async function verdictChanges(
       if (isWhole) cursor = seen;
     }
     isMore = page.length === VERDICTS_PER_CYCLE;
+    ctx.progress();
     if (!isWhole) seen = Math.max(seen, seenBefore);
   }
   return { leaves, cursor, seen, isCut: false };

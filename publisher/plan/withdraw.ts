@@ -4,7 +4,7 @@ import type { Published } from '../store/directory.js';
 import { IndexBuilder } from '../store/index-builder.js';
 import { changedRecords } from './changed-records.js';
 import { changedPackages, PublishedMembers } from './packages.js';
-import { nextGeneration, putManifest } from '../store/put-manifest.js';
+import { commitManifest, nextGeneration } from '../commit.js';
 
 const CHANGES_AT_ONCE = 20_000;
 
@@ -38,13 +38,14 @@ export async function withdrawFailed(ctx: CycleContext, published: Published): P
   }
   const pins = await index.finish();
   const generation = nextGeneration(published, now);
-  await putManifest(ctx, { ...manifest, generation, index_parts: pins }, published);
+  await commitManifest(ctx, { ...manifest, generation, index_parts: pins }, published);
 }
 
 /** Every leaf with a verdict after `cursor`: no cycle follows that could publish the rest. */
 async function* changedLeaves(ctx: CycleContext, cursor: number): AsyncGenerator<number[]> {
   for (let since = cursor; ;) {
     const changes = await ctx.registry.verdictChangesSince(since, CHANGES_AT_ONCE);
+    ctx.progress();
     const last = changes.at(-1);
     if (last === undefined) return;
     yield changes.map((change) => change.leafIndex);

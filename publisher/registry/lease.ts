@@ -2,7 +2,6 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { lock } from 'proper-lockfile';
 import type { Logger } from '#runtime/process/log';
-import { mapDbErrors } from '#sql/db/errors';
 import type { Pool } from '#sql/db/transaction';
 import { LeaseLostError } from '../errors.js';
 
@@ -129,17 +128,15 @@ export class DatabaseLease implements Lease {
 
   async take(): Promise<boolean> {
     if (await this.held()) return true;
-    return mapDbErrors(async () => {
-      const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
-        select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,
-          pg_backend_pid() as pid`;
-      if (row?.locked !== true) return false;
-      this.pid = row.pid;
-      return true;
-    });
+    const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
+      select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,
+        pg_backend_pid() as pid`;
+    if (row?.locked !== true) return false;
+    this.pid = row.pid;
+    return true;
   }
 
-  /** The driver may reconnect silently; a new backend does not hold the lock. */
+  /** The pool replaces a lost connection; the new backend does not hold the lock. */
   async held(): Promise<boolean> {
     if (this.pid === null) return false;
     try {

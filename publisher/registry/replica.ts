@@ -1,8 +1,7 @@
 import { OperatorError } from '#runtime/process/operator-error';
 import { type Pool, readSnapshot } from '#sql/db/transaction';
 import { type DatabaseServer, serverOf } from '#sql/schema/migrate';
-import type { RegistryView } from './registry-view.js';
-import { sqlRegistry } from './sql-registry.js';
+import { type RegistryView, sqlRegistry } from './sql-registry.js';
 
 /** A read replica of the registry, slightly behind the primary. */
 export interface Replica {

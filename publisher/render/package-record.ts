@@ -1,6 +1,6 @@
 import { fromHex, fromUtf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
-import { hashHex, type Sha256 } from '#protocol/hash';
+import { hashHex } from '#protocol/hash';
 import { idsOf } from '#protocol/ids';
 import type { Facade } from '#protocol/schemas/facade';
 import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
@@ -13,6 +13,7 @@ import {
   type ArtifactKind,
   type VerificationStatus,
 } from '#protocol/status';
+import { nativeSha256 } from '#runtime/crypto/node';
 
 /** A package member, from the published record of its proof. */
 export interface PackageMember {
@@ -34,12 +35,8 @@ export function packageIndexId(packageId: string): string {
   return packageId.slice('pkg_'.length);
 }
 
-export function packageIdOf(indexId: string): string {
-  return `pkg_${indexId}`;
-}
-
-export function membersHash(sha256: Sha256, proofIds: readonly string[]): string {
-  return hashHex(sha256, canonicalBytes([...proofIds]));
+export function membersHash(proofIds: readonly string[]): string {
+  return hashHex(nativeSha256, canonicalBytes([...proofIds]));
 }
 
 /** @param record the published record of the proof */
@@ -62,7 +59,6 @@ export function memberOf(record: Uint8Array, proofId: string, proofNumber: numbe
  * least one), so the same members give the same bytes.
  */
 export function renderPackage(
-  sha256: Sha256,
   logOrigin: string,
   packageId: string,
   members: readonly PackageMember[],
@@ -90,10 +86,7 @@ export function renderPackage(
     references: { package_id: packageId, members: members.map(referenceOf) },
     downloads: { checkpoint: '/log/checkpoint', keys: '/api/public/keys' },
     integrity: {
-      members_hash: membersHash(
-        sha256,
-        members.map(({ proofId }) => proofId),
-      ),
+      members_hash: membersHash(members.map(({ proofId }) => proofId)),
       log_origin: logOrigin,
     },
   };

@@ -11,8 +11,7 @@ import {
 } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
-import type { ProofFacts } from './proof-facts.js';
-import { statusOf, type CurrentStatus } from './record.js';
+import { type ProofFacts, statusOf, type CurrentStatus } from './record.js';
 
 interface RenderedProof {
   artifact: { effect: Effect; environment: 'sandbox' | 'live' };

@@ -3,8 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
-import type { Ed25519Verify } from '#protocol/ed25519';
-import type { Sha256 } from '#protocol/hash';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import {
   CHECKPOINT_PATH,
@@ -14,9 +12,9 @@ import {
   segmentPath,
 } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
-import { FatalPublishError } from '../errors.js';
+import { nativeVerify } from '#runtime/crypto/node';
+import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { TreeHead } from '../plan/tree.js';
-import { unknownSigner } from '../plan/unknown-signer.js';
 
 /** The published manifest, verified with the pinned keys. */
 export interface Published {
@@ -28,8 +26,6 @@ export interface Published {
 export class SnapshotDirectory {
   constructor(
     readonly root: string,
-    private readonly sha256: Sha256,
-    private readonly verify: Ed25519Verify,
     private readonly trust: SnapshotTrust,
   ) {}
 
@@ -38,7 +34,7 @@ export class SnapshotDirectory {
     const manifestBytes = await this.read(MANIFEST_PATH);
     if (manifestBytes === null) return null;
     try {
-      const opened = openManifest(this.verify, manifestBytes, this.trust);
+      const opened = openManifest(nativeVerify, manifestBytes, this.trust);
       return { manifestBytes, opened };
     } catch (cause) {
       const where = join(this.root, MANIFEST_PATH);
@@ -69,7 +65,7 @@ export class SnapshotDirectory {
     const { log } = this.trust;
     try {
       const note = fromUtf8(bytes);
-      const { checkpoint } = openCheckpointNote(note, log, log[0].name, this.verify);
+      const { checkpoint } = openCheckpointNote(note, log, log[0].name, nativeVerify);
       return { note, checkpoint };
     } catch (cause) {
       const where = join(this.root, CHECKPOINT_PATH);
@@ -131,14 +127,10 @@ export class SnapshotDirectory {
  * The head of `TRUSTED_CHECKPOINT`. Only it shows lost leaves when database and snapshot directory were
  * rolled back together.
  */
-export function trustedHead(
-  note: string | undefined,
-  { log }: SnapshotTrust,
-  verify: Ed25519Verify,
-): TreeHead | null {
+export function trustedHead(note: string | undefined, { log }: SnapshotTrust): TreeHead | null {
   if (note === undefined) return null;
   try {
-    const { size, root } = openCheckpointNote(note, log, log[0].name, verify).checkpoint;
+    const { size, root } = openCheckpointNote(note, log, log[0].name, nativeVerify).checkpoint;
     return { size, root };
   } catch (cause) {
     throw new FatalPublishError(

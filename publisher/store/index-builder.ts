@@ -1,9 +1,52 @@
-import type { IndexRows } from '#protocol/snapshot/index-part';
-import { PROOF_PARTS, type IndexPartPin } from '#protocol/snapshot/manifest';
+import { concat, toHex } from '#protocol/bytes';
+import {
+  packRows,
+  RECORD_DIGEST_BYTES,
+  type IndexRow,
+  type IndexRows,
+} from '#protocol/snapshot/index-part';
+import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { mergeRows } from '#protocol/snapshot/merge';
-import { bodiesFile, type RenderedRecord } from '../render/files.js';
-import { SEALED_ENTRIES } from './compaction.js';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { CycleContext } from '../context.js';
+import { SEALED_ENTRIES } from './compaction.js';
+import type { PublishedFile } from './writer.js';
+
+/** A rendered record for a bodies file. */
+export interface RenderedRecord {
+  /** Index key, 16 bytes in hex: the id of a proof or package, or half of a token's hash. */
+  id: string;
+  /** For a token or package, the number of its last change. */
+  leafIndex: number;
+  /** Number of proofs before it in the log. Recent lookups are counted by it. */
+  proofNumber: number;
+  bytes: Uint8Array;
+}
+
+/** A content-addressed file of records, and the index rows that point into it. */
+export function bodiesFile(records: readonly RenderedRecord[]): {
+  file: PublishedFile;
+  rows: IndexRows;
+} {
+  const bytes = concat(...records.map((record) => record.bytes));
+  const name = toHex(nativeSha256(bytes));
+  let offset = 0;
+  const rows = records.map((record): IndexRow => {
+    const row = {
+      id: record.id,
+      file: name,
+      fileBytes: bytes.length,
+      offset,
+      length: record.bytes.length,
+      leafIndex: record.leafIndex,
+      proofNumber: record.proofNumber,
+      digest: nativeSha256(record.bytes).slice(0, RECORD_DIGEST_BYTES),
+    };
+    offset += record.bytes.length;
+    return row;
+  });
+  return { file: { path: segmentPath(name), bytes, replaces: false }, rows: packRows(rows) };
+}
 
 /** Collects rows by kind, and writes an index segment when a kind is full or at the end. */
 export class IndexBuilder {
@@ -25,7 +68,7 @@ export class IndexBuilder {
   /** Writes the records and adds their rows. */
   async addRecords(records: readonly RenderedRecord[], kind: string = PROOF_PARTS): Promise<void> {
     if (records.length === 0) return;
-    const bodies = bodiesFile(this.ctx.sha256, records);
+    const bodies = bodiesFile(records);
     await this.ctx.writer.put([bodies.file]);
     await this.add(bodies.rows, kind);
   }

@@ -1,5 +1,4 @@
 import { fromHex, toHex } from '#protocol/bytes';
-import type { Sha256 } from '#protocol/hash';
 import {
   findPlace,
   loadedPart,
@@ -20,6 +19,7 @@ import {
 } from '#protocol/snapshot/index-part';
 import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { mergeRows } from '#protocol/snapshot/merge';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { mergeFrom } from './compaction.js';
 import type { SnapshotDirectory } from './directory.js';
 import type { PublishedFile } from './writer.js';
@@ -29,10 +29,7 @@ export class PublishedIndex {
   /** Segments of the last lookup, by kind. */
   private readonly loaded = new Map<string, Map<string, LoadedPart>>();
 
-  constructor(
-    private readonly sha256: Sha256,
-    private readonly directory: SnapshotDirectory,
-  ) {}
+  constructor(private readonly directory: SnapshotDirectory) {}
 
   /**
    * Place and record of a published id (16 bytes in hex), by default of a proof; null if the snapshot
@@ -45,14 +42,14 @@ export class PublishedIndex {
   ): Promise<{ place: Place; record: Uint8Array } | null> {
     const place = await this.place(pins, id, kind);
     if (place === null) return null;
-    const record = await this.runLookup(kind, id, readRecord(this.sha256, place));
+    const record = await this.runLookup(kind, id, readRecord(nativeSha256, place));
     return { place, record };
   }
 
   /** Place of a published id, as in {@link find}, without reading its record. */
   async place(pins: readonly IndexPartPin[], id: string, kind: string): Promise<Place | null> {
     const parts = this.load(pins, kind);
-    return this.runLookup(kind, id, findPlace(this.sha256, parts, fromHex(id)));
+    return this.runLookup(kind, id, findPlace(nativeSha256, parts, fromHex(id)));
   }
 
   private async runLookup<T>(kind: string, id: string, lookup: Lookup<T>): Promise<T> {
@@ -86,16 +83,16 @@ export class PublishedIndex {
   }
 
   private encode(kind: string, rows: IndexRows): { pin: IndexPartPin; bytes: Uint8Array } {
-    const { bytes, residentBytes } = encodeIndexPart(this.sha256, rows);
+    const { bytes, residentBytes } = encodeIndexPart(nativeSha256, rows);
     const { first, last } = leafRange(rows);
     return {
       bytes,
       pin: {
         kind,
-        sha256: toHex(this.sha256(bytes)),
+        sha256: toHex(nativeSha256(bytes)),
         bytes: bytes.length,
         resident_bytes: residentBytes,
-        resident_sha256: toHex(this.sha256(bytes.subarray(0, residentBytes))),
+        resident_sha256: toHex(nativeSha256(bytes.subarray(0, residentBytes))),
         entries: rows.high.length,
         files: rows.files.length / FILE_BYTES,
         least: rowId(rows, 0),
@@ -109,7 +106,7 @@ export class PublishedIndex {
   private async rowsOf(pin: IndexPartPin): Promise<IndexRows> {
     const bytes = await this.directory.segment(pin.sha256);
     try {
-      return decodeIndexPart(this.sha256, bytes, pin);
+      return decodeIndexPart(nativeSha256, bytes, pin);
     } catch (cause) {
       throw this.directory.damaged(`index part ${segmentPath(pin.sha256)} is corrupt`, cause);
     }
@@ -132,7 +129,7 @@ export class PublishedIndex {
       length: pin.resident_bytes,
     });
     try {
-      return loadedPart(pin.sha256, openIndexPart(this.sha256, resident, pin));
+      return loadedPart(pin.sha256, openIndexPart(nativeSha256, resident, pin));
     } catch (cause) {
       throw this.directory.damaged(`index part ${segmentPath(pin.sha256)} is corrupt`, cause);
     }

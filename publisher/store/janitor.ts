@@ -1,9 +1,13 @@
 import { open, opendir, readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Sha256 } from '#protocol/hash';
-import { openIndexPart, partLayout, requireFileTable } from '#protocol/snapshot/index-part';
+import {
+  FILE_BYTES,
+  openIndexPart,
+  partLayout,
+  requireFileTable,
+} from '#protocol/snapshot/index-part';
 import { segmentPath, type IndexPartPin, type Manifest } from '#protocol/snapshot/manifest';
-import { NameTable } from '../render/files.js';
+import { nativeSha256 } from '#runtime/crypto/node';
 
 /** Replaced files stay at least this long, because readers may hold an older manifest. */
 const KEEP_MS = 60 * 60 * 1000;
@@ -21,10 +25,7 @@ export class Janitor {
   private bodies = new Map<string, NameTable>();
   private sweptAt = -Infinity;
 
-  constructor(
-    private readonly root: string,
-    private readonly sha256: Sha256,
-  ) {}
+  constructor(private readonly root: string) {}
 
   /** Removes files if the interval has passed. Call it only under the lease, with the published manifest. */
   async sweep(manifest: Manifest, now: number): Promise<string[]> {
@@ -75,7 +76,7 @@ export class Janitor {
       await file.read(resident, 0, resident.length, 0);
       const table = new Uint8Array(totalBytes - filesAt);
       await file.read(table, 0, table.length, filesAt);
-      requireFileTable(this.sha256, openIndexPart(this.sha256, resident, pin), table);
+      requireFileTable(nativeSha256, openIndexPart(nativeSha256, resident, pin), table);
       return new NameTable(table);
     } finally {
       await file.close();
@@ -127,5 +128,38 @@ async function list(directory: string): Promise<{ name: string; isDirectory: boo
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
     throw error;
+  }
+}
+
+/**
+ * The bodies files that an index segment refers to, eight bytes each, because every cycle with changes
+ * adds one. It stores the first 52 bits of each SHA-256 name. A collision only keeps an unreferenced
+ * file.
+ */
+class NameTable {
+  private readonly keys: Float64Array;
+
+  /** @param files the file table of an index part */
+  constructor(files: Uint8Array) {
+    const view = new DataView(files.buffer, files.byteOffset, files.length);
+    this.keys = new Float64Array(files.length / FILE_BYTES);
+    for (let i = 0; i < this.keys.length; i++) {
+      const at = i * FILE_BYTES;
+      this.keys[i] = view.getUint32(at) * 2 ** 20 + (view.getUint32(at + 4) >>> 12);
+    }
+    this.keys.sort();
+  }
+
+  /** @param name in hex */
+  has(name: string): boolean {
+    const key = parseInt(name.slice(0, 13), 16);
+    let from = 0;
+    let to = this.keys.length;
+    while (from < to) {
+      const middle = (from + to) >>> 1;
+      if (this.keys[middle]! < key) from = middle + 1;
+      else to = middle;
+    }
+    return this.keys[from] === key;
   }
 }

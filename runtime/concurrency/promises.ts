@@ -18,7 +18,7 @@ export async function withTimeout<T>(
   }
 }
 
-/** Calls made while `ask` is running share its result. */
+/** Calls made while `ask` runs share its result. */
 export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
   let asking: Promise<T> | null = null;
   return () =>

@@ -1,26 +1,34 @@
+import { resolve } from 'node:path';
 import * as z from 'zod';
-import { LOG_LEVELS } from '../process/log.js';
+import { LOG_LEVELS, type LogLevel } from '../process/log.js';
 import { readRedisAddress } from '../queue/redis-address.js';
 import { ConfigError } from './environment.js';
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-export function durationMs(text: string): number | null {
-  const match = /^(\d{1,9})(ms|s|m|h|d)?$/.exec(text);
-  if (match === null) return null;
-  return Number(match[1]) * (UNIT_MS[match[2] ?? 's'] ?? 0);
+/** A duration in milliseconds; the unit is seconds when omitted. */
+function duration(least: number, most: number, message: string): z.ZodType<number> {
+  return z.string().transform((text, context) => {
+    const match = /^(\d{1,9})(ms|s|m|h|d)?$/.exec(text);
+    const value = Number(match?.[1]) * UNIT_MS[match?.[2] ?? 's']!;
+    if (value >= least && value <= most) return value;
+    context.addIssue({ code: 'custom', message });
+    return z.NEVER;
+  });
 }
 
 export const required = (message: string): z.ZodString =>
   z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${message}` : message) });
 
-export const port = (fallback: number): z.ZodType<number> =>
+const portNumber = (message: string): z.ZodType<number> =>
   z
     .string()
-    .regex(/^\d{1,5}$/, 'must be a port number, or 0 for any free one')
+    .regex(/^\d{1,5}$/, message)
     .transform(Number)
-    .refine((value) => value <= 65_535, 'must be at most 65535')
-    .default(fallback);
+    .refine((value) => value <= 65_535, 'must be at most 65535');
+
+export const port = (fallback: number): z.ZodType<number> =>
+  portNumber('must be a port number, or 0 for any free one').default(fallback);
 
 export const wholeNumber = (least: number, most: number, fallback: number): z.ZodType<number> =>
   z
@@ -33,30 +41,30 @@ export const wholeNumber = (least: number, most: number, fallback: number): z.Zo
     )
     .default(fallback);
 
-export const snapshotTtl = z
-  .string()
-  .transform((text, context) => {
-    const value = durationMs(text);
-    if (value !== null && value >= 2_000 && value <= 30 * 86_400_000) return value;
-    context.addIssue({
-      code: 'custom',
-      message: 'must be a duration from 2s to 30d, like 15m, 900s or 900',
-    });
-    return z.NEVER;
-  })
-  .default(15 * 60_000);
+export const snapshotTtl = duration(
+  2_000,
+  30 * 86_400_000,
+  'must be a duration from 2s to 30d, like 15m, 900s or 900',
+).default(15 * 60_000);
 
 export const rateLimit = wholeNumber(1, 1_000_000, 5_000);
 export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, 100_000);
-
 export const recentLookupLimit = wholeNumber(1, 100_000_000, 100_000);
 
 export const logLevel = z
   .enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`)
   .default('info');
 export const listenAddress = z.string().default('127.0.0.1');
-export const dataDir = z.string().default('.data');
-export const paused = z.enum(['true', 'false'], 'must be true or false').default('false');
+export const dataDir = z
+  .string()
+  .default('.data')
+  .transform((path) => resolve(path));
+export const paused = z
+  .enum(['true', 'false'], 'must be true or false')
+  .default('false')
+  .transform((text) => text === 'true');
+/** Null when unset. */
+export const text = z.string().nullable().default(null);
 
 /** For programs that enqueue or process jobs. */
 export interface QueueConfig {
@@ -81,7 +89,7 @@ export const vkeys = (which: string): z.ZodType<[string, ...string[]]> =>
       `pin the ${which}'s public key, name+hash+key, as published by the publisher's operator`,
     ),
   );
-export const retiredVkeys = vkeyList(z.string()).optional();
+export const retiredVkeys = vkeyList(z.string()).or(z.tuple([])).default([]);
 
 export const keyFile = (which: string): z.ZodType<string> =>
   required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`);
@@ -93,7 +101,11 @@ export const databaseUrl = (message: string): z.ZodType<string> =>
   required(message).regex(POSTGRES_URL, POSTGRES_SAY);
 
 /** A streaming replica of the same database, for the same role. */
-export const databaseReadUrl = z.string().regex(POSTGRES_URL, POSTGRES_SAY).optional();
+export const databaseReadUrl = z
+  .string()
+  .regex(POSTGRES_URL, POSTGRES_SAY)
+  .nullable()
+  .default(null);
 
 export const redisUrl = z
   .string()
@@ -101,7 +113,8 @@ export const redisUrl = z
     const address = readRedisAddress(text);
     if (typeof address === 'string') context.addIssue({ code: 'custom', message: address });
   })
-  .optional();
+  .nullable()
+  .default(null);
 
 /** An http or https URL without a user, query or fragment; null for anything else. */
 function plainUrl(text: string): URL | null {
@@ -118,7 +131,8 @@ export const snapshotUrl = z
     'must be an http or https URL without a user, a query or a fragment',
   )
   .transform((text) => text.replace(/\/+$/, ''))
-  .optional();
+  .nullable()
+  .default(null);
 
 /** Printed and encoded as a QR code, so it is ASCII and short. */
 export const publicUrl = z.string().transform((text, context) => {
@@ -166,4 +180,56 @@ export function originFor(given: string | undefined, embedded: boolean): string 
   throw new ConfigError([
     `LOG_ORIGIN ${given === undefined ? 'is not set' : `is ${LOCAL_ORIGIN}`}: with an external database, choose a log name in your own domain, like example.org/log`,
   ]);
+}
+
+/** How a program shuts down. */
+export interface DrainConfig {
+  /** Time in which it reports not ready and still serves, so that load balancers notice. */
+  delayMs: number;
+  /** Longest time to finish after that; null uses the program's default. */
+  deadlineMs: number | null;
+}
+
+/** Where a program exposes health and metrics. */
+export type OpsConfig =
+  /** On its own listener; port 0 takes any free one. */
+  | { kind: 'listener'; port: number; bind: string }
+  /** Over IPC to the parent process, which has the listener. */
+  | { kind: 'starter' }
+  /** Nowhere: no metrics are kept. */
+  | { kind: 'none' };
+
+/** The settings of every program, read by {@link processOf}. */
+export const processVariables = {
+  OPS_PORT: portNumber(
+    'must be a port number, or 0 for any free one; unset disables the operations listener',
+  ).optional(),
+  OPS_BIND: listenAddress,
+  // Set by `start` for its children only: it collects their metrics and has the listener for all.
+  OPS_ASKED_BY_STARTER: z.literal('yes').optional(),
+  SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s').default(0),
+  SHUTDOWN_TIMEOUT: duration(500, 3_600_000, 'must be a duration from 500ms to 1h, like 25s')
+    .nullable()
+    .default(null),
+  LOG_LEVEL: logLevel,
+};
+
+export function processOf(v: z.output<z.ZodObject<typeof processVariables>>): {
+  ops: OpsConfig;
+  drain: DrainConfig;
+  logLevel: LogLevel;
+} {
+  let ops: OpsConfig = { kind: 'none' };
+  if (v.OPS_ASKED_BY_STARTER === 'yes') ops = { kind: 'starter' };
+  else if (v.OPS_PORT !== undefined) ops = { kind: 'listener', port: v.OPS_PORT, bind: v.OPS_BIND };
+  const drain = { delayMs: v.SHUTDOWN_DELAY, deadlineMs: v.SHUTDOWN_TIMEOUT };
+  return { ops, drain, logLevel: v.LOG_LEVEL };
+}
+
+/** The same settings as an environment, for child processes. */
+export function drainGiven({ delayMs, deadlineMs }: DrainConfig): Record<string, string> {
+  return {
+    ...(delayMs > 0 && { SHUTDOWN_DELAY: `${String(delayMs)}ms` }),
+    ...(deadlineMs !== null && { SHUTDOWN_TIMEOUT: `${String(deadlineMs)}ms` }),
+  };
 }

@@ -17,14 +17,9 @@ export interface Binaries {
   major: number;
 }
 
-const PLATFORMS: Record<string, string> = {
-  'linux-x64': 'linux-x64',
-  'linux-arm64': 'linux-arm64',
-  'linux-arm': 'linux-arm',
-  'linux-ia32': 'linux-ia32',
-  'linux-ppc64': 'linux-ppc64',
-  'darwin-x64': 'darwin-x64',
-  'darwin-arm64': 'darwin-arm64',
+const PLATFORMS: Record<string, string[]> = {
+  linux: ['x64', 'arm64', 'arm', 'ia32', 'ppc64'],
+  darwin: ['x64', 'arm64'],
 };
 
 /**
@@ -32,11 +27,11 @@ const PLATFORMS: Record<string, string> = {
  * there.
  */
 function packageDirectory(): string {
-  const platform = PLATFORMS[`${process.platform}-${process.arch}`];
-  if (platform === undefined) {
+  const platform = `${process.platform}-${process.arch}`;
+  if (PLATFORMS[process.platform]?.includes(process.arch) !== true) {
     throw new EmbeddedPostgresError(
       'unsupported_platform',
-      `No embedded Postgres is available for ${process.platform}-${process.arch}: set DATABASE_URL to an external Postgres.`,
+      `No embedded Postgres is available for ${platform}: set DATABASE_URL to an external Postgres.`,
     );
   }
   try {

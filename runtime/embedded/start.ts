@@ -98,7 +98,7 @@ export async function startEmbeddedPostgres(
     log,
   );
   log.info(
-    { pid: server.pid, port: server.port, cluster: clusterOf(place) },
+    { postgres_pid: server.pid, port: server.port, cluster: clusterOf(place) },
     'embedded Postgres is ready',
   );
 

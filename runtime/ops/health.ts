@@ -1,5 +1,5 @@
 import type { MetricObjectWithValues, MetricValue } from 'prom-client';
-import { withTimeout } from '../concurrency/promises.js';
+import { singleFlight, withTimeout } from '../concurrency/promises.js';
 
 export type Condition = 'up' | 'down';
 
@@ -11,21 +11,12 @@ const TIMEOUT_MS = 1_000;
  * every second must not pile up behind a hanging one.
  */
 export function healthCheck(ask: () => PromiseLike<unknown>): () => Promise<Condition> {
-  let asking: Promise<unknown> | null = null;
-  const begin = async (): Promise<unknown> => {
-    try {
-      return await ask();
-    } finally {
-      asking = null;
-    }
-  };
-  return () => {
-    asking ??= begin();
-    return withTimeout(asking, TIMEOUT_MS, () => new Error('no answer in time')).then(
+  const check = singleFlight(async () => ask());
+  return () =>
+    withTimeout(check(), TIMEOUT_MS, () => new Error('no answer in time')).then(
       () => 'up',
       () => 'down',
     );
-  };
 }
 
 export type HeartbeatState = 'up' | 'failing' | 'stalled';

@@ -1,4 +1,4 @@
-import type { OpsConfig } from '../config/process.js';
+import type { OpsConfig } from '../config.js';
 import type { ProgramContext } from '../process/lifecycle.js';
 import { openOpsListener } from './listener.js';
 import { answerStarter } from './over-ipc.js';

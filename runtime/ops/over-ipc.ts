@@ -1,12 +1,9 @@
 import type { ChildProcess } from 'node:child_process';
 import { withTimeout } from '../concurrency/promises.js';
-import type { MetricOfMoment, OpsSource, Readiness } from './health.js';
-
-const QUESTIONS = ['metrics', 'readiness'] as const;
-type Question = (typeof QUESTIONS)[number];
+import type { MetricOfMoment, OpsSource } from './health.js';
 
 interface OpsRequest {
-  svcOpsQuestion: Question;
+  svcOpsQuestion: 'metrics' | 'readiness';
   id: number;
 }
 
@@ -15,25 +12,13 @@ interface OpsReply {
   id: number;
 }
 
-const isObject = (message: unknown): message is object =>
-  typeof message === 'object' && message !== null;
-
-const isOpsRequest = (message: unknown): message is OpsRequest =>
-  isObject(message) && QUESTIONS.some((one) => one === (message as OpsRequest).svcOpsQuestion);
-
-const isOpsReply = (message: unknown): message is OpsReply =>
-  isObject(message) && 'svcOpsAnswer' in message;
-
 /** Answers requests of the parent process while the IPC channel is open. */
 export function answerStarter(source: OpsSource): () => void {
-  const onMessage = (message: unknown): void => {
-    if (!isOpsRequest(message)) return;
-    source[message.svcOpsQuestion]().then(
-      (svcOpsAnswer) => {
-        const reply: OpsReply = { svcOpsAnswer, id: message.id };
-        // The parent may have gone away in the meantime.
-        if (process.connected) process.send?.(reply, () => undefined);
-      },
+  const onMessage = ({ svcOpsQuestion, id }: Partial<OpsRequest>): void => {
+    if (svcOpsQuestion !== 'metrics' && svcOpsQuestion !== 'readiness') return;
+    source[svcOpsQuestion]().then(
+      // The parent may have gone away in the meantime.
+      (svcOpsAnswer) => process.connected && process.send?.({ svcOpsAnswer, id }, () => undefined),
       // Send no reply: the parent times out.
       () => undefined,
     );
@@ -44,41 +29,39 @@ export function answerStarter(source: OpsSource): () => void {
 
 let lastId = 0;
 
-async function ask(child: ChildProcess, svcOpsQuestion: Question, ms: number): Promise<unknown> {
-  const id = ++lastId;
-  let onMessage: (message: unknown) => void = () => undefined;
-  const answer = new Promise<unknown>((resolve, reject) => {
-    onMessage = (message) => {
-      if (isOpsReply(message) && message.id === id) resolve(message.svcOpsAnswer);
+async function ask<K extends OpsRequest['svcOpsQuestion']>(
+  child: ChildProcess,
+  svcOpsQuestion: K,
+  ms: number,
+): Promise<Awaited<ReturnType<OpsSource[K]>>> {
+  const request: OpsRequest = { svcOpsQuestion, id: ++lastId };
+  let onMessage: (message: Partial<OpsReply>) => void = () => undefined;
+  const answer = new Promise<never>((resolve, reject) => {
+    onMessage = ({ svcOpsAnswer, id }) => {
+      if (id === request.id) resolve(svcOpsAnswer as never);
     };
-    child.on('message', onMessage);
-    const question: OpsRequest = { svcOpsQuestion, id };
-    child.send(question, (error) => {
+    child.on('message', onMessage as never);
+    child.send(request, (error) => {
       if (error !== null) reject(error);
     });
   });
   try {
     return await withTimeout(answer, ms, () => new Error('the process did not answer in time'));
   } finally {
-    child.off('message', onMessage);
+    child.off('message', onMessage as never);
   }
 }
 
-/** NaN and Infinity are sent as null. */
-type SentMetric = Omit<MetricOfMoment, 'values'> & {
-  values: (Omit<MetricOfMoment['values'][number], 'value'> & { value: number | null })[];
-};
-
-function received(metric: SentMetric): MetricOfMoment {
-  return { ...metric, values: metric.values.map((one) => ({ ...one, value: one.value ?? NaN })) };
+/** Restores NaN and Infinity, which are sent as null. */
+function received({ values, ...metric }: MetricOfMoment): MetricOfMoment {
+  const known = values.map((one) => ({ ...one, value: (one.value as number | null) ?? NaN }));
+  return { ...metric, values: known };
 }
 
-/**
- * Reads the metrics and readiness of a child that calls {@link answerStarter}. Rejects after `ms`.
- */
+/** The metrics and readiness of a child that calls {@link answerStarter}. Rejects after `ms`. */
 export function processSource(child: ChildProcess, ms: number): OpsSource {
   return {
-    metrics: async () => ((await ask(child, 'metrics', ms)) as SentMetric[]).map(received),
-    readiness: () => ask(child, 'readiness', ms) as Promise<Readiness>,
+    metrics: async () => (await ask(child, 'metrics', ms)).map(received),
+    readiness: () => ask(child, 'readiness', ms),
   };
 }

@@ -1,12 +1,19 @@
-import { Socket } from 'node:net';
+import { connect as connectSocket, type Socket } from 'node:net';
 import postgres from 'postgres';
-import { arrayTypes } from './array-types.js';
-import { TransactionPool, type Reserved } from './transaction-pool.js';
-import { failing, secured, type TlsOptions } from './tls-socket.js';
-import { hardenSocket } from './driver-socket.js';
+import { TaskWatchdog, type HungError } from '../process/watchdog.js';
+import { type Connection, ConnectionPool } from './pool.js';
+import { types } from './types.js';
+
+type Client = postgres.Sql<{ bigint: number }>;
 
 /** A pool of connections; closed with `end`. */
-export type Sql = { reserve(): Promise<Reserved> } & postgres.Sql<{ bigint: number }>;
+export type Sql = { reserve(): Promise<Reserved> } & Client;
+
+/** A connection reserved by one caller until `release`. */
+export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
+  /** Closes the connection instead, because its state is unknown. */
+  destroy(): void;
+};
 
 export interface ConnectOptions {
   /** application_name, as shown in pg_stat_activity. */
@@ -20,97 +27,14 @@ export interface ConnectOptions {
   /** idle_in_transaction_session_timeout, in milliseconds; 0 means none. */
   idleInTransactionTimeoutMs?: number;
   connectTimeoutMs?: number;
-  /** Longest wait of a transaction for a free connection, in milliseconds. */
+  /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
   /** Closes the pool immediately when it fires, even with statements in flight. */
   signal?: AbortSignal;
-  /** Time without a response after which a connection is cut; longer than the longest statement. */
-  silenceMs?: number;
-}
-
-/** Decodes a bigint as a number; throws when it is not a safe integer, never rounds. */
-function safeInteger(text: unknown): number {
-  const value = Number(text);
-  if (!Number.isSafeInteger(value)) {
-    throw new RangeError(
-      `the database holds ${String(text)}, which exceeds the safe integer range`,
-    );
-  }
-  return value;
-}
-
-const bigint: postgres.PostgresType = {
-  to: 20,
-  from: [20],
-  serialize: String,
-  parse: safeInteger,
-};
-
-const types: { bigint: typeof bigint } = { ...arrayTypes(safeInteger), bigint };
-
-interface Address {
-  host: string[];
-  port: number[];
-  path: string | false;
-}
-
-interface Line {
-  silenceMs: number;
-  connectTimeoutMs: number;
-  tls: TlsOptions;
-  /** Whether the pool no longer needs connections. */
-  isOver: () => boolean;
-}
-
-type OpenSocket = (address: Address) => Socket | Promise<Socket>;
-
-/**
- * Disables Nagle's algorithm: a COPY over TCP otherwise stalls for 44 ms at a time. Always returns
- * a socket, if necessary one that fails later: a refused connection then takes the driver's normal
- * error and retry path. On a rejection, postgres.js would lose the connection slot for good.
- */
-function promptSocket({ silenceMs, connectTimeoutMs, tls, isOver }: Line): OpenSocket {
-  let attempt = 0;
-  const given = (socket: Socket): Socket => {
-    if (silenceMs > 0) endSilence(socket, silenceMs);
-    return hardenSocket(socket);
-  };
-  return ({ host, port, path }) => {
-    const socket = new Socket();
-    socket.setNoDelay(true);
-    const index = attempt++ % host.length;
-    const name = host[index] ?? 'localhost';
-    if (path === false) socket.connect(port[index] ?? 5432, name);
-    else socket.connect(path);
-    if (tls.ssl === false) return given(socket);
-    return secured(socket, name, tls, connectTimeoutMs).then(
-      (secure) => {
-        if (!isOver()) return given(secure);
-        secure.destroy();
-        return failing(ended());
-      },
-      (error: unknown) => hardenSocket(failing(error)),
-    );
-  };
-}
-
-const ended = (): Error =>
-  Object.assign(new Error('the pool is closed'), { code: 'CONNECTION_ENDED' });
-
-/**
- * Cuts a connection whose server owes a response but is silent. The server enforces statement
- * timeouts, so silence means it is gone, and TCP alone would notice only after many minutes.
- */
-function endSilence(socket: Socket, ms: number): void {
-  let written = 0;
-  socket.on('data', () => {
-    written = socket.bytesWritten;
-  });
-  socket.setTimeout(ms, () => {
-    // Without an error, so that the driver fails every statement in flight and not only the current
-    // one.
-    if (socket.bytesWritten > written) socket.destroy();
-  });
+  /** A statement without an answer for this long, in milliseconds, is a stall; 0 means never. */
+  stallTimeoutMs?: number;
+  /** Throws by default, which ends the program: a restart recovers faster than callers time out. */
+  onHung?: (error: HungError) => void;
 }
 
 /**
@@ -119,89 +43,162 @@ function endSilence(socket: Socket, ms: number): void {
  */
 const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 
-/** Longest delay before reconnecting after an outage, in seconds. */
-const LONGEST_PAUSE_S = 1;
+/** The server enforces the statement timeout; this much later, it is gone and the program exits. */
+const STALL_GRACE_MS = 10_000;
 
-/** Grace beyond the longest statement before a silent server is cut. */
-const SILENCE_GRACE_MS = 10_000;
+/** A statement of postgres.js, with the members that send it. */
+interface Query extends Promise<unknown> {
+  handler: (query: Query) => void;
+  reject: (error: Error) => void;
+}
 
+/**
+ * A pool in which every connection has a postgres.js client of its own that never reconnects. After
+ * a reconnect, that driver resolves a statement that was in flight with an empty result, and runs
+ * the rest of a transaction outside of it.
+ */
 export function connect(url: string, options: ConnectOptions): Sql {
+  const { max = 8, waitMs = 10_000, statementTimeoutMs = 30_000, signal } = options;
   const {
-    application,
-    max = 8,
-    statementTimeoutMs = 30_000,
-    lockTimeoutMs = 10_000,
-    idleInTransactionTimeoutMs = 60_000,
-    connectTimeoutMs = 5_000,
-    waitMs = 10_000,
-    silenceMs = statementTimeoutMs === 0 ? 0 : statementTimeoutMs + SILENCE_GRACE_MS,
+    stallTimeoutMs = statementTimeoutMs === 0 ? 0 : statementTimeoutMs + STALL_GRACE_MS,
+    onHung = (error) => {
+      throw error;
+    },
   } = options;
   const settings = {
     max,
-    connect_timeout: connectTimeoutMs / 1000,
+    connect_timeout: (options.connectTimeoutMs ?? 5_000) / 1000,
     keep_alive: 30,
-    backoff: (retries: number) => Math.min(0.05 * 2 ** retries, LONGEST_PAUSE_S),
+    max_lifetime: null,
     types,
-    // Types are built in: see `arrayTypes`.
     fetch_types: false,
     onnotice: () => undefined,
     connection: {
-      application_name: application,
+      application_name: options.application,
       statement_timeout: statementTimeoutMs,
-      lock_timeout: lockTimeoutMs,
-      idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
+      lock_timeout: options.lockTimeoutMs ?? 10_000,
+      idle_in_transaction_session_timeout: options.idleInTransactionTimeoutMs ?? 60_000,
       ...PLANNING,
     },
-    // Takes TLS options from the URL, and disables the driver's own TLS.
-    socket: promptSocket({
-      silenceMs,
-      connectTimeoutMs,
-      tls: postgres(url, { max: 1 }).options as unknown as TlsOptions,
-      isOver: () => isOver,
-    }),
-    ssl: false,
   };
-  let isOver = false;
-  const sql = postgres(url, settings);
-  const reservations = new TransactionPool(
-    (onLost) => openLine(url, settings, onLost),
-    max,
-    waitMs,
-  );
-  const endStatements = sql.end.bind(sql);
-  const pool = Object.assign(sql, {
-    reserve: () => reservations.reserve(),
-    end: async (ending?: { timeout?: number }) => {
-      isOver = true;
-      await Promise.all([reservations.end(ending), endStatements(ending)]);
-    },
-  });
-  const cut = (): void => void pool.end({ timeout: 0 });
-  if (options.signal?.aborted === true) cut();
-  else options.signal?.addEventListener('abort', cut, { once: true });
-  return pool;
+  // Only builds statements: it never connects.
+  const builder = postgres(url, settings);
+  const sample = asQuery(builder``);
+  const watchdog =
+    stallTimeoutMs === 0
+      ? null
+      : new TaskWatchdog({ what: 'a statement', limitMs: stallTimeoutMs, onHung });
+
+  let opened = 0;
+  const open = (): Connection => openConnection(url, settings, builder.options, opened++);
+  const statements = new ConnectionPool(open, max, waitMs);
+  const transactions = new ConnectionPool(open, max, waitMs);
+
+  /** Passes the statements that `client` makes to `send`. */
+  function routed<C extends Client>(
+    client: C,
+    send: (query: Query, handler: Query['handler']) => void,
+    own: Record<string | symbol, unknown>,
+  ): C {
+    const route = (made: unknown): unknown => {
+      if (!(made instanceof sample.constructor)) return made;
+      const { handler } = made as Query;
+      return Object.assign(made, { handler: (query: Query) => send(query, handler) });
+    };
+    const unsafe: Client['unsafe'] = (...given) => route(client.unsafe(...given)) as never;
+    const members: Record<string | symbol, unknown> = { unsafe, ...own };
+    return new Proxy(client, {
+      apply: (target, self, given) => route(Reflect.apply(target, self, given)),
+      get: (target, name) => members[name] ?? (Reflect.get(target, name) as unknown),
+      has: (target, name) => name in members || name in target,
+    });
+  }
+
+  const watch = (query: Query): void => void watchdog?.watch(() => Promise.allSettled([query]));
+
+  async function sendAnywhere(query: Query): Promise<void> {
+    const connection = await statements.take();
+    asQuery(connection.client``).handler(query);
+    watch(query);
+    const giveBack = (): void => statements.giveBack(connection, true);
+    query.then(giveBack, giveBack);
+  }
+
+  async function reserve(): Promise<Reserved> {
+    const connection = await transactions.take();
+    let isTaken = true;
+    const giveBack = (isSound: boolean): void => {
+      if (isTaken) transactions.giveBack(connection, isSound);
+      isTaken = false;
+    };
+    const send = (query: Query, handler: Query['handler']): void => {
+      watch(query);
+      handler(query);
+    };
+    return routed(connection.client, send, {
+      release: () => giveBack(true),
+      destroy: () => giveBack(false),
+    }) as unknown as Reserved;
+  }
+
+  async function end({ timeout }: { timeout?: number } = {}): Promise<void> {
+    await Promise.all([statements.end(timeout), transactions.end(timeout)]);
+    watchdog?.stop();
+  }
+
+  const cut = (): void => void end({ timeout: 0 });
+  if (signal?.aborted === true) cut();
+  else signal?.addEventListener('abort', cut, { once: true });
+  const send = (query: Query): void =>
+    void sendAnywhere(query).catch((error: Error) => query.reject(error));
+  return routed(builder, send, { reserve, end }) as Sql;
 }
 
-/** A client with one connection, which does not reconnect. */
-function openLine(
+const asQuery = (query: unknown): Query => query as Query;
+
+type Address = Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
+
+/** @param at counts connections, which alternate between the hosts of the URL */
+function openConnection(
   url: string,
-  settings: { socket: OpenSocket; types: { bigint: typeof bigint } },
-  onLost: () => void,
-): postgres.Sql<{ bigint: number }> {
-  let lost = false;
+  settings: object,
+  { host, port, path, ssl }: Address,
+  at: number,
+): Connection {
+  const name = host[at % host.length] ?? 'localhost';
+  const address = path ? { path } : { host: name, port: port[at % host.length] ?? 5432 };
+  let socket: Socket | null = null;
+  const onLost = (): void => {
+    connection.isLost = true;
+    // Rejects the statement that the driver forgot when it was sent between `error` and `close`.
+    void connection.close(0);
+  };
   const own = {
     ...settings,
+    ...address,
     max: 1,
-    // The driver would end the connection between two statements of a transaction.
-    max_lifetime: null,
-    onclose: () => {
-      lost = true;
-      onLost();
-    },
-    socket: (address: Address) => {
-      if (!lost) return settings.socket(address);
-      throw Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
+    // The driver checks the certificate of a server that is addressed by IP against "localhost".
+    ...(typeof ssl === 'string' && ssl.startsWith('verify') && { ssl: { host: name } }),
+    onclose: onLost,
+    socket: () => {
+      if (socket !== null) {
+        onLost();
+        throw Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
+      }
+      // With Nagle's algorithm, a COPY stalls for 44 ms at a time.
+      socket = connectSocket({ ...address, noDelay: true });
+      return Object.assign(socket, { host: name });
     },
   };
-  return postgres(url, own);
+  const client = postgres(url, own) as Client;
+  const connection: Connection = {
+    client,
+    isLost: false,
+    close: async (timeout) => {
+      await client.end({ timeout });
+      // Also one that is still connecting.
+      socket?.destroy();
+    },
+  };
+  return connection;
 }

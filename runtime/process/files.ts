@@ -33,24 +33,23 @@ export async function makePublicFolder(path: string): Promise<void> {
   }
 }
 
-function stage(path: string, content: string): string {
+/** Writes and syncs a file of mode 0600, which `install` then gives its name. */
+function writeStaged(path: string, content: string, install: (staging: string) => void): void {
   const staging = `${path}.${randomBytes(6).toString('hex')}`;
   const file = fs.openSync(staging, 'wx', 0o600);
   try {
     fs.writeFileSync(file, content);
     fs.fsyncSync(file);
+    install(staging);
   } finally {
     fs.closeSync(file);
+    fs.rmSync(staging, { force: true });
   }
-  return staging;
-}
-
-function syncDirectory(directory: string): void {
-  const handle = fs.openSync(directory, 'r');
+  const directory = fs.openSync(dirname(path), 'r');
   try {
-    fs.fsyncSync(handle);
+    fs.fsyncSync(directory);
   } finally {
-    fs.closeSync(handle);
+    fs.closeSync(directory);
   }
 }
 
@@ -59,26 +58,13 @@ function syncDirectory(directory: string): void {
  * file.
  */
 export function writePrivateFile(path: string, content: string): void {
-  const staging = stage(path, content);
-  try {
-    fs.renameSync(staging, path);
-  } catch (error) {
-    fs.rmSync(staging, { force: true });
-    throw error;
-  }
-  syncDirectory(dirname(path));
+  writeStaged(path, content, (staging) => fs.renameSync(staging, path));
 }
 
 /** Like `writePrivateFile`, but throws EEXIST when the file exists. */
 export function createPrivateFile(path: string, content: string): void {
-  const staging = stage(path, content);
-  try {
-    // Unlike a rename, a link does not replace; unlike O_EXCL, it never exposes a partial file.
-    fs.linkSync(staging, path);
-  } finally {
-    fs.rmSync(staging, { force: true });
-  }
-  syncDirectory(dirname(path));
+  // Unlike a rename, a link does not replace; unlike O_EXCL, it never exposes a partial file.
+  writeStaged(path, content, (staging) => fs.linkSync(staging, path));
 }
 
 /** A secret file is unreadable, or readable by others. The message never quotes its content. */

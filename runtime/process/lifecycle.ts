@@ -1,19 +1,14 @@
-import { threadsAreBack } from './busy-threads.js';
+import { withTimeout } from '../concurrency/promises.js';
 import { readLogLevel, type DrainConfig } from '../config.js';
 import { logger, type Logger, type LogLevel } from './log.js';
 import { isForOperator } from './operator-error.js';
 
 export interface ProgramContext {
-  /** Fires when the program is asked to stop. */
+  /** Fires when the program has to stop. */
   signal: AbortSignal;
   log: Logger;
   /** Registers a cleanup. Cleanups run in reverse order at exit, each awaited. */
   onStop(stop: () => unknown): void;
-  /**
-   * Selects unhandled rejections that do not end the program: drivers also report a lost connection
-   * where no caller waits for it.
-   */
-  survives(isHarmless: (error: unknown) => boolean): void;
   /** Applies the configured drain time. */
   drainAs(drain: DrainConfig): void;
   /** Reports the loss of a required dependency: the program drains and exits with 1. */
@@ -33,8 +28,6 @@ export interface ProgramOptions {
 }
 
 const FAILED_DRAIN_MS = 5_000;
-/** Minimum time for libuv threads to finish after draining. */
-const THREADS_MS = 250;
 
 type Ending = { code: 0; reason: string } | { code: 1; error: unknown };
 
@@ -64,20 +57,15 @@ async function drain(
       }
     }
   };
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(() => {
-      clean = false;
-      resolve();
-    }, limitMs);
-  });
   // An interrupted start may still open resources; their cleanups run too.
   const all = closeAll()
     .then(() => started)
     .then(closeAll);
-  await Promise.race([all, late]);
-  clearTimeout(timer);
-  return clean;
+  const isInTime = await withTimeout(all, limitMs, () => new Error('late')).then(
+    () => true,
+    () => false,
+  );
+  return clean && isInTime;
 }
 
 function report(name: string, log: Logger, error: unknown): void {
@@ -110,35 +98,23 @@ export async function runProgram(
     end = resolve;
   });
   const fail = (error: unknown): void => end({ code: 1, error });
-  let isHarmless = (_error: unknown): boolean => false;
-  const onRejection = (error: unknown): void => {
-    if (isHarmless(error))
-      log.warn({ err: error }, 'unhandled rejection ignored: a connection was lost');
-    else fail(error);
-  };
   const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
   const onDisconnect = (): void => end({ code: 0, reason: 'parent process exited' });
   const hasStarter = process.connected;
 
   process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-  process.on('uncaughtException', fail).on('unhandledRejection', onRejection);
+  process.on('uncaughtException', fail).on('unhandledRejection', fail);
   if (hasStarter) process.on('disconnect', onDisconnect);
 
   const onStop = (stop: () => unknown): void => void stops.push(stop);
-  const survives: ProgramContext['survives'] = (judge) => {
-    isHarmless = judge;
-  };
   const drainAs: ProgramContext['drainAs'] = ({ delayMs, deadlineMs }) => {
     drainMs = delayMs + (deadlineMs ?? drainMs);
   };
   let hasReturned = false;
-  const started = main({ signal: stopping.signal, log, onStop, survives, drainAs, fail }).then(
-    () => {
-      hasReturned = true;
-      if (untilMainReturns) end({ code: 0, reason: 'done' });
-    },
-    fail,
-  );
+  const started = main({ signal: stopping.signal, log, onStop, drainAs, fail }).then(() => {
+    hasReturned = true;
+    if (untilMainReturns) end({ code: 0, reason: 'done' });
+  }, fail);
 
   // Keeps the event loop alive until the program is stopped.
   const stayUp = setInterval(() => undefined, 2 ** 30);
@@ -148,17 +124,17 @@ export async function runProgram(
   else log.debug({ reason: ending.reason }, 'stopping');
   // After an unhandled error, cleanups may hang; a quick restart is worth more.
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
-  const deadline = performance.now() + limitMs;
+  const began = performance.now();
   const clean = await drain(stops, started, log, limitMs);
   if (!clean) log.error('shutdown incomplete: a cleanup failed or timed out');
   const isDone = hasReturned || !untilMainReturns;
   if (ending.code === 0 && !isDone) log.error('program stopped before its work was complete');
-  if (!(await threadsAreBack(Math.max(THREADS_MS, deadline - performance.now())))) {
-    log.error('a file system or name server does not answer: process killed');
-    process.kill(process.pid, 'SIGKILL');
-  }
   clearInterval(stayUp);
+  const isClean = ending.code === 0 && clean && isDone;
+  if (isClean && !untilMainReturns) {
+    log.info({ reason: ending.reason, ms: Math.round(performance.now() - began) }, 'stopped');
+  }
   // Signal handlers stay installed: a signal between their removal and the exit would kill the
   // process.
-  return ending.code === 0 && clean && isDone ? 0 : 1;
+  return isClean ? 0 : 1;
 }

@@ -35,9 +35,9 @@ export interface SuperviseOptions {
   out?: (line: string) => void;
   /** Time for a child to drain before it is killed, in milliseconds. */
   graceMs?: number;
-  /** Fires when the parent is asked to stop; from then on, no child is restarted. */
+  /** Fires when the parent has to stop; from then on, no child is restarted. */
   signal?: AbortSignal;
-  /** Replaces `fork` as the way to start the child. */
+  /** Replaces `fork` to start the child. */
   launch?: (spec: ChildSpec) => ChildProcess;
   /**
    * Called with the number of consecutive failed starts. The very first failure rejects `ready`

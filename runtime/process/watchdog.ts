@@ -38,7 +38,7 @@ export class Watchdog {
       this.stop();
       const seconds = String(limitMs / 1000);
       onHung(new HungError(`${what} made no progress for ${seconds} s`));
-    }, everyMs);
+    }, everyMs).unref();
   }
 
   began(): void {

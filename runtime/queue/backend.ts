@@ -14,7 +14,7 @@ import pg from 'pg';
 import { isProofId } from '#protocol/ids';
 import type { QueueConfig } from '../config.js';
 import { type RequestIds, unpackRequestIds } from '../http/request-ids.js';
-import { openRedis, type RedisClient } from './redis.js';
+import { openRedis } from './redis.js';
 
 export { UnrecoverableError };
 
@@ -40,7 +40,7 @@ export const JOB = { admissions: 'admit', revocations: 'revoke', batches: 'batch
 export type AdmitProcessor = Processor<AdmitData, string[]>;
 
 /** The members of BullMQ's Queue, QueueEvents or Worker that opening and closing need. */
-interface Member {
+export interface Member {
   waitUntilReady(): Promise<unknown>;
   close(): Promise<void>;
   on(event: 'error', listener: (error: Error) => void): unknown;
@@ -58,20 +58,15 @@ export type OnError = (error: Error) => void;
 /** A job needs a connection only while it is fetched and completed. */
 const MOST_MOVING_JOBS = 4;
 
-/** Consumers that are away for an hour may miss events, which are only hints. */
-const EVENTS_KEPT = 1_000;
-const FAILED_KEPT = 100;
-
-const jobOptions = {
-  removeOnComplete: true,
-  removeOnFail: { count: FAILED_KEPT },
-  attempts: 5,
-  backoff: { type: 'exponential', delay: 250 },
-};
-
 const queueOptions = {
-  defaultJobOptions: jobOptions,
-  streams: { events: { maxLen: EVENTS_KEPT } },
+  defaultJobOptions: {
+    removeOnComplete: true,
+    removeOnFail: { count: 100 },
+    attempts: 5,
+    backoff: { type: 'exponential', delay: 250 },
+  },
+  // Consumers that are away for an hour may miss events, which are only hints.
+  streams: { events: { maxLen: 1_000 } },
 };
 
 /**
@@ -86,10 +81,14 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
-/**
- * On Postgres, concurrent notifications are merged and the last one can be lost, so consumers must
- * also poll at a short interval.
- */
+const eventsOptions = {
+  autorun: false,
+  // The oldest event kept. BullMQ resolves "from now on" at every read until a first event arrives,
+  // which would miss those in between. Old events are harmless.
+  lastEventId: '0',
+};
+
+/** On Postgres, merged notifications can lose the last one, so consumers also poll. */
 const POSTGRES_EVENTS_WAIT_MS = 100;
 const POSTGRES_IDLE_WAIT_S = 0.2;
 
@@ -104,8 +103,24 @@ class QueueClient extends pg.Client {
   }
 }
 
-function postgresConnection(config: QueueConfig, max: number): PostgresConnectionOptions {
-  return {
+interface Backend {
+  /** For any of BullMQ's classes; their types differ by backend. */
+  options: QueueOptions;
+  create: typeof createRedisBackend;
+  isPostgres: boolean;
+  opened: <M extends Member>(member: M) => Opened<M>;
+}
+
+/** @param max connections to Postgres */
+function backendOf(
+  config: QueueConfig,
+  max: number,
+  whenAway: 'fail_fast' | 'wait',
+  onError: OnError,
+): Backend {
+  const client =
+    config.redisUrl === null ? null : openRedis(config.redisUrl, { whenAway, onError });
+  const connection: PostgresConnectionOptions = {
     connectionString: config.databaseUrl,
     schema: SCHEMA,
     Client: QueueClient,
@@ -115,32 +130,25 @@ function postgresConnection(config: QueueConfig, max: number): PostgresConnectio
     query_timeout: 10_000,
     keepAlive: true,
   };
+  return {
+    options: client === null ? { connection } : { connection: client, prefix: PREFIX },
+    create: client === null ? (createPostgresBackend as never) : createRedisBackend,
+    isPostgres: client === null,
+    opened: (member) => {
+      member.on('error', onError);
+      return { member, abandon: () => client?.disconnect() };
+    },
+  };
 }
 
-function open<M extends Member>(
-  member: M,
-  onError: OnError,
-  client: RedisClient | null,
-): Opened<M> {
-  member.on('error', onError);
-  return { member, abandon: () => client?.disconnect() };
-}
-
-export function openQueue(
-  config: QueueConfig,
-  name: QueueName,
-  onError: OnError,
-): Opened<
+export type OpenQueue = Opened<
   Pick<Queue<AdmitData, string[]>, 'add' | 'getJobCounts' | 'getWaiting' | 'getWaitingCount'> &
     Member
-> {
-  if (config.redisUrl === null) {
-    const options = { ...queueOptions, connection: postgresConnection(config, 3) };
-    return open(new Queue(name, options, createPostgresBackend), onError, null);
-  }
-  const client = openRedis(config.redisUrl, { whenAway: 'fail_fast', onError });
-  const options: QueueOptions = { ...queueOptions, connection: client, prefix: PREFIX };
-  return open(new Queue(name, options, createRedisBackend), onError, client);
+>;
+
+export function openQueue(config: QueueConfig, name: QueueName, onError: OnError): OpenQueue {
+  const { options, create, opened } = backendOf(config, 3, 'fail_fast', onError);
+  return opened(new Queue(name, { ...queueOptions, ...options }, create));
 }
 
 export type QueueToRead = Member & Pick<Queue, 'name' | 'getWaitingCount'>;
@@ -151,53 +159,15 @@ export function openQueueToRead(
   name: QueueName,
   onError: OnError,
 ): Opened<QueueToRead> {
-  if (config.redisUrl === null) {
-    const connection = postgresConnection(config, 2);
-    const queue = new Queue(name, { connection, skipMetasUpdate: true }, createPostgresBackend);
-    return open(queue, onError, null);
-  }
-  const client = openRedis(config.redisUrl, { whenAway: 'fail_fast', onError });
-  const options: QueueOptions = { connection: client, prefix: PREFIX, skipMetasUpdate: true };
-  return open(new Queue(name, options, createRedisBackend), onError, client);
+  const { options, create, opened } = backendOf(config, 2, 'fail_fast', onError);
+  return opened(new Queue(name, { ...options, skipMetasUpdate: true }, create));
 }
-
-export interface Events extends Member {
-  run(): Promise<void>;
-  on(event: 'error', listener: (error: Error) => void): unknown;
-  on(
-    event: 'completed',
-    listener: (args: { jobId: string; returnvalue: unknown }) => void,
-  ): unknown;
-  on(event: 'failed', listener: (args: { jobId: string }) => void): unknown;
-}
-
-/**
- * Reads from the oldest event kept: BullMQ resolves "from now on" at every read until a first event
- * arrives, which would miss those in between. Old events are harmless.
- */
-const OLDEST_EVENT = '0';
 
 /** Events of single admissions only: no caller waits for those of a batch. */
-export function openEvents(config: QueueConfig, onError: OnError): Opened<Events> {
-  const name: QueueName = 'admit';
-  if (config.redisUrl === null) {
-    const connection = postgresConnection(config, 2);
-    const options = {
-      connection,
-      autorun: false,
-      lastEventId: OLDEST_EVENT,
-      blockingTimeout: POSTGRES_EVENTS_WAIT_MS,
-    };
-    return open(new QueueEvents(name, options, createPostgresBackend), onError, null);
-  }
-  const client = openRedis(config.redisUrl, { whenAway: 'wait', onError });
-  const options = {
-    connection: client,
-    autorun: false,
-    lastEventId: OLDEST_EVENT,
-    prefix: PREFIX,
-  };
-  return open(new QueueEvents(name, options, createRedisBackend), onError, client);
+export function openEvents(config: QueueConfig, onError: OnError): Opened<QueueEvents> {
+  const { options, create, isPostgres, opened } = backendOf(config, 2, 'wait', onError);
+  const poll = isPostgres && { blockingTimeout: POSTGRES_EVENTS_WAIT_MS };
+  return opened(new QueueEvents('admit', { ...options, ...eventsOptions, ...poll }, create));
 }
 
 export function openWorker(
@@ -207,24 +177,11 @@ export function openWorker(
   concurrency: number,
   onError: OnError,
 ): Opened<Member & { run(): Promise<void> }> {
-  if (config.redisUrl === null) {
-    const connection = postgresConnection(config, Math.min(concurrency, MOST_MOVING_JOBS) + 2);
-    const options = {
-      ...workerOptions,
-      connection,
-      concurrency,
-      drainDelay: POSTGRES_IDLE_WAIT_S,
-    };
-    return open(new Worker(name, processor, options, createPostgresBackend), onError, null);
-  }
-  const client = openRedis(config.redisUrl, { whenAway: 'wait', onError });
-  const options: WorkerOptions = {
-    ...workerOptions,
-    connection: client,
-    concurrency,
-    prefix: PREFIX,
-  };
-  return open(new Worker(name, processor, options, createRedisBackend), onError, client);
+  const max = Math.min(concurrency, MOST_MOVING_JOBS) + 2;
+  const { options, create, isPostgres, opened } = backendOf(config, max, 'wait', onError);
+  const poll = isPostgres && { drainDelay: POSTGRES_IDLE_WAIT_S };
+  const all = { ...options, ...workerOptions, concurrency, ...poll } as WorkerOptions;
+  return opened(new Worker(name, processor, all, create));
 }
 
 /** Limit of ids per job; a larger job is forged. */

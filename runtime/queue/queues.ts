@@ -6,8 +6,10 @@ import {
   type AdmitProcessor,
   isIds,
   JOB,
+  type Member,
   type Opened,
   openEvents,
+  type OpenQueue,
   openQueue,
   openWorker,
   type QueueName,
@@ -25,8 +27,7 @@ export {
   grantQueueReading,
   migrateQueues,
 } from './schema.js';
-export { openQueueToRead, QUEUES, type QueueToRead } from './backend.js';
-export { MAX_IDS_PER_JOB } from './backend.js';
+export { MAX_IDS_PER_JOB, openQueueToRead, QUEUES, type QueueToRead } from './backend.js';
 
 /** The queue timed out or failed. The job may have been enqueued all the same. */
 export class QueueUnavailableError extends Error {
@@ -67,13 +68,8 @@ function throttleLog(log: QueueLog, what: string): (error: unknown) => void {
   };
 }
 
-interface Closable {
-  waitUntilReady(): Promise<unknown>;
-  close(): Promise<void>;
-}
-
 /** Waits for the connection; a client that cannot connect has no work to finish and is dropped. */
-async function connected<M extends Closable>(opened: Opened<M>): Promise<void> {
+async function connected(opened: Opened<Member>): Promise<void> {
   try {
     await inTime(opened.member.waitUntilReady(), READY_MS, 'connecting to the queue');
   } catch (error) {
@@ -83,7 +79,7 @@ async function connected<M extends Closable>(opened: Opened<M>): Promise<void> {
   }
 }
 
-async function shut(opened: Opened<Closable>, ms: number): Promise<void> {
+async function shut(opened: Opened<Member>, ms: number): Promise<void> {
   try {
     await inTime(opened.member.close(), ms, 'closing the queue');
   } catch {
@@ -102,15 +98,11 @@ export interface QueueState {
 
 const STATES = ['waiting', 'active', 'delayed', 'failed'] as const;
 
-interface QueueStats {
-  stats(): Promise<QueueState>;
-}
-
 /**
  * Wakes workers. Delivery is not guaranteed: the registry has what is pending, and stale admissions
  * are requeued from it.
  */
-export interface AdmitQueue extends QueueStats {
+export interface AdmitQueue {
   /**
    * Returns the job's id; rejects within seconds when the queue is unreachable. `requests` has the
    * request id of each proof, for the worker's log lines.
@@ -124,72 +116,41 @@ export interface AdmitQueue extends QueueStats {
   ping(): Promise<void>;
   /** Jobs that no worker has taken yet. */
   depth(): Promise<number>;
+  stats(): Promise<QueueState>;
   close(): Promise<void>;
 }
 
 /** Carries chunk leases from the dispatcher to the workers. */
-export interface BatchQueue extends QueueStats {
-  add(proofIds: readonly string[]): Promise<string>;
-  /** Leases that no worker has taken yet. */
-  depth(): Promise<number>;
-  close(): Promise<void>;
-}
-
-type OpenQueue = ReturnType<typeof openQueue>;
+export type BatchQueue = Pick<AdmitQueue, 'add' | 'depth' | 'stats' | 'close'>;
 
 export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {
-  const sender = openSender(config, 'admit', options);
-  return {
-    add: (proofIds, requests) => sender.add(JOB.admissions, proofIds, requests),
-    addRevocations: (ids, requests) => sender.add(JOB.revocations, ids, requests),
-    addBatches: (batchIds, requests) => sender.add(JOB.batches, batchIds, requests),
-    ping: () => sender.ping(),
-    depth: () => sender.depth(),
-    stats: () => sender.stats(),
-    close: () => sender.close(),
-  };
+  return openProducer(config, 'admit', options);
 }
 
 export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}): BatchQueue {
-  const sender = openSender(config, 'batch', options);
-  return {
-    add: (proofIds) => sender.add(JOB.admissions, proofIds),
-    depth: () => sender.depth(),
-    stats: () => sender.stats(),
-    close: () => sender.close(),
-  };
+  return openProducer(config, 'batch', options);
 }
 
-interface Producer extends QueueStats {
-  add(job: string, ids: readonly string[], requests?: readonly string[]): Promise<string>;
-  ping(): Promise<void>;
-  depth(): Promise<number>;
-  close(): Promise<void>;
-}
-
-function openSender(config: QueueConfig, name: QueueName, options: QueueOptions): Producer {
+function openProducer(config: QueueConfig, name: QueueName, options: QueueOptions): AdmitQueue {
   const onError = throttleLog(options.log ?? logger('queue'), 'enqueueing');
   let current: Promise<OpenQueue> | null = null;
   let closed = false;
 
   async function openOnce(): Promise<OpenQueue> {
     const opened = openQueue(config, name, onError);
-    await connected(opened);
-    return opened;
+    try {
+      await connected(opened);
+      return opened;
+    } catch (error) {
+      // BullMQ caches a failed first connection forever; the next call opens another.
+      current = null;
+      throw error;
+    }
   }
 
-  // BullMQ caches a failed first connection forever, so failures are dropped here and the next call
-  // reconnects.
   function ready(): Promise<OpenQueue> {
     if (closed) return Promise.reject(new QueueUnavailableError('the queue client is closed'));
-    if (current === null) {
-      const opening = openOnce();
-      current = opening;
-      opening.catch(() => {
-        if (current === opening) current = null;
-      });
-    }
-    return current;
+    return (current ??= openOnce());
   }
 
   async function ask<T>(question: (queue: OpenQueue['member']) => Promise<T>): Promise<T> {
@@ -205,24 +166,24 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
     }
   }
 
-  // The producer creates the id: BullMQ's own needs a privilege that the programs' roles lack.
-  const add: Producer['add'] = (job, ids, requests) =>
-    ask(async (queue) => {
-      const jobId = randomUUID();
-      const data = {
-        ids: [...ids],
-        ...(requests !== undefined && { requests: packRequestIds(requests) }),
-      };
-      await queue.add(job, data, { jobId });
-      return jobId;
-    });
+  const add =
+    (job: string): AdmitQueue['add'] =>
+    (ids, requests) =>
+      ask(async (queue) => {
+        // BullMQ's own ids need a privilege that the programs' roles lack.
+        const jobId = randomUUID();
+        const packed = requests !== undefined && { requests: packRequestIds(requests) };
+        await queue.add(job, { ids: [...ids], ...packed }, { jobId });
+        return jobId;
+      });
+  const depth = (): Promise<number> => ask((queue) => queue.getWaitingCount());
 
   return {
-    add,
-    ping: async () => {
-      await ask((queue) => queue.getWaitingCount());
-    },
-    depth: () => ask((queue) => queue.getWaitingCount()),
+    add: add(JOB.admissions),
+    addRevocations: add(JOB.revocations),
+    addBatches: add(JOB.batches),
+    ping: async () => void (await depth()),
+    depth,
     stats: () =>
       ask(async (queue) => {
         const counts = await queue.getJobCounts(...STATES);
@@ -248,7 +209,7 @@ export interface Running {
   close(): Promise<void>;
 }
 
-type Runner = Opened<Closable & { run(): Promise<void> }>;
+type Runner = Opened<Member & { run(): Promise<void> }>;
 
 /** Keeps a client open: reopens it when the backend is unreachable or fails. */
 function keepRunning(
@@ -321,22 +282,20 @@ export function openAdmitEvents(
   return keepRunning(
     () => {
       const opened = openEvents(config, report);
-      opened.member.on('completed', ({ jobId, returnvalue }) => {
-        const ids = idsFrom(returnvalue);
-        if (ids === null) onSettled(jobId);
-        else onSettled(jobId, ids);
-      });
+      // The backends wrap results differently.
+      opened.member.on(
+        'completed',
+        ({ jobId, returnvalue }: { jobId: string; returnvalue: unknown }) => {
+          if (isIds(returnvalue)) onSettled(jobId, returnvalue);
+          else onSettled(jobId);
+        },
+      );
       opened.member.on('failed', ({ jobId }) => onSettled(jobId));
       return opened;
     },
     report,
     CLOSE_MS,
   );
-}
-
-/** The backends wrap results differently. */
-function idsFrom(returnvalue: unknown): string[] | null {
-  return isIds(returnvalue) ? returnvalue : null;
 }
 
 export interface AdmitWorkerOptions extends QueueOptions {
@@ -359,10 +318,11 @@ export function openAdmitWorker(
   handler: Handler,
   options: AdmitWorkerOptions,
 ): Running {
-  const handlers: Handlers = {
+  const { revocations, batches } = options;
+  const handlers = {
     [JOB.admissions]: handler,
-    [JOB.revocations]: options.revocations,
-    [JOB.batches]: options.batches,
+    [JOB.revocations]: revocations,
+    [JOB.batches]: batches,
   };
   return openConsumer(config, 'admit', handlers, options);
 }
@@ -376,12 +336,10 @@ export function openBatchWorker(
   return openConsumer(config, 'batch', { [JOB.admissions]: handler }, options);
 }
 
-type Handlers = Record<string, Handler | undefined>;
-
 function openConsumer(
   config: QueueConfig,
   name: QueueName,
-  handlers: Handlers,
+  handlers: Record<string, Handler | undefined>,
   options: QueueOptions & { concurrency: number },
 ): Running {
   const report = throttleLog(options.log ?? logger('queue'), 'job consumer');

@@ -2,12 +2,10 @@ import { ProtocolError } from '../../protocol/errors.js';
 import type { AgentEnvelope } from '../../protocol/schemas/agent.js';
 import { admitHttp, agentEnvelope } from '../engine/admission.js';
 import { SdkError } from '../errors.js';
-import { NotAdmittedError } from './not-admitted.js';
-import type { Admission, GateOptions } from './options.js';
+import { type Admission, type GateOptions, NotAdmittedError } from './options.js';
 import { plainHash } from './plain-json.js';
 import { actionOf } from './tool.js';
 
-/** The planned call of a tool. */
 export interface PlannedCall {
   tool: string;
   action: string;
@@ -35,7 +33,6 @@ export function planCall(
   }
 }
 
-/** Returns the engine's admission. Throws `NotAdmittedError` otherwise. */
 export async function requestAdmission(
   options: GateOptions,
   { tool, action, argumentsHash }: PlannedCall,
@@ -80,7 +77,6 @@ function notAdmitted(tool: string, action: string, cause: unknown): NotAdmittedE
   return new NotAdmittedError('undecided', tool, `not admitted: ${message}`, details);
 }
 
-/** The outcome of a tool call. */
 export interface Outcome {
   result: 'succeeded' | 'failed';
   /** SHA-256 of the result's RFC 8785 form, if it has one. */

@@ -6,8 +6,12 @@ import {
   type Outcome,
   type PlannedCall,
 } from './admission.js';
-import { NotAdmittedError } from './not-admitted.js';
-import { requireOptions, type Admission, type AdapterOptions } from './options.js';
+import {
+  type AdapterOptions,
+  type Admission,
+  NotAdmittedError,
+  requireOptions,
+} from './options.js';
 import { resultHash } from './plain-json.js';
 import { followStream } from './stream.js';
 

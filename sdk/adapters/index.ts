@@ -5,7 +5,7 @@ export {
   NotAdmittedError,
   type NotAdmittedCode,
   type NotAdmittedDetails,
-} from './not-admitted.js';
+} from './options.js';
 export type {
   AdapterOptions,
   Admission,

@@ -65,7 +65,6 @@ function reason(result: BatchItemResult): string {
 
 export interface ProgressBar {
   update: (progress: BatchProgress) => void;
-  /** Prints above the bar. */
   interrupt: (print: () => void) => void;
   stop: () => void;
 }

@@ -16,11 +16,6 @@ export const EXIT = {
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** The command line is wrong. The message names the correction. */
-export class UsageError extends Error {
-  override readonly name = 'UsageError';
-}
-
 const BY_ERROR: Partial<Record<SdkErrorCode, ExitCode>> = {
   invalid_input: EXIT.usage,
   unusable_pin: EXIT.usage,

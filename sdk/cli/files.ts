@@ -2,13 +2,11 @@ import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { parseStrict, type JsonValue } from '../../protocol/json.js';
 import { SdkError, type RequestHashEnvelope } from '../index.js';
-import { UsageError } from './exit-code.js';
+import { UsageError } from './config.js';
 import type { Terminal } from './terminal.js';
 
-/** The name of an input in messages. */
 export const inputName = (file: string): string => (file === '-' ? 'standard input' : file);
 
-/** The bytes of a file, or of standard input for `-`. */
 export async function readInput(file: string): Promise<Uint8Array> {
   try {
     return file === '-' ? await buffer(process.stdin) : await readFile(file);

@@ -1,13 +1,19 @@
 import { Command, CommanderError, type OutputConfiguration } from 'commander';
 import { SdkError } from '../index.js';
-import { commonOptions, type AddCommand, type CommonOptions } from './command.js';
+import {
+  type AddCommand,
+  commonOptions,
+  type CommonOptions,
+  engineOptions,
+  publicOptions,
+  UsageError,
+} from './config.js';
+import { EXIT, type ExitCode, exitCodeOf } from './exit-code.js';
 import { addAdmit } from './commands/admit.js';
 import { addFollow } from './commands/follow.js';
 import { addKeys, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
 import { addVerify } from './commands/verify.js';
-import { engineOptions, publicOptions } from './config.js';
-import { EXIT, exitCodeOf, UsageError, type ExitCode } from './exit-code.js';
 import type { Terminal } from './terminal.js';
 
 const HELP = `
@@ -81,7 +87,6 @@ export async function main(
   }
 }
 
-/** The help of the program and of each of its commands. */
 export function helpTexts(): string[] {
   const program = buildProgram('', ({ name }) => new Command(name));
   return [program, ...program.commands].map((command) => {
@@ -167,7 +172,6 @@ function reportError(
   return exitCode;
 }
 
-/** JSON omits the undefined members. */
 function describe(error: unknown): [ExitCode, { code: string; proof_id?: string | undefined }] {
   if (error instanceof UsageError) return [EXIT.usage, { code: 'usage' }];
   if (!(error instanceof SdkError)) return [EXIT.undecided, { code: 'unexpected' }];

@@ -59,7 +59,6 @@ export function styled(code: ExitCode, text: string): Part {
   return { style: STYLES[code], text };
 }
 
-/** A label and its value, aligned with other rows. */
 export function row(label: string, text: string): Part[] {
   return [{ style: 'dim', text: label.padEnd(14) }, text];
 }

@@ -142,7 +142,7 @@ export interface Chunk {
 const NEWLINE = utf8('\n');
 
 /**
- * Cuts the input into bodies within the limits, and holds one of them at a time. Equal inputs give
+ * Splits the input into request bodies within the limits; only one is in memory at a time. Equal inputs give
  * equal chunks: a repeated run sends the existing batches again.
  */
 export async function* chunksOf(

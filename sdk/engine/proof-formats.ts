@@ -1,10 +1,11 @@
 import { fromUtf8 } from '../../protocol/bytes.js';
 import { aepSchema, type Aep } from '../../protocol/schemas/aep.js';
 import {
-  inclusionResponseSchema,
   type InclusionResponse,
-} from '../../protocol/schemas/inclusion.js';
-import { proofExportSchema, type ProofExport } from '../../protocol/schemas/proof-export.js';
+  inclusionResponseSchema,
+  type ProofExport,
+  proofExportSchema,
+} from '../../protocol/schemas/proof-export.js';
 import { parseTlogProof } from '../../protocol/tlog-proof.js';
 import { SdkError } from '../errors.js';
 import { readDocument, requireSameProof, requireType, unexpected } from '../http/answers.js';
@@ -13,7 +14,6 @@ import type { HttpRequest } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requestEnvelope, requireProofId, type RequestHashEnvelope } from './engine.js';
 
-/** Media type and reader of each format. */
 type Formats<All> = {
   [F in keyof All]: { accept: string; read: (answer: Answer, proofId: string) => All[F] };
 };

@@ -1,14 +1,19 @@
 import { SCHEMA } from '../../protocol/schemas/ids.js';
-import type { ProofExport } from '../../protocol/schemas/proof-export.js';
-import { proofListSchema, type ListedProof } from '../../protocol/schemas/proof-list.js';
-import { proofViewSchema, type ProofView } from '../../protocol/schemas/proof-view.js';
-import { replaySchema, type Replay } from '../../protocol/schemas/replay.js';
-import { verdictSchema, type Verdict } from '../../protocol/schemas/verdict.js';
 import {
+  type ProofExport,
+  type Replay,
   replayBodySchema,
+  replaySchema,
   verifyBodySchema,
   type VerifyRequest,
-} from '../../protocol/schemas/verify-request.js';
+} from '../../protocol/schemas/proof-export.js';
+import {
+  type ListedProof,
+  proofListSchema,
+  type ProofView,
+  proofViewSchema,
+} from '../../protocol/schemas/proof-view.js';
+import { verdictSchema, type Verdict } from '../../protocol/schemas/verdict.js';
 import { canonicalBody } from '../canonical.js';
 import { readDocument, requireSameProof, unexpected, validInput } from '../http/answers.js';
 import { withDeadline } from '../http/deadline.js';

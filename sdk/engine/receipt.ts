@@ -1,9 +1,12 @@
 import * as z from 'zod';
 import { documentHash, nobleSha256 } from '../../protocol/hash.js';
 import type { JsonValue } from '../../protocol/json.js';
-import { admissionStatusSchema } from '../../protocol/schemas/admission-status.js';
+import {
+  admissionStatusSchema,
+  type ExecuteReceipt,
+  executeReceiptSchema,
+} from '../../protocol/schemas/execute.js';
 import { agentReceiptSchema, type AgentReceipt } from '../../protocol/schemas/agent.js';
-import { executeReceiptSchema, type ExecuteReceipt } from '../../protocol/schemas/execute.js';
 import { SdkError, type Denial } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';
 import type { Answer } from '../http/attempt.js';
@@ -14,7 +17,6 @@ export const receiptSchema = z.union([executeReceiptSchema, agentReceiptSchema])
 /** The receipt of an admission; the SDK returns no other receipt. */
 export type Admitted<R extends Receipt> = R & { status: 'ADMITTED' };
 
-/** What binds a receipt to its request. */
 export interface ExpectedReceipt<R extends Receipt> {
   schema: z.ZodType<R>;
   /** SHA-256 of the sent canonical body; null when another process sent it. */

@@ -26,13 +26,11 @@ export function readDocument<T>(answer: Answer, schema: z.ZodType<T>): T {
   return value as T;
 }
 
-/** Compares media types without case and parameters. */
 export function requireType(answer: Answer, type: string): void {
   const sent = (answer.headers.get('content-type') ?? '').split(';')[0]?.trim().toLowerCase();
   if (sent !== type) throw unexpected(answer, `the response is not ${type}`);
 }
 
-/** The response must be about the requested proof. */
 export function requireSameProof<T extends { proof_id: string }>(
   answer: Answer,
   requested: string | undefined,
@@ -51,7 +49,6 @@ export function unexpected({ status }: Answer, message: string, cause?: unknown)
   });
 }
 
-/** The validated input. Throws `invalid_input` with a pointer. */
 export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
   const result = schema.safeParse(input);
   if (result.success) return result.data;
@@ -81,7 +78,6 @@ const BY_STATUS: Partial<Record<number, SdkErrorCode>> = {
 /** Statuses that a proxy may send without a problem document of the API. */
 const PROXY_STATUS: ReadonlySet<number> = new Set([429, 500, 502, 503, 504]);
 
-/** The error of a response without success. */
 export function httpError(answer: Answer): SdkError {
   const { status } = answer;
   const problem = problemOf(answer);

@@ -7,7 +7,6 @@ export interface HttpCall {
   url: URL;
   headers: Record<string, string>;
   body?: Uint8Array | undefined;
-  /** Maximum length of the response body. */
   maxBytes: number;
 }
 

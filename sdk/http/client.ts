@@ -26,13 +26,11 @@ export interface HttpRequest {
 }
 
 export interface HttpClient {
-  /** The response of any status, after all retries. */
   send(request: HttpRequest, deadline: Deadline): Promise<Answer>;
   /** The same, but throws for every status except 200. */
   read(request: HttpRequest, deadline: Deadline): Promise<Answer>;
 }
 
-/** Validates the retry options, and opens no connection. */
 export function openHttpClient(
   options: CallOptions,
   base: URL,

@@ -6,12 +6,9 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export const timerMs = (ms: number): number => Math.min(ms, MAX_TIMER_MS);
 
-/** The timeout and the abort signal of one call. */
 export interface Deadline {
-  /** Fires on timeout and on abort. */
   readonly signal: AbortSignal;
   remainingMs(): number;
-  /** Rejects as soon as the signal fires. */
   sleep(ms: number): Promise<void>;
   /** The error of a fired signal: `aborted` or `timeout`. */
   error(cause?: unknown): SdkError;

@@ -10,8 +10,7 @@ import {
 import { publicKeysSchema, type PublicKeys } from '../../protocol/snapshot/keys.js';
 import { SdkError } from '../errors.js';
 import type { PublicOptions } from '../options.js';
-import { pathSegment } from './lookup.js';
-import { readPublic, type PublicAnswer } from './registry.js';
+import { pathSegment, type PublicAnswer, readPublic } from './lookup.js';
 
 /** Kinds of artifacts with views besides the verdict. */
 export type ViewedKind = 'certificate' | 'passport' | 'trust';

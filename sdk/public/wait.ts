@@ -2,8 +2,7 @@ import { SdkError } from '../errors.js';
 import { backoffMs } from '../http/client.js';
 import { withDeadline } from '../http/deadline.js';
 import type { PublicOptions } from '../options.js';
-import { lookUp, type Lookup } from './lookup.js';
-import { openRegistry } from './registry.js';
+import { lookUp, type Lookup, openRegistry } from './lookup.js';
 
 const POLL = { baseDelayMs: 200, maxDelayMs: 3_000 };
 
@@ -40,7 +39,6 @@ export async function waitForVerdictHttp(
   });
 }
 
-/** False before publication and before verification. */
 function hasVerdict({ verification_status: status }: Lookup): boolean {
   return status !== 'NOT_FOUND' && status !== 'BACKEND_LOOKUP_REQUIRED';
 }

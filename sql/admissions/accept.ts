@@ -1,13 +1,12 @@
 import { type Db, pipeline, type Pool, type Transaction } from '../db/transaction.js';
 import { PolicyMissingError } from '../db/errors.js';
-import { fromUuid, toUuid } from '../db/columns.js';
+import { arrayOf, bytesOf } from '../db/columns.js';
 import { pinnedValidity } from './pinned-intake.js';
-import { asTenantsAfter } from '../db/tenant-scope.js';
+import { asTenants } from '../db/tenant-scope.js';
 
 /** The request type: 1 is execute, 2 is agent. */
 export type Lane = 1 | 2;
 
-/** An admission from the engine. The database sets everything else. */
 export interface IntakeItem {
   proofId: string;
   tenantNo: number;
@@ -41,18 +40,16 @@ export function acceptIntake(
   items: IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
-  const tenants = items.map((item) => item.tenantNo);
   // Binding an idempotency key can wait for a lock, so the acceptance time is taken after it.
   const isKeyed = items.some((item) => item.idempotencyKey !== null);
-  return asTenantsAfter(
+  return asTenants(
     sql,
-    tenants,
+    items.map((item) => item.tenantNo),
+    (tx: Transaction, policy: PinnedPolicy | null) => accept(tx, items, policy, lockTimeoutMs),
     (tx) => withLockTimeout(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
-    (tx, policy) => accept(tx, items, policy, lockTimeoutMs),
   );
 }
 
-/** Sets the lock timeout in the same round trip as `reading`. */
 async function withLockTimeout<T>(
   tx: Transaction,
   lockTimeoutMs: (() => number) | undefined,
@@ -81,7 +78,7 @@ async function accept(
   let open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
   for (let policy = pinned; open.length > 0; policy = null) {
     policy ??= await withLockTimeout(tx, lockTimeoutMs, pinPolicy(tx));
-    const inserted = await insertIntake(tx, open, policy);
+    const [inserted] = await pipeline(insertIntake(tx, open, policy), insertPending(tx, open));
     for (const item of open) {
       if (inserted.has(item.proofId)) {
         outcomes.set(item, { outcome: 'accepted', proofId: item.proofId });
@@ -108,10 +105,7 @@ const BYTEA_ARRAY = 1001;
 
 /** A bytea[] parameter; the driver would send a list of buffers as one bytea. */
 function byteas(tx: Db, values: Uint8Array[]) {
-  return tx.array(
-    values.map((value) => Buffer.from(value)),
-    BYTEA_ARRAY,
-  );
+  return tx.array(values as Buffer[], BYTEA_ARRAY);
 }
 
 /** Binds idempotency keys to request bodies; returns the items whose key has another body. */
@@ -128,24 +122,21 @@ async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promis
   const tenants = keyed.map((item) => item.tenantNo);
   const lanes = keyed.map((item) => item.lane);
   const keys = keyed.map((item) => item.idempotencyKey ?? '');
+  const hashes = keyed.map((item) => item.requestHash);
   await tx`
     insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
     select * from unnest(${tenants}::int[], ${lanes}::smallint[], ${keys}::text[],
-      ${byteas(
-        tx,
-        keyed.map((item) => item.requestHash),
-      )})
+      ${byteas(tx, hashes)})
     on conflict do nothing`;
-  const bound = await tx<{ request_hash: Buffer }[]>`
-    select k.request_hash
+  const bound = await tx<{ hash: Buffer }[]>`
+    select k.request_hash as hash
     from unnest(${tenants}::int[], ${lanes}::smallint[], ${keys}::text[])
       with ordinality as asked(tenant_no, lane, key, n)
     join svc.idempotency_key k using (tenant_no, lane, key)
     order by asked.n`;
-  return new Set(keyed.filter((item, i) => !bound[i]?.request_hash.equals(item.requestHash)));
+  return new Set(keyed.filter((item, i) => !bound[i]?.hash.equals(item.requestHash)));
 }
 
-/** The policy set in force at the time of acceptance. */
 export interface PinnedPolicy {
   at: Date;
   digest: Buffer;
@@ -164,70 +155,70 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
   return policy;
 }
 
-async function insertIntake(
+export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
+
+/** Inserts the admissions whose deduplication key is free, and returns their proof ids. */
+export async function insertIntake(
   tx: Transaction,
-  items: IntakeItem[],
+  items: readonly IntakeRow[],
   policy: PinnedPolicy,
 ): Promise<Set<string>> {
-  const ids = items.map((item) => toUuid(item.proofId));
-  const inserting = tx<{ proof_id: string }[]>`
-      insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-        accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
-      select i.proof_id, i.tenant_no, i.lane, t.environment, i.request, i.request_hash,
-        ${policy.at}, i.salt, ${policy.digest}, f.fixture_hash,
-        ${pinnedValidity(tx)}, i.key_no
-      from unnest(
-        ${ids}::uuid[],
-        ${items.map((item) => item.tenantNo)}::int[],
-        ${items.map((item) => item.lane)}::smallint[],
-        ${byteas(
-          tx,
-          items.map((item) => item.request),
-        )},
-        ${byteas(
-          tx,
-          items.map((item) => item.requestHash),
-        )},
-        ${byteas(
-          tx,
-          items.map((item) => item.salt),
-        )},
-        ${items.map((item) => item.fixtureRef)}::text[],
-        ${items.map((item) => item.keyNo)}::int[])
-        with ordinality
-        as i(proof_id, tenant_no, lane, request, request_hash, salt, fixture_ref, key_no, n)
-      join svc.tenant t using (tenant_no)
-      left join svc.fixture f using (fixture_ref)
-      order by i.n
-      on conflict (tenant_no, lane, request_hash) where not refused do nothing
-      returning proof_id::text`;
-  // A separate statement: the row check needs a visible intake row, and a statement does not see its
-  // own inserts. Only ids that this transaction inserted are pending; a retry may repeat older ones.
-  const pending = tx`
-    insert into svc.intake_pending (proof_id, accepted_at)
-    select proof_id, accepted_at from svc.intake
-    where proof_id = any(${ids}::uuid[]) and xmin = pg_current_xact_id()::xid`;
-  const [inserted] = await pipeline(inserting, pending);
-  return new Set(inserted.map((row) => fromUuid(row.proof_id)));
+  const requests = bytesOf(items.map(({ request }) => request));
+  const hashes = bytesOf(items.map(({ requestHash }) => requestHash));
+  const salts = bytesOf(items.map(({ salt }) => salt));
+  const inserted = await tx<{ id: string }[]>`
+    insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+      accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
+    select i.proof_id, i.tenant_no, i.lane, t.environment,
+      substring(packed.requests from i.request_start for i.request_length),
+      substring(packed.hashes from i.hash_start for i.hash_length), ${policy.at},
+      substring(packed.salts from i.salt_start for i.salt_length), ${policy.digest},
+      f.fixture_hash, ${pinnedValidity(tx)}, i.key_no
+    from (select ${requests.bytes}::bytea as requests, ${hashes.bytes}::bytea as hashes,
+        ${salts.bytes}::bytea as salts) packed
+    cross join unnest(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
+      ${arrayOf(items.map(({ tenantNo }) => tenantNo))}::integer[],
+      ${arrayOf(items.map(({ lane }) => lane))}::smallint[],
+      ${requests.starts}::integer[], ${requests.lengths}::integer[],
+      ${hashes.starts}::integer[], ${hashes.lengths}::integer[],
+      ${salts.starts}::integer[], ${salts.lengths}::integer[],
+      ${items.map(({ fixtureRef }) => fixtureRef)}::text[],
+      ${items.map(({ keyNo }) => keyNo)}::integer[])
+      with ordinality as i(proof_id, tenant_no, lane, request_start, request_length, hash_start,
+        hash_length, salt_start, salt_length, fixture_ref, key_no, n)
+    join svc.tenant t using (tenant_no)
+    left join svc.fixture f using (fixture_ref)
+    order by i.n
+    on conflict (tenant_no, lane, request_hash) where not refused do nothing
+    returning proof_id as id`;
+  return new Set(inserted.map(({ id }) => id));
 }
+
+/**
+ * A separate statement: the row check needs a visible intake row, and a statement does not see its own
+ * inserts. Only ids that this transaction inserted are pending; a retry may repeat older ones.
+ */
+const insertPending = (tx: Transaction, items: readonly IntakeItem[]) => tx`
+  insert into svc.intake_pending (proof_id, accepted_at)
+  select proof_id, accepted_at from svc.intake
+  where proof_id = any(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[])
+    and xmin = pg_current_xact_id()::xid`;
 
 /** For each item, the proof id that its deduplication key already has, or null. */
 export async function findExistingProofIds(
   tx: Db,
   items: Pick<IntakeItem, 'tenantNo' | 'lane' | 'requestHash'>[],
 ): Promise<(string | null)[]> {
-  const rows = await tx<{ proof_id: string | null }[]>`
-    select i.proof_id::text
+  const hashes = items.map((item) => item.requestHash);
+  const rows = await tx<{ id: string | null }[]>`
+    select i.proof_id as id
     from unnest(
       ${items.map((item) => item.tenantNo)}::int[],
       ${items.map((item) => item.lane)}::smallint[],
-      ${byteas(
-        tx,
-        items.map((item) => item.requestHash),
-      )})
+      ${byteas(tx, hashes)})
       with ordinality as asked(tenant_no, lane, request_hash, n)
     left join svc.intake i on i.tenant_no = asked.tenant_no and i.lane = asked.lane
       and i.request_hash = asked.request_hash and not i.refused
     order by asked.n`;
-  return rows.map((row) => (row.proof_id === null ? null : fromUuid(row.proof_id)));
+  return rows.map(({ id }) => id);
 }

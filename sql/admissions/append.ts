@@ -1,49 +1,32 @@
 import type { JsonValue } from '#protocol/json';
 import { type Db, pipeline, type Transaction } from '../db/transaction.js';
-import { arrayOf, batchIdOf, bytesOf, toUuid } from '../db/columns.js';
-import { mapDbErrors } from '../db/errors.js';
-import { pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
+import { arrayOf, batchIdOf, bytesOf } from '../db/columns.js';
+import { sharedColumns, sharedPins, type PinnedIntake, type SharedRow } from './pinned-intake.js';
 import type { Environment } from '../tenants/authenticate.js';
 
-/** An admission without an outcome. */
 export type PendingIntake = PinnedIntake;
 
 /**
  * Reads those of `proofIds` that are still pending, ordered by id. Admissions of one batch share most
  * columns, so rows are grouped and each packs the four columns that differ.
  */
-export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<PendingRow[]>`
-      select i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
-        i.fixture_hash, i.validity,
-        string_agg(uuid_send(i.proof_id) || i.salt || i.request_hash
-          || int4send(length(i.request)) || i.request, '') as packed
-      from svc.intake_pending p
-      join svc.intake i using (proof_id)
-      join svc.tenant t using (tenant_no)
-      where p.proof_id = any(${arrayOf(proofIds)}::uuid[])
-      group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
-        i.fixture_hash, i.validity`;
-    return rows.flatMap(unpackPending).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
-  });
+export async function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
+  const rows = await sql<(SharedRow & { packed: Buffer })[]>`
+    select ${sharedColumns(sql)}, string_agg(uuid_send(i.proof_id) || i.salt || i.request_hash
+      || int4send(length(i.request)) || i.request, '') as packed
+    from svc.intake_pending p
+    join svc.intake i using (proof_id)
+    join svc.tenant t using (tenant_no)
+    where p.proof_id = any(${arrayOf(proofIds)}::uuid[])
+    group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
+      i.fixture_hash, i.validity`;
+  return rows.flatMap(unpackPending).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
 }
 
-type Own = 'proof_id' | 'salt' | 'request_hash' | 'request';
-type PendingRow = Omit<PinnedRow, Own> & { packed: Buffer };
-
-/** The fixed part before a request: proof id, salt, request hash, length. */
 const HEAD_BYTES = 16 + 32 + 32 + 4;
 
-function unpackPending(row: PendingRow): PendingIntake[] {
-  const { packed } = row;
-  const shared = pinnedIntake({
-    ...row,
-    proof_id: '',
-    salt: EMPTY,
-    request_hash: EMPTY,
-    request: EMPTY,
-  });
+function unpackPending({ packed, ...row }: SharedRow & { packed: Buffer }): PendingIntake[] {
+  const shared = sharedPins(row);
   const found: PendingIntake[] = [];
   for (let at = 0; at < packed.length;) {
     const end = at + HEAD_BYTES + packed.readInt32BE(at + HEAD_BYTES - 4);
@@ -58,8 +41,6 @@ function unpackPending(row: PendingRow): PendingIntake[] {
   }
   return found;
 }
-
-const EMPTY = Buffer.alloc(0);
 
 /** The batch of an admission, and how many of its items the admission answers. */
 export interface BatchRef {
@@ -79,23 +60,22 @@ export async function claimPending(
   proofIds: string[],
 ): Promise<Map<string, BatchRef | null>> {
   // Grouped by batch, because admissions of one batch differ only in their ids.
-  const rows = await tx<{ ids: string; batch_id: string | null; batch_items: number }[]>`
+  const rows = await tx<{ ids: string; batchId: string | null; items: number }[]>`
     with claimed as (
       delete from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
         and (accepted_at <= (select clock_timestamp() + interval '1 second')
           or accepted_at > (select clock_timestamp() + interval '1 day'))
       returning proof_id, batch_id, batch_items)
-    select ${packIds(tx)} as ids, batch_id::text, batch_items from claimed
+    select ${packIds(tx)} as ids, batch_id as "batchId", batch_items as items from claimed
     group by batch_id, batch_items`;
   const claimed = new Map<string, BatchRef | null>();
-  for (const { ids, batch_id, batch_items } of rows) {
-    const share = batch_id === null ? null : { batchId: batchIdOf(batch_id), items: batch_items };
+  for (const { ids, batchId, items } of rows) {
+    const share = batchId === null ? null : { batchId: batchIdOf(batchId), items };
     for (const proofId of unpackIds(ids)) claimed.set(proofId, share);
   }
   return claimed;
 }
 
-/** The proof ids of a group's rows, concatenated in hex. */
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 
 const ID_LENGTH = 32;
@@ -106,7 +86,6 @@ function unpackIds(ids: string): string[] {
   );
 }
 
-/** The current state of the gates of an admission. */
 export interface Gate {
   allowlisted: boolean;
   laneOpen: boolean;
@@ -118,39 +97,23 @@ export interface Gate {
 
 /** The gates of admissions, by proof id. Checks the pinned columns instead of trusting them. */
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
-  const rows = await tx<
-    {
-      ids: string;
-      allowlisted: boolean;
-      lane_open: boolean;
-      key_holds: boolean;
-      pins_hold: boolean;
-    }[]
-  >`
-    select ${packIds(tx)} as ids, allowlisted, lane_open, key_holds, pins_hold
-    from (select i.proof_id, t.allowlisted, l.open as lane_open,
+  const rows = await tx<(Gate & { ids: string })[]>`
+    select ${packIds(tx)} as ids, allowlisted, "laneOpen", "keyHolds", "pinsHold"
+    from (select i.proof_id, t.allowlisted, l.open as "laneOpen",
         i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
-          and k.tenant_no = i.tenant_no and k.revoked_at is null) as key_holds,
+          and k.tenant_no = i.tenant_no and k.revoked_at is null) as "keyHolds",
         i.environment = t.environment
           and i.accepted_at <= clock_timestamp() + interval '1 second'
           and exists (select from svc.policy_activation a
-            where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as pins_hold
+            where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as "pinsHold"
       from svc.intake i
       join svc.tenant t using (tenant_no)
       join svc.lane l on l.environment = t.environment
       where i.proof_id = any(${arrayOf(proofIds)}::uuid[])) asked
-    group by allowlisted, lane_open, key_holds, pins_hold`;
-  const gates = new Map<string, Gate>();
-  for (const row of rows) {
-    const gate = {
-      allowlisted: row.allowlisted,
-      laneOpen: row.lane_open,
-      keyHolds: row.key_holds,
-      pinsHold: row.pins_hold,
-    };
-    for (const proofId of unpackIds(row.ids)) gates.set(proofId, gate);
-  }
-  return gates;
+    group by allowlisted, "laneOpen", "keyHolds", "pinsHold"`;
+  return new Map(
+    rows.flatMap(({ ids, ...gate }) => unpackIds(ids).map((proofId) => [proofId, gate] as const)),
+  );
 }
 
 /** Rejects claimed admissions and releases their deduplication keys. */
@@ -159,15 +122,12 @@ export async function refuse(
   refusals: { proofId: string; code: string; detail: string }[],
 ): Promise<void> {
   if (refusals.length === 0) return;
-  const rows = refusals.map(({ proofId, code, detail }) => ({
-    proof_id: toUuid(proofId),
-    code,
-    detail,
-  }));
-  await tx`insert into svc.refusal ${tx(rows)}`;
+  const ids = refusals.map(({ proofId }) => proofId);
   await tx`
-    update svc.intake set refused = true
-    where proof_id = any(${rows.map((row) => row.proof_id)}::uuid[])`;
+    insert into svc.refusal (proof_id, code, detail)
+    select * from unnest(${ids}::uuid[], ${refusals.map(({ code }) => code)}::text[],
+      ${refusals.map(({ detail }) => detail)}::text[])`;
+  await tx`update svc.intake set refused = true where proof_id = any(${ids}::uuid[])`;
 }
 
 export interface NewProof {
@@ -190,7 +150,6 @@ export interface NewProof {
   input: { text: string; hash: string };
 }
 
-/** Stores the payload of appended proofs: AEP, signature, policy input. */
 export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise<void> {
   if (proofs.length === 0) return;
   const ids = proofs.map((proof) => proof.proofId);
@@ -227,11 +186,8 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
   await pipeline(storing, storingInputs);
 }
 
-/** The policy input of a decision by its hash, or null. */
-export function readPolicyInput(sql: Db, inputHash: Uint8Array): Promise<JsonValue | null> {
-  return mapDbErrors(async () => {
-    const [row] = await sql<{ input: Buffer }[]>`
-      select input from svc.policy_input where input_hash = ${Buffer.from(inputHash)}`;
-    return row === undefined ? null : (JSON.parse(row.input.toString('utf8')) as JsonValue);
-  });
+export async function readPolicyInput(sql: Db, hash: Uint8Array): Promise<JsonValue | null> {
+  const [row] = await sql<{ input: Buffer }[]>`
+    select input from svc.policy_input where input_hash = ${hash}`;
+  return row === undefined ? null : (JSON.parse(row.input.toString('utf8')) as JsonValue);
 }

@@ -1,5 +1,4 @@
 import type { Db, Pool } from '../db/transaction.js';
-import { toUuid } from '../db/columns.js';
 import { asTenants } from '../db/tenant-scope.js';
 
 /** The part of a parent proof that an envelope's validation may use. */
@@ -18,18 +17,15 @@ export function findParents(
   return asTenants(sql, [tenantNo], (tx) => parentsOf(tx, asked));
 }
 
-/** For each of `asked`, the tenant's proof with that id, or null. */
 export async function parentsOf(
   tx: Db,
   asked: readonly { tenantNo: number; proofId: string }[],
 ): Promise<(Parent | null)[]> {
-  const rows = await tx<{ effect: 'ADMIT' | 'DENY' | null; is_outcome: boolean }[]>`
-    select p.effect, p.is_outcome
-    from unnest(${asked.map(({ proofId }) => toUuid(proofId))}::uuid[],
+  const rows = await tx<(Omit<Parent, 'effect'> & { effect: Parent['effect'] | null })[]>`
+    select p.effect, case when p.is_outcome then 'outcome' else 'action' end as kind
+    from unnest(${asked.map(({ proofId }) => proofId)}::uuid[],
       ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
     left join (select * from svc.proof where aep is not null) p using (proof_id, tenant_no)
     order by asked.n`;
-  return rows.map(({ effect, is_outcome: isOutcome }) =>
-    effect === null ? null : { effect, kind: isOutcome ? 'outcome' : 'action' },
-  );
+  return rows.map(({ effect, kind }) => (effect === null ? null : { effect, kind }));
 }

@@ -1,5 +1,4 @@
 import type { Db, Pool } from '../db/transaction.js';
-import { fromUuid, toUuid } from '../db/columns.js';
 import { asTenants } from '../db/tenant-scope.js';
 import type { Environment } from '../tenants/authenticate.js';
 
@@ -28,54 +27,34 @@ export interface PinnedIntake {
   validity: Validity;
 }
 
-/** The columns of `pinnedColumns`, as the driver returns them. */
-export interface PinnedRow {
-  proof_id: string;
-  tenant_no: number;
-  tenant_id: string;
-  lane: 1 | 2;
-  environment: Environment;
-  request: Buffer;
-  request_hash: Buffer;
-  accepted_at: Date;
-  salt: Buffer;
-  policy_digest: Buffer;
-  fixture_hash: Buffer | null;
-  validity: StoredValidity;
-}
+export const UNLIMITED: Validity = {
+  proof: null,
+  certificate: null,
+  passport: null,
+  trust: null,
+};
 
-/** The stored form: null when every validity is unlimited. */
-export type StoredValidity = Validity | null;
+/** The validity that an admission pins, from `svc.tenant t`; null when every validity is unlimited. */
+export const pinnedValidity = (sql: Db) =>
+  sql`nullif(t.validity, ${JSON.stringify(UNLIMITED)}::text::jsonb)`;
 
-const NO_END: Validity = { proof: null, certificate: null, passport: null, trust: null };
+type SharedColumn = Exclude<keyof PinnedIntake, 'proofId' | 'request' | 'requestHash' | 'salt'>;
+export type SharedRow = Omit<Pick<PinnedIntake, SharedColumn>, 'acceptedAt' | 'validity'> & {
+  acceptedAt: Date;
+  validity: Validity | null;
+};
 
-/** The validity that an admission pins, from `svc.tenant t`. */
-export const pinnedValidity = (sql: Db) => sql`
-  nullif(t.validity, '{"proof":null,"certificate":null,"passport":null,"trust":null}'::jsonb)`;
+/** Selects a SharedRow from `svc.intake i join svc.tenant t`. */
+export const sharedColumns = (sql: Db) => sql`
+  i.tenant_no as "tenantNo", t.tenant_id as "tenantId", i.lane, i.environment,
+  i.accepted_at as "acceptedAt", i.policy_digest as "policyDigest",
+  i.fixture_hash as "fixtureHash", i.validity`;
 
-export const validityOf = (stored: StoredValidity): Validity => stored ?? NO_END;
-
-/** The columns to select from `svc.intake i join svc.tenant t`. */
-export const pinnedColumns = (sql: Db) => sql`
-  i.proof_id::text, i.tenant_no, t.tenant_id, i.lane, i.environment, i.request, i.request_hash,
-  i.accepted_at, i.salt, i.policy_digest, i.fixture_hash, i.validity`;
-
-export function pinnedIntake(row: PinnedRow): PinnedIntake {
-  return {
-    proofId: fromUuid(row.proof_id),
-    tenantNo: row.tenant_no,
-    tenantId: row.tenant_id,
-    lane: row.lane,
-    environment: row.environment,
-    request: row.request,
-    requestHash: row.request_hash,
-    acceptedAt: row.accepted_at.getTime(),
-    salt: row.salt,
-    policyDigest: row.policy_digest,
-    fixtureHash: row.fixture_hash,
-    validity: validityOf(row.validity),
-  };
-}
+export const sharedPins = ({ acceptedAt, validity, ...row }: SharedRow) => ({
+  ...row,
+  acceptedAt: acceptedAt.getTime(),
+  validity: validity ?? UNLIMITED,
+});
 
 /** The pinned inputs of one of the tenant's admissions; null when unknown or erased. */
 export function readPinnedIntake(
@@ -84,10 +63,12 @@ export function readPinnedIntake(
   proofId: string,
 ): Promise<PinnedIntake | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [row] = await tx<PinnedRow[]>`
-      select ${pinnedColumns(tx)} from svc.intake i join svc.tenant t using (tenant_no)
-      where i.proof_id = ${toUuid(proofId)}::uuid and i.tenant_no = ${tenantNo}
+    const [row] = await tx<(SharedRow & Omit<PinnedIntake, SharedColumn>)[]>`
+      select ${sharedColumns(tx)}, i.proof_id as "proofId", i.request,
+        i.request_hash as "requestHash", i.salt
+      from svc.intake i join svc.tenant t using (tenant_no)
+      where i.proof_id = ${proofId}::uuid and i.tenant_no = ${tenantNo}
         and num_nulls(i.request, i.request_hash, i.salt) = 0`;
-    return row === undefined ? null : pinnedIntake(row);
+    return row === undefined ? null : { ...row, ...sharedPins(row) };
   });
 }

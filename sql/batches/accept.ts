@@ -1,17 +1,16 @@
-import { arrayOf, batchIdOf, batchUuid, bytesOf, fromUuid } from '../db/columns.js';
+import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
 import {
   findExistingProofIds,
+  insertIntake,
   pinPolicy,
+  type IntakeRow,
   type Lane,
   type PinnedPolicy,
 } from '../admissions/accept.js';
-import { pinnedValidity } from '../admissions/pinned-intake.js';
 import { asTenants } from '../db/tenant-scope.js';
 
-/** A batch item that passed validation. */
 export interface BatchItem {
-  /** Position in the batch, from 0. */
   index: number;
   proofId: string;
   lane: Lane;
@@ -40,11 +39,8 @@ export interface NewBatch {
 
 /** Queue limits that hold after the batch is accepted. */
 export interface Room {
-  /** Pending admissions of all tenants. */
   admissions: number;
-  /** Open batches of all tenants. */
   batches: number;
-  /** Open batches of the tenant. */
   own: number;
 }
 
@@ -60,7 +56,6 @@ const BATCHES = 3;
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 
-/** Rolls the transaction back and carries the answer. */
 class BatchRejected extends Error {
   constructor(readonly outcome: BatchOutcome) {
     super(outcome.outcome);
@@ -104,48 +99,46 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
   await tx`
     insert into svc.batch_progress (batch_id, tenant_no, awaited, pending, admitted, denied, refused,
       invalid, replayed, completed_at)
-    values (${batchUuid(batch.batchId)}, ${batch.tenantNo}, ${awaited}, ${awaited},
+    values (${hexOf(batch.batchId)}, ${batch.tenantNo}, ${awaited}, ${awaited},
       ${earlier.admitted}, ${earlier.denied}, 0, ${batch.problems.size}, ${replayed},
       ${awaited === 0 ? pins.at : null})`;
   return { outcome: 'accepted', batchId: batch.batchId, awaited };
 }
 
-/** Whether the idempotency key, if present, is bound to these items. */
 async function bindKey(tx: Transaction, batch: NewBatch): Promise<boolean> {
   const { tenantNo, idempotencyKey: key, itemsHash } = batch;
   if (key === null) return true;
   await tx`
     insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
-    values (${tenantNo}, ${BATCHES}, ${key}, ${Buffer.from(itemsHash)}) on conflict do nothing`;
-  const [bound] = await tx<{ request_hash: Buffer }[]>`
-    select request_hash from svc.idempotency_key
+    values (${tenantNo}, ${BATCHES}, ${key}, ${itemsHash}) on conflict do nothing`;
+  const [bound] = await tx<{ hash: Buffer }[]>`
+    select request_hash as hash from svc.idempotency_key
     where tenant_no = ${tenantNo} and lane = ${BATCHES} and key = ${key}`;
-  return bound?.request_hash.equals(itemsHash) === true;
+  return bound?.hash.equals(itemsHash) === true;
 }
 
 /** Null, or the id of the existing batch with these items. */
 async function insertBatch(tx: Transaction, batch: NewBatch, at: Date): Promise<string | null> {
-  const itemsHash = Buffer.from(batch.itemsHash);
+  const { itemsHash } = batch;
   const inserted = await tx`
     insert into svc.batch (batch_id, tenant_no, key_no, items_hash, total, request_id, accepted_at)
-    values (${batchUuid(batch.batchId)}, ${batch.tenantNo}, ${batch.keyNo}, ${itemsHash},
+    values (${hexOf(batch.batchId)}, ${batch.tenantNo}, ${batch.keyNo}, ${itemsHash},
       ${batch.total}, ${batch.requestId}, ${at})
     on conflict (tenant_no, items_hash) do nothing`;
   if (inserted.count > 0) return null;
-  const [first] = await tx<{ batch_id: string }[]>`
-    select batch_id::text from svc.batch
+  const [first] = await tx<{ id: string }[]>`
+    select batch_id as id from svc.batch
     where tenant_no = ${batch.tenantNo} and items_hash = ${itemsHash}`;
   if (first === undefined) throw new Error('a conflicting batch was not found');
-  return batchIdOf(first.batch_id);
+  return batchIdOf(first.id);
 }
 
 async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promise<void> {
-  const [depth] = await tx<{ admissions: number; everybodys: number; own: number }[]>`
+  const [depth] = await tx<[{ admissions: number; everybodys: number; own: number }]>`
     select svc.pending_depth(${room.admissions}) as admissions, b.everybodys, b.own
     from svc.batch_pending(${batch.tenantNo}) b`;
   const { length } = batch.items;
   const fits =
-    depth !== undefined &&
     depth.admissions + length <= room.admissions &&
     depth.everybodys + length <= room.batches &&
     depth.own + length <= room.own;
@@ -155,16 +148,12 @@ async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promis
 
 /** One admission for all equal items. */
 interface Admission {
-  /** The first of its items. */
   first: BatchItem;
-  /** The number of items that point to it. */
   items: number;
   proofId: string;
-  /** This batch created it. */
   isNew: boolean;
 }
 
-/** The admission of each valid item, by item index. */
 interface ItemAdmissions {
   admissions: Admission[];
   of: (Admission | undefined)[];
@@ -176,7 +165,6 @@ interface ItemAdmissions {
 const byDeduplicationKey = ({ first: a }: Admission, { first: b }: Admission): number =>
   a.lane - b.lane || (a.requestHash < b.requestHash ? -1 : a.requestHash > b.requestHash ? 1 : 0);
 
-/** Inserts the new admissions and maps each item to its admission. */
 async function insertAdmissions(
   tx: Transaction,
   batch: NewBatch,
@@ -187,20 +175,17 @@ async function insertAdmissions(
   while (open.length > 0) {
     const inTheWay: Admission[] = [];
     for (const some of slices(open, ROWS_PER_STATEMENT)) {
-      const inserted = await insertIntake(tx, batch, some, pins);
+      const rows = some.map(({ first }) => intakeRow(batch, first));
+      const inserted = await insertIntake(tx, rows, pins);
       for (const one of some) {
-        one.isNew = inserted === 'all' || inserted.has(one.proofId);
+        one.isNew = inserted.has(one.proofId);
         if (!one.isNew) inTheWay.push(one);
       }
     }
     open = [];
     for (const some of slices(inTheWay, ROWS_PER_STATEMENT)) {
-      const asked = some.map(({ first: { lane, requestHash } }) => ({
-        tenantNo: batch.tenantNo,
-        lane,
-        requestHash: Buffer.from(requestHash, 'hex'),
-      }));
-      const proofIds = await findExistingProofIds(tx, asked);
+      const rows = some.map(({ first }) => intakeRow(batch, first));
+      const proofIds = await findExistingProofIds(tx, rows);
       some.forEach((one, at) => {
         const proofId = proofIds[at] ?? null;
         // An admission that was rejected meanwhile has released its deduplication key: try again.
@@ -216,7 +201,6 @@ async function insertAdmissions(
   return pointing;
 }
 
-/** The deduplicated admissions of the items, before any insert. */
 function admissionsOf({ items, total }: NewBatch): ItemAdmissions {
   const known = new Map<string, Admission>();
   const of = new Array<Admission | undefined>(total).fill(undefined);
@@ -234,48 +218,9 @@ function admissionsOf({ items, total }: NewBatch): ItemAdmissions {
   return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 
-/**
- * Inserts the intake rows of these items; returns the inserted proof ids, unless all were inserted.
- * Long columns go as concatenated bytes, because the driver escapes an array of them twice.
- */
-async function insertIntake(
-  tx: Transaction,
-  { tenantNo, keyNo, salts }: NewBatch,
-  admissions: Admission[],
-  pins: PinnedPolicy,
-): Promise<'all' | Set<string>> {
-  const rows = admissions.map(({ first }) => first);
-  const proofIds = arrayOf(rows.map(({ proofId }) => proofId));
-  const requests = bytesOf(rows.map(({ request }) => request));
-  const hashes = Buffer.from(rows.map(({ requestHash }) => requestHash).join(''), 'hex');
-  const saltOf = ({ index }: BatchItem): Uint8Array => salts.subarray(index * 32, index * 32 + 32);
-  const inserted = await tx`
-    insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-      accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
-    select i.proof_id, t.tenant_no, i.lane, t.environment,
-      substring(packed.requests from i.start for i.length),
-      substring(packed.hashes from (i.n::integer - 1) * 32 + 1 for 32), ${pins.at},
-      substring(packed.salts from (i.n::integer - 1) * 32 + 1 for 32), ${pins.digest},
-      f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo}
-    from (select ${requests.bytes}::bytea as requests,
-        ${hashes}::bytea as hashes,
-        ${Buffer.concat(rows.map(saltOf))}::bytea as salts) packed
-    cross join unnest(
-      ${proofIds}::uuid[],
-      ${arrayOf(rows.map(({ lane }) => lane))}::smallint[],
-      ${requests.starts}::integer[],
-      ${requests.lengths}::integer[],
-      ${rows.map(({ fixtureRef }) => fixtureRef)}::text[])
-      with ordinality as i(proof_id, lane, start, length, fixture_ref, n)
-    join svc.tenant t on t.tenant_no = ${tenantNo}
-    left join svc.fixture f using (fixture_ref)
-    order by i.n
-    on conflict (tenant_no, lane, request_hash) where not refused do nothing`;
-  if (inserted.count === rows.length) return 'all';
-  const found = await tx<{ proof_id: string }[]>`
-    select proof_id::text from svc.intake
-    where proof_id = any(${proofIds}::uuid[])`;
-  return new Set(found.map((row) => fromUuid(row.proof_id)));
+function intakeRow({ tenantNo, keyNo, salts }: NewBatch, item: BatchItem): IntakeRow {
+  const salt = salts.subarray(item.index * 32, item.index * 32 + 32);
+  return { ...item, requestHash: Buffer.from(item.requestHash, 'hex'), tenantNo, keyNo, salt };
 }
 
 async function insertPending(
@@ -287,7 +232,7 @@ async function insertPending(
   for (const rows of slices(fresh, ROWS_PER_STATEMENT)) {
     await tx`
       insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items)
-      select proof_id, ${at}, ${batchUuid(batchId)}, items
+      select proof_id, ${at}, ${hexOf(batchId)}, items
       from unnest(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[],
         ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as fresh(proof_id, items)`;
   }
@@ -304,21 +249,17 @@ async function insertWatches(
 ): Promise<{ pending: number; admitted: number; denied: number }> {
   const counts = { pending: 0, admitted: 0, denied: 0 };
   for (const rows of slices(before, ROWS_PER_STATEMENT)) {
-    const effects = await effectsOf(
-      tx,
-      tenantNo,
-      rows.map(({ proofId }) => proofId),
-    );
+    const effects = await effectsOf(tx, tenantNo, rows);
     const watched: Admission[] = [];
-    rows.forEach((one) => {
-      const effect = effects.get(one.proofId);
-      if (effect === undefined) watched.push(one);
-      counts[effect === undefined ? 'pending' : effect] += one.items;
-    });
+    for (const one of rows) {
+      const effect = effects.get(one.proofId) ?? 'pending';
+      if (effect === 'pending') watched.push(one);
+      counts[effect] += one.items;
+    }
     if (watched.length === 0) continue;
     await tx`
       insert into svc.batch_watch (proof_id, batch_id, items)
-      select proof_id, ${batchUuid(batchId)}, items
+      select proof_id, ${hexOf(batchId)}, items
       from unnest(${arrayOf(watched.map(({ proofId }) => proofId))}::uuid[],
         ${arrayOf(watched.map(({ items }) => items))}::smallint[]) as watched(proof_id, items)`;
   }
@@ -328,17 +269,13 @@ async function insertWatches(
 async function effectsOf(
   tx: Db,
   tenantNo: number,
-  proofIds: string[],
+  admissions: readonly Admission[],
 ): Promise<Map<string, 'admitted' | 'denied'>> {
-  const rows = await tx<{ proof_id: string; effect: 'ADMIT' | 'DENY' }[]>`
-    select proof_id::text, effect from svc.proof
-    where proof_id = any(${arrayOf(proofIds)}::uuid[]) and tenant_no = ${tenantNo}`;
-  return new Map(
-    rows.map(({ proof_id, effect }) => [
-      fromUuid(proof_id),
-      effect === 'ADMIT' ? 'admitted' : 'denied',
-    ]),
-  );
+  const rows = await tx<{ id: string; effect: 'admitted' | 'denied' }[]>`
+    select proof_id as id, case effect when 'ADMIT' then 'admitted' else 'denied' end as effect
+    from svc.proof where tenant_no = ${tenantNo}
+      and proof_id = any(${arrayOf(admissions.map(({ proofId }) => proofId))}::uuid[])`;
+  return new Map(rows.map(({ id, effect }) => [id, effect]));
 }
 
 /** Inserts the items in order, and a lease row for each chunk with pending admissions. */
@@ -358,14 +295,14 @@ async function insertParts(
     }
     await tx`
       insert into svc.batch_part (batch_id, first_index, proof_ids, replayed, problems)
-      values (${batchUuid(batchId)}, ${start}, ${arrayOf(proofIds)}::uuid[],
+      values (${hexOf(batchId)}, ${start}, ${arrayOf(proofIds)}::uuid[],
         ${replayed.includes(true) ? arrayOf(replayed.map(String)) : null}::boolean[],
         ${wrong.length > 0 ? Buffer.from(`{${wrong.join(',')}}`) : null})`;
     const fresh = proofIds.filter((id, at) => id !== 'NULL' && replayed[at] === false).length;
     if (fresh === 0) continue;
     await tx`
       insert into svc.batch_turn (batch_id, first_index, tenant_no, items)
-      values (${batchUuid(batchId)}, ${start}, ${tenantNo}, ${fresh})`;
+      values (${hexOf(batchId)}, ${start}, ${tenantNo}, ${fresh})`;
   }
 }
 

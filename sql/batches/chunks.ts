@@ -1,9 +1,8 @@
-import { type Pool, type Transaction, transaction } from '../db/transaction.js';
-import { batchIdOf, batchUuid, fromUuid } from '../db/columns.js';
+import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
+import { batchIdOf, hexOf } from '../db/columns.js';
 import type { BatchRef } from '../admissions/append.js';
 import { lockHead } from '../log/log.js';
 
-/** An outcome to count for a batch. */
 export interface BatchOutcomeCount {
   share: BatchRef;
   became: 'admitted' | 'denied' | 'refused';
@@ -35,7 +34,7 @@ export async function countSettled(
       completed_at = case when g.pending = s.admitted + s.denied + s.refused
         then date_trunc('milliseconds', clock_timestamp()) end
     from unnest(
-      ${rows.map(([id]) => batchUuid(id))}::uuid[],
+      ${rows.map(([id]) => hexOf(id))}::uuid[],
       ${rows.map(([, counted]) => counted.admitted)}::integer[],
       ${rows.map(([, counted]) => counted.denied)}::integer[],
       ${rows.map(([, counted]) => counted.refused)}::integer[])
@@ -48,6 +47,14 @@ const DISPATCH_LOCK = 7_301_003;
 /** The most chunks in one lease; small chunks are combined. */
 const MAX_CHUNKS = 64;
 
+interface ChunkPlace {
+  batch: string;
+  first: number;
+}
+
+const unnested = (tx: Db, chunks: readonly ChunkPlace[]) => tx`
+  unnest(${chunks.map(({ batch }) => batch)}::uuid[], ${chunks.map(({ first }) => first)}::integer[])`;
+
 /**
  * Leases the next chunk: the ids of up to `items` pending admissions in batch order, of the tenant
  * with the oldest last lease; null when no chunk waits. `requeueExpiredLeases` recovers a lease
@@ -56,7 +63,7 @@ const MAX_CHUNKS = 64;
 export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | null> {
   return transaction(sql, async (tx) => {
     await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
-    const handed = await tx<{ batch_id: string; first_index: number }[]>`
+    const handed = await tx<ChunkPlace[]>`
       with recursive tenants(tenant_no) as (
         (select tenant_no from svc.batch_turn where handed_at is null order by tenant_no limit 1)
         union all
@@ -78,17 +85,15 @@ export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | nul
       from parts p
       where p.batch_id = t.batch_id and p.first_index = t.first_index
         and (p.so_far = p.items or p.so_far <= ${items})
-      returning t.batch_id::text, t.first_index`;
+      returning t.batch_id as batch, t.first_index as first`;
     if (handed.length === 0) return null;
-    const rows = await tx<{ proof_id: string }[]>`
-      select q.proof_id::text
-      from unnest(${handed.map((one) => one.batch_id)}::uuid[],
-        ${handed.map((one) => one.first_index)}::integer[]) as handed(batch_id, first_index)
+    const rows = await tx<{ id: string }[]>`
+      select q.proof_id as id from ${unnested(tx, handed)} as handed(batch_id, first_index)
       join svc.batch_part p using (batch_id, first_index)
       cross join lateral unnest(p.proof_ids, p.replayed) as u(proof_id, replayed)
       join svc.intake_pending q on q.proof_id = u.proof_id and q.batch_id = p.batch_id
       where u.replayed is not true`;
-    return rows.map((row) => fromUuid(row.proof_id));
+    return rows.map(({ id }) => id);
   });
 }
 
@@ -104,8 +109,8 @@ export function requeueExpiredLeases(
 ): Promise<{ over: number; again: number }> {
   return transaction(sql, async (tx) => {
     await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
-    const rows = await tx<{ batch_id: string; first_index: number; open: boolean }[]>`
-      select t.batch_id::text, t.first_index,
+    const rows = await tx<(ChunkPlace & { open: boolean })[]>`
+      select t.batch_id as batch, t.first_index as first,
         g.pending > 0 and exists (select from svc.batch_part p
           cross join lateral unnest(p.proof_ids) as u(proof_id)
           join svc.intake_pending q on q.proof_id = u.proof_id and q.batch_id = p.batch_id
@@ -117,21 +122,20 @@ export function requeueExpiredLeases(
       join svc.batch_progress g using (batch_id)`;
     const open = rows.filter((row) => row.open);
     const settled = rows.filter((row) => !row.open);
-    const these = (some: readonly { batch_id: string; first_index: number }[]) => tx`
-      select * from unnest(${some.map((row) => row.batch_id)}::uuid[],
-        ${some.map((row) => row.first_index)}::integer[])`;
     if (settled.length > 0) {
-      await tx`delete from svc.batch_turn where (batch_id, first_index) in (${these(settled)})`;
+      await tx`
+        delete from svc.batch_turn
+        where (batch_id, first_index) in (select * from ${unnested(tx, settled)})`;
     }
     if (open.length > 0) {
       await tx`
-        update svc.batch_turn set handed_at = null where (batch_id, first_index) in (${these(open)})`;
+        update svc.batch_turn set handed_at = null
+        where (batch_id, first_index) in (select * from ${unnested(tx, open)})`;
     }
     return { over: settled.length, again: open.length };
   });
 }
 
-/** A position in the watch rows. */
 export type WatchedPlace = [proofId: string, batchId: string];
 
 /**
@@ -144,41 +148,45 @@ export async function resolveDuplicateItems(
   after: WatchedPlace | null = null,
 ): Promise<{ settled: number; next: WatchedPlace | null }> {
   const [proofId, batchId] = after ?? [NIL, NIL];
-  const rows = await sql<{ proof_id: string; batch_id: string; is_settled: boolean }[]>`
-    select w.proof_id::text, w.batch_id::text,
-      p.proof_id is not null or r.proof_id is not null as is_settled
+  const rows = await sql<(WatchedItem & { isSettled: boolean })[]>`
+    select w.proof_id as proof, w.batch_id as batch,
+      p.proof_id is not null or r.proof_id is not null as "isSettled"
     from svc.batch_watch w
     left join svc.proof p using (proof_id)
     left join svc.refusal r using (proof_id)
     where (w.proof_id, w.batch_id) > (${proofId}::uuid, ${batchId}::uuid)
     order by w.proof_id, w.batch_id limit ${limit}`;
-  const found = rows.filter((row) => row.is_settled);
+  const found = rows.filter(({ isSettled }) => isSettled);
   const settled = found.length === 0 ? 0 : await transaction(sql, (tx) => countWatched(tx, found));
   const last = rows.at(-1);
   const isEnd = rows.length < limit || last === undefined;
-  return { settled, next: isEnd ? null : [last.proof_id, last.batch_id] };
+  return { settled, next: isEnd ? null : [last.proof, last.batch] };
 }
 
-const NIL = '00000000-0000-0000-0000-000000000000';
+const NIL = '0'.repeat(32);
+
+interface WatchedItem {
+  proof: string;
+  batch: string;
+}
 
 /** Deletes the watch rows and counts them: only one transaction can delete a row. */
-async function countWatched(
-  tx: Transaction,
-  found: { proof_id: string; batch_id: string }[],
-): Promise<number> {
+async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<number> {
   await lockHead(tx);
-  const gone = await tx<{ batch_id: string; items: number; effect: 'ADMIT' | 'DENY' | null }[]>`
+  const gone = await tx<(Pick<BatchOutcomeCount, 'became'> & { batch: string; items: number })[]>`
     with gone as (
       delete from svc.batch_watch
       where (proof_id, batch_id) in (select * from unnest(
-        ${found.map((row) => row.proof_id)}::uuid[], ${found.map((row) => row.batch_id)}::uuid[]))
+        ${found.map(({ proof }) => proof)}::uuid[], ${found.map(({ batch }) => batch)}::uuid[]))
       returning proof_id, batch_id, items)
-    select g.batch_id::text, g.items, p.effect from gone g left join svc.proof p using (proof_id)`;
+    select g.batch_id as batch, g.items, case p.effect when 'ADMIT' then 'admitted'
+      when 'DENY' then 'denied' else 'refused' end as became
+    from gone g left join svc.proof p using (proof_id)`;
   await countSettled(
     tx,
-    gone.map(({ batch_id, items, effect }) => ({
-      share: { batchId: batchIdOf(batch_id), items },
-      became: effect === 'ADMIT' ? 'admitted' : effect === 'DENY' ? 'denied' : 'refused',
+    gone.map(({ batch, items, became }) => ({
+      share: { batchId: batchIdOf(batch), items },
+      became,
     })),
   );
   return gone.length;

@@ -1,9 +1,13 @@
 import type { Db, Pool } from '../db/transaction.js';
-import { batchIdOf, batchUuid, fromUuid } from '../db/columns.js';
-import { settlementOf, type Settlement, type SettlementRow } from '../admissions/outcomes.js';
+import { batchIdOf, hexOf, inMs } from '../db/columns.js';
+import {
+  settlementColumns,
+  settlementOf,
+  type Settlement,
+  type SettlementRow,
+} from '../admissions/outcomes.js';
 import { asTenants } from '../db/tenant-scope.js';
 
-/** A batch and its progress. */
 export interface Batch {
   batchId: string;
   /** Epoch milliseconds. */
@@ -23,48 +27,25 @@ export interface Batch {
   elapsedMs: number;
 }
 
-interface BatchRow {
-  batch_id: string;
-  accepted_at: Date;
-  completed_at: Date | null;
-  total: number;
-  admitted: number;
-  denied: number;
-  refused: number;
-  invalid: number;
-  pending: number;
-  replayed: number;
-  awaited: number;
-  elapsed_ms: number;
-}
+type BatchRow = Omit<Batch, 'acceptedAt' | 'completedAt'> & {
+  acceptedAt: Date;
+  completedAt: Date | null;
+};
 
 const columns = (sql: Db) => sql`
-  b.batch_id::text, b.accepted_at, b.total, g.completed_at, g.admitted, g.denied, g.refused,
-  g.invalid, g.pending, g.replayed, g.awaited,
+  b.batch_id as "batchId", b.accepted_at as "acceptedAt", g.completed_at as "completedAt", b.total,
+  g.admitted, g.denied, g.refused, g.invalid, g.pending, g.replayed, g.awaited - g.pending as settled,
   (extract(epoch from coalesce(g.completed_at, clock_timestamp()) - b.accepted_at) * 1000)::float8
-    as elapsed_ms`;
+    as "elapsedMs"`;
 
-const batchOf = (row: BatchRow): Batch => ({
-  batchId: batchIdOf(row.batch_id),
-  acceptedAt: row.accepted_at.getTime(),
-  completedAt: row.completed_at?.getTime() ?? null,
-  total: row.total,
-  admitted: row.admitted,
-  denied: row.denied,
-  refused: row.refused,
-  invalid: row.invalid,
-  pending: row.pending,
-  replayed: row.replayed,
-  settled: row.awaited - row.pending,
-  elapsedMs: row.elapsed_ms,
-});
+const batchOf = (row: BatchRow): Batch => ({ ...inMs(row), batchId: batchIdOf(row.batchId) });
 
 /** One of the tenant's batches, or null. Reads two rows, however many items it has. */
 export function readBatch(sql: Pool, tenantNo: number, batchId: string): Promise<Batch | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const [row] = await tx<BatchRow[]>`
       select ${columns(tx)} from svc.batch b join svc.batch_progress g using (batch_id)
-      where b.batch_id = ${batchUuid(batchId)} and b.tenant_no = ${tenantNo}`;
+      where b.batch_id = ${hexOf(batchId)} and b.tenant_no = ${tenantNo}`;
     return row === undefined ? null : batchOf(row);
   });
 }
@@ -84,7 +65,7 @@ export function listBatches(
           after === null
             ? tx``
             : tx`and (b.accepted_at, b.batch_id)
-              < (${new Date(after.createdAt)}, ${batchUuid(after.batchId)}::uuid)`
+              < (${new Date(after.createdAt)}, ${hexOf(after.batchId)}::uuid)`
         }
       order by b.accepted_at desc, b.batch_id desc limit ${limit}`;
     return rows.map(batchOf);
@@ -98,7 +79,6 @@ export interface ItemProblem {
   errors?: { pointer: string; detail: string }[];
 }
 
-/** The outcome of one item. */
 export type ItemOutcome =
   | { index: number; state: 'invalid'; problem: ItemProblem }
   /** Invalid; its problem was erased with its tenant. */
@@ -108,7 +88,6 @@ export type ItemOutcome =
       state: 'accepted';
       proofId: string;
       replayed: boolean;
-      /** Null while it is pending. */
       settlement: Settlement | null;
     };
 
@@ -130,32 +109,29 @@ export function batchOutcomes(
   from: number,
   limit: number,
 ): Promise<BatchOutcomes | null> {
-  const id = batchUuid(batchId);
+  const id = hexOf(batchId);
   const until = from + limit;
   return asTenants(sql, [tenantNo], async (tx) => {
     const [batches, problems, rows, emptied] = await Promise.all([
-      tx<{ request_id: string }[]>`
-        select request_id from svc.batch where batch_id = ${id} and tenant_no = ${tenantNo}`,
+      tx<{ requestId: string }[]>`
+        select request_id as "requestId" from svc.batch where batch_id = ${id} and tenant_no = ${tenantNo}`,
       tx<{ problems: Buffer }[]>`
         select p.problems from svc.batch b join svc.batch_part p using (batch_id)
         where b.batch_id = ${id} and b.tenant_no = ${tenantNo} and p.problems is not null
           and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}`,
-      // Only the AEP of a denial is read, for its reasons.
       tx<ItemRow[]>`
-        select (p.first_index + u.n - 1)::integer as index, i.proof_id::text, u.replayed, i.lane,
-          i.request_hash, i.accepted_at, i.policy_digest, o.effect, o.leaf_index,
-          case when o.effect = 'DENY' then o.aep end as aep, r.code, r.detail
+        select c.first_index + u.n - 1 as index, u.replayed, ${settlementColumns(tx)}
         from svc.batch b
-        join svc.batch_part p using (batch_id)
-        cross join lateral unnest(p.proof_ids, p.replayed) with ordinality as u(proof_id, replayed, n)
+        join svc.batch_part c using (batch_id)
+        cross join lateral unnest(c.proof_ids, c.replayed) with ordinality as u(proof_id, replayed, n)
         join svc.intake i on i.proof_id = u.proof_id and i.tenant_no = b.tenant_no
-        left join svc.proof o on o.proof_id = i.proof_id and o.tenant_no = i.tenant_no
+        left join svc.proof p on p.proof_id = i.proof_id and p.tenant_no = i.tenant_no
         left join svc.refusal r on r.proof_id = i.proof_id
         where b.batch_id = ${id} and b.tenant_no = ${tenantNo}
-          and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}
-          and p.first_index + u.n - 1 >= ${from} and p.first_index + u.n - 1 < ${until}`,
+          and c.first_index < ${until} and c.first_index + cardinality(c.proof_ids) > ${from}
+          and c.first_index + u.n - 1 >= ${from} and c.first_index + u.n - 1 < ${until}`,
       tx<{ index: number }[]>`
-        select (p.first_index + u.n - 1)::integer as index
+        select p.first_index + u.n - 1 as index
         from svc.batch b
         join svc.batch_part p using (batch_id)
         cross join lateral unnest(p.proof_ids) with ordinality as u(proof_id, n)
@@ -171,7 +147,7 @@ export function batchOutcomes(
       ...emptied.map(({ index }): ItemOutcome => ({ index, state: 'erased' })),
     ];
     return {
-      requestId: batch.request_id,
+      requestId: batch.requestId,
       items: items
         .filter(({ index }) => index >= from && index < until)
         .sort((a, b) => a.index - b.index),
@@ -192,7 +168,7 @@ function acceptedItem(row: ItemRow): ItemOutcome {
   return {
     index: row.index,
     state: 'accepted',
-    proofId: fromUuid(row.proof_id),
+    proofId: row.proofId,
     replayed: row.replayed === true,
     settlement: settlementOf(row),
   };

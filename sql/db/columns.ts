@@ -1,7 +1,4 @@
-/**
- * Rows are inserted column by column: the statement has a fixed shape, so it is planned once, and a
- * few parameters instead of one for each cell.
- */
+/** Rows are inserted column by column: the statement keeps one shape, so it is planned once. */
 
 /** An array parameter of values that need no quoting: numbers, times, uuids. */
 export function arrayOf(values: readonly (number | string | boolean)[]): string {
@@ -10,13 +7,11 @@ export function arrayOf(values: readonly (number | string | boolean)[]): string 
 
 /**
  * Byte strings, concatenated: the driver escapes an array of them byte by byte. The statement takes
- * each with `substring(bytes from start for length)`.
+ * each with `substring(bytes from start for length)`; `starts` and `lengths` are array parameters.
  */
 export interface Bytes {
   bytes: Buffer;
-  /** The offset of each, counted from 1, as an array parameter. */
   starts: string;
-  /** The length of each, as an array parameter. */
   lengths: string;
 }
 
@@ -30,38 +25,29 @@ export function bytesOf(values: readonly Uint8Array[]): Bytes {
   };
 }
 
-/** `proof_id` as Postgres' uuid text. */
-export function toUuid(proofId: string): string {
-  return `${proofId.slice(0, 8)}-${proofId.slice(8, 12)}-${proofId.slice(12, 16)}-${proofId.slice(16, 20)}-${proofId.slice(20)}`;
+/** Postgres' text of a uuid; a connection reads and accepts uuids as 32 lower-case hex digits. */
+export function toUuid(id: string): string {
+  return id.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
 }
 
-/** Postgres' uuid text as `proof_id`: 32 lower-case hex characters. */
 export function fromUuid(uuid: string): string {
   return uuid.replaceAll('-', '');
 }
 
-const PACKAGE = 'pkg_';
+/** The hex digits of a `package_id` or `batch_id`. */
+export const hexOf = (prefixedId: string): string => prefixedId.slice(prefixedId.indexOf('_') + 1);
+export const packageIdOf = (uuid: string): string => `pkg_${fromUuid(uuid)}`;
+export const batchIdOf = (uuid: string): string => `batch_${fromUuid(uuid)}`;
 
-/** `package_id` as Postgres' uuid text. */
-export function packageUuid(packageId: string): string {
-  return toUuid(packageId.slice(PACKAGE.length));
-}
+type InMs<R> = { [K in keyof R]: Date extends R[K] ? number | Exclude<R[K], Date> : R[K] };
 
-/** Postgres' uuid text as `package_id`. */
-export function packageIdOf(uuid: string): string {
-  return PACKAGE + fromUuid(uuid);
-}
-
-const BATCH = 'batch_';
-
-/** `batch_id` as Postgres' uuid text. */
-export function batchUuid(batchId: string): string {
-  return toUuid(batchId.slice(BATCH.length));
-}
-
-/** Postgres' uuid text as `batch_id`. */
-export function batchIdOf(uuid: string): string {
-  return BATCH + fromUuid(uuid);
+/** The row with its times in epoch milliseconds. */
+export function inMs<R extends object>(row: R): InMs<R> {
+  const entries = Object.entries(row).map(([column, value]: [string, unknown]) => [
+    column,
+    value instanceof Date ? value.getTime() : value,
+  ]);
+  return Object.fromEntries(entries) as InMs<R>;
 }
 
 /**

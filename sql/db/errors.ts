@@ -48,7 +48,10 @@ export function isLockTimeout(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === '55P03';
 }
 
-/** Whether the database is unavailable, as opposed to rejecting the statement. */
+/**
+ * Whether the database is unavailable, as opposed to rejecting the statement. Holds for the driver's
+ * errors too: only transactions wrap them.
+ */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
   if (!(error instanceof Error)) return false;
@@ -66,33 +69,25 @@ const UNUSABLE: Record<string, string> = {
   '42501': 'the role in DATABASE_URL lacks privileges of this version: run migrate as its owner',
 };
 
-/** As `mapDbErrors` for a program's first query: errors name the cause and the next step. */
+/** For a program's first query: errors name the cause and the next step. */
 export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T> {
   try {
-    return await mapDbErrors(query);
+    return await query();
   } catch (error) {
-    if (error instanceof DatabaseUnavailableError) {
-      const { message } = error.cause as Error;
-      throw new DatabaseUnavailableError(`the database cannot be reached: ${message}`, {
-        cause: error.cause,
-      });
+    const { code, message } = error as Error & { code?: unknown };
+    const explanation = UNUSABLE[String(code)];
+    if (explanation !== undefined) {
+      throw new DatabaseUnusableError(`${explanation} (${message})`, { cause: error });
     }
-    const explanation = UNUSABLE[String((error as { code?: unknown }).code)];
-    if (explanation === undefined) throw error;
-    throw new DatabaseUnusableError(`${explanation} (${(error as Error).message})`, {
+    if (!isUnavailable(error)) throw error;
+    throw new DatabaseUnavailableError(`the database cannot be reached: ${message}`, {
       cause: error,
     });
   }
 }
 
-/** Runs a query and wraps connection failures in DatabaseUnavailableError. */
-export async function mapDbErrors<T>(query: () => Promise<T>): Promise<T> {
-  try {
-    return await query();
-  } catch (error) {
-    if (isUnavailable(error) && !(error instanceof DatabaseUnavailableError)) {
-      throw new DatabaseUnavailableError('the database cannot be reached', { cause: error });
-    }
-    throw error;
-  }
+/** The error, in a DatabaseUnavailableError when the database is unavailable. */
+export function asUnavailable(error: unknown): unknown {
+  if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
+  return new DatabaseUnavailableError('the database cannot be reached', { cause: error });
 }

@@ -25,14 +25,12 @@ export const TENANT_CONNECTIONS: TenantLimits = {
 
 interface Tenant {
   active: number;
-  /** First in, first out. */
   waiting: Set<() => void>;
 }
 
 /** Limits work by tenant. Tenants with queued work are served round-robin. */
 export class TenantLimiter {
   private active = 0;
-  /** In round-robin order. */
   private readonly tenants = new Map<number, Tenant>();
 
   constructor(private readonly limits: TenantLimits) {}
@@ -115,7 +113,6 @@ export class TenantConnections {
     this.limiter = new TenantLimiter(limits);
   }
 
-  /** Runs `work` with the pool; see `TenantLimiter`. */
   run<T>(tenantNo: number, work: (sql: Pool) => Promise<T>): Promise<T> {
     return this.limiter.run(tenantNo, () => work(this.sql));
   }

@@ -1,11 +1,11 @@
 import {
   type Db,
-  openedTransaction,
   pipeline,
   type Pool,
   readTransaction,
   type Statement,
   type Transaction,
+  transaction,
 } from './transaction.js';
 
 /** An id with its tenant: the query sees only rows of that tenant. */
@@ -20,28 +20,20 @@ export interface OwnId {
  * nor an injected one can read another tenant.
  *
  * Never nest it: when outer calls hold every connection, the inner ones deadlock.
+ *
+ * @param opening reads in the round trip that sets the scope
  */
-export function asTenants<T>(
+export function asTenants<T, O = void>(
   sql: Pool,
   tenants: readonly number[],
-  work: (tx: Transaction) => Promise<T>,
-): Promise<T> {
-  return openedTransaction(sql, (tx) => scopeTo(tx, tenants), work);
-}
-
-/** As `asTenants`, but reads `opening` first in the same round trip. */
-export function asTenantsAfter<O, T>(
-  sql: Pool,
-  tenants: readonly number[],
-  opening: (tx: Transaction) => Promise<O>,
   work: (tx: Transaction, opened: O) => Promise<T>,
+  opening: (tx: Transaction) => Promise<O> = () => Promise.resolve() as Promise<never>,
 ): Promise<T> {
-  const open = async (tx: Transaction): Promise<O> => {
+  return transaction(sql, work, async (tx) => {
     const scoped = scopeTo(tx, tenants).execute();
     const [, opened] = await pipeline(scoped, opening(tx));
     return opened;
-  };
-  return openedTransaction(sql, open, work);
+  });
 }
 
 /** As `asTenants` for one read-only statement, in one round trip. */

@@ -1,13 +1,14 @@
 import type postgres from 'postgres';
 import {
+  asUnavailable,
   DatabaseUnusableError,
   isConnectionLost,
-  mapDbErrors,
   mapStartupDbErrors,
 } from './errors.js';
 
 /** A pool or a transaction: what every query function takes first. */
 export type Db = postgres.ISql<{ bigint: number }>;
+export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 /** A pool, for functions that open a transaction of their own. */
 export type Pool = { reserve(): Promise<Transaction> } & postgres.Sql<{ bigint: number }>;
 /** An open transaction, for functions that must be called inside one. */
@@ -18,32 +19,23 @@ export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
 
 /**
  * Runs `work` in one transaction: committed when it returns, rolled back when it throws. `work` must
- * wait only for the database between its statements. A lost connection is destroyed, because the
- * driver keeps state about it.
+ * wait only for the database between its statements.
  *
+ * @param opening its statements share the round trip of `begin`. They may only read or set
+ *   transaction-local settings: if `begin` fails, they run outside a transaction
  * @throws DatabaseUnavailableError when the connection is lost. A loss during the commit leaves the
  *   outcome unknown, so a retry must be idempotent.
  */
-export function transaction<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  return openedTransaction(sql, () => Promise.resolve(), work);
-}
-
-/**
- * As `transaction`, but sends the statements of `opening` in the same round trip as `begin`. They may
- * only read or set transaction-local settings: if `begin` fails, they run outside a transaction.
- */
-export function openedTransaction<O, T>(
+export function transaction<T, O = void>(
   sql: Pool,
-  opening: (tx: Transaction) => Promise<O>,
   work: (tx: Transaction, opened: O) => Promise<T>,
+  opening: (tx: Transaction) => Promise<O> = () => Promise.resolve() as Promise<never>,
 ): Promise<T> {
-  return onReservedConnection(sql, async (connection) => {
-    const begun = connection`begin`.execute();
-    const [, opened] = await pipeline(begun, opening(connection));
-    const result = await work(connection, opened);
-    const { command } = await connection`commit`;
-    // PostgreSQL answers ROLLBACK to a commit when a statement failed and `work` ignored the error.
-    if (command !== 'COMMIT') throw new Error('transaction rolled back: a statement failed');
+  return onReservedConnection(sql, async (tx) => {
+    const begun = tx`begin`.execute();
+    const [, opened] = await pipeline(begun, opening(tx));
+    const result = await work(tx, opened);
+    requireCommit(await tx`commit`);
     return result;
   });
 }
@@ -54,29 +46,29 @@ export function readTransaction<T>(
   setting: (tx: Transaction) => Statement<unknown>,
   reading: (tx: Transaction) => Statement<T>,
 ): Promise<T> {
-  return onReservedConnection(sql, async (connection) => {
-    const [, , found, { command }] = await pipeline(
-      connection`begin read only`,
-      setting(connection),
-      reading(connection),
-      connection`commit`,
-    );
+  return onReservedConnection(sql, async (tx) => {
+    const statements = [tx`begin read only`, setting(tx), reading(tx), tx`commit`] as const;
+    const [, , found, end] = await pipeline(...statements);
     // After DDL the driver prepares the statement again and resends it. That would run behind this
     // commit, outside the scope that `setting` made, so its result must not be used.
-    if (command !== 'COMMIT')
-      throw new Error('read-only transaction rolled back: a statement failed');
+    requireCommit(end);
     return found;
   });
 }
 
-/** Runs `work` on one snapshot of the database (repeatable read, read only). */
+/** Runs `work` on one snapshot of the database. */
 export function readSnapshot<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  return onReservedConnection(sql, async (connection) => {
-    await connection`begin isolation level repeatable read read only`;
-    const result = await work(connection);
-    await connection`commit`;
+  return onReservedConnection(sql, async (tx) => {
+    await tx`begin isolation level repeatable read read only`;
+    const result = await work(tx);
+    await tx`commit`;
     return result;
   });
+}
+
+/** PostgreSQL answers ROLLBACK to a commit when a statement failed and its error was ignored. */
+function requireCommit({ command }: { command: string }): void {
+  if (command !== 'COMMIT') throw new Error('transaction rolled back: a statement failed');
 }
 
 /** Sent when it is awaited or executed. */
@@ -85,21 +77,20 @@ export interface Statement<T> extends Promise<T> {
 }
 
 /** Runs `work` on an exclusive connection; rolls back when it throws. */
-function onReservedConnection<T>(
+async function onReservedConnection<T>(
   sql: Pool,
   work: (connection: Transaction) => Promise<T>,
 ): Promise<T> {
-  return mapDbErrors(async () => {
-    const connection = await sql.reserve();
-    try {
-      const result = await work(connection);
-      connection.release();
-      return result;
-    } catch (error) {
-      await rollBack(connection, error);
-      throw error;
-    }
-  });
+  let connection: Transaction | undefined;
+  try {
+    connection = await sql.reserve();
+    const result = await work(connection);
+    connection.release();
+    return result;
+  } catch (error) {
+    if (connection !== undefined) await rollBack(connection, error);
+    throw asUnavailable(error);
+  }
 }
 
 /**
@@ -116,12 +107,10 @@ export async function pipeline<T extends readonly Promise<unknown>[]>(
   return Promise.all(statements);
 }
 
+/** Destroys a lost connection, because the driver keeps state about it. */
 async function rollBack(connection: Transaction, error: unknown): Promise<void> {
-  if (isConnectionLost(error)) {
-    connection.destroy();
-    return;
-  }
   try {
+    if (isConnectionLost(error)) throw error;
     await connection`rollback`;
     connection.release();
   } catch {

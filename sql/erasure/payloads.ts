@@ -1,9 +1,7 @@
 import { AdministrationError } from '../tenants/audit.js';
 import type { Db, Transaction } from '../db/transaction.js';
-import { fromUuid, toUuid } from '../db/columns.js';
 import { unpackAep } from '../proofs/packed-aep.js';
 
-/** The authority for an erasure. */
 export interface ErasureOrder {
   actor: string;
   /** A reference to the request, such as a case number. It is kept forever: no names, no reasons. */
@@ -22,17 +20,6 @@ export interface Erased {
   inputHash: Buffer | null;
 }
 
-interface Row {
-  proof_id: string;
-  tenant_no: number;
-  lane: number;
-  request_hash: Buffer | null;
-  aep: Buffer | null;
-  leaf_index: number | null;
-  is_settled: boolean;
-  is_recorded: boolean;
-}
-
 /**
  * Nulls the payload of admissions with an outcome, each with an erasure record; the database rejects
  * one without the other. A repeat erases what was added since, such as a revocation reason, without
@@ -45,47 +32,40 @@ export async function erasePayloads(
   proofIds: readonly string[],
   order: ErasureOrder,
 ): Promise<Erased[]> {
-  const ids = proofIds.map(toUuid);
+  type Row = Omit<Erased, 'inputHash'> & {
+    aep: Buffer | null;
+    leafIndex: number | null;
+    isSettled: boolean;
+  };
   const rows = await tx<Row[]>`
-    select i.proof_id::text, i.tenant_no, i.lane, i.request_hash, p.aep, p.leaf_index,
-      (p.proof_id is not null or i.refused)
+    select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
+      p.aep, p.leaf_index as "leafIndex", (p.proof_id is not null or i.refused)
         and not exists (select from svc.intake_pending q where q.proof_id = i.proof_id)
         and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
-          where r.proof_id = i.proof_id) as is_settled,
-      exists (select from svc.erasure e where e.proof_id = i.proof_id) as is_recorded
+          where r.proof_id = i.proof_id) as "isSettled",
+      not exists (select from svc.erasure e where e.proof_id = i.proof_id) as "isNew"
     from svc.intake i left join svc.proof p using (proof_id)
-    where i.proof_id = any(${ids}::uuid[]) order by i.proof_id for update of i`;
-  const settled = rows.filter((row) => row.is_settled);
-  const fresh = settled.filter((row) => !row.is_recorded);
+    where i.proof_id = any(${[...proofIds]}::uuid[]) order by i.proof_id for update of i`;
+  const settled = rows.filter(({ isSettled }) => isSettled);
+  const fresh = settled.filter(({ isNew }) => isNew);
   if (fresh.length > 0) {
-    const records = fresh.map((row) => ({
-      proof_id: row.proof_id,
-      leaf_index: row.leaf_index,
-      actor: order.actor,
-      reason_ref: order.reasonRef,
-    }));
-    await tx`insert into svc.erasure ${tx(records)}`;
-    const own = fresh.map((row) => row.proof_id);
+    const ids = fresh.map(({ proofId }) => proofId);
+    await tx`
+      insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
+      select proof_id, leaf_index, ${order.actor}, ${order.reasonRef}
+      from unnest(${ids}::uuid[], ${fresh.map(({ leafIndex }) => leafIndex)}::bigint[])
+        as fresh(proof_id, leaf_index)`;
     await tx`
       update svc.intake set request = null, request_hash = null, salt = null
-      where proof_id = any(${own}::uuid[])`;
+      where proof_id = any(${ids}::uuid[])`;
     await tx`
       update svc.proof set aep = null, signature = null, action = null, intent_id = null
-      where proof_id = any(${own}::uuid[])`;
-    await tx`update svc.refusal set detail = '' where proof_id = any(${own}::uuid[])`;
+      where proof_id = any(${ids}::uuid[])`;
+    await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
   }
-  await eraseReasons(
-    tx,
-    settled.map((row) => row.proof_id),
-  );
-  return settled.map((row) => ({
-    proofId: fromUuid(row.proof_id),
-    tenantNo: row.tenant_no,
-    lane: row.lane,
-    isNew: !row.is_recorded,
-    requestHash: row.request_hash,
-    inputHash: inputHashOf(row.aep),
-  }));
+  const ids = settled.map(({ proofId }) => proofId);
+  await eraseReasons(tx, ids);
+  return settled.map(({ aep, ...row }) => ({ ...row, inputHash: inputHashOf(aep) }));
 }
 
 /**
@@ -118,21 +98,19 @@ export function inputHashOf(aep: Buffer | null): Buffer | null {
   }
 }
 
-/** The erasure record of an admission, or null. */
 export async function erasureOf(
   sql: Db,
   proofId: string,
-): Promise<{ erasedAt: Date; actor: string; reasonRef: string } | null> {
-  const [row] = await sql<{ erased_at: Date; actor: string; reason_ref: string }[]>`
-    select erased_at, actor, reason_ref from svc.erasure where proof_id = ${toUuid(proofId)}::uuid`;
-  return row === undefined
-    ? null
-    : { erasedAt: row.erased_at, actor: row.actor, reasonRef: row.reason_ref };
+): Promise<(ErasureOrder & { erasedAt: Date }) | null> {
+  const [row] = await sql<(ErasureOrder & { erasedAt: Date })[]>`
+    select erased_at as "erasedAt", actor, reason_ref as "reasonRef"
+    from svc.erasure where proof_id = ${proofId}::uuid`;
+  return row ?? null;
 }
 
 /** Throws the reason why an admission cannot be erased: it is unknown or pending. */
 export async function requireErasable(sql: Db, proofId: string): Promise<void> {
-  const [row] = await sql`select from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;
+  const [row] = await sql`select from svc.intake where proof_id = ${proofId}::uuid`;
   if (row === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
   throw new AdministrationError(
     `admission ${proofId}, or a revocation of it, is still pending: erase it when it has an outcome`,

@@ -2,14 +2,12 @@ import { noTenant } from '../tenants/audit.js';
 import type { Db, Transaction } from '../db/transaction.js';
 import { eraseBatches, holdKeys } from './traces.js';
 import { eraseReasons, inputHashOf } from './payloads.js';
-import { fromUuid, toUuid } from '../db/columns.js';
 
-/** The number of a tenant. */
 export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
-  const [row] = await sql<{ tenant_no: number }[]>`
-    select tenant_no from svc.tenant where tenant_id = ${tenantId}`;
+  const [row] = await sql<{ no: number }[]>`
+    select tenant_no as no from svc.tenant where tenant_id = ${tenantId}`;
   if (row === undefined) throw noTenant(tenantId);
-  return row.tenant_no;
+  return row.no;
 }
 
 /** A tenant's admissions with payload after `after`, in order of their ids. */
@@ -19,11 +17,11 @@ export async function unerasedFrom(
   after: string,
   limit: number,
 ): Promise<string[]> {
-  const rows = await sql<{ proof_id: string }[]>`
-    select proof_id::text from svc.intake
-    where tenant_no = ${tenantNo} and request is not null and proof_id > ${toUuid(after)}::uuid
+  const rows = await sql<{ id: string }[]>`
+    select proof_id as id from svc.intake
+    where tenant_no = ${tenantNo} and request is not null and proof_id > ${after}::uuid
     order by proof_id limit ${limit}`;
-  return rows.map((row) => fromUuid(row.proof_id));
+  return rows.map(({ id }) => id);
 }
 
 /**
@@ -34,25 +32,23 @@ export async function unerasedFrom(
  */
 export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<number> {
   await holdKeys(tx);
-  const revoked = await tx<{ proof_id: string }[]>`
-    select r.proof_id::text from svc.revocation_request r join svc.erasure using (proof_id)
+  const revoked = await tx<{ id: string }[]>`
+    select r.proof_id as id from svc.revocation_request r join svc.erasure using (proof_id)
     where r.tenant_no = ${tenantNo} and r.document is not null
-    union -- what an administrator revoked, nobody had requested
-    select e.proof_id::text from svc.log_entry e join svc.erasure using (proof_id)
+    union -- administrators revoke without a request
+    select e.proof_id from svc.log_entry e join svc.erasure using (proof_id)
       join svc.proof p using (proof_id)
     where e.kind = 2 and p.tenant_no = ${tenantNo}`;
-  await eraseReasons(
-    tx,
-    revoked.map((row) => row.proof_id),
-  );
+  const ids = revoked.map(({ id }) => id);
+  await eraseReasons(tx, ids);
   await eraseBatchesOf(tx, tenantNo);
   // Row-level security hides keys that are bound to kept admissions.
   await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
   await eraseTenantInputs(tx, tenantNo);
-  const [waiting] = await tx<{ n: number }[]>`
-    select count(*)::int as n from svc.revocation_pending join svc.revocation_request r using (request_id)
+  const [waiting] = await tx<[{ n: number }]>`
+    select count(*) as n from svc.revocation_pending join svc.revocation_request r using (request_id)
     join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`;
-  return waiting?.n ?? 0;
+  return waiting.n;
 }
 
 /**
@@ -60,8 +56,8 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
  * is erased when the tenant has an erasure record, or has no admissions at all.
  */
 async function eraseBatchesOf(tx: Transaction, tenantNo: number): Promise<void> {
-  const batches = await tx<{ batch_id: string; items_hash: Buffer | null }[]>`
-    select b.batch_id::text, b.items_hash from svc.batch b
+  const batches = await tx<{ id: string; hash: Buffer | null }[]>`
+    select b.batch_id as id, b.items_hash as hash from svc.batch b
     cross join lateral (
       select bool_or(one.proof_id is not null) as admits, bool_or(one.proof_id is not null
           and (select true from svc.erasure e where e.proof_id = one.proof_id) is null) as keeps
@@ -72,20 +68,16 @@ async function eraseBatchesOf(tx: Transaction, tenantNo: number): Promise<void> 
         where i.tenant_no = ${tenantNo})
       or not exists (select from svc.intake i
         where i.tenant_no = ${tenantNo} and i.request is not null))`;
-  const ids = batches.map((batch) => batch.batch_id);
-  await eraseBatches(
-    tx,
-    tenantNo,
-    batches.flatMap(({ batch_id, items_hash }) => (items_hash ? [{ batch_id, items_hash }] : [])),
-  );
+  const hashed = batches.flatMap(({ id, hash }) => (hash === null ? [] : [{ id, hash }]));
+  await eraseBatches(tx, tenantNo, hashed);
   await tx`
     update svc.batch_part set problems = null
-    where batch_id = any(${ids}::uuid[]) and problems is not null`;
+    where batch_id = any(${batches.map(({ id }) => id)}::uuid[]) and problems is not null`;
 }
 
 async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<void> {
-  const inputs = await tx<{ input_hash: Buffer }[]>`
-    select input_hash from svc.policy_input
+  const inputs = await tx<{ hash: string }[]>`
+    select encode(input_hash, 'hex') as hash from svc.policy_input
     where convert_from(input, 'UTF8')::jsonb #>> '{tenant,tenant_id}' =
       (select tenant_id from svc.tenant where tenant_no = ${tenantNo})`;
   if (inputs.length === 0) return;
@@ -93,11 +85,10 @@ async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<voi
   const kept = await tx<{ aep: Buffer }[]>`
     select aep from svc.proof where tenant_no = ${tenantNo} and aep is not null`;
   const named = new Set(kept.map(({ aep }) => inputHashOf(aep)?.toString('hex')));
-  const unnamed = inputs.filter(({ input_hash: hash }) => !named.has(hash.toString('hex')));
   // An unreadable AEP may name any of them.
-  if (named.has(undefined) || unnamed.length === 0) return;
+  if (named.has(undefined)) return;
+  const unnamed = inputs.filter(({ hash }) => !named.has(hash)).map(({ hash }) => hash);
   await tx`
     delete from svc.policy_input where input_hash in (
-      select decode(hash, 'hex')
-      from unnest(${unnamed.map((row) => row.input_hash.toString('hex'))}::text[]) as asked(hash))`;
+      select decode(hash, 'hex') from unnest(${unnamed}::text[]) as asked(hash))`;
 }

@@ -1,6 +1,5 @@
 import type { Db, Transaction } from '../db/transaction.js';
 import type { Erased } from './payloads.js';
-import { toUuid } from '../db/columns.js';
 
 /**
  * Blocks new idempotency keys until the transaction ends, and waits for transactions that are binding
@@ -22,10 +21,10 @@ export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): P
         where tenant_no = ${tenantNo} and lane = ${lane} and request_hash = ${requestHash}`;
     }
     const batches = await tx<HashedBatch[]>`
-      select distinct b.batch_id::text, b.items_hash
+      select distinct b.batch_id as id, b.items_hash as hash
       from svc.batch b join svc.batch_part p using (batch_id)
       where b.tenant_no = ${tenantNo} and b.items_hash is not null
-        and ${toUuid(proofId)}::uuid = any(p.proof_ids)`;
+        and ${proofId}::uuid = any(p.proof_ids)`;
     await eraseBatches(tx, tenantNo, batches);
     if (inputHash !== null) await eraseInput(tx, tenantNo, inputHash);
   }
@@ -33,8 +32,8 @@ export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): P
 
 /** A batch whose items hash is erased, with the idempotency keys bound to that hash. */
 export interface HashedBatch {
-  batch_id: string;
-  items_hash: Buffer;
+  id: string;
+  hash: Buffer;
 }
 
 /** Erases hashes first: row-level security hides a key while a batch has its hash. */
@@ -46,12 +45,12 @@ export async function eraseBatches(
   if (batches.length === 0) return;
   await tx`
     update svc.batch set items_hash = null
-    where batch_id = any(${batches.map((batch) => batch.batch_id)}::uuid[]) and items_hash is not null`;
+    where batch_id = any(${batches.map(({ id }) => id)}::uuid[]) and items_hash is not null`;
   await tx`
     delete from svc.idempotency_key
     where tenant_no = ${tenantNo} and lane = 3 and request_hash in (
       select decode(hash, 'hex')
-      from unnest(${batches.map((batch) => batch.items_hash.toString('hex'))}::text[]) as asked(hash))`;
+      from unnest(${batches.map(({ hash }) => hash.toString('hex'))}::text[]) as asked(hash))`;
 }
 
 /** Whether an AEP contains the input hash: raw when packed, as hex when stored as text. */

@@ -1,7 +1,8 @@
 import type { VerdictInHistory } from '#protocol/history';
-import type { ArtifactKind, Outcome } from '#protocol/status';
+import type { ArtifactKind } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { pipeline, type Pool, type Transaction, transaction } from '../db/transaction.js';
+import { inMs } from '../db/columns.js';
+import { pipeline, type Pool, readSnapshot } from '../db/transaction.js';
 import { readLeaves, type StoredLeaf } from './leaves.js';
 
 export interface StoredVerdict extends VerdictInHistory {
@@ -51,110 +52,53 @@ export interface Chunk {
   verified: number;
 }
 
-/** Runs reads on one snapshot of the registry. */
-export function asOfOneMoment<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  return transaction(sql, async (tx) => {
-    await tx`set transaction isolation level repeatable read, read only`;
-    return work(tx);
-  });
-}
+export { readSnapshot as asOfOneMoment };
 
 /** @param from a multiple of 256 */
 export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
-  return asOfOneMoment(sql, async (tx) => {
-    const [leaves, tiles, verdicts, expiries, checkpoints, [upkeep], [scrub]] = await pipeline(
+  return readSnapshot(sql, async (tx) => {
+    const [leaves, tiles, verdicts, expiries, checkpoints, [state]] = await pipeline(
       readLeaves(tx, from, to),
-      readTiles(tx, from, to),
-      readVerdicts(tx, from, to),
-      tx<{ leaf_index: number; artifact_kind: ArtifactKind; expires_at: Date }[]>`
-        select leaf_index, artifact_kind, expires_at from svc.expiry
-        where leaf_index >= ${from} and leaf_index < ${to}`,
-      tx<{ tree_size: number; root: Buffer; note: string }[]>`
-        select tree_size, root, note from svc.checkpoint
+      tx<StoredTile[]>`
+        select level, tile_index as index, hashes from svc.tile
+        where level = 0 and tile_index >= ${from / TILE_WIDTH}
+            and tile_index < ${Math.ceil(to / TILE_WIDTH)}
+          or level = 1 and tile_index >= ${Math.floor(from / TILE_WIDTH ** 2)}
+            and tile_index <= ${Math.floor((to - 1) / TILE_WIDTH ** 2)}
+        order by level, tile_index`,
+      tx<(Omit<StoredVerdict, 'verifiedAt'> & { verifiedAt: Date })[]>`
+        select verdict_id as "verdictId", frontier, first_index as "firstIndex",
+          last_index as "lastIndex", tree_size as "treeSize", root, subtrees,
+          keys_digest as "keysDigest", outcome, expired, verified_at as "verifiedAt",
+          jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as "failedChecks"
+        from (
+          select * from svc.verdict where frontier and last_index >= ${from}
+            and last_index < coalesce((select min(last_index) + 1 from svc.verdict
+              where frontier and last_index >= ${to} - 1), ${to})
+          union all
+          select * from svc.verdict
+          where not frontier and first_index >= ${from} and first_index < ${to}) as v
+        order by tree_size, verdict_id`,
+      tx<(Omit<StoredExpiry, 'expiresAt'> & { expiresAt: Date })[]>`
+        select leaf_index as "leafIndex", artifact_kind as kind, expires_at as "expiresAt"
+        from svc.expiry where leaf_index >= ${from} and leaf_index < ${to}`,
+      tx<CheckpointRow[]>`
+        select tree_size as "treeSize", root, note from svc.checkpoint
         where tree_size > ${from} and tree_size <= ${to} order by tree_size`,
-      tx<{ done_at: Date | null }[]>`select done_at from svc.upkeep`,
-      tx<{ urgent_until: number; verified: number }[]>`
-        select urgent_until,
-          (select max(last_index) + 1 from svc.verdict where frontier) as verified
+      tx<{ verifierCheckedAt: Date | null; urgentUntil: number; verified: number }[]>`
+        select (select done_at from svc.upkeep) as "verifierCheckedAt", urgent_until as "urgentUntil",
+          coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0) as verified
         from svc.scrub`,
     );
     return {
       leaves,
       tiles,
-      verdicts,
-      expiries: expiries.map((row) => ({
-        leafIndex: Number(row.leaf_index),
-        kind: row.artifact_kind,
-        expiresAt: row.expires_at.getTime(),
-      })),
-      checkpoints: checkpoints.map((row) => ({
-        treeSize: Number(row.tree_size),
-        root: row.root,
-        note: row.note,
-      })),
-      verifierCheckedAt: upkeep?.done_at?.getTime() ?? null,
-      urgentUntil: Number(scrub?.urgent_until ?? 0),
-      verified: Number(scrub?.verified ?? 0),
+      verdicts: verdicts.map(inMs),
+      expiries: expiries.map(inMs),
+      checkpoints,
+      verifierCheckedAt: state?.verifierCheckedAt?.getTime() ?? null,
+      urgentUntil: state?.urgentUntil ?? 0,
+      verified: state?.verified ?? 0,
     };
   });
-}
-
-async function readTiles(tx: Transaction, from: number, to: number): Promise<StoredTile[]> {
-  const first = from / TILE_WIDTH;
-  const rows = await tx<{ level: number; tile_index: number; hashes: Buffer }[]>`
-    select level, tile_index, hashes from svc.tile
-    where level = 0 and tile_index >= ${first} and tile_index < ${Math.ceil(to / TILE_WIDTH)}
-    union all
-    select level, tile_index, hashes from svc.tile
-    where level = 1 and tile_index >= ${Math.floor(first / TILE_WIDTH)}
-      and tile_index <= ${Math.floor((to - 1) / TILE_WIDTH ** 2)}`;
-  return rows.map(({ level, tile_index, hashes }) => ({
-    level,
-    index: Number(tile_index),
-    hashes,
-  }));
-}
-
-async function readVerdicts(tx: Transaction, from: number, to: number): Promise<StoredVerdict[]> {
-  const rows = await tx<
-    {
-      verdict_id: number;
-      frontier: boolean;
-      first_index: number;
-      last_index: number;
-      tree_size: number;
-      root: Buffer;
-      subtrees: Buffer | null;
-      keys_digest: Buffer | null;
-      outcome: Outcome;
-      expired: ArtifactKind[];
-      verified_at: Date;
-      failed_checks: string[];
-    }[]
-  >`
-    select verdict_id, frontier, first_index, last_index, tree_size, root, subtrees, keys_digest, outcome,
-      expired,
-      verified_at, jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as failed_checks
-    from (
-      select * from svc.verdict where frontier and last_index >= ${from}
-        and last_index < coalesce((select min(last_index) + 1 from svc.verdict
-          where frontier and last_index >= ${to} - 1), ${to})
-      union all
-      select * from svc.verdict where not frontier and first_index >= ${from} and first_index < ${to}
-    ) as v
-    order by tree_size, verdict_id`;
-  return rows.map((row) => ({
-    verdictId: Number(row.verdict_id),
-    frontier: row.frontier,
-    firstIndex: Number(row.first_index),
-    lastIndex: Number(row.last_index),
-    treeSize: Number(row.tree_size),
-    root: row.root,
-    subtrees: row.subtrees,
-    keysDigest: row.keys_digest,
-    outcome: row.outcome,
-    expired: row.expired,
-    verifiedAt: row.verified_at.getTime(),
-    failedChecks: row.failed_checks,
-  }));
 }

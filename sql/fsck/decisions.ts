@@ -5,30 +5,32 @@ export async function knownInputs(sql: Db, hashes: readonly string[]): Promise<S
   const rows = await sql<{ hash: string }[]>`
     select asked.hash from unnest(${[...hashes]}::text[]) as asked(hash)
     join svc.policy_input i on i.input_hash = decode(asked.hash, 'hex')`;
-  return new Set(rows.map((row) => row.hash));
+  return new Set(rows.map(({ hash }) => hash));
 }
 
-/** Policy inputs after `after` (hex) whose content does not match their hash. */
-export async function inputsFrom(
+/** Policy inputs after `after` (hex), and whether the content of each matches its hash. */
+export function inputsFrom(
   sql: Db,
   after: string,
   limit: number,
 ): Promise<{ hash: string; isRight: boolean }[]> {
-  const rows = await sql<{ hash: string; is_right: boolean }[]>`
-    select encode(input_hash, 'hex') as hash, sha256(input) = input_hash as is_right
+  return sql<{ hash: string; isRight: boolean }[]>`
+    select encode(input_hash, 'hex') as hash, sha256(input) = input_hash as "isRight"
     from svc.policy_input where input_hash > ${Buffer.from(after, 'hex')}
     order by input_hash limit ${limit}`;
-  return rows.map((row) => ({ hash: row.hash, isRight: row.is_right }));
+}
+
+interface DecidingText {
+  table: 'policy_set' | 'fixture';
+  name: string;
+  isRight: boolean;
 }
 
 /** Policy sets and fixtures, and whether each matches its hash. */
-export async function decidingTexts(
-  sql: Db,
-): Promise<{ table: 'policy_set' | 'fixture'; name: string; isRight: boolean }[]> {
-  const rows = await sql<{ table: 'policy_set' | 'fixture'; name: string; is_right: boolean }[]>`
+export function decidingTexts(sql: Db): Promise<DecidingText[]> {
+  return sql<DecidingText[]>`
     select 'policy_set' as table, 'digest=' || encode(digest, 'hex') as name,
-      sha256(convert_to(manifest, 'UTF8')) = digest as is_right from svc.policy_set
+      sha256(convert_to(manifest, 'UTF8')) = digest as "isRight" from svc.policy_set
     union all
     select 'fixture', 'fixture_ref=' || fixture_ref, sha256(content) = fixture_hash from svc.fixture`;
-  return rows.map((row) => ({ table: row.table, name: row.name, isRight: row.is_right }));
 }

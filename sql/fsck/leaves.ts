@@ -1,8 +1,7 @@
 import type { Db } from '../db/transaction.js';
-import { fromUuid } from '../db/columns.js';
-import { entryBytesOf, LEAF_KINDS, type EntryRow } from '../log/log.js';
+import { entryColumns, entryOrEmpty, LEAF_KINDS, type EntryRow } from '../log/log.js';
 import { unpackAep } from '../proofs/packed-aep.js';
-import { validityOf, type StoredValidity, type Validity } from '../admissions/pinned-intake.js';
+import { UNLIMITED, type Validity } from '../admissions/pinned-intake.js';
 
 /** A leaf with all of its rows: stored bytes, and columns that repeat them. */
 export interface StoredLeaf {
@@ -48,44 +47,33 @@ export interface StoredLeaf {
   } | null;
 }
 
-interface Row extends EntryRow {
-  proof_leaf: number | null;
-  aep: Buffer | null;
-  signature: Buffer | null;
-  key_id: string;
-  effect: 'ADMIT' | 'DENY';
-  environment: 'sandbox' | 'live';
-  tenant_no: number;
-  tenant_id: string | null;
-  lane: number;
-  is_outcome: boolean;
-  action: string | null;
-  intent_id: string | null;
+interface Row extends EntryRow, Omit<NonNullable<StoredLeaf['proof']>, 'leafIndex'> {
+  proofLeaf: number | null;
+  isErased: boolean;
+  isErasureDue: boolean;
   request: Buffer | null;
-  request_hash: Buffer | null;
-  accepted: boolean;
-  erased: boolean;
-  due: boolean;
-  accepted_at: Date;
+  requestHash: Buffer | null;
+  acceptedAt: Date | null;
   salt: Buffer | null;
-  policy_digest: Buffer;
-  fixture_hash: Buffer | null;
-  intake_environment: string;
-  intake_tenant: number;
-  intake_lane: number;
-  validity: StoredValidity;
+  policyDigest: Buffer;
+  fixtureHash: Buffer | null;
+  intakeEnvironment: string;
+  intakeTenant: number;
+  intakeLane: number;
+  validity: Validity | null;
 }
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 export async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
   const rows = await sql<Row[]>`
-    select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
-      p.leaf_index as proof_leaf, p.aep, p.signature, p.key_id, p.effect, p.environment,
-      p.tenant_no, t.tenant_id, p.lane, p.is_outcome, p.action, p.intent_id,
-      i.request, i.request_hash, i.accepted_at, i.salt, i.policy_digest, i.fixture_hash,
-      i.environment as intake_environment, i.tenant_no as intake_tenant, i.lane as intake_lane,
-      i.validity, i.proof_id is not null as accepted, x.proof_id is not null as erased,
-      d.leaf_index is not null as due
+    select ${entryColumns(sql)},
+      p.leaf_index as "proofLeaf", p.aep, p.signature, p.key_id as "keyId", p.effect, p.environment,
+      p.tenant_no as "tenantNo", t.tenant_id as "tenantId", p.lane, p.is_outcome as "isOutcome",
+      p.action, p.intent_id as "intentId", i.request, i.request_hash as "requestHash",
+      i.accepted_at as "acceptedAt", i.salt, i.policy_digest as "policyDigest",
+      i.fixture_hash as "fixtureHash", i.environment as "intakeEnvironment",
+      i.tenant_no as "intakeTenant", i.lane as "intakeLane", i.validity,
+      x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue"
     from svc.log_entry e
     left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
     left join svc.intake i on e.kind = 1 and i.proof_id = e.proof_id
@@ -98,53 +86,29 @@ export async function readLeaves(sql: Db, from: number, to: number): Promise<Sto
 }
 
 function storedLeaf(row: Row): StoredLeaf {
+  const { leafIndex, proofLeaf, isErased, isErasureDue, acceptedAt } = row;
   return {
-    leafIndex: Number(row.leaf_index),
+    leafIndex,
     entry: entryOrEmpty(row),
     kind: LEAF_KINDS[row.kind] ?? 'proof',
-    filedUnder: row.proof_id === null ? null : fromUuid(row.proof_id),
+    filedUnder: row.proofId,
     at: row.at.getTime(),
-    isErased: row.erased,
-    isErasureDue: row.due,
+    isErased,
+    isErasureDue,
     proof:
-      row.proof_leaf === null
+      proofLeaf === null
+        ? null
+        : { ...row, leafIndex: proofLeaf, aep: row.aep === null ? null : unpackAep(row.aep) },
+    intake:
+      acceptedAt === null
         ? null
         : {
-            leafIndex: Number(row.proof_leaf),
-            aep: row.aep === null ? null : unpackAep(row.aep),
-            signature: row.signature,
-            keyId: row.key_id,
-            effect: row.effect,
-            environment: row.environment,
-            tenantNo: row.tenant_no,
-            tenantId: row.tenant_id,
-            lane: row.lane,
-            isOutcome: row.is_outcome,
-            action: row.action,
-            intentId: row.intent_id,
+            ...row,
+            acceptedAt: acceptedAt.getTime(),
+            environment: row.intakeEnvironment,
+            tenantNo: row.intakeTenant,
+            lane: row.intakeLane,
+            validity: row.validity ?? UNLIMITED,
           },
-    intake: !row.accepted
-      ? null
-      : {
-          request: row.request,
-          requestHash: row.request_hash,
-          acceptedAt: row.accepted_at.getTime(),
-          salt: row.salt,
-          policyDigest: row.policy_digest,
-          fixtureHash: row.fixture_hash,
-          environment: row.intake_environment,
-          tenantNo: row.intake_tenant,
-          lane: row.intake_lane,
-          validity: validityOf(row.validity),
-        },
   };
-}
-
-/** Returns no bytes for a damaged row, so that the other rows can still be read. */
-function entryOrEmpty(row: EntryRow): Uint8Array {
-  try {
-    return entryBytesOf(row);
-  } catch {
-    return new Uint8Array();
-  }
 }

@@ -9,16 +9,8 @@ import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { toUuid } from '../db/columns.js';
 import { appendLocked, keyEntries, lockHead } from '../log/log.js';
-
-/** The database's time: every time in the log comes from its clock. */
-export async function databaseTime(tx: Db): Promise<number> {
-  const [row] = await tx<{ at: Date }[]>`
-    select date_trunc('milliseconds', clock_timestamp()) as at`;
-  if (row === undefined) throw new Error('the database returned no time');
-  return row.at.getTime();
-}
+import { databaseTime } from '../log/verdicts.js';
 
 export interface KeyChange {
   keyId: string;
@@ -120,12 +112,11 @@ export function appendRevocation(
   const reasonHash = Buffer.from(sha256(document));
   return joinTransaction(sql, async (tx) => {
     const size = await lockHead(tx);
-    const [proof] = await tx`
-      select from svc.proof where proof_id = ${toUuid(proofId)}::uuid`;
+    const [proof] = await tx`select from svc.proof where proof_id = ${proofId}::uuid`;
     if (proof === undefined) throw unknown;
     await tx`
       insert into svc.revocation_reason (reason_hash, document)
-      values (${reasonHash}, ${Buffer.from(document)})`;
+      values (${reasonHash}, ${document})`;
     const at = await databaseTime(tx);
     const body = statusEntryBytes({
       proof_id: proofId,

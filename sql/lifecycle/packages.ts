@@ -1,5 +1,5 @@
-import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { fromUuid, packageIdOf, packageUuid, toUuid } from '../db/columns.js';
+import type { Db, Fragment, Pool, Transaction } from '../db/transaction.js';
+import { hexOf, inMs, packageIdOf } from '../db/columns.js';
 import { asTenants } from '../db/tenant-scope.js';
 
 export interface NewPackage {
@@ -54,10 +54,8 @@ async function packageOf(
   tenantNo: number,
   { membersHash }: NewPackage,
 ): Promise<TrustPackage | null> {
-  const [found] = await tx<{ package_id: string }[]>`
-    select package_id::text from svc.trust_package
-    where tenant_no = ${tenantNo} and members_hash = ${Buffer.from(membersHash)}`;
-  return (found && (await packagesOf(tx, tenantNo, [found.package_id]))[0]) ?? null;
+  const [found] = await packagesOf(tx, tenantNo, tx`members_hash = ${membersHash}`);
+  return found ?? null;
 }
 
 async function faultsOf(
@@ -65,14 +63,14 @@ async function faultsOf(
   tenantNo: number,
   proofIds: readonly string[],
 ): Promise<Map<number, MemberFault>> {
-  const rows = await tx<{ n: string; fault: MemberFault }[]>`
+  const rows = await tx<{ n: number; fault: MemberFault }[]>`
     select n, case when p.proof_id is null then 'unknown' when p.effect <> 'ADMIT' then 'denied'
       when p.aep is null then 'erased' else 'outcome' end as fault
-    from unnest(${proofIds.map(toUuid)}::uuid[]) with ordinality as asked(proof_id, n)
+    from unnest(${[...proofIds]}::uuid[]) with ordinality as asked(proof_id, n)
     left join svc.proof p on p.proof_id = asked.proof_id and p.tenant_no = ${tenantNo}
     where p.proof_id is null or p.effect <> 'ADMIT' or p.aep is null or p.is_outcome
     order by n`;
-  return new Map(rows.map(({ n, fault }) => [Number(n) - 1, fault]));
+  return new Map(rows.map(({ n, fault }) => [n - 1, fault]));
 }
 
 /** Two statements: a row check on members needs a visible package row. */
@@ -83,47 +81,38 @@ async function insertPackage(
 ): Promise<boolean> {
   const inserted = await tx`
     insert into svc.trust_package (package_id, tenant_no, key_no, members_hash)
-    values (${packageUuid(packageId)}::uuid, ${tenantNo}, ${keyNo}, ${Buffer.from(membersHash)})
+    values (${hexOf(packageId)}::uuid, ${tenantNo}, ${keyNo}, ${membersHash})
     on conflict (tenant_no, members_hash) do nothing`;
   if (inserted.count === 0) return false;
-  const rows = proofIds.map((proofId, position) => ({
-    package_id: packageUuid(packageId),
-    position,
-    proof_id: toUuid(proofId),
-  }));
-  await tx`insert into svc.package_member ${tx(rows)}`;
+  await tx`
+    insert into svc.package_member (package_id, position, proof_id)
+    select ${hexOf(packageId)}::uuid, n - 1, proof_id
+    from unnest(${[...proofIds]}::uuid[]) with ordinality as member(proof_id, n)`;
   return true;
 }
 
-/** The tenant's packages among these, newest first. */
-async function packagesOf(tx: Db, tenantNo: number, uuids: string[]): Promise<TrustPackage[]> {
-  const rows = await tx<{ package_id: string; created_at: Date; proof_ids: string[] }[]>`
-    select k.package_id::text, k.created_at, m.proof_ids
+/** The tenant's packages; `matching` continues the where clause. */
+async function packagesOf(tx: Db, tenantNo: number, matching: Fragment): Promise<TrustPackage[]> {
+  const rows = await tx<(Omit<TrustPackage, 'createdAt'> & { createdAt: Date })[]>`
+    select k.package_id as "packageId", k.created_at as "createdAt",
+      (select array_agg(proof_id order by position) from svc.package_member
+        where package_id = k.package_id) as "proofIds"
     from svc.trust_package k
-    cross join lateral (select array_agg(proof_id::text order by position) as proof_ids
-      from svc.package_member where package_id = k.package_id) m
-    where k.package_id = any(${uuids}::uuid[]) and k.tenant_no = ${tenantNo}
-    order by k.created_at desc, k.package_id desc`;
-  return rows.map((row) => ({
-    packageId: packageIdOf(row.package_id),
-    proofIds: row.proof_ids.map(fromUuid),
-    createdAt: row.created_at.getTime(),
-  }));
+    where k.tenant_no = ${tenantNo} and ${matching}`;
+  return rows.map((row) => ({ ...inMs(row), packageId: packageIdOf(row.packageId) }));
 }
 
-/** One of the tenant's packages, or null. */
 export function readPackage(
   sql: Pool,
   tenantNo: number,
   packageId: string,
 ): Promise<TrustPackage | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [found] = await packagesOf(tx, tenantNo, [packageUuid(packageId)]);
+    const [found] = await packagesOf(tx, tenantNo, tx`package_id = ${hexOf(packageId)}::uuid`);
     return found ?? null;
   });
 }
 
-/** A position in the list of packages, newest first. */
 export interface PackagePlace {
   createdAt: number;
   packageId: string;
@@ -136,20 +125,13 @@ export function listPackages(
   limit: number,
   after: PackagePlace | null,
 ): Promise<TrustPackage[]> {
-  return asTenants(sql, [tenantNo], async (tx) => {
+  return asTenants(sql, [tenantNo], (tx) => {
     const behind =
       after === null
-        ? tx``
-        : tx`and (created_at, package_id)
-            < (${new Date(after.createdAt)}::timestamptz, ${packageUuid(after.packageId)}::uuid)`;
-    const rows = await tx<{ package_id: string }[]>`
-      select package_id::text from svc.trust_package
-      where tenant_no = ${tenantNo} ${behind}
-      order by created_at desc, package_id desc limit ${limit}`;
-    return packagesOf(
-      tx,
-      tenantNo,
-      rows.map((row) => row.package_id),
-    );
+        ? tx`true`
+        : tx`(created_at, package_id)
+            < (${new Date(after.createdAt)}::timestamptz, ${hexOf(after.packageId)}::uuid)`;
+    const page = tx`${behind} order by created_at desc, package_id desc limit ${limit}`;
+    return packagesOf(tx, tenantNo, page);
   });
 }

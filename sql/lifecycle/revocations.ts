@@ -1,12 +1,9 @@
 import type { StatusEntry } from '#protocol/schemas/log-entry';
-import { isProofOnly, type ArtifactKind, type Decided, type Effect } from '#protocol/status';
+import { isProofOnly, type ArtifactKind, type Decided } from '#protocol/status';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { mapDbErrors } from '../db/errors.js';
-import { fromUuid, toUuid } from '../db/columns.js';
 import { DamagedEntryError, statusesOf } from '../proofs/status-entries.js';
 import { asTenants, type OwnId } from '../db/tenant-scope.js';
 
-/** A tenant's revocation request, with its reason document. */
 export interface RevocationItem {
   requestId: string;
   keyNo: number;
@@ -23,7 +20,6 @@ export interface StandingRevocation {
   entry: StatusEntry;
 }
 
-/** The reason why a worker rejected the request. */
 export type RevocationRefusal = 'api_key_revoked' | 'processing_failed';
 
 export type RevocationSettlement =
@@ -52,11 +48,16 @@ async function revocationInLog(
   return null;
 }
 
-async function decidedOf(tx: Db, tenantNo: number, proofId: string): Promise<Decided | null> {
-  const [row] = await tx<{ effect: Effect; is_outcome: boolean }[]>`
-    select effect, is_outcome from svc.proof
-    where proof_id = ${toUuid(proofId)}::uuid and tenant_no = ${tenantNo}`;
-  return row === undefined ? null : { effect: row.effect, isOutcome: row.is_outcome };
+/** The decision of one of the tenant's proofs, or null. */
+export async function decidedOf(
+  tx: Db,
+  tenantNo: number,
+  proofId: string,
+): Promise<Decided | null> {
+  const [row] = await tx<Decided[]>`
+    select effect, is_outcome as "isOutcome" from svc.proof
+    where proof_id = ${proofId}::uuid and tenant_no = ${tenantNo}`;
+  return row ?? null;
 }
 
 /**
@@ -90,19 +91,19 @@ async function insertRequest(
   tenantNo: number,
   item: RevocationItem,
 ): Promise<boolean> {
-  const inserted = await tx<{ requested_at: Date }[]>`
+  // Two statements: a row check on the pending row needs a visible request.
+  const { requestId, keyNo, proofId, artifactKind, reasonHash, document } = item;
+  const inserted = await tx`
     insert into svc.revocation_request
       (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
-    values (${toUuid(item.requestId)}::uuid, ${tenantNo}, ${item.keyNo},
-      ${toUuid(item.proofId)}::uuid, ${item.artifactKind}, ${Buffer.from(item.reasonHash)},
-      ${Buffer.from(item.document)})
-    on conflict (proof_id, artifact_kind) where refused is null do nothing
-    returning requested_at`;
-  const [row] = inserted;
-  if (row === undefined) return false;
+    values (${requestId}::uuid, ${tenantNo}, ${keyNo}, ${proofId}::uuid, ${artifactKind},
+      ${reasonHash}, ${document})
+    on conflict (proof_id, artifact_kind) where refused is null do nothing`;
+  if (inserted.count === 0) return false;
   await tx`
     insert into svc.revocation_pending (request_id, requested_at)
-    values (${toUuid(item.requestId)}::uuid, ${row.requested_at})`;
+    select request_id, requested_at from svc.revocation_request
+    where request_id = ${requestId}::uuid`;
   return true;
 }
 
@@ -112,25 +113,30 @@ async function firstRequest(
   proofId: string,
   kind: ArtifactKind,
 ): Promise<string | null> {
-  const [row] = await tx<{ request_id: string }[]>`
-    select request_id::text from svc.revocation_request
-    where proof_id = ${toUuid(proofId)}::uuid and artifact_kind = ${kind}
+  const [row] = await tx<{ id: string }[]>`
+    select request_id as id from svc.revocation_request
+    where proof_id = ${proofId}::uuid and artifact_kind = ${kind}
       and tenant_no = ${tenantNo} and refused is null`;
-  return row === undefined ? null : fromUuid(row.request_id);
+  return row?.id ?? null;
 }
 
 interface RequestRow {
-  request_id: string;
-  proof_id: string;
-  artifact_kind: ArtifactKind;
+  requestId: string;
+  proofId: string;
+  artifactKind: ArtifactKind;
   refused: RevocationRefusal | null;
-  pending: boolean;
+  isPending: boolean;
 }
 
+/** Selects a RequestRow from `svc.revocation_request r`. */
+const requestColumns = (tx: Db) => tx`
+  r.request_id as "requestId", r.proof_id as "proofId", r.artifact_kind as "artifactKind", r.refused,
+  exists (select from svc.revocation_pending p where p.request_id = r.request_id) as "isPending"`;
+
 async function settlementOf(tx: Db, row: RequestRow): Promise<RevocationSettlement | null> {
-  if (row.pending) return null;
+  if (row.isPending) return null;
   if (row.refused !== null) return { state: 'refused', code: row.refused };
-  return revocationInLog(tx, fromUuid(row.proof_id), row.artifact_kind);
+  return revocationInLog(tx, row.proofId, row.artifactKind);
 }
 
 /** The outcomes of the tenant's requests, by request id; pending requests are absent. */
@@ -141,15 +147,14 @@ export function settledRevocations(
   const tenants = requests.map(({ tenantNo }) => tenantNo);
   return asTenants(sql, tenants, async (tx) => {
     const rows = await tx<RequestRow[]>`
-      select r.request_id::text, r.proof_id::text, r.artifact_kind, r.refused,
-        exists (select from svc.revocation_pending p where p.request_id = r.request_id) as pending
-      from unnest(${requests.map(({ id }) => toUuid(id))}::uuid[], ${tenants}::int[])
+      select ${requestColumns(tx)}
+      from unnest(${requests.map(({ id }) => id)}::uuid[], ${tenants}::int[])
         as asked(request_id, tenant_no)
       join svc.revocation_request r using (request_id, tenant_no)`;
     const settled = new Map<string, RevocationSettlement>();
     for (const row of rows) {
       const settlement = await settlementOf(tx, row);
-      if (settlement !== null) settled.set(fromUuid(row.request_id), settlement);
+      if (settlement !== null) settled.set(row.requestId, settlement);
     }
     return settled;
   });
@@ -167,10 +172,8 @@ export function revocationState(
     const standing = await revocationInLog(tx, proofId, kind);
     if (standing !== null) return standing;
     const [row] = await tx<RequestRow[]>`
-      select r.request_id::text, r.proof_id::text, r.artifact_kind, r.refused,
-        exists (select from svc.revocation_pending p where p.request_id = r.request_id) as pending
-      from svc.revocation_request r
-      where r.proof_id = ${toUuid(proofId)}::uuid and r.artifact_kind = ${kind}
+      select ${requestColumns(tx)} from svc.revocation_request r
+      where r.proof_id = ${proofId}::uuid and r.artifact_kind = ${kind}
         and r.tenant_no = ${tenantNo}
       order by r.requested_at desc, r.request_id desc limit 1`;
     if (row === undefined) return null;
@@ -195,41 +198,23 @@ export interface ClaimedRevocation {
  * Claims pending requests in this transaction, oldest first. Only one transaction can commit the
  * claim of a request.
  */
-export async function claimRevocations(
+export function claimRevocations(
   tx: Transaction,
   requestIds: string[],
 ): Promise<ClaimedRevocation[]> {
-  const rows = await tx<
-    {
-      request_id: string;
-      proof_id: string;
-      artifact_kind: ArtifactKind;
-      reason_hash: Buffer;
-      document: Buffer;
-      key_holds: boolean;
-      artifact_holds: boolean;
-    }[]
-  >`
+  return tx<ClaimedRevocation[]>`
     with claimed as (
-      delete from svc.revocation_pending where request_id = any(${requestIds.map(toUuid)}::uuid[])
+      delete from svc.revocation_pending where request_id = any(${requestIds}::uuid[])
       returning request_id)
-    select r.request_id::text, r.proof_id::text, r.artifact_kind, r.reason_hash, r.document,
+    select r.request_id as "requestId", r.proof_id as "proofId", r.artifact_kind as "artifactKind",
+      r.reason_hash as "reasonHash", r.document,
       exists (select from svc.api_key k where k.key_no = r.key_no
-        and k.tenant_no = r.tenant_no and k.revoked_at is null) as key_holds,
+        and k.tenant_no = r.tenant_no and k.revoked_at is null) as "keyHolds",
       exists (select from svc.proof p where p.proof_id = r.proof_id and p.tenant_no = r.tenant_no
-        and (p.effect = 'ADMIT' or r.artifact_kind = 'proof')) as artifact_holds
+        and (p.effect = 'ADMIT' or r.artifact_kind = 'proof')) as "artifactHolds"
     from claimed join svc.revocation_request r using (request_id)
     where r.refused is null
     order by r.requested_at, r.request_id`;
-  return rows.map((row) => ({
-    requestId: fromUuid(row.request_id),
-    proofId: fromUuid(row.proof_id),
-    artifactKind: row.artifact_kind,
-    reasonHash: row.reason_hash,
-    document: row.document,
-    keyHolds: row.key_holds,
-    artifactHolds: row.artifact_holds,
-  }));
 }
 
 /** Rejects claimed requests; the artifact can be requested again. */
@@ -240,7 +225,7 @@ export async function refuseRevocations(
   for (const { requestId, code } of refusals) {
     await tx`
       update svc.revocation_request set refused = ${code}
-      where request_id = ${toUuid(requestId)}::uuid`;
+      where request_id = ${requestId}::uuid`;
   }
 }
 
@@ -253,7 +238,6 @@ export async function insertReasons(
   await tx`insert into svc.revocation_reason ${tx(rows)}`;
 }
 
-/** A position in the pending requests, oldest first. */
 export interface PendingRevocation {
   requestedAt: Date;
   requestId: string;
@@ -266,17 +250,11 @@ export function revocationsOlderThan(
   limit: number,
   after: PendingRevocation | null = null,
 ): Promise<PendingRevocation[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<{ request_id: string; requested_at: Date }[]>`
-      select request_id::text, requested_at from svc.revocation_pending
-      where (requested_at < now() - ${`${ms} milliseconds`}::interval
-          or requested_at > now() + interval '1 second') -- by a clock that was set back since
-        and (requested_at, request_id) > (${after?.requestedAt ?? new Date(0)}::timestamptz,
-          ${toUuid(after?.requestId ?? '0'.repeat(32))}::uuid)
-      order by requested_at, request_id limit ${limit}`;
-    return rows.map((row) => ({
-      requestedAt: row.requested_at,
-      requestId: fromUuid(row.request_id),
-    }));
-  });
+  return sql<PendingRevocation[]>`
+    select request_id as "requestId", requested_at as "requestedAt" from svc.revocation_pending
+    where (requested_at < now() - ${`${ms} milliseconds`}::interval
+        or requested_at > now() + interval '1 second') -- by a clock that was set back since
+      and (requested_at, request_id) > (${after?.requestedAt ?? new Date(0)}::timestamptz,
+        ${after?.requestId ?? '0'.repeat(32)}::uuid)
+    order by requested_at, request_id limit ${limit}`;
 }

@@ -1,9 +1,9 @@
-import { isProofOnly, type ArtifactKind, type Effect } from '#protocol/status';
+import { isProofOnly, type ArtifactKind } from '#protocol/status';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { comparableTime, fromUuid, packageIdOf, packageUuid, toUuid } from '../db/columns.js';
+import { comparableTime, hexOf, inMs, packageIdOf } from '../db/columns.js';
+import { decidedOf } from './revocations.js';
 import { asTenants } from '../db/tenant-scope.js';
 
-/** The target of a token. */
 export type ShareTarget =
   { artifactKind: ArtifactKind; proofId: string } | { artifactKind: 'package'; packageId: string };
 
@@ -47,17 +47,12 @@ async function faultOf(
   if (target.artifactKind === 'package') {
     const [found] = await tx`
       select from svc.trust_package
-      where package_id = ${packageUuid(target.packageId)}::uuid and tenant_no = ${tenantNo}`;
+      where package_id = ${hexOf(target.packageId)}::uuid and tenant_no = ${tenantNo}`;
     return found === undefined ? 'unknown_target' : null;
   }
-  const [proof] = await tx<{ effect: Effect; is_outcome: boolean }[]>`
-    select effect, is_outcome from svc.proof
-    where proof_id = ${toUuid(target.proofId)}::uuid and tenant_no = ${tenantNo}`;
-  if (proof === undefined) return 'unknown_target';
-  const { effect, is_outcome: isOutcome } = proof;
-  return target.artifactKind !== 'proof' && isProofOnly({ effect, isOutcome })
-    ? 'absent_artifact'
-    : null;
+  const proof = await decidedOf(tx, tenantNo, target.proofId);
+  if (proof === null) return 'unknown_target';
+  return target.artifactKind !== 'proof' && isProofOnly(proof) ? 'absent_artifact' : null;
 }
 
 /** Returns the creation time by the database clock; null when the expiry has passed. */
@@ -66,17 +61,17 @@ async function insertToken(
   tenantNo: number,
   { tokenHash, keyNo, target, expiresAt }: NewShareToken,
 ): Promise<number | null> {
-  const [row] = await tx<{ created_at: Date }[]>`
+  const [row] = await tx<{ createdAt: Date }[]>`
     insert into svc.share_token
       (token_hash, tenant_no, key_no, artifact_kind, proof_id, package_id, created_at, expires_at)
-    select ${Buffer.from(tokenHash)}, ${tenantNo}, ${keyNo}, ${target.artifactKind},
-      ${'proofId' in target ? toUuid(target.proofId) : null}::uuid,
-      ${'packageId' in target ? packageUuid(target.packageId) : null}::uuid, now.at, wanted.until
+    select ${tokenHash}, ${tenantNo}, ${keyNo}, ${target.artifactKind},
+      ${'proofId' in target ? target.proofId : null}::uuid,
+      ${'packageId' in target ? hexOf(target.packageId) : null}::uuid, now.at, wanted.until
     from (select date_trunc('milliseconds', clock_timestamp()) as at) now,
       (select ${expiresAt === null ? null : comparableTime(expiresAt)}::timestamptz as until) wanted
     where wanted.until is null or wanted.until > now.at
-    returning created_at`;
-  return row?.created_at.getTime() ?? null;
+    returning created_at as "createdAt"`;
+  return row?.createdAt.getTime() ?? null;
 }
 
 export interface ShareToken {
@@ -88,32 +83,34 @@ export interface ShareToken {
   revokedAt: number | null;
 }
 
-/** A position in the list of tokens, newest first. */
 export interface ShareTokenPlace {
   createdAt: number;
   tokenHash: Uint8Array;
 }
 
-interface ShareTokenRow {
-  token_hash: Buffer;
-  artifact_kind: ArtifactKind | 'package';
-  proof_id: string | null;
-  package_id: string | null;
-  created_at: Date;
-  expires_at: Date | null;
-  revoked_at: Date | null;
+export interface TargetColumns {
+  artifactKind: ShareTarget['artifactKind'];
+  proofId: string | null;
+  packageId: string | null;
 }
 
-const shareToken = (row: ShareTokenRow): ShareToken => ({
-  tokenHash: row.token_hash,
-  target:
-    row.artifact_kind === 'package'
-      ? { artifactKind: 'package', packageId: packageIdOf(row.package_id ?? '') }
-      : { artifactKind: row.artifact_kind, proofId: fromUuid(row.proof_id ?? '') },
-  createdAt: row.created_at.getTime(),
-  expiresAt: row.expires_at?.getTime() ?? null,
-  revokedAt: row.revoked_at?.getTime() ?? null,
-});
+export function withTarget<R extends TargetColumns>(
+  row: R,
+): Omit<R, keyof TargetColumns> & { target: ShareTarget } {
+  const { artifactKind, proofId, packageId, ...rest } = row;
+  const target: ShareTarget =
+    artifactKind === 'package'
+      ? { artifactKind, packageId: packageIdOf(packageId ?? '') }
+      : { artifactKind, proofId: proofId ?? '' };
+  return { ...rest, target };
+}
+
+interface ShareTokenRow extends TargetColumns {
+  tokenHash: Buffer;
+  createdAt: Date;
+  expiresAt: Date | null;
+  revokedAt: Date | null;
+}
 
 /** The tenant's tokens after `after`, newest first, including revoked and expired ones. */
 export function listShareTokens(
@@ -127,14 +124,15 @@ export function listShareTokens(
       after === null
         ? tx``
         : tx`and (t.created_at, t.token_hash)
-            < (${new Date(after.createdAt)}::timestamptz, ${Buffer.from(after.tokenHash)}::bytea)`;
+            < (${new Date(after.createdAt)}::timestamptz, ${after.tokenHash}::bytea)`;
     const rows = await tx<ShareTokenRow[]>`
-      select t.token_hash, t.artifact_kind, t.proof_id::text, t.package_id::text, t.created_at,
-        t.expires_at, r.revoked_at
+      select t.token_hash as "tokenHash", t.artifact_kind as "artifactKind", t.proof_id as "proofId",
+        t.package_id as "packageId", t.created_at as "createdAt", t.expires_at as "expiresAt",
+        r.revoked_at as "revokedAt"
       from svc.share_token t left join svc.share_revocation r using (token_hash)
       where t.tenant_no = ${tenantNo} ${behind}
       order by t.created_at desc, t.token_hash desc limit ${limit}`;
-    return rows.map(shareToken);
+    return rows.map((row) => withTarget(inMs(row)));
   });
 }
 
@@ -149,7 +147,7 @@ export function revokeShareToken(
   token: { tokenHash: Uint8Array; keyNo: number },
 ): Promise<boolean> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const hash = Buffer.from(token.tokenHash);
+    const { tokenHash: hash } = token;
     const [own] = await tx`
       select from svc.share_token where token_hash = ${hash} and tenant_no = ${tenantNo}`;
     if (own === undefined) return false;

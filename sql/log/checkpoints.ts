@@ -1,4 +1,3 @@
-import { mapDbErrors } from '../db/errors.js';
 import type { Db } from '../db/transaction.js';
 import { publishing, readHeartbeats } from '../ops/heartbeats.js';
 import { AdministrationError } from '../tenants/audit.js';
@@ -10,14 +9,11 @@ export interface StoredCheckpoint {
   note: string;
 }
 
-/** The largest signed checkpoint, or null. */
-export function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
-  return mapDbErrors(async () => {
-    const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
-      select tree_size, root, note from svc.checkpoint order by tree_size desc limit 1`;
-    if (row === undefined) return null;
-    return { treeSize: Number(row.tree_size), root: row.root, note: row.note };
-  });
+const stored = (sql: Db) => sql`select tree_size as "treeSize", root, note from svc.checkpoint`;
+
+export async function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
+  const [row] = await sql<StoredCheckpoint[]>`${stored(sql)} order by tree_size desc limit 1`;
+  return row ?? null;
 }
 
 /**
@@ -26,47 +22,38 @@ export function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
  *
  * @returns false when `previous` is not the latest
  */
-export function insertCheckpoint(
+export async function insertCheckpoint(
   sql: Db,
   checkpoint: { treeSize: number; root: Uint8Array; note: string; previous: number },
 ): Promise<boolean> {
-  return mapDbErrors(async () => {
-    const { treeSize, root, note, previous } = checkpoint;
-    const rows = await sql`
-      insert into svc.checkpoint (tree_size, root, note)
-      select ${treeSize}::bigint, ${Buffer.from(root)}::bytea, ${note}::text
-      where ${treeSize}::bigint > ${previous}::bigint
-        and ${previous}::bigint = coalesce((select max(tree_size) from svc.checkpoint), 0)
-      on conflict do nothing
-      returning tree_size`;
-    return rows.length === 1;
-  });
+  const { treeSize, root, note, previous } = checkpoint;
+  const inserted = await sql`
+    insert into svc.checkpoint (tree_size, root, note)
+    select ${treeSize}::bigint, ${root}::bytea, ${note}::text
+    where ${treeSize}::bigint > ${previous}::bigint
+      and ${previous}::bigint = coalesce((select max(tree_size) from svc.checkpoint), 0)
+    on conflict do nothing`;
+  return inserted.count === 1;
 }
 
 /** The smallest checkpoint with at least `treeSize` leaves, or null; it never changes. */
-export function firstCheckpointFrom(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
-  return mapDbErrors(async () => {
-    const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
-      select tree_size, root, note from svc.checkpoint where tree_size >= ${treeSize}
-      order by tree_size limit 1`;
-    return row === undefined
-      ? null
-      : { treeSize: Number(row.tree_size), root: row.root, note: row.note };
-  });
+export async function firstCheckpointFrom(
+  sql: Db,
+  treeSize: number,
+): Promise<StoredCheckpoint | null> {
+  const [row] = await sql<StoredCheckpoint[]>`
+    ${stored(sql)} where tree_size >= ${treeSize} order by tree_size limit 1`;
+  return row ?? null;
 }
 
-/** The checkpoint with exactly `treeSize` leaves, or null. */
 export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
   const found = await firstCheckpointFrom(sql, treeSize);
   return found?.treeSize === treeSize ? found : null;
 }
 
 /** Whether the log of this origin is retired: no checkpoint is signed for it again. */
-export function hasEnded(sql: Db, origin: string): Promise<boolean> {
-  return mapDbErrors(async () => {
-    const rows = await sql`select from svc.ended_log where origin = ${origin}`;
-    return rows.length > 0;
-  });
+export async function hasEnded(sql: Db, origin: string): Promise<boolean> {
+  return (await sql`select from svc.ended_log where origin = ${origin}`).length > 0;
 }
 
 /** The publisher's stop reasons that prove the loss of published leaves. */
@@ -90,10 +77,9 @@ export async function endLog(tx: Db, origin: string, reason: string): Promise<nu
 
 async function end(tx: Db, origin: string, reason: string): Promise<number> {
   try {
-    const [row] = await tx<
-      { signed: string }[]
-    >`select svc.end_log(${origin}, ${reason}) as signed`;
-    return Number(row?.signed);
+    const [row] = await tx<[{ signed: number }]>`
+      select svc.end_log(${origin}, ${reason}) as signed`;
+    return row.signed;
   } catch (error) {
     const { code, message } = error as { code?: unknown; message: string };
     if (code !== '55006' && code !== 'P0002') throw error;

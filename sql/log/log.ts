@@ -1,19 +1,25 @@
 import { concat, equalBytes } from '#protocol/bytes';
-import { proofEntryBytes } from '#protocol/entries';
+import { parseEntry, proofEntryBytes } from '#protocol/entries';
+import { ProtocolError } from '#protocol/errors';
+import { voidedAt, type KeyedEntry } from '#protocol/key-state';
 import { HASH_BYTES, leafHash } from '#protocol/merkle';
-import { extendTiles, tilesForAppend, TILE_WIDTH, tileWidth, type Tile } from '#protocol/tiles';
-import { tileRoot } from '#protocol/tiles/append';
+import {
+  extendTiles,
+  type Tile,
+  TILE_WIDTH,
+  tileRoot,
+  tilesForAppend,
+  tileWidth,
+} from '#protocol/tiles';
 import type { Sha256 } from '#protocol/hash';
 import { formatTime } from '#protocol/time';
-import { arrayOf, fromUuid, toUuid } from '../db/columns.js';
-import { type Db, pipeline, type Transaction } from '../db/transaction.js';
-import { mapDbErrors } from '../db/errors.js';
+import { arrayOf, inMs } from '../db/columns.js';
+import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 
 export const PROOF = 1;
 const STATUS = 2;
 const KEY = 3;
 
-/** The leaf kinds by their numbers in the `kind` column. */
 export const LEAF_KINDS: Record<number, 'proof' | 'status' | 'key'> = {
   [PROOF]: 'proof',
   [STATUS]: 'status',
@@ -34,26 +40,41 @@ export type NewEntry =
   | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
   | { kind: 'key'; at: number; body: Uint8Array };
 
-/** The columns of one leaf in `svc.log_entry`. */
+/** The columns of one leaf; the hashes in hex. */
 export interface EntryRow {
-  leaf_index: string;
+  leafIndex: number;
   kind: number;
-  proof_id: string | null;
+  proofId: string | null;
   at: Date;
-  aep_hash: Buffer | null;
-  proof_record_hash: Buffer | null;
+  aepHash: string | null;
+  proofRecordHash: string | null;
   body: Buffer | null;
 }
 
+/** Selects an `EntryRow` from `svc.log_entry e`. */
+export const entryColumns = (sql: Db) => sql`
+  e.leaf_index as "leafIndex", e.kind, e.proof_id as "proofId", e.at,
+  encode(e.aep_hash, 'hex') as "aepHash",
+  encode(e.proof_record_hash, 'hex') as "proofRecordHash", e.body`;
+
 /** The canonical bytes of a leaf, as hashed into the tree. */
-export function entryBytesOf(row: EntryRow): Uint8Array {
-  if (row.kind !== PROOF) return row.body ?? new Uint8Array();
+function entryBytesOf({ kind, proofId, at, aepHash, proofRecordHash, body }: EntryRow): Uint8Array {
+  if (kind !== PROOF) return body ?? new Uint8Array();
   return proofEntryBytes({
-    proof_id: fromUuid(row.proof_id ?? ''),
-    aep_hash: row.aep_hash?.toString('hex') ?? '',
-    proof_record_hash: row.proof_record_hash?.toString('hex') ?? '',
-    time: formatTime(row.at.getTime()),
+    proof_id: proofId ?? '',
+    aep_hash: aepHash ?? '',
+    proof_record_hash: proofRecordHash ?? '',
+    time: formatTime(at.getTime()),
   });
+}
+
+/** No bytes for a damaged row, so that the other rows can still be read. */
+export function entryOrEmpty(row: EntryRow): Uint8Array {
+  try {
+    return entryBytesOf(row);
+  } catch {
+    return new Uint8Array();
+  }
 }
 
 function newEntryBytes(entry: NewEntry): Uint8Array {
@@ -66,12 +87,9 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
   });
 }
 
-/** The number of leaves in the log. */
-export function treeSize(sql: Db): Promise<number> {
-  return mapDbErrors(async () => {
-    const [row] = await sql<{ tree_size: string }[]>`select tree_size from svc.log_head`;
-    return Number(row?.tree_size ?? 0);
-  });
+export async function treeSize(sql: Db): Promise<number> {
+  const [row] = await sql<[{ size: number }]>`select tree_size as size from svc.log_head`;
+  return row.size;
 }
 
 /**
@@ -79,10 +97,9 @@ export function treeSize(sql: Db): Promise<number> {
  * ends; every check that depends on the index must follow it.
  */
 export async function lockHead(tx: Transaction): Promise<number> {
-  const [row] = await tx<{ tree_size: string }[]>`
-    select tree_size from svc.log_head for update`;
-  if (row === undefined) throw new Error('svc.log_head has no row');
-  return Number(row.tree_size);
+  const [row] = await tx<[{ size: number }]>`
+    select tree_size as size from svc.log_head for update`;
+  return row.size;
 }
 
 /**
@@ -110,14 +127,13 @@ export async function appendLocked(
     ...extendTiles(sha256, size, leaves, edge).map(
       (tile) => tx`
         insert into svc.tile (level, tile_index, hashes)
-        values (${tile.level}, ${tile.index}, ${Buffer.from(tile.hashes)})
+        values (${tile.level}, ${tile.index}, ${tile.hashes})
         on conflict (level, tile_index) do update set hashes = excluded.hashes`,
     ),
     tx`update svc.log_head set tree_size = ${size + entries.length}`,
   );
 }
 
-/** Proofs are inserted in bulk; entries with their own bytes are few. */
 async function insertEntries(tx: Transaction, size: number, entries: NewEntry[]): Promise<void> {
   const proofs = entries.flatMap((entry, offset) =>
     entry.kind === 'proof' ? [{ ...entry, leafIndex: size + offset }] : [],
@@ -142,9 +158,9 @@ async function insertEntries(tx: Transaction, size: number, entries: NewEntry[])
           {
             leaf_index: size + offset,
             kind: entry.kind === 'status' ? STATUS : KEY,
-            proof_id: entry.kind === 'status' ? toUuid(entry.proofId) : null,
+            proof_id: entry.kind === 'status' ? entry.proofId : null,
             at: new Date(entry.at),
-            body: Buffer.from(entry.body),
+            body: entry.body,
           },
         ],
   );
@@ -217,21 +233,38 @@ const tileRoots: HashesBelow = async (tx, sha256, level, from, to) => {
 };
 
 /** A tile's hashes, 32 bytes each, or null when it does not exist. */
-export function readTile(sql: Db, level: number, index: number): Promise<Buffer | null> {
-  return mapDbErrors(async () => {
-    const [row] = await sql<{ hashes: Buffer }[]>`
-      select hashes from svc.tile where level = ${level} and tile_index = ${index}`;
-    return row?.hashes ?? null;
-  });
+export async function readTile(sql: Db, level: number, index: number): Promise<Buffer | null> {
+  const [row] = await sql<{ hashes: Buffer }[]>`
+    select hashes from svc.tile where level = ${level} and tile_index = ${index}`;
+  return row?.hashes ?? null;
 }
 
-/** Every key entry of the log, in order. */
 export function keyEntries(sql: Db): Promise<{ leafIndex: number; body: Buffer }[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<{ leaf_index: string; body: Buffer }[]>`
-      select leaf_index, body from svc.log_entry where kind = 3 order by leaf_index`;
-    return rows.map((row) => ({ leafIndex: Number(row.leaf_index), body: row.body }));
-  });
+  return sql<{ leafIndex: number; body: Buffer }[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry where kind = 3 order by leaf_index`;
+}
+
+/** Every key entry of the log, in order; null when one is unreadable, as it may be a compromise. */
+export async function keysInLog(sql: Db): Promise<KeyedEntry[] | null> {
+  const rows = await keyEntries(sql);
+  try {
+    return rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
+  } catch (error) {
+    if (error instanceof ProtocolError) return null;
+    throw error;
+  }
+}
+
+/**
+ * The index of the entry that voids a proof signed by `keyId` at `leafIndex`; null when it is not void.
+ * An unreadable entry may be a compromise, so it voids every proof.
+ */
+export function voidingLeaf(
+  keys: readonly KeyedEntry[] | null,
+  keyId: string,
+  leafIndex: number,
+): number | null {
+  return keys === null ? 0 : voidedAt(keys, keyId, leafIndex);
 }
 
 export interface StatusEntryRow {
@@ -240,20 +273,11 @@ export interface StatusEntryRow {
   body: Buffer;
 }
 
-const statusRow = (row: { leaf_index: string; proof_id: string; body: Buffer }) => ({
-  leafIndex: Number(row.leaf_index),
-  proofId: fromUuid(row.proof_id),
-  body: row.body,
-});
-
 /** The status entries with indexes in [from, to), in order. */
 export function statusEntries(sql: Db, from: number, to: number): Promise<StatusEntryRow[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<{ leaf_index: string; proof_id: string; body: Buffer }[]>`
-      select leaf_index, proof_id::text, body from svc.log_entry
-      where kind = 2 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
-    return rows.map(statusRow);
-  });
+  return sql<StatusEntryRow[]>`
+    select leaf_index as "leafIndex", proof_id as "proofId", body from svc.log_entry
+    where kind = 2 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
 }
 
 /** The status entries about the given proofs at indexes below `size`, in order. */
@@ -262,13 +286,10 @@ export function statusEntriesOf(
   proofIds: string[],
   size: number,
 ): Promise<StatusEntryRow[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<{ leaf_index: string; proof_id: string; body: Buffer }[]>`
-      select leaf_index, proof_id::text, body from svc.log_entry
-      where kind = 2 and proof_id = any(${proofIds.map(toUuid)}::uuid[]) and leaf_index < ${size}
-      order by leaf_index`;
-    return rows.map(statusRow);
-  });
+  return sql<StatusEntryRow[]>`
+    select leaf_index as "leafIndex", proof_id as "proofId", body from svc.log_entry
+    where kind = 2 and proof_id = any(${proofIds}::uuid[]) and leaf_index < ${size}
+    order by leaf_index`;
 }
 
 /** The public part of a proof: commitments only. */
@@ -285,66 +306,34 @@ export interface PublicProofRow {
   keyId: string;
 }
 
-interface PublicProofColumns {
-  leaf_index: string;
-  proof_id: string;
-  aep_hash: Buffer;
-  proof_record_hash: Buffer;
-  at: Date;
-  effect: 'ADMIT' | 'DENY';
-  is_outcome: boolean;
-  environment: 'sandbox' | 'live';
-  key_id: string;
-}
-
-const publicProof = (row: PublicProofColumns): PublicProofRow => ({
-  leafIndex: Number(row.leaf_index),
-  proofId: fromUuid(row.proof_id),
-  aepHash: row.aep_hash,
-  proofRecordHash: row.proof_record_hash,
-  at: row.at.getTime(),
-  effect: row.effect,
-  isOutcome: row.is_outcome,
-  environment: row.environment,
-  keyId: row.key_id,
-});
-
 /** The proofs with leaf indexes in [from, to), in order. */
 export function proofRows(sql: Db, from: number, to: number): Promise<PublicProofRow[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<PublicProofColumns[]>`
-      select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
-        p.effect, p.is_outcome, p.environment, p.key_id
-      from svc.log_entry e join svc.proof p using (proof_id)
-      where e.kind = 1 and e.leaf_index >= ${from} and e.leaf_index < ${to}
-      order by e.leaf_index`;
-    return rows.map(publicProof);
-  });
+  return publicProofs(sql, sql`e.leaf_index >= ${from} and e.leaf_index < ${to}`);
 }
 
 /** The proofs at the given leaf indexes, in log order; other kinds of leaves are absent. */
 export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<PublicProofRow[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<PublicProofColumns[]>`
-      select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
-        p.effect, p.is_outcome, p.environment, p.key_id
-      from svc.log_entry e join svc.proof p using (proof_id)
-      where e.kind = 1 and e.leaf_index = any(${leafIndexes}::bigint[])
-      order by e.leaf_index`;
-    return rows.map(publicProof);
-  });
+  return publicProofs(sql, sql`e.leaf_index = any(${leafIndexes}::bigint[])`);
+}
+
+async function publicProofs(sql: Db, where: Fragment): Promise<PublicProofRow[]> {
+  const rows = await sql<(Omit<PublicProofRow, 'at'> & { at: Date })[]>`
+    select e.leaf_index as "leafIndex", e.proof_id as "proofId", e.aep_hash as "aepHash",
+      e.proof_record_hash as "proofRecordHash", e.at, p.effect, p.is_outcome as "isOutcome",
+      p.environment, p.key_id as "keyId"
+    from svc.log_entry e join svc.proof p using (proof_id)
+    where e.kind = 1 and ${where} order by e.leaf_index`;
+  return rows.map(inMs);
 }
 
 /** The canonical entry bytes with indexes in [from, to), in order. */
-export function entryRows(
+export async function entryRows(
   sql: Db,
   from: number,
   to: number,
 ): Promise<{ leafIndex: number; bytes: Uint8Array }[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<EntryRow[]>`
-      select leaf_index, kind, proof_id::text, at, aep_hash, proof_record_hash, body
-      from svc.log_entry where leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
-    return rows.map((row) => ({ leafIndex: Number(row.leaf_index), bytes: entryBytesOf(row) }));
-  });
+  const rows = await sql<EntryRow[]>`
+    select ${entryColumns(sql)} from svc.log_entry e
+    where e.leaf_index >= ${from} and e.leaf_index < ${to} order by e.leaf_index`;
+  return rows.map((row) => ({ leafIndex: row.leafIndex, bytes: entryBytesOf(row) }));
 }

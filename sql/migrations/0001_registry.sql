@@ -1,18 +1,19 @@
--- The registry: who may admit, what was accepted, the append-only log, and what the verifier found.
--- Runs as the schema's owner. The programs never own anything: they get the grants of 0002.
+-- The core tables: tenants, policies, admissions, the log and its verdicts. 0003 and 0004 hold the rules
+-- over rows, 0005 the roles. Everything belongs to the owner; programs have grants.
 
 create schema svc;
 
--- Who may admit ------------------------------------------------------------------------------
+-- Tenants, keys and policies -------------------------------------------------------------------
 
 create table svc.tenant (
   tenant_no   integer generated always as identity primary key,
   tenant_id   text not null unique check (tenant_id ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$'),
   environment text not null check (environment in ('sandbox', 'live')),
   allowlisted boolean not null default false,
-  -- {"proof": seconds|null, "certificate": …, "passport": …, "trust": …}: how long each may assert
+  -- {"proof": seconds|null, "certificate": …, "passport": …, "trust": …}
   validity    jsonb not null default '{"proof":null,"certificate":null,"passport":null,"trust":null}',
-  created_at  timestamptz(3) not null default now()
+  created_at  timestamptz(3) not null default now(),
+  rate_limit  integer check (rate_limit > 0)                      -- requests per second; null: the engine's default
 );
 
 create table svc.lane (
@@ -30,10 +31,10 @@ create table svc.api_key (
   review_ref  text not null check (review_ref <> ''),
   created_at  timestamptz(3) not null default now(),
   expires_at  timestamptz(3),
-  revoked_at  timestamptz(3)
+  revoked_at  timestamptz(3),
+  key_no      integer generated always as identity unique,
+  replaces    text references svc.api_key                         -- rotation: the predecessor
 );
-
--- What decides -------------------------------------------------------------------------------
 
 create table svc.policy_set (
   digest     bytea primary key check (length(digest) = 32),
@@ -48,7 +49,7 @@ create table svc.policy_activation (
   active_from   timestamptz(3) not null default now()
 );
 
--- The exact inputs that were evaluated, by hash. Equal inputs are common, so this stays small.
+-- The evaluated inputs by hash. Equal inputs are common, so the table stays small.
 create table svc.policy_input (
   input_hash bytea primary key check (length(input_hash) = 32),
   input      bytea not null
@@ -61,35 +62,39 @@ create table svc.fixture (
   created_at   timestamptz(3) not null default now()
 );
 
--- What was accepted --------------------------------------------------------------------------
+-- Admissions -----------------------------------------------------------------------------------
 
--- One row pins every input of one admission, so that processing it is a pure function of the row.
+-- One row pins every input of one admission, so that its decision is a pure function of the row.
+-- Triggers replace the foreign keys, which would look up and lock each row. Erasure nulls the payload.
 create table svc.intake (
   proof_id      uuid primary key,
-  tenant_no     integer not null references svc.tenant,
+  tenant_no     integer not null,
   lane          smallint not null check (lane in (1, 2)),         -- 1 execute, 2 agent
   environment   text not null check (environment in ('sandbox', 'live')),
-  request       bytea not null,
-  request_hash  bytea not null check (length(request_hash) = 32),
+  request       bytea,
+  request_hash  bytea check (length(request_hash) = 32),
   accepted_at   timestamptz(3) not null,
-  salt          bytea not null check (length(salt) = 32),
-  policy_digest bytea not null references svc.policy_set,
+  salt          bytea check (length(salt) = 32),
+  policy_digest bytea not null,
   fixture_hash  bytea,
-  validity      jsonb not null,
-  refused       boolean not null default false
+  validity      jsonb,                                            -- null: unlimited
+  refused       boolean not null default false,
+  key_no        integer                                           -- revoking the key also rejects its pending admissions
 );
--- The identity of an admission. A refused one gives its identity back.
+-- The deduplication key. A rejected admission releases it.
 create unique index intake_identity on svc.intake (tenant_no, lane, request_hash) where not refused;
 
--- Accepted and not yet settled. The append transaction takes the row away, and that is the claim:
--- whoever deletes it appends, and nobody else can.
+-- Admissions without an outcome. Deleting the row is the claim, so only one transaction can append.
 create table svc.intake_pending (
-  proof_id    uuid primary key references svc.intake,
-  accepted_at timestamptz(3) not null
+  proof_id    uuid primary key,
+  accepted_at timestamptz(3) not null,
+  batch_id    uuid,
+  batch_items smallint check (batch_items > 0)                    -- items of the batch that it answers
 );
-create index intake_pending_age on svc.intake_pending (accepted_at, proof_id);
+-- Batches are requeued by their leases.
+create index intake_pending_age on svc.intake_pending (accepted_at, proof_id) where batch_id is null;
 
--- Accepted, but closed by a gate or set aside as a culprit before it was signed.
+-- Accepted, and rejected by a gate or an error before a signature.
 create table svc.refusal (
   proof_id   uuid primary key references svc.intake,
   code       text not null,
@@ -99,16 +104,16 @@ create table svc.refusal (
 
 create table svc.idempotency_key (
   tenant_no    integer not null references svc.tenant,
-  lane         smallint not null,
+  lane         smallint not null,                                 -- 3 for batches
   key          text not null,
   request_hash bytea not null,
   created_at   timestamptz(3) not null default now(),
   primary key (tenant_no, lane, key)
 );
 
--- The log ------------------------------------------------------------------------------------
+-- The log --------------------------------------------------------------------------------------
 
--- Its one row is the append lock.
+-- The lock of this row is the append lock.
 create table svc.log_head (
   one       boolean primary key default true check (one),
   tree_size bigint not null default 0 check (tree_size >= 0)
@@ -131,21 +136,29 @@ create table svc.log_entry (
 create index log_entry_status on svc.log_entry (proof_id) where kind = 2;
 create index log_entry_key on svc.log_entry (leaf_index) where kind = 3;
 
+-- The columns repeat parts of the AEP, so that a list need not open every AEP.
 create table svc.proof (
-  proof_id    uuid primary key references svc.intake,
+  proof_id    uuid primary key,
   leaf_index  bigint not null,
   effect      text not null check (effect in ('ADMIT', 'DENY')),
   environment text not null,
   key_id      text not null,
-  aep         bytea,                                              -- erasable payload; the commitments stay in the log
-  signature   bytea
+  aep         bytea,                                              -- erasable, like the signature
+  signature   bytea,
+  tenant_no   integer not null,
+  lane        smallint not null check (lane in (1, 2)),
+  action      text,                                               -- null for an outcome
+  intent_id   text collate "C",                                   -- null for the agent request type
+  is_outcome  boolean not null default false
 );
+create index proof_of_tenant on svc.proof (tenant_no, leaf_index);
+-- Not on a hash: row-level security keeps conditions with functions away from an index.
+create index proof_intent on svc.proof (tenant_no, intent_id, leaf_index) where intent_id is not null;
 
--- Why an artifact was revoked. The log has only the hash; the salt in the document keeps it from
--- being guessed.
+-- The log has only the hash; the salt in the document prevents guessing.
 create table svc.revocation_reason (
   reason_hash bytea primary key check (length(reason_hash) = 32),
-  document    bytea not null,
+  document    bytea,
   created_at  timestamptz(3) not null default now()
 );
 
@@ -163,12 +176,29 @@ create table svc.checkpoint (
   note       text not null,
   created_at timestamptz(3) not null default now()
 );
+create index checkpoint_created on svc.checkpoint (created_at);
 
--- What the verifier found --------------------------------------------------------------------
+-- A retired log: published leaves were lost. The leaves continue under another origin.
+create table svc.ended_log (
+  origin    text primary key check (origin <> ''),
+  tree_size bigint not null check (tree_size > 0),                -- of its last checkpoint in the database
+  reason    text not null check (reason <> ''),
+  ended_at  timestamptz(3) not null default clock_timestamp()
+);
 
--- Frontier rows cover the log in order without a gap; the others speak of one leaf each and
--- override it. Of the rows that cover a leaf the one with the largest tree_size wins, then the
--- largest verdict_id.
+create table svc.ended_checkpoint (
+  origin     text not null references svc.ended_log,
+  tree_size  bigint not null,
+  root       bytea not null,
+  note       text not null,
+  created_at timestamptz(3) not null,
+  primary key (origin, tree_size)
+);
+
+-- Verdicts -------------------------------------------------------------------------------------
+
+-- Frontier rows cover the log in order without a gap; each other row covers one leaf and overrides
+-- them. Of several rows the largest tree_size is effective, then the largest verdict_id.
 create table svc.verdict (
   verdict_id  bigint generated always as identity primary key,
   frontier    boolean not null,
@@ -176,18 +206,31 @@ create table svc.verdict (
   last_index  bigint not null check (last_index >= first_index),
   tree_size   bigint not null check (tree_size > last_index),
   root        bytea not null check (length(root) = 32),
-  subtrees    bytea,                                              -- frontier: the verifier's own compact range, 32 bytes a subtree
-  keys_digest bytea,                                              -- frontier: chain over the key entries it saw
-  outcome     text not null check (outcome in ('pass', 'fail')),
-  expired     text[] not null default '{}',                       -- artifact kinds whose validity is over
+  subtrees    bytea,                                              -- frontier: the compact range, 32 bytes a subtree
+  keys_digest bytea,                                              -- frontier: chain over the key entries
+  outcome     text not null check (outcome in ('pass', 'fail', 'erased')),
+  expired     text[] not null default '{}',                       -- artifact kinds
   checks      jsonb not null,
   verified_at timestamptz(3) not null default now(),
   check (case when frontier then subtrees is not null and length(keys_digest) = 32 else first_index = last_index end)
 );
 create unique index verdict_frontier on svc.verdict (last_index) where frontier;
 create index verdict_leaf on svc.verdict (first_index) where not frontier;
+create index verdict_failed on svc.verdict (first_index) where not frontier and outcome = 'fail';
+-- Counts failures with another cause than a compromised key, which may void very many leaves.
+create index verdict_failed_otherwise on svc.verdict (first_index)
+  where not frontier and outcome = 'fail'
+    and jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')
+      <> '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]';
 
--- When a published validity ends, so that the verifier finds it without reading the registry.
+-- Lists that filter by status read these proofs only. A verified proof that is absent is VALID; one
+-- that is listed may be VALID too. Rows may repeat, so that writers never wait for each other.
+create table svc.status_exception (
+  tenant_no  integer not null,
+  leaf_index bigint not null
+);
+create index status_exception_of_tenant on svc.status_exception (tenant_no, leaf_index);
+
 create table svc.expiry (
   leaf_index    bigint not null,
   artifact_kind text not null,
@@ -197,93 +240,16 @@ create table svc.expiry (
 create index expiry_at on svc.expiry (expires_at);
 
 create table svc.scrub (
-  one        boolean primary key default true check (one),
-  next_index bigint not null default 0,
-  epoch        bigint not null default 0,                         -- counts how often it was sent elsewhere
-  urgent_until bigint not null default 0                          -- leaves below it, from next_index on, cannot wait their turn
+  one          boolean primary key default true check (one),
+  next_index   bigint not null default 0,
+  epoch        bigint not null default 0,                         -- incremented each time leaves are made urgent
+  urgent_until bigint not null default 0                          -- leaves from next_index up to it come first
 );
 insert into svc.scrub default values;
 
--- The log only grows, whoever asks -----------------------------------------------------------
-
-create function svc.refuse_change() returns trigger language plpgsql as $$
-begin
-  raise exception 'svc.% is append-only: % refused', tg_table_name, tg_op using errcode = 'insufficient_privilege';
-end $$;
-
-create function svc.tile_only_extends() returns trigger language plpgsql as $$
-begin
-  if new.level <> old.level or new.tile_index <> old.tile_index
-     or length(new.hashes) <= length(old.hashes)
-     or substring(new.hashes from 1 for length(old.hashes)) <> old.hashes then
-    raise exception 'svc.tile % % may only be extended', old.level, old.tile_index using errcode = 'insufficient_privilege';
-  end if;
-  return new;
-end $$;
-
-create function svc.head_only_grows() returns trigger language plpgsql as $$
-begin
-  if new.tree_size <= old.tree_size then
-    raise exception 'svc.log_head may only grow' using errcode = 'insufficient_privilege';
-  end if;
-  if (select count(*) from svc.log_entry where leaf_index >= old.tree_size and leaf_index < new.tree_size)
-     <> new.tree_size - old.tree_size then
-    raise exception 'the log has no % leaves', new.tree_size using errcode = 'insufficient_privilege';
-  end if;
-  return new;
-end $$;
-
--- The append lock is the only way in: entries follow the head without a gap, and the head follows them.
-create function svc.entry_follows_head() returns trigger language plpgsql as $$
-begin
-  if (current_user = 'svc_worker' and new.kind <> 1) or (current_user = 'svc_admin' and new.kind = 1) then
-    raise exception '% may not append entries of kind %', current_user, new.kind using errcode = 'insufficient_privilege';
-  end if;
-  if new.leaf_index < (select tree_size from svc.log_head) then
-    raise exception 'leaf % is behind the head of the log', new.leaf_index using errcode = 'insufficient_privilege';
-  end if;
-  return new;
-end $$;
-
--- What is settled stays settled: it is neither pending again, nor refused once it is proved.
-create function svc.pending_is_unsettled() returns trigger language plpgsql as $$
-begin
-  if exists (select from svc.proof where proof_id = new.proof_id)
-     or exists (select from svc.refusal where proof_id = new.proof_id) then
-    raise exception 'admission % is settled', new.proof_id using errcode = 'insufficient_privilege';
-  end if;
-  return new;
-end $$;
-
-create function svc.refused_is_unproved() returns trigger language plpgsql as $$
-begin
-  if not new.refused or exists (select from svc.proof where proof_id = new.proof_id)
-     or not exists (select from svc.refusal where proof_id = new.proof_id) then
-    raise exception 'admission % is not refused', new.proof_id using errcode = 'insufficient_privilege';
-  end if;
-  return new;
-end $$;
-
-create trigger follows_head before insert on svc.log_entry for each row execute function svc.entry_follows_head();
-create trigger is_unsettled before insert on svc.intake_pending for each row execute function svc.pending_is_unsettled();
-create trigger is_unproved before update of refused on svc.intake for each row execute function svc.refused_is_unproved();
-create trigger append_only before update or delete on svc.log_entry for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.proof for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.checkpoint for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.verdict for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.policy_set for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.policy_activation for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.policy_input for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.revocation_reason for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.fixture for each row execute function svc.refuse_change();
-create trigger only_extends before update on svc.tile for each row execute function svc.tile_only_extends();
-create trigger append_only before delete on svc.tile for each row execute function svc.refuse_change();
-create trigger only_grows before update on svc.log_head for each row execute function svc.head_only_grows();
-create trigger append_only before delete on svc.log_head for each row execute function svc.refuse_change();
-
-create trigger no_truncate before truncate on svc.log_entry execute function svc.refuse_change();
-create trigger no_truncate before truncate on svc.proof execute function svc.refuse_change();
-create trigger no_truncate before truncate on svc.checkpoint execute function svc.refuse_change();
-create trigger no_truncate before truncate on svc.verdict execute function svc.refuse_change();
-create trigger no_truncate before truncate on svc.tile execute function svc.refuse_change();
-create trigger no_truncate before truncate on svc.log_head execute function svc.refuse_change();
+-- The start of the last finished expiry scan; null: none.
+create table svc.upkeep (
+  one     boolean primary key default true check (one),
+  done_at timestamptz(3)
+);
+insert into svc.upkeep default values;

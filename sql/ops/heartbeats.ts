@@ -1,5 +1,5 @@
 import type { Db } from '../db/transaction.js';
-import { mapDbErrors } from '../db/errors.js';
+import { inMs } from '../db/columns.js';
 
 /** The last report of a program instance; times in epoch milliseconds of the database. */
 export interface Heartbeat {
@@ -10,29 +10,20 @@ export interface Heartbeat {
   readiness: Readonly<Record<string, unknown>>;
 }
 
-/** Stores the heartbeat of an instance of the connected role. */
-export function recordHeartbeat(sql: Db, instance: string, readiness: object): Promise<void> {
-  return mapDbErrors(async () => {
-    await sql`
-      select svc.record_heartbeat(${instance}::uuid, ${JSON.stringify(readiness)}::text::jsonb)`;
-  });
+export async function recordHeartbeat(sql: Db, instance: string, readiness: object): Promise<void> {
+  await sql`
+    select svc.record_heartbeat(${instance}::uuid, ${JSON.stringify(readiness)}::text::jsonb)`;
 }
 
-export function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<
-      { role: string; started_at: Date; beat_at: Date; readiness: Record<string, unknown> }[]
-    >`select role, started_at, beat_at, readiness from svc.heartbeat order by role, beat_at`;
-    return rows.map((row) => ({
-      program: row.role.replace(/^svc_/, ''),
-      startedAt: row.started_at.getTime(),
-      beatAt: row.beat_at.getTime(),
-      readiness: row.readiness,
-    }));
-  });
+export async function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
+  const rows = await sql<
+    (Omit<Heartbeat, 'startedAt' | 'beatAt'> & { startedAt: Date; beatAt: Date })[]
+  >`
+    select regexp_replace(role, '^svc_', '') as program, started_at as "startedAt", beat_at as "beatAt", readiness
+    from svc.heartbeat order by role, beat_at`;
+  return rows.map(inMs);
 }
 
-/** The publishing state, from the publishers' heartbeats. */
 export interface Publishing {
   /** The time of the last snapshot, in epoch milliseconds of the database; null without a report. */
   publishedAt: number | null;

@@ -2,14 +2,11 @@ import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/key-state';
 import { parseTime } from '#protocol/time';
 import type { Db } from '../db/transaction.js';
-import { keysInLog, voidingLeaf } from '../log/keys.js';
-import { treeSize } from '../log/log.js';
+import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
 import { statusesOf } from './status-entries.js';
 import { verdictHistories } from '../log/verdicts.js';
 
-/** Every verdict and log entry of one proof. */
 export interface ProofHistory {
-  /** The number of leaves when it was read. */
   logSize: number;
   /** Oldest first; the last is effective. */
   verdicts: VerdictInHistory[];
@@ -17,7 +14,6 @@ export interface ProofHistory {
   revocations: RevocationInHistory[];
   /** A revocation row differs from its log entry, so its content is unknown. */
   isDamaged?: boolean;
-  /** Its payload was erased. */
   isErased?: boolean;
   /** The index of the entry that voids the proof; null or absent when it is not void. */
   voidedAt?: number | null;
@@ -29,7 +25,6 @@ interface ProofFacts {
   proofId: string;
   leafIndex: number;
   isErased: boolean;
-  /** The key that signed the proof. */
   keyId: string;
 }
 

@@ -6,10 +6,10 @@ import {
 } from '#protocol/status';
 import type { KeyedEntry } from '#protocol/key-state';
 import type { Pool, Transaction } from '../db/transaction.js';
-import { comparableTime, fromUuid } from '../db/columns.js';
-import { keysInLog, voidingLeaf } from '../log/keys.js';
+import { comparableTime } from '../db/columns.js';
+import { keysInLog, voidingLeaf } from '../log/log.js';
 import { statusesOf } from './status-entries.js';
-import { asTenantsAfter } from '../db/tenant-scope.js';
+import { asTenants } from '../db/tenant-scope.js';
 import type { Environment } from '../tenants/authenticate.js';
 import { verdictsForLeaves, type LeafVerdict } from '../log/verdicts.js';
 
@@ -25,11 +25,9 @@ export interface ProofInList {
   intentId: string | null;
   /** Epoch milliseconds. */
   acceptedAt: number;
-  /** The effective verdict; null without a verdict. */
   verdict: LeafVerdict | null;
   /** A key compromise in the log voids the proof. */
   isVoided: boolean;
-  /** All artifacts with a revocation in the log. */
   revoked: ArtifactKind[];
 }
 
@@ -63,17 +61,19 @@ const SCAN_GROWS_BY = 4;
 /** More than any transaction between acceptance and checkpoint lasts, plus clock skew. */
 const CHECKPOINT_SLACK_MS = 15 * 60_000;
 
+export interface ProofPage {
+  proofs: ProofInList[];
+  next: number | null;
+}
+
 /**
  * One page of a tenant's proofs, newest first, and the index to continue below. Leaves are in commit
  * order, so later appends change neither this page nor those after it.
  */
-export function listProofs(
-  sql: Pool,
-  query: ListQuery,
-): Promise<{ proofs: ProofInList[]; next: number | null }> {
+export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
   const { limit, status } = query;
   const keep = (proof: ProofInList): boolean => status === undefined || statusOf(proof) === status;
-  return asTenantsAfter(sql, [query.tenantNo], keysInLog, async (tx, keys) => {
+  const page = async (tx: Transaction, keys: Keys): Promise<ProofPage> => {
     const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
     const kept: ProofInList[] = [];
     let below = query.below ?? Number.MAX_SAFE_INTEGER;
@@ -85,8 +85,8 @@ export function listProofs(
       const scan = await scanLeaves(tx, query, keys, floor, below, size);
       kept.push(...(await withStatusInputs(tx, scan.matching, keys)).filter(keep));
       if (kept.length > limit) {
-        const page = kept.slice(0, limit);
-        return { proofs: page, next: page.at(-1)?.leafIndex ?? null };
+        const proofs = kept.slice(0, limit);
+        return { proofs, next: proofs.at(-1)?.leafIndex ?? null };
       }
       if (scan.scanned < size || scan.least === null) return { proofs: kept, next: null };
       below = scan.least;
@@ -94,7 +94,8 @@ export function listProofs(
       size *= SCAN_GROWS_BY;
     }
     return { proofs: kept, next: below };
-  });
+  };
+  return asTenants(sql, [query.tenantNo], page, keysInLog);
 }
 
 /** A lower bound, from checkpoints: every leaf below it was accepted before `time`. */
@@ -107,7 +108,6 @@ async function firstLeafSince(tx: Transaction, time: number | undefined): Promis
   return row?.tree_size ?? 0;
 }
 
-/** The key entries of the log; null when one is unreadable. */
 type Keys = readonly KeyedEntry[] | null;
 
 type Scanned = Omit<ProofInList, 'verdict' | 'isVoided' | 'revoked'> & {
@@ -115,21 +115,12 @@ type Scanned = Omit<ProofInList, 'verdict' | 'isVoided' | 'revoked'> & {
   hasPayload: boolean;
 };
 
-interface ScanRow {
+type ScanRow = Omit<Scanned, 'acceptedAt'> & {
   scanned: number;
   least: number | null;
-  proof_id: string | null;
-  leaf_index: number;
-  environment: Environment;
-  lane: 1 | 2;
-  effect: Effect;
-  is_outcome: boolean;
-  action: string | null;
-  intent_id: string | null;
-  accepted_at: Date;
-  key_id: string;
-  has_payload: boolean;
-}
+  /** Null in the only row of a scan without a match. */
+  acceptedAt: Date | null;
+};
 
 /** Scans the next `size` leaves of the tenant and returns those that match the filter. */
 async function scanLeaves(
@@ -166,28 +157,13 @@ async function scanLeaves(
         and (${intentId ?? null}::text is null or s.intent_id = ${intentId ?? null})
         and (${dateOf(acceptedFrom)}::timestamptz is null or e.at >= ${dateOf(acceptedFrom)})
         and (${dateOf(acceptedBefore)}::timestamptz is null or e.at < ${dateOf(acceptedBefore)}))
-    select c.scanned, c.least, m.proof_id::text, m.leaf_index, m.environment, m.lane, m.effect,
-      m.is_outcome, m.action, m.intent_id, m.accepted_at, m.key_id, m.has_payload
+    select c.scanned, c.least, m.proof_id as "proofId", m.leaf_index as "leafIndex", m.environment,
+      m.lane, m.effect, m.is_outcome as "isOutcome", m.action, m.intent_id as "intentId",
+      m.accepted_at as "acceptedAt", m.key_id as "keyId", m.has_payload as "hasPayload"
     from counted c left join matching m on true
     order by m.leaf_index desc`;
-  const matching = rows.flatMap((row): Scanned[] =>
-    row.proof_id === null
-      ? []
-      : [
-          {
-            proofId: fromUuid(row.proof_id),
-            leafIndex: row.leaf_index,
-            environment: row.environment,
-            lane: row.lane,
-            effect: row.effect,
-            isOutcome: row.is_outcome,
-            action: row.action,
-            intentId: row.intent_id,
-            acceptedAt: row.accepted_at.getTime(),
-            keyId: row.key_id,
-            hasPayload: row.has_payload,
-          },
-        ],
+  const matching = rows.flatMap(({ scanned: _scanned, least: _least, acceptedAt, ...row }) =>
+    acceptedAt === null ? [] : [{ ...row, acceptedAt: acceptedAt.getTime() }],
   );
   return { scanned: rows[0]?.scanned ?? 0, least: rows[0]?.least ?? null, matching };
 }
@@ -253,15 +229,11 @@ async function withStatusInputs(
   keys: Keys,
 ): Promise<ProofInList[]> {
   if (proofs.length === 0) return [];
+  const leaves = proofs.map(({ leafIndex }) => leafIndex);
+  const ids = proofs.map(({ proofId }) => proofId);
   const [verdicts, statuses] = await Promise.all([
-    verdictsForLeaves(
-      tx,
-      proofs.map(({ leafIndex }) => leafIndex),
-    ),
-    statusesOf(
-      tx,
-      proofs.map(({ proofId }) => proofId),
-    ),
+    verdictsForLeaves(tx, leaves),
+    statusesOf(tx, ids),
   ]);
   const revoked = new Map<string, ArtifactKind[]>();
   const damaged = new Set<string>();
@@ -280,7 +252,6 @@ async function withStatusInputs(
   }));
 }
 
-/** The status of the proof, from the columns of the list. */
 export function statusOf(proof: ProofInList): VerificationStatus {
   const { effect, isOutcome, verdict, isVoided, revoked } = proof;
   return verificationStatus({

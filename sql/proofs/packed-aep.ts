@@ -237,7 +237,6 @@ class Writer {
   }
 }
 
-/** Reads the output of {@link Writer}. */
 class Reader {
   private at = 0;
 

@@ -2,8 +2,6 @@ import { parseEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import type { Db } from '../db/transaction.js';
-import { mapDbErrors } from '../db/errors.js';
-import { fromUuid, toUuid } from '../db/columns.js';
 
 /** A status row of the proof differs from its log entry: it may have been a revocation. */
 export class DamagedEntryError extends Error {
@@ -21,23 +19,20 @@ export interface StatusOf {
  * The status rows of the proofs, in log order, each with its entry. The entry is null unless it names
  * this proof and hashes to its leaf in the tree: a manipulated row must not hide a revocation.
  */
-export function statusesOf(db: Db, proofIds: readonly string[]): Promise<StatusOf[]> {
-  return mapDbErrors(async () => {
-    const rows = await db<
-      { leaf_index: string; proof_id: string; body: Buffer; in_tree: boolean | null }[]
-    >`
-      select e.leaf_index, e.proof_id::text, e.body, sha256('\\x00'::bytea || e.body)
-        = substring(t.hashes from (e.leaf_index % 256)::int * 32 + 1 for 32) as in_tree
-      from svc.log_entry e
-      left join svc.tile t on t.level = 0 and t.tile_index = e.leaf_index / 256
-      where e.kind = 2 and e.proof_id = any(${proofIds.map(toUuid)}::uuid[])
-      order by e.leaf_index`;
-    return rows.map((row) => {
-      const proofId = fromUuid(row.proof_id);
-      const entry = row.in_tree === true ? entryAbout(proofId, row.body) : null;
-      return { proofId, leafIndex: Number(row.leaf_index), entry };
-    });
-  });
+export async function statusesOf(db: Db, proofIds: readonly string[]): Promise<StatusOf[]> {
+  const rows = await db<(Omit<StatusOf, 'entry'> & { body: Buffer; inTree: boolean | null })[]>`
+    select e.leaf_index as "leafIndex", e.proof_id as "proofId", e.body,
+      sha256('\\x00'::bytea || e.body)
+        = substring(t.hashes from (e.leaf_index % 256)::int * 32 + 1 for 32) as "inTree"
+    from svc.log_entry e
+    left join svc.tile t on t.level = 0 and t.tile_index = e.leaf_index / 256
+    where e.kind = 2 and e.proof_id = any(${[...proofIds]}::uuid[])
+    order by e.leaf_index`;
+  return rows.map(({ proofId, leafIndex, body, inTree }) => ({
+    proofId,
+    leafIndex,
+    entry: inTree === true ? entryAbout(proofId, body) : null,
+  }));
 }
 
 function entryAbout(proofId: string, body: Buffer): StatusEntry | null {

@@ -3,7 +3,6 @@ import { SchemaMismatchError } from './version.js';
 
 /** The single statement of a migration that runs outside a transaction. */
 export interface IndexStatement {
-  /** In the schema `svc`. */
   index: string;
   does: 'create' | 'drop';
 }

@@ -5,31 +5,27 @@ import { type Migration, readMigrations } from './folder.js';
 import { type IndexStatement, runIndexStatement } from './index-migration.js';
 import { SchemaMismatchError } from './version.js';
 
-/** The identity of the connected server. */
 export interface DatabaseServer {
   /** The system identifier from initdb; physical copies share it. */
   system: string;
-  /** The database's oid. */
   database: number;
   /** The start time of this server, in microseconds: it differs between servers. */
   startedAt: string;
-  /** It replays another server. */
   isStandby: boolean;
   /** hot_standby_feedback: the primary keeps rows that this standby still reads. */
   givesFeedback: boolean;
 }
 
-export function serverOf(sql: Db): Promise<DatabaseServer> {
-  return mapStartupDbErrors(async () => {
-    const [row] = await sql<DatabaseServer[]>`
+export async function serverOf(sql: Db): Promise<DatabaseServer> {
+  const [row] = await mapStartupDbErrors(
+    () => sql<[DatabaseServer]>`
       select (select system_identifier::text from pg_control_system()) as system,
         (select oid::int from pg_database where datname = current_database()) as database,
         extract(epoch from pg_postmaster_start_time())::text as "startedAt",
         pg_is_in_recovery() as "isStandby",
-        current_setting('hot_standby_feedback')::boolean as "givesFeedback"`;
-    if (row === undefined) throw new Error('the server returned no identity');
-    return row;
-  });
+        current_setting('hot_standby_feedback')::boolean as "givesFeedback"`,
+  );
+  return row;
 }
 
 /** A foreign transaction holds a lock that a migration needs. */
@@ -41,7 +37,6 @@ export class MigrationBlockedError extends Error {
 export interface MigrateOptions {
   /** Longest wait for one lock; other statements queue behind it for as long. */
   lockTimeoutMs: number;
-  /** Time limit of all attempts. */
   patienceMs: number;
 }
 
@@ -75,7 +70,13 @@ export async function migrate(
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
     await acquireAdvisoryLock(connection);
-    await prepare(connection, options);
+    // Every program reads it when it starts.
+    await connection.unsafe(`
+      create table if not exists public.svc_migration (
+        version integer primary key, name text not null, digest text not null,
+        applied_at timestamptz not null default now(),
+        breaking boolean not null default false);
+      grant select on public.svc_migration to public`);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
     for (const row of done) {
@@ -108,26 +109,6 @@ export async function migrate(
         () => connection.destroy(),
       );
   }
-}
-
-/** Creates the table of applied migrations. Every program reads it at its start. */
-async function prepare(connection: Transaction, options: MigrateOptions): Promise<void> {
-  await connection`
-    create table if not exists public.svc_migration (
-      version integer primary key, name text not null, digest text not null,
-      applied_at timestamptz not null default now(),
-      breaking boolean not null default false)`;
-  const [marked] = await connection`
-    select from pg_attribute
-    where attrelid = 'public.svc_migration'::regclass and attname = 'breaking'`;
-  if (marked === undefined) {
-    await withLockRetries(connection, 'table public.svc_migration', options, () =>
-      connection.unsafe(
-        'alter table public.svc_migration add column breaking boolean not null default false',
-      ),
-    );
-  }
-  await connection.unsafe('grant select on public.svc_migration to public');
 }
 
 /**

@@ -1,7 +1,6 @@
 import type { Db } from '../db/transaction.js';
 import { mapStartupDbErrors } from '../db/errors.js';
 
-/** The database's schema does not fit this version. */
 export class SchemaMismatchError extends Error {
   override readonly name = 'SchemaMismatchError';
   readonly forOperator = true;
@@ -22,12 +21,11 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
   if (list?.there !== true) {
     throw new SchemaMismatchError('the database has no registry yet: run migrate as its owner');
   }
-  // As JSON, because an older version may have created the table without the column.
   const [row] = await mapStartupDbErrors(
     () => sql<{ version: number; breaking: string | null }[]>`
       select coalesce(max(version), 0) as version,
-        min(name) filter (where version > ${known} and (to_jsonb(m) ->> 'breaking')::boolean) as breaking
-      from public.svc_migration m`,
+        min(name) filter (where version > ${known} and breaking) as breaking
+      from public.svc_migration`,
   );
   const version = row?.version ?? 0;
   if (version < known) {

@@ -1,31 +1,26 @@
 import type { ArtifactKind } from '#protocol/status';
 import { AdministrationError, noTenant, withGateLock } from './audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { mapDbErrors } from '../db/errors.js';
 import type { Environment } from './authenticate.js';
 
 export { AdministrationError };
 
 /** Creates a tenant. @returns false when it already exists in that environment */
-export function createTenant(
+export async function createTenant(
   sql: Db,
   tenant: { tenantId: string; environment: Environment; allowlisted?: boolean },
 ): Promise<boolean> {
-  return mapDbErrors(async () => {
-    const { tenantId, environment, allowlisted = false } = tenant;
-    const created = await sql`
-      insert into svc.tenant (tenant_id, environment, allowlisted)
-      values (${tenantId}, ${environment}, ${allowlisted}) on conflict do nothing`;
-    if (created.count === 1) return true;
-    const [present] = await sql<{ environment: string }[]>`
-      select environment from svc.tenant where tenant_id = ${tenantId}`;
-    if (present?.environment !== environment) {
-      throw new AdministrationError(
-        `tenant ${tenantId} already exists in the environment ${present?.environment ?? '?'}, which cannot change`,
-      );
-    }
-    return false;
-  });
+  const { tenantId, environment, allowlisted = false } = tenant;
+  const created = await sql`
+    insert into svc.tenant (tenant_id, environment, allowlisted)
+    values (${tenantId}, ${environment}, ${allowlisted}) on conflict do nothing`;
+  if (created.count === 1) return true;
+  const [present] = await sql<{ environment: string }[]>`
+    select environment from svc.tenant where tenant_id = ${tenantId}`;
+  if (present?.environment === environment) return false;
+  throw new AdministrationError(
+    `tenant ${tenantId} already exists in the environment ${present?.environment ?? '?'}, which cannot change`,
+  );
 }
 
 export function setAllowlisted(
@@ -52,25 +47,25 @@ export function setLane(
 }
 
 /** Sets the validity of artifacts of future admissions, in seconds; null: unlimited. */
-export function setValidity(
+export async function setValidity(
   sql: Db,
   tenantId: string,
   validity: Record<ArtifactKind, number | null>,
 ): Promise<void> {
-  return mapDbErrors(async () => {
-    const rows = await sql`
-      update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
-    if (rows.count === 0) throw noTenant(tenantId);
-  });
+  const rows = await sql`
+    update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
+  if (rows.count === 0) throw noTenant(tenantId);
 }
 
 /** Sets the tenant's requests per second; null: the engine's default. */
-export function setRateLimit(sql: Db, tenantId: string, perSecond: number | null): Promise<void> {
-  return mapDbErrors(async () => {
-    const rows = await sql`
-      update svc.tenant set rate_limit = ${perSecond} where tenant_id = ${tenantId}`;
-    if (rows.count === 0) throw noTenant(tenantId);
-  });
+export async function setRateLimit(
+  sql: Db,
+  tenantId: string,
+  perSecond: number | null,
+): Promise<void> {
+  const rows = await sql`
+    update svc.tenant set rate_limit = ${perSecond} where tenant_id = ${tenantId}`;
+  if (rows.count === 0) throw noTenant(tenantId);
 }
 
 export interface TenantRow {
@@ -79,20 +74,17 @@ export interface TenantRow {
   allowlisted: boolean;
   rateLimit: number | null;
   validity: Record<ArtifactKind, number | null>;
-  /** The number of active keys. */
   keys: number;
   createdAt: Date;
 }
 
 export function listTenants(sql: Db): Promise<TenantRow[]> {
-  return mapDbErrors(
-    () => sql<TenantRow[]>`
-      select tenant_id as "tenantId", environment, allowlisted, rate_limit as "rateLimit", validity,
-        created_at as "createdAt",
-        (select count(*) from svc.api_key k where k.tenant_no = t.tenant_no
-          and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()))::int as keys
-      from svc.tenant t order by tenant_id`,
-  );
+  return sql<TenantRow[]>`
+    select tenant_id as "tenantId", environment, allowlisted, rate_limit as "rateLimit", validity,
+      created_at as "createdAt",
+      (select count(*) from svc.api_key k where k.tenant_no = t.tenant_no
+        and k.revoked_at is null and (k.expires_at is null or k.expires_at > now())) as keys
+    from svc.tenant t order by tenant_id`;
 }
 
 export interface LaneRow {
@@ -102,10 +94,8 @@ export interface LaneRow {
 }
 
 export function listLanes(sql: Db): Promise<LaneRow[]> {
-  return mapDbErrors(
-    () => sql<LaneRow[]>`
-      select environment, open, changed_at as "changedAt" from svc.lane order by environment`,
-  );
+  return sql<LaneRow[]>`
+    select environment, open, changed_at as "changedAt" from svc.lane order by environment`;
 }
 
 /**
@@ -113,24 +103,22 @@ export function listLanes(sql: Db): Promise<LaneRow[]> {
  *
  * @returns false when the same fixture is already stored
  */
-export function putFixture(
+export async function putFixture(
   sql: Db,
   fixture: { fixtureRef: string; fixtureHash: Uint8Array; content: Uint8Array },
 ): Promise<boolean> {
-  return mapDbErrors(async () => {
-    const { fixtureRef, fixtureHash, content } = fixture;
-    const stored = await sql`
-      insert into svc.fixture (fixture_ref, fixture_hash, content)
-      values (${fixtureRef}, ${Buffer.from(fixtureHash)}, ${Buffer.from(content)})
-      on conflict do nothing`;
-    if (stored.count === 1) return true;
-    const [present] = await sql<{ fixture_hash: Buffer }[]>`
-      select fixture_hash from svc.fixture where fixture_ref = ${fixtureRef}`;
-    if (present?.fixture_hash.equals(fixtureHash) === true) return false;
-    throw new AdministrationError(
-      `fixture ${fixtureRef} exists with different content, and fixtures never change: choose another reference`,
-    );
-  });
+  const { fixtureRef, fixtureHash, content } = fixture;
+  const stored = await sql`
+    insert into svc.fixture (fixture_ref, fixture_hash, content)
+    values (${fixtureRef}, ${fixtureHash}, ${content})
+    on conflict do nothing`;
+  if (stored.count === 1) return true;
+  const [present] = await sql<{ hash: Buffer }[]>`
+    select fixture_hash as hash from svc.fixture where fixture_ref = ${fixtureRef}`;
+  if (present?.hash.equals(fixtureHash) === true) return false;
+  throw new AdministrationError(
+    `fixture ${fixtureRef} exists with different content, and fixtures never change: choose another reference`,
+  );
 }
 
 export interface FixtureRow {
@@ -141,12 +129,10 @@ export interface FixtureRow {
 }
 
 export function listFixtures(sql: Db): Promise<FixtureRow[]> {
-  return mapDbErrors(
-    () => sql<FixtureRow[]>`
-      select fixture_ref as "fixtureRef", fixture_hash as "fixtureHash", length(content) as bytes,
-        created_at as "createdAt"
-      from svc.fixture order by fixture_ref`,
-  );
+  return sql<FixtureRow[]>`
+    select fixture_ref as "fixtureRef", fixture_hash as "fixtureHash", length(content) as bytes,
+      created_at as "createdAt"
+    from svc.fixture order by fixture_ref`;
 }
 
 export { insertApiKey, revokeApiKey } from './api-keys.js';

@@ -1,6 +1,5 @@
 import { AdministrationError, joinTransaction, noTenant, withGateLock } from './audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { mapDbErrors } from '../db/errors.js';
 
 export interface NewApiKey {
   keyId: string;
@@ -16,19 +15,17 @@ export interface NewApiKey {
 }
 
 /** Stores a key's hash; the database requires a review reference. @returns its expiry */
-export function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
-  return mapDbErrors(async () => {
-    const { lifetime = null, expiresAt = null } = key;
-    const [row] = await sql<{ expires_at: Date | null }[]>`
-      insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at)
-      select ${key.keyId}, tenant_no, ${Buffer.from(key.secretHash)}, ${key.scopes},
-        ${key.reviewRef}, coalesce(${expiresAt === null ? null : new Date(expiresAt)}::timestamptz,
-          clock_timestamp() + make_interval(secs => ${lifetime}::double precision))
-      from svc.tenant where tenant_id = ${key.tenantId}
-      returning expires_at`;
-    if (row === undefined) throw noTenant(key.tenantId);
-    return row.expires_at;
-  });
+export async function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
+  const { lifetime = null, expiresAt = null } = key;
+  const [row] = await sql<{ expiresAt: Date | null }[]>`
+    insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at)
+    select ${key.keyId}, tenant_no, ${key.secretHash}, ${key.scopes}, ${key.reviewRef},
+      coalesce(${expiresAt === null ? null : new Date(expiresAt)}::timestamptz,
+        clock_timestamp() + make_interval(secs => ${lifetime}::double precision))
+    from svc.tenant where tenant_id = ${key.tenantId}
+    returning expires_at as "expiresAt"`;
+  if (row === undefined) throw noTenant(key.tenantId);
+  return row.expiresAt;
 }
 
 /** Revokes a key permanently, also for admissions that are accepted and not yet signed. */
@@ -46,17 +43,15 @@ export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<vo
  *
  * @throws AdministrationError when the key is unknown or revoked
  */
-export function expireApiKey(sql: Db, keyId: string, seconds: number): Promise<Date> {
-  return mapDbErrors(async () => {
-    const [row] = await sql<{ expires_at: Date }[]>`
-      update svc.api_key set expires_at =
-        least(expires_at, clock_timestamp() + make_interval(secs => ${seconds}::double precision))
-      where key_id = ${keyId} and revoked_at is null returning expires_at`;
-    if (row !== undefined) return row.expires_at;
-    const [revoked] = await sql`select from svc.api_key where key_id = ${keyId}`;
-    if (revoked === undefined) throw noKey(keyId);
-    throw new AdministrationError(`key ${keyId} is already revoked`);
-  });
+export async function expireApiKey(sql: Db, keyId: string, seconds: number): Promise<Date> {
+  const [row] = await sql<{ expiresAt: Date }[]>`
+    update svc.api_key set expires_at =
+      least(expires_at, clock_timestamp() + make_interval(secs => ${seconds}::double precision))
+    where key_id = ${keyId} and revoked_at is null returning expires_at as "expiresAt"`;
+  if (row !== undefined) return row.expiresAt;
+  const [revoked] = await sql`select from svc.api_key where key_id = ${keyId}`;
+  if (revoked === undefined) throw noKey(keyId);
+  throw new AdministrationError(`key ${keyId} is already revoked`);
 }
 
 export interface Rotation {
@@ -88,26 +83,21 @@ export function rotateApiKey(
       throw new AdministrationError(`key ${oldKeyId} is ${old.state}: issue a new one`);
     }
     // After the row lock, so that this statement sees a concurrent rotation.
-    const [follower] = await tx<{ key_id: string }[]>`
-      select key_id from svc.api_key where replaces = ${oldKeyId}`;
-    if (follower !== undefined) {
-      throw new AdministrationError(`key ${oldKeyId} was already rotated, to ${follower.key_id}`);
+    const [successor] = await tx<{ id: string }[]>`
+      select key_id as id from svc.api_key where replaces = ${oldKeyId}`;
+    if (successor !== undefined) {
+      throw new AdministrationError(`key ${oldKeyId} was already rotated, to ${successor.id}`);
     }
-    const [fresh] = await tx<{ scopes: string[]; review_ref: string; expires_at: Date | null }[]>`
+    const [fresh] = await tx<Pick<Rotation, 'scopes' | 'reviewRef' | 'newExpiresAt'>[]>`
       insert into svc.api_key
         (key_id, tenant_no, secret_hash, scopes, review_ref, replaces, expires_at)
-      select ${newKeyId}, tenant_no, ${Buffer.from(secretHash)}, scopes, review_ref, key_id,
+      select ${newKeyId}, tenant_no, ${secretHash}, scopes, review_ref, key_id,
         clock_timestamp() + (expires_at - created_at)
       from svc.api_key where key_id = ${oldKeyId}
-      returning scopes, review_ref, expires_at`;
+      returning scopes, review_ref as "reviewRef", expires_at as "newExpiresAt"`;
     if (fresh === undefined) throw noKey(oldKeyId);
-    return {
-      tenantId: old.tenantId,
-      scopes: fresh.scopes,
-      reviewRef: fresh.review_ref,
-      newExpiresAt: fresh.expires_at,
-      oldExpiresAt: await expireApiKey(tx, oldKeyId, overlap),
-    };
+    const oldExpiresAt = await expireApiKey(tx, oldKeyId, overlap);
+    return { tenantId: old.tenantId, ...fresh, oldExpiresAt };
   });
 }
 
@@ -128,17 +118,14 @@ export interface ApiKeyRow {
   revokedAt: Date | null;
 }
 
-export function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[]> {
-  return mapDbErrors(async () => {
-    const [tenant] = await sql`select from svc.tenant where tenant_id = ${tenantId}`;
-    if (tenant === undefined) throw noTenant(tenantId);
-    return sql<ApiKeyRow[]>`
-      select k.key_id as "keyId", ${sql.unsafe(STATE)} as state, k.scopes,
-        k.review_ref as "reviewRef", k.replaces, k.created_at as "createdAt",
-        k.expires_at as "expiresAt", k.revoked_at as "revokedAt"
-      from svc.api_key k join svc.tenant t using (tenant_no)
-      where t.tenant_id = ${tenantId} order by k.key_no`;
-  });
+export async function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[]> {
+  const [tenant] = await sql`select from svc.tenant where tenant_id = ${tenantId}`;
+  if (tenant === undefined) throw noTenant(tenantId);
+  return sql<ApiKeyRow[]>`
+    select k.key_id as "keyId", ${sql.unsafe(STATE)} as state, k.scopes, k.review_ref as "reviewRef",
+      k.replaces, k.created_at as "createdAt", k.expires_at as "expiresAt", k.revoked_at as "revokedAt"
+    from svc.api_key k join svc.tenant t using (tenant_no)
+    where t.tenant_id = ${tenantId} order by k.key_no`;
 }
 
 function noKey(keyId: string): AdministrationError {

@@ -1,4 +1,3 @@
-import { mapDbErrors } from '../db/errors.js';
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { lockHead } from '../log/log.js';
 
@@ -9,7 +8,9 @@ export class AdministrationError extends Error {
 }
 
 export function noTenant(tenantId: string): AdministrationError {
-  return new AdministrationError(`unknown tenant ${tenantId}: list tenants with tenant list`);
+  return new AdministrationError(
+    `unknown tenant ${tenantId}: run "tenant list" to see all tenants`,
+  );
 }
 
 /** The actor and the command. Only the command's words: arguments may hold secrets. */
@@ -38,18 +39,12 @@ export function joinTransaction<T>(
   sql: Pool | Transaction,
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return isTransaction(sql) ? mapDbErrors(() => work(sql)) : transaction(sql, work);
+  return 'release' in sql ? work(sql) : transaction(sql, work);
 }
 
-function isTransaction(sql: Pool | Transaction): sql is Transaction {
-  return 'release' in sql;
-}
-
-/** One changed row, as the database recorded it. */
 export interface AuditRecord {
   auditId: number;
   at: Date;
-  /** The login role. */
   dbRole: string;
   /** The actor of the command; null for a change without a command. */
   actor: string | null;
@@ -61,36 +56,10 @@ export interface AuditRecord {
   after: Record<string, unknown> | null;
 }
 
-/** The newest records, newest first. */
 export function listAudit(sql: Db, limit: number): Promise<AuditRecord[]> {
-  return mapDbErrors(async () => {
-    const rows = await sql<
-      {
-        audit_id: string;
-        at: Date;
-        db_role: string;
-        actor: string | null;
-        act: string | null;
-        object: string;
-        operation: string;
-        before: Record<string, unknown> | null;
-        after: Record<string, unknown> | null;
-      }[]
-    >`
-      select audit_id, at, db_role, actor, act, object, operation, before, after
-      from svc.audit order by audit_id desc limit ${limit}`;
-    return rows.map((row) => ({
-      auditId: Number(row.audit_id),
-      at: row.at,
-      dbRole: row.db_role,
-      actor: row.actor,
-      act: row.act,
-      object: row.object,
-      operation: row.operation,
-      before: row.before,
-      after: row.after,
-    }));
-  });
+  return sql<AuditRecord[]>`
+    select audit_id as "auditId", at, db_role as "dbRole", actor, act, object, operation, before, after
+    from svc.audit order by audit_id desc limit ${limit}`;
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { Db } from '../db/transaction.js';
-import { mapDbErrors } from '../db/errors.js';
+import { inMs } from '../db/columns.js';
 
 export type Environment = 'sandbox' | 'live';
 
@@ -21,47 +21,20 @@ export interface Credential {
 }
 
 /** The credentials of key ids, read in one query; unknown ids are absent. */
-export function authenticate(sql: Db, keyIds: string[]): Promise<Map<string, Credential>> {
-  return mapDbErrors(async () => {
-    const rows = await sql<
-      {
-        key_id: string;
-        secret_hash: Buffer;
-        key_no: number;
-        tenant_no: number;
-        tenant_id: string;
-        environment: Environment;
-        allowlisted: boolean;
-        lane_open: boolean;
-        scopes: string[];
-        expires_at: Date | null;
-        revoked_at: Date | null;
-        rate_limit: number | null;
-      }[]
-    >`
-      select k.key_id, k.secret_hash, k.key_no, k.tenant_no, t.tenant_id, t.environment, t.allowlisted,
-        l.open as lane_open, k.scopes, k.expires_at, k.revoked_at, t.rate_limit
-      from svc.api_key k
-      join svc.tenant t using (tenant_no)
-      join svc.lane l on l.environment = t.environment
-      where k.key_id = any(${keyIds}::text[])`;
-    return new Map(
-      rows.map((row) => [
-        row.key_id,
-        {
-          secretHash: row.secret_hash,
-          keyNo: row.key_no,
-          tenantNo: row.tenant_no,
-          tenantId: row.tenant_id,
-          environment: row.environment,
-          allowlisted: row.allowlisted,
-          laneOpen: row.lane_open,
-          scopes: row.scopes,
-          expiresAt: row.expires_at?.getTime() ?? null,
-          revokedAt: row.revoked_at?.getTime() ?? null,
-          rateLimit: row.rate_limit,
-        },
-      ]),
-    );
-  });
+export async function authenticate(sql: Db, keyIds: string[]): Promise<Map<string, Credential>> {
+  type Row = Omit<Credential, 'expiresAt' | 'revokedAt'> & {
+    keyId: string;
+    expiresAt: Date | null;
+    revokedAt: Date | null;
+  };
+  const rows = await sql<Row[]>`
+    select k.key_id as "keyId", k.secret_hash as "secretHash", k.key_no as "keyNo",
+      k.tenant_no as "tenantNo", t.tenant_id as "tenantId", t.environment, t.allowlisted,
+      l.open as "laneOpen", k.scopes, k.expires_at as "expiresAt", k.revoked_at as "revokedAt",
+      t.rate_limit as "rateLimit"
+    from svc.api_key k
+    join svc.tenant t using (tenant_no)
+    join svc.lane l on l.environment = t.environment
+    where k.key_id = any(${keyIds}::text[])`;
+  return new Map(rows.map(({ keyId, ...row }) => [keyId, inMs(row)]));
 }

@@ -1,8 +1,11 @@
 import { createHash, generateKeyPairSync, randomBytes, verify } from 'node:crypto';
 import { describe, expect, test as base } from 'vitest';
 import { runBaselineLoop } from '#bench/baseline/baseline-loop';
-import { createBaselineTable, insertDocuments } from '#bench/baseline/baseline-table';
-import { signDocument } from '#bench/baseline/signed-document';
+import {
+  createBaselineTable,
+  insertDocuments,
+  signDocument,
+} from '#bench/baseline/signed-documents';
 import { requestAt } from '#bench/harness/items';
 import { canonicalize } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
@@ -30,7 +33,7 @@ describe('baseline loop', () => {
     const rows = await db.sql<Record<string, Buffer>[]>`select * from bench.baseline`;
     expect(rows).toHaveLength(texts.length);
     for (const [n, { proofId }] of documents.entries()) {
-      const row = rows.find(({ proof_id }) => String(proof_id) === proofId)!;
+      const row = rows.find(({ proof_id }) => String(proof_id) === proofId.replaceAll('-', ''))!;
       const request = JSON.parse(texts[n]!) as Record<string, JsonValue>;
       const document = JSON.parse(row['document']!.toString()) as Record<string, JsonValue>;
       expect(row['request']!.toString()).toBe(texts[n]);

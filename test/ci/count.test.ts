@@ -27,7 +27,7 @@ const STATUSES = { tests: '0', faults: '0', fuzzing: '0', audit: '0' };
 
 type Ending = [last: string, code: number | null];
 
-/** What CI ends with, when it had these results; an empty text stands for a file that is not there. */
+/** The last line and exit code of CI with these results; an empty text means a missing file. */
 const count = async (...given: Parameters<typeof linesAndCount>): Promise<Ending> =>
   (await linesAndCount(...given)).ending;
 
@@ -61,25 +61,31 @@ describe('the CI summary', () => {
 
   it.each([
     ['a failed test', tests({ numPassedTests: 99, numFailedTests: 1 }), { tests: '1' }, 125, 1],
-    ['one that nobody told of by its status', tests({ numFailedTests: 1 }), {}, 126, 1],
+    ['a failed test with exit code 0', tests({ numFailedTests: 1 }), {}, 126, 1],
     ['a file that could not be loaded', tests({ testResults: unloaded }), { tests: '1' }, 126, 1],
-    ['an error outside of all tests', {}, { tests: '1' }, 126, 1],
-    ['tests that were skipped', tests({ numPendingTests: 2 }), {}, 126, 2],
-    ['tests that are still to be written', tests({ numTodoTests: 2 }), {}, 126, 2],
+    ['an error outside the tests', {}, { tests: '1' }, 126, 1],
+    ['skipped tests', tests({ numPendingTests: 2 }), {}, 126, 2],
+    ['unwritten tests', tests({ numTodoTests: 2 }), {}, 126, 2],
     ['no tests', tests({ numPassedTests: 0, testResults: [] }), {}, 26, 1],
-    ['tests that left no result', { 'results.json': '' }, {}, 26, 1],
-    ['tests that left half of one', { 'results.json': '{"numPassedTests":1' }, {}, 26, 1],
+    ['a missing test result', { 'results.json': '' }, {}, 26, 1],
+    ['half a test result', { 'results.json': '{"numPassedTests":1' }, {}, 26, 1],
     ['results without numbers', { 'results.json': 'null' }, {}, 26, 1],
-    ['a fault that was not survived', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 125, 1],
-    ['faults that left no result', { 'faults.json': '' }, {}, 106, 1],
-    ['no fault at all', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 106, 1],
-    ['faults that ended badly afterwards', {}, { faults: '1' }, 126, 1],
-    ['a finding', { 'fuzzing.log': '4 targets passed, 1 failed\n' }, { fuzzing: '1' }, 125, 1],
-    ['fuzzing that broke off', { 'fuzzing.log': 'Error: no\n' }, { fuzzing: '134' }, 121, 1],
-    ['fuzzing that never began', { 'fuzzing.log': '' }, { fuzzing: '1' }, 121, 1],
-    ['a crash after the count of it', {}, { fuzzing: '134' }, 126, 1],
+    ['a failed fault', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 125, 1],
+    ['a missing fault result', { 'faults.json': '' }, {}, 106, 1],
+    ['no faults', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 106, 1],
+    ['a crash after the faults', {}, { faults: '1' }, 126, 1],
+    [
+      'a fuzzing finding',
+      { 'fuzzing.log': '4 targets passed, 1 failed\n' },
+      { fuzzing: '1' },
+      125,
+      1,
+    ],
+    ['aborted fuzzing', { 'fuzzing.log': 'Error: no\n' }, { fuzzing: '134' }, 121, 1],
+    ['missing fuzzing', { 'fuzzing.log': '' }, { fuzzing: '1' }, 121, 1],
+    ['a crash after fuzzing', {}, { fuzzing: '134' }, 126, 1],
     ['a vulnerability', {}, { audit: '1' }, 125, 1],
-    ['an audit that broke off', {}, { audit: '7' }, 125, 1],
+    ['an aborted audit', {}, { audit: '7' }, 125, 1],
   ])('fails for %s', async (_, files, statuses, passed, failed) => {
     expect(await count(files, statuses)).toEqual([
       `${String(passed)} passed, ${String(failed)} failed`,
@@ -113,9 +119,9 @@ describe('the CI summary', () => {
   });
 
   it.each([
-    ['no test owns', {}, 'ended with 1 and 100 passed'],
+    ['belongs to no test', {}, 'ended with 1 and 100 passed'],
     ['left no result', { 'results.json': '' }, 'ended with 1 and no result'],
-  ])('shows what was printed last where an error %s', async (_, files, why) => {
+  ])('shows the last output when an error %s', async (_, files, why) => {
     const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
     await writeFile(join(dir, 'tests.log'), printed.join('\n'));
     const { lines } = await linesAndCount(files, { tests: '1' });

@@ -13,7 +13,7 @@ interface Locked {
   integrity?: string;
   resolved?: string;
   dev?: boolean;
-  /** Needed by development, and by those who plug something into the SDK that they have themselves. */
+  /** Needed for development and by optional peers of the SDK. */
   devOptional?: boolean;
   link?: boolean;
 }
@@ -36,7 +36,7 @@ describe('production dependencies', () => {
       allowed: string[];
       exceptions: Record<string, string>;
     }>('.ci', 'licences.json');
-    /** SPDX: one of the alternatives is enough, and each of what is joined needed. */
+    /** SPDX: one alternative of OR is enough; AND needs every part. */
     const isAllowed = (expression: string): boolean =>
       expression
         .replaceAll(/[()]/g, '')
@@ -46,7 +46,7 @@ describe('production dependencies', () => {
     for (const [path, { version, license }] of production) {
       const name = `${path.replace(/.*node_modules\//, '')}@${String(version)}`;
       const file = join(path, 'package.json');
-      // What is for other platforms is not here; the lockfile has what its author declared.
+      // Packages of other platforms are not installed; the lockfile has their licence.
       const installed = existsSync(join(packageRoot, file))
         ? (await read<{ license?: string }>(file)).license
         : license;
@@ -119,7 +119,7 @@ describe('the audit', () => {
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  /** With an npm that gives this answer. */
+  /** Runs the audit with an npm that prints this answer. */
   async function audit(answer: string): Promise<{ code: number; said: string }> {
     const npm = join(dir, 'npm');
     await writeFile(npm, `#!/bin/sh\ncat <<'EOF'\n${answer}\nEOF\nexit 1\n`);

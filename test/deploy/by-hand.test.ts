@@ -36,17 +36,14 @@ function beginRequest(port: number): Promise<void> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\nHost: a\r\n'));
     socket.once('close', () => resolve());
-    // It is reset: nothing more is kept for it.
+    // nginx resets the connection.
     socket.once('error', () => undefined);
     socket.resume();
   });
 }
 
-/**
- * Of a cached answer that another one took the place of between nginx's look at its index and the reading
- * of the file. It asks a facade then, as for what it does not have.
- */
-const REPLACED = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
+/** nginx logs this when a cached answer is replaced while it reads the file; it then asks a server. */
+const STALE_CACHE = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
 
 // The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
 // place of the images: side by side on this machine's loopback.
@@ -55,7 +52,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
   let world: World;
   let up: Up;
   let apiKey: string;
-  /** Of a client that never comes to the end of its headers. */
+  /** A client that never completes its headers. */
   let slow: Promise<void>;
   const url = (service: string, port: string, replica = 1): string =>
     `http://127.0.0.1:${world.port(service, replica, port)}`;
@@ -81,7 +78,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'svc-by-hand-'));
-    // Other users have to get in; what is inside says for itself who may read it.
+    // Other users may enter; each file has its own permissions.
     await chmod(directory, 0o755);
     const compose = readCompose({
       LOG_ORIGIN: 'log.example.org/2026',
@@ -113,7 +110,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(receipt.status).toBe('ADMITTED');
     await expect.poll(async () => (await lookUp(receipt.registry_proof_id)).status).toBe(200);
     const seen = new Set<string | null>();
-    for (let asked = 0; asked < 5; asked += 1) {
+    for (let n = 0; n < 5; n += 1) {
       const lookup = await lookUp(receipt.registry_proof_id);
       seen.add(lookup.headers.get('x-svc-cache'));
       expect(await lookup.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
@@ -179,7 +176,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     const answers = await Promise.all(
       Array.from({ length: 40 }, async () => {
         const statuses = [];
-        for (let asked = 0; asked < 10; asked += 1) {
+        for (let n = 0; n < 10; n += 1) {
           const answer = await lookUp('0'.repeat(32));
           statuses.push({ answer, body: await answer.text() });
         }
@@ -201,7 +198,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     const log = readFileSync(join(own, 'access.log'), 'utf8');
     expect(log).toMatch(/ GET 429 /);
     const faults = readFileSync(join(own, 'faults.log'), 'utf8').split('\n');
-    expect(faults.filter((line) => line !== '' && !REPLACED.test(line))).toEqual([]);
+    expect(faults.filter((line) => line !== '' && !STALE_CACHE.test(line))).toEqual([]);
     expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
@@ -234,9 +231,9 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
       if (status !== 'success') throw new Error(`${query}: ${error}`);
       return data.result.filter(({ value }) => !Number.isNaN(Number(value[1]))).length;
     };
-    // Times of lookups are taken of one in so many, and a rate needs two scrapes that differ.
+    // Durations of lookups are sampled, and a rate needs two scrapes that differ.
     const lookUpOften = async (replica: number): Promise<void> => {
-      for (let asked = 0; asked < 130; asked += 1) {
+      for (let n = 0; n < 130; n += 1) {
         const path = `/api/public/verify/proof/${'0'.repeat(32)}`;
         await (await fetch(url('facade', '8081', replica) + path)).arrayBuffer();
       }
@@ -291,7 +288,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(written).not.toContain(apiKey);
     const codes = await up.down();
     const failed = up.running.filter(
-      // Ends by the signal.
+      // The signal ends it.
       ({ service }) => codes[service] !== 0 && service !== 'node-exporter-1',
     );
     expect(failed.map(({ service, output }) => [service, output.join('')])).toEqual([]);

@@ -43,11 +43,11 @@ describe('alerts', () => {
   });
 
   it('have a severity, a summary and a runbook', () => {
-    const manual = readFileSync(join(packageRoot, 'docs', 'monitoring.md'), 'utf8');
+    const manual = readFileSync(join(packageRoot, 'docs', 'runbooks.md'), 'utf8');
     for (const { alert, labels, annotations } of rules) {
       expect(['critical', 'warning']).toContain(labels.severity);
       expect(annotations.summary).toMatch(/^[A-Z].*\.$/);
-      expect(annotations.runbook).toBe(`docs/monitoring.md#${alert.toLowerCase()}`);
+      expect(annotations.runbook).toBe(`docs/runbooks.md#${alert.toLowerCase()}`);
       expect(manual).toMatch(new RegExp(`^#### ${alert}$`, 'm'));
     }
     const described = [...manual.matchAll(/^#### (Svc\w+)$/gm)].map(([, name]) => name);

@@ -16,10 +16,10 @@ import { publicStatuses, vkeysOf } from '../fixtures/restored-service.js';
 import { testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** What docs/operations.md says of disks that grow too full, done as it says. */
+/** The steps of docs/operate.md for a full disk. */
 
 const DAY = 86_400_000;
-const [, section = ''] = readFileSync(join(packageRoot, 'docs/operations.md'), 'utf8').split(
+const [, section = ''] = readFileSync(join(packageRoot, 'docs/operate.md'), 'utf8').split(
   '\n## Growth, retention, archiving\n',
 );
 const blocks = [...(section.split('\n## ')[0] ?? '').matchAll(/^```\n(.*?)^```/gms)].map(
@@ -58,7 +58,7 @@ async function publish(by = publisher): Promise<void> {
   expect(await by.runCycle()).toMatchObject({ outcome: 'published' });
 }
 
-/** What a facade of its own, started some days from now, says of each: HTTP statuses, each once. */
+/** HTTP statuses of the proofs, each once, from a public API server that starts some days from now. */
 const statuses = (ids: readonly string[], days = 0): Promise<number[]> =>
   publicStatuses(directory, keys, ids, { now: () => Date.now() + days * DAY });
 
@@ -85,7 +85,7 @@ async function files(): Promise<{ path: string; isLink: boolean }[]> {
     .map(({ path, at }) => ({ path, isLink: at.isSymbolicLink() }));
 }
 
-// With GNU's tools, as it says.
+// The script needs GNU tools.
 describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () => {
   const move = async (from = directory): Promise<void> => {
     const script = blocks[0]!.replaceAll('/srv/public', from).replaceAll('/archive', archive);

@@ -5,16 +5,16 @@ import type { StatusFacts } from '#protocol/status';
 const root = new URL('../../', import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
 
-/** Said by `start` to its children, and to nobody else. */
+/** Settings that only `start` passes to its children. */
 const BETWEEN_PROGRAMS = ['EMBEDDED_DATABASE', 'OPS_ASKED_BY_STARTER'];
 
-it('has every variable that a program reads in the table of variables, and no other', () => {
+it('docs/configuration.md > lists exactly the settings that programs read', () => {
   const readers = readdirSync(new URL('runtime/config/', root), { encoding: 'utf8' });
   const read = readers
     .flatMap((file) => [...text(`runtime/config/${file}`).matchAll(/^ {2,4}([A-Z][A-Z0-9_]+): /gm)])
     .map(([, name]) => name ?? '')
     .filter((name) => !BETWEEN_PROGRAMS.includes(name));
-  const [, section = ''] = text('docs/operations.md').split('\n## Variables\n');
+  const [, section = ''] = text('docs/configuration.md').split('\n## Settings\n');
   const [table = ''] = section.split('\n## ');
   const documented = [...table.matchAll(/^\| (`[A-Z][^|]*) \|/gm)].flatMap(([, cell = '']) =>
     [...cell.matchAll(/`([A-Z0-9_]+)`/g)].map(([, name]) => name ?? ''),
@@ -23,8 +23,8 @@ it('has every variable that a program reads in the table of variables, and no ot
   expect([...documented].sort()).toEqual([...new Set(read)].sort());
 });
 
-it('section 15 of protocol.md > names every verdict', () => {
-  const [, section = ''] = text('docs/protocol.md').split('\n## 15. Status\n');
+it('spec/log.md > names every verdict', () => {
+  const [, section = ''] = text('spec/log.md').split('\n## 15. Status\n');
   const [, row = ''] = /^\| verdict \| (.*)\|$/m.exec(section) ?? [];
   const verdicts: Record<StatusFacts['verdict'], true> = {
     pass: true,
@@ -38,7 +38,7 @@ it('section 15 of protocol.md > names every verdict', () => {
 });
 
 it('runbook of SvcProofStoppedVerifying > names a phrase that both verification passes log', () => {
-  const [, section = ''] = text('docs/monitoring.md').split('#### SvcProofStoppedVerifying\n');
+  const [, section = ''] = text('docs/runbooks.md').split('#### SvcProofStoppedVerifying\n');
   const [, phrase = ''] = /log for `([^`]+)`/.exec(section) ?? [];
   expect(phrase).not.toBe('');
   for (const pass of ['verified-prefix', 'scrub']) {
@@ -46,7 +46,7 @@ it('runbook of SvcProofStoppedVerifying > names a phrase that both verification 
   }
 });
 
-it('mentions every script that somebody may run', () => {
+it('documentation > mentions every script', () => {
   const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
   const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
@@ -79,8 +79,29 @@ it('runs svc by npx without downloads only', () => {
   expect(new Set(commands)).toEqual(new Set(['npx --no -- svc']));
 });
 
+it('pages and SQL > use none of the banned words', () => {
+  const banned = JSON.parse(text('.ci/banned-words.json')) as Record<string, string[]>;
+  const words = new RegExp(`\\b(?:${banned['comments and pages']!.join('|')})\\b`, 'gi');
+  const files = ['docs', 'spec', 'sql/migrations'].flatMap((folder) =>
+    readdirSync(new URL(`${folder}/`, root), { encoding: 'utf8', recursive: true }).map(
+      (path) => `${folder}/${path}`,
+    ),
+  );
+  const found = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', ...files]
+    .filter((path) => /\.(?:md|sql)$/.test(path))
+    // Between backquotes a word is a name, such as that of a user of the operating system.
+    .map((path) => ({
+      path,
+      words: text(path)
+        .replace(/`[^`]*`/g, '')
+        .match(words),
+    }))
+    .filter(({ words }) => words !== null);
+  expect(found).toEqual([]);
+});
+
 describe('links between pages', () => {
-  const folders = ['', 'docs/', 'docs/decisions/'];
+  const folders = ['', 'docs/', 'docs/decisions/', 'spec/'];
   const pages = folders.flatMap((folder) =>
     readdirSync(new URL(folder, root), { encoding: 'utf8' })
       .filter((name) => name.endsWith('.md'))

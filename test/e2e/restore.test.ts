@@ -15,10 +15,10 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 import { eventually } from '../fixtures/stack.js';
 
 /**
- * The backup procedures of docs/recovery.md with PostgreSQL's own programs: a base backup, a WAL
+ * The backup procedures of docs/runbooks.md with PostgreSQL's own programs: a base backup, a WAL
  * archive and a dump, after the original machine is lost.
  */
-const page = readFileSync(join(packageRoot, 'docs/recovery.md'), 'utf8');
+const page = readFileSync(join(packageRoot, 'docs/runbooks.md'), 'utf8');
 /** A setting from the documentation, for a directory of this test. */
 const setting = (pattern: RegExp, archive: string): string =>
   (pattern.exec(page)?.[1] ?? '').replaceAll('/backup/wal', archive);
@@ -140,9 +140,9 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(message).toContain('admin -- log lost');
     const admin = adminWith({ DATABASE_URL: older.url().replace('postgres@', 'svc_admin@') });
     const { json } = await admin('log', 'lost', directory, '--vkey', vkeysOf(keys).log);
-    const told = (json as { lost: { proof_id: string }[] }).lost.map((leaf) => leaf.proof_id);
-    expect(told.slice(0, 30)).toEqual(afterBackup);
-    expect(told).toHaveLength(35);
+    const listed = (json as { lost: { proof_id: string }[] }).lost.map((leaf) => leaf.proof_id);
+    expect(listed.slice(0, 30)).toEqual(afterBackup);
+    expect(listed).toHaveLength(35);
     const { code: found, said } = await fsck(
       behind.db,
       directory,

@@ -1,14 +1,12 @@
 import { join } from 'node:path';
 import { check } from '#programs/fsck/main';
-import { fromUuid } from '#sql/db/columns';
-import type { Act } from './acts/act.js';
-import { auditActs } from './acts/audit.js';
-import { expectedOf, pathOf } from './acts/expected.js';
+import { parseEntry } from '#protocol/entries';
+import { fromUuid, packageIdOf } from '#sql/db/columns';
+import { Erasure, Package, Revocation, ShareToken, type Act } from './acts.js';
 import type { Client } from './client.js';
-import { forEach } from './for-each.js';
 import type { Asked, Batch } from './memory.js';
-import { until } from './pace.js';
-import { readStatuses } from './public.js';
+import { forEach, until } from './pace.js';
+import { differingStatuses, expectedOf, pathOf } from './public.js';
 import { batchesOf, batchResults, singlesOf } from './settle.js';
 import type { World } from './world.js';
 
@@ -20,8 +18,9 @@ export interface Audited {
 }
 
 const SAMPLE = 8;
+const RESEND_MS = 30_000;
 
-/** After a fault, and when everything is settled: nothing acknowledged is lost, nothing is double. */
+/** After a fault, once everything is settled: nothing acknowledged is lost, nothing is duplicated. */
 export async function audit(
   world: World,
   client: Client,
@@ -29,14 +28,33 @@ export async function audit(
 ): Promise<Audited> {
   const { memory } = client;
   const found: Audited = { lost: [], double: [], wrong: [] };
+  // An engine limits the batches of a tenant in progress: a rejection is not a loss.
+  const sendAgain = (one: Asked): Promise<boolean> => until(() => client.send(one), RESEND_MS, 100);
   await forEach(singlesOf(asked), async (single) => {
     // An erasure frees the deduplication key: the same body would be another admission.
-    if (single.isErased) return;
-    if (!(await sendAgain(client, single)))
-      found.lost.push(`no receipt again of ${single.proofId ?? ''}`);
+    if (single.isErased || (await sendAgain(single))) return;
+    found.lost.push(`no receipt again of ${single.proofId ?? ''}`);
   });
-  await forEach(batchesOf(asked), (batch) => auditBatch(client, batch, found));
-  await auditActs(world, client, acts, found);
+  await forEach(batchesOf(asked), async (batch) => {
+    if (!(await sendAgain(batch))) found.lost.push(`${nameOf(batch)} is not accepted again`);
+    const isSame = async (): Promise<boolean> => {
+      const again = await batchResults(client, batch).catch(() => null);
+      return JSON.stringify(again) === JSON.stringify(batch.proofIds);
+    };
+    if (!(await until(isSame, RESEND_MS, 100))) {
+      found.lost.push(`${nameOf(batch)} has other results now`);
+    }
+  });
+  await forEach(acts, async (act) => {
+    await act
+      .audit(world, found)
+      .catch((error: unknown) => found.lost.push(`${act.what}: ${String(error)}`));
+    const differing = await differingStatuses(world.publicUrl, act.expectedStatuses());
+    found.wrong.push(...differing.map(({ problem }) => `after ${act.what} ${problem}`));
+  });
+  await auditRevocations(world, client, found);
+  await auditRows(world, client, found);
+  await auditTokens(world, client, found);
   found.lost.push(...memory.broken.splice(0));
   found.wrong.push(...memory.wrong.splice(0));
   await auditLog(world, client, found);
@@ -45,41 +63,103 @@ export async function audit(
   return found;
 }
 
-const TIMEOUT_MS = 30_000;
+const nameOf = ({ batchId }: Batch): string => `batch ${batchId ?? ''}`;
 
-/** An engine takes few batches of a tenant at a time, and says so; that is no loss. */
-const sendAgain = (client: Client, one: Asked): Promise<boolean> =>
-  until(() => client.send(one), TIMEOUT_MS, 100);
+/** The log contains each requested revocation once, and no other. */
+async function auditRevocations(world: World, client: Client, found: Audited): Promise<void> {
+  const rows = await world.database.sql<{ body: Buffer }[]>`
+    select body from svc.log_entry where kind = 2`;
+  const left = new Set(
+    client.acts.sent
+      .filter((act) => act instanceof Revocation)
+      .map(({ single, kind }) => `${kind} of ${single.proofId ?? ''}`),
+  );
+  for (const { body } of rows) {
+    const entry = parseEntry(body);
+    if (entry.type !== 'status') continue;
+    const name = `${entry.artifact_kind} of ${entry.proof_id}`;
+    if (!left.delete(name)) found.double.push(`the log revokes the ${name} without a request`);
+  }
+  for (const name of left) found.lost.push(`the log does not revoke the ${name}`);
+}
 
-async function auditBatch(client: Client, batch: Batch, found: Audited): Promise<void> {
-  // Sent again it is the same batch, and its items are what they were.
-  if (!(await sendAgain(client, batch)))
-    found.lost.push(`batch ${batch.batchId ?? ''} is not taken again`);
-  const again = await batchResults(client, batch).catch(() => null);
-  if (JSON.stringify(again) !== JSON.stringify(batch.proofIds)) {
-    found.lost.push(`batch ${batch.batchId ?? ''} has other results now`);
+/** The registry contains each requested package and erasure, and no other. */
+async function auditRows({ database }: World, client: Client, found: Audited): Promise<void> {
+  const { sent } = client.acts;
+  const packages = await database.sql<{ id: string }[]>`
+    select package_id::text as id from svc.trust_package`;
+  const erased = await database.sql<{ id: string }[]>`
+    select proof_id::text as id from svc.erasure
+    union select proof_id::text from svc.intake where request is null`;
+  const compare = (what: string, present: string[], requested: (string | null)[]): void => {
+    const unrequested = present.filter((id) => !requested.includes(id));
+    const missing = requested.filter((id) => !present.includes(id ?? ''));
+    found.double.push(...unrequested.map((id) => `${what} ${id} was never requested`));
+    found.lost.push(...missing.map((id) => `${what} ${id ?? ''} is missing`));
+  };
+  compare(
+    'package',
+    packages.map(({ id }) => packageIdOf(id)),
+    sent.filter((act) => act instanceof Package).map(({ packageId }) => packageId),
+  );
+  compare(
+    'erasure',
+    erased.map(({ id }) => fromUuid(id)),
+    sent.filter((act) => act instanceof Erasure).map(({ proofId }) => proofId),
+  );
+}
+
+/**
+ * Unacknowledged tokens are at most as many as unanswered requests. Their owner finds them in the list
+ * and revokes them, as the documentation advises.
+ */
+async function auditTokens(world: World, client: Client, found: Audited): Promise<void> {
+  const tokens = client.acts.sent.filter((act) => act instanceof ShareToken);
+  const known = new Set(tokens.map(({ tokenHash }) => tokenHash));
+  const unknown = tokens.reduce((sum, token) => sum + token.unknown, 0);
+  const rows = await world.database.sql<{ hash: string; is_revoked: boolean }[]>`
+    select encode(token_hash, 'hex') as hash,
+      exists (select from svc.share_revocation r where r.token_hash = t.token_hash) as is_revoked
+    from svc.share_token t`;
+  const unacknowledged = rows.filter(({ hash }) => !known.has(hash));
+  if (unacknowledged.length > unknown) {
+    found.double.push(`${String(unacknowledged.length - unknown)} unrequested share tokens`);
+  }
+  const live = unacknowledged.filter((row) => !row.is_revoked);
+  if (live.length === 0) return;
+  const url = `${client.urlFor({ n: 0, attempts: 1 })}/v1/share-tokens`;
+  const listed = new Set<string>();
+  for (let cursor: string | null = ''; cursor !== null;) {
+    const from = cursor === '' ? '' : `&cursor=${cursor}`;
+    const [, text] = await client.call(`${url}?limit=200${from}`, 'GET');
+    const page = JSON.parse(text) as {
+      share_tokens: { token_hash: string }[];
+      next_cursor: string | null;
+    };
+    for (const token of page.share_tokens) listed.add(token.token_hash);
+    cursor = page.next_cursor;
+  }
+  for (const { hash } of live) {
+    if (!listed.has(hash)) found.wrong.push(`share token ${hash} is live and not in the list`);
+    const [status] = await client.call(`${url}/${hash}`, 'DELETE');
+    if (status !== 204) found.wrong.push(`revoking share token ${hash}: ${String(status)}`);
   }
 }
 
 /** The log contains every deduplication key once, and no unrequested proof. */
-async function auditLog(world: World, client: Client, found: Audited): Promise<void> {
-  const { memory } = client;
-  const { sql } = world.database;
+async function auditLog({ database }: World, client: Client, found: Audited): Promise<void> {
+  const { sql } = database;
   const rows = await sql<{ id: string; times: number }[]>`
     select proof_id::text as id, count(*)::int as times from svc.log_entry where kind = 1
     group by proof_id`;
   const times = new Map(rows.map((row) => [fromUuid(row.id), row.times]));
   const promised = new Set<string>();
-  const claim = (proofId: string | null): void => {
-    if (proofId === null) return;
-    if (promised.has(proofId)) found.double.push(`${proofId} was given to two identities`);
+  const ids = client.memory.asked.flatMap((one) =>
+    one.kind === 'single' ? (one.proofId ?? []) : one.proofIds,
+  );
+  for (const proofId of ids) {
+    if (promised.has(proofId)) found.double.push(`${proofId} was given to two admissions`);
     promised.add(proofId);
-  };
-  for (const one of memory.asked) {
-    if (one.kind === 'single') claim(one.proofId);
-    else one.proofIds.forEach(claim);
-  }
-  for (const proofId of promised) {
     if (!times.has(proofId)) found.lost.push(`${proofId} is not in the log`);
   }
   for (const [proofId, count] of times) {
@@ -91,32 +171,31 @@ async function auditLog(world: World, client: Client, found: Audited): Promise<v
     where i.request_hash is not null
     group by i.tenant_no, i.lane, i.request_hash having count(*) > 1`;
   for (const row of same) found.double.push(`a request has ${String(row.times)} proofs`);
-  const [failing] = await sql<{ n: number }[]>`
-    select count(*)::int as n from svc.verdict where outcome = 'fail'`;
-  if (failing?.n !== 0) found.wrong.push(`${String(failing?.n)} verdicts are "fail"`);
+  const failing = await sql`select from svc.verdict where outcome = 'fail'`;
+  if (failing.length > 0) found.wrong.push(`${String(failing.length)} verdicts are "fail"`);
 }
 
 async function auditPublic(world: World, asked: Asked[], found: Audited): Promise<void> {
-  const told = asked.map((one) =>
+  const expected = asked.map((one) =>
     one.kind === 'single'
       ? { path: pathOf(one, 'proof'), status: expectedOf(one, 'proof') }
       : { path: `proof/${one.proofIds[0] ?? ''}`, status: 'VALID' },
   );
-  const step = Math.ceil(told.length / SAMPLE);
-  const sample = told.filter((_, at) => at % step === 0 || at === told.length - 1);
-  for (const { path, said, status } of await readStatuses(world.publicUrl, sample)) {
-    if (said !== status) found.wrong.push(`the public status of ${path} is ${said}`);
-  }
+  const step = Math.ceil(expected.length / SAMPLE);
+  const sample = expected.filter((_, at) => at % step === 0 || at === expected.length - 1);
+  const differing = await differingStatuses(world.publicUrl, sample);
+  found.wrong.push(...differing.map(({ problem }) => problem));
 }
 
-/** The registry and the snapshot, from the outside; or one of them. */
+/** Checks the registry and the snapshot, or only one of them, from outside. */
 export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]> {
-  let said = '';
+  let output = '';
   const state = join(world.dir, `fsck-${only ?? 'both'}.json`);
+  const print = (text: string): void => void (output += text);
   const code = await check(
     ['--json', '--restart', '--state', state, ...(only === undefined ? [] : ['--only', only])],
-    { out: (text) => (said += text), err: (text) => (said += text) },
+    { out: print, err: print },
     { ...world.fsckEnv, DATABASE_URL: world.database.urlFor('svc_fsck') },
   );
-  return code === 0 ? [] : [`fsck exited with ${String(code)}: ${said.trim().slice(0, 2000)}`];
+  return code === 0 ? [] : [`fsck exited with ${String(code)}: ${output.trim().slice(0, 2000)}`];
 }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
 import { requestAt } from '#bench/harness/items';
-import { Acts, type ActRates } from './acts/acts.js';
+import { ACT_KINDS, Acts, type ActRates } from './acts.js';
 import { Memory, type Batch, type Single } from './memory.js';
 import { until } from './pace.js';
 
@@ -57,7 +57,7 @@ export class Client {
     this.senders = [
       this.steadily(singlesPerSecond, SINGLES_AT_ONCE, () => this.sendNew(this.newSingle())),
       this.steadily(batchesPerSecond, BATCHES_AT_ONCE, () => this.sendNew(this.newBatch())),
-      ...this.acts.kinds.map((kind) =>
+      ...ACT_KINDS.map((kind) =>
         this.steadily(actsPerSecond[kind], ACTS_AT_ONCE, () => this.acts.sendNew(kind)),
       ),
     ];
@@ -165,7 +165,7 @@ export class Client {
     return [response.status, await response.text()];
   }
 
-  /** Trouble is 5xx or 429. Anything else would tell a client that it did something wrong. */
+  /** Trouble is 5xx or 429. Any other status blames the client. */
   checkResponse(status: number, text: string, what = 'a good request'): void {
     if (status >= 500 || status === 429) return;
     const { code = '' } = JSON.parse(text || '{}') as { code?: string };

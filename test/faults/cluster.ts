@@ -13,6 +13,7 @@ import { clusterOf, findPlace } from '#runtime/embedded/place';
 import { startServer, type Server } from '#runtime/embedded/server';
 import { connect } from '#runtime/postgres/connect';
 import type { Db, Pool } from '#sql/db/transaction';
+import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { Link } from './link.js';
 
 /** Small enough for a small disk; everything else is as it comes. */
@@ -72,7 +73,7 @@ export class Cluster {
         try {
           process.kill(one, signal);
         } catch {
-          // It ended by itself meanwhile.
+          // It has ended meanwhile.
         }
       }
     }
@@ -94,11 +95,15 @@ export class Cluster {
     this.running = await startEmbeddedPostgres({ dataDir, port, settings });
   }
 
-  /** Ends what the programs have open; resolves with how many there were. */
-  async terminateAll(application = 'svc-%', sql: Db = this.sql): Promise<number> {
-    const { count } = await sql`
-      select pg_terminate_backend(pid) from pg_stat_activity where application_name like ${application}`;
-    return count;
+  /** Ends every connection of the programs. */
+  async terminateAll(sql: Db = this.sql): Promise<void> {
+    await sql`
+      select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'svc-%'`;
+  }
+
+  /** Holds the append lock of the log until the returned function is called. */
+  holdAppendLock(): Promise<() => Promise<void>> {
+    return holdLock(this.sql, APPEND_LOCK);
   }
 
   /**

@@ -8,7 +8,7 @@ import { relative } from 'node:path';
  * names, `<number, from 0> staged` before the file is put in its place and `<number> in-place` after, or
  * at a file whose path begins so, `<path> staged`; once for each order. Which file that was is appended
  * to another. It changes nothing in the publisher: the call of the system by which a file appears is
- * replaced before any of its modules asks for it.
+ * replaced before any of its modules imports it.
  */
 
 const orders = process.env['DYING_WRITES_FILE'] ?? '';

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client } from './client.js';
 import type { ProcessName, World } from './world.js';
 
@@ -8,54 +9,93 @@ export interface Scene {
 }
 
 /** Ends the fault. */
-export type Heal = () => Promise<void> | void;
+export type Heal = () => unknown;
 
 export interface Fault {
   name: string;
-  /** Makes it happen. Returns once it has, with what ends it. */
+  /** Causes the fault. Resolves when it has happened. */
   inject(scene: Scene): Promise<Heal>;
-  /** How long that may take; 30 s unless it says so. */
+  /** Time limit of `inject`, in milliseconds. */
   injectMs?: number;
-  /** How long it lasts, in milliseconds. */
+  /** Duration of the fault, in milliseconds. */
   holdMs?: number;
-  /** How long until everything is settled; a minute unless it says so. */
+  /** Time limit until everything is settled, in milliseconds. */
   recoverMs?: number;
-  /** Requests have to go wrong meanwhile, or it did not happen. */
+  /** Requests must fail meanwhile, or the fault did not happen. */
   isFelt?: true;
-  /** Nothing more is shown by more of the load before it and after. */
+  /** A longer load before and after the fault shows nothing more. */
   isBrief?: true;
-  /** Takes a disk that can be filled. */
+  /** Needs a disk that can be filled. */
   needsDisks?: true;
-  /** Leaves a stack that is no good for others: it gets one of its own. */
+  /** Leaves a stack that no other fault can use. */
   isLast?: true;
-  /** Programs that rightly end by themselves. */
+  /** Programs that exit for a good reason. */
   mayEnd?: ProcessName[];
-  /**
-   * What nobody can survive, and what must then be refused: in place of everything else this looks
-   * whether it is.
-   */
+  /** Replaces every other check: the programs must reject work; returns what they did not reject. */
   mustRefuse?(scene: Scene): Promise<string[]>;
   /** More about what was done, for the table. */
   note?(): string;
-  /** Looks, after everything is settled, for what else has to hold; returns what does not. */
+  /** Checks more after everything is settled; returns problems. */
   expects?(scene: Scene): Promise<string[]>;
+}
+
+type Act = (scene: Scene) => unknown;
+
+/** A fault with a duration. */
+export const lasting = (
+  name: string,
+  holdMs: number,
+  start: Act,
+  end: Act,
+  more: Partial<Fault> = {},
+): Fault => ({
+  name,
+  holdMs,
+  ...more,
+  inject: async (scene) => {
+    await start(scene);
+    return () => end(scene);
+  },
+});
+
+/** A fault that happens several times in a row. */
+export const repeated = (
+  name: string,
+  [times, everyMs]: [times: number, everyMs: number],
+  strike: Act,
+  more: Partial<Fault> = {},
+): Fault => ({
+  name,
+  ...more,
+  inject: async (scene) => {
+    for (let time = 0; time < times; time += 1) {
+      await strike(scene);
+      await sleep(everyMs);
+    }
+    return () => undefined;
+  },
+});
+
+export function requireDisks({ world: { disks } }: Scene) {
+  if (typeof disks === 'string') throw new Error(disks);
+  return disks;
 }
 
 export interface Outcome {
   name: string;
-  /** Why it was left out. */
+  /** Reason for skipping the row. */
   skipped?: string;
-  /** Identities that had been acknowledged when it happened. */
+  /** Deduplication keys acknowledged before the fault. */
   before: number;
   /** Requests that were not acknowledged at once while it lasted. */
   failed: number;
-  /** Null where it is not the question. */
+  /** Null where the row does not check it. */
   lost: number | null;
   double: number | null;
   /** From the end of the fault to the first good answer, and to everything settled and public. */
   answeredMs: number | null;
   settledMs: number | null;
-  /** All of it, with looking at everything afterwards. */
+  /** Duration of the row with its audit. */
   tookMs: number;
   note?: string;
   /** Problems; a row without any passes. */

@@ -1,6 +1,5 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { Answered, Spoken } from './conversation.js';
-import { Flow, type Weather } from './flow.js';
 
 /** A moment of a conversation with Postgres at which the connection breaks. */
 export interface Trap {
@@ -11,8 +10,54 @@ export interface Trap {
    * `answered`: nothing breaks, `then` is called when the answer is about to be passed on.
    */
   breaks: 'unsent' | 'unanswered' | 'answered';
-  /** Called before anybody can notice anything. */
+  /** Called before client or server can notice. */
   then?(): void;
+}
+
+/** The network between a program and a server. */
+interface Network {
+  delayMs: number;
+  /** Drops everything silently. */
+  isStalled: boolean;
+}
+
+/** One direction of one connection, which delivers bytes in order and late. */
+class Flow {
+  /** Null is the end. */
+  private readonly waiting: { due: number; bytes: Buffer | null }[] = [];
+  private timer: NodeJS.Timeout | null = null;
+
+  constructor(
+    private readonly to: Socket,
+    private readonly network: Network,
+  ) {}
+
+  push(bytes: Buffer | null): void {
+    this.waiting.push({ due: performance.now() + this.network.delayMs, bytes });
+    this.pump();
+  }
+
+  /** Delivers what is due; also called when the network changes. */
+  pump(): void {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+    for (let next = this.waiting[0]; next !== undefined; next = this.waiting[0]) {
+      if (this.network.isStalled || this.to.destroyed) return;
+      const wait = next.due - performance.now();
+      if (wait > 0.5) {
+        this.timer = setTimeout(() => this.pump(), wait);
+        return;
+      }
+      this.waiting.shift();
+      if (next.bytes === null) this.to.end();
+      else this.to.write(next.bytes);
+    }
+  }
+
+  stop(): void {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.waiting.length = 0;
+  }
 }
 
 interface Line {
@@ -20,9 +65,9 @@ interface Line {
   pump(): void;
 }
 
-/** The way of one program to a server: a TCP proxy on which the network can be as it is. */
+/** The connections of one program to a server, through a TCP proxy that fails on demand. */
 export class Link {
-  private readonly weather: Weather = { delayMs: 0, isStalled: false };
+  private readonly network: Network = { delayMs: 0, isStalled: false };
   private readonly lines = new Set<Line>();
   private isRefusing = false;
   private traps: { trap: Trap; left: number; sprung: () => void }[] = [];
@@ -44,18 +89,18 @@ export class Link {
     return link;
   }
 
-  /** Every answer and every question comes so much later. */
+  /** Delays every message in both directions. */
   slow(delayMs: number): void {
-    this.weather.delayMs = delayMs;
+    this.network.delayMs = delayMs;
   }
 
-  /** Swallows everything, or lets what was held back go on. */
+  /** Delays every message until the stall ends. */
   stall(isStalled: boolean): void {
-    this.weather.isStalled = isStalled;
+    this.network.isStalled = isStalled;
     for (const line of this.lines) line.pump();
   }
 
-  /** Breaks what is connected. */
+  /** Breaks current connections. */
   breakAll(how: 'end' | 'reset'): void {
     for (const line of [...this.lines]) line.break(how);
   }
@@ -66,7 +111,7 @@ export class Link {
     if (isCut) this.breakAll('reset');
   }
 
-  /** Leads elsewhere from the next connection on. */
+  /** Breaks current connections; new ones lead to another port. */
   redirect(target: number): void {
     this.target = target;
     this.breakAll('reset');
@@ -79,7 +124,7 @@ export class Link {
     });
   }
 
-  /** Takes away what has not sprung. */
+  /** Removes traps that have not sprung. */
   clear(): void {
     this.traps = [];
   }
@@ -107,8 +152,8 @@ export class Link {
       return;
     }
     const server = connect(this.target, '127.0.0.1');
-    const toServer = new Flow(server, this.weather);
-    const toClient = new Flow(client, this.weather);
+    const toServer = new Flow(server, this.network);
+    const toClient = new Flow(client, this.network);
     const line: Line = {
       break: (how) => {
         this.lines.delete(line);
@@ -135,7 +180,7 @@ export class Link {
     }
     client.on('close', () => {
       // Data delayed by a silent network still arrives, as TCP would deliver it.
-      if (!this.weather.isStalled) this.lines.delete(line);
+      if (!this.network.isStalled) this.lines.delete(line);
     });
     if (this.protocol === 'other') {
       client.on('data', (chunk: Buffer) => toServer.push(chunk));

@@ -15,7 +15,7 @@ export interface Single extends Sent {
   kind: 'single';
   path: string;
   body: string;
-  /** The receipt, byte by byte, once one was given: it is the promise that is held against all else. */
+  /** The bytes of the first receipt, which every later answer must repeat. */
   receipt: string | null;
   /** From the receipt or the 202. */
   proofId: string | null;

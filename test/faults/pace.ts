@@ -1,19 +1,16 @@
 import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Upper bound of the factor: beyond it a process hangs, and must be reported. */
+/** Upper bound of the factor: a process that takes longer hangs. */
 const SLOWEST = 4;
 
-/** How many times longer everything takes than on a machine that has nothing else to do. */
+/** How many times longer everything takes than on an idle machine. */
 export const slowness = (load: number, processors: number): number =>
   Math.min(SLOWEST, Math.max(1, load / processors));
 
 const slownessNow = (): number => slowness(loadavg()[0] ?? 0, availableParallelism());
 
-/**
- * Time that is given to something, which passes the slower the more others are waiting for the
- * processors: who is starved has more of it, and who hangs comes to its end all the same.
- */
+/** A deadline that the CPU load extends, so that a busy machine is not reported as a hang. */
 export class Deadline {
   private seenAt: number;
 
@@ -35,7 +32,7 @@ export class Deadline {
 
 const LOOK_EVERY_MS = 200;
 
-/** @throws Error with `otherwise` when it does not come in its time */
+/** @throws Error with the message `otherwise` after the deadline */
 export async function inTime<T>(promise: Promise<T>, ms: number, otherwise: string): Promise<T> {
   const deadline = new Deadline(ms);
   const over = new AbortController();
@@ -65,4 +62,18 @@ export async function until(
     if (deadline.isOver) return false;
     await sleep(everyMs);
   }
+}
+
+const AT_ONCE = 16;
+
+/** Calls for each, some at a time. */
+export async function forEach<T>(
+  all: readonly T[],
+  call: (one: T) => Promise<void>,
+): Promise<void> {
+  let next = 0;
+  const work = async (): Promise<void> => {
+    for (let one = all[next++]; one !== undefined; one = all[next++]) await call(one);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
 }

@@ -1,114 +1,64 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expectNothingLost } from '../fixtures/audit.js';
 import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/hold-lock.js';
-import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
-
-interface Receipt {
-  registry_proof_id: string;
-}
-
-let counter = 0;
-
-/** Sends `count` executions at once; resolves with what each was answered. */
-function sendMany(stack: RunningStack, count: number, action = 'BOOK_RESERVATION') {
-  const intents = Array.from({ length: count }, () => `fault-${++counter}`);
-  const answers = Promise.all(
-    intents.map(async (intent_id) => {
-      const response = await stack.execute({ intent_id, action });
-      const body = (await response.json()) as Receipt & { code?: string; proof_id?: string };
-      return { intent_id, status: response.status, body };
-    }),
-  );
-  return answers;
-}
-
-type Answers = Awaited<ReturnType<typeof sendMany>>;
-
-/** Acknowledged admissions, including those that were acknowledged when sent again. */
-async function acknowledgedIn(stack: RunningStack, answers: Answers): Promise<Map<string, string>> {
-  const ids = new Map<string, string>();
-  for (const { intent_id, status, body } of answers) {
-    if (status === 200) ids.set(intent_id, body.registry_proof_id);
-  }
-  for (const { intent_id } of answers) {
-    const again = await eventually(
-      async () => {
-        const response = await stack
-          .execute({ intent_id, action: 'BOOK_RESERVATION' })
-          .catch(() => null);
-        return response?.status === 200 ? ((await response.json()) as Receipt) : null;
-      },
-      40_000,
-      `an answer for ${intent_id}`,
-    );
-    const first = ids.get(intent_id);
-    if (first !== undefined) expect(again.registry_proof_id).toBe(first);
-    ids.set(intent_id, again.registry_proof_id);
-  }
-  return ids;
-}
-
-/** A worker then waits with its proofs signed and nothing committed. */
-const holdAppendLock = (stack: RunningStack) => holdLock(stack.superuser(), APPEND_LOCK);
-const untilAWorkerWaits = (stack: RunningStack) => untilLocked(stack.superuser(), 'svc-worker %');
+import { startStack, type RunningStack } from '../fixtures/stack.js';
+import { sampleOf, StackClient, type Answer } from './stack-client.js';
 
 /**
- * With the queue in Postgres, which the table of faults (npm run test:faults) does not have: it goes
- * through the same and more with the queue in Redis.
+ * With the queue in PostgreSQL, which the fault table (npm run test:faults) does not have: its scenarios
+ * run with the queue in Redis and with small batches.
  */
-describe('with the queue in PostgreSQL', () => {
-  let stack: RunningStack;
-  beforeAll(async () => {
-    stack = await startStack();
-  });
-  afterAll(() => stack.destroy());
+let stack: RunningStack;
+let client: StackClient;
+beforeAll(async () => {
+  stack = await startStack();
+  client = new StackClient(stack);
+});
+afterAll(() => stack.destroy());
 
-  it('worker > loses and duplicates nothing when it is killed between sign and commit', async () => {
-    const release = await holdAppendLock(stack);
-    const answers = sendMany(stack, 60);
-    await untilAWorkerWaits(stack);
+/** A worker then waits with its proofs signed and nothing committed. */
+const holdAppendLock = () => holdLock(stack.superuser(), APPEND_LOCK);
+const untilWorkerWaits = () => untilLocked(stack.superuser(), 'svc-worker %');
+
+describe('admissions', () => {
+  it('are neither lost nor duplicated when the worker is killed between sign and commit', async () => {
+    const release = await holdAppendLock();
+    const answers = client.executeMany(60);
+    await untilWorkerWaits();
     stack.kill('worker');
     await release();
-    const ids = await acknowledgedIn(stack, await answers);
-    expect(new Set(ids.values()).size).toBe(60);
-    await expectNothingLost(stack, ids.values());
+    await expectNothingLost(stack, await client.proofIdsOf(await answers));
   }, 120_000);
 
-  it('worker > loses and duplicates nothing when Postgres is killed between sign and commit', async () => {
-    const before = await sendMany(stack, 20);
-    expect(before.map((one) => one.status)).toEqual(before.map(() => 200));
-    await holdAppendLock(stack);
-    const answers = sendMany(stack, 40);
-    await untilAWorkerWaits(stack);
+  it('are neither lost nor duplicated when Postgres is killed between sign and commit', async () => {
+    const before = await client.executeMany(20);
+    expect(before.map(({ status }) => status)).toEqual(before.map(() => 200));
+    await holdAppendLock();
+    const answers = client.executeMany(40);
+    await untilWorkerWaits();
     stack.kill('postgres'); // and with it the connection that holds the lock
-    const inFlight = await answers;
-    for (const { status } of inFlight) expect([200, 202, 503]).toContain(status);
-    const ids = await acknowledgedIn(stack, inFlight);
-    const earlier = before.map((one) => one.body.registry_proof_id);
-    await expectNothingLost(stack, [...earlier, ...ids.values()]);
+    await expectNothingLost(stack, await client.proofIdsOf([...before, ...(await answers)]));
   }, 120_000);
 
-  it('all processes > survive repeated connection loss without losing or duplicating anything', async () => {
+  it('are neither lost nor duplicated when every connection is lost repeatedly, and no process ends', async () => {
     const programs = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
     const pids = () => programs.map((program) => stack.pid(program));
     const before = pids();
-    const inFlight: Answers = [];
+    const answers: Answer[] = [];
     for (let time = 0; time < 3; time += 1) {
-      const release = await holdAppendLock(stack);
-      const answers = sendMany(stack, 8);
-      await untilAWorkerWaits(stack);
+      const release = await holdAppendLock();
+      const sent = client.executeMany(8);
+      await untilWorkerWaits();
       await stack.superuser()`
         select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'svc-%'`;
       await release();
-      inFlight.push(...(await answers));
+      answers.push(...(await sent));
     }
-    const ids = await acknowledgedIn(stack, inFlight);
-    expect(new Set(ids.values()).size).toBe(3 * 8);
-    await expectNothingLost(stack, ids.values());
+    await expectNothingLost(stack, await client.proofIdsOf(answers));
     expect(pids()).toEqual(before);
   }, 120_000);
 
-  it('group > answers an item that fails it, and its neighbours', async () => {
+  it('are answered when an item of their group fails', async () => {
     const sql = stack.superuser();
     await sql.unsafe(`
       create or replace function public.poison() returns trigger language plpgsql as $$ begin
@@ -116,14 +66,79 @@ describe('with the queue in PostgreSQL', () => {
         return new; end $$;
       create trigger poison before insert on svc.proof
         for each row execute function public.poison()`);
-    const [good, bad] = await Promise.all([sendMany(stack, 30), sendMany(stack, 1, 'POISON')]);
+    const [good, bad] = await Promise.all([
+      client.executeMany(30),
+      client.execute('poisoned', 'POISON'),
+    ]);
     await sql.unsafe('drop trigger poison on svc.proof');
-    expect(good.map((one) => one.status)).toEqual(good.map(() => 200));
-    expect(bad[0]?.status).toBeGreaterThanOrEqual(500);
-    expect(bad[0]?.body.code).toBeDefined();
+    expect(good.map(({ status }) => status)).toEqual(good.map(() => 200));
+    expect(bad.status).toBeGreaterThanOrEqual(500);
+    expect(bad.code).toBeDefined();
     await expectNothingLost(
       stack,
-      good.map((one) => one.body.registry_proof_id),
+      good.flatMap(({ id }) => id ?? []),
     );
   }, 60_000);
+});
+
+describe('a batch', () => {
+  it('of the largest size is admitted and published when its worker is killed twice', async () => {
+    const release = await holdAppendLock();
+    const body = client.newBatch(10_000);
+    const { id } = await client.acceptBatch(body);
+    await untilWorkerWaits();
+    stack.kill('worker'); // with a chunk signed and nothing of it committed
+    await release();
+    await client.untilAdmitted(1_000);
+    stack.kill('worker'); // between chunks
+    const ids = await client.batchProofIds(id);
+    expect((await client.acceptBatch(body)).id).toBe(id);
+    await expectNothingLost(stack, sampleOf(ids));
+  }, 240_000);
+
+  it('is not accepted when the engine is killed before the commit', async () => {
+    const sql = stack.superuser();
+    const counts = async (): Promise<unknown> => {
+      const [row] = await sql`
+        select (select count(*) from svc.batch)::int as batches, (select count(*) from svc.intake)::int as intake`;
+      return row;
+    };
+    const before = await counts();
+    // The last write of the acceptance waits for the lock.
+    const release = await holdLock(sql, 'lock table svc.batch_turn in exclusive mode');
+    const body = client.newBatch(600);
+    const sent = client.sendBatch(body);
+    await untilLocked(sql, 'svc-engine');
+    stack.kill('engine');
+    expect(await sent).toBeNull();
+    await release();
+    const waiting = () => sql`
+      select from pg_stat_activity
+      where application_name = 'svc-engine' and wait_event_type = 'Lock'`;
+    await expect.poll(waiting).toHaveLength(0);
+    expect(await counts()).toEqual(before);
+    const { id, isReplayed } = await client.acceptBatch(body);
+    expect(isReplayed).toBe(false);
+    await expectNothingLost(stack, sampleOf(await client.batchProofIds(id)));
+  }, 120_000);
+
+  it('is accepted once when the engine is killed after the commit', async () => {
+    const sql = stack.superuser();
+    // Nothing is admitted before the engine is dead.
+    const release = await holdAppendLock();
+    const batches = async (): Promise<number> => {
+      const [row] = await sql<{ n: number }[]>`select count(*)::int as n from svc.batch`;
+      return row?.n ?? 0;
+    };
+    const before = await batches();
+    const body = client.newBatch(600);
+    const sent = client.sendBatch(body);
+    await expect.poll(batches).toBe(before + 1);
+    stack.kill('engine');
+    await sent;
+    await release();
+    const { id, isReplayed } = await client.acceptBatch(body);
+    expect(isReplayed).toBe(true);
+    await expectNothingLost(stack, sampleOf(await client.batchProofIds(id)));
+  }, 120_000);
 });

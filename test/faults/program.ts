@@ -2,7 +2,7 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { openSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { builtFile } from '#bench/harness/child';
-import type { ProgramName } from '#bench/harness/programs';
+import type { ProgramName } from '#bench/harness/stack';
 
 /** As a supervisor has it. */
 const RESTART_AFTER_MS = 200;
@@ -54,7 +54,7 @@ export class Program {
     if (this.child === null) this.start();
   }
 
-  /** It kills itself from here on: that is no end by itself. */
+  /** It kills itself from here on, which is not an unexpected end. */
   expectDeath(isExpected = true): void {
     this.mayDie = isExpected;
   }

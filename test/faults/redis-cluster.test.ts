@@ -1,90 +1,32 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createRequestCounter } from '#api/engine/http/rate-limit';
-import type { Batch } from '#protocol/schemas/batch';
 import { openRedis, warnOfEviction, type RedisClient } from '#runtime/queue/redis';
 import { expectNothingLost } from '../fixtures/audit.js';
-import { RedisCluster, type RedisNode } from '../fixtures/redis-cluster.js';
-import { skipsRedis, withoutRedis } from '../fixtures/redis.js';
-import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
-
-/** The programs over a Redis Cluster of three masters, of which they lose the one with the queue. */
+import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/hold-lock.js';
+import { RedisCluster, skipsRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
+import { startStack, type RunningStack } from '../fixtures/stack.js';
+import { sampleOf, StackClient } from './stack-client.js';
 
 const ITEMS = 1_200;
 let cluster: RedisCluster;
 let stack: RunningStack;
-let holder: RedisNode;
-let counter = 0;
+let tenant: StackClient;
+/** The master with the queue. */
+let holder: TestRedis;
 
-const client = (whenAway: 'fail_fast' | 'wait'): RedisClient =>
+const redisClient = (whenAway: 'fail_fast' | 'wait'): RedisClient =>
   openRedis(cluster.url, { whenAway, onError: () => undefined });
 
-interface Sent {
-  intent: string;
-  status: number;
-  id: string | undefined;
-}
-
-async function send(intent: string): Promise<Sent> {
-  const response = await stack.execute({ intent_id: intent, action: 'BOOK_RESERVATION' });
-  const body = (await response.json()) as { registry_proof_id?: string; proof_id?: string };
-  return { intent, status: response.status, id: body.registry_proof_id ?? body.proof_id };
-}
-
-const sendMany = (count: number): Promise<Sent[]> =>
-  Promise.all(Array.from({ length: count }, () => send(`cluster-${++counter}`)));
-
-async function sendBatch(): Promise<string> {
-  const lines = Array.from({ length: ITEMS }, () =>
-    JSON.stringify({
-      schema_version: 'svc.runtime.intent_execute.request/1.0',
-      intent_id: `cluster-batch-${++counter}`,
-      tenant_id: stack.tenantId,
-      action: 'BOOK_RESERVATION',
-    }),
-  );
-  const response = await fetch(`${stack.engineUrl}/v1/batches`, {
-    method: 'POST',
-    headers: { ...keys(), 'content-type': 'application/x-ndjson' },
-    body: lines.join('\n'),
-  });
-  expect(response.status).toBe(202);
-  return ((await response.json()) as Batch).batch_id;
-}
-
-const keys = () => ({
-  'x-svc-api-key': stack.apiKey,
-  'x-svc-tenant-id': stack.tenantId,
-  'svc-api-version': 'v1',
-});
-
-const untilAdmitted = (batchId: string): Promise<unknown> =>
-  eventually(
-    async () => {
-      const url = `${stack.engineUrl}/v1/batches/${batchId}`;
-      const batch = (await (await fetch(url, { headers: keys() })).json()) as Batch;
-      return batch.state === 'completed'
-        ? (expect(batch.counts.admitted).toBe(ITEMS) ?? true)
-        : null;
-    },
-    40_000,
-    'the end of a batch',
-  );
-
-/** Everything that was answered 200 or 202 is public; what was refused may be sent again. */
-async function expectAllThere(sent: Sent[]): Promise<void> {
-  for (const { status } of sent) expect([200, 202, 503]).toContain(status);
-  await expectNothingLost(
-    stack,
-    sent.flatMap(({ status, id }) => (status === 503 || id === undefined ? [] : [id])),
-  );
-}
+const acceptBatch = async (items = ITEMS): Promise<string> =>
+  (await tenant.acceptBatch(tenant.newBatch(items))).id;
 
 beforeAll(async () => {
   if (skipsRedis) return;
   cluster = await RedisCluster.start();
   holder = await cluster.ownerOf('{svc}');
   stack = await startStack({ REDIS_URL: cluster.url });
+  tenant = new StackClient(stack);
 }, 90_000);
 afterAll(async () => {
   if (skipsRedis) return;
@@ -94,17 +36,14 @@ afterAll(async () => {
 
 describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
   it('queue > commits executions and batches with every key in one slot', async () => {
-    const batch = await sendBatch();
-    const sent = await sendMany(40);
+    const batch = await acceptBatch();
+    const sent = await tenant.executeMany(40);
     expect(sent.map(({ status }) => status)).toEqual(sent.map(() => 200));
-    await untilAdmitted(batch);
-    const names = await Promise.all(
-      cluster.masters.map((node) => node.ask((redis) => redis.keys('*'))),
-    );
-    const elsewhere = cluster.masters.flatMap((node, i) => (node === holder ? [] : names[i]!));
-    expect(elsewhere).toEqual([]);
-    expect(names.flat().length).toBeGreaterThan(0);
-    // Nothing of it went to the queue in the database, which is there as well.
+    await tenant.batchProofIds(batch);
+    for (const master of cluster.masters) {
+      expect((await master.client.keys('*')).length > 0).toBe(master === holder);
+    }
+    // The queue in the database exists and is unused.
     const [jobs] = await stack.superuser()<{ n: number }[]>`
       select count(*)::int as n from bullmq.job`;
     expect(jobs?.n).toBe(0);
@@ -112,13 +51,13 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
 
   it('rate limit > is shared by engines', async () => {
     const log = { warn: (...said: unknown[]) => expect(said).toEqual([]) };
-    const clients = [client('fail_fast'), client('fail_fast')];
+    const clients = [redisClient('fail_fast'), redisClient('fail_fast')];
     await Promise.all(clients.map((redis) => new Promise((r) => void redis.once('ready', r))));
     const counters = clients.map((redis) => createRequestCounter({ redis, log }));
-    const places = await Promise.all(
+    const counts = await Promise.all(
       Array.from({ length: 20 }, (_, i) => counters[i % 2]!.count(999)),
     );
-    expect(places.map(({ used }) => used).sort((a, b) => a - b)).toEqual(
+    expect(counts.map(({ used }) => used).sort((a, b) => a - b)).toEqual(
       Array.from({ length: 20 }, (_, i) => i + 1),
     );
     for (const redis of clients) redis.disconnect();
@@ -126,45 +65,50 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
 
   it('worker > warns of a node that may evict jobs', async () => {
     const other = cluster.masters.find((node) => node !== holder)!;
-    await other.ask((redis) => redis.config('SET', 'maxmemory-policy', 'allkeys-lru'));
-    const said: object[] = [];
-    const redis = client('wait');
-    warnOfEviction(redis, { warn: (about: object) => said.push(about) } as never);
-    await expect.poll(() => said).toMatchObject([{ port: other.port, policy: 'allkeys-lru' }]);
+    await other.client.config('SET', 'maxmemory-policy', 'allkeys-lru');
+    const warnings: object[] = [];
+    const redis = redisClient('wait');
+    warnOfEviction(redis, { warn: (fields: object) => warnings.push(fields) } as never);
+    await expect.poll(() => warnings).toMatchObject([{ port: other.port, policy: 'allkeys-lru' }]);
     redis.disconnect();
-    await other.ask((node) => node.config('SET', 'maxmemory-policy', 'noeviction'));
+    await other.client.config('SET', 'maxmemory-policy', 'noeviction');
   });
 
+  it('batch > is admitted when its worker is killed and the queue loses its other jobs', async () => {
+    const sql = stack.superuser();
+    const release = await holdLock(sql, APPEND_LOCK);
+    const batch = await acceptBatch(4_000);
+    await untilLocked(sql, 'svc-worker %');
+    await holder.client.flushall();
+    stack.kill('worker');
+    await release();
+    await tenant.untilAdmitted(ITEMS + 500);
+    await holder.client.flushall();
+    await expectNothingLost(stack, sampleOf(await tenant.batchProofIds(batch)));
+  }, 120_000);
+
   it('queue > loses and duplicates nothing when its node restarts', async () => {
-    const batch = await sendBatch();
-    const inFlight = sendMany(30);
+    const batch = await acceptBatch();
+    const inFlight = tenant.executeMany(30);
     await holder.kill();
-    const without = sendMany(10);
+    const without = tenant.executeMany(10);
     await sleep(500);
     await holder.start();
-    await cluster.untilWhole();
-    await untilAdmitted(batch);
-    await expectAllThere([...(await inFlight), ...(await without)]);
-    await eventually(
-      async () => ((await send(`cluster-${++counter}`)).status === 200 ? true : null),
-      20_000,
-      'an execution that is answered at once again',
-    );
+    await cluster.untilServed();
+    await tenant.batchProofIds(batch);
+    const sent = [...(await inFlight), ...(await without)];
+    await expectNothingLost(stack, await tenant.proofIdsOf(sent));
+    await tenant.receiptOf();
   }, 60_000);
 
-  it('queue > loses and duplicates nothing when a replica takes over its node', async () => {
+  it('queue > loses and duplicates nothing when a replica takes over from its node', async () => {
     await cluster.addReplicaOf(holder);
-    const batch = await sendBatch();
-    const inFlight = sendMany(30);
+    const batch = await acceptBatch();
+    const inFlight = tenant.executeMany(30);
     await holder.kill();
-    const left = [...cluster.masters.filter((node) => node !== holder), cluster.replica!];
-    await cluster.untilWhole(left);
-    await untilAdmitted(batch);
-    await expectAllThere(await inFlight);
-    await eventually(
-      async () => ((await send(`cluster-${++counter}`)).status === 200 ? true : null),
-      20_000,
-      'an execution that is answered at once again',
-    );
+    await cluster.untilServed();
+    await tenant.batchProofIds(batch);
+    await expectNothingLost(stack, await tenant.proofIdsOf(await inFlight));
+    await tenant.receiptOf();
   }, 60_000);
 });

@@ -4,17 +4,57 @@ import { OperatorError } from '#runtime/process/operator-error';
 import type { Fault, Outcome } from './fault.js';
 import { FAULTS } from './rows/index.js';
 import { inLanes } from './lanes.js';
-import { surviveLostConnections } from './lost-connections.js';
-import { hasPassed, rowOf, tableOf } from './table.js';
 import { isRed, walkUnsafe } from './unsafe.js';
-import { closeAll } from './world.js';
+import { closeAll, surviveLostConnections } from './world.js';
+
+const seconds = (ms: number | null): string => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
+
+const HEAD = [
+  'injected',
+  'acknowledged before',
+  'failed meanwhile',
+  'lost',
+  'double',
+  'recovered in',
+  'settled in',
+  'took',
+];
+const WIDTHS = [64, 19, 16, 4, 6, 12, 10, 7];
+
+const lineOf = (cells: readonly string[]): string =>
+  cells.map((cell, at) => cell[at === 0 ? 'padEnd' : 'padStart'](WIDTHS[at] ?? 0)).join(' | ');
+
+const hasPassed = ({ problems }: Outcome): boolean => problems.length === 0;
+
+/** One line, and one more for each problem. */
+function rowOf(outcome: Outcome): string {
+  if (outcome.skipped !== undefined) return `${outcome.name}: skipped, ${outcome.skipped}`;
+  const cells = [
+    `${hasPassed(outcome) ? 'ok' : 'FAILED'} ${outcome.name}`,
+    String(outcome.before),
+    String(outcome.failed),
+    String(outcome.lost ?? '–'),
+    String(outcome.double ?? '–'),
+    seconds(outcome.answeredMs),
+    seconds(outcome.settledMs),
+    seconds(outcome.tookMs),
+  ];
+  const problems = outcome.problems.slice(0, 8).map((problem) => `    ${problem}`);
+  const note = outcome.note === undefined ? [] : [`    ${outcome.note}`];
+  return [lineOf(cells), ...note, ...problems].join('\n');
+}
+
+const tableOf = (outcomes: readonly Outcome[]): string =>
+  [lineOf(HEAD), WIDTHS.map((width) => '-'.repeat(width)).join('-+-'), ...outcomes.map(rowOf)].join(
+    '\n',
+  );
 
 const USAGE = `npm run test:faults -- [options]
-  --only <name>   only faults that have this in their name; may come several times
-  --lanes <n>     stacks side by side (3)
-  --unsafe        that the table can fail: succeeds when what a Postgres acknowledged that
-                  waits for no disk is found to be lost
-  --json <file>   writes the outcomes there too
+  --only <name>   run only faults with this text in their name; repeatable
+  --lanes <n>     number of concurrent stacks (3)
+  --unsafe        check that the table can fail: succeeds when the audit finds the admissions
+                  lost that a Postgres without durable commits acknowledged
+  --json <file>   write the outcomes to a file
 `;
 
 /** Entry point: goes through the table of faults. Exit code 1 when a row fails. */
@@ -33,7 +73,7 @@ function chosen(): Fault[] {
   const found = FAULTS.filter(({ name }) => values.only.some((part) => name.includes(part)));
   if (found.length > 0) return found;
   const names = FAULTS.map(({ name }) => `  ${name}`).join('\n');
-  throw new OperatorError(`no fault has that in its name:\n${names}`);
+  throw new OperatorError(`no fault has this text in its name:\n${names}`);
 }
 
 async function main(): Promise<void> {
@@ -44,7 +84,11 @@ async function main(): Promise<void> {
   if (values.unsafe) {
     const outcome = await walkUnsafe();
     console.log(`${tableOf([outcome])}\n`);
-    console.log(isRed(outcome) ? 'red, as it must be' : 'NOT RED: what was lost is not seen');
+    console.log(
+      isRed(outcome)
+        ? 'red, as it must be'
+        : 'NOT RED: the audit does not find the lost admissions',
+    );
     if (!isRed(outcome)) process.exitCode = 1;
     return;
   }
@@ -54,7 +98,7 @@ async function main(): Promise<void> {
   const outcomes = await inLanes(faults, Number(values.lanes), say);
   console.log(`\n${tableOf(outcomes)}\n`);
   const isStrict = process.env['CI'] === 'true';
-  // Where everything can be had, a row that was left out was not survived.
+  // CI can run every row: a skipped one counts as failed.
   const done = outcomes.filter(({ skipped }) => isStrict || skipped === undefined);
   const failed = done.filter(
     (outcome) => !hasPassed(outcome) || outcome.skipped !== undefined,
@@ -80,5 +124,5 @@ await main().catch((error: unknown) => {
   console.error(error instanceof OperatorError ? error.message : error);
   process.exitCode = 1;
 });
-// A connection that a fault left half open is no reason to stay.
+// A half-open connection of a fault must not keep the process alive.
 process.exit();

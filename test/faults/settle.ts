@@ -1,19 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readiness } from '#bench/harness/public-api';
 import type { Batch as BatchStatus, BatchResult } from '#protocol/schemas/batch';
-import type { Act } from './acts/act.js';
+import type { Act } from './acts.js';
 import type { Client } from './client.js';
-import { forEach } from './for-each.js';
 import type { Asked, Batch, Single } from './memory.js';
-import { Deadline } from './pace.js';
-import { readStatuses } from './public.js';
+import { Deadline, forEach } from './pace.js';
+import { differingStatuses } from './public.js';
 import type { World } from './world.js';
 
 /**
- * Does what a client does that wants everything settled: sends again what was not acknowledged, and
- * asks for what is under way, until all of it is settled, verified and public.
+ * Sends again what was not acknowledged and follows batches, as a client would, until everything is
+ * committed, verified and public.
  *
- * @returns what did not come in that time
+ * @returns what was not settled in time
  */
 export async function settleAll(
   world: World,
@@ -22,12 +21,11 @@ export async function settleAll(
   ms: number,
 ): Promise<string[]> {
   const deadline = new Deadline(ms);
-  const { asked } = client.memory;
   const isOpen = (one: Asked): boolean =>
     one.kind === 'single' ? one.receipt === null : one.proofIds.length === 0;
   for (;;) {
-    const open = asked.filter(isOpen);
-    const openActs = client.acts.asked.filter((act) => !act.acknowledged);
+    const open = client.memory.asked.filter(isOpen);
+    const openActs = client.acts.sent.filter((act) => !act.acknowledged);
     if (open.length + openActs.length === 0) break;
     if (deadline.isOver) {
       return [
@@ -37,13 +35,12 @@ export async function settleAll(
     }
     await forEach(open, async (one) => {
       if (deadline.isOver) return;
-      if (one.kind === 'single') await client.send(one);
-      else await followBatch(client, one);
+      await (one.kind === 'single' ? client.send(one) : followBatch(client, one));
     });
     await forEach(openActs, async (act) => {
       if (!deadline.isOver) await client.acts.send(act);
     });
-    if (asked.some(isOpen)) await sleep(100);
+    if (client.memory.asked.some(isOpen)) await sleep(100);
   }
   const progress: Progress = { doneAt: null };
   for (;;) {
@@ -52,27 +49,12 @@ export async function settleAll(
     if (deadline.isOver) return [left];
     await sleep(50);
   }
-  return untilTold(world, acts, deadline);
-}
-
-/** A later snapshot than that of the log publishes tokens, packages and erasures. */
-async function untilTold(
-  world: World,
-  acts: readonly Act[],
-  deadline: Deadline,
-): Promise<string[]> {
-  let wanted = acts.flatMap((act) => act.expectedStatuses());
+  // Tokens, packages and erasures are published by a later snapshot than the log.
+  let expected = acts.flatMap((act) => act.expectedStatuses());
   for (;;) {
-    const told = await readStatuses(world.publicUrl, wanted);
-    const late = told.filter(({ said, status }) => said !== status);
-    if (late.length === 0) return [];
-    if (deadline.isOver) {
-      return late.map(
-        (one) => `the public status of ${one.path} is ${one.said}, not ${one.status}`,
-      );
-    }
-    const paths = new Set(late.map(({ path }) => path));
-    wanted = wanted.filter(({ path }) => paths.has(path));
+    const late = await differingStatuses(world.publicUrl, expected);
+    if (late.length === 0 || deadline.isOver) return late.map(({ problem }) => problem);
+    expected = late;
     await sleep(50);
   }
 }
@@ -87,14 +69,14 @@ async function followBatch(client: Client, batch: Batch): Promise<void> {
   }
 }
 
-/** The proof ids of its items by place; null as long as some are pending. */
+/** The proof ids of a batch's items in order; null while some are pending. */
 export async function batchResults(client: Client, batch: Batch): Promise<string[] | null> {
-  // Not the engine that took it.
+  // An engine other than the one that accepted it.
   const url = `${client.urlFor(batch)}/v1/batches/${batch.batchId ?? ''}`;
   const signal = AbortSignal.timeout(10_000);
   const response = await fetch(url, { headers: client.headers, signal });
   if (response.status === 404) {
-    client.memory.broken.push(`batch ${batch.batchId ?? ''} is not known any more`);
+    client.memory.broken.push(`batch ${batch.batchId ?? ''} is unknown now`);
   }
   if (response.status !== 200) return null;
   if (((await response.json()) as BatchStatus).state !== 'completed') return null;
@@ -111,13 +93,13 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
     (state === 'admitted' || state === 'denied') && id !== undefined ? id : '',
   );
   if (ids.length !== batch.items || ids.includes('')) {
-    client.memory.broken.push(`batch ${batch.batchId ?? ''} is over without results for all items`);
+    client.memory.broken.push(`batch ${batch.batchId ?? ''} ended without results for all items`);
   }
   return ids;
 }
 
 interface Progress {
-  /** The snapshot that was public when nothing was left to do but to publish. */
+  /** Generation of the public snapshot when only publishing was left. */
   doneAt: number | null;
 }
 
@@ -136,12 +118,12 @@ async function unfinished(world: World, progress: Progress): Promise<string | nu
   if (row === undefined) return 'the log has no head';
   if (row.pending > 0) return `${String(row.pending)} admissions are pending`;
   if (row.unverified > 0) return `${String(row.unverified)} leaves are not verified`;
-  if (row.ending > 0) return `${String(row.ending)} ends are not noticed`;
+  if (row.ending > 0) return `${String(row.ending)} expiries are not recorded`;
   const { tree_size: published, generation } = await readiness(world.publicUrl);
   progress.doneAt ??= generation;
   const behind = row.tree_size - published;
   if (behind > 0) return `${String(behind)} leaves are not published`;
-  // The next one may have begun before; nothing else tells a token that is over from one to come.
+  // The next publish cycle may have begun earlier.
   return generation >= progress.doneAt + 2 ? null : 'no snapshot was published since';
 }
 

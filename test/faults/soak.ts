@@ -2,20 +2,21 @@ import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
-import { calibrate } from './calibrate.js';
+import { NO_ACTS } from './acts.js';
 import type { Fault, Scene } from './fault.js';
 import { openScene } from './lanes.js';
-import { surviveLostConnections } from './lost-connections.js';
 import { FAULTS } from './rows/index.js';
+import { clearAfter } from './walk.js';
 import { settleAll } from './settle.js';
-import { closeAll } from './world.js';
+import { Random } from '../fuzz/mutate.js';
+import { closeAll, surviveLostConnections } from './world.js';
 
 const USAGE = `npm run test:soak -- [options]
-  --minutes <n>   how long (10)
+  --minutes <n>   duration (10)
   --every <s>     seconds from one fault to the next (20)
-  --seed <n>      of the order of the faults; the same again makes the same order
-  --rate <n>      single requests a second; without it half of what this machine was seen to do
-  --json <file>   writes the figures there too
+  --seed <n>      seed of the order of the faults
+  --rate <n>      single requests a second (half of the measured capacity of this machine)
+  --json <file>   write the figures to a file
 `;
 
 const { values } = parseArgs({
@@ -47,19 +48,39 @@ const survivable = FAULTS.filter(
   (fault) => fault.isLast !== true && fault.needsDisks !== true && fault.mustRefuse === undefined,
 );
 
-/** Mulberry32: the order of faults of a seed is the same everywhere. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+const AT_ONCE = 32;
+const WARM_MS = 2_000;
+const MEASURED_MS = 6_000;
+
+/** Single requests a second that a stack answers here when each answer is followed by the next request. */
+async function calibrate(): Promise<number> {
+  const scene = await openScene({
+    singlesPerSecond: 0,
+    batchesPerSecond: 0,
+    itemsPerBatch: 1,
+    actsPerSecond: NO_ACTS,
+    withDisks: false,
+  });
+  const { client, world } = scene;
+  const began = performance.now();
+  let answered = 0;
+  const isOver = (): boolean => performance.now() - began > WARM_MS + MEASURED_MS;
+  const send = async (): Promise<void> => {
+    while (!isOver()) {
+      const isGood = await client.send(client.newSingle());
+      if (isGood && performance.now() - began > WARM_MS) answered += 1;
+    }
   };
+  try {
+    await Promise.all(Array.from({ length: AT_ONCE }, send));
+  } finally {
+    await world.close();
+  }
+  return (answered * 1000) / MEASURED_MS;
 }
 
 async function strike(scene: Scene, fault: Fault, began: number): Promise<Happened> {
-  const { client, world } = scene;
+  const { client } = scene;
   const happened: Happened = {
     fault: fault.name,
     atSecond: Math.round((performance.now() - began) / 1000),
@@ -79,13 +100,7 @@ async function strike(scene: Scene, fault: Fault, began: number): Promise<Happen
   } catch (error) {
     happened.problems.push(error instanceof Error ? error.message : String(error));
   }
-  for (const link of Object.values(world.links)) link.clear();
-  for (const [name, program] of Object.entries(world.programs)) {
-    const ended = program.ended.splice(0);
-    if (fault.mayEnd?.includes(name as keyof Scene['world']['programs']) !== true) {
-      happened.problems.push(...ended);
-    }
-  }
+  happened.problems.push(...clearAfter(scene, fault));
   return happened;
 }
 
@@ -96,7 +111,7 @@ async function main(): Promise<void> {
   }
   const seed = Number(values.seed);
   const seconds = Number(values.minutes) * 60;
-  const random = seeded(seed);
+  const random = new Random(seed);
   const perSecond = values.rate === undefined ? (await calibrate()) / 2 : Number(values.rate);
   console.log(`seed ${String(seed)}, ${perSecond.toFixed(0)} single requests a second`);
   const scene = await openScene({
@@ -115,8 +130,7 @@ async function main(): Promise<void> {
     const wait = began + next - performance.now();
     if (wait < 0) continue;
     await sleep(wait);
-    const fault = survivable[Math.floor(random() * survivable.length)];
-    if (fault === undefined) throw new Error('there are no faults');
+    const fault = random.of(survivable);
     const one = await strike(scene, fault, began);
     happened.push(one);
     const answered = one.answeredMs === null ? 'never' : `${String(Math.round(one.answeredMs))} ms`;
@@ -126,11 +140,11 @@ async function main(): Promise<void> {
   await sleep(Math.max(0, began + seconds * 1000 - performance.now()));
   await client.stop();
   const stopped = performance.now();
-  const unsettled = await settleAll(world, client, client.acts.asked, SETTLE_MS);
+  const unsettled = await settleAll(world, client, client.acts.sent, SETTLE_MS);
   const settledMs = performance.now() - stopped;
   const { lost, double, wrong } = await audit(world, client, {
     asked: client.memory.asked,
-    acts: client.acts.asked,
+    acts: client.acts.sent,
   });
   const problems = [
     ...happened.flatMap((one) => one.problems.map((problem) => `${one.fault}: ${problem}`)),
@@ -145,7 +159,7 @@ async function main(): Promise<void> {
     singles_per_second: Math.round(perSecond),
     identities: client.memory.identities,
     requests: client.memory.asked.length,
-    acts: client.acts.asked.length,
+    acts: client.acts.sent.length,
     not_acknowledged_at_once: client.failed,
     faults: happened.length,
     lost: lost.length,

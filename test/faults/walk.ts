@@ -3,19 +3,19 @@ import { audit } from './audit.js';
 import type { Fault, Outcome, Scene } from './fault.js';
 import { inTime } from './pace.js';
 import { settleAll } from './settle.js';
-import type { World } from './world.js';
+import { PROCESSES } from './world.js';
 
-/** Something is under way and something is done when the fault comes. */
+/** Some requests are committed and some in flight when the fault happens. */
 const BEFORE_MS = 1_000;
 const AFTER_MS = 700;
 const BRIEFLY_MS = 250;
 const INJECT_MS = 30_000;
 export const RECOVER_MS = 60_000;
 
-/** Makes one fault happen under load, and holds what was promised against what is there afterwards. */
+/** Causes one fault under load and audits every acknowledged request afterwards. */
 export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
   const { world, client } = scene;
-  const begin = { asked: client.memory.asked.length, acts: client.acts.asked.length };
+  const begin = { asked: client.memory.asked.length, acts: client.acts.sent.length };
   const began = performance.now();
   const failedBefore = client.failed;
   const problems: string[] = [];
@@ -58,7 +58,7 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
     await client.stop();
     outcome.failed = client.failed - failedBefore;
     if (fault.isFelt === true && outcome.failed === 0) problems.push('the fault had no effect');
-    const acts = client.acts.asked.slice(begin.acts);
+    const acts = client.acts.sent.slice(begin.acts);
     problems.push(...(await settleAll(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
     outcome.settledMs = performance.now() - healed;
     const asked = client.memory.asked.slice(begin.asked);
@@ -71,18 +71,19 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
     problems.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
   } finally {
     await client.stop();
-    clearTraps(world);
     outcome.tookMs = performance.now() - began;
   }
-  for (const [name, program] of Object.entries(world.programs)) {
-    const ended = program.ended.splice(0);
-    if (fault.mayEnd?.includes(name as keyof World['programs']) !== true) problems.push(...ended);
-  }
+  problems.push(...clearAfter(scene, fault));
   const note = fault.note?.();
   if (note !== undefined) outcome.note = note;
   return outcome;
 }
 
-function clearTraps(world: World): void {
+/** Removes unsprung traps; returns the programs that exited without a reason. */
+export function clearAfter({ world }: Scene, fault: Fault): string[] {
   for (const link of Object.values(world.links)) link.clear();
+  return PROCESSES.flatMap((name) => {
+    const ended = world.programs[name].ended.splice(0);
+    return fault.mayEnd?.includes(name) === true ? [] : ended;
+  });
 }

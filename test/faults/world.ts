@@ -2,22 +2,23 @@ import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { readiness } from '#bench/harness/public-api';
-import type { ProgramName } from '#bench/harness/programs';
+import type { ProgramName } from '#bench/harness/stack';
 import { bootstrap } from '#programs/bootstrap';
 import { formatVkey } from '#protocol/note';
 import { snapshotNameFor } from '#runtime/config';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { isConnectionLost } from '#sql/db/errors';
 import { logger } from '#runtime/process/log';
 import { freePort } from '../fixtures/free-port.js';
-import { adminCommand } from './admin-command.js';
+import { adminWith, done } from '../fixtures/admin.js';
 import { Cluster } from './cluster.js';
 import { Link } from './link.js';
 import { mountSmallDisk, type SmallDisk } from './mount.js';
 import { until } from './pace.js';
 import { Program } from './program.js';
-import { RedisServer } from './redis-server.js';
+import { TestRedis } from '../fixtures/redis.js';
 
-const PROCESSES = [
+export const PROCESSES = [
   'engine-1',
   'engine-2',
   'worker-1',
@@ -27,6 +28,8 @@ const PROCESSES = [
   'facade',
 ] as const;
 export type ProcessName = (typeof PROCESSES)[number];
+const QUEUING = ['engine-1', 'engine-2', 'worker-1', 'worker-2'] as const;
+const LINKED = [...QUEUING, 'verifier', 'publisher', 'admin'] as const;
 
 const LOG_ORIGIN = 'faults.example/log';
 const DATABASE_MB = 400;
@@ -34,12 +37,12 @@ const SNAPSHOT_MB = 64;
 
 export interface World {
   database: Cluster;
-  redis: RedisServer;
+  redis: TestRedis;
   programs: Record<ProcessName, Program>;
   /** Proxies to Postgres, one for each process and one for the admin program. */
-  links: Record<Exclude<ProcessName, 'facade'> | 'admin', Link>;
+  links: Record<(typeof LINKED)[number], Link>;
   /** To Redis. */
-  queueLinks: Record<'engine-1' | 'engine-2' | 'worker-1' | 'worker-2', Link>;
+  queueLinks: Record<(typeof QUEUING)[number], Link>;
   /** Null, or why there is none. */
   disks: { database: SmallDisk; snapshot: SmallDisk } | string;
   engineUrls: string[];
@@ -49,21 +52,31 @@ export interface World {
   /** Output of each program. */
   dir: string;
   snapshotDir: string;
-  /** To the registry as who may erase, over the link of the admin program. */
+  /** Database URL of the erasing role, over the link of the admin program. */
   eraseUrl: string;
   /** Runs a command of the admin program. Throws when it failed. */
   admin(line: string[]): Promise<unknown>;
   fsckEnv: Record<string, string>;
-  /** One more of a kind, beside the others. */
+  /** Starts a second process of a program. */
   startAnother(name: ProcessName): Program;
-  /** Ends those; returns what is wrong with how they ended before. */
+  /** Stops the second processes; returns how they exited before. */
   stopOthers(): Promise<string[]>;
   close(): Promise<void>;
 }
 
+/**
+ * The driver reports a broken connection even without a waiting query. Programs survive this
+ * (`runtime/process/lifecycle.ts`), and admin commands run in this process.
+ */
+export function surviveLostConnections(): void {
+  process.on('unhandledRejection', (error) => {
+    if (!isConnectionLost(error)) throw error;
+  });
+}
+
 const open = new Map<() => Promise<void>, () => void>();
 
-/** Leaves nothing behind of what is up: no process, no mount, no file. In a hurry nothing drains. */
+/** Ends every process, unmounts and deletes everything, without draining. */
 export async function closeAll(): Promise<void> {
   await Promise.allSettled(
     [...open].map(([close, kill]) => {
@@ -79,45 +92,42 @@ export async function startWorld(
   settings: Record<string, string> = {},
 ): Promise<World> {
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
-  // Within reach of the user that Postgres runs as when this runs as root.
+  // Readable by the account that Postgres runs as when the tests run as root.
   await chmod(dir, 0o755);
   const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
   const close = async (): Promise<void> => {
     open.delete(close);
     const failures: unknown[] = [];
-    // One that cannot be ended is no reason to leave the others.
+    // Stops every other resource when one fails to stop.
     for (const stop of stops.splice(0).reverse()) {
       await stop().catch((error: unknown) => failures.push(error));
     }
-    if (failures.length > 0) throw new AggregateError(failures, 'not everything could be ended');
+    if (failures.length > 0) throw new AggregateError(failures, 'some resources were not closed');
   };
   const started: Program[] = [];
   const servers: { signal(signal: 'SIGCONT'): void }[] = [];
   open.set(close, () => {
     for (const program of started) void program.kill();
-    // One that is stopped would not hear that it has to end.
+    // A stopped server does not receive the signal to exit.
     for (const server of servers) server.signal('SIGCONT');
   });
   try {
     const mount = async (name: string, megabytes: number): Promise<SmallDisk | string> => {
       const path = join(dir, name);
       await mkdir(path, { mode: 0o755 });
-      return withDisks ? mountSmallDisk(path, megabytes) : 'small disks are disabled';
-    };
-    const databaseDisk = await mount('database', DATABASE_MB);
-    const snapshotDisk = await mount('snapshot', SNAPSHOT_MB);
-    for (const disk of [databaseDisk, snapshotDisk]) {
+      const disk = withDisks ? await mountSmallDisk(path, megabytes) : 'small disks are disabled';
       if (typeof disk !== 'string') stops.push(() => disk.close());
-    }
-    const disks = both(databaseDisk, snapshotDisk);
+      return disk;
+    };
+    const disks = both(await mount('database', DATABASE_MB), await mount('snapshot', SNAPSHOT_MB));
     const snapshotDir = join(dir, 'snapshot', 'public');
     await mkdir(snapshotDir, { mode: 0o755 });
 
     const database = await Cluster.start(join(dir, 'database', 'registry'), settings);
     servers.push(database);
     stops.push(() => database.close());
-    const redis = await RedisServer.start(join(dir, 'redis'));
-    stops.push(() => redis.kill());
+    const redis = await TestRedis.start();
+    stops.push(() => redis.close());
 
     const keyFile = (name: string): string => join(dir, `${name}.pem`);
     const keys = {
@@ -138,28 +148,20 @@ export async function startWorld(
       SNAPSHOT_VKEY: formatVkey(nativeSha256, snapshotNameFor(LOG_ORIGIN), keys.snapshot.publicKey),
     };
 
-    const openLink = async (target: number, protocol: 'postgres' | 'other'): Promise<Link> => {
-      const link = await Link.open(target, protocol);
-      stops.push(() => link.close());
-      return link;
+    const linksTo = async <Name extends string>(
+      port: number,
+      protocol: 'postgres' | 'other',
+      names: readonly Name[],
+    ): Promise<Record<Name, Link>> => {
+      const opened = names.map(async (name) => {
+        const link = await Link.open(port, protocol);
+        stops.push(() => link.close());
+        return [name, link] as const;
+      });
+      return Object.fromEntries(await Promise.all(opened)) as Record<Name, Link>;
     };
-    const toPostgres = () => openLink(database.port, 'postgres');
-    const toRedis = () => openLink(redis.port, 'other');
-    const links: World['links'] = {
-      'engine-1': await toPostgres(),
-      'engine-2': await toPostgres(),
-      'worker-1': await toPostgres(),
-      'worker-2': await toPostgres(),
-      verifier: await toPostgres(),
-      publisher: await toPostgres(),
-      admin: await toPostgres(),
-    };
-    const queueLinks: World['queueLinks'] = {
-      'engine-1': await toRedis(),
-      'engine-2': await toRedis(),
-      'worker-1': await toRedis(),
-      'worker-2': await toRedis(),
-    };
+    const links = await linksTo(database.port, 'postgres', LINKED);
+    const queueLinks = await linksTo(redis.port, 'other', QUEUING);
     const databaseUrl = (
       process: keyof World['links'],
       program: ProgramName | 'admin' | 'erase',
@@ -227,7 +229,8 @@ export async function startWorld(
       dir,
       snapshotDir,
       eraseUrl: databaseUrl('admin', 'erase'),
-      admin: (line) => adminCommand(databaseUrl('admin', 'admin'), line),
+      admin: (line) =>
+        done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),
       fsckEnv: {
         ...vkeys,
         LOG_ORIGIN,

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { PublishedContext } from '#fsck/snapshot/context';
-import { appliedChanges } from '#fsck/snapshot/taken-up';
+import { dueChanges } from '#fsck/snapshot/grants';
 import { databaseName } from '#programs/fsck/open';
 import { formatVkey } from '#protocol/note';
 import { SHARE_PARTS } from '#protocol/snapshot/manifest';
@@ -91,13 +91,13 @@ describe('fsck of an unpublished share change', () => {
   });
 });
 
-describe('appliedChanges', () => {
+describe('dueChanges', () => {
   it('requires changes before a published one, and those a minute older than the manifest', async () => {
     const { sql } = await plantation.copy();
     const [issuedAt, snapshotTtlMs] = [Date.now(), 900_000];
     const parts = [{ kind: SHARE_PARTS, last_leaf: 7 }];
     const isTakenBy = (validUntil: number) =>
-      appliedChanges(
+      dueChanges(
         {
           opened: { manifest: { index_parts: parts, tree_size: 1e9 }, issuedAt, validUntil },
           snapshotTtlMs,
@@ -189,9 +189,12 @@ describe('the fsck exit code', () => {
         /fsck starts only with no more than its own/,
       ],
     ];
-    for (const [wrong, said] of cases) {
+    for (const [wrong, message] of cases) {
       const { code, err } = await checked(wrong);
-      expect({ code, err }).toMatchObject({ code: 2, err: expect.stringMatching(said) as string });
+      expect({ code, err }).toMatchObject({
+        code: 2,
+        err: expect.stringMatching(message) as string,
+      });
     }
   });
 

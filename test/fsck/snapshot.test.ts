@@ -512,7 +512,7 @@ describe('fsck of the snapshot finds', () => {
 });
 
 describe('fsck of unreferenced files', () => {
-  it('counts them as notices, separately when older than an hour', async () => {
+  it('reports them as notices, with a separate count of those older than an hour', async () => {
     const { env, file } = await plantation.copy();
     for (const [name, age] of [
       ['ab'.repeat(32), 0],

@@ -6,10 +6,10 @@ import { fuzz, type TargetReport } from './run.js';
 import { TARGETS } from './targets.js';
 
 const USAGE = `npm run fuzz -- [--seconds <n, 60>] [--target <name>] [--seed <n>]
-  Each target has its share of the seconds: half of them from a fixed seed, half from a random one.
+  Divides the seconds among the targets: half with a fixed seed, half with a random one.
   targets: ${TARGETS.map(({ name }) => name).join(', ')}`;
 
-/** The same inputs with every change, so that a run can be compared with the one before. */
+/** The same inputs in every run, so that runs can be compared. */
 const FIXED_SEED = 1;
 const FINDINGS = join('.data', 'fuzz');
 
@@ -32,7 +32,7 @@ if (!(seconds > 0) || targets.length === 0) {
     const reports = [FIXED_SEED, random].map((seed) =>
       fuzz(target, seed, { milliseconds, executions: Infinity }),
     );
-    for (const report of reports) tell(report);
+    for (const report of reports) print(report);
     executions += reports.reduce((sum, report) => sum + report.executions, 0);
     if (reports.some(({ findings }) => findings.length > 0)) failed += 1;
   }
@@ -41,7 +41,7 @@ if (!(seconds > 0) || targets.length === 0) {
   if (failed > 0) process.exitCode = 1;
 }
 
-function tell(report: TargetReport): void {
+function print(report: TargetReport): void {
   const { name, executions, accepted, outcomes, slowestMs, slowestBytes, findings } = report;
   console.log(
     `${name.padEnd(20)} ${String(executions).padStart(9)} inputs, ${String(accepted).padStart(8)} accepted, ` +

@@ -5,7 +5,7 @@ import {
   type SplitItem,
   type Splitter,
 } from '#api/engine/batches/split';
-import { parseCursor, formatCursor } from '#api/engine/http/cursor';
+import { parseCursor, formatCursor } from '#api/engine/http/paging';
 import { parseBody, parseJson } from '#api/engine/http/parse-body';
 import { requestedByBody } from '#api/public/lookup/generic';
 import { submissionOf } from '#api/engine/verification/submission';
@@ -20,10 +20,8 @@ import {
   revocationRequestSchema,
   shareTokenRequestSchema,
 } from '#protocol/schemas/lifecycle';
-import { replayBodySchema, verifyBodySchema } from '#protocol/schemas/verify-request';
-import { parsing } from './refusals.js';
-import { admission, jsons, texts, vectors } from './seeds.js';
-import { must, type Target } from './target.js';
+import { replayBodySchema, verifyBodySchema } from '#protocol/schemas/proof-export';
+import { parsing, admission, jsons, texts, vectors, must, type Target } from './target.js';
 
 type Received = { received: string };
 const requests = vectors<Received[]>('request').map(({ received }) => received);

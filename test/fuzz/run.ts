@@ -1,10 +1,8 @@
 import { performance } from 'node:perf_hooks';
-import { mutate } from './mutate.js';
-import { Random } from './random.js';
+import { mutate, Random } from './mutate.js';
 import type { Target } from './target.js';
 
-export interface Finding {
-  target: string;
+interface Finding {
   error: unknown;
   input: Uint8Array;
 }
@@ -13,7 +11,7 @@ export interface TargetReport {
   name: string;
   executions: number;
   accepted: number;
-  /** How often each outcome came. */
+  /** Frequency of each outcome. */
   outcomes: Map<string, number>;
   /** The slowest input, in milliseconds, and its length. */
   slowestMs: number;
@@ -27,7 +25,7 @@ export interface Bounds {
   executions: number;
 }
 
-/** An input of 256 KiB has as long as this: what takes longer does not grow in proportion. */
+/** Time limit for an input of 256 KiB: a linear parser needs far less. */
 const TOO_SLOW_MS = 1_000;
 const MAX_FINDINGS = 5;
 /** Largest heap growth between inputs; more is a leak. */
@@ -60,7 +58,7 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
   const seeds = [...target.seeds];
   const end = performance.now() + bounds.milliseconds;
   const found = (error: unknown, input: Uint8Array): void => {
-    report.findings.push({ target: target.name, error, input });
+    report.findings.push({ error, input });
   };
   while (
     performance.now() < end &&
@@ -91,19 +89,19 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
   }
   report.accepted = report.outcomes.get('accepted') ?? 0;
   if (process.memoryUsage().heapUsed - heapBefore > MAX_HEAP_GROWTH) {
-    found(new Error('the memory in use grew without end'), new Uint8Array());
+    found(new Error('memory leak'), new Uint8Array());
   }
   return report;
 }
 
-/** A machine that was busy for a moment is no finding. */
+/** Excludes a machine that was busy for a moment. */
 function isSlowAgain(target: Target, input: Uint8Array): boolean {
   for (let i = 0; i < 2; i += 1) {
     const began = performance.now();
     try {
       target.run(input.slice());
     } catch {
-      // Told already.
+      // Reported already.
     }
     if (performance.now() - began <= TOO_SLOW_MS) return false;
   }

@@ -1,3 +1,12 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ApiProblem } from '#api/http/problem';
+import { SplitError } from '#api/engine/batches/split';
+import { utf8 } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import { ConfigError } from '#runtime/config';
+import { packageRoot } from '#runtime/process/package-root';
+
 /** A parser of untrusted input, with the properties that must hold for any input. */
 export interface Target {
   name: string;
@@ -12,13 +21,64 @@ export interface Target {
   run(input: Uint8Array): string;
 }
 
-/** A property does not hold. */
-export class BrokenProperty extends Error {
-  override readonly name = 'BrokenProperty';
-}
-
-export function must(holds: boolean, what: string): void {
-  if (!holds) throw new BrokenProperty(what);
+export function must(holds: boolean, violation: string): void {
+  if (!holds) throw new Error(`broken property: ${violation}`);
 }
 
 export const ACCEPTED = 'accepted';
+
+/** The code of a declared error; rethrows every other one. */
+function codeOf(error: unknown): string {
+  if (
+    error instanceof ProtocolError ||
+    error instanceof ApiProblem ||
+    error instanceof SplitError
+  ) {
+    return String(error.code);
+  }
+  if (error instanceof ConfigError) return 'config';
+  throw error;
+}
+
+/** Parses, and checks what was accepted; errors of `check` are findings. */
+export function parsing<T>(
+  parse: (input: Uint8Array) => T,
+  check: (value: T, input: Uint8Array) => void,
+) {
+  return (input: Uint8Array): string => {
+    let value: T;
+    try {
+      value = parse(input);
+    } catch (error) {
+      return codeOf(error);
+    }
+    check(value, input);
+    return ACCEPTED;
+  };
+}
+
+export function vectors<T>(name: string): T {
+  const file = join(packageRoot, 'protocol', 'vectors', `${name}.json`);
+  return JSON.parse(readFileSync(file, 'utf8')) as T;
+}
+
+export const texts = (...all: readonly string[]): Uint8Array[] => all.map(utf8);
+
+export const jsons = (...all: readonly unknown[]): Uint8Array[] =>
+  all.map((one) => utf8(JSON.stringify(one)));
+
+export interface OfflineVector {
+  name: string;
+  trust: { aep_keys: string[]; log_vkey?: string; log_origin?: string };
+  export?: string;
+  tlog_proof?: string;
+  entry?: string;
+  expected: { authentic?: boolean; included?: boolean };
+}
+
+/** Documents that the offline verifier accepts. */
+export const admission = (): Required<Pick<OfflineVector, 'export'>> & OfflineVector => {
+  const found = vectors<OfflineVector[]>('valid/offline').find(({ name }) => name === 'admission');
+  if (found?.export === undefined) throw new Error('there is no such vector');
+  return { ...found, export: found.export };
+};

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Random } from './random.js';
-import { mutate } from './mutate.js';
+import { mutate, Random } from './mutate.js';
 import { fuzz } from './run.js';
 import type { Target } from './target.js';
 import { TARGETS } from './targets.js';

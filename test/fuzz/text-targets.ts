@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { requestedByQuery } from '#api/public/lookup/generic';
-import { identify } from '#api/public/lookup/identify';
+import { identify } from '#api/public/lookup/resolve';
 import { lookupAt, originForm } from '#api/public/lookup/routes';
 import { responseHead } from '#protocol/snapshot/head';
-import { mayHoldToken } from '#api/public/http/secrets';
+import { mayHoldToken } from '#api/public/http/answer';
 import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
 import {
   fromBase64,
@@ -21,12 +21,8 @@ import { formatVkey, openNote, parseVkey } from '#protocol/note';
 import { formatTime, parseTime } from '#protocol/time';
 import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
-import { readEngineConfig } from '#runtime/config/engine';
-import { readFacadeConfig } from '#runtime/config/facade';
-import { readPublisherConfig } from '#runtime/config/publisher';
-import { parsing } from './refusals.js';
-import { texts, vectors } from './seeds.js';
-import { must, type Target } from './target.js';
+import { readEngineConfig, readFacadeConfig, readPublisherConfig } from '#runtime/config/programs';
+import { parsing, texts, vectors, must, type Target } from './target.js';
 
 const checkpoint = vectors<{ origin: string; text: string; vkey: string; note: string }>(
   'checkpoint',

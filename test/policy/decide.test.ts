@@ -7,8 +7,12 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
 import { storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
 import { policyCache } from '#policy/cache';
-import { preparePolicyEngine, type Decision, type PolicyEngine } from '#policy/decide';
-import type { PolicyInput } from '#policy/input';
+import {
+  preparePolicyEngine,
+  type Decision,
+  type PolicyEngine,
+  type PolicyInput,
+} from '#policy/decide';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
 import { policySelfTest } from '#policy/self-test';
 import { freshDatabase } from '../fixtures/database.js';
@@ -24,6 +28,9 @@ const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
   fixture: null,
   ...overrides,
 });
+
+/** Adding 1 to it is an error in Cedar. */
+const MAX = '9223372036854775807';
 
 const folder = join(packageRoot, 'policy', 'default');
 
@@ -142,6 +149,12 @@ describe('a policy can refer to', () => {
       { agent: { id: 'a', framework: null } },
       { agent: { id: 'b', framework: null } },
     ],
+    [
+      "the agent's framework",
+      'when { context has agent && context.agent has framework && context.agent.framework == "f" }',
+      { agent: { id: 'a', framework: 'f' } },
+      { agent: { id: 'a', framework: null } },
+    ],
     ['the tool', 'when { context has tool && context.tool == "t" }', { tool: 't' }, { tool: 'u' }],
     [
       'the fixture',
@@ -156,7 +169,7 @@ describe('a policy can refer to', () => {
       { fixture: { ref: 'f', hash: null } },
     ],
     [
-      'what is in the fixture',
+      'the hash of the fixture',
       `when { context has fixture && context.fixture has hash && context.fixture.hash == "${hash}" }`,
       { fixture: { ref: 'f', hash } },
       { fixture: { ref: 'f', hash: 'b'.repeat(64) } },
@@ -205,20 +218,12 @@ describe('concurrent policy sets', () => {
 });
 
 describe('policy engine', () => {
-  it('denies when a forbid errs, although the engine itself would allow', async () => {
+  it.each(['forbid', 'permit'])('denies when a %s errs beside one that allows', async (effect) => {
     const engine = await engineOf({
       allow: 'permit (principal, action, resource);',
-      errs: 'forbid (principal, action, resource) when { 9223372036854775807 + 1 == 0 };',
+      errs: `${effect} (principal, action, resource) when { ${MAX} + 1 == 0 };`,
     });
     expect(engine.decide(input())).toEqual({ effect: 'DENY', reasons: ['errs'] });
-  });
-
-  it('denies when a permit errs beside another that allows', async () => {
-    const engine = await engineOf({
-      allow: 'permit (principal, action, resource);',
-      errs: 'permit (principal, action, resource) when { 9223372036854775807 + 1 == 0 };',
-    });
-    expect(engine.decide(input()).effect).toBe('DENY');
   });
 
   it('denies input outside the schema', async () => {
@@ -239,29 +244,14 @@ describe('policy engine', () => {
     expect((await engineOf({})).decide(input())).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('sorts the reasons of the engine', async () => {
+  it.each([
+    ['ADMIT', (n: number) => `permit (principal, action, resource); // ${n}`],
+    ['DENY', (n: number) => `forbid (principal, action, resource) when { ${MAX} + 1 == ${n} };`],
+  ])('sorts the reasons of %s, whose order varies in the engine', async (effect, textOf) => {
     const ids = ['zeta', 'alpha', 'mid', 'Beta', 'a-1', 'a-0'];
-    for (let round = 0; round < 20; round += 1) {
-      const policies = Object.fromEntries(
-        ids.map((id) => [id, `permit (principal, action, resource); // ${round}`]),
-      );
-      expect((await engineOf(policies)).decide(input()).reasons).toEqual([...ids].sort());
-    }
-  });
-
-  it('sorts the policies that erred', async () => {
-    const ids = ['zeta', 'alpha', 'mid', 'Beta', 'a-1', 'a-0'];
-    for (let round = 0; round < 20; round += 1) {
-      const policies = Object.fromEntries(
-        ids.map((id) => [
-          id,
-          `permit (principal, action, resource) when { 9223372036854775807 + 1 == ${round} };`,
-        ]),
-      );
-      expect((await engineOf(policies)).decide(input())).toEqual({
-        effect: 'DENY',
-        reasons: [...ids].sort(),
-      });
+    for (let n = 0; n < 20; n += 1) {
+      const engine = await engineOf(Object.fromEntries(ids.map((id) => [id, textOf(n)])));
+      expect(engine.decide(input())).toEqual({ effect, reasons: [...ids].sort() });
     }
   });
 
@@ -280,26 +270,23 @@ describe('policy engine', () => {
     await expect(preparePolicyEngine(set)).rejects.toThrow(PolicySetError);
   });
 
-  it('passes its self-test at start', async () => {
-    await policySelfTest();
-  });
-
-  describe('policySelfTest > rejects an engine that', () => {
+  describe('policySelfTest', () => {
     afterEach(() => {
       vi.doUnmock('#policy/decide');
       vi.resetModules();
     });
 
+    it('accepts this engine', async () => {
+      await policySelfTest();
+    });
+
     const admits: Decision = { effect: 'ADMIT', reasons: [] };
     it.each<[string, (asked: PolicyInput, right: Decision) => Decision]>([
-      ['admits what is forbidden', (a, right) => (a.action === 'FORBIDDEN' ? admits : right)],
-      [
-        'lets an allow stand beside a forbid that errs',
-        (a, right) => (a.action === 'ERRS' ? admits : right),
-      ],
-      ['admits what does not fit the schema', (a, right) => (a.tool === null ? right : admits)],
+      ['admits a forbidden action', (a, right) => (a.action === 'FORBIDDEN' ? admits : right)],
+      ['admits when a forbid errs', (a, right) => (a.action === 'ERRS' ? admits : right)],
+      ['admits input outside the schema', (a, right) => (a.tool === null ? right : admits)],
       ['denies everything', () => ({ effect: 'DENY', reasons: [] })],
-    ])('%s', async (_, flawed) => {
+    ])('rejects an engine that %s', async (_, flawed) => {
       vi.resetModules();
       vi.doMock('#policy/decide', () => ({
         preparePolicyEngine: async (...set: Parameters<typeof preparePolicyEngine>) => {

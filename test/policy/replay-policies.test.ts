@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { PolicyInput } from '#policy/input';
+import type { PolicyInput } from '#policy/decide';
 import { makePolicySet } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay-policies';
 

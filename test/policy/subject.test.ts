@@ -138,41 +138,6 @@ describe('outcome', () => {
   });
 });
 
-describe('default schema', () => {
-  it('lets policies refer to every policy member of an envelope', async () => {
-    const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
-    const when = (condition: string): string =>
-      `forbid (principal, action, resource) when { ${condition} };`;
-    const policies = {
-      all: 'permit (principal, action, resource);',
-      'by-agent': when('context has agent && context.agent.id == "banned"'),
-      'by-framework': when(
-        'context has agent && context.agent has framework && context.agent.framework == "homemade"',
-      ),
-      'by-lane-and-tool': when(
-        'context.lane == "agent" && context has tool && context.tool == "shell.exec"',
-      ),
-    };
-    const engine = await preparePolicyEngine(
-      await makePolicySet({ schema, policies, sentences: {} }),
-    );
-    const decided = (body: Record<string, unknown>, pins: Partial<PinnedIntake> = {}) =>
-      engine.decide(read(body, pins).policyInput);
-    const denied = (...reasons: string[]) => ({ effect: 'DENY', reasons });
-    const live = { environment: 'live' } as const;
-
-    expect(decided(admissionEnvelope()).effect).toBe('ADMIT');
-    expect(decided(admissionEnvelope({ agent: { id: 'bare' } })).effect).toBe('ADMIT');
-    expect(decided(admissionEnvelope({ agent: { id: 'banned' } }))).toEqual(denied('by-agent'));
-    expect(decided(admissionEnvelope({ agent: { id: 'a', framework: 'homemade' } }))).toEqual(
-      denied('by-framework'),
-    );
-    expect(decided(admissionEnvelope({ tool: 'shell.exec' }))).toEqual(denied('by-lane-and-tool'));
-    expect(decided(outcomeEnvelope(PARENT)).effect).toBe('ADMIT');
-    expect(decided(admissionEnvelope(), live).effect).toBe('ADMIT');
-  });
-});
-
 describe('execute request', () => {
   it('is parsed only by the schema of its request type', () => {
     expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({

@@ -163,7 +163,7 @@ describe('rotating the AEP key', () => {
       ['aep-key', 'retire', pem()],
       ['aep-key', 'compromise', pem(), '--from-index', '0'],
     ]) {
-      expect((await admin(...line)).err).toContain('--confirm is missing');
+      expect((await admin(...line)).err).toContain("required option '--confirm");
       const { code, err } = await admin(...line, '--confirm', other);
       expect(code).toBe(2);
       expect(err).toContain(`--confirm ${newWorker.keyId}`);

@@ -1,38 +1,35 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { acceptIntake } from '#sql/admissions/accept';
 import { toUuid } from '#sql/db/columns';
 import { processAdmissions } from '#workers/admit/process';
 import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { valuesHolding } from '../fixtures/marks.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { TENANT } from '../fixtures/registry.js';
+import { it as base } from './fixture.js';
 
 const MARK = 'Maria-Markworth';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let erase: AdminLine;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  erase = adminOn(db, { url: db.urlFor('svc_erase') });
+const it = base.extend<{ $file: { erase: AdminLine; admitOne: () => Promise<string> } }>({
+  erase: [({ db }, use) => use(adminOn(db, { url: db.urlFor('svc_erase') })), { scope: 'file' }],
+  admitOne: [
+    ({ registry }, use) =>
+      use(async () => (await registry.admitAll([registry.item({ intent_id: MARK })]))[0]!),
+    { scope: 'file' },
+  ],
 });
-afterAll(() => db.drop());
-
-async function admitOne(): Promise<string> {
-  const [id = ''] = await registry.admitAll([registry.item({ intent_id: MARK })]);
-  return id;
-}
 
 const line = (what: string): string[] => [what, '--reason', 'CASE-7', '--confirm', what];
 
 describe('admin erase', () => {
-  it('erases one payload, reports repetitions, and records it once', async () => {
+  it('erases one payload, reports repetitions, and records it once', async ({
+    admitOne,
+    db,
+    erase,
+  }) => {
     const id = await admitOne();
     const first = await done(erase('erase', ...line(id), '--actor', 'ada'));
     expect(first).toMatchObject({ proof_id: id, erased: true, actor: 'ada', reason_ref: 'CASE-7' });
@@ -45,7 +42,11 @@ describe('admin erase', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('requires a confirmation, a reference and an existing proof', async () => {
+  it('requires a confirmation, a reference and an existing proof', async ({
+    admitOne,
+    erase,
+    registry,
+  }) => {
     const id = await admitOne();
     expect(await erase('erase', id, '--reason', 'CASE-7')).toMatchObject({ code: 2 });
     expect(await erase('erase', id, '--confirm', id)).toMatchObject({ code: 2 });
@@ -55,10 +56,10 @@ describe('admin erase', () => {
     });
     const none = registry.item().proofId;
     expect((await erase('erase', ...line(none))).err).toMatch(/unknown admission/);
-    expect((await erase('erase', 'tenant', ...line('nobody'))).err).toMatch(/unknown tenant/);
+    expect((await erase('erase', 'tenant', ...line('none'))).err).toMatch(/unknown tenant/);
   });
 
-  it('rejects admissions without an outcome', async () => {
+  it('rejects admissions without an outcome', async ({ erase, registry }) => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     expect(await erase('erase', ...line(item.proofId))).toMatchObject({
@@ -69,9 +70,9 @@ describe('admin erase', () => {
     expect((await erase('erase', ...line(item.proofId))).code).toBe(0);
   });
 
-  it('requires the erase role, which other commands reject', async () => {
+  it('requires the erase role, which other commands reject', async ({ admin, admitOne, erase }) => {
     const id = await admitOne();
-    const asAdmin = await adminOn(db)('erase', ...line(id));
+    const asAdmin = await admin('erase', ...line(id));
     expect(asAdmin).toMatchObject({
       code: 1,
       err: expect.stringMatching(/as svc_erase/) as string,
@@ -81,15 +82,11 @@ describe('admin erase', () => {
 });
 
 describe('admin erase tenant', () => {
-  it('resumes after a kill and completes', async () => {
-    const items = Array.from({ length: 3_000 }, () => registry.item({ intent_id: MARK }));
-    // Each is an admission of its own, however alike.
-    const own = items.map((item, i) => ({
-      ...item,
-      ...registry.item({ intent_id: `${MARK}-${String(i)}` }),
-    }));
-    await registry.admitAll(own.slice(0, 1_500));
-    await registry.admitAll(own.slice(1_500));
+  it('resumes after a kill and completes', async ({ db, erase, registry }) => {
+    for (let group = 0; group < 2; group += 1) {
+      const intents = Array.from({ length: 800 }, (_, i) => `${MARK}-${group}-${i}`);
+      await registry.admitAll(intents.map((intent_id) => registry.item({ intent_id })));
+    }
     const left = async (): Promise<number> => {
       const [row] = await db.sql<{ n: number }[]>`
         select count(*)::int as n from svc.intake where request is not null`;
@@ -111,7 +108,7 @@ describe('admin erase tenant', () => {
     expect(remaining).toBeLessThan(total);
 
     const second = await erase('erase', 'tenant', ...line(TENANT));
-    // One was not settled: that has to be done once more.
+    // One has no outcome yet, so the command has to run again.
     expect(second).toMatchObject({ code: 1, json: { erased: remaining - 1, unsettled: 1 } });
     expect(second.err).toContain(`of ${TENANT} erased`);
     await processAdmissions(registry.admit, [open.proofId]);

@@ -1,44 +1,54 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { done } from '../fixtures/admin.js';
+import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import type { TestDatabase } from '../fixtures/database.js';
 import { executeBody, headersFor, startEngine, type TestEngine } from '../fixtures/engine.js';
-import { untilWaiting } from '../fixtures/append-lock.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { TENANT } from '../fixtures/registry.js';
+import { it as base } from './fixture.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let admin: AdminLine;
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  engine = await startEngine(registry);
-  admin = adminOn(db);
-});
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
-});
-
-const issue = (...options: string[]): Promise<Record<string, unknown>> =>
-  done(admin('key', 'issue', TENANT, '--review', 'REV-2026-014', ...options));
-
-async function statusWith(key: unknown): Promise<number> {
-  const reply = await engine.call({
-    headers: headersFor(String(key)),
-    body: JSON.stringify(executeBody()),
-  });
-  return reply.status;
+interface Keys {
+  engine: TestEngine;
+  issue: (...options: string[]) => Promise<Record<string, unknown>>;
+  /** The status of a request with a key. */
+  statusWith: (key: unknown) => Promise<number>;
 }
 
+const it = base.extend<{ $file: Keys }>({
+  engine: [
+    async ({ registry }, use) => {
+      const engine = await startEngine(registry);
+      await use(engine);
+      await engine.close();
+    },
+    { scope: 'file' },
+  ],
+  issue: [
+    ({ admin }, use) =>
+      use((...options) => done(admin('key', 'issue', TENANT, '--review', 'REV-1', ...options))),
+    { scope: 'file' },
+  ],
+  statusWith: [
+    ({ engine }, use) =>
+      use(async (key) => {
+        const body = JSON.stringify(executeBody());
+        return (await engine.call({ headers: headersFor(String(key)), body })).status;
+      }),
+    { scope: 'file' },
+  ],
+});
+
 /** Moves a key's end into the past, as waiting would. */
-const letExpire = (keyId: unknown) =>
-  db.sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
+const letExpire = ({ sql }: TestDatabase, keyId: unknown) =>
+  sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
 
 describe('admin key issue', () => {
-  it('creates a key that works immediately, with its scopes and review', async () => {
+  it('creates a key that works immediately, with its scopes and review', async ({
+    admin,
+    issue,
+    statusWith,
+  }) => {
     const issued = await issue();
     expect(issued).toMatchObject({
       tenant_id: TENANT,
@@ -52,13 +62,13 @@ describe('admin key issue', () => {
     const keys = (await done(admin('key', 'list', TENANT))) as unknown as { key_id: string }[];
     expect(keys.find(({ key_id }) => key_id === issued['key_id'])).toMatchObject({
       state: 'active',
-      review: 'REV-2026-014',
+      review: 'REV-1',
       replaces: null,
       revoked_at: null,
     });
   });
 
-  it('stores only a hash, and never lists the key', async () => {
+  it('stores only a hash, and never lists the key', async ({ admin, db, issue }) => {
     const issued = await issue();
     const { keyId, secret } = parseApiKey(String(issued['api_key']))!;
     const [row] = await db.sql<{ secret_hash: Buffer }[]>`
@@ -70,7 +80,7 @@ describe('admin key issue', () => {
     expect(out).not.toContain('secret');
   });
 
-  it("computes the expiry with the database's clock", async () => {
+  it("computes the expiry with the database's clock", async ({ db, issue, statusWith }) => {
     const issued = await issue('--expires-in', '3600');
     const [row] = await db.sql<{ seconds: number }[]>`
       select extract(epoch from expires_at - created_at)::float8 as seconds
@@ -78,11 +88,11 @@ describe('admin key issue', () => {
     expect(row!.seconds).toBeGreaterThan(3599);
     expect(row!.seconds).toBeLessThan(3602);
     expect(await statusWith(issued['api_key'])).toBe(200);
-    await letExpire(issued['key_id']);
+    await letExpire(db, issued['key_id']);
     expect(await statusWith(issued['api_key'])).toBe(401);
   });
 
-  it('allows an earlier expiry, never a later one', async () => {
+  it('allows an earlier expiry, never a later one', async ({ admin, issue }) => {
     const { key_id: keyId } = await issue('--expires-in', '60');
     const later = await done(admin('key', 'expire', String(keyId), '3600'));
     const sooner = await done(admin('key', 'expire', String(keyId), '5'));
@@ -94,7 +104,7 @@ describe('admin key issue', () => {
 });
 
 describe('admin key revoke', () => {
-  it('prevents a later change of the expiry', async () => {
+  it('prevents a later change of the expiry', async ({ admin, issue }) => {
     const { key_id: keyId } = await issue();
     await done(admin('key', 'revoke', String(keyId)));
     const { code, err } = await admin('key', 'expire', String(keyId), '3600');
@@ -102,14 +112,18 @@ describe('admin key revoke', () => {
     expect(err).toContain('is already revoked');
   });
 
-  it('takes effect with the next request', async () => {
+  it('takes effect with the next request', async ({ admin, issue, statusWith }) => {
     const issued = await issue();
     expect(await statusWith(issued['api_key'])).toBe(200);
     await done(admin('key', 'revoke', String(issued['key_id'])));
     expect(await statusWith(issued['api_key'])).toBe(401);
   });
 
-  it('applies to admissions that are accepted and not yet signed', async () => {
+  it('applies to admissions that are accepted and not yet signed', async ({
+    admin,
+    engine,
+    issue,
+  }) => {
     const issued = await issue();
     engine.worker.rests = true;
     const reply = engine.call({
@@ -123,49 +137,58 @@ describe('admin key revoke', () => {
     expect((await reply).status).toBe(403);
   });
 
-  it('waits for the append lock: afterwards, nothing of the key is signed', async () => {
+  it('waits for the append lock: afterwards, nothing of the key is signed', async ({
+    admin,
+    db,
+    issue,
+  }) => {
     const issued = await issue();
-    const lock = await db.sql.reserve();
-    await lock`begin`;
-    await lock`select from svc.log_head for update`;
+    const lock = await holdAppendLock(db.sql);
     let returned = false;
     const revoked = done(admin('key', 'revoke', String(issued['key_id']))).then(() => {
       returned = true;
     });
     await untilWaiting(db.sql);
     expect(returned).toBe(false);
-    await lock`commit`;
-    lock.release();
+    await lock.commit();
     await revoked;
   });
 });
 
 describe('admin key rotate', () => {
-  it('keeps both keys valid during the overlap, and then only the new one', async () => {
+  it('keeps both keys valid during the overlap, and then only the new one', async ({
+    admin,
+    db,
+    issue,
+    statusWith,
+  }) => {
     const old = await issue('--scopes', 'admit,export');
     const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '60'));
     expect(fresh).toMatchObject({
       tenant_id: TENANT,
       scopes: ['admit', 'export'],
-      review: 'REV-2026-014',
+      review: 'REV-1',
       replaces: old['key_id'],
       expires_at: null,
     });
     expect(await statusWith(old['api_key'])).toBe(200);
     expect(await statusWith(fresh['api_key'])).toBe(200);
-    await letExpire(old['key_id']);
+    await letExpire(db, old['key_id']);
     expect(await statusWith(old['api_key'])).toBe(401);
     expect(await statusWith(fresh['api_key'])).toBe(200);
   });
 
-  it('ends the old key immediately without an overlap', async () => {
+  it('ends the old key immediately without an overlap', async ({ admin, issue, statusWith }) => {
     const old = await issue();
     const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '0'));
     expect(await statusWith(old['api_key'])).toBe(401);
     expect(await statusWith(fresh['api_key'])).toBe(200);
   });
 
-  it('overlaps for a day by default, and gives the new key the old lifetime', async () => {
+  it('overlaps for a day by default, and gives the new key the old lifetime', async ({
+    admin,
+    issue,
+  }) => {
     const old = await issue('--expires-in', '7200');
     const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
     const until = (name: string) => Date.parse(String(fresh[name])) - Date.now();
@@ -178,7 +201,7 @@ describe('admin key rotate', () => {
     expect(Math.abs(left - 86_400_000)).toBeLessThan(10_000);
   });
 
-  it('creates one successor, and none for an expired key', async () => {
+  it('creates one successor, and none for an expired key', async ({ admin, db, issue }) => {
     const old = await issue();
     // Both begin while a third holds the row, so that neither can see the other's key.
     const lock = await db.sql.reserve();

@@ -22,7 +22,7 @@ import { fsck } from '../fixtures/restored-service.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** An operator restores a backup older than the last publication, following docs/recovery.md. */
+/** An operator restores a backup older than the last publication, following docs/runbooks.md. */
 
 const NEXT_ORIGIN = 'test.example/next/log';
 const home = mkdtempSync(join(tmpdir(), 'svc-ended-'));

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { policyCache } from '#policy/cache';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { textDiff } from '#programs/admin/policy-diff';
+import { textDiff } from '#programs/admin/policy-sets';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/package-root';
 import { acceptIntake } from '#sql/admissions/accept';

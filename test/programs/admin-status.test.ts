@@ -3,8 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
-import type { Facts } from '#programs/admin/status/facts';
-import { programFacts, type ProgramFacts } from '#programs/admin/status/programs';
+import { programFacts, type Facts, type ProgramFacts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { acceptIntake } from '#sql/admissions/accept';
 import { adminWith, type AdminLine } from '../fixtures/admin.js';
@@ -255,6 +254,6 @@ describe('attentionFor', () => {
     expect(found?.what).toBe(
       'unknown signer svc.example/log+0a1b, as reported by publisher (1 of 2)',
     );
-    expect(found?.do).toContain('changing-signing-keys');
+    expect(found?.do).toContain('rotating-signing-keys');
   });
 });

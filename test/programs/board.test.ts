@@ -1,190 +1,174 @@
-import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { chromium } from 'playwright-core';
+import { Queue } from 'bullmq';
+import { Redis } from 'ioredis';
+import { chromium, type Page } from 'playwright-core';
 import postgres from 'postgres';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { QueueConfig } from '#runtime/config';
-import { packageRoot } from '#runtime/process/package-root';
+import { describe, expect } from 'vitest';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import type { TestDatabase } from '../fixtures/database.js';
+import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
+import { it as base } from './fixture.js';
 
 const KEY = randomBytes(32).toString('hex');
-const proofId = '0198c0de00007000800000000000beef';
+const PASSWORD = 'password-of-the-reader';
+const PROOF_ID = '0198c0de00007000800000000000beef';
+const MARKUP = '<script>document.title="run"</script>';
+const IMAGE = '<img src=x onerror=document.title="run">';
+const skipsChromium = chromiumPath === null && process.env['CI'] === undefined;
 
-let home: string;
-let db: TestDatabase;
-let redis: TestRedis | null = null;
+/** As documented in docs/operate.md. */
+const READER =
+  'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 
-beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'svc-board-'));
-  await writeFile(join(home, 'board.key'), `${KEY}\n`, { mode: 0o600 });
-  await writeFile(join(home, 'open.key'), `${KEY}\n`, { mode: 0o644 });
-  await writeFile(join(home, 'short.key'), 'swordfish\n', { mode: 0o600 });
-  db = await freshDatabase();
-  if (!skipsRedis) redis = await startRedis();
-});
-afterAll(async () => {
-  await redis?.close();
-  await db.drop();
-  await rm(home, { recursive: true, force: true });
-});
+type StartBoard = (env: Record<string, string>) => Promise<RunningProgram>;
 
-interface Board {
-  url: string;
-  stderr: string[];
-  stop(): Promise<number | null>;
-}
-
-const running: ChildProcess[] = [];
-afterEach(() => {
-  for (const child of running.splice(0)) child.kill('SIGKILL');
-});
-
-/** Starts the built program. Without a URL, it has exited. */
-async function startBoard(env: Record<string, string>): Promise<Board> {
-  const child = spawn(process.execPath, [join(packageRoot, 'dist/programs/board.js')], {
-    env: { BOARD_PORT: '0', BOARD_KEY_FILE: join(home, 'board.key'), ...env },
-    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-  });
-  running.push(child);
-  const stderr: string[] = [];
-  createInterface({ input: child.stderr! }).on('line', (line) => void stderr.push(line));
-  const exited = new Promise<number | null>((resolve) => child.once('exit', resolve));
-  const url = await Promise.race([
-    new Promise<string>((resolve) => {
-      child.on('message', (message) => resolve((message as { url: string }).url));
-    }),
-    exited.then(() => ''),
-  ]);
-  return {
-    url,
-    stderr,
-    stop: () => {
-      child.kill('SIGTERM');
-      return exited;
+const it = base.extend<{ $file: { redis: TestRedis }; $test: { startBoard: StartBoard } }>({
+  redis: [
+    async ({}, use) => {
+      const redis = await startRedis();
+      await use(redis);
+      await redis.close();
     },
-  };
-}
+    { scope: 'file' },
+  ],
+  startBoard: async ({ home }, use) => {
+    const file = join(home, 'board.key');
+    await writeFile(file, `${KEY}\n`, { mode: 0o600 });
+    const started: RunningProgram[] = [];
+    await use(async (env) => {
+      const board = await startProgram('board', { BOARD_PORT: '0', BOARD_KEY_FILE: file, ...env });
+      started.push(board);
+      return board;
+    });
+    await Promise.all(started.map((board) => board.stop()));
+  },
+});
 
 const as = (key: string) => ({ Authorization: `Basic ${btoa(`anybody:${key}`)}` });
 
-describe.each([
-  {
-    name: 'Postgres, as a role that may only read it',
-    skip: false,
-    board: () => ({ DATABASE_URL: db.urlFor('svc_board') }),
-    engine: (): QueueConfig => ({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }),
-  },
-  {
-    name: `Redis${withoutRedis}`,
-    skip: skipsRedis,
-    board: () => ({ REDIS_URL: redis?.url ?? '' }),
-    engine: (): QueueConfig => ({ databaseUrl: '', redisUrl: redis?.url ?? '' }),
-  },
-])('the board over $name', ({ skip, board, engine }) => {
-  it.skipIf(skip)('shows queues and jobs to clients with the key', async () => {
-    const queue = openAdmitQueue(engine());
-    const jobId = await queue.add([proofId], ['trace-1']);
-    await queue.close();
-    const { url, stop } = await startBoard(board());
-    const [page, list, job] = await Promise.all(
-      ['/', '/api/queues', `/api/queues/admit/${jobId}`].map((path) =>
-        fetch(url + path, { headers: as(KEY) }),
-      ),
-    );
-    expect(page!.status).toBe(200);
-    expect(page!.headers.get('cache-control')).toBe('no-store');
-    const { queues } = (await list!.json()) as {
-      queues: { name: string; readOnlyMode: boolean; counts: Record<string, number> }[];
-    };
-    expect(queues.map((one) => [one.name, one.readOnlyMode])).toEqual([
-      ['admit', true],
-      ['batch', true],
-    ]);
-    expect(queues[0]!.counts['waiting']).toBe(1);
-    expect(await job!.text()).toContain(proofId);
-    expect(await stop()).toBe(0);
+async function get({ url }: RunningProgram, path: string) {
+  const reply = await fetch(url + path, { headers: as(KEY) });
+  return { status: reply.status, text: await reply.text(), headers: reply.headers };
+}
+
+async function browse(look: (page: Page) => Promise<void>): Promise<void> {
+  const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });
+  try {
+    const httpCredentials = { username: 'operator', password: KEY };
+    await look(await (await browser.newContext({ httpCredentials })).newPage());
+  } finally {
+    await browser.close();
+  }
+}
+
+interface Place {
+  db: TestDatabase;
+  redis: TestRedis | null;
+}
+
+const overPostgres = {
+  board: ({ db }: Place) => ({ DATABASE_URL: db.urlFor('svc_board') }),
+  engine: ({ db }: Place) => ({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }),
+};
+const overRedis = {
+  board: ({ redis }: Place) => ({ REDIS_URL: redis!.url }),
+  engine: ({ redis }: Place) => ({ databaseUrl: '', redisUrl: redis!.url }),
+};
+
+/** The claims that hold over both queues. */
+async function showsButNeverChanges(
+  { board: boardEnv, engine }: typeof overPostgres | typeof overRedis,
+  place: Place,
+  startBoard: StartBoard,
+): Promise<void> {
+  const queue = openAdmitQueue(engine(place));
+  const jobId = await queue.add([PROOF_ID], ['trace-1']);
+  const depth = await queue.depth();
+  const board = await startBoard(boardEnv(place));
+  const page = await get(board, '/');
+  expect([page.status, page.headers.get('cache-control')]).toEqual([200, 'no-store']);
+  const { queues } = JSON.parse((await get(board, '/api/queues')).text) as {
+    queues: { name: string; readOnlyMode: boolean; counts: Record<string, number> }[];
+  };
+  expect(queues.map((one) => [one.name, one.readOnlyMode])).toEqual([
+    ['admit', true],
+    ['batch', true],
+  ]);
+  expect(queues[0]!.counts['waiting']).toBe(1);
+  expect((await get(board, `/api/queues/admit/${jobId}`)).text).toContain(PROOF_ID);
+  for (const [method, path] of [
+    ['PUT', '/api/queues/admit/obliterate'],
+    ['PUT', `/api/queues/admit/${jobId}/clean`],
+    ['POST', '/api/queues/admit/add'],
+    ['PATCH', `/api/queues/admit/${jobId}/update-data`],
+    ['DELETE', '/api/queues/admit'],
+    ['OPTIONS', '/'],
+  ] as const) {
+    const reply = await fetch(board.url + path, { method, headers: as(KEY) });
+    expect([method, reply.status]).toEqual([method, 405]);
+  }
+  expect(await queue.depth()).toBe(depth);
+  await queue.close();
+  expect(await board.stop()).toBe(0);
+}
+
+describe('board', () => {
+  it('shows the jobs in Postgres and rejects every write', async ({ db, startBoard }) => {
+    await showsButNeverChanges(overPostgres, { db, redis: null }, startBoard);
   });
 
-  it.skipIf(skip)('rejects every write', async () => {
-    const queue = openAdmitQueue(engine());
-    const jobId = await queue.add([proofId]);
-    const before = await queue.depth();
-    const { url } = await startBoard(board());
-    for (const [method, path] of [
-      ['PUT', '/api/queues/admit/pause'],
-      ['PUT', '/api/queues/admit/empty'],
-      ['PUT', '/api/queues/admit/obliterate'],
-      ['PUT', `/api/queues/admit/${jobId}/clean`],
-      ['POST', '/api/queues/admit/add'],
-      ['PATCH', `/api/queues/admit/${jobId}/update-data`],
-      ['DELETE', '/api/queues/admit'],
-      ['OPTIONS', '/'],
-    ] as const) {
-      const reply = await fetch(url + path, { method, headers: as(KEY) });
-      expect([method, reply.status]).toEqual([method, 405]);
-    }
-    expect(await queue.depth()).toBe(before);
-    await queue.close();
-  });
+  it.skipIf(skipsRedis)(
+    `shows the jobs in Redis and rejects every write${withoutRedis}`,
+    async ({ db, redis, startBoard }) => {
+      await showsButNeverChanges(overRedis, { db, redis }, startBoard);
+    },
+  );
 
-  it.skipIf(skip || (chromiumPath === null && process.env['CI'] === undefined))(
-    `asks a browser for the key and loads nothing from elsewhere${withoutChromium}`,
-    async () => {
-      const { url } = await startBoard(board());
-      const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });
-      try {
-        const context = await browser.newContext({
-          httpCredentials: { username: 'operator', password: KEY },
-        });
-        const page = await context.newPage();
+  it.skipIf(skipsChromium)(
+    `shows forged jobs in a browser as text, and loads nothing from elsewhere${withoutChromium}`,
+    async ({ db, startBoard }) => {
+      const queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null });
+      await queue.add([IMAGE, MARKUP]);
+      await queue.close();
+      const { url } = await startBoard({ DATABASE_URL: db.urlFor('svc_board') });
+      await browse(async (page) => {
         const elsewhere: string[] = [];
-        await context.route(
-          (asked) => asked.origin !== url,
+        const failed: string[] = [];
+        await page.route(
+          (requested) => requested.origin !== url,
           (route) => {
             elsewhere.push(route.request().url());
             return route.abort();
           },
         );
-        const failed: string[] = [];
         page.on('response', (reply) => {
-          if (reply.status() >= 400) failed.push(`${reply.status()} ${reply.url()}`);
+          if (reply.status() >= 400 && reply.status() !== 401) failed.push(reply.url());
         });
         await page.goto(`${url}/queue/admit?status=waiting`);
-        await page.getByText(proofId).first().waitFor({ timeout: 20_000 });
-        const shot = process.env['BOARD_SCREENSHOT'];
-        if (shot !== undefined) await page.screenshot({ path: shot });
-        expect(elsewhere).toEqual([]);
-        expect(failed.filter((one) => !one.startsWith('401'))).toEqual([]);
-      } finally {
-        await browser.close();
-      }
+        await page.getByText('document.title').first().waitFor({ timeout: 20_000 });
+        expect(await page.locator('img[onerror]').count()).toBe(0);
+        expect(await page.title()).not.toBe('run');
+        expect([elsewhere, failed]).toEqual([[], []]);
+      });
     },
     60_000,
   );
-});
 
-describe('the dashboard key', () => {
-  it('is required with one answer for every failure, and guessing is throttled', async () => {
+  it('gives one answer for every failed key, and throttles guesses', async ({ db, startBoard }) => {
     const { url } = await startBoard({ DATABASE_URL: db.urlFor('svc_board') });
     const answers = new Set<string>();
-    const wrong = [undefined, 'Basic', 'Basic !', `Basic ${btoa('nocolon')}`, `Bearer ${KEY}`];
-    const headersOf = (value: string | undefined) =>
-      value === undefined ? {} : { Authorization: value };
-    for (const value of [...wrong, as(`${KEY}x`).Authorization, as('').Authorization]) {
-      for (const path of ['/', '/api/queues', '/static/nothing', '/nowhere']) {
-        if (value !== undefined && path !== '/') continue;
-        const reply = await fetch(url + path, { headers: headersOf(value) });
-        const { status, headers } = reply;
-        answers.add(`${status} ${headers.get('www-authenticate')} ${await reply.text()}`);
-      }
-    }
+    const visit = async (path: string, headers: Record<string, string> = {}): Promise<void> => {
+      const reply = await fetch(url + path, { headers });
+      answers.add(`${reply.status} ${reply.headers.get('www-authenticate')} ${await reply.text()}`);
+    };
+    for (const path of ['/', '/api/queues', '/static/nothing', '/nowhere']) await visit(path);
+    const wrong = ['Basic', 'Basic !', `Basic ${btoa('nocolon')}`, `Bearer ${KEY}`];
+    for (const Authorization of wrong) await visit('/', { Authorization });
+    for (const key of [`${KEY}x`, '']) await visit('/', as(key));
     expect([...answers]).toEqual([
       '401 Basic realm="board", charset="UTF-8" The dashboard key is required.\n',
     ]);
@@ -194,24 +178,36 @@ describe('the dashboard key', () => {
     expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0);
   });
 
-  it.each([
-    ['others can read', 'open.key', /mode 0644/],
-    ['could be guessed', 'short.key', /at least 32 characters/],
-    ['is not there', 'no.key', /cannot be read/],
-  ])('is refused when it %s', async (_what, file, message) => {
-    const board = await startBoard({
-      DATABASE_URL: db.urlFor('svc_board'),
-      BOARD_KEY_FILE: join(home, file),
-    });
-    expect(board.url).toBe('');
-    expect(board.stderr.join('\n')).toMatch(message);
-    expect(board.stderr.join('\n')).not.toMatch(/swordfish/);
-    expect(board.stderr.join('\n')).not.toContain(KEY);
-  });
-});
+  it.for([
+    ['readable by others', KEY, 0o644, /mode 0644/],
+    ['short enough to guess', 'swordfish', 0o600, /at least 32 characters/],
+  ] as const)(
+    'does not start with a key that is %s',
+    async ([, key, mode, reason], { db, home, startBoard }) => {
+      const file = join(home, `${mode}.key`);
+      await writeFile(file, `${key}\n`, { mode });
+      const board = await startBoard({
+        DATABASE_URL: db.urlFor('svc_board'),
+        BOARD_KEY_FILE: file,
+      });
+      expect(board.url).toBe('');
+      expect(board.stderr.join('\n')).toMatch(reason);
+      expect(board.stderr.join('\n')).not.toContain(key);
+    },
+  );
 
-describe("the dashboard's database role", () => {
-  it('reads the queue, cannot change it, and has no access to the registry', async () => {
+  it.for(['svc_engine', 'svc_admin', 'svc_verifier'])(
+    'does not start as %s',
+    async (role, { db, startBoard }) => {
+      const board = await startBoard({ DATABASE_URL: db.urlFor(role) });
+      expect(board.url).toBe('');
+      expect(board.stderr.join('\n')).toMatch(/connect the dashboard as svc_board/);
+    },
+  );
+
+  it('has a database role that reads the queue, and neither changes it nor reads the registry', async ({
+    db,
+  }) => {
     const sql = postgres(db.urlFor('svc_board'), { max: 1 });
     await sql`select from bullmq.job limit 1`;
     for (const statement of [
@@ -226,10 +222,70 @@ describe("the dashboard's database role", () => {
     }
     await sql.end();
   });
+});
 
-  it.each(['svc_engine', 'svc_admin', 'svc_verifier'])('must not be %s', async (role) => {
-    const board = await startBoard({ DATABASE_URL: db.urlFor(role) });
-    expect(board.url).toBe('');
-    expect(board.stderr.join('\n')).toMatch(/connect the dashboard as svc_board/);
+describe.skipIf(skipsRedis)(`board with a restricted Redis user${withoutRedis}`, () => {
+  /** The same Redis as a new user with these rights. */
+  async function urlAs(redis: TestRedis, user: string, rights: string): Promise<string> {
+    const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
+    const rules = ['on', `>${PASSWORD}`, ...rights.split(' ')];
+    await owner.call('ACL', 'SETUSER', user, ...rules);
+    owner.disconnect();
+    const url = new URL(redis.url);
+    url.username = user;
+    url.password = PASSWORD;
+    return url.href;
+  }
+
+  it('sends no command that a read-only user may not', async ({ redis, startBoard }) => {
+    const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
+    const queue = new Queue('admit', { connection: owner, prefix: '{svc}' });
+    await queue.add(MARKUP, { ids: [IMAGE], requests: MARKUP }, { jobId: 'forged' });
+    const url = await urlAs(redis, 'board', READER);
+    const board = await startBoard({ REDIS_URL: url });
+    const list = await get(board, '/api/queues?activeQueue=admit&status=latest&page=1');
+    expect(list.status).toBe(200);
+    expect((await get(board, '/api/queues/admit/forged')).text).toContain('onerror');
+    expect((await get(board, '/api/redis/stats')).status).toBe(200);
+    expect(await owner.call('ACL', 'LOG')).toEqual([]);
+
+    const reader = new Redis(url, { maxRetriesPerRequest: 1 });
+    for (const [command, ...rest] of [
+      ['del', '{svc}:admit:wait'],
+      ['lpush', '{svc}:admit:wait', 'x'],
+      ['eval', "return redis.call('del', KEYS[1])", '1', '{svc}:admit:wait'],
+      ['get', 'elsewhere'],
+      ['flushall'],
+      ['config', 'get', '*'],
+      ['publish', 'x', 'y'],
+      ['acl', 'list'],
+    ] as const) {
+      await expect(reader.call(command, ...rest), command).rejects.toThrow(
+        /NOPERM|can't run this command/,
+      );
+    }
+    reader.disconnect();
+    await queue.close();
+    owner.disconnect();
+  });
+
+  it('does not expose errors of Redis', async ({ redis, startBoard }) => {
+    const rights = READER.replace('+eval +evalsha ', '');
+    const board = await startBoard({ REDIS_URL: await urlAs(redis, 'blind', rights) });
+    const { status, text } = await get(board, '/api/queues');
+    expect([status, text]).toEqual([500, 'The queue is unreachable.\n']);
+    expect(board.stderr.join('\n')).toContain('NOPERM');
+    expect(board.stderr.join('\n')).not.toContain(PASSWORD);
+  });
+
+  it('rejects pages too large for memory', async ({ redis, startBoard }) => {
+    const board = await startBoard({ REDIS_URL: redis.url });
+    const page = async (size: string) =>
+      (await get(board, `/api/queues?activeQueue=admit&status=latest&jobsPerPage=${size}`)).status;
+    for (const size of ['101', '1e9', '-1', 'x', '10&jobsPerPage=1000000']) {
+      expect([size, await page(size)]).toEqual([size, 400]);
+    }
+    expect(await page('100')).toBe(200);
+    expect((await get(board, '/api/queues/%ff/x')).status).toBe(400);
   });
 });

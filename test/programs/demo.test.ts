@@ -11,8 +11,8 @@ const demos = async (): Promise<string[]> =>
 
 it('npm run demo > shows every verdict and one offline check, and removes its data', async () => {
   const before = await demos();
-  // What the environment is for is none of the demo's business.
-  const env = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none', ENGINE_PORT: '1' };
+  // The demo ignores these settings.
+  const env = { DATABASE_URL: 'postgres://user@127.0.0.1:1/none', ENGINE_PORT: '1' };
   const { stdout } = await promisify(execFile)(
     process.execPath,
     [join(packageRoot, 'dist', 'programs', 'demo.js')],

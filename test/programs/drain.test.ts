@@ -1,10 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
 import { Agent, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
@@ -14,54 +12,40 @@ import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { executeBody, headersFor, issueKey, without } from '../fixtures/engine.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { openRegistry } from '../fixtures/registry.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
+import { it as base } from './fixture.js';
 
-let home: string;
-let db: TestDatabase;
-let registry: TestRegistry;
-let key: string;
-const file = (name: string): string => join(home, `${name}.pem`);
+type Start = (name: string, env?: Record<string, string>) => Promise<RunningProgram>;
 
-beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'svc-drain-'));
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  key = await issueKey(registry);
-  for (const name of ['log', 'snapshot']) createSigningKey(file(name));
-  const { publicKey } = createSigningKey(file('aep'));
-  const keyId = jwkThumbprint(nativeSha256, publicKey);
-  await ensureKeyActive(registry.admin, nativeSha256, {
-    keyId,
-    publicKey: toBase64Url(publicKey),
-  });
+const it = base.extend<{ $file: { key: string; start: Start } }>({
+  key: [({ registry }, use) => issueKey(registry).then(use), { scope: 'file' }],
+  start: [
+    async ({ db, registry, home }, use) => {
+      const file = (name: string): string => join(home, `${name}.pem`);
+      for (const name of ['log', 'snapshot']) createSigningKey(file(name));
+      const { publicKey } = createSigningKey(file('aep'));
+      const keyId = jwkThumbprint(nativeSha256, publicKey);
+      const key = { keyId, publicKey: toBase64Url(publicKey) };
+      await ensureKeyActive(registry.admin, nativeSha256, key);
+      await use((name, env = {}) =>
+        startProgram(name, {
+          DATABASE_URL: db.urlFor(`svc_${name}`),
+          ENGINE_PORT: '0',
+          AEP_KEY_FILE: file('aep'),
+          LOG_KEY_FILE: file('log'),
+          SNAPSHOT_KEY_FILE: file('snapshot'),
+          LOG_ORIGIN: 'drain.example/log',
+          SNAPSHOT_DIR: join(home, 'public'),
+          ...env,
+        }),
+      );
+    },
+    { scope: 'file' },
+  ],
 });
-afterAll(async () => {
-  await db.drop();
-  await rm(home, { recursive: true, force: true });
-});
 
-const environments = {
-  engine: () => ({ ENGINE_PORT: '0' }),
-  worker: () => ({ AEP_KEY_FILE: file('aep') }),
-  verifier: () => ({}),
-  publisher: () => ({
-    LOG_KEY_FILE: file('log'),
-    SNAPSHOT_KEY_FILE: file('snapshot'),
-    LOG_ORIGIN: 'drain.example/log',
-    SNAPSHOT_DIR: join(home, 'public'),
-  }),
-};
-
-function start(
-  name: keyof typeof environments,
-  env: Record<string, string> = {},
-): Promise<RunningProgram> {
-  const DATABASE_URL = db.urlFor(`svc_${name}`);
-  return startProgram(name, { DATABASE_URL, ...environments[name](), ...env });
-}
-
-const execute = (url: string): Promise<Response> =>
+const execute = (url: string, key: string): Promise<Response> =>
   fetch(`${url}/v1/intents/execute`, {
     method: 'POST',
     headers: headersFor(key),
@@ -73,13 +57,11 @@ const readyz = async (url: string) => {
   return { status: reply.status, says: ((await reply.json()) as { status: string }).status };
 };
 
-async function pending(): Promise<number> {
-  const rows = await db.sql`select from svc.intake_pending`;
-  return rows.length;
-}
+const pending = async ({ sql }: TestDatabase): Promise<number> =>
+  (await sql`select from svc.intake_pending`).length;
 
 /** Locks a table until released. */
-async function hold(table: string, { sql } = db): Promise<() => Promise<void>> {
+async function hold({ sql }: TestDatabase, table: string): Promise<() => Promise<void>> {
   const connection = await sql.reserve();
   await connection.unsafe(`begin; lock table svc.${table} in access exclusive mode`);
   return async () => {
@@ -88,23 +70,21 @@ async function hold(table: string, { sql } = db): Promise<() => Promise<void>> {
   };
 }
 
-async function untilWaiting(application: string, { sql } = db): Promise<void> {
-  for (let n = 0; n < 400; n += 1) {
-    const waiting = await sql`
-      select from pg_stat_activity where application_name like ${`${application}%`}
-        and datname = current_database() and wait_event_type = 'Lock'`;
-    if (waiting.length > 0) return;
-    await sleep(25);
-  }
-  throw new Error(`${application} does not wait for a lock`);
-}
+const untilWaiting = ({ sql }: TestDatabase, application: string): Promise<unknown> =>
+  expect
+    .poll(
+      () => sql`
+        select from pg_stat_activity where application_name like ${`${application}%`}
+          and datname = current_database() and wait_event_type = 'Lock'`,
+    )
+    .not.toHaveLength(0);
 
 describe('a stopping engine', () => {
-  it('reports not ready, and serves new requests during the delay', async () => {
+  it('reports not ready, and serves new requests during the delay', async ({ db, start, key }) => {
     const engine = await start('engine', { SHUTDOWN_DELAY: '2s' });
     expect(await readyz(engine.url)).toEqual({ status: 200, says: 'ready' });
     const kept = new Agent({ keepAlive: true, maxSockets: 1 });
-    const askKept = () =>
+    const sendKept = () =>
       new Promise<{ status: number; connection: string }>((resolve, reject) => {
         httpRequest(`${engine.url}/healthz`, { agent: kept }, (reply) => {
           reply.resume().once('end', () =>
@@ -117,14 +97,14 @@ describe('a stopping engine', () => {
           .once('error', reject)
           .end();
       });
-    expect(await askKept()).toEqual({ status: 200, connection: 'keep-alive' });
+    expect(await sendKept()).toEqual({ status: 200, connection: 'keep-alive' });
     // Without a worker, each waits until its timeout.
-    const before = execute(engine.url);
-    await expect.poll(pending).toBe(1);
+    const before = execute(engine.url, key);
+    await expect.poll(() => pending(db)).toBe(1);
     engine.signal();
     await expect.poll(() => readyz(engine.url)).toEqual({ status: 503, says: 'stopping' });
-    expect(await askKept()).toEqual({ status: 200, connection: 'close' });
-    const after = execute(engine.url);
+    expect(await sendKept()).toEqual({ status: 200, connection: 'close' });
+    const after = execute(engine.url, key);
     const replies = await Promise.all([before, after]);
     expect(replies.map(({ status }) => status)).toEqual([202, 202]);
     expect(await engine.exited).toBe(0);
@@ -138,14 +118,14 @@ describe('a stopping engine', () => {
     kept.destroy();
   }, 30_000);
 
-  it('finishes receiving a batch', async () => {
+  it('finishes receiving a batch', async ({ db, start, key }) => {
     const engine = await start('engine');
     const lines = [executeBody(), executeBody()].map((one) => `${JSON.stringify(one)}\n`);
     const { hostname, port } = new URL(engine.url);
     const socket = connect(Number(port), hostname);
     let answer = '';
     socket.on('data', (bytes) => (answer += String(bytes)));
-    const over = new Promise<void>((resolve, reject) =>
+    const ended = new Promise<void>((resolve, reject) =>
       socket.once('end', resolve).once('error', reject),
     );
     const headers = { ...headersFor(key), 'Content-Type': 'application/x-ndjson' };
@@ -162,14 +142,14 @@ describe('a stopping engine', () => {
     engine.signal();
     await sleep(300);
     socket.write(lines[1]!);
-    await over;
+    await ended;
     expect(answer).toMatch(/^HTTP\/1\.1 202 /);
     const [, batchId = ''] = /"batch_id":"batch_(\w+)"/.exec(answer) ?? [];
     expect(await db.sql`select from svc.batch where batch_id = ${batchId}::uuid`).toHaveLength(1);
     expect(await engine.exited).toBe(0);
   }, 30_000);
 
-  it('finishes rendering a PDF', async () => {
+  it('finishes rendering a PDF', async ({ start }) => {
     const other = await freshDatabase();
     const papers = await openRegistry(other);
     const [proofId = ''] = await papers.admitAll([papers.item()]);
@@ -181,14 +161,14 @@ describe('a stopping engine', () => {
       DATABASE_URL: other.urlFor('svc_engine'),
       LOG_VKEY: log.vkey,
     });
-    const letGo = await hold('checkpoint', other);
+    const release = await hold(other, 'checkpoint');
     const paper = fetch(`${engine.url}/v1/proofs/${proofId}/export?format=pdf`, {
       headers: without(headersFor(exporting), 'Content-Type'),
     });
-    await untilWaiting('svc-engine', other);
+    await untilWaiting(other, 'svc-engine');
     engine.signal();
     await sleep(200);
-    await letGo();
+    await release();
     const reply = await paper;
     expect(reply.status).toBe(200);
     const bytes = Buffer.from(await reply.arrayBuffer());
@@ -200,52 +180,44 @@ describe('a stopping engine', () => {
 
 describe('a stopping program', () => {
   // Each lock blocks a program in the middle of its work when the signal arrives.
-  const cases = [
-    { name: 'worker', table: 'log_head', begin: () => accept() },
-    { name: 'verifier', table: 'verdict', begin: () => Promise.resolve() },
-    { name: 'publisher', table: 'checkpoint', begin: () => Promise.resolve() },
-  ] as const;
-
-  async function accept(): Promise<void> {
-    await acceptIntake(registry.engine, [registry.item(), registry.item()]);
-  }
-
-  it.each(cases)(
-    'finishes the work of the $name first',
-    async ({ name, table, begin }) => {
-      const letGo = await hold(table);
-      await begin();
+  it.for([
+    ['worker', 'log_head'],
+    ['verifier', 'verdict'],
+    ['publisher', 'checkpoint'],
+  ] as const)(
+    'finishes the work of the %s first',
+    async ([name, table], { db, registry, start }) => {
+      const release = await hold(db, table);
+      if (name === 'worker') await acceptIntake(registry.engine, [registry.item()]);
       const program = await start(name);
-      await untilWaiting(`svc-${name}`);
+      await untilWaiting(db, `svc-${name}`);
       program.signal();
       let hasEnded = false;
       void program.exited.then(() => (hasEnded = true));
       await sleep(500);
       expect(hasEnded).toBe(false);
-      await letGo();
+      await release();
       expect(await program.exited).toBe(0);
     },
-    40_000,
   );
 
-  it.each(cases)(
-    'abandons the work of the $name at the deadline',
-    async ({ name, table, begin }) => {
-      const letGo = await hold(table);
-      await begin();
-      const left = name === 'worker' ? await pending() : 0;
-      const program = await start(name, { SHUTDOWN_TIMEOUT: '1s' });
-      await untilWaiting(`svc-${name}`);
-      const told = performance.now();
-      expect(await program.stop()).toBe(1);
-      expect(performance.now() - told).toBeLessThan(5_000);
-      await letGo();
-      // Accepted admissions stay pending for the next worker.
-      if (name === 'worker') expect(await pending()).toBe(left);
-      expect(program.stderr.join('\n')).toContain('shutdown incomplete');
-    },
-    40_000,
-  );
+  it('leaves admissions pending when it abandons them at the deadline', async ({
+    db,
+    registry,
+    start,
+  }) => {
+    const release = await hold(db, 'log_head');
+    await acceptIntake(registry.engine, [registry.item()]);
+    const left = await pending(db);
+    const worker = await start('worker', { SHUTDOWN_TIMEOUT: '1s' });
+    await untilWaiting(db, 'svc-worker');
+    const began = performance.now();
+    expect(await worker.stop()).toBe(1);
+    expect(performance.now() - began).toBeLessThan(5_000);
+    await release();
+    expect(await pending(db)).toBe(left);
+    expect(worker.stderr.join('\n')).toContain('shutdown incomplete');
+  });
 });
 
 describe('a stopping public API server', () => {
@@ -288,7 +260,7 @@ describe('a stopping public API server', () => {
   }, 30_000);
 });
 
-it('shutdown settings > reject values that are not durations', async () => {
+it('shutdown settings > reject values that are not durations', async ({ start }) => {
   const engine = await start('engine', { SHUTDOWN_DELAY: 'soon', SHUTDOWN_TIMEOUT: '0' });
   expect(engine.url).toBe('');
   expect(engine.stderr.join('\n')).toMatch(

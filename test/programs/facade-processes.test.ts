@@ -1,104 +1,84 @@
-import { fork, type ChildProcess } from 'node:child_process';
 import { request } from 'node:http';
 import { createServer, type Server } from 'node:net';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { describe, expect, test } from 'vitest';
 import { scrape, valueOf } from '../fixtures/exposition.js';
+import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { send } from '../fixtures/send.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
-
-const PROGRAM = join(packageRoot, 'dist', 'programs', 'facade.js');
-const TIMEOUT_MS = 20_000;
-
-const snapshot = new TestSnapshot();
-let proof: string;
-const started: RunningFacade[] = [];
-
-beforeAll(async () => {
-  proof = snapshot.registry.addProof();
-  snapshot.registry.verify();
-  // The programs' clock, not the test's.
-  snapshot.clock.at = Date.now();
-  await snapshot.publisher().runCycle();
-});
-afterEach(() => {
-  for (const { child, pids } of started.splice(0)) {
-    child.kill('SIGKILL');
-    for (const pid of pids()) endQuietly(pid);
-  }
-});
-afterAll(() => snapshot.close());
 
 interface LogLine {
   msg?: string;
   pid?: number;
   child?: string;
   child_pid?: number;
+  ops_url?: string;
 }
 
-interface RunningFacade {
-  child: ChildProcess;
-  /** Each URL that it reported as ready. */
-  ready: string[];
-  lines: LogLine[];
-  text: () => string;
+interface RunningFacade extends RunningProgram {
+  lines(): LogLine[];
+  text(): string;
   /** Ids of all processes that it started. */
   pids(): number[];
-  exited: Promise<number | null>;
+  /** The id of the last process of a name. */
+  pidOf(name: string): number;
 }
 
-function startFacade(env: Record<string, string>): RunningFacade {
-  const child = fork(PROGRAM, [], {
-    env: {
-      PATH: process.env['PATH'] ?? '',
-      LOG_VKEY: snapshot.logVkey,
-      SNAPSHOT_VKEY: snapshot.snapshotVkey,
-      SNAPSHOT_DIR: snapshot.directory,
-      PUBLIC_PORT: '0',
-      ...env,
+const it = test.extend<{
+  $file: { snapshot: TestSnapshot; proof: string };
+  $test: { start: (env: Record<string, string>) => Promise<RunningFacade> };
+}>({
+  snapshot: [
+    async ({}, use) => {
+      const snapshot = new TestSnapshot();
+      await use(snapshot);
+      await snapshot.close();
     },
-    execArgv: [],
-    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-  });
-  let text = '';
-  const ready: string[] = [];
-  child.stderr!.setEncoding('utf8').on('data', (piece: string) => (text += piece));
-  child.on('message', (message: { url?: string }) => ready.push(message.url ?? ''));
-  // The last line may be incomplete.
-  const lines = (): LogLine[] =>
-    text
-      .split('\n')
-      .slice(0, -1)
-      .flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as LogLine] : []));
-  const running = {
-    child,
-    ready,
-    get lines() {
-      return lines();
+    { scope: 'file' },
+  ],
+  proof: [
+    async ({ snapshot }, use) => {
+      const proof = snapshot.registry.addProof();
+      snapshot.registry.verify();
+      // The programs' clock, not the test's.
+      snapshot.clock.at = Date.now();
+      await snapshot.publisher().runCycle();
+      await use(proof);
     },
-    text: () => text,
-    pids: () => lines().flatMap(({ child_pid: pid }) => pid ?? []),
-    exited: new Promise<number | null>((resolve) => child.once('close', resolve)),
-  };
-  started.push(running);
-  return running;
-}
-
-/** Process id of the current child. */
-function pidOf({ lines }: RunningFacade, name: string): number {
-  return lines.findLast(({ child, child_pid: pid }) => child === name && pid !== undefined)!
-    .child_pid!;
-}
-
-function endQuietly(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL');
-  } catch {
-    // The process has exited.
-  }
-}
+    { scope: 'file' },
+  ],
+  start: async ({ snapshot, proof }, use) => {
+    expect(proof).not.toBe('');
+    const started: RunningFacade[] = [];
+    await use(async (env) => {
+      const program = await startProgram('facade', {
+        PATH: process.env['PATH'] ?? '',
+        LOG_VKEY: snapshot.logVkey,
+        SNAPSHOT_VKEY: snapshot.snapshotVkey,
+        SNAPSHOT_DIR: snapshot.directory,
+        PUBLIC_PORT: '0',
+        ...env,
+      });
+      const lines = (): LogLine[] =>
+        program.stderr
+          .filter((line) => line.startsWith('{'))
+          .map((line) => JSON.parse(line) as LogLine);
+      const pids = (): number[] => lines().flatMap(({ child_pid: pid }) => pid ?? []);
+      const facade: RunningFacade = {
+        ...program,
+        lines,
+        text: () => program.stderr.join('\n'),
+        pids,
+        pidOf: (name) =>
+          lines().findLast(({ child, child_pid: pid }) => child === name && pid !== undefined)!
+            .child_pid!,
+      };
+      started.push(facade);
+      return facade;
+    });
+    await Promise.all(started.map((facade) => facade.stop()));
+  },
+});
 
 function isAlive(pid: number): boolean {
   try {
@@ -109,21 +89,18 @@ function isAlive(pid: number): boolean {
   }
 }
 
-async function eventually<T>(look: () => T | undefined | false, what: string): Promise<T> {
-  const deadline = Date.now() + TIMEOUT_MS;
-  for (;;) {
-    const found = look();
-    if (found !== undefined && found !== false) return found;
-    if (Date.now() > deadline) throw new Error(`${what} did not come about`);
-    await sleep(20);
-  }
+const restarts = (facade: RunningFacade): number =>
+  facade.lines().filter(({ msg }) => msg === 'child is ready again').length;
+
+/** Kills a process and waits until it is replaced. */
+async function replace(facade: RunningFacade, name: string): Promise<void> {
+  const before = restarts(facade);
+  process.kill(facade.pidOf(name), 'SIGKILL');
+  await expect.poll(() => restarts(facade)).toBeGreaterThan(before);
 }
 
-const urlOf = ({ ready, text }: RunningFacade): Promise<string> =>
-  eventually(() => ready[0], `readiness (${text()})`);
-
 /** Sends a request on its own connection; returns the status or the error code. */
-function lookUp(url: string): Promise<number | string> {
+function lookUp(url: string, proof: string): Promise<number | string> {
   const { hostname, port } = new URL(url);
   const path = `/api/public/verify/proof/${proof}`;
   return new Promise((resolve) => {
@@ -171,189 +148,125 @@ async function takePort(port: number): Promise<Server> {
 }
 
 describe('several public API processes', () => {
-  it(
-    'serve one port, and report ready once all of them do',
-    async () => {
-      const facade = startFacade({ PUBLIC_PROCESSES: '3' });
-      const url = await urlOf(facade);
-      const serving = facade.lines.filter(({ msg }) => msg === 'public API started');
-      // Each of the three, and their parent.
-      expect(new Set(serving.map(({ pid }) => pid)).size).toBe(4);
-      expect(facade.pids()).toHaveLength(3);
-      for (let i = 0; i < 20; i += 1) expect(await lookUp(url)).toBe(200);
-      expect(facade.ready).toEqual([url]);
-    },
-    TIMEOUT_MS * 2,
-  );
+  it('serve one port, and report ready once all of them do', async ({ start, proof }) => {
+    const facade = await start({ PUBLIC_PROCESSES: '3' });
+    const serving = facade.lines().filter(({ msg }) => msg === 'public API started');
+    // Each of the three, and their parent.
+    expect(new Set(serving.map(({ pid }) => pid)).size).toBe(4);
+    expect(facade.pids()).toHaveLength(3);
+    for (let i = 0; i < 20; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
+  });
 
-  it(
-    'are replaced when killed, without a refused connection',
-    async () => {
-      const facade = startFacade({ PUBLIC_PROCESSES: '2' });
-      const url = await urlOf(facade);
-      const outcomes = new Map<number | string, number>();
-      let asking = true;
-      const client = async (): Promise<void> => {
-        while (asking) {
-          const outcome = await lookUp(url);
-          outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
-        }
-      };
-      const clients = [client(), client(), client()];
-      for (const number of [1, 2, 1]) {
-        const name = `facade ${number}`;
-        const pid = pidOf(facade, name);
-        const back = facade.lines.filter(({ msg }) => msg === 'child is ready again').length;
-        process.kill(pid, 'SIGKILL');
-        await eventually(
-          () => facade.lines.filter(({ msg }) => msg === 'child is ready again').length > back,
-          `${name} after it was killed`,
-        );
+  it('are replaced when killed, without a refused connection', async ({ start, proof }) => {
+    const facade = await start({ PUBLIC_PROCESSES: '2' });
+    const outcomes = new Map<number | string, number>();
+    let isSending = true;
+    const client = async (): Promise<void> => {
+      while (isSending) {
+        const outcome = await lookUp(facade.url, proof);
+        outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
       }
-      asking = false;
-      await Promise.all(clients);
-      expect(outcomes.get(200)).toBeGreaterThan(100);
-      // Only requests in the killed process may fail.
-      expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
-      expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(3 * clients.length);
-      // Ready is not reported to the parent again.
-      expect(facade.ready).toEqual([url]);
-    },
-    TIMEOUT_MS * 4,
-  );
+    };
+    const clients = [client(), client(), client()];
+    for (const number of [1, 2, 1]) await replace(facade, `facade ${number}`);
+    isSending = false;
+    await Promise.all(clients);
+    expect(outcomes.get(200)).toBeGreaterThan(100);
+    // Only requests in the killed process may fail.
+    expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
+    expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(3 * clients.length);
+  }, 80_000);
 
-  it(
-    'are scraped as one program, and keep their counters when one is replaced',
-    async () => {
-      const facade = startFacade({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
-      const url = await urlOf(facade);
-      const opsUrl = /"ops_url":"([^"]+)"/.exec(facade.text())![1]!;
-      const told = async (): Promise<number> =>
-        valueOf(await scrape(opsUrl), 'svc_lookups_total', { status: 'VALID' })!;
-      for (let i = 0; i < 20; i += 1) expect(await lookUp(url)).toBe(200);
-      expect(await told()).toBe(20);
-      expect(valueOf(await scrape(opsUrl), 'svc_snapshot_proofs')).toBe(1);
-      const ready = await fetch(`${opsUrl}/readyz`);
-      expect(ready.status).toBe(200);
-      expect((await ready.json()) as object).toMatchObject({
-        processes: [{ status: 'ready' }, { status: 'ready' }],
-      });
+  it('are scraped as one program, and keep their counters when one is replaced', async ({
+    start,
+    proof,
+  }) => {
+    const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
+    const opsUrl = facade.lines().flatMap(({ ops_url: url }) => url ?? [])[0]!;
+    const counted = async (): Promise<number> =>
+      valueOf(await scrape(opsUrl), 'svc_lookups_total', { status: 'VALID' })!;
+    for (let i = 0; i < 20; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
+    expect(await counted()).toBe(20);
+    expect(valueOf(await scrape(opsUrl), 'svc_snapshot_proofs')).toBe(1);
+    const ready = await fetch(`${opsUrl}/readyz`);
+    expect(ready.status).toBe(200);
+    expect((await ready.json()) as object).toMatchObject({
+      processes: [{ status: 'ready' }, { status: 'ready' }],
+    });
 
-      process.kill(pidOf(facade, 'facade 1'), 'SIGKILL');
-      await eventually(
-        () => facade.lines.some(({ msg }) => msg === 'child is ready again'),
-        'facade 1 after it was killed',
-      );
-      expect(await told()).toBe(20);
-      for (let i = 0; i < 5; i += 1) expect(await lookUp(url)).toBe(200);
-      expect(await told()).toBe(25);
-      expect(await told()).toBe(25);
+    await replace(facade, 'facade 1');
+    expect(await counted()).toBe(20);
+    for (let i = 0; i < 5; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
+    expect(await counted()).toBe(25);
 
-      // The port is in use: a second listener's error names the setting.
-      const second = startFacade({ OPS_PORT: new URL(opsUrl).port });
-      expect(await second.exited).toBe(1);
-      expect(second.text()).toContain('is in use: set OPS_PORT to another port');
-    },
-    TIMEOUT_MS * 2,
-  );
+    // The port is in use: a second listener's error names the setting.
+    const second = await start({ OPS_PORT: new URL(opsUrl).port });
+    expect(await second.exited).toBe(1);
+    expect(second.text()).toContain('is in use: set OPS_PORT to another port');
+  }, 40_000);
 
-  it(
-    'finish requests in flight on SIGTERM, and exit with 0',
-    async () => {
-      const facade = startFacade({ PUBLIC_PROCESSES: '2' });
-      const url = await urlOf(facade);
-      // Enough requests to reach both processes.
-      const late = Array.from({ length: 8 }, () => holdRequest(url));
-      await sleep(300);
-      facade.child.kill('SIGTERM');
-      await sleep(300);
-      for (const { finish } of late) finish();
-      expect(await Promise.all(late.map(({ answer }) => answer))).toEqual(late.map(() => 400));
-      expect(await facade.exited).toBe(0);
-      expect(facade.pids().filter(isAlive)).toEqual([]);
-    },
-    TIMEOUT_MS * 2,
-  );
+  it('finish requests in flight on SIGTERM, and exit with 0', async ({ start }) => {
+    const facade = await start({ PUBLIC_PROCESSES: '2' });
+    // Enough requests to reach both processes.
+    const late = Array.from({ length: 8 }, () => holdRequest(facade.url));
+    await sleep(300);
+    facade.signal();
+    await sleep(300);
+    for (const { finish } of late) finish();
+    expect(await Promise.all(late.map(({ answer }) => answer))).toEqual(late.map(() => 400));
+    expect(await facade.exited).toBe(0);
+    expect(facade.pids().filter(isAlive)).toEqual([]);
+  });
 
-  it(
-    'finish requests in flight and exit when their parent exits',
-    async () => {
-      const facade = startFacade({ PUBLIC_PROCESSES: '2' });
-      const url = await urlOf(facade);
-      const pids = facade.pids();
-      expect(pids.filter(isAlive)).toHaveLength(2);
-      const late = holdRequest(url);
-      await sleep(300);
-      facade.child.kill('SIGKILL');
-      await sleep(300);
-      late.finish();
-      expect(await late.answer).toBe(400);
-      await eventually(() => pids.every((pid) => !isAlive(pid)), 'the end of the others');
-    },
-    TIMEOUT_MS * 2,
-  );
+  it('finish requests in flight and exit when their parent exits', async ({ start }) => {
+    const facade = await start({ PUBLIC_PROCESSES: '2' });
+    const pids = facade.pids();
+    expect(pids.filter(isAlive)).toHaveLength(2);
+    const late = holdRequest(facade.url);
+    await sleep(300);
+    facade.kill();
+    await sleep(300);
+    late.finish();
+    expect(await late.answer).toBe(400);
+    await expect.poll(() => pids.filter(isAlive)).toEqual([]);
+  });
 
-  it(
-    'are given up with a message when they cannot start',
-    async () => {
-      const facade = startFacade({
-        PUBLIC_PROCESSES: '2',
-        LOG_VKEY: snapshot.snapshotVkey,
-        SNAPSHOT_VKEY: `a+00000000+${'A'.repeat(44)}`,
-      });
-      expect(await facade.exited).toBe(1);
-      expect(facade.ready).toEqual([]);
-      expect(facade.text()).toContain('LOG_VKEY or SNAPSHOT_VKEY is not usable');
-      expect(facade.text()).toContain('facade 1 ended with exit code 1 before it was ready');
-      // Reported once, not once per process.
-      expect(facade.pids()).toHaveLength(1);
-    },
-    TIMEOUT_MS * 2,
-  );
+  it('are given up with one message when they cannot start', async ({ start, snapshot }) => {
+    const facade = await start({
+      PUBLIC_PROCESSES: '2',
+      LOG_VKEY: snapshot.snapshotVkey,
+      SNAPSHOT_VKEY: `a+00000000+${'A'.repeat(44)}`,
+    });
+    expect(await facade.exited).toBe(1);
+    expect(facade.text()).toContain('LOG_VKEY or SNAPSHOT_VKEY is not usable');
+    expect(facade.text()).toContain('facade 1 ended with exit code 1 before it was ready');
+    expect(facade.pids()).toHaveLength(1);
+  });
 
-  it(
-    'are given up when none serves and restarts fail',
-    async () => {
-      const facade = startFacade({ PUBLIC_PROCESSES: '2' });
-      const { port } = new URL(await urlOf(facade));
-      for (const pid of facade.pids()) process.kill(pid, 'SIGKILL');
-      const thief = await takePort(Number(port));
-      expect(await facade.exited).toBe(1);
-      expect(facade.text()).toMatch(/No process serves, and facade \d exited \d times in a row/);
-      expect(facade.text()).toContain('set PUBLIC_PORT to another port');
-      expect(facade.pids().filter(isAlive)).toEqual([]);
-      await new Promise((resolve) => thief.close(resolve));
-    },
-    TIMEOUT_MS * 2,
-  );
+  it('are given up when none serves and restarts fail', async ({ start }) => {
+    const facade = await start({ PUBLIC_PROCESSES: '2' });
+    for (const pid of facade.pids()) process.kill(pid, 'SIGKILL');
+    const thief = await takePort(Number(new URL(facade.url).port));
+    expect(await facade.exited).toBe(1);
+    expect(facade.text()).toMatch(/No process serves, and facade \d exited \d times in a row/);
+    expect(facade.text()).toContain('set PUBLIC_PORT to another port');
+    expect(facade.pids().filter(isAlive)).toEqual([]);
+    await new Promise((resolve) => thief.close(resolve));
+  });
 
-  it(
-    'are given up when the port is in use, with the setting in the message',
-    async () => {
-      const facade = startFacade({ PUBLIC_PROCESSES: '2' });
-      const { port } = new URL(await urlOf(facade));
-      const second = startFacade({ PUBLIC_PROCESSES: '2', PUBLIC_PORT: port });
-      expect(await second.exited).toBe(1);
-      expect(second.text()).toContain('set PUBLIC_PORT to another port');
-      expect(second.pids()).toEqual([]);
-      expect(
-        (await send(`http://127.0.0.1:${port}`, { method: 'GET', path: '/healthz' })).status,
-      ).toBe(200);
-    },
-    TIMEOUT_MS * 2,
-  );
+  it('are given up when the port is in use, with the setting in the message', async ({ start }) => {
+    const facade = await start({ PUBLIC_PROCESSES: '2' });
+    const second = await start({ PUBLIC_PROCESSES: '2', PUBLIC_PORT: new URL(facade.url).port });
+    expect(await second.exited).toBe(1);
+    expect(second.text()).toContain('set PUBLIC_PORT to another port');
+    expect(second.pids()).toEqual([]);
+    expect((await send(facade.url, { method: 'GET', path: '/healthz' })).status).toBe(200);
+  });
 });
 
-describe('a single public API process', () => {
-  it(
-    'runs in the main process',
-    async () => {
-      const facade = startFacade({});
-      expect(await lookUp(await urlOf(facade))).toBe(200);
-      expect(facade.pids()).toEqual([]);
-      facade.child.kill('SIGTERM');
-      expect(await facade.exited).toBe(0);
-    },
-    TIMEOUT_MS * 2,
-  );
+it('a single public API process > runs in the main process', async ({ start, proof }) => {
+  const facade = await start({});
+  expect(await lookUp(facade.url, proof)).toBe(200);
+  expect(facade.pids()).toEqual([]);
+  expect(await facade.stop()).toBe(0);
 });

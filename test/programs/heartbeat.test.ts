@@ -1,22 +1,13 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { startHeartbeat } from '#programs/heartbeat';
 import { logger } from '#runtime/process/log';
 import type { Readiness } from '#runtime/ops/health';
 import { publishing, readHeartbeats, type Heartbeat } from '#sql/ops/heartbeats';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { it } from './fixture.js';
 
 describe('startHeartbeat', () => {
-  let db: TestDatabase;
-  const stop = new AbortController();
-  beforeEach(async () => {
-    db = await freshDatabase();
-  });
-  afterEach(async () => {
-    stop.abort();
-    await db.drop();
-  });
-
-  it('never replaces a later report with an earlier one that took longer', async () => {
+  it('never replaces a later report with an earlier one that took longer', async ({ db }) => {
+    const stop = new AbortController();
     const finds: ((readiness: Readiness) => void)[] = [];
     const find = () => new Promise<Readiness>((resolve) => finds.push(resolve));
     const report = (n: number): Readiness => ({ ready: true, says: { n } });
@@ -34,6 +25,7 @@ describe('startHeartbeat', () => {
     await later;
     const [recorded] = await readHeartbeats(db.as('svc_admin'));
     expect(recorded?.readiness).toEqual({ n: 2 });
+    stop.abort();
   });
 });
 

@@ -11,13 +11,13 @@ describe('a stopped migration', () => {
     const db = await freshDatabase();
     const other = await db.sql.reserve();
     await other`select pg_advisory_lock(${ADVISORY_LOCK})`;
-    const told = new AbortController();
-    const migrating = migrateDatabase(db.url, undefined, told.signal);
+    const stop = new AbortController();
+    const migrating = migrateDatabase(db.url, undefined, stop.signal);
     const waiting = () =>
       db.sql`select from pg_stat_activity where application_name = 'migrate'
         and datname = current_database() and query like '%advisory_lock%'`;
     await expect.poll(waiting, { timeout: 10_000 }).toHaveLength(1);
-    told.abort();
+    stop.abort();
     await expect(migrating).rejects.toThrow(/CONNECTION_(DESTROYED|ENDED|CLOSED)/);
     await other`select pg_advisory_unlock(${ADVISORY_LOCK})`;
     other.release();
@@ -31,13 +31,13 @@ describe('a stopped migration', () => {
     const db = await freshDatabase();
     const other = await db.sql.reserve();
     await other.unsafe('begin; lock table bullmq.migration in access exclusive mode');
-    const told = new AbortController();
-    const migrating = migrateQueues(db.url, told.signal);
+    const stop = new AbortController();
+    const migrating = migrateQueues(db.url, stop.signal);
     const waiting = () =>
       db.sql`select from pg_stat_activity where application_name = 'svc-migrate'
         and datname = current_database() and wait_event_type = 'Lock'`;
     await expect.poll(waiting, { timeout: 10_000 }).toHaveLength(1);
-    told.abort();
+    stop.abort();
     await expect(migrating).rejects.toThrow(/Connection terminated|closed/);
     await other.unsafe('rollback');
     other.release();

@@ -1,4 +1,3 @@
-import { fork, type ChildProcess } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,19 +6,19 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/package-root';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { transaction } from '#sql/db/transaction';
 import { adminOn } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';
+import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
 
 let db: TestDatabase;
 let home: string;
-/** On which everything can come to stand still, as behind a dead switch. */
+/** Can hold back everything, as a dead switch does. */
 let way: TcpProxy;
-const children: ChildProcess[] = [];
+const programs: Record<string, RunningProgram> = {};
 let aepKey: Uint8Array;
 const opsUrls: Record<string, string> = {};
 
@@ -45,36 +44,23 @@ beforeAll(async () => {
 }, 60_000);
 
 afterAll(async () => {
-  for (const child of children) child.kill('SIGKILL');
+  for (const program of Object.values(programs)) program.kill();
   way.close();
   await db.drop();
   await rm(home, { recursive: true, force: true });
 }, 60_000);
 
-/** Starts a program as an operator does, and notes where it tells how it is. */
 async function start(name: string, program: string, env: Record<string, string>): Promise<void> {
   const url = new URL(db.urlFor(`svc_${program}`));
   url.host = new URL(way.url).host;
-  const child = fork(join(packageRoot, 'dist', 'programs', `${program}.js`), [], {
-    env: {
-      PATH: process.env['PATH'] ?? '',
-      DATABASE_URL: url.toString(),
-      OPS_PORT: '0',
-      ...env,
-    },
-    execArgv: [],
-    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+  const running = await startProgram(program, {
+    PATH: process.env['PATH'] ?? '',
+    DATABASE_URL: url.toString(),
+    OPS_PORT: '0',
+    ...env,
   });
-  children.push(child);
-  let text = '';
-  child.stderr!.setEncoding('utf8').on('data', (piece: string) => {
-    text += piece;
-    opsUrls[name] ??= /"ops_url":"([^"]+)"/.exec(text)?.[1] as string;
-  });
-  await new Promise<void>((resolve, reject) => {
-    child.once('message', () => resolve());
-    child.once('exit', () => reject(new Error(`${name} ended: ${text}`)));
-  });
+  programs[name] = running;
+  opsUrls[name] = /"ops_url":"([^"]+)"/.exec(running.stderr.join())?.[1] ?? '';
 }
 
 async function ask(name: string, path: string) {
@@ -179,7 +165,7 @@ describe('separate programs', () => {
       valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_is_leader') === 1;
     const leader = (await leads('publisher')) ? 'publisher' : 'standby';
     const other = leader === 'publisher' ? 'standby' : 'publisher';
-    children[leader === 'publisher' ? 2 : 3]!.kill('SIGKILL');
+    programs[leader]!.kill();
     await until(other, '/metrics', (text) => {
       return valueOf(parseExposition(text), 'svc_publisher_is_leader') === 1;
     });

@@ -7,7 +7,8 @@ import { OPERATIONS as ENGINE } from '#api/engine/operations';
 import { OPERATIONS as PUBLIC } from '#api/public/operations';
 import { adminWith } from '../fixtures/admin.js';
 import { scrape, valueOf, type Scrape } from '../fixtures/exposition.js';
-import { startStack, type RunningStack } from '../fixtures/stack.js';
+import { readPdf } from '../fixtures/pdf.js';
+import { eventually as untilFound, startStack, type RunningStack } from '../fixtures/stack.js';
 
 let stack: RunningStack;
 let opsUrl: string;
@@ -31,7 +32,7 @@ const moved = (before: Scrape, after: Scrape, name: string, labels: Record<strin
 
 describe('admin status', () => {
   it('finds every program of a running npm start, and the public API', async () => {
-    // As documented in docs/operations.md.
+    // As documented in docs/deploy.md.
     const secret = readFileSync(join(stack.dataDir, 'postgres-password'), 'utf8').trim();
     const password = createHmac('sha256', secret).update('role svc_admin').digest('base64url');
     const port = String(stack.lines.find((line) => line['cluster'] !== undefined)?.['port']);
@@ -48,6 +49,28 @@ describe('admin status', () => {
       });
   });
 });
+
+/** Exports a PDF once the proof has a verdict and a checkpoint. */
+function exportPdf(proofId: string): Promise<Uint8Array> {
+  const attempt = async (): Promise<Uint8Array | null> => {
+    const response = await fetch(`${stack.engineUrl}/v1/proofs/${proofId}/export?format=pdf`, {
+      headers: { 'x-svc-api-key': stack.apiKey, 'x-svc-tenant-id': stack.tenantId },
+    });
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    if (response.status === 200) return bytes;
+    expect(response.status).toBe(409);
+    return null;
+  };
+  return untilFound(attempt, 30_000, 'the export');
+}
+
+it('npm start > links exported documents to its own public API, whatever its port', async () => {
+  const admitted = await stack.execute({ intent_id: 'paper', action: 'BOOK_RESERVATION' });
+  const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };
+  const { links } = await readPdf(await exportPdf(id));
+  expect(links).toEqual([`${stack.publicUrl}/api/public/verify/proof/${id}`]);
+  await expect.poll(async () => (await fetch(links[0]!)).status).toBe(200);
+}, 60_000);
 
 describe('metrics of a stack', () => {
   it('count an admission, a denial and a repeat', async () => {
@@ -112,7 +135,7 @@ describe('metrics of a stack', () => {
       headers: { 'Content-Type': 'application/json' },
       body: '{"schema_version":"svc.public_verification.lookup_request/1.0","proof_id":"nothing"}',
     });
-    await get('/secret/path/of/somebody');
+    await get('/secret/path');
     await get('/log/checkpoint');
     const after = await eventually(
       (now) => moved(before, now, 'svc_http_requests_total', { api: 'public' }) >= 11,
@@ -202,7 +225,7 @@ describe('metrics of a stack', () => {
     const { samples } = await scrape(opsUrl);
     const ready = await (await fetch(`${opsUrl}/readyz`)).text();
     const text = JSON.stringify(samples) + ready;
-    for (const secret of [stack.apiKey, stack.tenantId, 'postgres://', 'ops-1', 'somebody']) {
+    for (const secret of [stack.apiKey, stack.tenantId, 'postgres://', 'ops-1', 'secret/path']) {
       expect(text).not.toContain(secret);
     }
     expect(text).not.toMatch(/[0-9a-f]{32}/);

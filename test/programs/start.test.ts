@@ -137,6 +137,30 @@ describe('npm start', () => {
     expect(await stop(first)).toBe(0);
     expect(existsSync(join(dataDir, 'ready.json'))).toBe(false);
 
+    const logged = first.output.err
+      .split('\n')
+      .filter((line) => line.startsWith('{'))
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    const postgres = logged.find(({ msg }) => msg === 'embedded Postgres is ready');
+    expect(postgres).toMatchObject({ postgres_pid: expect.any(Number) as number });
+    expect(postgres).not.toHaveProperty('pid');
+    const stopped = logged.filter(({ msg }) => msg === 'stopped');
+    expect(stopped.map(({ program }) => program).sort()).toEqual([
+      'engine',
+      'facade',
+      'publisher',
+      'start',
+      'verifier',
+      'worker',
+    ]);
+    for (const line of stopped) {
+      expect(line).toMatchObject({
+        level: 'info',
+        reason: 'SIGTERM',
+        ms: expect.any(Number) as number,
+      });
+    }
+
     const again = start(dataDir);
     const now = await ready(dataDir, again);
     expect(now.api_key).toBe(api_key);

@@ -1,23 +1,13 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { expect } from 'vitest';
 import { createSigningKey } from '#runtime/crypto/node';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startProgram } from '../fixtures/program.js';
+import { it } from './fixture.js';
 
-let db: TestDatabase;
-let home: string;
-beforeAll(async () => {
-  db = await freshDatabase();
-  home = await mkdtemp(join(tmpdir(), 'svc-wrong-role-'));
-});
-afterAll(async () => {
-  await db.drop();
-  await rm(home, { recursive: true });
-});
-
-it("each program exits before it does anything under another program's role", async () => {
+it("each program exits before it does anything under another program's role", async ({
+  db,
+  home,
+}) => {
   const key = join(home, 'key.pem');
   createSigningKey(key);
   const programs = ['engine', 'worker', 'verifier', 'publisher'];

@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
-  AEP_PAYLOAD_TYPE,
   aepBytes,
   buildAep,
   buildProofRecord,
@@ -11,18 +10,15 @@ import {
   proofRecordHash,
   receiptBytes,
 } from '#protocol/aep';
-import { fromBase64, fromUtf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
-import { parseEnvelope } from '#protocol/dsse';
 import { documentHash, hashHex, nobleSha256 } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
-import { aepSchema, type Aep } from '#protocol/schemas/aep';
+import { type Aep, aepSchema, proofRecordSchema } from '#protocol/schemas/aep';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
-import { proofRecordSchema } from '#protocol/schemas/proof-record';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
-import { admitted, aepKey, denied } from '../fixtures/worked-log.js';
+import { admitted, denied } from '../fixtures/worked-log.js';
 
 describe('AEP', () => {
   it('has RFC 8785 bytes for every content', () => {
@@ -74,23 +70,6 @@ describe('AEP', () => {
     expect(aepSchema.safeParse({ ...admitted.aep, valid_until: { proof: null } }).success).toBe(
       false,
     );
-  });
-
-  it.each([
-    { extra: 1 },
-    { execution_id: 'exec_x' },
-    { schema_version: 'svc.aep/1.1' },
-    { environment: 'test' },
-    { salt: 'AB'.repeat(32) },
-    { accepted_at: '2026-11-20T17:29:00Z' },
-    { decision: { effect: 'ADMIT', reasons: ['b', 'a'] } },
-    { decision: { effect: 'ADMIT', reasons: ['a', 'a'] } },
-    { subject: { kind: 'execute', intent_id: 'i', action: 'lower' } },
-    { subject: { kind: 'execute', intent_id: 'i', action: 'A', tool: 't' } },
-    { subject: { kind: 'other' } },
-    { policy: { ...admitted.aep.policy, engine: 'opa' } },
-  ])('rejects other fields and values: %j', (change) => {
-    expect(aepSchema.safeParse({ ...admitted.aep, ...change }).success).toBe(false);
   });
 });
 
@@ -171,13 +150,5 @@ describe('proof record', () => {
         expect(proofRecordSchema.safeParse(made).success).toBe(true);
       }),
     );
-  });
-
-  it('carries the AEP in a DSSE envelope with one signature', () => {
-    const envelope = parseEnvelope(record.envelope);
-    expect(envelope.payloadType).toBe(AEP_PAYLOAD_TYPE);
-    expect(fromUtf8(envelope.payload)).toBe(fromUtf8(admitted.aepBytes));
-    expect(envelope.keyid).toBe(aepKey.keyId);
-    expect(envelope.signature).toEqual(fromBase64(record.envelope.signatures[0].sig));
   });
 });

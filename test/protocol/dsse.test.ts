@@ -22,16 +22,8 @@ describe('DSSE', () => {
     ['no signature', { ...envelope, signatures: [] }],
     ['two signatures', { ...envelope, signatures: [signature, signature] }],
     ['a further member', { ...envelope, extra: 1 }],
-    [
-      'a further member in the signature',
-      { ...envelope, signatures: [{ ...signature, cert: 'x' }] },
-    ],
-    ['no key id', { ...envelope, signatures: [{ sig: signature.sig }] }],
     ['a short signature', { ...envelope, signatures: [{ ...signature, sig: 'AAAA' }] }],
     ['URL-safe base64', { ...envelope, payload: envelope.payload.slice(0, -4) + '-_-_' }],
-    ['white space in base64', { ...envelope, payload: envelope.payload + '\n' }],
-    ['trailing bits in base64', { ...envelope, payload: 'QR==' }],
-    ['no padding', { ...envelope, payload: 'QQ' }],
     ['nothing', null],
   ])('rejects an envelope with %s', (_, document) => {
     expect(refusal(() => parseEnvelope(document)).code).toBe('malformed_envelope');

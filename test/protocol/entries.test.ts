@@ -90,9 +90,7 @@ describe('log entries', () => {
   const proofEntry = parseEntry(admitted.entry) as unknown as Record<string, JsonValue>;
   it.each([
     ['a further field', { ...proofEntry, note: 'x' }],
-    ['a missing field', { ...proofEntry, time: undefined }],
     ['another type', { ...proofEntry, type: 'other' }],
-    ['another version', { ...proofEntry, schema_version: 'svc.registry.entry/1.1' }],
     ['an impossible time', { ...proofEntry, time: '2026-02-30T00:00:00.000Z' }],
     ['a list around it', [proofEntry]],
   ])('are rejected with %s', (_, document) => {

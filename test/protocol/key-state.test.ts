@@ -28,73 +28,41 @@ function states(entries: KeyedEntry[], size: number, logSize = size) {
   return Array.from({ length: size }, (_, i) => keyStateAt(entries, key.keyId, i, logSize).state);
 }
 
+const words = (text: string): string[] => text.split(' ');
+
 describe('keyStateAt', () => {
   it('is active after the activation until the retirement', () => {
-    expect(states([change(1, 'activate'), change(4, 'retire')], 7)).toEqual([
-      'unknown',
-      'unknown',
-      'active',
-      'active',
-      'active',
-      'retired',
-      'retired',
-    ]);
+    expect(states([change(1, 'activate'), change(4, 'retire')], 7)).toEqual(
+      words('unknown unknown active active active retired retired'),
+    );
   });
 
   it('is never active again after a retirement or compromise', () => {
     const entries = [change(0, 'activate'), change(2, 'retire'), change(3, 'activate')];
-    expect(states(entries, 6)).toEqual([
-      'unknown',
-      'active',
-      'active',
-      'retired',
-      'retired',
-      'retired',
-    ]);
+    expect(states(entries, 6)).toEqual(words('unknown active active retired retired retired'));
     const stolen = [change(0, 'activate'), change(2, 'compromise', 1), change(3, 'activate')];
-    expect(states(stolen, 5)).toEqual([
-      'unknown',
-      'compromised',
-      'compromised',
-      'compromised',
-      'compromised',
-    ]);
+    expect(states(stolen, 5)).toEqual(
+      words('unknown compromised compromised compromised compromised'),
+    );
   });
 
   it('is compromised from the named index on, even before the compromise was known', () => {
     const entries = [change(0, 'activate'), change(9, 'compromise', 3)];
-    expect(states(entries, 5, 10)).toEqual([
-      'unknown',
-      'active',
-      'active',
-      'compromised',
-      'compromised',
-    ]);
+    expect(states(entries, 5, 10)).toEqual(words('unknown active active compromised compromised'));
     // Before the compromise entry, the log does not state it.
-    expect(states(entries, 5, 9)).toEqual(['unknown', 'active', 'active', 'active', 'active']);
+    expect(states(entries, 5, 9)).toEqual(words('unknown active active active active'));
   });
 
   it('takes the earliest of several compromises', () => {
     const entries = [change(0, 'activate'), change(5, 'compromise', 4), change(6, 'compromise', 2)];
-    expect(states(entries, 6, 7)).toEqual([
-      'unknown',
-      'active',
-      'compromised',
-      'compromised',
-      'compromised',
-      'compromised',
-    ]);
+    expect(states(entries, 6, 7)).toEqual(
+      words('unknown active compromised compromised compromised compromised'),
+    );
   });
 
   it('outlasts a retirement when it is a compromise', () => {
     const entries = [change(0, 'activate'), change(2, 'retire'), change(4, 'compromise', 3)];
-    expect(states(entries, 5)).toEqual([
-      'unknown',
-      'active',
-      'active',
-      'compromised',
-      'compromised',
-    ]);
+    expect(states(entries, 5)).toEqual(words('unknown active active compromised compromised'));
   });
 
   it('has the public key of this key only', () => {

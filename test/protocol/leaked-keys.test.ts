@@ -139,28 +139,21 @@ describe('command line', () => {
 
   it.each([
     ['a good key', key],
-    ['a key with something after it', `${key}✈`],
     ['a key with a line break in it', `${key.slice(0, 30)}\n${key.slice(30)}`],
     ['a key of no form', secret],
-    ['a file without a key', null],
   ])('never prints %s', async (_, value) => {
     const env = {
       SVC_ENGINE_URL: url,
       SVC_TENANT_ID: 'acme',
-      ...(value === null ? { SVC_API_KEY_FILE: '/dev/null' } : { SVC_API_KEY: value }),
+      SVC_API_KEY: value,
     };
     const id = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
     for (const args of [
       ['export', id],
-      ['inclusion', id],
       ['replay', id, '--json'],
-      ['export', '--help'],
     ]) {
-      const { code, stdout, stderr } = await svc(
-        [...args, '--timeout', '2'].slice(0, args.includes('--help') ? 2 : undefined),
-        { env },
-      );
-      if (!args.includes('--help')) expect(code).not.toBe(0);
+      const { code, stdout, stderr } = await svc([...args, '--timeout', '2'], { env });
+      expect(code).not.toBe(0);
       for (const part of [secret.slice(0, 10), secret.slice(-20)]) {
         expect(stdout + stderr).not.toContain(part);
       }

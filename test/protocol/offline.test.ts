@@ -1,6 +1,5 @@
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
-import { buildProofRecord, proofRecordHash } from '#protocol/aep';
 import { toBase64Url } from '#protocol/bytes';
 import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
 import { parseStrict, type JsonValue } from '#protocol/json';
@@ -11,15 +10,7 @@ import { proofExportSchema } from '#protocol/schemas/proof-export';
 import { STATUSES } from '#protocol/status';
 import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
-import {
-  admitted,
-  aepKey,
-  denied,
-  exportOf,
-  logVkey,
-  ORIGIN,
-  testKey,
-} from '../fixtures/worked-log.js';
+import { admitted, aepKey, denied, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
 import { refusal } from '../fixtures/refusal.js';
 
 const crypto = { sha256, verify: nativeVerify };
@@ -120,8 +111,8 @@ describe('verifyOffline', () => {
       ['TRUST_ESTABLISHED', true],
     ] as const) {
       const { verdict, ...rest } = exportOf(admitted);
-      const told = { ...verdict, verification_status, can_assert_validity };
-      expect(verifyOffline({ ...rest, verdict: told }, trust, crypto)).toEqual(genuine);
+      const changed = { ...verdict, verification_status, can_assert_validity };
+      expect(verifyOffline({ ...rest, verdict: changed }, trust, crypto)).toEqual(genuine);
     }
     const elsewhere = { ...exportOf(admitted), log_vkey: 'elsewhere' };
     expect(verifyOffline(elsewhere, trust, crypto)).toEqual(genuine);
@@ -129,106 +120,6 @@ describe('verifyOffline', () => {
     expect(verifyOffline({ ...exportOf(admitted), verdict: lied }, trust, crypto)).toMatchObject({
       authentic: false,
       faults: [{ code: 'malformed_export' }],
-    });
-  });
-
-  it('rejects a document with any member omitted or added', () => {
-    const document = exported as Record<string, JsonValue>;
-    for (const name of Object.keys(document)) {
-      const rest = structuredClone(document);
-      delete rest[name];
-      expect(verifyOffline(rest, trust, crypto)).toMatchObject({ authentic: false });
-    }
-    const more = { ...document, status: 'VALID' };
-    expect(verifyOffline(more, trust, crypto)).toMatchObject({ authentic: false });
-    for (const nonsense of [null, undefined, [], {}, 7, new ArrayBuffer(8)]) {
-      expect(verifyOffline(nonsense, trust, crypto)).toMatchObject({
-        authentic: false,
-        faults: [{ code: 'malformed_export' }],
-      });
-    }
-  });
-
-  it('rejects a consistent document with another proof id', () => {
-    const record = buildProofRecord(sha256, {
-      proof_id: denied.proofId,
-      aep: admitted.aepBytes,
-      signature: admitted.signature,
-      key_id: aepKey.keyId,
-      request_hash: admitted.aep.request_hash,
-      effect: 'ADMIT',
-      lane: 'execute',
-    });
-    const entry = {
-      ...exportOf(admitted).entry,
-      proof_id: denied.proofId,
-      proof_record_hash: proofRecordHash(sha256, record),
-    };
-    const document = {
-      ...exportOf(admitted),
-      proof_id: denied.proofId,
-      proof_record: record,
-      response_hash: record.response_hash,
-      entry,
-    };
-    expect(verifyOffline(document, trust, crypto)).toMatchObject({
-      authentic: false,
-      faults: [{ code: 'proof_id_mismatch' }],
-    });
-  });
-
-  it('does not throw for text that has no UTF-8 form', () => {
-    const document = withChange(['aep', 'subject', 'intent_id'], () => '\ud800');
-    expect(verifyOffline(document, trust, crypto)).toMatchObject({
-      authentic: false,
-      faults: [{ code: 'lone_surrogate' }],
-    });
-  });
-
-  it('distinguishes authentic from included', () => {
-    const other = exportOf(denied);
-    const moved = { ...exportOf(admitted), inclusion: other.inclusion };
-    expect(verifyOffline(moved, trust, crypto)).toMatchObject({
-      authentic: true,
-      included: false,
-      faults: [{ code: 'not_in_tree' }],
-    });
-    const otherLog: OfflineTrust = {
-      ...trust,
-      log: { vkey: logVkey, origin: 'log.example/other' },
-    };
-    expect(verifyOffline(exported, otherLog, crypto)).toMatchObject({
-      authentic: true,
-      included: false,
-      faults: [{ code: 'wrong_origin' }],
-    });
-  });
-
-  it('makes no statement about inclusion when no log is pinned', () => {
-    const result = verifyOffline(exported, { aepKeys: trust.aepKeys }, crypto);
-    expect(result).toMatchObject({ authentic: true, status: 'unknown' });
-    expect(result).not.toHaveProperty('included');
-    expect(result).not.toHaveProperty('under');
-  });
-
-  it('is undecidable with a cause when no key is pinned', () => {
-    expect(verifyOffline(exported, { ...trust, aepKeys: [] }, crypto)).toMatchObject({
-      decidable: false,
-      cause: 'no_pinned_key',
-    });
-    // The right key in the document does not make the document trusted.
-    const stranger = { ...trust, aepKeys: [testKey(2).publicKey] };
-    expect(verifyOffline(exported, stranger, crypto)).toMatchObject({
-      decidable: false,
-      cause: 'signing_key_not_pinned',
-    });
-  });
-
-  it('selects the key among several pinned ones', () => {
-    const several = { ...trust, aepKeys: [testKey(2).publicKey, aepKey.publicKey] };
-    expect(verifyOffline(exported, several, crypto)).toMatchObject({
-      authentic: true,
-      included: true,
     });
   });
 
@@ -264,24 +155,13 @@ describe('verifyOffline', () => {
     });
   });
 
-  it('accepts a key as bytes, base64url and JWK', () => {
-    const { publicKey } = aepKey;
-    const spellings = [
-      publicKey,
-      Buffer.from(publicKey),
-      toBase64Url(publicKey),
-      publicJwk(sha256, publicKey),
-    ];
-    for (const key of spellings) {
-      expect(verifyOffline(exported, { ...trust, aepKeys: [key] }, crypto)).toMatchObject({
-        authentic: true,
-      });
-    }
-    // Of two pins of a key, the narrower one applies.
-    const ended = { ...publicJwk(sha256, publicKey), retired_at: 1 };
-    expect(
-      verifyOffline(exported, { ...trust, aepKeys: [publicKey, ended] }, crypto),
-    ).toMatchObject({ authentic: false, faults: [{ code: 'key_not_in_force' }] });
+  it('applies the narrower of two pins of one key', () => {
+    const ended = { ...publicJwk(sha256, aepKey.publicKey), retired_at: 1 };
+    const aepKeys = [toBase64Url(aepKey.publicKey), ended];
+    expect(verifyOffline(exported, { ...trust, aepKeys }, crypto)).toMatchObject({
+      authentic: false,
+      faults: [{ code: 'key_not_in_force' }],
+    });
   });
 
   it('is undecidable for an untyped caller that pins nothing', () => {
@@ -293,12 +173,5 @@ describe('verifyOffline', () => {
       const unlisted = { aepKeys: wrong } as unknown as OfflineTrust;
       expect(refusal(() => verifyOffline(exported, unlisted, crypto)).code).toBe('malformed_key');
     }
-  });
-
-  it('throws for unusable pins, which are the caller’s error', () => {
-    const broken = { ...trust, log: { vkey: 'nonsense', origin: ORIGIN } };
-    expect(refusal(() => verifyOffline(exported, broken, crypto)).code).toBe('malformed_vkey');
-    const short = { ...trust, aepKeys: [new Uint8Array(3)] };
-    expect(refusal(() => verifyOffline(exported, short, crypto)).code).toBe('malformed_key');
   });
 });

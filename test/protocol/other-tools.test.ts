@@ -95,7 +95,7 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
 
     beforeAll(async () => {
       expect(missingTools).toEqual([]);
-      const blocks = await shellBlocks('docs/protocol.md', '### With other tools');
+      const blocks = await shellBlocks('docs/verify.md', '### With other tools');
       expect(blocks).toHaveLength(3);
       [signature, hashes, inclusion] = blocks as [string, string, string];
       place = await workplace({ AEP_KEY: aepKey, LOG_VKEY: world.log.vkey });

@@ -1,17 +1,23 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '#protocol/aep';
+import {
+  aepBytes,
+  buildProofRecord,
+  proofCommitments,
+  proofRecordHash,
+  requestTypeOf,
+} from '#protocol/aep';
 import { fromUtf8, utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
-import { proofCommitments } from '#protocol/commitments';
-import { canonicalProofEntry, parseEntry, proofEntryBytes } from '#protocol/entries';
+import { canonicalProofEntry, parseEntry } from '#protocol/entries';
 import { nobleSha256 } from '#protocol/hash';
 import { canonicalAep, parseAep, readAep, type ReadAep } from '#protocol/read-aep';
-import { aepSchema, type Aep } from '#protocol/schemas/aep';
+import { type Aep } from '#protocol/schemas/aep';
 import { logEntrySchema } from '#protocol/schemas/log-entry';
 import { parseStrict } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
+import { refusal } from '../fixtures/refusal.js';
 import { admitted, denied, entries } from '../fixtures/worked-log.js';
 
 /** The result of the general parser. */
@@ -85,15 +91,6 @@ describe('canonicalAep', () => {
     );
   });
 
-  it('equals the general parser for every worked AEP with one character removed', () => {
-    for (const text of [asText(admitted.aep), asText(denied.aep)]) {
-      for (let at = 0; at < text.length; at++) {
-        const bytes = utf8(text.slice(0, at) + text.slice(at + 1));
-        expect(readAep(bytes)).toEqual(parseGeneral(bytes));
-      }
-    }
-  });
-
   it('parses every plain AEP of both request types', () => {
     expect(canonicalAep(asText(admitted.aep))).toEqual(admitted.aep);
     expect(canonicalAep(asText(denied.aep))).toEqual(denied.aep);
@@ -147,11 +144,6 @@ describe('canonicalAep', () => {
     expect(canonicalAep(text)).toBeNull();
     expect(readAep(utf8(text)).aep).toBeNull();
   });
-
-  it('accepts names up to the length limit of the schema', () => {
-    const text = changed({ subject: { ...subject, intent_id: 'é'.repeat(512) } });
-    expect(canonicalAep(text)).toEqual(aepSchema.parse(parseStrict(utf8(text))));
-  });
 });
 
 describe('canonicalProofEntry', () => {
@@ -177,33 +169,24 @@ describe('canonicalProofEntry', () => {
       { numRuns: 3000 },
     );
   });
-
-  it('rejects an entry with an invalid time', () => {
-    const entry = { ...parseEntry(admitted.entry), time: '2026-02-30T00:00:00.000Z' };
-    expect(canonicalProofEntry(fromUtf8(canonicalBytes(entry)))).toBeNull();
-    expect(() => parseEntry(canonicalBytes(entry))).toThrow();
-    expect(proofEntryBytes(parseEntry(admitted.entry) as never)).toEqual(admitted.entry);
-  });
 });
 
 describe('proofCommitments', () => {
+  const inputOf = (aep: Aep, signature: Uint8Array) => ({
+    proof_id: aep.proof_id,
+    aep: aepBytes(aep),
+    signature,
+    key_id: aep.key_id,
+    request_hash: aep.request_hash,
+    effect: aep.decision.effect,
+    lane: requestTypeOf(aep.subject),
+  });
+
   it('equals the hashes of the proof record for every content', () => {
-    const odd = fc.oneof(
-      fc.constant(undefined),
-      fc.constantFrom('', '"', '\\', '"}', 'ä', 'x'.repeat(43)),
-    );
     const signature = fc.uint8Array({ minLength: 64, maxLength: 64 });
     fc.assert(
-      fc.property(anyAep, signature, odd, odd, odd, (aep, signature, id, hash, key) => {
-        const input = {
-          proof_id: id ?? aep.proof_id,
-          aep: aepBytes(aep),
-          signature,
-          key_id: key ?? aep.key_id,
-          request_hash: hash ?? aep.request_hash,
-          effect: aep.decision.effect,
-          lane: requestTypeOf(aep.subject),
-        };
+      fc.property(anyAep, signature, (aep, signature) => {
+        const input = inputOf(aep, signature);
         const record = buildProofRecord(nobleSha256, input);
         for (const sha256 of [nobleSha256, nativeSha256]) {
           expect(proofCommitments(sha256, input)).toEqual({
@@ -214,5 +197,10 @@ describe('proofCommitments', () => {
       }),
       { numRuns: 300 },
     );
+  });
+
+  it.each(['proof_id', 'request_hash', 'key_id'])('rejects a malformed %s', (name) => {
+    const input = { ...inputOf(admitted.aep, admitted.signature), [name]: '","x":"' };
+    expect(refusal(() => proofCommitments(nativeSha256, input)).code).toBe('malformed_entry');
   });
 });

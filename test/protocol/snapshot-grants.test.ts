@@ -6,7 +6,7 @@ import lifecycle from '../../protocol/vectors/lifecycle.json' with { type: 'json
 import { sha256 } from '../fixtures/leaves.js';
 import { admitted } from '../fixtures/worked-log.js';
 
-const chapter = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
+const chapter = readFileSync(new URL('../../spec/snapshot.md', import.meta.url), 'utf8')
   .split('\n### Share parts\n')[1]!
   .split('\n### ')[0]!;
 

@@ -135,7 +135,7 @@ describe('an index part', () => {
     expect(files.reads).toBe(2);
   });
 
-  it('tells apart ids that share their first half, also across blocks', () => {
+  it('distinguishes ids that share their first half, also across blocks', () => {
     const files = new Files();
     const start = ids(1)[0]!.slice(0, 16);
     const all = Array.from({ length: 100 }, (_, i) => start + i.toString(16).padStart(16, '8'));

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { concat, fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
+import { concat, fromHex, fromUtf8, toHex } from '#protocol/bytes';
 import { canonicalize } from '#protocol/canonical-json';
 import { ProtocolError } from '#protocol/errors';
 import { encodeRecord, recordBody, recordHistory } from '#protocol/snapshot/record';
@@ -19,36 +19,6 @@ const code = (run: () => unknown): string => {
   }
   return 'none';
 };
-
-describe('snapshot record', () => {
-  const proof_id = ids(1)[0]!;
-  const id = fromHex(proof_id);
-  const record = encodeRecord({
-    id: proof_id,
-    parts: { proof: 'P', passport: 'Pässe', trust: 'T' },
-    tail: '…}',
-  });
-
-  it('returns each kind with the shared tail, and null for an absent kind', () => {
-    const text = (kind: 'proof' | 'passport' | 'trust' | 'certificate') => {
-      const body = recordBody(record, id, kind);
-      return body && fromUtf8(body.part) + fromUtf8(body.tail);
-    };
-    expect(text('proof')).toBe('P…}');
-    expect(text('passport')).toBe('Pässe…}');
-    expect(text('trust')).toBe('T…}');
-    expect(text('certificate')).toBeNull();
-  });
-
-  it('is rejected under another id, when truncated, and with inconsistent lengths', () => {
-    expect(code(() => recordBody(record, fromHex(ids(2)[1]!), 'proof'))).toBe('malformed_snapshot');
-    expect(code(() => recordBody(record.slice(0, -1), id, 'proof'))).toBe('malformed_snapshot');
-    expect(code(() => recordBody(record.slice(0, 10), id, 'proof'))).toBe('malformed_snapshot');
-    const longer = record.slice();
-    longer[4]!++;
-    expect(code(() => recordBody(longer, id, 'proof'))).toBe('malformed_snapshot');
-  });
-});
 
 describe('snapshot record with a history', () => {
   const [proof_id, other] = ids(2) as [string, string];
@@ -76,18 +46,6 @@ describe('snapshot record with a history', () => {
     expect(fromUtf8(recordHistory(record, id)!)).toBe('["é"]');
     expect(recordHistory(plain, id)).toBeNull();
     expect(recordHistory(encodeRecord({ ...texts, history: '' }), id)).toEqual(new Uint8Array());
-  });
-
-  it('is longer only by four bytes and its text', () => {
-    expect(record.length).toBe(plain.length + 4 + utf8('["é"]').length);
-    expect(toHex(record.subarray(1, 40))).toBe(toHex(plain.subarray(1, 40)));
-  });
-
-  it('is readable at any offset of its file', () => {
-    const file = concat(plain, record, plain);
-    const within = file.subarray(plain.length, plain.length + record.length);
-    expect(bodiesIn(within)).toEqual(bodiesIn(record));
-    expect(fromUtf8(recordHistory(within, id)!)).toBe('["é"]');
   });
 
   it('is rejected under another id for its bodies and its history', () => {
@@ -180,7 +138,7 @@ describe('worked example', () => {
       reason_hash: '0ccf312b687d302473f2f43995c88741604f8bda67e158f841245f8a24ebb8ce',
     },
   ]);
-  const documented = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8');
+  const documented = readFileSync(new URL('../../spec/snapshot.md', import.meta.url), 'utf8');
 
   it.each([
     ['without a history', texts],

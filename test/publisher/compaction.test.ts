@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { mergeFrom, SEALED_ENTRIES } from '#publisher/store/compaction';
 
-/** Adds parts one after the other and merges as told; how much was written on the way. */
+/** Adds segments one after the other and merges them; counts the rows written. */
 function grow(additions: readonly number[]): { parts: number[]; most: number; written: number } {
   let parts: number[] = [];
   let most = 0;
@@ -49,7 +49,7 @@ describe('index segment compaction', () => {
     expect(mergeFrom([10, ...sealed])).toBe(3);
   });
 
-  it('merges only neighbours up to the newest', () => {
+  it('merges only adjacent segments, always including the newest', () => {
     expect(mergeFrom([5000, 300, 300, 300, 300])).toBe(1);
     expect(mergeFrom([300, 300, 300])).toBe(3);
     expect(mergeFrom([])).toBe(0);

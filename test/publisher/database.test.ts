@@ -11,7 +11,6 @@ import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
-import { FatalPublishError } from '#publisher/errors';
 import { systemClock } from '#runtime/process/clock';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { listen, type HttpServer } from '#runtime/http/server';
@@ -20,16 +19,15 @@ import { connect } from '#runtime/postgres/connect';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import type { Pool } from '#sql/db/transaction';
 import { createPackage } from '#sql/lifecycle/packages';
-import { assertRole } from '#sql/db/roles';
 import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { databaseTime, insertVerdicts, verifiedPrefix } from '#sql/log/verdicts';
-import { recordExpiries, scanExpiries } from '#workers/verify/expiries';
+import { scanExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { PublishedGrants } from '../fixtures/published.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
@@ -94,47 +92,6 @@ const admit = (count: number, overrides = {}): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item(overrides)));
 
 describe('publisher on PostgreSQL', () => {
-  it('runs with the grants of its own role', async () => {
-    await expect(assertRole(db.as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
-    await expect(db.as('svc_publisher')`select aep from svc.proof`).rejects.toThrow();
-  });
-
-  it('publishes admissions and policy denials after their verification', async () => {
-    const ids = await admit(300);
-    const [denied] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
-    await registry.verifyAll();
-    const publisher = publisherIn(directory);
-    expect(await publisher.runCycle()).toMatchObject({ newProofs: 301 });
-    expect(await statusOf(`proof/${ids[0]}`)).toBe('VALID');
-    expect(await statusOf(`proof/${ids[299]}`)).toBe('VALID');
-    expect(await statusOf(`trust/trust_${ids[150]}`)).toBe('TRUST_ESTABLISHED');
-    expect(await statusOf(`proof/${denied}`)).toBe('VALID');
-    expect(await statusOf(`trust/trust_${denied}`)).toBe('BACKEND_LOOKUP_REQUIRED');
-    const [unverified] = await admit(1);
-    await publisher.runCycle();
-    expect(await statusOf(`proof/${unverified}`)).toBe('NOT_FOUND');
-  });
-
-  it('publishes REVOKED over any verdict', async () => {
-    const [id] = await admit(1);
-    await registry.verifyAll();
-    const publisher = publisherIn(directory);
-    await publisher.runCycle();
-    expect(await statusOf(`certificate/cert_${id}`)).toBe('VERIFIED');
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: id!,
-      artifactKind: 'certificate',
-      reason: 'an audit found it wrong',
-      actor: 'auditor',
-      salt: '5'.repeat(64),
-    });
-    await registry.verifyAll();
-    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
-    expect(await statusOf(`certificate/cert_${id}`)).toBe('REVOKED');
-    expect(await statusOf(`trust/trust_${id}`)).toBe('REVOKED');
-    expect(await statusOf(`proof/${id}`)).toBe('VALID');
-  });
-
   it('never publishes a policy denial as an admission when its columns were changed and repaired', async () => {
     const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     const set = (effect: string) =>
@@ -180,7 +137,7 @@ describe('publisher on PostgreSQL', () => {
     const publisher = publisherIn(directory);
     await publisher.runCycle();
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
-    // No later verdict undoes it, and neither does the row that says so being filed under another proof.
+    // Neither a later verdict nor a row attached to another proof withdraws it.
     const [leaf] = await db.sql<{ leaf_index: number }[]>`
       select leaf_index from svc.proof where proof_id = ${id!}::uuid`;
     const judgeAgain = async (outcome: 'pass' | 'fail') => {
@@ -216,23 +173,6 @@ describe('publisher on PostgreSQL', () => {
     await judgeAgain('pass');
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
     await file('0'.repeat(32), id!);
-  });
-
-  it('publishes EXPIRED when the verifier records the expiry', async () => {
-    await db.sql`
-      update svc.tenant set validity = '{"proof":null,"passport":0,"certificate":null,"trust":null}'
-      where tenant_id = ${TENANT}`;
-    const [id] = await admit(1);
-    await registry.verifyAll();
-    const publisher = publisherIn(directory);
-    await publisher.runCycle();
-    await recordExpiries(registry.verify, 100);
-    await publisher.runCycle();
-    expect(await statusOf(`passport/pass_${id}`)).toBe('EXPIRED');
-    expect(await statusOf(`proof/${id}`)).toBe('VALID');
-    await db.sql`
-      update svc.tenant set validity = '{"proof":null,"passport":null,"certificate":null,"trust":null}'
-      where tenant_id = ${TENANT}`;
   });
 
   it('publishes tokens until they expire, and packages with their members', async () => {
@@ -295,22 +235,6 @@ describe('publisher on PostgreSQL', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('publishes a failure when the scrubber finds a changed AEP', async () => {
-    const [id] = await admit(1);
-    await registry.verifyAll();
-    const publisher = publisherIn(directory);
-    await publisher.runCycle();
-    expect(await statusOf(`proof/${id}`)).toBe('VALID');
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
-        where proof_id = ${id!}::uuid`;
-    });
-    await scrub(registry.verify, 100_000);
-    await publisher.runCycle();
-    expect(await statusOf(`proof/${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
-
   it('leads with one of two publishers, and fails over when that one dies', async () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
     const one = publisherIn(directory);
@@ -326,17 +250,5 @@ describe('publisher on PostgreSQL', () => {
     await two.close();
     expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
     rmSync(elsewhere, { recursive: true });
-  });
-
-  it('stops when the registry lost published leaves', async () => {
-    await admit(2);
-    await registry.verifyAll();
-    const publisher = publisherIn(directory);
-    await publisher.runCycle();
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`delete from svc.verdict where verdict_id = (select max(verdict_id) from svc.verdict where frontier)`;
-    });
-    await expect(publisher.runCycle()).rejects.toThrow(FatalPublishError);
   });
 });

@@ -1,11 +1,9 @@
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { hashHex } from '#protocol/hash';
 import { utf8 } from '#protocol/bytes';
 import { PACKAGE_PARTS, PROOF_PARTS, SHARE_PARTS } from '#protocol/snapshot/manifest';
-import type { WriteStep } from '#publisher/store/writer';
 import type { Publisher } from '#publisher/publisher';
 import { FatalPublishError } from '#publisher/errors';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -267,79 +265,4 @@ describe('a snapshot', () => {
     expect(await published.statusOf(old)).toBe('EXPIRED');
     expect(await published.share(token)).not.toBeNull();
   });
-});
-
-describe('publisher that crashes at a write', () => {
-  class Killed extends Error {}
-
-  it('leaves tokens, packages and members consistent, and the next cycle repairs the rest', async () => {
-    const { registry } = snapshot;
-    const old = registry.bundle(ids.slice(0, 2));
-    const ending = registry.share('package', old);
-    await tick();
-    await publisher.close();
-    const origin = snapshot.directory;
-    const copy = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
-    rmSync(copy, { recursive: true });
-    cpSync(origin, copy, { recursive: true });
-
-    become(snapshot.registry, ids[0]!, 'over');
-    registry.addProof();
-    registry.verify();
-    registry.endShare(ending);
-    const young = registry.bundle(ids.slice(2, 4));
-    const token = registry.share('proof', ids[2]!);
-
-    const audit = async (): Promise<boolean> => {
-      const seen = new PublishedGrants(snapshot);
-      const found = {
-        member: Buffer.from((await seen.place(PROOF_PARTS, ids[0]!))!.record).includes('EXPIRED'),
-        old: await seen.statusOf(old),
-        ended: (await seen.share(ending))!.artifact_kind === null,
-        young: await seen.statusOf(young),
-        token: (await seen.share(token)) !== null,
-      };
-      const after = found.ended;
-      expect(found).toMatchObject(
-        after
-          ? { member: true, old: 'EXPIRED', young: 'TRUST_ESTABLISHED', token: true }
-          : { member: false, old: 'TRUST_ESTABLISHED', young: null, token: false },
-      );
-      return after;
-    };
-    const attempt = async (at: number, persisted: boolean): Promise<string[]> => {
-      rmSync(origin, { recursive: true });
-      cpSync(copy, origin, { recursive: true });
-      const writes: string[] = [];
-      const step: WriteStep = async (path, write) => {
-        const number = writes.push(path) - 1;
-        if (number > at || (number === at && !persisted)) throw new Killed(path);
-        await write();
-        if (number === at) throw new Killed(path);
-      };
-      publisher = snapshot.publisher({ step });
-      if (at === Infinity) await tick();
-      else await expect(tick()).rejects.toThrow(Killed);
-      await publisher.close();
-      return writes;
-    };
-
-    const writes = await attempt(Infinity, true);
-    expect(await audit()).toBe(true);
-    expect(writes.at(-1)).toBe('lookup/manifest');
-    // Bodies and parts of the new proof, the one judged anew, packages anew and new, and tokens.
-    expect(writes.length).toBeGreaterThanOrEqual(10);
-    for (let at = 0; at < writes.length; at++) {
-      for (const persisted of [false, true]) {
-        const done = await attempt(at, persisted);
-        const last = done[at] === 'lookup/manifest' && persisted;
-        expect(await audit(), `write ${at}`).toBe(last);
-        publisher = snapshot.publisher();
-        await tick();
-        expect(await audit(), `after write ${at}`).toBe(true);
-        await publisher.close();
-      }
-    }
-    rmSync(copy, { recursive: true });
-  }, 60_000);
 });

@@ -128,7 +128,7 @@ describe('PostgreSQL registry', () => {
     ]);
     expect(await publisher.verdictHistories([])).toEqual(new Map());
 
-    // The last one is in force, and only of a row of a leaf's own there is more to ask.
+    // The last verdict counts; only a row of one leaf has more to read.
     const inForce = await publisher.verdictsForRange(0, 8);
     expect([...inForce].filter(([, { own }]) => own).map(([leaf]) => leaf)).toEqual([2, 5, 6]);
     for (const [leaf, history] of await publisher.verdictHistories(leaves)) {
@@ -180,7 +180,7 @@ describe('status history', () => {
       actor: 'auditor',
       salt: randomBytes(32).toString('hex'),
     });
-  /** Flips a bit of the stored AEP; doing it again mends it. */
+  /** Flips a bit of the stored AEP; a second call restores it. */
   const tamper = (proofId: string): Promise<unknown> =>
     db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
@@ -224,7 +224,7 @@ describe('status history', () => {
     const plain = await admit();
     const denied = await admit('DELETE_AUDIT_LOG');
     const revoked = await admit();
-    const mended = await admit();
+    const repaired = await admit();
     const wrongAtFirst = await admit();
     await validity('0');
     const over = await admit();
@@ -239,13 +239,13 @@ describe('status history', () => {
 
     await recordExpiries(registry.verify, 100);
     await revoke(revoked, 'trust');
-    await tamper(mended);
+    await tamper(repaired);
     await verifyAllAgain();
     await first.runCycle();
 
     await revoke(revoked, 'trust');
     await revoke(revoked, 'proof');
-    await tamper(mended);
+    await tamper(repaired);
     await tamper(wrongAtFirst);
     await verifyAllAgain();
     await first.runCycle();
@@ -260,19 +260,19 @@ describe('status history', () => {
       'revoked',
       'verified',
     ]);
-    expect(await kinds(mended)).toEqual([...begun, 'verified', 'failed', 'verified']);
+    expect(await kinds(repaired)).toEqual([...begun, 'verified', 'failed', 'verified']);
     expect(await kinds(wrongAtFirst)).toEqual([...begun, 'failed', 'verified']);
     expect(await kinds(over)).toEqual([...begun, 'verified', 'expired']);
 
-    const all = [plain, denied, revoked, mended, wrongAtFirst, over, revokedAtOnce];
+    const all = [plain, denied, revoked, repaired, wrongAtFirst, over, revokedAtOnce];
     const agree = async (): Promise<void> => {
       for (const id of all) {
-        const told = await record(id);
+        const published = await record(id);
         const isPlain = id === plain || id === denied;
-        expect(historyIn(told, id) === null).toBe(isPlain);
+        expect(historyIn(published, id) === null).toBe(isPlain);
         const known = await privately(id);
-        if (isPlain) expect(eventsIn(told, id)).toEqual(unsized(known));
-        else expect(eventsIn(told, id)).toEqual(known);
+        if (isPlain) expect(eventsIn(published, id)).toEqual(unsized(known));
+        else expect(eventsIn(published, id)).toEqual(known);
       }
     };
     await agree();

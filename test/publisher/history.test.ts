@@ -7,7 +7,7 @@ import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
-import type { RegistryView } from '#publisher/registry/registry-view';
+import type { RegistryView } from '#publisher/registry/sql-registry';
 import { FatalPublishError } from '#publisher/errors';
 import {
   eventsIn,
@@ -45,7 +45,7 @@ async function recorded(proofId: string): Promise<PublicEvent[] | null> {
   return historyIn(await record(proofId), proofId);
 }
 
-const told = async (proofId: string): Promise<string[]> => eventLines(await recorded(proofId));
+const linesOf = async (proofId: string): Promise<string[]> => eventLines(await recorded(proofId));
 
 async function bodyOf(proofId: string) {
   return proofBodyIn(await record(proofId), proofId);
@@ -55,10 +55,10 @@ async function readable(proofId: string): Promise<PublicEvent[]> {
   return unsized(eventsIn(await record(proofId), proofId));
 }
 
-function questions(): (keyof RegistryView)[] {
-  const asked: (keyof RegistryView)[] = [];
-  snapshot.registry.onCall = (what) => asked.push(what);
-  return asked;
+function recordQueries(): (keyof RegistryView)[] {
+  const queries: (keyof RegistryView)[] = [];
+  snapshot.registry.onCall = (what) => queries.push(what);
+  return queries;
 }
 
 describe('proof without events after its verification', () => {
@@ -67,9 +67,9 @@ describe('proof without events after its verification', () => {
     const [id, other] = registry.addProofs(2);
     pass();
     registry.verify();
-    const asked = questions();
+    const queries = recordQueries();
     await publisher.runCycle();
-    expect(asked).not.toContain('verdictHistories');
+    expect(queries).not.toContain('verdictHistories');
     const before = await record(id!);
     expect(before[0]).toBe(1);
     const { verification, integrity } = await bodyOf(id!);
@@ -98,9 +98,9 @@ describe('history of a published proof', () => {
     registry.revoke(id!, 'proof');
     pass();
     registry.verify();
-    const asked = questions();
+    const queries = recordQueries();
     await publisher.runCycle();
-    expect(asked.filter((what) => what === 'verdictHistories')).toHaveLength(1);
+    expect(queries.filter((what) => what === 'verdictHistories')).toHaveLength(1);
     expect(await recorded(id!)).toEqual([
       { event: 'accepted', at: after(1) },
       { event: 'appended', leaf_index: 1 },
@@ -128,7 +128,7 @@ describe('history of a published proof', () => {
       registry.verify();
       expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     }
-    expect(await told(id)).toEqual([
+    expect(await linesOf(id)).toEqual([
       'verified 0',
       'revoked 1000 certificate',
       'revoked 2000 trust',
@@ -145,16 +145,16 @@ describe('history of a published proof', () => {
     pass();
     registry.recordVerdict(id, { expired: ['certificate'] });
     await publisher.runCycle();
-    expect(await told(id)).toEqual(['verified 0', 'expired 1000 certificate']);
+    expect(await linesOf(id)).toEqual(['verified 0', 'expired 1000 certificate']);
     pass();
     registry.recordVerdict(id, { expired: ['certificate', 'passport', 'proof'] });
     await publisher.runCycle();
-    expect(await told(id)).toEqual([
+    expect(await linesOf(id)).toEqual([
       'verified 0',
       'expired 1000 certificate',
       'expired 2000 passport,proof',
     ]);
-    // When it was verified first stays told, though the body has only the last time.
+    // The history keeps the first verification; the body has only the last one.
     const { verification } = await bodyOf(id);
     expect(verification).toMatchObject({
       verification_status: 'EXPIRED',
@@ -168,19 +168,19 @@ describe('history of a published proof', () => {
     registry.recordVerdict(atFirst!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
     registry.verify();
     await publisher.runCycle();
-    expect(await told(atFirst!)).toEqual(['failed 0 signature,inclusion']);
+    expect(await linesOf(atFirst!)).toEqual(['failed 0 signature,inclusion']);
     expect(await recorded(later!)).toBeNull();
     pass();
     registry.recordVerdict(later!, { outcome: 'fail', failedChecks: ['aep_hash'] });
     await publisher.runCycle();
-    expect(await told(later!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
+    expect(await linesOf(later!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
     for (const id of [atFirst!, later!]) {
       pass();
       registry.recordVerdict(id, { outcome: 'pass' });
     }
     await publisher.runCycle();
-    expect(await told(atFirst!)).toEqual(['failed 0 signature,inclusion', 'verified 2000']);
-    expect(await told(later!)).toEqual(['verified 0', 'failed 1000 aep_hash', 'verified 3000']);
+    expect(await linesOf(atFirst!)).toEqual(['failed 0 signature,inclusion', 'verified 2000']);
+    expect(await linesOf(later!)).toEqual(['verified 0', 'failed 1000 aep_hash', 'verified 3000']);
     expect((await bodyOf(later!)).verification.verification_status).toBe('VALID');
   });
 
@@ -195,7 +195,7 @@ describe('history of a published proof', () => {
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     expect((await bodyOf(id)).verification.verification_status).toBe('REVOKED');
     const events = ['revoked 0 proof', 'failed 1000 aep_hash'];
-    expect((await told(id)).slice(1)).toEqual(events);
+    expect((await linesOf(id)).slice(1)).toEqual(events);
     const before = await record(id);
     for (let round = 0; round < 3; round++) {
       pass();
@@ -214,10 +214,10 @@ describe('history of a published proof', () => {
     registry.revoke(id, 'trust');
     registry.recordVerdict(id, { outcome: 'fail' });
     await publisher.runCycle();
-    expect(await told(id)).toEqual(['verified 0', 'failed 1000 aep_hash']);
+    expect(await linesOf(id)).toEqual(['verified 0', 'failed 1000 aep_hash']);
     registry.verify();
     await publisher.runCycle();
-    expect(await told(id)).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 trust']);
+    expect(await linesOf(id)).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 trust']);
   });
 
   it('agrees with its record when a verdict commits during the cycle', async () => {
@@ -240,7 +240,7 @@ describe('history of a published proof', () => {
     for (const id of [late, known!]) {
       const { verification } = await bodyOf(id);
       const asserts = verification.verification_status === 'VALID';
-      expect((await told(id)).some((event) => event.startsWith('failed'))).toBe(!asserts);
+      expect((await linesOf(id)).some((event) => event.startsWith('failed'))).toBe(!asserts);
     }
     await publisher.runCycle();
     for (const id of [late, known!]) {
@@ -273,7 +273,7 @@ describe('history of a published proof', () => {
     registry.verify();
     registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await expect(publisher.runCycle()).rejects.toThrow(FatalPublishError);
-    expect(await told(ids[3]!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
+    expect(await linesOf(ids[3]!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
   });
 });
 
@@ -291,11 +291,11 @@ describe('proof that fails and passes repeatedly', () => {
     snapshot.registry.verify();
     await publisher.runCycle();
     await flap(proofId, 60);
-    expect(await told(proofId)).toHaveLength(61);
+    expect(await linesOf(proofId)).toHaveLength(61);
     snapshot.registry.revoke(proofId);
     snapshot.registry.verify();
     await flap(proofId, 60);
-    const [events, { length }] = [await told(proofId), await record(proofId)];
+    const [events, { length }] = [await linesOf(proofId), await record(proofId)];
     expect(events).toHaveLength(101);
     expect(events.slice(0, 2)).toEqual(['verified 0', 'failed 1000 aep_hash']);
     expect(events.slice(48, 52)).toEqual([
@@ -306,9 +306,9 @@ describe('proof that fails and passes repeatedly', () => {
     ]);
     expect(events.at(-1)).toBe('verified 120000');
 
-    // Revoked it stays, so nothing but the history can say that it goes on.
+    // It stays REVOKED, so only the history shows the further events.
     await flap(proofId, 2000);
-    expect((await told(proofId)).at(-1)).toBe('verified 2120000');
+    expect((await linesOf(proofId)).at(-1)).toBe('verified 2120000');
     const again = await record(proofId);
     expect(again.length).toBeLessThan(length + 1000);
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
@@ -332,7 +332,7 @@ describe('published event', () => {
     registry.revoke(eventful!, 'passport');
     registry.verify();
     await publisher.runCycle();
-    const before = await told(eventful!);
+    const before = await linesOf(eventful!);
     expect(before).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 passport']);
 
     pass();
@@ -350,12 +350,12 @@ describe('published event', () => {
       registry.recordVerdict(id, { outcome: 'fail', expired: ['trust'] });
     }
     await publisher.runCycle();
-    expect(await told(plain!)).toEqual([
+    expect(await linesOf(plain!)).toEqual([
       'verified 0',
       'failed 2000 aep_hash',
       'expired 2000 trust',
     ]);
-    expect(await told(eventful!)).toEqual([...before, 'expired 2000 trust']);
+    expect(await linesOf(eventful!)).toEqual([...before, 'expired 2000 trust']);
   });
 
   it('is the same in a rebuilt snapshot', async () => {

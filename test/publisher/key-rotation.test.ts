@@ -8,12 +8,12 @@ import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
-import { UnknownSignerError } from '#publisher/plan/unknown-signer';
+import { UnknownSignerError } from '#publisher/errors';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../fixtures/snapshot.js';
 
-/** Changing the keys that sign checkpoints and snapshots, as docs/operations.md says it is done. */
+/** Changing the keys that sign checkpoints and snapshots, as docs/operate.md describes. */
 
 let snapshot: TestSnapshot;
 const facades: PublicServer[] = [];
@@ -37,7 +37,7 @@ const newSnapshotVkey = formatVkey(nativeSha256, SNAPSHOT_NAME, newSnapshotKey.p
 
 const retired = () => ({ log: [snapshot.logVkey], snapshot: [snapshot.snapshotVkey] });
 
-/** The publisher that is started with the new keys, told of the old ones. */
+/** A publisher with the new keys that knows the old ones. */
 const rotated = (overrides: Parameters<TestSnapshot['publisher']>[0] = {}): Publisher =>
   snapshot.publisher({
     logKey: newLogKey,

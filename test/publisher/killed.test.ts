@@ -37,7 +37,7 @@ const AFTER = 274;
 const WRITES = 16;
 /**
  * What the janitor removes an hour later: 8 partial tiles and bundles, 9 index parts that were
- * merged, 3 files of packages that all say something else now, and the old keys.
+ * merged, 3 files of packages whose records all changed, and the old keys.
  */
 const REMOVALS = 21;
 const HOUR_MS = 60 * 60_000 + 1000;
@@ -124,7 +124,7 @@ beforeAll(async () => {
   });
   await publisher.close();
   await world.goOn();
-  // So that the verifier is no reason to publish nothing, as late as it is made to be here.
+  // So that the delayed verifier does not stop the publisher.
   await recordExpiryScan(world.registry.verify.sql, clock.at + 24 * HOUR_MS);
   before = await seenBy(facadeOn(baseline), baseline);
 
@@ -132,7 +132,7 @@ beforeAll(async () => {
   clock.at = tickAt;
   await cp(baseline, reference, { recursive: true });
   const fate = await dying.run({ directory: reference, kill: null, at: [tickAt] });
-  if (!('lived' in fate)) throw new Error('the publisher that nobody kills is dead');
+  if (!('lived' in fate)) throw new Error('the publisher died without a kill');
   writes = fate.lived.writes;
   after = await seenBy(facadeOn(reference), reference);
 });
@@ -183,12 +183,12 @@ async function requireConsistent({ directory, lived }: Killed): Promise<Manifest
   return manifest;
 }
 
-/** Nobody publishes here until the dead one's lock is over. */
+/** The dead publisher's lock blocks every other one until it expires. */
 async function requireLocked({ directory }: Killed): Promise<void> {
   expect(await publisherIn(directory).runCycle()).toEqual({ outcome: 'standby' });
 }
 
-/** The lock of a publisher that is dead ages by itself; here its time is made to pass. */
+/** Ages the lock of the dead publisher. */
 async function passTheLocksTime({ directory }: Killed): Promise<void> {
   const past = new Date(Date.now() - 60_000);
   await utimes(join(directory, '.lock'), past, past);
@@ -215,7 +215,7 @@ async function requireSurvived(run: Killed): Promise<void> {
   expect(repaired.generation).toBeGreaterThan(left.generation);
   expect(run.errors).toEqual([]);
 
-  // As if nobody had been killed, down to the last byte; only that a manifest is newer than another.
+  // Equal to an uninterrupted run, byte for byte, except for the generation.
   const uninterrupted = await auditSnapshot({ directory: reference, logVkey, snapshotVkey });
   const { generation } = repaired;
   expect(repaired).toEqual({ ...uninterrupted, generation });
@@ -302,7 +302,7 @@ describe('publish cycle', () => {
     });
     const entries = (kind: string) =>
       pins.filter((pin) => pin.kind === kind).map((pin) => pin.entries);
-    // The last proof that was judged anew is in one of the merged parts, once.
+    // The last proof with a new verdict is in one of the merged parts, once.
     expect(entries('proof')).toEqual([169, 104]);
     expect(entries('package')).toEqual([4]);
     expect(entries('share')).toEqual([8]);

@@ -22,12 +22,12 @@ const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/man
 class TestClaim implements Lease {
   free = true;
   lostAt = Infinity;
-  asked = 0;
+  checks = 0;
   take(): Promise<boolean> {
     return Promise.resolve(this.free);
   }
   held(): Promise<boolean> {
-    return Promise.resolve(++this.asked < this.lostAt);
+    return Promise.resolve(++this.checks < this.lostAt);
   }
   release(): Promise<void> {
     return Promise.resolve();

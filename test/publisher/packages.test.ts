@@ -122,11 +122,11 @@ describe('package', () => {
       expect(facade.verification.can_assert_validity).toBe(is === 'TRUST_ESTABLISHED');
       // A failed proof claims no trust chain.
       expect(facade.trust_chain.available).toBe(!of.includes('failed'));
-      const { members: told } = facade.references as {
+      const { members: listed } = facade.references as {
         members: { proof_id: string; verification_status: string }[];
       };
-      const said = new Map(told.map((one) => [one.proof_id, one.verification_status]));
-      of.forEach((standing, i) => expect(said.get(members[i]!)).toBe(STATUS[standing]));
+      const statuses = new Map(listed.map((one) => [one.proof_id, one.verification_status]));
+      of.forEach((standing, i) => expect(statuses.get(members[i]!)).toBe(STATUS[standing]));
     }
   });
 
@@ -158,7 +158,7 @@ describe('package', () => {
     await tick();
     for (const packageId of having) expect(await published.statusOf(packageId)).toBe('EXPIRED');
     expect(await published.statusOf(other)).toBe('TRUST_ESTABLISHED');
-    // Being told of anew is no change: what comes next is taken up, once.
+    // A rewritten record is not a change: the next change is applied once.
     expect(await published.share(token)).toMatchObject({ package_id: other });
     expect(await published.bookmark()).toBe(4);
     become(snapshot.registry, ids[0]!, 'revoked');
@@ -299,7 +299,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     expect(await fresh.share(ending)).toMatchObject({ proof_id: ids[2] });
     expect(await fresh.package(late)).toBeNull();
     expect(await published.bookmark()).toBe(3);
-    // Mended, it goes on where it was.
+    // After the repair it continues.
     registry.corruptTile(0, 1, 5);
     await publisher.close();
     publisher = snapshot.publisher();
@@ -316,7 +316,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     registry.bundle([ids[1]!]);
     become(snapshot.registry, ids[0]!, 'failed');
     await tick();
-    // The registry hides that the package is to be told of anew.
+    // The registry hides that the package has a changed member.
     registry.packagesWith = () => Promise.resolve([]);
     registry.recordVerdict(ids[0]!, { outcome: 'pass' });
     await tick();

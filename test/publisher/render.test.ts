@@ -14,8 +14,12 @@ import {
 } from '#protocol/status';
 import { entriesPath, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import type { ProofFacts } from '#publisher/render/proof-facts';
-import { renderRecord, statusOf, type CurrentStatus } from '#publisher/render/record';
+import {
+  type ProofFacts,
+  renderRecord,
+  statusOf,
+  type CurrentStatus,
+} from '#publisher/render/record';
 
 const hex = (bytes: number) =>
   fc

@@ -8,12 +8,11 @@ import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
 import { SnapshotDirectory } from '#publisher/store/directory';
 import type { Publisher } from '#publisher/publisher';
-import type { RegistryView } from '#publisher/registry/registry-view';
+import { type RegistryView, sqlRegistry } from '#publisher/registry/sql-registry';
 import { ReplicaUnusableError, sqlReplica } from '#publisher/registry/replica';
-import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { FatalPublishError } from '#publisher/errors';
 import { pinKeys } from '#protocol/snapshot/trust';
-import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { DatabaseUnavailableError } from '#sql/db/errors';
@@ -36,7 +35,7 @@ const logKey = createSigningKey(join(keys, 'log.pem'));
 const snapshotKey = createSigningKey(join(keys, 'snapshot.pem'));
 const publishers: Publisher[] = [];
 const pools: Sql[] = [];
-const snapshot = new SnapshotDirectory(directory, nativeSha256, nativeVerify, {
+const snapshot = new SnapshotDirectory(directory, {
   log: pinKeys(nativeSha256, [formatVkey(nativeSha256, ORIGIN, logKey.publicKey)]),
   snapshot: pinKeys(nativeSha256, [formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey)]),
 });
@@ -152,11 +151,11 @@ describe('publisher with a replica', () => {
     const before = await manifest();
     await revoke(id!);
     await admit(5);
-    await registry.verifyAll(); // which looks for what is over as well
+    await registry.verifyAll(); // includes an expiry scan
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 0, treeSize: before.manifest.tree_size }); // prettier-ignore
     const meanwhile = await manifest();
     expect(meanwhile.manifest.generation).toBeGreaterThan(before.manifest.generation);
-    // Signed anew, but what it vouches for ends when it did: the primary's newer look is not counted.
+    // Signed again with the same end: the primary's newer expiry scan does not count.
     expect(meanwhile.validUntil).toBe(before.validUntil);
     await sleep(Math.max(0, before.validUntil - Date.now()));
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
@@ -328,8 +327,8 @@ describe('DATABASE_READ_URL', () => {
     await admit(2);
     await registry.verifyAll();
     await db.caughtUp();
-    const told = await run(db.standbyUrlFor('svc_publisher'), 'snapshot published');
-    expect(told).toMatch(/exit 0$/);
+    const output = await run(db.standbyUrlFor('svc_publisher'), 'snapshot published');
+    expect(output).toMatch(/exit 0$/);
     expect((await manifest()).manifest.proofs).toBe(before.proofs + 2);
     await other.drop();
   });

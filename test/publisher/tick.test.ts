@@ -217,7 +217,7 @@ describe('publish cycle', () => {
     const again = await look(`proof/${two}`);
     expect(again.body.verification.verification_status).toBe('VALID');
     expect(again.body.trust_chain.available).toBe(true);
-    // The same verdict once more is no change.
+    // A repeated verdict is not a change.
     registry.recordVerdict(two!, { outcome: 'pass' });
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
   });

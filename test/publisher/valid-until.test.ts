@@ -123,7 +123,7 @@ describe('changes beyond the limit of a cycle', () => {
     registry.recordVerdict(ids[1]!, { expired: ['proof'] });
     await tick();
     expect(await ends()).toBe(until);
-    // The end of what it had said is there meanwhile: it goes on all the same, and asserts nothing.
+    // The last snapshot has expired meanwhile: the publisher continues, and its snapshot asserts nothing.
     clock.at = until + 1000;
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect(await ends()).toBe(until);

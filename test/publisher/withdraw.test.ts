@@ -106,10 +106,10 @@ describe('publisher stopped by a contradiction in the registry', () => {
 
     snapshot.registry.corruptTile(0, 1, 5);
     await publisher.runCycle();
-    const mended = await snapshot.serve(snapshot.publicServer());
-    expect(await statusOf(mended, ids[3]!)).toBe('VALID');
-    expect(await statusOf(mended, ids[4]!)).toBe('EXPIRED');
-    expect(await statusOf(mended, ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+    const repaired = await snapshot.serve(snapshot.publicServer());
+    expect(await statusOf(repaired, ids[3]!)).toBe('VALID');
+    expect(await statusOf(repaired, ids[4]!)).toBe('EXPIRED');
+    expect(await statusOf(repaired, ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
     expect(manifest().manifest.tree_size).toBe(402);
   });
 
@@ -171,13 +171,13 @@ describe('publisher stopped by a contradiction in the registry', () => {
     damage();
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     const before = manifestBytes();
-    const asked = snapshot.registry.verdictHistories.bind(snapshot.registry);
+    const histories = snapshot.registry.verdictHistories.bind(snapshot.registry);
     snapshot.registry.verdictHistories = () => Promise.reject(new Error('the database is away'));
     const failed: unknown = await publisher.runCycle().catch((reason: unknown) => reason);
     expect(failed).not.toBeInstanceOf(FatalPublishError);
     expect(String(failed)).toMatch(/could not be withdrawn.*contradicts itself/);
     expect(manifestBytes()).toEqual(before);
-    snapshot.registry.verdictHistories = asked;
+    snapshot.registry.verdictHistories = histories;
     await expectStopped();
     expect(manifestBytes()).not.toEqual(before);
   });

@@ -1,5 +1,7 @@
-import { resolve } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   adminConfig,
   ConfigError,
@@ -39,15 +41,6 @@ describe('configured limits', () => {
   ])('refuse %s=%s', (name, value) => {
     const problems = problemsOf(() => engineConfig({ DATABASE_URL: url, [name]: value }));
     expect(problems.join()).toContain(name);
-  });
-
-  it('can be set by the operator', () => {
-    const given = { DATABASE_URL: url, RATE_LIMIT: '50', MAX_QUEUED_ADMISSIONS: '7' };
-    expect(engineConfig(given)).toMatchObject({ rateLimit: 50, maxQueuedAdmissions: 7 });
-    expect(startConfig({ RATE_LIMIT: '50', MAX_QUEUED_ADMISSIONS: '7' })).toMatchObject({
-      rateLimit: 50,
-      maxQueuedAdmissions: 7,
-    });
   });
 });
 
@@ -164,21 +157,9 @@ describe('configuration', () => {
     }
   });
 
-  it('never quotes a secret in an error', () => {
-    const problems = problemsOf(() => engineConfig({ DATABASE_URL: 'mysql://u:hunter2@host/db' }));
-    expect(problems.join()).not.toContain('hunter2');
-  });
-
   it('treats an empty variable as unset', () => {
-    const config = engineConfig({
-      DATABASE_URL: url,
-      REDIS_URL: '',
-      LISTEN_ADDRESS: '',
-      ENGINE_PORT: '',
-      ADMISSIONS_PAUSED: '',
-      LOG_LEVEL: '',
-    });
-    expect(config).toEqual({
+    const empty = { REDIS_URL: '', LISTEN_ADDRESS: '', ENGINE_PORT: '', LOG_LEVEL: '' };
+    expect(engineConfig({ DATABASE_URL: url, ...empty })).toEqual({
       databaseUrl: url,
       redisUrl: null,
       bind: '127.0.0.1',
@@ -196,19 +177,26 @@ describe('configuration', () => {
   });
 
   it('reads the variables that are set', () => {
-    const config = engineConfig({
+    const given = {
       DATABASE_URL: url,
       REDIS_URL: 'rediss://a:6379,rediss://b:6379',
       LISTEN_ADDRESS: '0.0.0.0',
       ENGINE_PORT: '0',
+      RATE_LIMIT: '50',
+      MAX_QUEUED_ADMISSIONS: '7',
       ADMISSIONS_PAUSED: 'true',
+      SHUTDOWN_DELAY: '10s',
+      SHUTDOWN_TIMEOUT: '25s',
       LOG_LEVEL: 'debug',
-    });
-    expect(config).toMatchObject({
+    };
+    expect(engineConfig(given)).toMatchObject({
       redisUrl: 'rediss://a:6379,rediss://b:6379',
       bind: '0.0.0.0',
       port: 0,
+      rateLimit: 50,
+      maxQueuedAdmissions: 7,
       admissionsPaused: true,
+      drain: { delayMs: 10_000, deadlineMs: 25_000 },
       logLevel: 'debug',
     });
   });
@@ -230,12 +218,6 @@ describe('configuration', () => {
     for (const LOG_VKEY of [`${one},`, `${one} ${two}`, `${one};${two}`]) {
       expect(problemsOf(() => facadeConfig({ ...facade, LOG_VKEY }))).toHaveLength(1);
     }
-  });
-
-  it('passes the public URL to a public API server only if configured', () => {
-    expect(facadeConfig(facade).publicUrl).toBeNull();
-    const PUBLIC_URL = 'https://registry.example/';
-    expect(facadeConfig({ ...facade, PUBLIC_URL }).publicUrl).toBe('https://registry.example');
   });
 
   it('requires signing keys only for the programs that sign', () => {
@@ -315,7 +297,7 @@ describe('configuration', () => {
   });
 
   describe('PUBLIC_URL', () => {
-    const told = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env }).publicUrl;
+    const urlFrom = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env }).publicUrl;
 
     it.each([
       [{ PUBLIC_URL: 'https://registry.example/' }, 'https://registry.example'],
@@ -324,7 +306,7 @@ describe('configuration', () => {
       [{ PUBLIC_PORT: '9000' }, 'http://127.0.0.1:9000'],
       [{ PUBLIC_PORT: '0', PUBLIC_URL: 'http://a:1' }, 'http://a:1'],
     ])('reads %o', (env, expected) => {
-      expect(told(env)).toBe(expected);
+      expect(urlFrom(env)).toBe(expected);
     });
 
     it.each([
@@ -335,14 +317,14 @@ describe('configuration', () => {
       'https://registry.example/#a',
       `https://registry.example/${'a'.repeat(200)}`,
     ])('refuses %s', (PUBLIC_URL) => {
-      expect(problemsOf(() => told({ PUBLIC_URL }))).toEqual([
+      expect(problemsOf(() => urlFrom({ PUBLIC_URL }))).toEqual([
         expect.stringMatching(/^PUBLIC_URL must be an http or https URL/),
       ]);
       expect(problemsOf(() => startConfig({ PUBLIC_URL }))).toHaveLength(1);
     });
 
     it('is required when PUBLIC_PORT is 0', () => {
-      expect(problemsOf(() => told({ PUBLIC_PORT: '0' }))).toEqual([
+      expect(problemsOf(() => urlFrom({ PUBLIC_PORT: '0' }))).toEqual([
         expect.stringMatching(/^PUBLIC_URL is not set/),
       ]);
     });
@@ -384,5 +366,76 @@ describe('configuration', () => {
       publicPort: 0,
       logLevel: 'error',
     });
+  });
+});
+
+const DATABASE_URL = 'postgres://svc_engine:hunter2@127.0.0.1:5432/svc';
+const REDIS_URL = 'redis://:hunter3@127.0.0.1:6379';
+
+describe('*_FILE settings', () => {
+  let dir: string;
+  const file = async (name: string, content: string): Promise<string> => {
+    const path = join(dir, name);
+    await writeFile(path, content);
+    await chmod(path, 0o400);
+    return path;
+  };
+  beforeAll(async () => {
+    dir = await mkdtemp(join(tmpdir(), 'svc-config-'));
+  });
+  afterAll(() => rm(dir, { recursive: true, force: true }));
+
+  it('trim white space around the value', async () => {
+    const config = engineConfig({
+      DATABASE_URL_FILE: await file('database', `${DATABASE_URL}\n`),
+      REDIS_URL_FILE: await file('redis', ` ${REDIS_URL}\r\n`),
+    });
+    expect(config).toMatchObject({ databaseUrl: DATABASE_URL, redisUrl: REDIS_URL });
+  });
+
+  it('supply the pinned keys of a public API server, which ignores other files', async () => {
+    const config = facadeConfig({
+      LOG_VKEY_FILE: await file('log', facade.LOG_VKEY),
+      SNAPSHOT_VKEY_FILE: await file('snapshot', facade.SNAPSHOT_VKEY),
+      DATABASE_URL_FILE: '/nowhere',
+      REDIS_URL_FILE: '/nowhere',
+    });
+    expect(config).toMatchObject({
+      logVkeys: [facade.LOG_VKEY],
+      snapshotVkeys: [facade.SNAPSHOT_VKEY],
+    });
+  });
+
+  it('are rejected together with the variable itself', async () => {
+    const DATABASE_URL_FILE = await file('both', DATABASE_URL);
+    expect(problemsOf(() => engineConfig({ DATABASE_URL, DATABASE_URL_FILE }))).toEqual([
+      'DATABASE_URL and DATABASE_URL_FILE are both set: keep one of them',
+    ]);
+    expect(problemsOf(() => engineConfig({ DATABASE_URL, DATABASE_URL_FILE: ' ' }))).toEqual([]);
+  });
+
+  it('report missing, empty and unreadable files together with every other problem', async () => {
+    const empty = await file('empty', '\n');
+    const problems = problemsOf(() =>
+      engineConfig({
+        DATABASE_URL_FILE: join(dir, 'missing'),
+        REDIS_URL_FILE: empty,
+        LOG_VKEY_FILE: dir,
+        LOG_LEVEL: 'loud',
+      }),
+    );
+    expect(problems).toEqual([
+      `DATABASE_URL_FILE names ${join(dir, 'missing')}, which cannot be read (ENOENT)`,
+      `REDIS_URL_FILE names ${empty}, which is empty`,
+      `LOG_VKEY_FILE names ${dir}, which cannot be read (EISDIR)`,
+      expect.stringMatching(/^LOG_LEVEL must be one of/) as string,
+    ]);
+  });
+
+  it('never appear in an error with their content', async () => {
+    const DATABASE_URL_FILE = await file('wrong', 'mysql://u:hunter2@host/db');
+    const problems = problemsOf(() => engineConfig({ DATABASE_URL_FILE }));
+    expect(problems.join()).toMatch(/^DATABASE_URL must be a URL like postgres:/);
+    expect(problems.join()).not.toContain('hunter2');
   });
 });

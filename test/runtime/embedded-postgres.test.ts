@@ -104,9 +104,9 @@ describe('embedded Postgres', () => {
     expect(await first.exited).toMatchObject({ code: 0, expected: true });
 
     // A start cancelled at the server's first output leaves it stopped.
-    const told = new AbortController();
-    const log = { debug: () => told.abort(), info: () => undefined };
-    const broken = startEmbeddedPostgres({ dataDir, log, signal: told.signal });
+    const stop = new AbortController();
+    const log = { debug: () => stop.abort(), info: () => undefined };
+    const broken = startEmbeddedPostgres({ dataDir, log, signal: stop.signal });
     await expect(broken).rejects.toMatchObject({ name: 'AbortError' });
     expect(await readdir(await clusterDirectory())).not.toContain('postmaster.pid');
 

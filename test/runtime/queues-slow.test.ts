@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
 import {
   openAdmitEvents,
@@ -12,13 +12,15 @@ import {
   QueueUnavailableError,
 } from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { startTcpProxy } from '../fixtures/tcp-proxy.js';
+import { unhandledIn } from '../fixtures/unhandled.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 
 /** Slow tests, run concurrently, each with its own queue. */
 
 const PROOF_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const log = { warn: () => undefined };
-const nobody = 'postgres://nobody:x@127.0.0.1:1/none';
+const unreachable = 'postgres://user:x@127.0.0.1:1/none';
 
 let home: string;
 let db: TestDatabase;
@@ -62,7 +64,7 @@ describe.concurrent.each([
   {
     name: `Redis${withoutRedis}`,
     skip: skipsRedis,
-    config: () => ({ databaseUrl: nobody, redisUrl: redis?.url ?? '' }),
+    config: () => ({ databaseUrl: unreachable, redisUrl: redis?.url ?? '' }),
   },
 ])('a queue on $name', ({ name, skip, config }) => {
   it.skipIf(skip)(
@@ -84,8 +86,8 @@ describe.concurrent.each([
 });
 
 describe.concurrent.each([
-  { name: 'Postgres', config: { databaseUrl: nobody, redisUrl: null } },
-  { name: 'Redis', config: { databaseUrl: nobody, redisUrl: 'redis://127.0.0.1:1' } },
+  { name: 'Postgres', config: { databaseUrl: unreachable, redisUrl: null } },
+  { name: 'Redis', config: { databaseUrl: unreachable, redisUrl: 'redis://127.0.0.1:1' } },
 ])('a queue on $name that is away', ({ config }) => {
   it('rejects within seconds', async ({ expect }) => {
     const queue = openAdmitQueue(config, { log });
@@ -105,4 +107,18 @@ describe.concurrent.each([
     await Promise.all([worker.close(), events.close()]);
     expect(Date.now() - began).toBeLessThan(12_000);
   });
+});
+
+it('a queue client on Postgres > reports an unreachable queue, without ending the process, when its connection is lost while opening', async () => {
+  const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
+  proxy.state.cutsFirstQuery = true;
+  const queue = openAdmitQueue({ databaseUrl: proxy.url, redisUrl: null }, { log });
+  const unhandled = await unhandledIn(() =>
+    expect(queue.ping()).rejects.toBeInstanceOf(QueueUnavailableError),
+  );
+  expect(unhandled).toEqual([]);
+  proxy.state.cutsFirstQuery = false;
+  await queue.ping();
+  await queue.close();
+  proxy.close();
 });

@@ -52,7 +52,7 @@ const proofId = (): string => {
 
 const NO_JOBS = { waiting: 0, active: 0, delayed: 0, failed: 0 };
 const log = { warn: () => undefined };
-const nobody = 'postgres://nobody:x@127.0.0.1:1/none';
+const unreachable = 'postgres://user:x@127.0.0.1:1/none';
 
 async function until(condition: () => boolean, ms = 15_000): Promise<void> {
   const deadline = Date.now() + ms;
@@ -98,7 +98,7 @@ const backends: Backend[] = [
   {
     name: withRedis ? 'Redis' : 'Redis (skipped: TEST_REDIS_URL is not set)',
     skip: !withRedis,
-    config: () => ({ databaseUrl: nobody, redisUrl: redis?.url ?? '' }),
+    config: () => ({ databaseUrl: unreachable, redisUrl: redis?.url ?? '' }),
     outage: async () => {
       await redis?.kill();
       await redis?.start();
@@ -161,9 +161,9 @@ describe.each(backends)('the admit queue on $name', (backend) => {
         await queue.add([proofId()]);
         await sleep(50);
       }
-      const told = [...news.values()];
-      expect(told.length).toBeGreaterThan(0);
-      for (const one of told) expect(seen).toContainEqual(one);
+      const reports = [...news.values()];
+      expect(reports.length).toBeGreaterThan(0);
+      for (const one of reports) expect(seen).toContainEqual(one);
       await queue.ping();
       await until(() => seen.length > 0);
     },

@@ -4,8 +4,7 @@ import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { unreadProblem } from '#api/engine/http/problem';
-import { boundConnections } from '#runtime/http/connections';
-import { HTTP_LIMITS, type HttpLimits } from '#runtime/http/limits';
+import { boundConnections, HTTP_LIMITS, type HttpLimits } from '#runtime/http/connections';
 import { listen, type HttpServer } from '#runtime/http/server';
 import { readJsonBody } from '#runtime/http/json-body';
 import { RawClient, statusesOf } from '../fixtures/raw-client.js';
@@ -95,12 +94,6 @@ describe('a slow client', () => {
     await sleep(100);
     await expectServed(server);
     for (const one of slow) expect(statusesOf(await one.end())).toEqual([408]);
-  });
-
-  it('gets 408 when it sends no bytes', async () => {
-    const server = await serve({ headersMs: 300 });
-    const silent = await client(server);
-    expect(statusesOf(await silent.end())).toEqual([408]);
   });
 
   it('is cut when it does not read, and uses no more memory than its socket buffers', async () => {
@@ -279,14 +272,6 @@ describe('the connection limit', () => {
     expect(checks).toHaveLength(300);
     expect(new Set(checks).size).toBe(300);
   });
-
-  it('closes thousands of silent connections without affecting others', async () => {
-    const server = await serve({ connections: 2_000, headersMs: 1_000 });
-    const silent = await many(server, 1_500);
-    await expectServed(server);
-    await expect.poll(() => silent.filter((one) => !one.isClosed).length).toBe(0);
-    await expectServed(server);
-  });
 });
 
 describe('pipelined requests', () => {
@@ -324,25 +309,12 @@ describe('pipelined requests', () => {
     one.say(`}${whole}`);
     await expect.poll(() => statusesOf(one.received)).toEqual(Array(22).fill(200));
   });
-
-  it('in thousands do not block other clients', async () => {
-    const server = await serve({});
-    const floods = await many(server, 5);
-    for (const flood of floods) flood.say(GET.repeat(4_000));
-    await expectServed(server);
-    for (const flood of floods) {
-      await expect
-        .poll(() => flood.received.length, { timeout: 15_000, interval: 100 })
-        .toBeGreaterThan(4_000 * 100);
-    }
-  });
 });
 
 describe('oversized headers', () => {
   it.each([
     ['a long header', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(17_000)}\r\n\r\n`],
     ['a long address', `GET /${'a'.repeat(17_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
-    ['many headers', `GET / HTTP/1.1\r\nHost: x\r\n${'A: b\r\n'.repeat(100)}\r\n`],
     ['thousands of headers', `GET / HTTP/1.1\r\nHost: x\r\n${'A:\r\n'.repeat(3_900)}\r\n`],
   ])('is refused: %s', async (_, request) => {
     const server = await serve({});

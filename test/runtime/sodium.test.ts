@@ -21,7 +21,7 @@ describe('bulkVerification', () => {
       'does not look at R',
       (signature: Uint8Array, message: Uint8Array) => signature[40] === 0xae && message[1] === 0x82,
     ],
-  ])('is nobody’s when the binary %s', async (_, crypto_sign_verify_detached) => {
+  ])('is not used when the binary %s', async (_, crypto_sign_verify_detached) => {
     await expect(
       bulkVerification(() => Promise.resolve({ crypto_sign_verify_detached })),
     ).rejects.toThrow(OperatorError);

@@ -145,28 +145,6 @@ describe('admitTools', () => {
     expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
-  it('does not run a tool without a decision, nor with arguments without a hash', async () => {
-    const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
-    for (const [common, call, code] of [
-      [{ ...world.common, engine }, ['bookTable', { seats: 2 }], 'undecided'],
-      [world.common, ['late', { at: '2026-11-20T17:29:00Z' }], 'invalid_call'],
-    ] as const) {
-      const result = await generateText({
-        model: model([[...call]]),
-        tools: admitTools(tools(), common),
-        prompt: 'Go',
-        stopWhen,
-      });
-      expect(result.steps[0]?.content).toContainEqual(
-        expect.objectContaining({
-          type: 'tool-error',
-          error: expect.objectContaining({ name: 'NotAdmittedError', code }) as unknown,
-        }),
-      );
-      expect(ran).toEqual([]);
-    }
-  });
-
   it('passes errors and streams through', async () => {
     const result = streamText({
       model: model([

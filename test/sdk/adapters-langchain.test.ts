@@ -144,16 +144,6 @@ describe('admitTool', () => {
     ]);
   });
 
-  it('accepts a text input', async () => {
-    const wrapped = admitTool(
-      tool((text: string) => text.toUpperCase(), { name: 'shout', description: 'Shouts.' }),
-      world.common,
-    );
-    expect(await wrapped.invoke('hey')).toBe('HEY');
-    const { subject } = (await world.proofs()).find((one) => one.proof_id === world.admitted[0])!;
-    expect(subject).toMatchObject({ arguments_hash: canonicalHash('hey') });
-  });
-
   it('rejects an object that is not a StructuredTool', () => {
     const other = { name: 'other', invoke: () => Promise.resolve(1) };
     expect(() => admitTool(other, world.common)).toThrow(SdkError);

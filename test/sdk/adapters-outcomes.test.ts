@@ -20,7 +20,7 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
 }
 
 describe('an outcome without a record', () => {
-  it('keeps the result and the error, and can be sent later, once', async () => {
+  it("leaves the tool's result or error unchanged, and is recorded only once when sent again", async () => {
     const mine = new Error('mine');
     const fetcher = brokenAfterFirst();
     const engine = { ...world.options, fetch: fetcher.fetch };

@@ -138,8 +138,8 @@ describe('examples/adapters', () => {
     expect(files.sort()).toEqual([...Object.keys(outputs), 'mcp-server.mjs'].sort());
   });
 
-  it('contains the code that docs/sdk.md shows', async () => {
-    const documented = await readFile(join(packageRoot, 'docs/sdk.md'), 'utf8');
+  it('contains the code that docs/integrate.md shows', async () => {
+    const documented = await readFile(join(packageRoot, 'docs/integrate.md'), 'utf8');
     const shown = [...documented.matchAll(/```mjs\n([\s\S]*?)```/g)].map(([, code]) => code!);
     const files = await readdir(join(packageRoot, 'examples/adapters'));
     const texts = await Promise.all(

@@ -104,10 +104,4 @@ describe('the requests of an adapter', () => {
       if (one.kind === 'admission') expect(one.arguments_hash).toMatch(/^[0-9a-f]{64}$/);
     }
   });
-
-  it('would show a leak to this test', async () => {
-    const { sent, common } = recording();
-    await admitted(() => 1, { ...common, tool: MARKER })();
-    expect(JSON.stringify(sent)).toContain(MARKER);
-  });
 });

@@ -2,7 +2,6 @@ import { describe, expect } from 'vitest';
 import { documentHash, nobleSha256 } from '#protocol/hash';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
 import { setLane } from '#sql/tenants/administration';
-import { treeSize } from '#sql/log/log';
 import {
   admitHttp,
   agentEnvelope,
@@ -46,14 +45,6 @@ describe('executeIntentHttp', () => {
     expect(sent?.headers['x-svc-idempotency-key']).toBe(request_hash);
     expect(sent?.headers['svc-api-version']).toBe('v1');
     expect(request_hash).toBe(canonicalHash(executeRequest('acme', input)));
-  });
-
-  it('returns the first receipt when the input repeats', async ({ world }) => {
-    const input = intent();
-    const first = await executeIntentHttp(world.options, input);
-    const size = await treeSize(world.db.sql);
-    expect(await executeIntentHttp(world.options, input)).toEqual(first);
-    expect(await treeSize(world.db.sql)).toBe(size);
   });
 
   it('throws a denial with its receipt and the texts of the policy', async ({ world }) => {
@@ -228,14 +219,5 @@ describe('admitHttp', () => {
     expect(await admitHttp(world.options, kept)).toEqual(first);
     const second = await admitHttp(world.options, input);
     expect(second.registry_proof_id).not.toBe(first.registry_proof_id);
-  });
-
-  it('throws a denial, and rejects the outcome of a denied action', async ({ world }) => {
-    const input = { kind: 'admission', agent, action: 'DELETE_AUDIT_LOG' } as const;
-    const error = await sdkError(admitHttp(world.options, input), 'policy_denied');
-    const parent = error.denial?.receipt.registry_proof_id ?? '';
-    const outcome = { kind: 'outcome', agent, parent_proof_id: parent, result: 'failed' } as const;
-    const rejected = await sdkError(admitHttp(world.options, outcome), 'invalid_request');
-    expect(rejected).toMatchObject({ status: 422, problem: { code: 'parent_not_admitted' } });
   });
 });

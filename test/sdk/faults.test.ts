@@ -46,15 +46,6 @@ describe('executeIntentHttp, on a transient fault', () => {
     expect(error).toMatchObject({ status: 503, retryable: true });
     expect(world.network.seen).toHaveLength(3);
   });
-
-  it('sends one request when attempts is 1', async ({ world }) => {
-    world.network.faults.push({ kind: 'lost' });
-    const options = { ...world.shaky, retry: { attempts: 1 } };
-    const error = await sdkError(executeIntentHttp(options, intent()), 'network');
-    expect(error.retryable).toBe(true);
-    expect(error.cause).toBeInstanceOf(Error);
-    expect(world.network.seen).toHaveLength(1);
-  });
 });
 
 describe('executeIntentHttp, on an error response', () => {
@@ -188,16 +179,12 @@ describe('a 200 without the receipt of the request', () => {
 
   const cases: [string, Fault][] = [
     ['an HTML page', answering(200)],
-    ['an empty body', json(200, '')],
-    ['half of a receipt', json(200, '{"schema_version":"svc.runtime.intent_ex')],
     ['an empty document', json(200, '{}')],
     [
       'a repeated member',
       { kind: 'changed', change: (body) => body.replace('{', '{"status":"X",') },
     ],
     ['an additional member', changed((receipt) => ({ ...receipt, more: 1 }))],
-    ['an unknown status', changed((receipt) => ({ ...receipt, status: 'OK' }))],
-    ['a denial', changed((receipt) => ({ ...receipt, status: 'DENIED' }))],
     ['a denial with a correct hash', changed(denial)],
     [
       'the hash of another request',
@@ -241,11 +228,11 @@ describe('a 200 without the receipt of the request', () => {
 });
 
 describe('the SDK sends the API key only to the engine', () => {
-  it.for([301, 307])('when a %i redirects', async (status, { world }) => {
+  it('when a 307 redirects', async ({ world }) => {
     const elsewhere = await breakNetwork(world.engine.url);
     try {
       const location = { Location: `${elsewhere.url}/v1/intents/execute` };
-      world.network.faults.push(answering(status, location));
+      world.network.faults.push(answering(307, location));
       await sdkError(executeIntentHttp(world.shaky, intent()), 'unexpected_response');
       expect(elsewhere.seen).toEqual([]);
     } finally {
@@ -272,16 +259,6 @@ describe('the SDK sends the API key only to the engine', () => {
     } finally {
       await elsewhere.close();
     }
-  });
-
-  it('through the custom fetch', async ({ world }) => {
-    const sent: string[] = [];
-    const custom: typeof fetch = (input, init) => {
-      sent.push(new Request(input, init).url);
-      return fetch(input, init);
-    };
-    await executeIntentHttp({ ...world.shaky, fetch: custom }, intent());
-    expect(sent).toEqual([`${world.network.url}/v1/intents/execute`]);
   });
 });
 

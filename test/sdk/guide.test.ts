@@ -7,14 +7,17 @@ import { packageRoot } from '#runtime/process/package-root';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
 import { startStack, type RunningStack } from '../fixtures/stack.js';
 
-/** Runs every example of docs/sdk.md against a real service. */
+/** Runs every example of docs/quickstart.md and docs/integrate.md against a real service. */
 let stack: RunningStack;
 let project: PackedSdk;
 let guide: string;
 
 beforeAll(async () => {
   [stack, project] = await Promise.all([startStack(), packSdk()]);
-  guide = await readFile(join(packageRoot, 'docs', 'sdk.md'), 'utf8');
+  const pages = ['quickstart.md', 'integrate.md'].map((page) =>
+    readFile(join(packageRoot, 'docs', page), 'utf8'),
+  );
+  guide = (await Promise.all(pages)).join('\n');
   await copyFile(join(stack.dataDir, 'ready.json'), join(project.directory, 'ready.json'));
   for (const [, name = '', text = ''] of guide.matchAll(/```js\n\/\/ (\S+)\n([\s\S]*?)```/g)) {
     await project.write(name, text);
@@ -32,7 +35,7 @@ function node(file: string): Promise<string> {
   return project.run('node', [file]);
 }
 
-describe('docs/sdk.md', () => {
+describe('guides of the SDK', () => {
   it('admits, and gets the same receipt when the input repeats', async () => {
     const first = await node('execute.js');
     expect(first).toMatch(/^ADMITTED [0-9a-f]{32}\n$/);
@@ -50,7 +53,7 @@ describe('docs/sdk.md', () => {
 
   it('repeats the steps on the command line', async () => {
     const [, block = ''] =
-      /from the command line\n\n[^`]*`npm start`[^\n]*\n\n```sh\n([\s\S]*?)```/.exec(guide) ?? [];
+      /From the command line\n\n[^`]*`npm start`[^\n]*\n\n```sh\n([\s\S]*?)```/.exec(guide) ?? [];
     const lines = block
       .replace('http://127.0.0.1:8080', stack.engineUrl)
       .replace('http://127.0.0.1:8081', stack.publicUrl)

@@ -68,7 +68,7 @@ describe('retry', () => {
     { attemptTimeoutMs: 0 },
     { baseDelayMs: NaN },
     { maxDelayMs: -1 },
-  ])('rejects %j before a request', async (retry) => {
+  ])('rejects %j before it sends a request', async (retry) => {
     const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 503 })));
     await sdkError(execute({ fetch, retry: retry as never, timeoutMs: 200 }), 'invalid_input');
     expect(sent).toEqual([]);

@@ -4,27 +4,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { reachable } from '../fixtures/module-graph.js';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
-import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
 let sdk: PackedSdk;
-let world: SdkWorld;
 beforeAll(async () => {
   sdk = await packSdk();
-  world = await openSdkWorld();
 });
-afterAll(async () => {
-  await world.close();
-  await sdk.remove();
-});
-
-const SPECIFIED = [
-  'executeIntentHttp',
-  'verifyProofHttp',
-  'exportProofHttp',
-  'readProofHttp',
-  'replayProofHttp',
-  'getProofInclusionHttp',
-];
+afterAll(() => sdk.remove());
 
 describe('the package', () => {
   it('contains only the build, its licence and its README', async () => {
@@ -66,27 +51,6 @@ describe('the package', () => {
     const options = ['--options', join(packageRoot, 'sdk/typedoc.json'), '--emit', 'none'];
     expect(await sdk.run('node', [typedoc, ...options])).not.toContain('warning');
   }, 60_000);
-
-  it('admits, reads and verifies when installed', async () => {
-    await sdk.write(
-      'use.js',
-      `import * as sdk from 'svc-sdk';
-       const options = JSON.parse(process.argv[2]);
-       const receipt = await sdk.executeIntentHttp(options, { intent_id: 'p-1', action: 'PACK' });
-       const proof = { proof_id: receipt.registry_proof_id };
-       const read = await sdk.readProofHttp(options, proof);
-       const { response } = await sdk.verifyProofHttp(options, proof);
-       const missing = ${JSON.stringify(SPECIFIED)}.filter((name) => typeof sdk[name] !== 'function');
-       console.log(JSON.stringify([receipt.status, read.response.effect, response.proof_id, missing]));`,
-    );
-    const printed = await sdk.run('node', ['use.js', JSON.stringify(world.options)]);
-    expect(JSON.parse(printed)).toEqual([
-      'ADMITTED',
-      'ADMIT',
-      expect.stringMatching(/^[0-9a-f]{32}$/),
-      [],
-    ]);
-  });
 
   it.each(['nodenext', 'bundler'])(
     'has types for the module resolution %s',

@@ -163,7 +163,7 @@ describe('erasePayloads', () => {
   });
 
   it('leaves no payload in statistics and dead rows after the documented vacuum statement', async () => {
-    const manual = readFileSync(join(packageRoot, 'docs', 'operations.md'), 'utf8');
+    const manual = readFileSync(join(packageRoot, 'docs', 'operate.md'), 'utf8');
     const [, statement = ''] = /`(vacuum \(full, analyze\) [^`]+)`/.exec(manual) ?? [];
     const mark = 'SAMPLED_MARKWORTH';
     const items = [1, 2, 3].map((n) => registry.item({ intent_id: `${mark}-${n}`, action: mark }));

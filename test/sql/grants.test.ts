@@ -1,13 +1,7 @@
 import { randomBytes } from 'node:crypto';
-import { cp, mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import type postgres from 'postgres';
-import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/package-root';
-import { connect } from '#runtime/postgres/connect';
 import type { Pool, Transaction } from '#sql/db/transaction';
 import {
   shareChangesSince,
@@ -16,7 +10,6 @@ import {
   sharesNow,
   type ShareChange,
 } from '#sql/lifecycle/shares';
-import { migrate } from '#sql/schema/migrate';
 import { createPackage } from '#sql/lifecycle/packages';
 import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { asTenants } from '#sql/db/tenant-scope';
@@ -235,39 +228,6 @@ describe('token expiries', () => {
 });
 
 describe('tables of share changes', () => {
-  const TABLES = ['grant_head', 'grant_change', 'share_due', 'share_expiry', 'upkeep'];
-
-  it.each(['svc_engine', 'svc_worker', 'svc_admin'])('are closed to %s', async (role) => {
-    const sql = db.as(role);
-    for (const table of TABLES) {
-      for (const statement of [
-        `select from svc.${table}`,
-        `insert into svc.${table} default values`,
-        `delete from svc.${table}`,
-      ]) {
-        await expect(sql.unsafe(statement), statement).rejects.toThrow(/permission denied/);
-      }
-    }
-    await expect(sql`select svc.number_grant_change()`).rejects.toThrow(/permission denied/);
-    await sql.end();
-  });
-
-  it('let the publisher read without tenants, and write nothing', async () => {
-    for (const column of ['tenant_no', 'key_no', 'created_at', 'expires_at']) {
-      await expect(publisher.unsafe(`select ${column} from svc.share_token`)).rejects.toThrow(
-        /permission denied/,
-      );
-    }
-    await expect(publisher`select tenant_no from svc.trust_package`).rejects.toThrow(/permission/);
-    for (const table of ['share_due', 'grant_head']) {
-      await expect(publisher.unsafe(`select from svc.${table}`)).rejects.toThrow(/permission/);
-    }
-    for (const table of TABLES) {
-      await expect(publisher.unsafe(`delete from svc.${table}`)).rejects.toThrow(/permission/);
-    }
-    await expect(publisher`update svc.upkeep set done_at = now()`).rejects.toThrow(/permission/);
-  });
-
   it('are append-only, also for the owner', async () => {
     await share(proof(), Date.now() + 60_000);
     await db.sql`
@@ -300,96 +260,5 @@ describe('tables of share changes', () => {
       const insert = db.sql`insert into svc.grant_change values (900000, ${both[0]}, ${both[1]})`;
       await expect(insert).rejects.toThrow(/check constraint/);
     }
-  });
-});
-
-describe('migration of an older database', () => {
-  const name = `before_${randomBytes(4).toString('hex')}`;
-  const password = randomBytes(16).toString('hex');
-  let superuser: postgres.Sql<{ bigint: number }>;
-  let owner: Pool;
-  let folder: string;
-  const urlOf = (user?: string): string => {
-    const url = new URL(inject('postgres').url);
-    url.pathname = `/${name}`;
-    if (user !== undefined) {
-      url.username = user;
-      url.password = password;
-    }
-    return url.toString();
-  };
-
-  // The owner is not a superuser, so forced row-level security hides the rows from the migration too.
-  beforeAll(async () => {
-    await db.sql.unsafe(`create role ${name} login createrole password '${password}'`);
-    await db.sql.unsafe(`create database ${name} owner ${name}`);
-    superuser = connect(urlOf(), { application: 'test', max: 1 });
-    owner = connect(urlOf(name), { application: 'test', max: 2 });
-    folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
-    const all = join(packageRoot, 'sql', 'migrations');
-    for (const file of (await readdir(all)).filter((one) => one < '0005')) {
-      await cp(join(all, file), join(folder, file));
-    }
-    await migrate(owner, folder);
-  });
-  afterAll(async () => {
-    await superuser.end();
-    await owner.end();
-    await rm(folder, { recursive: true });
-    await db.sql.unsafe(`drop database ${name} with (force)`);
-    await db.sql.unsafe(`drop role ${name}`);
-  });
-
-  it('numbers existing tokens and packages in order of creation', async () => {
-    const packageId = '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f';
-    const [one, two] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
-    await superuser.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`; // parents are of no concern here
-      await tx`
-        insert into svc.share_token
-          (token_hash, tenant_no, key_no, artifact_kind, package_id, created_at, expires_at)
-        values (${two}, 1, 1, 'package', ${packageId}, '2026-01-03Z', '2026-02-01Z')`;
-      await tx`
-        insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id, created_at)
-        values (${one}, 1, 1, 'proof', gen_random_uuid(), '2026-01-01Z')`;
-      await tx`insert into svc.share_revocation values (${one}, 1, '2026-01-04Z')`;
-      await tx`
-        insert into svc.trust_package (package_id, tenant_no, key_no, members_hash, created_at)
-        values (${packageId}, 1, 1, ${one}, '2026-01-02Z')`;
-    });
-    await migrate(owner, join(packageRoot, 'sql', 'migrations'));
-    const hex = (hash: Buffer): string => hash.toString('hex');
-    expect(await shareChangesSince(superuser as never, 0, 10)).toEqual([
-      { changeNo: 1, tokenHash: hex(one) },
-      { changeNo: 2, packageId: `pkg_${packageId.replaceAll('-', '')}` },
-      { changeNo: 3, tokenHash: hex(two) },
-      { changeNo: 4, tokenHash: hex(one) },
-    ]);
-    expect(await superuser`select change_no from svc.grant_head`).toMatchObject([{ change_no: 4 }]);
-    expect(await superuser`select token_hash from svc.share_due`).toMatchObject([
-      { token_hash: two },
-    ]);
-    expect(await superuser`select done_at from svc.upkeep`).toMatchObject([{ done_at: null }]);
-  });
-
-  it('restores row-level security, and keeps numbering for an unprivileged owner', async () => {
-    const open = await superuser`
-      select relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
-      where n.nspname = 'svc' and relrowsecurity <> relforcerowsecurity`;
-    expect(open).toHaveLength(0);
-    for (const table of ['share_token', 'trust_package', 'share_revocation', 'grant_change']) {
-      expect(await owner.unsafe(`select from svc.${table}`), table).toHaveLength(0);
-    }
-    await superuser.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`alter table svc.share_token enable always trigger numbered`;
-      await tx`alter table svc.share_token enable always trigger remembered`;
-      await tx`
-        insert into svc.share_token
-          (token_hash, tenant_no, key_no, artifact_kind, proof_id, created_at, expires_at)
-        values (${Buffer.alloc(32, 3)}, 1, 1, 'proof', gen_random_uuid(), now(), now() + interval '1 day')`;
-    });
-    expect(await superuser`select change_no from svc.grant_head`).toMatchObject([{ change_no: 5 }]);
-    expect(await superuser`select from svc.share_due`).toHaveLength(2);
   });
 });

@@ -137,6 +137,13 @@ describe('acceptIntake of a repeat', () => {
     }
   });
 
+  it('does not make an admission pending again when a retry repeats its proof id', async () => {
+    const item = registry.item();
+    await accept(item);
+    await processAdmissions(registry.admit, [item.proofId]);
+    expect(await accept(item)).toEqual([{ outcome: 'repeat', proofId: item.proofId }]);
+  });
+
   it('creates a new admission after a rejection', async () => {
     const [refused, other] = [registry.item(), registry.item()];
     await accept(refused, other);

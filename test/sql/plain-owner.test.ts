@@ -1,79 +1,111 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import postgres from 'postgres';
-import { afterAll, beforeAll, expect, inject, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/accept';
+import { pendingDepth } from '#sql/admissions/outcomes';
 import { migrate } from '#sql/schema/migrate';
 import { readProof } from '#sql/proofs/read';
 import { assertRole } from '#sql/db/roles';
-import { pendingDepth } from '#sql/admissions/outcomes';
+import { createShareToken } from '#sql/lifecycle/share-tokens';
+import { shareChangesSince } from '#sql/lifecycle/shares';
+import { createTenant } from '#sql/tenants/administration';
 import type { TestDatabase } from '../fixtures/database.js';
-import { openRegistry } from '../fixtures/registry.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
-// A superuser bypasses row-level security, and other tests' schema owner is one.
+/**
+ * The owner of other tests' schema is a superuser, who bypasses row-level security. It is forced on
+ * this owner, and on the functions and triggers that run as the owner.
+ */
 const name = `plain_${randomBytes(4).toString('hex')}`;
 const password = randomBytes(16).toString('hex');
 const pools: Pool[] = [];
+let superuser: Pool;
 let db: TestDatabase;
-let owner: Pool;
+let registry: TestRegistry;
 
-function urlFor(role: string, secret: string): string {
+function open(database: string, role?: string, secret = ''): Pool {
   const url = new URL(inject('postgres').url);
-  url.pathname = `/${name}`;
-  url.username = role;
-  url.password = secret;
-  return url.toString();
-}
-
-function open(url: string): Pool {
-  const pool = connect(url, { application: 'test', max: 4 });
+  url.pathname = `/${database}`;
+  if (role !== undefined) Object.assign(url, { username: role, password: secret });
+  const pool = connect(url.toString(), { application: 'test', max: 2 });
   pools.push(pool);
   return pool;
 }
 
 beforeAll(async () => {
-  const superuser = postgres(inject('postgres').url, { max: 1, onnotice: () => undefined });
-  await superuser.unsafe(`create role ${name} login createrole password '${password}'`);
-  await superuser.unsafe(`create database ${name} owner ${name}`);
-  await superuser.end();
-  owner = open(urlFor(name, password));
+  const server = open('postgres');
+  await server.unsafe(`create role ${name} login createrole password '${password}'`);
+  await server.unsafe(`create database ${name} owner ${name}`);
+  const owner = open(name, name, password);
+  superuser = open(name);
   await migrate(owner, join(packageRoot, 'sql', 'migrations'));
-  const roleUrl = (role: string): string => urlFor(role, inject('postgres').passwords[role] ?? '');
-  const close = async (): Promise<void> => {
-    await Promise.all(pools.splice(0).map((pool) => pool.end({ timeout: 5 })));
+  const { passwords } = inject('postgres');
+  const close = async () => void (await Promise.all(pools.splice(0).map((pool) => pool.end())));
+  const urlFor = () => '';
+  const as = (role: string): Pool => open(name, role, passwords[role]);
+  const drop = async (): Promise<void> => {
+    await close();
+    const last = open('postgres');
+    await last.unsafe(`drop database ${name} with (force)`);
+    await last.unsafe(`drop role ${name}`);
+    await last.end();
   };
-  db = {
-    name,
-    close,
-    url: urlFor(name, password),
-    urlFor: roleUrl,
-    sql: owner,
-    as: (role) => open(roleUrl(role)),
-    drop: async () => {
-      await close();
-      const last = postgres(inject('postgres').url, { max: 1, onnotice: () => undefined });
-      await last.unsafe(`drop database ${name} with (force)`);
-      await last.unsafe(`drop role ${name}`);
-      await last.end();
-    },
-  };
+  db = { name, close, url: '', urlFor, sql: owner, as, drop };
+  registry = await openRegistry(db);
 });
 afterAll(() => db.drop());
 
 it('a registry with an unprivileged owner > works, and shows its owner no tenant rows', async () => {
-  const registry = await openRegistry(db);
   await assertRole(registry.engine, 'engine');
   const [id = ''] = await registry.admitAll([registry.item()]);
   await registry.verifyAll();
   expect(await readProof(registry.engine, registry.tenantNo, id)).not.toBeNull();
   await acceptIntake(registry.engine, [registry.item(), registry.item()]);
   expect(await pendingDepth(registry.engine, 10)).toBe(2);
-  for (const table of ['proof', 'intake', 'refusal']) {
-    expect(await owner.unsafe(`select from svc.${table}`)).toHaveLength(0);
+  const tokenHash = randomBytes(32);
+  const target = { artifactKind: 'proof' as const, proofId: id };
+  const token = { tokenHash, keyNo: 1, target, expiresAt: Date.now() + 60_000 };
+  await createShareToken(registry.engine, registry.tenantNo, token);
+  const changes = [{ changeNo: 1, tokenHash: tokenHash.toString('hex') }];
+  expect(await shareChangesSince(db.as('svc_publisher'), 0, 10)).toEqual(changes);
+  expect(await db.as('svc_verifier')`select from svc.share_due`).toHaveLength(1);
+  for (const table of ['proof', 'intake', 'refusal', 'share_token', 'grant_change']) {
+    expect(await db.sql.unsafe(`select from svc.${table}`)).toHaveLength(0);
   }
-  const acts = await owner<{ db_role: string }[]>`select db_role from svc.audit`;
+  const acts = await db.sql<{ db_role: string }[]>`select db_role from svc.audit`;
   expect(new Set(acts.map((act) => act.db_role))).toContain('svc_admin');
+});
+
+describe('functions that run as an unprivileged owner', () => {
+  it('count pending admissions of all tenants up to the limit, without showing a row', async () => {
+    const before = await pendingDepth(registry.engine, 100);
+    await superuser.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`
+        insert into svc.intake_pending select gen_random_uuid(), now() from generate_series(1, 7)`;
+    });
+    expect(await pendingDepth(registry.engine, 100)).toBe(before + 7);
+    expect(await pendingDepth(registry.engine, 5)).toBe(5);
+    expect(await registry.engine`select from svc.intake_pending`).toHaveLength(0);
+  });
+
+  it('count open batches of all tenants and of one', async () => {
+    await createTenant(registry.admin, { tenantId: 'two', environment: 'sandbox' });
+    const tenants = await superuser<{ no: number }[]>`
+      select tenant_no as no from svc.tenant order by tenant_no`;
+    const [one = 0, two = 0] = tenants.map(({ no }) => no);
+    await superuser.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`
+        insert into svc.batch_progress
+        select gen_random_uuid(), tenant, 5, pending, 0, 0, 0, 0, 0, case when pending = 0 then now() end
+        from (values (${one}::int, 3), (${one}::int, 0), (${two}::int, 4)) as b(tenant, pending)`;
+    });
+    const depth = await registry.engine`select everybodys, own from svc.batch_pending(${two})`;
+    expect(depth).toMatchObject([{ everybodys: 7, own: 4 }]);
+    expect(await registry.engine`select from svc.batch_progress`).toHaveLength(0);
+  });
 });

@@ -1,15 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
-import { TransactionPool } from '#runtime/postgres/transaction-pool';
 import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
-import {
-  mapDbErrors,
-  DatabaseUnavailableError,
-  isConnectionLost,
-  isUnavailable,
-} from '#sql/db/errors';
+import { DatabaseUnavailableError, isConnectionLost, isUnavailable } from '#sql/db/errors';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 
 let db: TestDatabase;
@@ -167,24 +160,6 @@ describe('a pool', () => {
     await sql.end();
   });
 
-  it('reuses a connection until its maximum age', async () => {
-    const open = (onclose: () => void) => postgres(db.url, { max: 1, types: {}, onclose }) as never;
-    const used = async (lifetimeMs: number) => {
-      const reservations = new TransactionPool(open, 1, 10_000, lifetimeMs);
-      const pids = new Set<number>();
-      for (let time = 0; time < 3; time += 1) {
-        const connection = await reservations.reserve();
-        const [own] = await connection<{ pid: number }[]>`select pg_backend_pid() as pid`;
-        pids.add(own!.pid);
-        connection.release();
-      }
-      await reservations.end();
-      return pids.size;
-    };
-    expect(await used(60_000)).toBe(1);
-    expect(await used(0)).toBe(3);
-  });
-
   it('waits at its end for the open transaction, and rejects the next', async () => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     await db.sql`delete from public.note`;
@@ -214,10 +189,10 @@ describe('a pool', () => {
   });
 });
 
-describe('mapDbErrors', () => {
+describe('isUnavailable', () => {
   const failWith = (code: string) =>
-    mapDbErrors(() =>
-      db.sql.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
+    transaction(db.sql, (tx) =>
+      tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
     );
 
   it.each([
@@ -228,10 +203,11 @@ describe('mapDbErrors', () => {
     ['is starting up', '57P03'],
     ['took too long', '57014'],
     ['is a standby now', '25006'],
-  ])('throws DatabaseUnavailableError when the database %s', async (_, code) => {
-    const query = failWith(code);
-    await expect(query).rejects.toThrow(DatabaseUnavailableError);
-    await expect(query).rejects.toMatchObject({ cause: { code } });
+  ])('holds when the database %s, and a transaction wraps the error', async (_, code) => {
+    const error: unknown = await failWith(code).catch((reason: unknown) => reason);
+    expect(error).toBeInstanceOf(DatabaseUnavailableError);
+    expect((error as Error).cause).toMatchObject({ code });
+    expect(isUnavailable((error as Error).cause)).toBe(true);
   });
 
   it.each([
@@ -239,15 +215,15 @@ describe('mapDbErrors', () => {
     ['a missing privilege', '42501'],
     ['a serialization failure', '40001'],
     ['an invalid value', '22012'],
-  ])('passes the error on when the database reports %s', async (_, code) => {
-    const query = failWith(code);
-    await expect(query).rejects.toMatchObject({ code });
-    await expect(query).rejects.not.toThrow(DatabaseUnavailableError);
+  ])('does not hold when the database reports %s', async (_, code) => {
+    const error: unknown = await failWith(code).catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code });
+    expect(isUnavailable(error)).toBe(false);
   });
 
-  it('throws DatabaseUnavailableError when no server listens', async () => {
-    const sql = connect('postgres://nobody:x@127.0.0.1:1/none', { application: 'test', max: 1 });
-    await expect(mapDbErrors(() => sql`select 1`)).rejects.toThrow(DatabaseUnavailableError);
+  it('holds when no server listens', async () => {
+    const sql = connect('postgres://user:x@127.0.0.1:1/none', { application: 'test', max: 1 });
+    expect(isUnavailable(await sql`select 1`.catch((reason: unknown) => reason))).toBe(true);
     await sql.end();
   });
 
@@ -258,7 +234,7 @@ describe('mapDbErrors', () => {
     'EPIPE',
     'ETIMEDOUT',
     'ENOTFOUND',
-  ])('treats the driver error %s as an unavailable database', (code) => {
-    expect(isUnavailable(Object.assign(new Error('no'), { code }))).toBe(true);
-  });
+  ])('holds for the driver error %s', (code) =>
+    expect(isUnavailable(Object.assign(new Error('no'), { code }))).toBe(true),
+  );
 });

@@ -4,10 +4,11 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { connect } from '#runtime/postgres/connect';
-import { describeSchema } from '#sql/schema/describe';
+
 import { migrate } from '#sql/schema/migrate';
 import { SchemaMismatchError } from '#sql/schema/version';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { describeSchema } from './describe-schema.js';
 
 const migrations = join(packageRoot, 'sql', 'migrations');
 

@@ -3,7 +3,6 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { connect } from '#runtime/postgres/connect';
 import { joinTransaction } from '#sql/tenants/audit';
 import {
-  openedTransaction,
   pipeline,
   type Pool,
   readTransaction,
@@ -116,7 +115,7 @@ describe('transaction', () => {
   });
 });
 
-describe('openedTransaction', () => {
+describe('the opening of a transaction', () => {
   let sql: Pool;
   beforeEach(async () => {
     await db.sql`delete from public.note`;
@@ -125,26 +124,23 @@ describe('openedTransaction', () => {
   afterEach(() => sql.end());
 
   it('passes the opening’s result to the work, in the same transaction', async () => {
-    const work = openedTransaction(
+    const xid = (tx: Transaction) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`;
+    await transaction(
       sql,
-      (tx) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`,
-      async (tx, [opened]) => {
-        const [own] = await tx<{ id: string }[]>`select pg_current_xact_id()::text as id`;
-        return own?.id === opened?.id;
-      },
+      async (tx, opened: { id: string }[]) => expect([...(await xid(tx))]).toEqual([...opened]),
+      xid,
     );
-    expect(await work).toBe(true);
   });
 
   it('skips the work when the opening fails, and reuses the connection', async () => {
     let worked = false;
-    const failing = openedTransaction(
+    const failing = transaction(
       sql,
-      (tx) => tx`select 1 / 0`,
-      async (tx) => {
+      async (tx, _opened: unknown) => {
         worked = true;
         await tx`insert into public.note values ('a')`;
       },
+      (tx) => tx`select 1 / 0`,
     );
     await expect(failing).rejects.toMatchObject({ code: '22012' });
     expect(worked).toBe(false);

@@ -10,7 +10,7 @@ import { activePolicy } from '#sql/admissions/policies';
 import { pendingOlderThan } from '#sql/admissions/outcomes';
 import { SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
-import { requeueStaleAdmissions } from '#workers/admit/requeue';
+import { requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { UnknownRequestTypeError } from '#policy/errors';
@@ -111,8 +111,8 @@ describe('admission stays pending after a failure that it did not cause', () => 
         ] as never);
       });
     await change(`jsonb_set(files, '{policies,more}', '"permit (principal, action, resource);"')`);
-    const anew = { ...registry.admit, policy: policyCache(registry.admit.sql) };
-    await expect(processAdmissions(anew, [waiting])).rejects.toMatchObject({
+    const uncached = { ...registry.admit, policy: policyCache(registry.admit.sql) };
+    await expect(processAdmissions(uncached, [waiting])).rejects.toMatchObject({
       cause: expect.any(PolicySetError) as Error,
     });
     await change(`files #- '{policies,more}'`);
@@ -149,7 +149,7 @@ describe('gates apply between acceptance and append', () => {
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'tenant_not_allowlisted' });
   });
 
-  it('request type of its own environment only', async () => {
+  it('a paused environment, for its own tenants only', async () => {
     const tenantId = 'acme-live';
     await createTenant(registry.admin, { tenantId, environment: 'live' });
     await setAllowlisted(registry.admin, tenantId, true);

@@ -45,7 +45,7 @@ describe('request types', () => {
     expect(outcomes).toMatchObject([{ outcome: 'accepted' }, { outcome: 'accepted' }]);
     expect(toHex(item.requestHash)).toBe(toHex(other.requestHash));
     await processAdmissions(registry.admit, [item.proofId, other.proofId]);
-    // On the other lane it is not a request at all, and set aside alone.
+    // As the other request type it is invalid, and only it is quarantined.
     const both = await registry.readOutcomes([item.proofId, other.proofId]);
     expect(both.get(item.proofId)?.state).toBe('proved');
     expect(both.get(other.proofId)).toMatchObject({ state: 'refused', code: 'processing_failed' });

@@ -97,7 +97,7 @@ describe.each([
       });
       await worker.ready;
       await queue.addBatches([big.hex]);
-      // The first part is signed and waits for the lock. Now somebody comes alone, and another tenant.
+      // The first chunk waits for the lock. A single admission and another tenant's batch arrive.
       await untilWaiting(db.sql, 1);
       const alone = registry.item();
       await acceptIntake(registry.engine, [alone]);

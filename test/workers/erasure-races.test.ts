@@ -8,7 +8,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { toUuid } from '#sql/db/columns';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { askRevocation, revocationState } from '#sql/lifecycle/revocations';
-import { settleRevocations } from '#workers/lifecycle/settle-revocations';
+import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
@@ -33,7 +33,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-async function ask(proofId: string, artifactKind: ArtifactKind): Promise<string> {
+async function request(proofId: string, artifactKind: ArtifactKind): Promise<string> {
   const requestId = uuidv7().replaceAll('-', '');
   const salt = randomBytes(32).toString('hex');
   const document = revocationReasonBytes({
@@ -54,26 +54,26 @@ async function ask(proofId: string, artifactKind: ArtifactKind): Promise<string>
 
 const line = ['erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT];
 
-/** Somebody waits for what another transaction holds. */
-async function somebodyWaits(): Promise<void> {
+/** Resolves when a transaction waits for the lock of another one. */
+async function untilLockAwaited(): Promise<void> {
   while ((await db.sql`select from pg_locks where not granted`).length === 0) await sleep(5);
 }
 
-const settle = (id: string): Promise<void> => settleRevocations(world.registry.admit, [id]);
+const commit = (id: string): Promise<void> => commitRevocations(world.registry.admit, [id]);
 const stateOf = (proofId: string, kind: ArtifactKind) =>
   revocationState(world.registry.engine, world.registry.tenantNo, proofId, kind);
 
 describe('pending revocation', () => {
   it('keeps its reason and is appended when other reasons of its proof are erased', async () => {
     const [id = ''] = await world.admit(1);
-    await settle(await ask(id, 'certificate'));
+    await commit(await request(id, 'certificate'));
     await eraseProof(db, id);
-    await settle(await ask(id, 'passport'));
-    const waits = await ask(id, 'trust');
+    await commit(await request(id, 'passport'));
+    const waits = await request(id, 'trust');
 
     // One was not settled: that has to be done once more.
     expect(await admin(...line)).toMatchObject({ code: 1, json: { unsettled: 1 } });
-    await settle(waits);
+    await commit(waits);
     expect(await stateOf(id, 'trust')).toMatchObject({ state: 'revoked' });
     expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
@@ -85,12 +85,12 @@ describe('pending revocation', () => {
     await holding`begin`;
     await holding`select from svc.proof where proof_id = ${toUuid(id)}::uuid for no key update`;
     const erasing = eraseProof(db, id);
-    await somebodyWaits();
-    const waits = await ask(id, 'proof');
+    await untilLockAwaited();
+    const waits = await request(id, 'proof');
     await holding`rollback`;
     holding.release();
     expect(await erasing).toMatchObject([{ isNew: true }]);
-    await settle(waits);
+    await commit(waits);
     expect(await stateOf(id, 'proof')).toMatchObject({ state: 'revoked' });
   });
 });
@@ -103,16 +103,16 @@ describe('reason that arrives during or after the erasure of its proof', () => {
 
   it('is erased with the next erasure of its tenant when a worker appends it in between', async () => {
     const [id = ''] = await world.admit(1);
-    await settle(await ask(id, 'certificate'));
-    const waits = await ask(id, 'passport');
-    await settle(await ask(id, 'trust'));
+    await commit(await request(id, 'certificate'));
+    const waits = await request(id, 'passport');
+    await commit(await request(id, 'trust'));
     const holding = await db.sql.reserve();
     await holding`begin`;
     await holding`select from svc.revocation_reason where document is not null for no key update`;
-    await settle(waits);
+    await commit(waits);
     const erasing = eraseProof(db, id);
-    await somebodyWaits();
-    await settle(await ask(id, 'proof'));
+    await untilLockAwaited();
+    await commit(await request(id, 'proof'));
     await holding`rollback`;
     holding.release();
     expect(await erasing).toMatchObject([{ isNew: true }]);

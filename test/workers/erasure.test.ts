@@ -74,7 +74,7 @@ function routesOf(proofId: string, packageId: string, token: string): string[] {
 }
 
 /** Queries a public API server for the published snapshot. */
-async function ask(paths: string[]): Promise<Reply[]> {
+async function getAll(paths: string[]): Promise<Reply[]> {
   const publicServer = createPublicServer({
     snapshotSource: directorySource(directory),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
@@ -96,7 +96,7 @@ async function ask(paths: string[]): Promise<Reply[]> {
 
 /** Status by route, with a mark where validity is asserted. */
 async function statusesAt(paths: string[]): Promise<string[]> {
-  return (await ask(paths)).map(({ status, body, text }, i) => {
+  return (await getAll(paths)).map(({ status, body, text }, i) => {
     expect(status, `${paths[i]!}: ${text}`).toBe(200);
     const { verification } = body as {
       verification: { verification_status: string; can_assert_validity: boolean };
@@ -124,7 +124,7 @@ describe('erased proof', () => {
     expect(await statusesAt([`/api/public/verify/proof/${revoked}`])).toEqual(['REVOKED']);
     expect(await lastVerdict(id)).toMatchObject({ outcome: 'erased' });
 
-    // The scrubber goes over both, and has nothing to say: what can be verified still is.
+    // The scrubber verifies both log entries again and changes no verdict.
     expect((await scrub(world.registry.verify, 1_000)).changed).toBe(0);
     const history = await historyOf(id);
     expect(history.map(({ event }) => event)).toEqual([
@@ -198,6 +198,6 @@ describe('erased proof', () => {
 
 async function historyOf(proofId: string): Promise<{ event: string }[]> {
   const certificate = `cert_${proofId}`;
-  const [reply] = await ask([`/api/public/certificate/${certificate}/history`]);
+  const [reply] = await getAll([`/api/public/certificate/${certificate}/history`]);
   return (reply!.body as { events: { event: string }[] }).events;
 }

@@ -40,19 +40,19 @@ describe('validity', () => {
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
     const leaf = await leafOf(id);
-    const said = async () => (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
-    expect(await said()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
+    const verdictOf = async () => (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
+    expect(await verdictOf()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 1000);
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 1000);
-    expect(await said()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
+    expect(await verdictOf()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
   });
 });
 
 describe('expiries', () => {
   const noEnd = { proof: null, certificate: null, passport: null, trust: null };
-  const said = async (id: string) => {
+  const verdictOf = async (id: string) => {
     const leaf = await leafOf(id);
     return (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
   };
@@ -67,12 +67,12 @@ describe('expiries', () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
-    expect((await said(id))?.expired).toEqual([]);
+    expect((await verdictOf(id))?.expired).toEqual([]);
     await end('trust');
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
     await end('passport');
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect((await said(id))?.expired).toEqual(['passport', 'trust']);
+    expect((await verdictOf(id))?.expired).toEqual(['passport', 'trust']);
   });
 
   it('are not recorded early when the verifier waits for its lock', async () => {
@@ -92,7 +92,7 @@ describe('expiries', () => {
     await verifying;
     await recordExpiries(registry.verify, 100);
     for (const one of [id, ...later]) {
-      const { expired, verifiedAt = 0 } = (await said(one)) ?? {};
+      const { expired, verifiedAt = 0 } = (await verdictOf(one)) ?? {};
       expect(expired).toEqual(['trust']);
       const [row] = await db.sql<{ at: Date }[]>`
         select accepted_at as at from svc.intake where proof_id = ${one}::uuid`;
@@ -108,7 +108,7 @@ describe('expiries', () => {
     await scrub(registry.verify, 1000);
     await end('trust');
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect(await said(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
   });
 
   it('wait for the verification of their leaf, and are recorded in batches', async () => {
@@ -123,7 +123,7 @@ describe('expiries', () => {
     await registry.verifyAll();
     await end('trust');
     expect(await recordExpiries(registry.verify, 1)).toBe(1);
-    for (const id of ids) expect((await said(id))?.expired).toEqual(['trust']);
+    for (const id of ids) expect((await verdictOf(id))?.expired).toEqual(['trust']);
   });
 
   it('are not recorded without a verdict', async () => {
@@ -138,7 +138,7 @@ describe('expiries', () => {
     await expect(recordExpiries(registry.verify, 100)).rejects.toThrow('not now');
     await db.sql`drop trigger failing on svc.verdict`;
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect((await said(id))?.expired).toEqual(['trust']);
+    expect((await verdictOf(id))?.expired).toEqual(['trust']);
   });
 
   it('are recorded with the first verdict when they have passed already', async () => {
@@ -147,8 +147,8 @@ describe('expiries', () => {
     await tamper(FLIP.signature, [ids[1]!]);
     await extendVerifiedPrefix(registry.verify, 1000);
     const over = { outcome: 'pass', expired: ['passport', 'trust'], own: true };
-    expect(await said(ids[0]!)).toMatchObject(over);
-    expect(await said(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });
+    expect(await verdictOf(ids[0]!)).toMatchObject(over);
+    expect(await verdictOf(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });
     const due = await db.sql`select artifact_kind from svc.expiry`;
     expect(due).toEqual([{ artifact_kind: 'proof' }]);
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
@@ -159,13 +159,13 @@ describe('expiries', () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(FLIP.signature, [id]);
     await registry.verifyAll();
-    expect(await said(id)).toMatchObject({ outcome: 'fail' });
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail' });
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 1000);
-    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: [] });
     await end('trust');
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
   });
 
   it('are not read from an AEP that does not verify', async () => {
@@ -179,9 +179,9 @@ describe('expiries', () => {
     const put = `update svc.proof set aep = decode($1, 'hex')`;
     await tamper(put, [Buffer.from(ended).toString('hex')]);
     await scrub(registry.verify, 1000);
-    expect(await said(id)).toMatchObject({ outcome: 'fail', expired: [] });
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail', expired: [] });
     await tamper(put, [row!.aep.toString('hex')]);
     await scrub(registry.verify, 1000);
-    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
+    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: [] });
   });
 });

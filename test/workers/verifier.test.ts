@@ -7,7 +7,7 @@ import { appendKeyChange } from '#sql/lifecycle/entries';
 import { treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { scrubUrgently, verdictsForLeaves } from '#sql/log/verdicts';
-import { recordErasures } from '#workers/verify/erase';
+import { recordErasures } from '#workers/verify/expiries';
 import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier } from '#workers/verify/verifier';
@@ -126,7 +126,7 @@ describe('runVerifier', () => {
     await expect(running).rejects.toThrow(HungError);
   });
 
-  const becomes = (id: string, outcome: string) =>
+  const untilOutcome = (id: string, outcome: string) =>
     eventually(
       async () => ((await outcomeOf(id)) === outcome ? true : null),
       10_000,
@@ -142,9 +142,9 @@ describe('runVerifier', () => {
     });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await whileItRuns(async () => {
-      await becomes(ids[0]!, 'pass');
+      await untilOutcome(ids[0]!, 'pass');
       await tamper(FLIP.signature, [ids[0]!]);
-      await becomes(ids[0]!, 'fail');
+      await untilOutcome(ids[0]!, 'fail');
       await seesTheEndOf(ids[1]!);
     });
   });
@@ -167,7 +167,7 @@ describe('runVerifier', () => {
     // An artifact that has expired at its first verification needs no later scan.
     const passesAndEnds = async (): Promise<string> => {
       const [id = ''] = await registry.admitAll([registry.item()]);
-      await becomes(id, 'pass');
+      await untilOutcome(id, 'pass');
       await tamper('update svc.expiry set expires_at = now()', []);
       await seesTheEndOf(id);
       return id;
@@ -178,7 +178,7 @@ describe('runVerifier', () => {
         clock.mockImplementation(() => now() - 60 * 60_000);
         const id = await passesAndEnds();
         await tamper(FLIP.signature, [id]);
-        await becomes(id, 'fail');
+        await untilOutcome(id, 'fail');
       });
     } finally {
       clock.mockRestore();
@@ -190,9 +190,9 @@ describe('runVerifier', () => {
     const before = await treeSize(registry.engine);
     const ids = await registry.admitAll(Array.from({ length: 115 }, () => registry.item()));
     await whileItRuns(async () => {
-      await becomes(ids.at(-1)!, 'pass');
+      await untilOutcome(ids.at(-1)!, 'pass');
       const more = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
-      await becomes(more.at(-1)!, 'pass');
+      await untilOutcome(more.at(-1)!, 'pass');
     });
     const ranges = await db.sql<{ covered: number }[]>`
       select (last_index - first_index + 1)::integer as covered from svc.verdict
@@ -206,7 +206,7 @@ describe('runVerifier', () => {
     await whileItRuns(async () => {
       await new Promise((resolve) => setTimeout(resolve, 100));
       await db.sql`alter table svc.hidden rename to verdict`;
-      await becomes(ids[0]!, 'pass');
+      await untilOutcome(ids[0]!, 'pass');
     });
   });
 
@@ -217,7 +217,7 @@ describe('runVerifier', () => {
     const { keyId, signer } = registry.admit;
     await whileItRuns(
       async () => {
-        await becomes(ids[0]!, 'pass');
+        await untilOutcome(ids[0]!, 'pass');
         await new Promise((resolve) => setTimeout(resolve, 100));
         await appendKeyChange(registry.admin, nativeSha256, {
           keyId,
@@ -225,7 +225,7 @@ describe('runVerifier', () => {
           change: 'compromise',
           fromIndex: 0,
         });
-        await becomes(ids[59]!, 'fail');
+        await untilOutcome(ids[59]!, 'fail');
       },
       { scrubMs: 1500, scrubBatch: 1 },
     );

@@ -49,20 +49,6 @@ describe('signing keys', () => {
     expect(await outcomeOf(ids[1]!)).toBe('fail');
   });
 
-  it('are scrubbed at once when they are compromised', async () => {
-    const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
-    await registry.verifyAll();
-    await scrub(registry.verify, 28);
-    await change('compromise', await leafOf(ids[3]!));
-    await registry.verifyAll();
-    const steps: boolean[] = [];
-    do steps.push((await scrub(registry.verify, 10)).urgent);
-    while (steps.at(-1));
-    expect(steps).toEqual([true, true, false]);
-    expect(await outcomeOf(ids[2]!)).toBe('pass');
-    for (const id of ids.slice(3)) expect(await outcomeOf(id)).toBe('fail');
-  });
-
   it('are scrubbed newest first when they are compromised, with one log line', async () => {
     const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
     await registry.verifyAll();

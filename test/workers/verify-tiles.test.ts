@@ -103,8 +103,8 @@ describe('flipped bit of a tile', () => {
     ]);
     await flip(1, 3 * 32);
     await registry.verifyAll();
-    const said = await verdictsForLeaves(registry.verify.sql, [size - 1]);
-    expect(said.get(size - 1)?.outcome).toBe('fail');
+    const verdicts = await verdictsForLeaves(registry.verify.sql, [size - 1]);
+    expect(verdicts.get(size - 1)?.outcome).toBe('fail');
   });
 
   it('fails new leaves when the tile above them is missing, and the verifier continues', async () => {

@@ -142,7 +142,7 @@ describe('scanExpiries', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
   });
 
-  it('keeps a later time of another verifier', async () => {
+  it('does not overwrite a later scan time of another verifier', async () => {
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now);
     await recordExpiryScan(registry.verify.sql, now - 1000);
@@ -217,7 +217,7 @@ describe('runVerifier', () => {
     const before = (await expiryScanDoneAt(db.sql))!;
     const [{ size = 0 } = {}] = await db.sql<{ size: number }[]>`
       select tree_size::int as size from svc.log_head`;
-    // The head says that there is one more leaf, and there is none.
+    // The head counts one leaf more than the log has.
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`; // no trigger refuses it
       await tx`update svc.log_head set tree_size = ${size + 1}`;

@@ -105,7 +105,7 @@ describe('verified prefix', () => {
 
   it('is not extended when the database fails', async () => {
     await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
-    // Reading a tile above the leaves fails, for the verifier alone.
+    // Reading a tile above the leaves fails, for the verifier only.
     await db.sql.unsafe(`
       alter table svc.tile enable row level security;
       create policy failing on svc.tile to svc_verifier
@@ -159,7 +159,7 @@ describe.each(Object.entries(FLIP))('one flipped bit of a stored %s', (_, statem
     expect(await outcomeOf(ids[0]!)).toBe('pass');
     expect(await outcomeOf(ids[1]!)).toBe('fail');
     expect(await outcomeOf(ids[2]!)).toBe('pass');
-    // Mended from a backup, it asserts again: the same flip undoes itself.
+    // The same flip repairs the byte.
     await tamper(statement.replace("+ interval '1 second'", "- interval '1 second'"), [ids[1]!]);
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(ids[1]!)).toBe('pass');

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '#runtime/process/log';
 import type { BatchQueue } from '#runtime/queue/queues';
 import {
@@ -9,6 +8,7 @@ import {
 } from '#sql/batches/chunks';
 import type { Pool } from '#sql/db/transaction';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
+import { repeat } from '../requeue.js';
 
 export interface DispatchOptions {
   sql: Pool;
@@ -44,7 +44,7 @@ export interface ChunkDispatcherOptions extends DispatchOptions {
   /** Lease of a chunk, in milliseconds; an unfinished chunk is dispatched again afterwards. */
   chunkLeaseMs: number;
   /** Called with the number of chunks whose lease expired. */
-  requeued?: (chunks: number) => void;
+  requeued: (chunks: number) => void;
 }
 
 export interface ChunkDispatcher {
@@ -81,22 +81,19 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
       });
   }
 
-  async function requeueUntilStopped(): Promise<void> {
-    let cursor: WatchedPlace | null = null;
-    while (!stopping.signal.aborted) {
-      try {
-        const { again: expired } = await requeueExpiredLeases(sql, options.chunkLeaseMs);
-        if (expired > 0) log.warn({ chunks: expired }, 'batch dispatcher: expired chunks requeued');
-        options.requeued?.(expired);
-        ({ next: cursor } = await resolveDuplicateItems(sql, DUPLICATES_PER_PASS, cursor));
-      } catch (error) {
-        log.warn({ err: error }, 'batch dispatcher: requeue failed; it is retried');
-      }
-      wake();
-      await sleep(options.requeueEveryMs, undefined, { signal: stopping.signal }).catch(() => null);
-    }
-  }
-  const requeueing = requeueUntilStopped();
+  let cursor: WatchedPlace | null = null;
+  const requeue = async (): Promise<void> => {
+    const { again: expired } = await requeueExpiredLeases(sql, options.chunkLeaseMs);
+    if (expired > 0) log.warn({ chunks: expired }, 'batch dispatcher: expired chunks requeued');
+    options.requeued(expired);
+    ({ next: cursor } = await resolveDuplicateItems(sql, DUPLICATES_PER_PASS, cursor));
+  };
+  const requeueing = repeat(
+    options.requeueEveryMs,
+    stopping.signal,
+    () => requeue().finally(wake),
+    (error) => log.warn({ err: error }, 'batch dispatcher: requeue failed; it is retried'),
+  );
 
   return {
     wake,

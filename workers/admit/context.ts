@@ -1,6 +1,6 @@
 import type { PolicyEngine } from '#policy/decide';
 import { parseEntry } from '#protocol/entries';
-import { keyStateAt, type KeyStatus } from '#protocol/key-state';
+import { keyStateAt, type KeyState, type KeyStatus } from '#protocol/key-state';
 import type { SigningKey } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { Db, Pool } from '#sql/db/transaction';
@@ -33,7 +33,7 @@ export class DeferredError extends Error {
 
   constructor(ids: readonly string[], cause: unknown) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    super(`${String(ids.length)} of the group are deferred: ${why}`, { cause });
+    super(`${ids.length} of the group are deferred: ${why}`, { cause });
     this.ids = new Set(ids);
   }
 }
@@ -41,15 +41,22 @@ export class DeferredError extends Error {
 /** State of a key at the next index. `append` checks it again under the append lock. */
 export async function signingKeyState(sql: Db, keyId: string): Promise<KeyStatus> {
   const keys = await keyEntries(sql);
-  const size = await treeSize(sql);
-  const entries = keys.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
-  return keyStateAt(entries, keyId, size, size).state;
+  return keyStateAtHead(keys, keyId, await treeSize(sql)).state;
+}
+
+export function keyStateAtHead(
+  rows: readonly { leafIndex: number; body: Uint8Array }[],
+  keyId: string,
+  size: number,
+): KeyState {
+  const entries = rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
+  return keyStateAt(entries, keyId, size, size);
 }
 
 /** Stages of a group of admissions, in order. */
 export type Stage = 'load' | 'prepare' | 'lock' | 'append' | 'commit';
 
-export interface Settled {
+export interface OutcomeCounts {
   admitted: number;
   denied: number;
   refused: number;
@@ -58,7 +65,7 @@ export interface Settled {
 /** Metrics of the admit pipeline, recorded per transaction and not per item. */
 export interface AdmitMetrics {
   /** A transaction committed with these outcomes. */
-  committed(settled: Settled): void;
+  committed(outcomes: OutcomeCounts): void;
   took(stage: Stage, ms: number): void;
   /** The requeue found this many stale items. */
   requeued(kind: 'admissions' | 'batches' | 'revocations', count: number): void;

@@ -6,7 +6,7 @@ export interface GroupJobsOptions {
   groupsAtOnce: number;
   /** Ids per group. A larger job is a group of one. */
   idsAtOnce: number;
-  settle: (ids: string[], requests: RequestIds) => Promise<void>;
+  process: (ids: string[], requests: RequestIds) => Promise<void>;
 }
 
 interface Job {
@@ -24,7 +24,7 @@ interface Job {
 export function groupJobs(
   options: GroupJobsOptions,
 ): (ids: string[], requests: RequestIds) => Promise<void> {
-  const { groupsAtOnce, idsAtOnce, settle } = options;
+  const { groupsAtOnce, idsAtOnce, process } = options;
   const waiting: Job[] = [];
   let running = 0;
 
@@ -39,10 +39,8 @@ export function groupJobs(
 
   async function runGroup(group: Job[]): Promise<void> {
     try {
-      await settle(
-        group.flatMap(({ ids }) => ids),
-        requestsOf(group),
-      );
+      const ids = group.flatMap((job) => job.ids);
+      await process(ids, requestsOf(group));
       for (const { resolve } of group) resolve();
     } catch (error) {
       for (const job of group) {

@@ -1,5 +1,4 @@
-import { AEP_PAYLOAD_TYPE, requestTypeOf } from '#protocol/aep';
-import { proofCommitments } from '#protocol/commitments';
+import { AEP_PAYLOAD_TYPE, proofCommitments, requestTypeOf } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
 import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';

@@ -6,10 +6,10 @@ import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/admi
 import { countSettled } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
-import { append, type Appended } from './append.js';
+import { append } from './append.js';
 import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
 import { prepare, type Prepared } from './prepare.js';
-import { idsOf, logSettled } from './log-settled.js';
+import { idsOf, logOutcomes } from './log-outcomes.js';
 
 /**
  * Whether the item caused the error: the stored intake differs from the accepted one, or the
@@ -43,7 +43,7 @@ export async function processAdmissions(
   const loaded = performance.now();
   metrics.took('load', loaded - loadStart);
   const prepared: Prepared[] = [];
-  const deferred: { ids: string[]; cause: unknown } = { ids: [], cause: undefined };
+  const deferred: { id: string; cause: unknown }[] = [];
   let began = loaded;
   for (const intake of pending) {
     // Signing a long job must not block the event loop for a short one.
@@ -56,15 +56,15 @@ export async function processAdmissions(
     } catch (error) {
       if (isItemError(error)) await quarantine(context, intake, error, requests);
       // An unusable policy set defers only the admissions that are pinned to it.
-      else {
-        deferred.ids.push(intake.proofId);
-        deferred.cause = error;
-      }
+      else deferred.push({ id: intake.proofId, cause: error });
     }
   }
   metrics.took('prepare', performance.now() - loaded);
   await appendOrIsolate(context, prepared, requests);
-  if (deferred.ids.length > 0) throw new DeferredError(deferred.ids, deferred.cause);
+  if (deferred.length > 0) {
+    const ids = deferred.map(({ id }) => id);
+    throw new DeferredError(ids, deferred.at(-1)?.cause);
+  }
 }
 
 /** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */
@@ -74,9 +74,8 @@ async function appendOrIsolate(
   requests: RequestIds,
 ): Promise<void> {
   if (prepared.length === 0) return;
-  let appended: Appended;
   try {
-    appended = await append(context, prepared);
+    logOutcomes(context.log, await append(context, prepared), requests);
   } catch (error) {
     if (!isItemError(error)) throw error;
     const [only, ...others] = prepared;
@@ -89,9 +88,7 @@ async function appendOrIsolate(
       'append of a group failed; its items are retried one by one',
     );
     for (const item of prepared) await appendOrIsolate(context, [item], requests);
-    return;
   }
-  logSettled(context, appended, requests);
 }
 
 /** Rejects the item that caused the error: its caller gets an answer, and no worker retries it. */

@@ -1,8 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { PolicySetError } from '#policy/policy-set';
 import type { Logger } from '#runtime/process/log';
 import type { Db } from '#sql/db/transaction';
 import { policyActivations } from '#sql/admissions/policies';
+import { repeat } from '../requeue.js';
 import type { AdmitContext } from './context.js';
 
 export interface PolicyWatch {
@@ -37,13 +37,9 @@ export async function checkPolicies({ sql, log, policy }: PolicyWatch): Promise<
 const EVERY_MS = 30_000;
 
 /** Checks now and at an interval until the signal. Never rejects. */
-export async function watchPolicies(watch: PolicyWatch, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    try {
-      await checkPolicies(watch);
-    } catch (error) {
-      watch.log.warn({ err: error }, 'policy watch: the check failed; it is retried');
-    }
-    await sleep(EVERY_MS, undefined, { signal }).catch(() => null);
-  }
+export function watchPolicies(watch: PolicyWatch, signal: AbortSignal): Promise<void> {
+  const check = async (): Promise<void> => void (await checkPolicies(watch));
+  return repeat(EVERY_MS, signal, check, (error) => {
+    watch.log.warn({ err: error }, 'policy watch: the check failed; it is retried');
+  });
 }

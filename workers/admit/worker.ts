@@ -13,10 +13,10 @@ import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
 import { type AdmitContext, signingKeyState } from './context.js';
 import { startChunkDispatcher } from './batches.js';
 import { groupJobs } from './group-jobs.js';
-import { keepRequeueing } from './requeue.js';
 import { processAdmissions } from './process.js';
-import { startRevocationWorker } from '../lifecycle/worker.js';
-import { firstOf } from './log-settled.js';
+import { processRevocations } from '../lifecycle/revocations.js';
+import { keepRequeueing } from '../requeue.js';
+import { firstOf } from './log-outcomes.js';
 
 export interface WorkerOptions {
   /** Jobs taken concurrently; waiting jobs are grouped. */
@@ -65,13 +65,15 @@ export interface AdmitWorker {
 /**
  * Processes jobs from the queue and requeues those that the queue lost. `onHung` is called when a job
  * neither ends nor fails: while this process runs it renews its lock on that job, so no other worker
- * gets it.
+ * gets it. It throws by default, which ends the program.
  */
 export function startAdmitWorker(
   context: AdmitContext,
   queueConfig: QueueConfig,
   options: WorkerOptions = WORKER_DEFAULTS,
-  onHung: (error: HungError) => void = () => undefined,
+  onHung: (error: HungError) => void = (error) => {
+    throw error;
+  },
 ): AdmitWorker {
   const { log } = context;
   const watchdog = new TaskWatchdog({
@@ -79,30 +81,23 @@ export function startAdmitWorker(
     limitMs: options.stallTimeoutMs,
     onHung,
   });
-  let reported = -Infinity;
-  // The queue only counts failures; this log line has the cause, at most once per interval.
-  const report = (error: unknown, ids: string[], requests: RequestIds): void => {
-    const now = performance.now();
-    if (now - reported < REPORT_EVERY_MS) return;
-    reported = now;
-    log.error(
-      { err: error, admissions: ids.length, first: firstOf(ids, requests) },
-      'admissions cannot be committed; they are kept and retried',
-    );
-  };
-  const settle = async (ids: string[], requests: RequestIds): Promise<void> => {
+  let reportedAt = -Infinity;
+  const processGroup = async (ids: string[], requests: RequestIds): Promise<void> => {
     try {
       await watchdog.watch(() => processAdmissions(context, ids, requests));
     } catch (error) {
-      report(error, ids, requests);
+      // The queue only counts failures; this log line has the cause, at most once per interval.
+      if (performance.now() - reportedAt >= REPORT_EVERY_MS) {
+        reportedAt = performance.now();
+        log.error(
+          { err: error, admissions: ids.length, first: firstOf(ids, requests) },
+          'admissions cannot be committed; they are kept and retried',
+        );
+      }
       throw error;
     }
   };
   const queue = openAdmitQueue(queueConfig, { log });
-  const revocations = startRevocationWorker(context, queue, {
-    ...options,
-    requeued: (requests) => context.metrics?.requeued('revocations', requests),
-  });
   const batchQueue = openBatchQueue(queueConfig, { log });
   const dispatcher = startChunkDispatcher({
     sql: context.sql,
@@ -118,19 +113,20 @@ export function startAdmitWorker(
     (ids, requests) => {
       // The queue has room for the next chunk before this one ends.
       dispatcher.wake();
-      return settle(ids, requests);
+      return processGroup(ids, requests);
     },
     { concurrency: options.batchConcurrency, log },
   );
-  const settleInGroups = groupJobs({
+  const processJob = groupJobs({
     groupsAtOnce: options.groupsAtOnce,
     idsAtOnce: IDS_AT_ONCE,
-    settle,
+    process: processGroup,
   });
-  const worker = openAdmitWorker(queueConfig, settleInGroups, {
+  const worker = openAdmitWorker(queueConfig, processJob, {
     concurrency: options.jobsAtOnce,
     log,
-    revocations: (ids, requests) => watchdog.watch(() => revocations.settle(ids, requests)),
+    revocations: (ids, requests) =>
+      watchdog.watch(() => processRevocations(context, ids, requests)),
     batches: (ids, requests) => {
       for (const id of ids) {
         log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'batch received');
@@ -187,7 +183,6 @@ export function startAdmitWorker(
       await requeueing;
       await dispatcher.close();
       await batchQueue.close();
-      await revocations.close();
       await queue.close();
     },
   };

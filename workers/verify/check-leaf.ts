@@ -1,4 +1,3 @@
-import { requestTypeOf } from '#protocol/aep';
 import { readEntry } from '#protocol/entries';
 import type { Aep } from '#protocol/schemas/aep';
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
@@ -16,6 +15,8 @@ import {
 } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { LeafEvidence } from '#sql/log/evidence';
+import { columnsUnlikeAep, expiriesOf, filedEntry, type AepColumns } from '#sql/log/leaf-checks';
+import type { Expiry } from '#sql/log/verdicts';
 
 /** Runs every check of one leaf on the stored bytes. Never throws. */
 export function checkLeaf(
@@ -52,6 +53,11 @@ export function outcomeOf(leaf: LeafEvidence | undefined, checks: readonly Check
   return leaf?.proof?.isErased === true ? 'erased' : 'pass';
 }
 
+/** Expiry times of a verified proof's artifacts. */
+export function expiriesAt(leafIndex: number, aep: Aep | null): Expiry[] {
+  return aep === null ? [] : expiriesOf(aep).map((end) => ({ leafIndex, ...end }));
+}
+
 /** Checks of an erased payload, besides those of its log entry. */
 export const ERASED_CHECKS: readonly Check[] = [
   { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' },
@@ -68,36 +74,17 @@ function checkErased(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']):
   ];
 }
 
-type Columns = NonNullable<LeafEvidence['proof']>;
-
-/**
- * Compares the columns with the AEP. The publisher reads columns and never an AEP; other columns
- * decide who may read a proof and which lists contain it.
- */
-function checkColumns(columns: Columns, aep: Aep | null): Check {
-  const same = aep !== null && matchesAep(columns, aep);
-  return same
-    ? { name: ROW_CHECK_NAME, result: 'pass' }
-    : { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
-}
-
-function matchesAep(columns: Columns, { subject, ...aep }: Aep): boolean {
-  return (
-    columns.effect === aep.decision.effect &&
-    columns.environment === aep.environment &&
-    columns.keyId === aep.key_id &&
-    columns.tenantId === aep.tenant_id &&
-    columns.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
-    columns.isOutcome === (subject.kind === 'outcome') &&
-    columns.action === ('action' in subject ? subject.action : null) &&
-    columns.intentId === ('intent_id' in subject ? subject.intent_id : null)
-  );
+function checkColumns(columns: AepColumns, aep: Aep | null): Check {
+  if (aep !== null && columnsUnlikeAep(columns, aep).length === 0) {
+    return { name: ROW_CHECK_NAME, result: 'pass' };
+  }
+  return { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
 }
 
 /** Status and key entries have no payload: only their form and inclusion are checked. */
 function checkOtherLeaf(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): Check[] {
   return [
-    { name: 'log_entry', result: isOtherEntry(leaf) ? 'pass' : 'fail' },
+    { name: 'log_entry', result: filedEntry(leaf) === null ? 'fail' : 'pass' },
     { name: 'inclusion', result: isIncluded(leaf, inclusion) ? 'pass' : 'fail' },
   ];
 }
@@ -107,11 +94,4 @@ function isIncluded(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): 
   return 'leafHashInTree' in inclusion
     ? equalBytes(hash, inclusion.leafHashInTree)
     : verifyInclusion(nativeSha256, { index: leaf.leafIndex, leafHash: hash, ...inclusion });
-}
-
-/** Queries find a row by its kind and proof id columns, so both must match the entry. */
-function isOtherEntry(leaf: LeafEvidence): boolean {
-  const entry = readEntry(leaf.entry);
-  if (entry === null || entry.type === 'proof' || entry.type !== leaf.kind) return false;
-  return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder;
 }

@@ -1,7 +1,6 @@
-import type { Aep } from '#protocol/schemas/aep';
-import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
-import { parseTime } from '#protocol/time';
+import type { ArtifactKind } from '#protocol/status';
 import { transaction } from '#sql/db/transaction';
+import { forgetExpiries, takeDueErasures } from '#sql/erasure/due';
 import { expireShares as recordExpired } from '#sql/lifecycle/shares';
 import {
   databaseTime,
@@ -9,23 +8,32 @@ import {
   insertVerdicts,
   type NewVerdict,
   recordExpiryScan,
+  scrubUrgently,
   takeDueExpiries,
   verdictsForLeaves,
   verifiedPrefix,
 } from '#sql/log/verdicts';
+import { ERASED_CHECKS } from './check-leaf.js';
 import { lockVerdicts, type VerifyContext } from './context.js';
-import { recordErasures } from './erase.js';
 
-/** Expiry times of a verified proof's artifacts, from its signed AEP. */
-export function expiriesOf(leafIndex: number, aep: Aep | null): Expiry[] {
-  if (aep === null) return [];
-  const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
-  return ARTIFACT_KINDS.flatMap((kind) => {
-    const end = ends[kind];
-    return end === undefined || end === null
-      ? []
-      : [{ leafIndex, kind, expiresAt: parseTime(end) }];
-  });
+/** The artifact kinds of each leaf. */
+export function kindsByLeaf(
+  expiries: readonly Omit<Expiry, 'expiresAt'>[],
+): Map<number, ArtifactKind[]> {
+  const kinds = new Map<number, ArtifactKind[]>();
+  for (const { leafIndex, kind } of expiries) {
+    kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
+  }
+  return kinds;
+}
+
+/** A verdict on one leaf, over the same tree as the prefix. */
+export function verdictOn(
+  leafIndex: number,
+  { treeSize, root }: Pick<NewVerdict, 'treeSize' | 'root'>,
+  found: Pick<NewVerdict, 'outcome' | 'expired' | 'checks'>,
+): NewVerdict {
+  return { prefix: null, firstIndex: leafIndex, lastIndex: leafIndex, treeSize, root, ...found };
 }
 
 /** Records share tokens that have expired by the database's clock. Returns how many. */
@@ -47,26 +55,47 @@ export async function recordExpiries(context: VerifyContext, limit: number): Pro
     const prefix = await verifiedPrefix(tx);
     if (prefix === null) return 0;
     const due = await takeDueExpiries(tx, prefix.treeSize, limit);
-    const kinds = new Map<number, ArtifactKind[]>();
-    for (const { leafIndex, kind } of due) {
-      kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
-    }
+    const kinds = kindsByLeaf(due);
     const verdictsBefore = await verdictsForLeaves(tx, [...kinds.keys()]);
     const verdicts = [...kinds].map(([leafIndex, expired]): NewVerdict => {
       const before = verdictsBefore.get(leafIndex);
-      return {
-        prefix: null,
-        firstIndex: leafIndex,
-        lastIndex: leafIndex,
-        treeSize: prefix.treeSize,
-        root: prefix.root,
+      return verdictOn(leafIndex, prefix, {
         outcome: before?.outcome ?? 'fail',
         expired: [...new Set([...(before?.expired ?? []), ...expired])].sort(),
         checks: [],
-      };
+      });
     });
     await insertVerdicts(tx, verdicts, now);
     return verdicts.length;
+  });
+}
+
+/**
+ * Records `erased` verdicts for proofs whose payload was erased. The scrubber goes on verifying their
+ * log entries. A leaf that failed before is scrubbed urgently: a concurrent pass may be about to pass
+ * the payload that it read before the erasure. Returns the number of leaves.
+ */
+export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
+  return transaction(context.sql, async (tx) => {
+    const now = await lockVerdicts(tx);
+    const prefix = await verifiedPrefix(tx);
+    if (prefix === null) return 0;
+    const due = await takeDueErasures(tx, prefix.treeSize, limit);
+    if (due.length === 0) return 0;
+    const verdictsBefore = await verdictsForLeaves(tx, due);
+    const verdicts = due.flatMap((leafIndex): NewVerdict[] => {
+      const before = verdictsBefore.get(leafIndex);
+      if (before?.outcome !== 'pass') return [];
+      const { expired } = before;
+      return [verdictOn(leafIndex, prefix, { outcome: 'erased', expired, checks: ERASED_CHECKS })];
+    });
+    await insertVerdicts(tx, verdicts, now);
+    for (const leafIndex of due) {
+      if (verdictsBefore.get(leafIndex)?.outcome === 'fail')
+        await scrubUrgently(tx, leafIndex, leafIndex + 1);
+    }
+    await forgetExpiries(tx, due);
+    return due.length;
   });
 }
 

@@ -1,7 +1,7 @@
 import { readEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/key-state';
-import { leafHash } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
 import { keyEntries } from '#sql/log/log';
 import type { VerifiedPrefix } from '#sql/log/verdicts';
 import type { VerifyContext } from './context.js';
@@ -15,7 +15,7 @@ export interface KeyHistory {
   sound: boolean;
 }
 
-export const NO_KEYS: KeyHistory = { entries: [], digest: Buffer.alloc(32), sound: true };
+export const NO_KEYS: KeyHistory = { entries: [], digest: NO_KEYS_DIGEST, sound: true };
 
 /** A canonical key entry begins with `{"change":`; no other entry begins with that letter. */
 const FIRST_OF_NAME = 2;
@@ -30,12 +30,9 @@ export function appendIfKeyEntry(
   if (bytes[FIRST_OF_NAME] !== C_OF_CHANGE) return history;
   const entry = readEntry(bytes);
   if (entry?.type !== 'key') return history;
-  const index = Buffer.alloc(8);
-  index.writeBigUInt64BE(BigInt(leafIndex));
-  const link = Buffer.concat([history.digest, index, leafHash(nativeSha256, bytes)]);
   return {
     entries: history.sound ? [...history.entries, { leafIndex, entry }] : [],
-    digest: Buffer.from(nativeSha256(link)),
+    digest: nextKeysDigest(nativeSha256, history.digest, leafIndex, bytes),
     sound: history.sound,
   };
 }

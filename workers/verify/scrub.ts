@@ -18,9 +18,9 @@ import {
   type NewVerdict,
   type ScrubPosition,
 } from '#sql/log/verdicts';
-import { checkLeaf, outcomeOf } from './check-leaf.js';
+import { checkLeaf, expiriesAt, outcomeOf } from './check-leaf.js';
 import { lockVerdicts, tileCache, type VerifyContext } from './context.js';
-import { expiriesOf } from './expiries.js';
+import { verdictOn } from './expiries.js';
 import { trustedKeys } from './keys.js';
 import { voidingKey } from './voided.js';
 
@@ -60,7 +60,7 @@ export async function scrub(
           });
     // Expiries are read only from a verified AEP.
     const outcome = outcomeOf(leaf, checks);
-    found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesOf(index, aep) : [] });
+    found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesAt(index, aep) : [] });
   }
 
   const changed = await transaction(sql, async (tx) => {
@@ -87,16 +87,7 @@ export async function scrub(
       const isSameCause = causes === undefined || causes === failedChecks(checks).join();
       const isSame = before?.outcome === outcome && before.expired.length === expired.length;
       if (isSame && isSameCause) continue;
-      verdicts.push({
-        prefix: null,
-        firstIndex: index,
-        lastIndex: index,
-        treeSize: present.treeSize,
-        root: present.root,
-        outcome,
-        expired,
-        checks,
-      });
+      verdicts.push(verdictOn(index, present, { outcome, expired, checks }));
       // A leaf that failed before has no recorded expiries.
       newExpiries.push(...ends.filter(({ expiresAt }) => expiresAt > now));
     }

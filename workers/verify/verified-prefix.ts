@@ -10,7 +10,7 @@ import {
   type Tile,
   type TileReader,
 } from '#protocol/tiles';
-import type { ArtifactKind, Outcome } from '#protocol/status';
+import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
@@ -25,9 +25,9 @@ import {
   type VerifiedPrefix,
   type NewVerdict,
 } from '#sql/log/verdicts';
-import { checkLeaf, outcomeOf } from './check-leaf.js';
+import { checkLeaf, expiriesAt, outcomeOf } from './check-leaf.js';
 import { lockVerdicts, LogDamagedError, tileCache, type VerifyContext } from './context.js';
-import { expiriesOf } from './expiries.js';
+import { kindsByLeaf, verdictOn } from './expiries.js';
 import { trustedKeys, appendIfKeyEntry } from './keys.js';
 import { voidingKey } from './voided.js';
 
@@ -74,7 +74,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
     const outcome = outcomeOf(leaf, checks);
     if (outcome === 'pass') {
       passed = checks;
-      ends.push(...expiriesOf(leaf.leafIndex, aep));
+      ends.push(...expiriesAt(leaf.leafIndex, aep));
     } else {
       others.push({ leaf, outcome, checks });
     }
@@ -90,19 +90,11 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
     expired: [],
     checks: passed,
   };
-  const leafVerdicts = others.map(({ leaf: { leafIndex }, outcome, checks }): NewVerdict => ({
-    ...single(prefix, leafIndex),
-    outcome,
-    checks,
-  }));
-  const committed = await commit(
-    context,
-    prefix,
-    leafVerdicts,
-    compromises(keys.entries, from),
-    ends,
+  const leafVerdicts = others.map(({ leaf: { leafIndex }, outcome, checks }) =>
+    verdictOn(leafIndex, prefix, { outcome, expired: [], checks }),
   );
-  if (!committed) return 0;
+  const compromised = compromises(keys.entries, from);
+  if (!(await commit(context, prefix, leafVerdicts, compromised, ends))) return 0;
   let altered = 0;
   for (const { leaf, outcome, checks } of others) {
     if (outcome !== 'fail') continue;
@@ -223,18 +215,7 @@ function commit(
 
 /** Verdicts on passing leaves of the prefix with expired artifacts. */
 function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict[] {
-  const kinds = new Map<number, ArtifactKind[]>();
-  for (const { leafIndex, kind } of ends) {
-    kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
-  }
-  return [...kinds].map(([leafIndex, expired]) => ({
-    ...single(prefix, leafIndex),
-    expired: expired.sort(),
-    checks: [],
-  }));
-}
-
-/** A verdict on one leaf, over the same tree as the prefix. */
-function single(prefix: NewVerdict, leafIndex: number): NewVerdict {
-  return { ...prefix, prefix: null, firstIndex: leafIndex, lastIndex: leafIndex };
+  return [...kindsByLeaf(ends)].map(([leafIndex, expired]) =>
+    verdictOn(leafIndex, prefix, { outcome: 'pass', expired: expired.sort(), checks: [] }),
+  );
 }

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Watchdog } from '#runtime/process/watchdog';
 import type { VerifyContext } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
@@ -83,7 +84,9 @@ async function verify(
       urgent = scrubbed?.urgent ?? false;
       scrubDue = performance.now() + options.scrubMs;
     }
-    if ((covered ?? 0) === 0 && !urgent) await pause(options.idleMs, signal);
+    if ((covered ?? 0) === 0 && !urgent) {
+      await sleep(options.idleMs, undefined, { signal }).catch(() => null);
+    }
   }
   context.voided.report(context.log);
 }
@@ -114,16 +117,4 @@ async function runPass<T>(
   } finally {
     context.watchdog?.ended();
   }
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal.addEventListener('abort', done);
-  });
 }

@@ -12,14 +12,12 @@ export type Submission = Omit<IntakeItem, 'proofId' | 'salt'> & {
   requestId: string;
 };
 
+/** Resolves once the admission is durable in the registry, even if the queue fails. */
+export type Submit = (submission: Submission) => Promise<IntakeOutcome>;
+
 type Unsalted = Submission & { proofId: string };
 
 const SALT_BYTES = 32;
-
-export interface Submit {
-  /** Resolves once the admission is durable in the registry, even if the queue fails. */
-  (submission: Submission): Promise<IntakeOutcome>;
-}
 
 /** One group commits while the next one gathers. More would make groups smaller and add work per item. */
 const MAX_RUNNING_GROUPS = 1;
@@ -44,10 +42,7 @@ const LOCKED = { total: 4, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_M
  * the items of the group, and new items of the blocked tenant, use single transactions.
  */
 export function createSubmit(ctx: EngineContext): Submit {
-  const run = async (
-    unsalted: Unsalted[],
-    lockTimeoutMs: () => number,
-  ): Promise<IntakeOutcome[]> => {
+  async function run(unsalted: Unsalted[], lockTimeoutMs: () => number): Promise<IntakeOutcome[]> {
     const salts = randomBytes(unsalted.length * SALT_BYTES);
     const items = unsalted.map((item, i) => ({
       ...item,
@@ -55,23 +50,16 @@ export function createSubmit(ctx: EngineContext): Submit {
     }));
     const outcomes = await acceptIntake(ctx.sql, items, lockTimeoutMs);
     // The admissions are durable: the response no longer depends on the queue.
-    const accepted: string[] = [];
-    const requests: string[] = [];
-    for (const [at, outcome] of outcomes.entries()) {
-      if (outcome.outcome !== 'accepted') continue;
-      accepted.push(outcome.proofId);
-      requests.push(unsalted[at]?.requestId ?? '');
-    }
-    if (accepted.length > 0) void enqueue(ctx, accepted, requests);
+    const accepted = unsalted.filter((_, i) => outcomes[i]?.outcome === 'accepted');
+    if (accepted.length > 0) void enqueue(ctx, accepted);
     return outcomes;
-  };
-  const isRetryAlone = (error: unknown): boolean =>
-    !isUnavailable(error) && !isLockTimeout(error) && !(error instanceof PolicyMissingError);
+  }
   const submitTogether = coalesce<Unsalted, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
     maxItems: ctx.coalesceItems,
     maxRunning: MAX_RUNNING_GROUPS,
-    isRetryAlone,
+    isRetryAlone: (error) =>
+      !isUnavailable(error) && !isLockTimeout(error) && !(error instanceof PolicyMissingError),
     run: (items) => run(items, groupLockTimeoutMs),
   });
   const single = new TenantLimiter(SINGLE);
@@ -118,9 +106,11 @@ export function createSubmit(ctx: EngineContext): Submit {
 }
 
 /** Best effort: the requeue of stale admissions delivers what the queue lost. */
-async function enqueue(ctx: EngineContext, proofIds: string[], requests: string[]): Promise<void> {
+async function enqueue(ctx: EngineContext, accepted: Unsalted[]): Promise<void> {
+  const proofIds = accepted.map(({ proofId }) => proofId);
+  const requestIds = accepted.map(({ requestId }) => requestId);
   try {
-    await ctx.queue.add(proofIds, requests);
+    await ctx.queue.add(proofIds, requestIds);
   } catch (error) {
     ctx.log.warn(
       { err: error, admissions: proofIds.length },

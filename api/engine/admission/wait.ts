@@ -19,16 +19,8 @@ export interface WaitOptions {
   timeoutMs: number;
   /** Query now: the admission is older than the request and may be decided already. */
   checkImmediately?: boolean;
-  /** Ends the wait when it closes. */
-  response?: AwaitedResponse;
-}
-
-/** The part of Node's `ServerResponse` that is used. */
-export interface AwaitedResponse {
-  readonly closed: boolean;
-  readonly writableFinished: boolean;
-  once(event: 'close', listener: () => void): unknown;
-  off(event: 'close', listener: () => void): unknown;
+  /** Aborts when the client disconnects. */
+  signal?: AbortSignal;
 }
 
 export interface WaitingOptions<T = Settlement> {
@@ -120,39 +112,23 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
     ticker = null;
   }
 
-  const deadlineCaps = new Set<(by: number) => void>();
-
   return {
-    settlement(admission, { timeoutMs, checkImmediately = false, response }) {
+    settlement(admission, { timeoutMs, checkImmediately = false, signal }) {
       const { id } = admission;
-      if (response?.closed === true) return Promise.resolve(null);
+      if (signal?.aborted === true) return Promise.resolve(null);
       return new Promise((resolve) => {
         const entry = watch(admission);
         const giveUp = (): void => finish(null);
-        const onClose = (): void => {
-          if (response?.writableFinished !== true) giveUp();
-        };
-        const arm = (by: number): NodeJS.Timeout =>
-          setTimeout(giveUp, Math.max(0, by - performance.now()));
-        let deadline = Math.min(performance.now() + timeoutMs, stopBy);
-        let timer = arm(deadline);
-        const capDeadline = (by: number): void => {
-          if (by >= deadline) return;
-          deadline = by;
-          clearTimeout(timer);
-          timer = arm(by);
-        };
         const finish = (settlement: T | null): void => {
           clearTimeout(timer);
-          response?.off('close', onClose);
-          deadlineCaps.delete(capDeadline);
+          signal?.removeEventListener('abort', giveUp);
           entry.answer.delete(finish);
           if (entry.answer.size === 0) unwatch(id);
           resolve(settlement);
         };
+        const timer = setTimeout(giveUp, Math.min(timeoutMs, stopBy - performance.now()));
         entry.answer.add(finish);
-        deadlineCaps.add(capDeadline);
-        response?.once('close', onClose);
+        signal?.addEventListener('abort', giveUp);
         if (checkImmediately) {
           due.add(id);
           void queryDue();
@@ -167,7 +143,9 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
 
     capDeadline(ms) {
       stopBy = performance.now() + ms;
-      for (const capDeadline of [...deadlineCaps]) capDeadline(stopBy);
+      setTimeout(() => {
+        for (const { answer } of [...watched.values()]) for (const end of [...answer]) end(null);
+      }, ms).unref();
     },
   };
 }

@@ -1,4 +1,4 @@
-import { Problem } from '../http/problem.js';
+import { Problem, retryAfter } from '../http/problem.js';
 
 export interface BatchUploadsOptions {
   /** Concurrent uploads per tenant, until the batch is durable or rejected. */
@@ -125,7 +125,7 @@ export function tooManyBatches(cause?: unknown): Problem {
   return new Problem(
     'too_many_batches',
     'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
-    { headers: { 'Retry-After': '1' }, cause },
+    retryAfter(1, cause),
   );
 }
 

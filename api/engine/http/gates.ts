@@ -1,25 +1,88 @@
-import type { Request } from 'express';
+import type { Request, RequestHandler, Response } from 'express';
+import {
+  specOf,
+  type Call,
+  type EngineDeps,
+  type Operation,
+  type OperationSpec,
+  type Scope,
+  type SpecOf,
+} from '../operation.js';
 import type { Caller } from './authenticate.js';
-import type { EngineContext } from '../context.js';
 import { Problem } from './problem.js';
 
-export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'admin'] as const;
-export type Scope = (typeof SCOPES)[number];
+/** Checks of every operation except admissions, in the order 401, 429, 403, 400, 406. */
+export async function authorize(
+  { authenticate }: EngineDeps,
+  spec: OperationSpec,
+  req: Request,
+  res: Response,
+): Promise<{ caller: Caller; type: string }> {
+  const caller = await authenticate(req, res);
+  requireTenantHeader(req, caller);
+  requireScope(caller, spec.scopes);
+  requireApiVersion(req);
+  return { caller, type: requireAcceptable(req, spec.produces) };
+}
 
-const PRINTABLE_ASCII = /^[\x20-\x7e]{1,255}$/;
-
-/** 423: the caller's environment is locked in the database or by ADMISSIONS_PAUSED. */
-export function requireOpenLane(ctx: EngineContext, caller: Caller): void {
+/** Checks of admissions and batches before the body is read. The OpenAPI guide has their order. */
+export async function authorizeAdmission(
+  { authenticate, ctx, requireCapacity }: EngineDeps,
+  spec: OperationSpec,
+  req: Request,
+  res: Response,
+): Promise<Caller> {
+  const caller = await authenticate(req, res);
   if (ctx.admissionsPaused || !caller.laneOpen) {
     throw new Problem(
       'lane_locked',
       `The operator has locked admissions in the ${caller.environment} environment. Nothing was admitted. Send the request again later.`,
     );
   }
+  requireTenantHeader(req, caller);
+  requireScope(caller, spec.scopes);
+  if (!caller.allowlisted) {
+    throw new Problem(
+      'tenant_not_allowlisted',
+      'This tenant is not allowlisted for execution. Nothing was admitted. Contact the operator.',
+    );
+  }
+  await requireCapacity();
+  return caller;
+}
+
+/** Checks of admissions and batches after the body is read. Returns the idempotency key. */
+export function readAdmissionHeaders(req: Request, spec: OperationSpec): string | null {
+  requireAcceptable(req, spec.produces);
+  requireApiVersion(req);
+  const key = readSingleHeader(req, 'x-svc-idempotency-key');
+  if (key !== undefined && !/^[\x20-\x7e]{1,255}$/.test(key)) {
+    throw new Problem(
+      'invalid_idempotency_key',
+      'X-Svc-Idempotency-Key must be 1 to 255 characters of printable ASCII.',
+    );
+  }
+  return key ?? null;
+}
+
+export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
+  return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
+}
+
+/** 406, checked before any effect that the client could then not read about. */
+export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {
+  const chosen = req.accepts([...types]);
+  if (chosen === false) {
+    throw new Problem(
+      'not_acceptable',
+      `Accept excludes every available media type. Accept ${types.join(' or ')}.`,
+    );
+  }
+  return chosen;
 }
 
 /** 403: the header must name the tenant that the key belongs to. */
-export function requireTenantHeader(req: Request, caller: Caller): void {
+function requireTenantHeader(req: Request, caller: Caller): void {
   const tenantId = req.get('x-svc-tenant-id');
   if (tenantId === undefined) {
     throw new Problem(
@@ -36,7 +99,7 @@ export function requireTenantHeader(req: Request, caller: Caller): void {
 }
 
 /** 403 unless the key has one of `scopes` or `admin`. */
-export function requireScope(caller: Caller, scopes: readonly Scope[]): void {
+function requireScope(caller: Caller, scopes: readonly Scope[]): void {
   if (!hasScope(caller, scopes)) {
     throw new Problem(
       'scope_missing',
@@ -45,35 +108,9 @@ export function requireScope(caller: Caller, scopes: readonly Scope[]): void {
   }
 }
 
-export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
-  return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
-}
-
-/** 403 */
-export function requireAllowlisted(caller: Caller): void {
-  if (!caller.allowlisted) {
-    throw new Problem(
-      'tenant_not_allowlisted',
-      'This tenant is not allowlisted for execution. Nothing was admitted. Contact the operator.',
-    );
-  }
-}
-
-/** 406, checked before any effect that the client could then not read about. */
-export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {
-  const chosen = req.accepts([...types]);
-  if (chosen === false) {
-    throw new Problem(
-      'not_acceptable',
-      `Accept excludes every available media type. Accept ${types.join(' or ')}.`,
-    );
-  }
-  return chosen;
-}
-
 /** 400: absent means v1. */
-export function requireApiVersion(req: Request): void {
-  const version = onlyOne(req, 'svc-api-version');
+function requireApiVersion(req: Request): void {
+  const version = readSingleHeader(req, 'svc-api-version');
   if (version !== undefined && version !== 'v1') {
     throw new Problem(
       'unsupported_api_version',
@@ -82,34 +119,8 @@ export function requireApiVersion(req: Request): void {
   }
 }
 
-/** The idempotency key, or null if absent. Throws 400 if invalid. */
-export function readIdempotencyKey(req: Request): string | null {
-  const key = onlyOne(req, 'x-svc-idempotency-key');
-  if (key === undefined) return null;
-  if (!PRINTABLE_ASCII.test(key)) {
-    throw new Problem(
-      'invalid_idempotency_key',
-      'X-Svc-Idempotency-Key must be 1 to 255 characters of printable ASCII.',
-    );
-  }
-  return key;
-}
-
-/** 403: the body names another tenant than the API key. */
-export function requireOwnTenantInBody(tenantId: string, caller: Caller): void {
-  if (tenantId !== caller.tenantId) {
-    throw new Problem(
-      'tenant_body_mismatch',
-      'tenant_id does not name the tenant of this API key. Send the id of your own tenant.',
-      {
-        errors: [{ pointer: '/tenant_id', detail: 'must be the tenant of the API key' }],
-      },
-    );
-  }
-}
-
 /** Rejects a repeated header: Node would join the values with a comma into one. */
-function onlyOne(req: Request, name: string): string | undefined {
+function readSingleHeader(req: Request, name: string): string | undefined {
   // Fast path: headersDistinct parses all headers, which costs more than all other checks.
   if (req.get(name)?.includes(',') !== true) return req.get(name);
   const values = req.headersDistinct[name];
@@ -117,4 +128,19 @@ function onlyOne(req: Request, name: string): string | undefined {
     throw new Problem('duplicate_header', `The header ${name} is repeated. Send it once.`);
   }
   return values?.[0];
+}
+
+/** An operation that `authorize` guards. Admissions have more checks, in another order. */
+export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise<void>): Operation {
+  const spec = specOf(partial);
+  const handler = (deps: EngineDeps): RequestHandler => {
+    return async (req, res) => {
+      const { caller, type } = await authorize(deps, spec, req, res);
+      const { tenantNo } = caller;
+      const inTenant: Call['inTenant'] = (work) =>
+        deps.ctx.tenantSql.run(tenantNo, (sql) => work(sql, tenantNo));
+      await handle({ ...deps, req, res, caller, type, inTenant });
+    };
+  };
+  return { spec, handler };
 }

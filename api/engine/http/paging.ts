@@ -1,24 +1,83 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request } from 'express';
 import * as z from 'zod';
+import { canonicalBytes } from '#protocol/canonical-json';
+import type { JsonValue } from '#protocol/json';
+import type { Pool } from '#sql/db/transaction';
+import type { Call } from '../operation.js';
 import { Problem } from './problem.js';
 
-const DEFAULT_LIMIT = 50;
-/** End of the year 9999 in epoch milliseconds: the latest time that a document can have. */
-const LATEST = 253_402_300_799_999;
+/** The query parameter `limit` of a list whose pages have at most 200 members. */
+export const limitSchema = z
+  .string()
+  .regex(/^(?:[1-9][0-9]?|1[0-9][0-9]|200)$/, 'expected 1 to 200');
+
+export const cursorSchema = z
+  .string()
+  .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected the next_cursor of a page');
 
 /** Query of the lists in order of creation, newest first. */
 export const pageQuerySchema = z.strictObject({
-  limit: z
-    .string()
-    .regex(/^(?:[1-9][0-9]?|1[0-9][0-9]|200)$/, 'expected 1 to 200')
-    .default(String(DEFAULT_LIMIT)),
-  cursor: z
-    .string()
-    .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected the next_cursor of a page')
-    .exactOptional(),
+  limit: limitSchema.default('50'),
+  cursor: cursorSchema.exactOptional(),
 });
 
-/** Position after a member of such a list. */
+/** Identifies the list that a cursor belongs to. */
+export interface CursorList {
+  list: string;
+  tenantNo: number;
+  /** Query parameters except `limit`, which may change between pages. */
+  filters: Record<string, string | undefined>;
+}
+
+const DIGEST_BYTES = 16;
+
+/**
+ * Encodes a position in a list. Cursors are neither secret nor a credential: the query still
+ * selects by tenant. The digest turns a mangled cursor, or one of another list, into an error
+ * instead of a page of the wrong list.
+ */
+export function formatCursor(list: CursorList, position: string): string {
+  return Buffer.concat([digestOf(list, position), Buffer.from(position)]).toString('base64url');
+}
+
+/** The position in this list, or null for an invalid cursor. */
+export function parseCursor(list: CursorList, cursor: string): string | null {
+  const bytes = Buffer.from(cursor, 'base64url');
+  if (bytes.length <= DIGEST_BYTES || bytes.toString('base64url') !== cursor) return null;
+  const position = bytes.subarray(DIGEST_BYTES).toString();
+  const digest = bytes.subarray(0, DIGEST_BYTES);
+  return timingSafeEqual(digest, digestOf(list, position)) ? position : null;
+}
+
+/** As `parseCursor`, but throws a 400 for an invalid cursor. Anyone can compute the digest. */
+export function requirePosition(
+  list: CursorList,
+  cursor: string,
+  isValid: (position: string) => boolean,
+): string {
+  const position = parseCursor(list, cursor);
+  if (position === null || !isValid(position)) {
+    throw new Problem(
+      'invalid_query',
+      'The parameter "cursor" does not belong to this list. Send next_cursor unchanged, with the same filters.',
+    );
+  }
+  return position;
+}
+
+function digestOf({ list, tenantNo, filters }: CursorList, position: string): Buffer {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined);
+  const bound: JsonValue = {
+    list,
+    tenant_no: tenantNo,
+    filters: Object.fromEntries(given) as Record<string, string>,
+    place: position,
+  };
+  return createHash('sha256').update(canonicalBytes(bound)).digest().subarray(0, DIGEST_BYTES);
+}
+
+/** Position after a member of a list in order of creation. */
 export interface Place {
   /** Epoch milliseconds. */
   createdAt: number;
@@ -26,46 +85,41 @@ export interface Place {
   id: string;
 }
 
-export interface Page {
-  limit: number;
-  after: Place | null;
-}
-
-/** Parses the query; `id` is the pattern of the members' ids. */
-export function pageOf(query: z.infer<typeof pageQuerySchema>, id: RegExp): Page {
-  const { limit, cursor } = query;
-  return { limit: Number(limit), after: cursor === undefined ? null : parseCursor(cursor, id) };
+/** A tenant's list in order of creation, newest first. */
+export interface PagedList<T> {
+  name: string;
+  /** Form of the members' ids. */
+  id: RegExp;
+  placeOf: (member: T) => Place;
+  read: (sql: Pool, tenantNo: number, limit: number, after: Place | null) => Promise<T[]>;
 }
 
 /** Reads one member more than the page has, to know whether a next page exists. */
 export async function readPage<T>(
-  page: Page,
-  placeOf: (member: T) => Place,
-  read: (limit: number) => Promise<T[]>,
-): Promise<{ members: T[]; nextCursor: string | null }> {
-  const found = await read(page.limit + 1);
-  const members = found.slice(0, page.limit);
+  { name, id, placeOf, read }: PagedList<T>,
+  { ctx, caller, req }: Pick<Call, 'ctx' | 'caller' | 'req'>,
+): Promise<{ members: T[]; next_cursor: string | null }> {
+  const { tenantNo } = caller;
+  const { limit, cursor } = parseQuery(pageQuerySchema, req);
+  const list = { list: name, tenantNo, filters: {} };
+  const after = cursor === undefined ? null : placeAt(list, cursor, id);
+  const most = Number(limit);
+  const found = await ctx.tenantSql.run(tenantNo, (sql) => read(sql, tenantNo, most + 1, after));
+  const members = found.slice(0, most);
   const last = members.at(-1);
-  const isLast = found.length <= page.limit || last === undefined;
-  return { members, nextCursor: isLast ? null : formatCursor(placeOf(last)) };
+  if (found.length <= most || last === undefined) return { members, next_cursor: null };
+  const place = placeOf(last);
+  return { members, next_cursor: formatCursor(list, `${String(place.createdAt)}:${place.id}`) };
 }
 
-/** Opaque to clients. Contains nothing that the list does not show. */
-function formatCursor({ createdAt, id }: Place): string {
-  return Buffer.from(`${String(createdAt)}:${id}`).toString('base64url');
-}
-
-function parseCursor(cursor: string, id: RegExp): Place {
-  const [createdAt = '', rest = ''] = Buffer.from(cursor, 'base64url')
-    .toString('latin1')
-    .split(':');
-  if (!/^[0-9]{1,15}$/.test(createdAt) || Number(createdAt) > LATEST || !id.test(rest)) {
-    throw new Problem(
-      'invalid_query',
-      'The parameter "cursor" does not belong to this list. Send next_cursor unchanged.',
-    );
-  }
-  return { createdAt: Number(createdAt), id: rest };
+function placeAt(list: CursorList, cursor: string, id: RegExp): Place {
+  const position = requirePosition(list, cursor, (text) => {
+    const [time = '', member = ''] = text.split(':');
+    // Fourteen digits: PostgreSQL rejects the form in which later times are sent.
+    return /^[0-9]{1,14}$/.test(time) && id.test(member);
+  });
+  const [time = '', member = ''] = position.split(':');
+  return { createdAt: Number(time), id: member };
 }
 
 /** Parses the query. Throws a 400 that names an invalid, unknown or repeated parameter. */

@@ -75,33 +75,25 @@ function findings(issue: z.core.$ZodIssue, body: JsonValue): Finding[] {
       detail: 'is not a field of this document',
     }));
   }
+  if (isAbsent(body, path)) return [missing(path)];
   const pointer = pointerOf(path);
-  if (isAbsent(body, path)) {
-    return [missing(path)];
-  }
-  return [
-    {
-      code: pointer === '/schema_version' ? 'unsupported_schema_version' : 'invalid_field',
-      pointer,
-      detail: issue.message,
-    },
-  ];
+  if (pointer === '/schema_version') return [unsupported(issue.message)];
+  return [{ code: 'invalid_field', pointer, detail: issue.message }];
 }
 
 function versionFindings(body: JsonValue, version: string | undefined): Finding[] {
-  const path = ['schema_version'];
-  if (version === undefined || body === null || typeof body !== 'object' || Array.isArray(body)) {
-    return [];
-  }
-  if ((body as Record<string, JsonValue>)['schema_version'] === version) return [];
-  if (isAbsent(body, path)) return [missing(path)];
-  return [
-    {
-      code: 'unsupported_schema_version',
-      pointer: '/schema_version',
-      detail: `Invalid input: expected "${version}"`,
-    },
-  ];
+  if (version === undefined || !isObject(body) || body['schema_version'] === version) return [];
+  return [wrongVersion(body, `"${version}"`)];
+}
+
+function wrongVersion(body: Record<string, JsonValue>, expected: string): Finding {
+  return isAbsent(body, ['schema_version'])
+    ? missing(['schema_version'])
+    : unsupported(`Invalid input: expected ${expected}`);
+}
+
+function unsupported(detail: string): Finding {
+  return { code: 'unsupported_schema_version', pointer: '/schema_version', detail };
 }
 
 function missing(path: readonly (string | number)[]): Finding {
@@ -118,20 +110,15 @@ const PRECEDENCE: readonly ViolationCode[] = [
 
 /** For a body that matches none of `versions`: other faults cannot be determined. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
-  if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+  if (!isObject(value)) {
     const detail = 'Invalid input: expected object';
     return violation([{ code: 'invalid_field', pointer: '', detail }]);
   }
-  const path = ['schema_version'];
-  if (isAbsent(value, path)) return violation([missing(path)]);
-  const expected = versions.map((version) => `"${version}"`).join(' or ');
-  return violation([
-    {
-      code: 'unsupported_schema_version',
-      pointer: '/schema_version',
-      detail: `Invalid input: expected ${expected}`,
-    },
-  ]);
+  return violation([wrongVersion(value, versions.map((version) => `"${version}"`).join(' or '))]);
+}
+
+export function isObject(value: JsonValue): value is Record<string, JsonValue> {
+  return value !== null && typeof value === 'object' && !Array.isArray(value);
 }
 
 const SUMMARIES: Record<ViolationCode, string> = {
@@ -146,12 +133,12 @@ function violation(found: Finding[]): Problem {
   const code =
     PRECEDENCE.find((one) => found.some((finding) => finding.code === one)) ?? 'invalid_field';
   // The fault that determines the code comes first, so that clients may show only the first.
-  const ordered = [
-    ...found.filter((finding) => finding.code === code),
-    ...found.filter((finding) => finding.code !== code),
-  ];
+  const [first, rest] = [true, false].map((own) =>
+    found.filter((one) => (one.code === code) === own),
+  );
+  const errors = [...first!, ...rest!].slice(0, MOST_ERRORS);
   return new Problem(code, SUMMARIES[code], {
-    errors: ordered.slice(0, MOST_ERRORS).map(({ pointer, detail }) => ({ pointer, detail })),
+    errors: errors.map(({ pointer, detail }) => ({ pointer, detail })),
   });
 }
 
@@ -176,11 +163,14 @@ function bounded(pointer: string): string {
 }
 
 /** Reads the body, at most `limit` bytes. */
-export async function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
-  try {
-    return await readJsonBody(req, limit);
-  } catch (error) {
-    if (!(error instanceof BodyRefusedError)) throw error;
-    throw new Problem(error.code, error.message, { headers: error.headers, cause: error });
-  }
+export function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
+  return readJsonBody(req, limit).catch((error: unknown) => {
+    throw bodyProblem(error);
+  });
+}
+
+/** The problem of a body that could not be read; any other error unchanged. */
+export function bodyProblem(error: unknown): unknown {
+  if (!(error instanceof BodyRefusedError)) return error;
+  return new Problem(error.code, error.message, { headers: error.headers, cause: error });
 }

@@ -92,6 +92,16 @@ export class Problem extends ApiProblem<ProblemCode> {
   }
 }
 
+/** Options of a problem with one fault in the body. */
+export function at(pointer: string, detail: string): ProblemOptions {
+  return { errors: [{ pointer, detail }] };
+}
+
+/** Options of a problem that a later attempt may not have. */
+export function retryAfter(seconds: number, cause?: unknown): ProblemOptions {
+  return { headers: { 'Retry-After': String(seconds) }, cause };
+}
+
 export function sendProblem(req: Request, res: Response, problem: Problem): void {
   const body = Buffer.from(JSON.stringify(problem.document(requestIdOf(res))));
   res.statusCode = problem.status;
@@ -119,6 +129,8 @@ export const PROBLEM_MEMBERS: Partial<Record<ProblemCode, z.ZodObject>> = {
   }),
 };
 
+const RETRY = { 'Retry-After': 'Seconds to wait before retrying.' };
+
 /** Response headers of a problem, each with its description. */
 export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
   unauthenticated: { 'WWW-Authenticate': 'How to authenticate: `ApiKey`.' },
@@ -126,15 +138,15 @@ export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>
   unsupported_content_encoding: {
     'Accept-Encoding': '`identity`: send the body without encoding.',
   },
-  pending_checkpoint: { 'Retry-After': 'Seconds to wait before retrying.' },
+  pending_checkpoint: RETRY,
   rate_limited: { 'Retry-After': 'Seconds until the next request is allowed.' },
-  database_unavailable: { 'Retry-After': 'Seconds to wait before retrying.' },
-  tenant_busy: { 'Retry-After': 'Seconds to wait before retrying.' },
+  database_unavailable: RETRY,
+  tenant_busy: RETRY,
   upload_too_slow: {
-    'Retry-After': 'Seconds to wait before retrying.',
+    ...RETRY,
     Connection: '`close`: the rest of the body is not read.',
   },
-  policy_missing: { 'Retry-After': 'Seconds to wait before retrying.' },
+  policy_missing: RETRY,
 };
 
 /** Response to a request that failed before routing. */

@@ -3,7 +3,7 @@ import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-l
 import type { Logger } from '#runtime/process/log';
 import type { RedisClient } from '#runtime/queue/redis';
 import { withTimeout } from '#runtime/concurrency/promises';
-import { Problem } from './problem.js';
+import { Problem, retryAfter } from './problem.js';
 
 /** One request's position in its tenant's one-second window. */
 export interface WindowPosition {
@@ -117,6 +117,6 @@ export function requireWithinRate(
   throw new Problem(
     'rate_limited',
     `This tenant may send ${limit} requests per second. The request had no effect. Send it again after Retry-After.`,
-    { headers: { 'Retry-After': String(resetS) } },
+    retryAfter(resetS),
   );
 }

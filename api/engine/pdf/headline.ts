@@ -14,32 +14,42 @@ export interface Headline {
 }
 
 export function headlineOf({ aep, verdict }: ProofExport): Headline {
-  const { verification_status: status } = verdict;
+  const { verification_status: status, artifacts } = verdict;
   const asserts = verdict.can_assert_validity && canAssertValidity(status);
-  const sandbox = aep.environment === 'sandbox' ? ['Sandbox'] : [];
+  const sandbox = aep.environment === 'sandbox';
   const denied = aep.decision.effect === 'DENY';
+  const isOutcome = aep.subject.kind === 'outcome';
+  // Artifacts of a valid proof may be revoked or expired.
+  const ended = ARTIFACT_KINDS.filter((kind) => ENDED.has(artifacts[kind])).map(
+    (kind) => `${kind} ${artifacts[kind]}`,
+  );
   const effect = effectOf(aep.subject, denied);
   const text = asserts
-    ? [
-        ...sandbox,
-        effect,
-        `proof ${denied ? 'of the denial ' : ''}${status}`,
-        ...firstEnded(verdict),
-      ]
-    : [ENDED[status] ?? 'NOT ASSERTED', ...sandbox, effect];
+    ? // Only the first in the chain: later artifacts depend on it and have ended with it.
+      [effect, `proof ${denied ? 'of the denial ' : ''}${status}`, ...ended.slice(0, 1)]
+    : [effect];
   return {
-    text: text.join(' · '),
+    text: [
+      ...(asserts ? [] : [ENDED.has(status) ? status : 'NOT ASSERTED']),
+      ...(sandbox ? ['Sandbox'] : []),
+      ...text,
+    ].join(' · '),
     asserts,
-    asserted: asserts ? [decided(aep.subject, denied), ...laterEnded(verdict)] : [notAny(status)],
+    asserted: asserts
+      ? [
+          decided(isOutcome, denied),
+          ...(ended.length > 0 ? [`Artifacts of this proof have ended: ${ended.join(', ')}.`] : []),
+        ]
+      : [assertsNothing(status)],
     notAsserted: [
-      notInferable(aep.subject, denied),
-      ...(sandbox.length > 0
-        ? ['Anything about live execution: the decision was made in a sandbox.']
-        : []),
+      notInferable(isOutcome, denied),
+      ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
       'Later changes of its status: use the public lookup above.',
     ],
   };
 }
+
+const ENDED: ReadonlySet<string> = new Set(['REVOKED', 'EXPIRED']);
 
 function effectOf(subject: AepSubject, denied: boolean): string {
   const effect = denied ? 'Denied' : 'Admitted';
@@ -48,51 +58,25 @@ function effectOf(subject: AepSubject, denied: boolean): string {
     : effect;
 }
 
-const ENDED: Partial<Record<string, string>> = { REVOKED: 'REVOKED', EXPIRED: 'EXPIRED' };
-
-function notAny(status: string): string {
-  switch (status) {
-    case 'REVOKED':
-      return 'This proof was revoked permanently. It no longer asserts anything. The fields below show what it recorded.';
-    case 'EXPIRED':
-      return 'This proof has expired. It no longer asserts anything. The fields below show what it recorded.';
-    default:
-      return 'The verification system does not confirm this proof. Do not rely on anything in this PDF.';
+function assertsNothing(status: string): string {
+  if (!ENDED.has(status)) {
+    return 'The verification system does not confirm this proof. Do not rely on anything in this PDF.';
   }
+  const end = status === 'REVOKED' ? 'was revoked permanently' : 'has expired';
+  return `This proof ${end}. It no longer asserts anything. The fields below show what it recorded.`;
 }
 
-function decided(subject: AepSubject, denied: boolean): string {
-  const object =
-    subject.kind === 'outcome'
-      ? 'the report on how an admitted action ended'
-      : 'the action named below';
-  return denied
-    ? `By the policy in force when it was accepted, ${object} was denied. That denial is recorded, signed and in the log.`
-    : `By the policy in force when it was accepted, ${object} was admitted. That decision is recorded, signed and in the log.`;
+function decided(isOutcome: boolean, denied: boolean): string {
+  const object = isOutcome
+    ? 'the report on how an admitted action ended'
+    : 'the action named below';
+  const [effect, noun] = denied ? ['denied', 'denial'] : ['admitted', 'decision'];
+  return `By the policy in force when it was accepted, ${object} was ${effect}. That ${noun} is recorded, signed and in the log.`;
 }
 
-function notInferable(subject: AepSubject, denied: boolean): string {
-  if (subject.kind === 'outcome') {
-    return 'That the report is true: it records what was reported.';
-  }
+function notInferable(isOutcome: boolean, denied: boolean): string {
+  if (isOutcome) return 'That the report is true: it records what was reported.';
   return denied
     ? 'That the action was not carried out all the same: it records a decision.'
     : 'That the action was carried out, or how it ended: it records a decision.';
-}
-
-/** Artifacts of a valid proof may be revoked or expired. */
-function endedArtifacts({ artifacts }: ProofExport['verdict']): string[] {
-  return ARTIFACT_KINDS.filter((kind) => ENDED[artifacts[kind]] !== undefined).map(
-    (kind) => `${kind} ${artifacts[kind]}`,
-  );
-}
-
-/** Only the first in the chain: later artifacts depend on it and have ended with it. */
-function firstEnded(verdict: ProofExport['verdict']): string[] {
-  return endedArtifacts(verdict).slice(0, 1);
-}
-
-function laterEnded(verdict: ProofExport['verdict']): string[] {
-  const ended = endedArtifacts(verdict);
-  return ended.length === 0 ? [] : [`Artifacts of this proof have ended: ${ended.join(', ')}.`];
 }

@@ -1,10 +1,30 @@
+import { decidedIn } from '#protocol/aep';
+import { toBase64 } from '#protocol/bytes';
+import { parseCheckpoint, type Checkpoint } from '#protocol/checkpoint';
+import { proofEntryBytes } from '#protocol/entries';
+import { hashHex } from '#protocol/hash';
+import { ID_PREFIX } from '#protocol/ids';
+import { leafHash } from '#protocol/merkle';
+import type { AepSubject } from '#protocol/schemas/aep';
 import type { ProofExport } from '#protocol/schemas/proof-export';
-import { artifactRows, type ArtifactRow } from './artifact-rows.js';
-import { chainSteps, type ChainStep } from './chain-steps.js';
-import { decisionFields, partyFields } from './decision-fields.js';
-import { exact, field, words, type Field, type Section } from './field.js';
+import { ARTIFACT_KINDS, trustChainOf, type ArtifactKind } from '#protocol/status';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { headlineOf, type Headline } from './headline.js';
-import { checkpointOf, hashFields, keyFields, logFields } from './log-fields.js';
+
+/** Fixed text, or text of the document that is shown exactly. */
+export type Value = { words: string } | { exact: string };
+
+export interface Field {
+  label: string;
+  /** Each starts on a new line. */
+  values: Value[];
+}
+
+export interface Section {
+  title: string;
+  note?: string;
+  fields: Field[];
+}
 
 /** Content of the PDF, before layout. */
 export interface PdfModel {
@@ -13,16 +33,15 @@ export interface PdfModel {
   howToCheck: string;
   headline: Headline;
   verdict: Field[];
-  parties: Section;
-  decision: Section;
-  artifacts: ArtifactRow[];
-  chain: ChainStep[];
-  /** Explains missing steps of the chain. */
-  chainEnd: string | null;
-  log: Section;
-  hashes: Section;
-  keys: Section;
+  sections: Section[];
 }
+
+const exact = (text: string): Value => ({ exact: text });
+const words = (text: string): Value => ({ words: text });
+const field = (label: string, ...values: Value[]): Field => ({ label, values });
+/** No field for an absent value. */
+const given = (label: string, text: string | null | undefined): Field[] =>
+  text === null || text === undefined ? [] : [field(label, exact(text))];
 
 /** @param json bytes of the attached export */
 export function buildPdfModel(
@@ -31,6 +50,7 @@ export function buildPdfModel(
   lookupUrl: string,
 ): PdfModel {
   const { proof_id } = document;
+  const headline = headlineOf(document);
   return {
     proofId: proof_id,
     lookupUrl,
@@ -38,44 +58,176 @@ export function buildPdfModel(
       `The attached file ${proof_id}.json is the proof itself. Extract it, send it to ` +
       'POST /v1/proofs/verify and compare it with these pages. Where they differ, the pages are ' +
       'wrong.',
-    headline: headlineOf(document),
-    verdict: verdictFields(document),
-    parties: { title: 'Parties', fields: partyFields(document) },
-    decision: { title: 'Decision', fields: decisionFields(document) },
-    artifacts: artifactRows(document),
-    chain: chainSteps(document),
-    chainEnd: chainEndOf(document.aep),
-    log: { title: 'Place in the log', fields: logFields(document) },
-    hashes: {
-      title: 'Hashes',
-      intro:
-        'SHA-256 of canonical bytes (RFC 8785), in hexadecimal. The section Decision has the policy hashes.',
-      fields: hashFields(document, json),
-    },
-    keys: { title: 'Signature and keys', fields: keyFields(document) },
+    headline,
+    verdict: verdictFields(document, headline),
+    sections: [
+      { title: 'Parties', fields: partyFields(document) },
+      { title: 'Decision', fields: decisionFields(document) },
+      { title: 'Valid until', fields: endFields(document) },
+      { title: 'Trust chain', ...chainEndOf(document), fields: chainFields(document) },
+      { title: 'Place in the log', fields: logFields(document) },
+      {
+        title: 'Hashes',
+        note: 'SHA-256 of canonical bytes (RFC 8785), in hexadecimal. The section Decision has the policy hashes.',
+        fields: hashFields(document, json),
+      },
+      { title: 'Signature and keys', fields: keyFields(document) },
+    ],
   };
 }
 
-function chainEndOf({ decision, subject }: ProofExport['aep']): string | null {
-  if (decision.effect === 'DENY') {
-    return 'The chain of a denial ends here: a denied action has no passport, certificate or trust.';
-  }
-  return subject.kind === 'outcome'
-    ? 'The chain of an outcome ends here: only the admission of an action has a passport, certificate and trust.'
-    : null;
+function verdictFields(document: ProofExport, { asserts, asserted, notAsserted }: Headline) {
+  const { verified_at, log_size } = document.verdict;
+  return [
+    field(asserts ? 'Asserted' : 'Status', ...asserted.map(words)),
+    field('By', words('the verification system of the log'), exact(checkpointOf(document).origin)),
+    field('As of', words(`the first ${log_size} entries of the log`)),
+    field('Verified at', verified_at === null ? words('not verified yet') : exact(verified_at)),
+    field('Not asserted', ...notAsserted.map(words)),
+  ];
 }
 
-function verdictFields(document: ProofExport): Field[] {
-  const { verdict } = document;
-  const headline = headlineOf(document);
+function partyFields({ aep }: ProofExport): Field[] {
+  const environment = aep.environment === 'sandbox' ? 'sandbox: not a live decision' : 'live';
   return [
-    field(headline.asserts ? 'Asserted' : 'Status', ...headline.asserted.map(words)),
-    field('By', words('the verification system of the log'), exact(checkpointOf(document).origin)),
-    field('As of', words(`the first ${verdict.log_size} entries of the log`)),
-    field(
-      'Verified at',
-      verdict.verified_at === null ? words('not verified yet') : exact(verdict.verified_at),
-    ),
-    field('Not asserted', ...headline.notAsserted.map(words)),
+    field('Tenant', exact(aep.tenant_id)),
+    field('Environment', words(environment)),
+    ...subjectFields(aep.subject),
+  ];
+}
+
+function subjectFields(subject: AepSubject): Field[] {
+  switch (subject.kind) {
+    case 'execute':
+      return [field('Intent', exact(subject.intent_id)), field('Action', exact(subject.action))];
+    case 'admission':
+      return [
+        field('Agent', exact(subject.agent.id)),
+        ...given('Agent framework', subject.agent.framework),
+        field('Action', exact(subject.action)),
+        ...given('Tool', subject.tool),
+        ...given('Arguments hash', subject.arguments_hash),
+        ...given('Parent proof', subject.parent_proof_id),
+      ];
+    case 'outcome':
+      return [
+        field('Outcome of proof', exact(subject.parent_proof_id)),
+        field('Reported result', exact(subject.result)),
+        ...given('Result hash', subject.result_hash),
+      ];
+  }
+}
+
+function decisionFields({ aep }: ProofExport): Field[] {
+  const { decision, evidence, policy } = aep;
+  const denied = decision.effect === 'DENY';
+  const { fixture_ref: ref, fixture_hash: hash } = evidence;
+  return [
+    field('Effect', words(denied ? 'Denied (DENY)' : 'Admitted (ADMIT)')),
+    ...reasonFields(decision.reasons, denied),
+    field('Accepted at', exact(aep.accepted_at)),
+    field('Policy digest', exact(policy.digest)),
+    field('Policy input hash', exact(policy.input_hash)),
+    field('Policy engine', exact(`${policy.engine} ${policy.engine_version}`)),
+    field('Evidence', ref === null ? words('none named') : exact(ref)),
+    ...given('Evidence hash', hash),
+  ];
+}
+
+/** Numbered, because a long reason wraps. */
+function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
+  const { length } = reasons;
+  if (length === 0) {
+    return [field('Reason', words(denied ? 'no policy permits the action' : 'none given'))];
+  }
+  return reasons.map((reason, at) =>
+    field(length === 1 ? 'Reason' : `Reason ${at + 1} of ${length}`, exact(reason)),
+  );
+}
+
+/** The proof's artifacts; for a denial or an outcome only the proof itself. */
+function endFields({ aep }: ProofExport): Field[] {
+  const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
+  return ARTIFACT_KINDS.filter((kind) => kind in ends).map((kind) =>
+    field(kind, exact(ends[kind] ?? 'no end')),
+  );
+}
+
+/** The steps of the trust chain, in the order of `trust_chain.sequence`. A denial or an outcome has only the first three. */
+function chainFields({ aep, entry, proof_id, verdict }: ProofExport): Field[] {
+  const { artifacts } = verdict;
+  const { fixture_hash: hash, fixture_ref: ref } = aep.evidence;
+  const evidence =
+    hash !== null
+      ? [words('bound'), exact(hash)]
+      : [words(ref === null ? 'none named in the request' : 'named, but unknown to the registry')];
+  const steps = {
+    execution: [words('recorded'), exact(aep.execution_id)],
+    evidence,
+    verification: [words(verdict.verification_status), exact(`aep ${entry.aep_hash}`)],
+    passport: [words(artifacts.passport), exact(ID_PREFIX.passport_id + proof_id)],
+    certificate: [words(artifacts.certificate), exact(ID_PREFIX.certificate_id + proof_id)],
+    trust_established: [words(artifacts.trust), exact(ID_PREFIX.trust_id + proof_id)],
+  };
+  const { sequence } = trustChainOf(decidedIn(aep));
+  return sequence.map((name) => field(name.replaceAll('_', ' '), ...steps[name]));
+}
+
+/** Explains missing steps of the chain. */
+function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
+  if (aep.decision.effect === 'DENY') {
+    return {
+      note: 'The chain of a denial ends with its verification: a denied action has no passport, certificate or trust.',
+    };
+  }
+  return aep.subject.kind === 'outcome'
+    ? {
+        note: 'The chain of an outcome ends with its verification: only the admission of an action has a passport, certificate and trust.',
+      }
+    : {};
+}
+
+/** Parses the note without verifying it: the reader verifies it with an independently obtained key. */
+function checkpointOf({ inclusion }: ProofExport): Checkpoint {
+  const { checkpoint: note } = inclusion;
+  return parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
+}
+
+function logFields(document: ProofExport): Field[] {
+  const { entry, inclusion, proof_id } = document;
+  const { origin, root } = checkpointOf(document);
+  const path = inclusion.path.map(exact);
+  // Keeps the line breaks; the empty line separates text and signatures.
+  const note = inclusion.checkpoint.replace(/\n$/, '').split('\n').map(exact);
+  return [
+    field('Log', exact(origin)),
+    field('Entry', exact(ID_PREFIX.registry_entry_id + proof_id)),
+    field('Leaf index', exact(String(inclusion.leaf_index))),
+    field('Tree size', exact(String(inclusion.tree_size))),
+    field('Leaf hash', exact(toBase64(leafHash(nativeSha256, proofEntryBytes(entry))))),
+    field('Root hash', exact(toBase64(root))),
+    field('Inclusion path', ...(path.length > 0 ? path : [words('empty: it is the only leaf')])),
+    field('Checkpoint', ...note),
+  ];
+}
+
+function hashFields({ entry, request_hash, response_hash }: ProofExport, json: Uint8Array) {
+  return [
+    field('Request', exact(request_hash)),
+    field('AEP', exact(entry.aep_hash)),
+    field('Proof record', exact(entry.proof_record_hash)),
+    field('Response', exact(response_hash)),
+    field('Attached file', exact(hashHex(nativeSha256, json))),
+  ];
+}
+
+function keyFields({ aep, envelope, keys, log_vkey }: ProofExport): Field[] {
+  const advice = 'These fields only identify the keys. Obtain the keys from an independent source.';
+  return [
+    field('Key id', exact(aep.key_id)),
+    field('Public key', exact(keys[0].public_key)),
+    field('Signature', exact(envelope.signatures[0].sig)),
+    field('Log key', log_vkey === null ? words('not stated by the engine') : exact(log_vkey)),
+    field('Trust', words(advice)),
   ];
 }

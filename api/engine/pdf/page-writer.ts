@@ -1,8 +1,13 @@
-import { MONO_ADVANCE, type FontName, type Fonts } from './fonts.js';
-import { safeText, wrapPieces, type Piece } from './safe-text.js';
+import { safeText, wrapPieces, type Covers, type Piece } from './safe-text.js';
 
 type Doc = PDFKit.PDFDocument;
 type Element = ReturnType<Doc['struct']>;
+
+/** Fixed text is in `sans`, text of the document in `mono`. */
+export type FontName = 'sans' | 'sansBold' | 'mono' | 'monoBold';
+
+/** Character width of the monospaced fonts, in units of the font size. */
+export const MONO_ADVANCE = 1233 / 2048;
 
 /** A4 and its margins, in points. */
 export const PAGE = { width: 595.28, height: 841.89, side: 56, top: 72, bottom: 68 } as const;
@@ -46,11 +51,10 @@ export class PageWriter {
   readonly width = PAGE.width - 2 * PAGE.side;
   private readonly root: Element;
   private block_: Element | null = null;
+  private readonly covers: Covers;
 
-  constructor(
-    readonly doc: Doc,
-    private readonly fonts: Fonts,
-  ) {
+  constructor(readonly doc: Doc) {
+    this.covers = coverageOf(doc, 'mono');
     this.root = doc.struct('Document');
     doc.addStructure(this.root);
     doc.addPage();
@@ -117,7 +121,7 @@ export class PageWriter {
   /** Wraps text of the document at any character. */
   wrapExact(text: string, width: number): Line[] {
     const columns = Math.floor(width / (TEXT.exact.size * MONO_ADVANCE) + 1e-6);
-    return wrapPieces(safeText(text, this.fonts.covers), columns).map((pieces) => ({
+    return wrapPieces(safeText(text, this.covers), columns).map((pieces) => ({
       kind: 'exact',
       pieces,
     }));
@@ -157,4 +161,14 @@ export class PageWriter {
       at += width;
     }
   }
+}
+
+/** Glyphs of a font: a missing one would silently render as an empty box or nothing. */
+export function coverageOf(doc: Doc, name: FontName): Covers {
+  interface WithFont {
+    // PDFKit does not publish the font that it parsed.
+    _font: { font: { hasGlyphForCodePoint(codePoint: number): boolean } };
+  }
+  const { font } = (doc.font(name) as unknown as WithFont)._font;
+  return (codePoint) => font.hasGlyphForCodePoint(codePoint);
 }

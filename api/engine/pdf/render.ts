@@ -1,21 +1,14 @@
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import PDFDocument from 'pdfkit';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { attachExport } from './attach.js';
-import {
-  drawArtifacts,
-  drawChain,
-  drawHead,
-  drawLegend,
-  drawMargins,
-  drawSection,
-} from './draw.js';
-import type { Fonts } from './fonts.js';
-import { buildPdfModel, type PdfModel } from './model.js';
-import { PageWriter } from './page-writer.js';
+import { drawPdf } from './draw.js';
+import { buildPdfModel } from './model.js';
+import { PageWriter, type FontName } from './page-writer.js';
 
 export interface PdfRequest {
   /** The export document of `format=json`. */
@@ -24,17 +17,39 @@ export interface PdfRequest {
   lookupUrl: string;
 }
 
+export type Fonts = Record<FontName, Buffer>;
+
+/** Reads the fonts from their package: system fonts could differ and change the bytes. */
+export function loadFonts(): Fonts {
+  const { resolve } = createRequire(import.meta.url);
+  const read = (file: string) => readFileSync(resolve(`dejavu-fonts-ttf/ttf/${file}.ttf`));
+  return {
+    sans: read('DejaVuSans'),
+    sansBold: read('DejaVuSans-Bold'),
+    mono: read('DejaVuSansMono'),
+    monoBold: read('DejaVuSansMono-Bold'),
+  };
+}
+
 /** Renders one export as a PDF. Deterministic: reads only the attached bytes, and no clock. */
 export async function renderPdf(
   { json, lookupUrl }: PdfRequest,
   fonts: Fonts,
 ): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
-  const paper = buildPdfModel(document, json, lookupUrl);
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
   const doc = openDocument(document, json, time, fonts);
-  draw(new PageWriter(doc, fonts), paper);
-  attachExport(doc, { name: `${paper.proofId}.json`, json, time });
+  drawPdf(new PageWriter(doc), buildPdfModel(document, json, lookupUrl));
+  // The source data of the PDF, byte for byte (ISO 32000-2, AFRelationship).
+  const attachment = {
+    name: `${document.proof_id}.json`,
+    type: 'application/json',
+    description: 'The JSON export of the proof in this PDF, for verification and replay.',
+    relationship: 'Data',
+    creationDate: time,
+    modifiedDate: time,
+  };
+  doc.file(Buffer.from(json), attachment);
   doc.end();
   const chunks: Uint8Array[] = [];
   for await (const chunk of doc) chunks.push(chunk as Uint8Array);
@@ -45,7 +60,7 @@ function openDocument(
   { proof_id }: ProofExport,
   json: Uint8Array,
   time: Date,
-  { files }: Fonts,
+  fonts: Fonts,
 ): PDFKit.PDFDocument {
   const doc = new PDFDocument({
     size: 'A4',
@@ -70,29 +85,6 @@ function openDocument(
       ModDate: time,
     },
   });
-  for (const [name, file] of Object.entries(files)) doc.registerFont(name, Buffer.from(file));
+  for (const [name, file] of Object.entries(fonts)) doc.registerFont(name, file);
   return doc;
-}
-
-function draw(sheet: PageWriter, paper: PdfModel): void {
-  let hasLegend = false;
-  const legend = (): void => {
-    if (hasLegend || !sheet.hasEscapes) return;
-    hasLegend = true;
-    drawLegend(sheet);
-  };
-  drawHead(sheet, paper);
-  legend();
-  drawSection(sheet, paper.parties);
-  legend();
-  drawSection(sheet, paper.decision);
-  legend();
-  drawArtifacts(sheet, paper.artifacts);
-  drawChain(sheet, paper.chain, paper.chainEnd);
-  for (const section of [paper.log, paper.hashes, paper.keys]) {
-    drawSection(sheet, section);
-    legend();
-  }
-  sheet.end();
-  drawMargins(sheet, paper);
 }

@@ -1,5 +1,4 @@
-import { loadFonts } from './fonts.js';
-import { renderPdf, type PdfRequest } from './render.js';
+import { loadFonts, renderPdf, type PdfRequest } from './render.js';
 
 const fonts = loadFonts();
 

@@ -10,15 +10,31 @@ import { toHex } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
 import { type KeyedEntry, keyStateAt } from '#protocol/key-state';
-import { type Aep, aepSchema } from '#protocol/schemas/aep';
+import { type Aep, aepSchema, type ProofRecord } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
-import type { ProofRecord } from '#protocol/schemas/proof-record';
 import type { VerdictKey } from '#protocol/schemas/verdict';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { StoredProof } from '#sql/proofs/read';
+import { readProof, type StoredProof } from '#sql/proofs/read';
+import type { Pool } from '#sql/db/transaction';
+import { isProofId } from '#protocol/ids';
 import { Problem } from '../http/problem.js';
+
+/** 404 for another tenant's proof exactly as for one that does not exist. */
+export async function findProof(
+  sql: Pool,
+  tenantNo: number,
+  proofId: string,
+): Promise<StoredProof> {
+  const stored = isProofId(proofId) ? await readProof(sql, tenantNo, proofId) : null;
+  if (stored === null) throw proofNotFound();
+  return stored;
+}
+
+export function proofNotFound(): Problem {
+  return new Problem('proof_not_found', 'This tenant has no proof with that id. Check the id.');
+}
 
 /** Documents of a proof, derived from the stored rows. */
 export interface ProofDocuments {
@@ -78,13 +94,10 @@ export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean 
     stored.environment === aep.environment &&
     stored.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
     stored.keyId === aep.key_id &&
-    (stored.isErased || hexOf(stored.requestHash) === aep.request_hash) &&
+    (stored.isErased ||
+      (stored.requestHash !== null && toHex(stored.requestHash) === aep.request_hash)) &&
     formatTime(stored.acceptedAt) === aep.accepted_at
   );
-}
-
-function hexOf(hash: Uint8Array | null): string | null {
-  return hash === null ? null : toHex(hash);
 }
 
 export function erased(): Problem {
@@ -96,15 +109,11 @@ export function erased(): Problem {
 
 /** The stored rows differ from the log. The cause, for the operator, names what differs. */
 export function altered(stored: StoredProof, what: string, cause?: Error): Problem {
-  const { proofId, leafIndex } = stored;
+  const fault = `proof ${stored.proofId} at leaf ${stored.leafIndex}: ${what} does not match the log`;
   return new Problem(
     'integrity_failure',
     'The stored proof differs from the commitments in the log, so it is not served. Contact the operator.',
-    {
-      cause: new Error(`proof ${proofId} at leaf ${leafIndex}: ${what} does not match the log`, {
-        cause,
-      }),
-    },
+    { cause: new Error(fault, { cause }) },
   );
 }
 

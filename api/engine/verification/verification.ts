@@ -17,17 +17,15 @@ import { verifyProof, type ProofEvidence } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { checkpointAt } from '#sql/log/checkpoints';
 import type { Db, Pool } from '#sql/db/transaction';
-import { keysInLog } from '#sql/log/keys';
-import { readTile, treeSize } from '#sql/log/log';
+import { keysInLog, readTile, treeSize } from '#sql/log/log';
 import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { proofHistory } from '#sql/proofs/history';
 import { readProof, type StoredProof } from '#sql/proofs/read';
 import { verifiedPrefix } from '#sql/log/verdicts';
-import type { Caller } from '../http/authenticate.js';
 import type { EngineContext } from '../context.js';
 import { isRowOf, keyOf } from '../proofs/stored-proof.js';
 import { vkeyFor } from '../proofs/prove-inclusion.js';
-import { statementOf, statementsOf } from '../proofs/standing.js';
+import { statementOf, statementsOf } from '../proofs/statement.js';
 import { submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './verify-checks.js';
 
@@ -43,14 +41,14 @@ const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(na
 export async function verification(
   ctx: EngineContext,
   sql: Pool,
-  caller: Caller,
+  tenantNo: number,
   submission: Submission,
 ): Promise<Verdict> {
-  const stored = await readProof(sql, caller.tenantNo, submission.proofId);
+  const stored = await readProof(sql, tenantNo, submission.proofId);
   const findings =
     stored === null
       ? await verifyAbsent(sql, submission)
-      : await verifyStored(ctx, sql, caller, submission, stored);
+      : await verifyStored(ctx, sql, tenantNo, submission, stored);
   const { checks, effect, key, verdict, logSize } = findings;
   const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || findings.unusableKey);
   const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
@@ -99,7 +97,7 @@ function keyCheck(state: string): VerifyCheck {
 async function verifyStored(
   ctx: EngineContext,
   sql: Pool,
-  caller: Caller,
+  tenantNo: number,
   submission: Submission,
   stored: StoredProof,
 ): Promise<Findings> {
@@ -112,7 +110,7 @@ async function verifyStored(
   const history = await proofHistory(sql, { ...stored, keyId: signedBy });
   const keys = history.keys ?? [];
   const [intake, inclusion, checkpoint] = await Promise.all([
-    readPinnedIntake(sql, caller.tenantNo, stored.proofId),
+    readPinnedIntake(sql, tenantNo, stored.proofId),
     inclusionOf(sql, leafIndex),
     exported === null ? null : checkpointAt(sql, exported.inclusion.tree_size),
   ]);

@@ -15,53 +15,45 @@ export function passOr(name: VerifyCheck['name'], passed: boolean, otherwise: st
 
 /** All checks in their documented order. Missing ones are not_applicable, with the reason. */
 export function completed(made: readonly VerifyCheck[], whyNot: string): VerifyCheck[] {
-  return VERIFY_CHECK_NAMES.map(
-    (name) =>
-      made.find((check) => check.name === name) ?? {
-        name,
-        result: 'not_applicable',
-        detail: whyNot,
-      },
-  );
+  return VERIFY_CHECK_NAMES.map((name) => {
+    const missing = { name, result: 'not_applicable', detail: whyNot } as const;
+    return made.find((check) => check.name === name) ?? missing;
+  });
 }
 
 /** Checks of the verdict, revocations and expiry of the registered proof. */
-export function statusChecks({
-  isDamaged = false,
-  revocations,
-  verdicts,
-  voidedAt = null,
-}: ProofHistory): VerifyCheck[] {
-  const unverified = 'the verification system has not verified the proof yet';
+export function statusChecks(history: ProofHistory): VerifyCheck[] {
+  const { revocations, verdicts } = history;
   const verdict = verdicts.at(-1);
   const revoked = revocations.some(({ kind }) => kind === 'proof');
+  const notRevoked = passOr('not_revoked', !revoked, 'the log has a revocation of the proof');
+  if (verdict === undefined) {
+    const unverified = {
+      result: 'not_applicable',
+      detail: 'the verification system has not verified the proof yet',
+    } as const;
+    return [{ name: 'verdict', ...unverified }, notRevoked, { name: 'not_expired', ...unverified }];
+  }
+  const fault = verdictFault(history, verdict);
   return [
-    verdict === undefined
-      ? { name: 'verdict', result: 'not_applicable', detail: unverified }
-      : isDamaged
-        ? { name: 'verdict', result: 'fail', detail: 'a stored revocation differs from the log' }
-        : verdict.outcome === 'erased'
-          ? {
-              name: 'verdict',
-              result: 'fail',
-              detail: 'the payload was erased: nothing is asserted',
-            }
-          : verdict.outcome === 'pass' && voidedAt !== null
-            ? {
-                name: 'verdict',
-                result: 'fail',
-                detail: 'the log records a compromise of the signing key',
-              }
-            : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.failedChecks)),
-    passOr('not_revoked', !revoked, 'the log has a revocation of the proof'),
-    verdict === undefined
-      ? { name: 'not_expired', result: 'not_applicable', detail: unverified }
-      : passOr('not_expired', !verdict.expired.includes('proof'), 'the proof has expired'),
+    passOr('verdict', fault === null, fault ?? ''),
+    notRevoked,
+    passOr('not_expired', !verdict.expired.includes('proof'), 'the proof has expired'),
   ];
 }
 
-function failedIn(checks: readonly string[]): string {
-  return `the verification system found a fault${checks.length > 0 ? `: ${checks.join(', ')}` : ''}`;
+/** Why the verdict asserts nothing, or null. */
+function verdictFault(
+  { isDamaged = false, voidedAt = null }: ProofHistory,
+  { failedChecks, outcome }: ProofHistory['verdicts'][number],
+): string | null {
+  if (isDamaged) return 'a stored revocation differs from the log';
+  if (outcome === 'erased') return 'the payload was erased: nothing is asserted';
+  if (outcome !== 'pass') {
+    const names = failedChecks.length > 0 ? `: ${failedChecks.join(', ')}` : '';
+    return `the verification system found a fault${names}`;
+  }
+  return voidedAt === null ? null : 'the log records a compromise of the signing key';
 }
 
 /** The most severe fault: forgery before damage, damage before revocation and expiry. */

@@ -1,13 +1,21 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import { toHex, utf8 } from '#protocol/bytes';
+import type { Sha256 } from '#protocol/hash';
+import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 import { securityHeaders } from '../../http/security-headers.js';
-import { endDiscarding, leavesLongBody } from '../../http/unread-request.js';
-import type { PublicContext } from '../context.js';
-import { Problem } from './problem.js';
-import { mayHoldToken } from './secrets.js';
+import {
+  endDiscarding,
+  leavesLongBody,
+  UNREAD_DETAILS,
+  unreadAnswer,
+} from '../../http/unread-request.js';
+import type { Exchange } from '../context.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
+import { Problem, unreadable } from './problem.js';
 
 /** A verdict can change with the next snapshot. */
 export const CACHE_VERDICT = 'public, max-age=1';
+/** Short, so that clients fetch new documents soon after a deployment. */
+const CACHE_FIXED = 'public, max-age=60';
 export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
 export const CACHE_NEVER = 'no-store';
 /** For responses to a share token. */
@@ -16,13 +24,12 @@ export const CACHE_PRIVATE = 'private, no-store';
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
 /** CORS for every origin: no response depends on the client, so none varies with `Origin`. */
-export const READABLE_ANYWHERE = {
+const SECURITY_HEADERS = {
   'Access-Control-Allow-Origin': '*',
   'Access-Control-Expose-Headers':
     'Allow, ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Issued-At',
+  ...securityHeaders('cross-origin'),
 };
-
-export const SECURITY_HEADERS = { ...READABLE_ANYWHERE, ...securityHeaders('cross-origin') };
 
 /** Precomputed for the hot path. */
 const PLAIN = Object.entries(SECURITY_HEADERS).flat();
@@ -45,13 +52,7 @@ export interface Answer {
 }
 
 /** Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. */
-export function send(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  snapshot: Snapshot | null,
-  answer: Answer,
-): void {
+export function send({ req, res }: Exchange, snapshot: Snapshot | null, answer: Answer): void {
   const headers = [...(answer.policy === undefined ? PLAIN : withPolicy(answer.policy))];
   headers.push('Cache-Control', answer.cache);
   if (snapshot !== null) {
@@ -96,48 +97,74 @@ function tagOf(snapshot: Snapshot | null, body: string): string {
   return snapshot === null ? `"${body}"` : `"${snapshot.opened.manifest.generation}-${body}"`;
 }
 
-/** @param secret whether the request may contain a share token outside its URL */
-export function sendProblem(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  problem: Problem,
-  secret = false,
-): void {
-  send(ctx, req, res, null, {
+export function sendProblem(exchange: Exchange, problem: Problem): void {
+  const mayCache = exchange.secret !== true && !mayHoldToken(exchange.req.url ?? '');
+  send(exchange, null, {
     status: problem.status,
     type: 'application/problem+json',
-    cache: secret || mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_NEVER,
+    cache: mayCache ? CACHE_NEVER : CACHE_PRIVATE,
     body: Buffer.from(JSON.stringify(problem.document())),
     ...(problem.options.headers && { headers: problem.options.headers }),
   });
 }
 
-/**
- * Sends a thrown problem. Logs any other error and sends the problem that `otherwise` makes of it.
- *
- * @param template the documented path; null where Express matched the route
- */
-export function sendFailure(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  error: unknown,
-  otherwise: (ctx: PublicContext, cause: unknown) => Problem,
-  template: string | null,
-  secret = false,
-): void {
-  if (error instanceof Problem) {
-    sendProblem(ctx, req, res, error, secret);
-    return;
-  }
-  const problem = otherwise(ctx, error);
-  // Never log the URL: it may contain a share token in any encoding.
-  const { locals } = res as { locals?: Partial<Record<'route', string>> };
-  const route = template ?? locals?.route ?? null;
-  ctx.log.error({ err: error, route }, problem.message);
+/** Sends a thrown problem. Logs any other error and reports the snapshot as unreadable. */
+export function sendFailure(exchange: Exchange, error: unknown): void {
+  const { res } = exchange;
+  const problem = problemOf(exchange, error);
   if (res.headersSent) res.destroy();
-  else sendProblem(ctx, req, res, problem, secret);
+  else sendProblem(exchange, problem);
+}
+
+export function problemOf({ ctx, route }: Exchange, error: unknown): Problem {
+  if (error instanceof Problem) return error;
+  const problem = unreadable(error);
+  // Never log the URL: it may contain a share token in any encoding.
+  ctx.log.error({ err: error, route }, problem.message);
+  return problem;
+}
+
+/** The response to a request that failed before routing. */
+export function unreadProblem(reason: UnreadReason): UnreadAnswer {
+  const problem = new Problem(reason, UNREAD_DETAILS[reason]);
+  return unreadAnswer(problem.document(), SECURITY_HEADERS);
+}
+
+/** Serves a constant text that is rendered on the first request. */
+export function serveFixed(type: string, text: () => string, policy?: string) {
+  let made: { body: Uint8Array; etag: string } | undefined;
+  return (exchange: Exchange): void => {
+    if (made === undefined) {
+      const body = utf8(text());
+      made = { body, etag: hashTag(exchange.ctx.sha256, body) };
+    }
+    const answer = { status: 200, type, cache: CACHE_FIXED, ...made };
+    send(exchange, null, policy === undefined ? answer : { ...answer, policy });
+  };
+}
+
+/** The ETag of a body without a record digest. */
+export function hashTag(sha256: Sha256, body: Uint8Array): string {
+  return toHex(sha256(body)).slice(0, 32);
+}
+
+/** Rounds of percent-decoding; a repeatedly encoded percent sign (%2525…) takes one round. */
+const MAX_ROUNDS = 5;
+
+/**
+ * Whether a text may contain a share token, in any case and encoding. A token is a bearer secret, so the
+ * response must not enter a shared cache.
+ */
+export function mayHoldToken(text: string): boolean {
+  let spelling = text;
+  for (let round = 1; ; round++) {
+    if (/share_/i.test(spelling)) return true;
+    if (round === MAX_ROUNDS || !spelling.includes('%')) return false;
+    // Tokens are ASCII, so decoding single bytes is enough; invalid encodings stay.
+    spelling = spelling
+      .replace(/%(?:25)+/g, '%')
+      .replace(/%([0-9a-f]{2})/gi, (_all, hex: string) => String.fromCharCode(parseInt(hex, 16)));
+  }
 }
 
 /** RFC 9110 §13.1.2 requires weak comparison. */

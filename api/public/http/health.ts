@@ -1,7 +1,6 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod';
 import { logIndexSchema, timeSchema } from '#protocol/schemas/primitives';
-import type { PublicContext } from '../context.js';
+import type { Exchange, PublicContext } from '../context.js';
 import type { Operation, PublicSpec } from '../operation.js';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 
@@ -33,8 +32,6 @@ const notReadySchema = z.discriminatedUnion('status', [
   z.strictObject({ status: z.enum(['no snapshot', 'stopping']), ...readinessMembers }),
   z.strictObject({ status: z.literal('snapshot expired'), ...servedMembers }),
 ]);
-
-const RETRY_AFTER_S = '2';
 
 const healthz: PublicSpec = {
   id: 'healthz',
@@ -91,9 +88,8 @@ const readyz: PublicSpec = {
   problems: [],
 };
 
-function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
-  const state: z.infer<typeof healthSchema> = { status: 'ok' };
-  sendState(ctx, req, res, 200, state);
+function getHealth(exchange: Exchange): void {
+  sendState(exchange, 200, { status: 'ok' });
 }
 
 export function publicReadiness(
@@ -122,9 +118,9 @@ export function publicReadiness(
   return { ready: false, says: { status: 'snapshot expired', ...served } };
 }
 
-function getReadiness(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
-  const { ready, says } = publicReadiness(ctx);
-  sendState(ctx, req, res, ready ? 200 : 503, says);
+function getReadiness(exchange: Exchange): void {
+  const { ready, says } = publicReadiness(exchange.ctx);
+  sendState(exchange, ready ? 200 : 503, says);
 }
 
 type PublicReadiness =
@@ -134,19 +130,13 @@ type PublicReadiness =
 type State =
   z.infer<typeof healthSchema> | z.infer<typeof readySchema> | z.infer<typeof notReadySchema>;
 
-function sendState(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  status: 200 | 503,
-  state: State,
-): void {
-  send(ctx, req, res, ctx.poller.current, {
+function sendState(exchange: Exchange, status: 200 | 503, state: State): void {
+  send(exchange, exchange.ctx.poller.current, {
     status,
     type: JSON_TYPE,
     cache: CACHE_NEVER,
     body: Buffer.from(JSON.stringify(state)),
-    ...(status === 503 && { headers: { 'Retry-After': RETRY_AFTER_S } }),
+    ...(status === 503 && { headers: { 'Retry-After': '2' } }),
   });
 }
 

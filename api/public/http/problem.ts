@@ -51,3 +51,11 @@ export async function readBody(req: IncomingMessage): Promise<Buffer> {
     throw new Problem(error.code, error.message, { headers: error.headers, cause: error });
   }
 }
+
+/** A read error is never NOT_FOUND: the record may exist. */
+export function unreadable(cause: unknown): Problem {
+  return new Problem('snapshot_unreadable', 'The snapshot cannot be read right now.', {
+    cause,
+    headers: { 'Retry-After': '5' },
+  });
+}

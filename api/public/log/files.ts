@@ -1,5 +1,8 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
+import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
+import { formatVkey, type Vkey } from '#protocol/note';
+import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
+import { malformed } from '#protocol/snapshot/malformed';
 import {
   decodeEntryBundle,
   hashAt,
@@ -7,23 +10,21 @@ import {
   TILE_WIDTH,
   tileWidth,
 } from '#protocol/tiles';
-import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
-import { malformed } from '#protocol/snapshot/malformed';
 import { formatTlogProof } from '#protocol/tlog-proof';
+import type { Exchange, PublicContext } from '../context.js';
 import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from '../http/answer.js';
-import type { PublicContext } from '../context.js';
-import { readEntries, readTile } from './tiles.js';
 import { Problem } from '../http/problem.js';
-import { loadedSnapshot } from '../snapshot/serving.js';
+import { loadedSnapshot } from '../snapshot/poller.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
+import { readEntries, readTile } from '../snapshot/source.js';
 
 const TEXT_TYPE = 'text/plain; charset=utf-8';
 const BYTES_TYPE = 'application/octet-stream';
 
 /** GET /log/checkpoint: the checkpoint of the served snapshot. */
-export function getCheckpoint(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
-  const snapshot = loadedSnapshot(ctx);
-  send(ctx, req, res, snapshot, {
+export function getCheckpoint(exchange: Exchange): void {
+  const snapshot = loadedSnapshot(exchange.ctx);
+  send(exchange, snapshot, {
     status: 200,
     type: TEXT_TYPE,
     cache: CACHE_VERDICT,
@@ -35,12 +36,8 @@ export function getCheckpoint(ctx: PublicContext, req: IncomingMessage, res: Ser
 const TILE = /^(entries|0|[1-9][0-9]?)\/((?:x[0-9]{3}\/)*[0-9]{3})(?:\.p\/([1-9][0-9]{0,2}))?$/;
 
 /** GET /log/tile/…: immutable hash tiles and entry bundles. */
-export async function getTile(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  path: string,
-): Promise<void> {
+export async function getTile(exchange: Exchange, path: string): Promise<void> {
+  const { ctx } = exchange;
   const match = TILE.exec(path);
   const index = Number((match?.[2] ?? '').replaceAll(/[x/]/g, ''));
   const width = match?.[3] === undefined ? TILE_WIDTH : Number(match[3]);
@@ -65,7 +62,7 @@ export async function getTile(
   if (level !== null && bytes.length !== width * HASH_BYTES) {
     throw malformed(`${path} is not ${width} hashes long`);
   }
-  send(ctx, req, res, current, {
+  send(exchange, current, {
     status: 200,
     type: BYTES_TYPE,
     cache: CACHE_IMMUTABLE,
@@ -74,14 +71,10 @@ export async function getTile(
 }
 
 /** GET /log/entry/{leaf_index}: one entry, verified against the checkpoint before it is sent. */
-export async function getEntry(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  leafIndex: string,
-): Promise<void> {
+export async function getEntry(exchange: Exchange, leafIndex: string): Promise<void> {
+  const { ctx } = exchange;
   const snapshot = loadedSnapshot(ctx);
-  send(ctx, req, res, snapshot, {
+  send(exchange, snapshot, {
     status: 200,
     type: JSON_TYPE,
     cache: CACHE_IMMUTABLE,
@@ -105,15 +98,11 @@ export async function entryAt(
 }
 
 /** GET /log/proof/{leaf_index}: inclusion under the served checkpoint, as a C2SP tlog-proof. */
-export async function getInclusionProof(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  leafIndex: string,
-): Promise<void> {
+export async function getInclusionProof(exchange: Exchange, leafIndex: string): Promise<void> {
+  const { ctx } = exchange;
   const snapshot = loadedSnapshot(ctx);
   const index = leafIn(snapshot, leafIndex);
-  send(ctx, req, res, snapshot, {
+  send(exchange, snapshot, {
     status: 200,
     type: TEXT_TYPE,
     cache: CACHE_VERDICT,
@@ -168,4 +157,31 @@ function noSuchFile(): Problem {
     'log_file_not_found',
     'The log has no such tile or entry bundle. It may be published later.',
   );
+}
+
+/**
+ * GET /api/public/keys: the AEP keys with the log ranges they are valid for, and the current and retired
+ * log and snapshot keys. Verifiers must pin log and snapshot keys from another channel.
+ */
+export function getKeys(exchange: Exchange): void {
+  const { ctx } = exchange;
+  const snapshot = loadedSnapshot(ctx);
+  send(exchange, snapshot, {
+    status: 200,
+    type: JSON_TYPE,
+    cache: CACHE_VERDICT,
+    body: Buffer.from(JSON.stringify(keysOf(ctx, snapshot))),
+  });
+}
+
+export function keysOf(ctx: PublicContext, snapshot: Snapshot): PublicKeys {
+  const { signedBy } = snapshot.opened;
+  const { aep, retired = { log: [], snapshot: [] } } = snapshot.keys;
+  const vkey = ({ name, publicKey }: Vkey): string => formatVkey(ctx.sha256, name, publicKey);
+  return {
+    schema_version: KEYS_SCHEMA,
+    aep,
+    log: { origin: signedBy.log.name, vkey: vkey(signedBy.log), retired: retired.log },
+    snapshot: { vkey: vkey(signedBy.snapshot), retired: retired.snapshot },
+  };
 }

@@ -1,11 +1,14 @@
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/lookup';
-import { Problem, PROBLEMS, type ProblemCode } from '../http/problem.js';
+import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/facade';
+import type { Exchange } from '../context.js';
+import { sendFailure } from '../http/answer.js';
+import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.js';
 import { PACKAGE_KIND, SHARED, type VerdictRoute } from './resolve.js';
+import { answerLookup, type LookupTarget } from './verdict.js';
 
-/** The ids that a generic lookup matches (spec 4.1), and the artifact that each one names. */
+/** The ids that a generic lookup matches, and the artifact that each one names. */
 const MATCHES = {
   proof_id: 'proof',
   registry_entry_id: 'proof',
@@ -43,8 +46,21 @@ export function requestedByQuery(query: string): string {
   return requested;
 }
 
-/** The route and identifier of a POST lookup body (spec 2.3). */
-export function requestedByBody(body: Uint8Array): { route: VerdictRoute; requested: string } {
+/** POST /api/public/verify: the generic lookup with the identifier in the body. Read-only. */
+export async function postLookup(exchange: Exchange): Promise<void> {
+  let target: LookupTarget;
+  try {
+    target = requestedByBody(await readBody(exchange.req));
+  } catch (error) {
+    // Secret: the body may contain a share token.
+    sendFailure({ ...exchange, secret: true }, error);
+    return;
+  }
+  await answerLookup(exchange, target);
+}
+
+/** The route and identifier of a POST lookup body. */
+export function requestedByBody(body: Uint8Array): LookupTarget {
   const document = parseBody(body);
   const members = memberMap(document);
   if (members.get('schema_version') !== SCHEMA.lookupRequest) {

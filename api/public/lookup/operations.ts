@@ -1,6 +1,5 @@
 import * as z from 'zod';
-import { facadeSchema } from '#protocol/schemas/facade';
-import { lookupRequestSchema, notFoundSchema } from '#protocol/schemas/lookup';
+import { facadeSchema, lookupRequestSchema, notFoundSchema } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ResponseSpec } from '../../openapi/operation-spec.js';
 import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
@@ -10,9 +9,9 @@ import {
   examplePackageResponse,
   exampleUnresolved,
 } from '../openapi/examples.js';
-import type { Handler, Operation, PublicSpec } from '../operation.js';
-import { postLookup } from './post.js';
-import { VERIFY } from './routes.js';
+import { revalidated, type Handler, type Operation, type PublicSpec } from '../operation.js';
+import { postLookup } from './generic.js';
+import { parameterOf, VERIFY } from './routes.js';
 
 /** Problems of every operation that needs a valid snapshot. */
 export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
@@ -21,168 +20,147 @@ export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_unreadable',
 ];
 
-/** Reached only by a path that `handleLookup` rejects: it runs before every route and handles all lookups. */
-export const handledByFastPath: Handler = (_ctx, req) => {
+/** Reached only by a path that `handleLookup` rejects: the server calls it first, for all lookups. */
+export const handledByFastPath: Handler = ({ req }) => {
   throw new Problem(
     'route_not_found',
     `The public API has no route ${req.url ?? ''}. See /docs for all routes.`,
   );
 };
 
-export const ETAG = { ETag: 'Strong; send it back in `If-None-Match`.' };
-const NOT_CHANGED: ResponseSpec = { description: 'Not modified since the sent ETag.' };
-
-type Examples = Record<string, unknown>;
-
-const verdictResponse = (description: string, examples: Examples): ResponseSpec => ({
-  description,
-  content: { 'application/json': facadeSchema },
-  examples,
-});
-
 const ANY_VERDICT = 'The verdict, positive or not: check `can_assert_validity`.';
 
-interface PathLookup {
-  /** The path segment between `verify/` and the identifier. */
-  name: string;
-  id: string;
-  parameter: string;
-  summary: string;
-  description: string;
-  response: ResponseSpec;
+function verdictResponse(
+  examples: Record<string, unknown>,
+  description = ANY_VERDICT,
+): ResponseSpec {
+  return { description, content: { 'application/json': facadeSchema }, examples };
 }
 
-const LOOKUPS: readonly PathLookup[] = [
-  {
-    name: 'certificate',
-    id: 'verifyCertificate',
-    parameter: 'certificate_id',
-    summary: 'Verify a certificate',
-    description: 'Also matched: `cert_id`, `certificate_ref`, `trust_asset_id`.',
-    response: verdictResponse(ANY_VERDICT, {
-      resolved: exampleResponse('certificate', 'certificate_id'),
-      unresolved: exampleUnresolved('certificate', 'cert_unknown'),
-    }),
-  },
-  {
-    name: 'passport',
-    id: 'verifyPassport',
-    parameter: 'passport_id',
-    summary: 'Verify a passport',
-    description: 'Also matched: `passport_ref`, `execution_passport_id`.',
-    response: verdictResponse(ANY_VERDICT, {
-      resolved: exampleResponse('passport', 'passport_id'),
-      unresolved: exampleUnresolved('passport', 'pass_unknown'),
-    }),
-  },
-  {
-    name: 'trust',
-    id: 'verifyTrust',
-    parameter: 'trust_id',
-    summary: 'Verify a trust artifact',
-    description: 'Also matched: `trust_ref`, `trust_asset_id`.',
-    response: verdictResponse(ANY_VERDICT, {
-      resolved: exampleResponse('trust', 'trust_id'),
-      unresolved: exampleUnresolved('trust', 'trust_unknown'),
-    }),
-  },
-  {
-    name: 'trust-asset',
-    id: 'verifyTrustAsset',
-    parameter: 'trust_asset_id',
-    summary: 'Verify a trust asset',
-    description: 'Returns the trust artifact of the same proof.',
-    response: verdictResponse(ANY_VERDICT, {
-      resolved: exampleResponse('trust', 'trust_asset_id'),
-    }),
-  },
-  {
-    name: 'package',
-    id: 'verifyPackage',
-    parameter: 'package_id',
-    summary: 'Verify a trust package',
-    description:
-      'A package has the worst status of its members: REVOKED when any member is, else ' +
-      'BACKEND_LOOKUP_REQUIRED when any member is, else EXPIRED when any member is, and ' +
-      'TRUST_ESTABLISHED when all members are.',
-    response: verdictResponse('The verdict on the package and on each member.', {
-      resolved: examplePackageResponse,
-      unresolved: exampleUnresolved('trust', 'pkg_unknown'),
-    }),
-  },
-];
-
-const proofLookup: PublicSpec = {
-  id: 'verifyProof',
+const lookup = (
+  spec: Pick<PublicSpec, 'id' | 'path' | 'summary' | 'description' | 'responses'> &
+    Partial<PublicSpec>,
+): PublicSpec => ({
   method: 'get',
-  path: `${VERIFY}/proof/{proof_id}`,
   tag: 'Verification',
+  fromSnapshot: true,
+  problems: SNAPSHOT_PROBLEMS,
+  ...spec,
+});
+
+const proofLookup = lookup({
+  id: 'verifyProof',
+  path: `${VERIFY}/proof/{proof_id}`,
   summary: 'Verify a proof',
   description:
     'Covers the whole history. Any text that is not the identifier of a published proof returns the ' +
     'not-found record; NOT_FOUND is valid as of the log size in `X-Svc-Tree-Size`.',
   takesRest: true,
-  fromSnapshot: true,
   responses: {
-    200: {
-      ...verdictResponse(ANY_VERDICT, { resolved: exampleResponse('proof', 'proof_id') }),
-      headers: ETAG,
-    },
-    304: NOT_CHANGED,
+    ...revalidated(verdictResponse({ resolved: exampleResponse('proof', 'proof_id') })),
     404: {
       description: 'The registry has no such proof.',
       content: { 'application/json': notFoundSchema },
     },
   },
-  problems: SNAPSHOT_PROBLEMS,
+});
+
+interface ArtifactLookup {
+  id: string;
+  /** The artifact in the summary. */
+  artifact: string;
+  description: string;
+  response: ResponseSpec;
+}
+
+/** Lookups by the path segment between `verify/` and the identifier. */
+const ARTIFACTS: Record<string, ArtifactLookup> = {
+  certificate: {
+    id: 'verifyCertificate',
+    artifact: 'a certificate',
+    description: 'Also matched: `cert_id`, `certificate_ref`, `trust_asset_id`.',
+    response: verdictResponse({
+      resolved: exampleResponse('certificate', 'certificate_id'),
+      unresolved: exampleUnresolved('certificate', 'cert_unknown'),
+    }),
+  },
+  passport: {
+    id: 'verifyPassport',
+    artifact: 'a passport',
+    description: 'Also matched: `passport_ref`, `execution_passport_id`.',
+    response: verdictResponse({
+      resolved: exampleResponse('passport', 'passport_id'),
+      unresolved: exampleUnresolved('passport', 'pass_unknown'),
+    }),
+  },
+  trust: {
+    id: 'verifyTrust',
+    artifact: 'a trust artifact',
+    description: 'Also matched: `trust_ref`, `trust_asset_id`.',
+    response: verdictResponse({
+      resolved: exampleResponse('trust', 'trust_id'),
+      unresolved: exampleUnresolved('trust', 'trust_unknown'),
+    }),
+  },
+  'trust-asset': {
+    id: 'verifyTrustAsset',
+    artifact: 'a trust asset',
+    description: 'Returns the trust artifact of the same proof.',
+    response: verdictResponse({ resolved: exampleResponse('trust', 'trust_asset_id') }),
+  },
+  package: {
+    id: 'verifyPackage',
+    artifact: 'a trust package',
+    description:
+      'A package has the worst status of its members: REVOKED when any member is, else ' +
+      'BACKEND_LOOKUP_REQUIRED when any member is, else EXPIRED when any member is, and ' +
+      'TRUST_ESTABLISHED when all members are.',
+    response: verdictResponse(
+      {
+        resolved: examplePackageResponse,
+        unresolved: exampleUnresolved('trust', 'pkg_unknown'),
+      },
+      'The verdict on the package and on each member.',
+    ),
+  },
 };
 
-const byPath = LOOKUPS.map(
-  ({ name, id, parameter, summary, description, response }): PublicSpec => ({
+const byPath = Object.entries(ARTIFACTS).map(([name, { id, artifact, description, response }]) =>
+  lookup({
     id,
-    method: 'get',
-    path: `${VERIFY}/${name}/{${parameter}}`,
-    tag: 'Verification',
-    summary,
+    path: `${VERIFY}/${name}/{${parameterOf(name)}}`,
+    summary: `Verify ${artifact}`,
     description: `${description} Covers the whole history.`,
-    fromSnapshot: true,
-    responses: { 200: { ...response, headers: ETAG }, 304: NOT_CHANGED },
-    problems: SNAPSHOT_PROBLEMS,
+    responses: revalidated(response),
   }),
 );
 
-const shareLookup: PublicSpec = {
+const shareLookup = lookup({
   id: 'verifyShare',
-  method: 'get',
   path: `${VERIFY}/share/{share_token}`,
-  tag: 'Verification',
   summary: 'Verify a shared artifact',
   description:
     'Returns the lookup response of the artifact or package that the token shares, over the whole ' +
     'history. An unknown token and an ended one get the same response. Caches must not store it.',
-  fromSnapshot: true,
   responses: {
-    200: verdictResponse(ANY_VERDICT, {
+    200: verdictResponse({
       resolved: exampleResponse('proof', 'share_token'),
       unresolved: exampleUnresolved('proof', 'share_unknown'),
     }),
   },
-  problems: SNAPSHOT_PROBLEMS,
-};
+});
 
-const aliases = (['certificate', 'passport', 'trust'] as const).map((name): PublicSpec => {
-  const lookup = LOOKUPS.find((one) => one.name === name)!;
-  return {
+const aliases = ['certificate', 'passport', 'trust'].map((name) => {
+  const { artifact, response } = ARTIFACTS[name]!;
+  const end = `${name}/{${parameterOf(name)}}`;
+  return lookup({
     id: `${name}Alias`,
-    method: 'get',
-    path: `/api/public/${name}/{${lookup.parameter}}`,
+    path: `/api/public/${end}`,
     tag: 'Artifacts',
-    summary: `${lookup.summary} by its short path`,
-    description: `The same response as \`${VERIFY}/${name}/{${lookup.parameter}}\`, byte for byte.`,
-    fromSnapshot: true,
-    responses: { 200: { ...lookup.response, headers: ETAG }, 304: NOT_CHANGED },
-    problems: SNAPSHOT_PROBLEMS,
-  };
+    summary: `Verify ${artifact} by its short path`,
+    description: `The same response as \`${VERIFY}/${end}\`, byte for byte.`,
+    responses: revalidated(response),
+  });
 });
 
 const optionalText = (alias: string) => z.string().optional().meta({ description: alias });
@@ -192,16 +170,20 @@ const GENERIC_NOTE =
   '`trust_id`, `trust_asset_id`, `share_token`, `package_id`, among recent proofs only. For an older ' +
   'artifact this route returns BACKEND_LOOKUP_REQUIRED; the path of its kind returns the verdict.';
 
-const GENERIC_EXAMPLES = {
+const genericResponse = verdictResponse({
   resolved: exampleResponse('proof', 'execution_id'),
   unresolved: exampleUnresolved('proof', 'anything'),
-};
+});
 
-const genericGet: PublicSpec = {
+const GENERIC_PROBLEMS: readonly ProblemCode[] = [
+  'identifier_missing',
+  'identifier_ambiguous',
+  ...SNAPSHOT_PROBLEMS,
+];
+
+const genericGet = lookup({
   id: 'verifyIdentifier',
-  method: 'get',
   path: VERIFY,
-  tag: 'Verification',
   summary: 'Verify by any identifier',
   description: `Give exactly one of the parameters. ${GENERIC_NOTE}`,
   query: z.object({
@@ -209,19 +191,14 @@ const genericGet: PublicSpec = {
     q: optionalText('Alias of `identifier`.'),
     id: optionalText('Alias of `identifier`.'),
   }),
-  fromSnapshot: true,
-  responses: {
-    200: { ...verdictResponse(ANY_VERDICT, GENERIC_EXAMPLES), headers: ETAG },
-    304: NOT_CHANGED,
-  },
-  problems: ['identifier_missing', 'identifier_ambiguous', ...SNAPSHOT_PROBLEMS],
-};
+  responses: revalidated(genericResponse),
+  problems: GENERIC_PROBLEMS,
+});
 
-const genericPost: PublicSpec = {
+const genericPost = lookup({
   id: 'verifyByBody',
   method: 'post',
   path: VERIFY,
-  tag: 'Verification',
   summary: 'Verify by any identifier in a body',
   description:
     'Read-only. A field of one kind matches only that kind; `identifier` matches every kind. ' +
@@ -234,10 +211,9 @@ const genericPost: PublicSpec = {
       any: { schema_version: SCHEMA.lookupRequest, identifier: EXAMPLE_ID.execution_id },
     },
   },
-  fromSnapshot: true,
-  responses: { 200: verdictResponse(ANY_VERDICT, GENERIC_EXAMPLES) },
-  problems: ['identifier_missing', 'identifier_ambiguous', ...SNAPSHOT_PROBLEMS],
-};
+  responses: { 200: genericResponse },
+  problems: GENERIC_PROBLEMS,
+});
 
 export const LOOKUP_OPERATIONS: readonly Operation[] = [
   ...[proofLookup, ...byPath, shareLookup, genericGet].map((spec) => ({

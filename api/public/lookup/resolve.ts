@@ -1,16 +1,20 @@
-import type { Lookup } from '#protocol/snapshot/find';
+import { ProtocolError } from '#protocol/errors';
+import { isPackageId, isShareToken, resolveIdentifier, type IdField } from '#protocol/ids';
+import { runLookup, type Lookup, type SegmentRead } from '#protocol/snapshot/find';
 import { recordBody, type RecordBody } from '#protocol/snapshot/record';
 import type { ArtifactKind } from '#protocol/status';
 import type { PublicContext } from '../context.js';
-import { runOnSource } from '../snapshot/run.js';
+import { mayHoldToken } from '../http/answer.js';
 import type { FoundRecord, Snapshot } from '../snapshot/snapshot.js';
-import { identify, type LookupName } from './identify.js';
 
 /** The kind of a share token: that of the artifact it shares. */
 export const SHARED = 'shared';
 
 /** Packages are rendered and reported as trust artifacts. */
 export const PACKAGE_KIND: ArtifactKind = 'trust';
+
+/** The kinds of id that a lookup matches. */
+export type LookupName = IdField | 'share_token' | 'package_id';
 
 /** The ids that a route matches and its response when none matches. */
 export interface VerdictRoute {
@@ -24,6 +28,11 @@ export interface VerdictRoute {
   isSecret?: true;
 }
 
+/** Whether the response may concern a share token: it then gets no ETag and must not be cached. */
+export function isSecret(route: VerdictRoute, requested: string): boolean {
+  return route.isSecret === true || mayHoldToken(requested);
+}
+
 export interface Resolved {
   kind: ArtifactKind;
   matchedOn: LookupName;
@@ -32,28 +41,52 @@ export interface Resolved {
   body: RecordBody;
 }
 
-/** Resolves `requested` on a route, or returns null. Asynchronous only when the snapshot is remote. */
-export function resolve(
-  ctx: PublicContext,
+/**
+ * Resolves `requested` on a route, or returns null. Drops only the piece that failed verification: the next
+ * lookup reads repaired content, and requests for a damaged piece cannot flush the cache.
+ */
+export async function resolve(
+  { source, recentLookupLimit }: PublicContext,
   snapshot: Snapshot,
   route: VerdictRoute,
   requested: string,
-): Resolved | null | Promise<Resolved | null> {
+): Promise<Resolved | null> {
+  const identified = identify(requested);
+  if (identified === null) return null;
   const { manifest } = snapshot.opened;
-  const window = Math.min(manifest.window, ctx.recentLookupLimit);
+  const window = Math.min(manifest.window, recentLookupLimit);
   const newerThan = route.windowed ? Math.max(0, manifest.proofs - window) : 0;
-  return runOnSource(ctx.source, find(snapshot, route, requested, newerThan));
+  let last: SegmentRead | null = null;
+  try {
+    const lookup = find(snapshot, route, identified, newerThan);
+    return await runLookup(lookup, (wanted) => source.read((last = wanted)));
+  } catch (error) {
+    if (error instanceof ProtocolError && last !== null) source.forget(last);
+    throw error;
+  }
+}
+
+interface Identified {
+  field: LookupName;
+  /** The UUID as hex, or the whole share token. */
+  key: string;
+}
+
+/** Classifies an id by its syntax; null for any other text. */
+export function identify(text: string): Identified | null {
+  const ofProof = resolveIdentifier(text);
+  if (ofProof !== null) return { field: ofProof.matched_on, key: ofProof.proof_id };
+  if (isShareToken(text)) return { field: 'share_token', key: text };
+  if (isPackageId(text)) return { field: 'package_id', key: text.slice('pkg_'.length) };
+  return null;
 }
 
 function* find(
   snapshot: Snapshot,
   route: VerdictRoute,
-  requested: string,
+  { field: matchedOn, key }: Identified,
   newerThan: number,
 ): Lookup<Resolved | null> {
-  const identified = identify(requested);
-  if (identified === null) return null;
-  const { field: matchedOn, key } = identified;
   const kind = route.matches[matchedOn];
   if (kind === undefined) return null;
   if (kind !== SHARED) {

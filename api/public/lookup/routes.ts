@@ -1,13 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { PublicContext } from '../context.js';
+import type { Exchange, PublicContext } from '../context.js';
 import { sendFailure } from '../http/answer.js';
-import { unreadable } from '../snapshot/serving.js';
-import { answerView, VIEW_PATHS, type ViewName } from '../views/answer.js';
+import { VIEW_PATHS } from '../views/answer.js';
 import { genericRoute, requestedByQuery } from './generic.js';
 import { PACKAGE_KIND, SHARED, type VerdictRoute } from './resolve.js';
-import { answerVerdict } from './verdict.js';
+import { answerLookup, type LookupTarget } from './verdict.js';
 
-/** Lookups by path, over the whole history (spec 4.1). */
+/** Lookups by path, over the whole history. */
 export const BY_PATH: Record<string, VerdictRoute> = {
   proof: { matches: { proof_id: 'proof' }, windowed: false, unmatched: 'not-found' },
   certificate: {
@@ -41,22 +40,16 @@ export const BY_PATH: Record<string, VerdictRoute> = {
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
 
-/** The path parameter of each lookup. */
-const PARAMETERS: Record<string, string> = {
-  proof: 'proof_id',
-  certificate: 'certificate_id',
-  passport: 'passport_id',
-  trust: 'trust_id',
-  'trust-asset': 'trust_asset_id',
-  share: 'share_token',
-  package: 'package_id',
-};
+/** The path parameter of a lookup. */
+export function parameterOf(name: string): string {
+  return name === 'share' ? 'share_token' : `${name.replace('-', '_')}_id`;
+}
 
-const TEMPLATES: Record<string, { verify: string; alias: string }> = Object.fromEntries(
-  Object.entries(PARAMETERS).map(([name, parameter]) => [
-    name,
-    { verify: `${VERIFY}/${name}/{${parameter}}`, alias: `${PUBLIC}/${name}/{${parameter}}` },
-  ]),
+const TEMPLATES = Object.fromEntries(
+  Object.keys(BY_PATH).map((name) => {
+    const end = `/${name}/{${parameterOf(name)}}`;
+    return [name, { verify: VERIFY + end, alias: PUBLIC + end }];
+  }),
 );
 
 /** The documented path of a lookup URL; null for any other URL. */
@@ -69,10 +62,7 @@ export function routeOfLookup(url: string): string | null {
   }
 }
 
-/**
- * Handles GET and HEAD on the lookup routes; returns false for any other request. Both the fast path and
- * the Express app call it.
- */
+/** Handles GET and HEAD on the lookup routes; returns false for any other request. */
 export function handleLookup(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -81,27 +71,23 @@ export function handleLookup(
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
   const url = originForm(req.url ?? '/');
   if (!url.startsWith(PUBLIC)) return false;
+  const exchange: Exchange = { ctx, req, res, route: VERIFY };
+  const count = (): void => ctx.metrics?.countRequest(exchange.route, req.method!, res.statusCode);
   try {
     const target = lookupAt(url);
     if (target === null) return false;
-    const { route, requested, view, template } = target;
-    if (view === undefined) answerVerdict(ctx, req, res, route, requested, template);
-    else answerView(ctx, req, res, route, requested, view, template);
+    exchange.route = target.template;
+    void answerLookup(exchange, target).then(count);
   } catch (error) {
-    const template = routeOfLookup(url);
-    sendFailure(ctx, req, res, error, unreadable, template);
-    ctx.metrics?.countRequest(template, req.method, res.statusCode);
+    sendFailure(exchange, error);
+    count();
   }
   return true;
 }
 
-export interface RequestedLookup {
-  route: VerdictRoute;
-  requested: string;
+export interface RequestedLookup extends LookupTarget {
   /** The documented path. */
   template: string;
-  /** The requested view; the verdict when absent. */
-  view?: ViewName;
 }
 
 /**

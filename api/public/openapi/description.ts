@@ -1,10 +1,14 @@
 import { publicProblemSchema } from '#protocol/schemas/problem';
+import type { ReaderText } from '../../docs/reader.js';
 import type { ApiDescription } from '../../openapi/description.js';
 import { Problem, PROBLEMS, type ProblemCode } from '../http/problem.js';
 import { problemsOf, type PublicSpec } from '../operation.js';
 import { GUIDE, TAGS } from './guide.js';
 
 const RETRY = { 'Retry-After': 'Seconds to wait before trying again.' };
+const LOOKED_UP = ['certificate', 'passport', 'trust', 'trust_asset', 'package'].map(
+  (kind) => `${kind}_id`,
+);
 const ANY_TEXT = 'Any text is accepted; an unknown identifier does not resolve.';
 
 const SNAPSHOT_HEADERS = {
@@ -50,12 +54,8 @@ export function publicDescription(): ApiDescription<PublicSpec> {
     },
     inPath: {
       proof_id: { description: 'Any text is accepted; an unknown proof id is not found.' },
-      certificate_id: { description: ANY_TEXT },
-      passport_id: { description: ANY_TEXT },
-      trust_id: { description: ANY_TEXT },
-      trust_asset_id: { description: ANY_TEXT },
+      ...Object.fromEntries(LOOKED_UP.map((name) => [name, { description: ANY_TEXT }])),
       share_token: { description: ANY_TEXT },
-      package_id: { description: ANY_TEXT },
       tile: { description: '`<level>/<index>`, or `entries/<index>`.' },
       leaf_index: { description: 'From 0 to the log size minus 1.' },
     },
@@ -69,3 +69,37 @@ export function publicDescription(): ApiDescription<PublicSpec> {
     worked: { documents: {}, members: {}, texts: {} },
   };
 }
+
+/** The texts of the documentation page that the OpenAPI document does not have. */
+export const READER_TEXT: ReaderText = {
+  guide: GUIDE,
+  problems: PROBLEMS,
+  credentialsOf: () => [],
+  shell: {
+    about:
+      'Set your own values once; you can then paste the examples below unchanged. Every id of a proof ' +
+      'is derived from the proof id.',
+    setup: `export SVC_URL=http://127.0.0.1:8081
+export PROOF_ID=… # registry_proof_id of a receipt
+export PACKAGE_ID=pkg_… # package_id of a trust package
+export SHARE_TOKEN=share_…
+export TILE=entries/… # as in downloads.entry_bundle of a verdict`,
+    inPath: {
+      proof_id: '$PROOF_ID',
+      certificate_id: 'cert_$PROOF_ID',
+      passport_id: 'pass_$PROOF_ID',
+      trust_id: 'trust_$PROOF_ID',
+      trust_asset_id: 'asset_$PROOF_ID',
+      share_token: '$SHARE_TOKEN',
+      package_id: '$PACKAGE_ID',
+      leaf_index: '0',
+      tile: '$TILE',
+    },
+    queries: { verifyIdentifier: '?identifier=exec_$PROOF_ID', page: '?id=$PROOF_ID' },
+    headersOf: () => [],
+    inBody: [
+      [/^( {2}"proof_id": )"[^"]*"/gm, '$1"$PROOF_ID"'],
+      [/^( {2}"identifier": )"exec_[^"]*"/gm, '$1"exec_$PROOF_ID"'],
+    ],
+  },
+};

@@ -1,4 +1,4 @@
-import { html, type Html } from './html.js';
+import { html, type Html } from '../../docs/html.js';
 import { count, type Mark } from './copy.js';
 
 /** A copy button; the page script makes it visible. */
@@ -8,28 +8,14 @@ export function copyButton(what: string, text: string): Html {
   </button>`;
 }
 
-const MONTHS = [
-  'January',
-  'February',
-  'March',
-  'April',
-  'May',
-  'June',
-  'July',
-  'August',
-  'September',
-  'October',
-  'November',
-  'December',
-];
+const DATE = new Intl.DateTimeFormat('en-GB', { dateStyle: 'long', timeZone: 'UTC' });
 
 /** Formats an RFC 3339 time in UTC: the server does not know the time zone of the reader. */
 export function time(rfc3339: string): Html {
-  const parts = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}:\d{2}:\d{2})(?:\.\d+)?Z$/.exec(rfc3339);
-  if (parts === null) return html`${rfc3339}`;
-  const [, year = '', month = '', day = '', clock = ''] = parts;
-  const date = `${Number(day)} ${MONTHS[Number(month) - 1] ?? month} ${year}`;
-  return html`<time datetime="${rfc3339}">${date}, ${clock}&nbsp;UTC</time>`;
+  const at = new Date(rfc3339);
+  if (Number.isNaN(at.getTime())) return html`${rfc3339}`;
+  const clock = at.toISOString().slice(11, 19);
+  return html`<time datetime="${rfc3339}">${DATE.format(at)}, ${clock}&nbsp;UTC</time>`;
 }
 
 export function age(ms: number): string {
@@ -81,10 +67,4 @@ export function fold(
     </details>
   </li>`;
   return [...items.slice(0, first), folded, ...items.slice(end)];
-}
-
-/** Joins names as English prose: `a, b and c`. */
-export function listed(names: readonly string[]): string {
-  const last = names.at(-1) ?? '';
-  return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} and ${last}`;
 }

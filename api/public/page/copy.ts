@@ -1,5 +1,5 @@
 import type { ArtifactKind, VerificationStatus } from '#protocol/status';
-import { isOutcome, type Relayed } from './relayed.js';
+import { isOutcome, membersIn, type Relayed } from './relayed.js';
 
 /** Text and mark of a verdict. Marks differ in shape as well as colour (WCAG 1.4.1). */
 export interface VerdictCopy {
@@ -39,8 +39,7 @@ export const MARK: Record<VerificationStatus, Mark> = {
 };
 
 const COPIED = 'Check that you copied the whole identifier and no other characters.';
-export const ENDS =
-  'A printed or saved copy may be out of date: look it up again before you rely on it.';
+const ENDS = 'A printed or saved copy may be out of date: look it up again before you rely on it.';
 
 export function notFoundCopy(treeSize: number): VerdictCopy {
   return {
@@ -61,6 +60,8 @@ export function notFoundCopy(treeSize: number): VerdictCopy {
 /** @param byToken whether the identifier is a share token, or may be a misspelled one */
 export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
   const { lookup, verification, artifact } = relayed;
+  const members = membersIn(relayed);
+  if (members !== null) return packageCopy(verification.verification_status, members.length);
   if (lookup.matched_on === null) return byToken ? unresolvableTokenCopy() : unresolvedCopy();
   if (artifact.effect === 'DENY') return denialCopy(relayed);
   if (isOutcome(relayed) && verification.can_assert_validity) return OUTCOME;
@@ -125,7 +126,7 @@ const OUTCOME: VerdictCopy = {
 };
 
 const ADMITTED = 'An action was admitted, and the log holds the signed proof of it.';
-export const HOLDS = 'That it is still valid.';
+const HOLDS = 'That it is still valid.';
 
 export const NOUN = {
   proof: 'proof',
@@ -140,7 +141,7 @@ function ended(kind: ArtifactKind, how: string): string {
   return `This ${NOUN[kind]}${dependency} ${how}.`;
 }
 
-export const POSITIVE = {
+const POSITIVE = {
   VALID: (kind: string) => `Valid ${kind}`,
   VERIFIED: (kind: string) => `Verified ${kind}`,
   PASS: (kind: string) => `${upperFirst(kind)} passes`,
@@ -188,7 +189,7 @@ function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy
 }
 
 const ALLOWED = 'That anything was allowed.';
-export const UNDECIDED =
+const UNDECIDED =
   'That it is valid, or that it is not. It may not have been checked yet, or a check failed.';
 
 function unconfirmedCopy(kind: string): VerdictCopy {
@@ -224,6 +225,59 @@ function unresolvableTokenCopy(): VerdictCopy {
     claims: [],
     nonClaims: ['Which of these applies.', 'Whether anything behind the link is valid.'],
   };
+}
+
+const EACH = 'The verdict on each member. It is shown with the member.';
+
+/** Copy for a package as a whole; `membersSection` shows the verdicts on its members. */
+function packageCopy(status: VerificationStatus, members: number): VerdictCopy {
+  const of = members === 1 ? 'of one proof' : `of ${count(members)} proofs`;
+  switch (status) {
+    case 'VALID':
+    case 'VERIFIED':
+    case 'PASS':
+    case 'TRUST_ESTABLISHED':
+      return {
+        mark: 'good',
+        headline: POSITIVE[status]('package'),
+        lead: `This is a package ${of}, and the verification system asserts it as a whole.`,
+        claims: [
+          'Every proof in it is of an admitted action.',
+          'The verification system checked the proofs and their places in the log named below.',
+          'It asserts trust in the package as a whole.',
+        ],
+        nonClaims: [
+          'That the actions were carried out, or with what result. Only that they were admitted.',
+          'That the package is complete. Its creator chose the members.',
+          `That this stays true. When a member is revoked or expires, so does the package. ${ENDS}`,
+        ],
+      };
+    case 'REVOKED':
+      return {
+        mark: 'revoked',
+        headline: 'Revoked package',
+        lead: `This package ${of} depends on something that was revoked. Do not rely on it as a whole.`,
+        claims: ['Something that the package depends on was revoked. A revocation is final.'],
+        nonClaims: ['Why it was revoked. The reason is not public.', EACH, HOLDS],
+      };
+    case 'EXPIRED':
+      return {
+        mark: 'expired',
+        headline: 'Expired package',
+        lead: `This package ${of} depends on something that has expired. Do not rely on it as a whole.`,
+        claims: ['Something that the package depends on has expired.'],
+        nonClaims: ['That anything was wrong with it before it expired.', EACH, HOLDS],
+      };
+    case 'NOT_FOUND':
+    case 'BACKEND_LOOKUP_REQUIRED':
+      return {
+        mark: 'open',
+        headline: 'Not confirmed',
+        lead: `The verification system does not confirm this package ${of} as a whole.`,
+        claims: [],
+        nonClaims: [UNDECIDED, EACH, 'That this stays so. Look it up again later.'],
+      };
+  }
 }
 
 export function count(n: number): string {

@@ -1,11 +1,15 @@
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import { html, type Html } from './html.js';
-import { fold, listed, time } from './components.js';
-import { membersIn, type Relayed } from './relayed.js';
-import { count, NOUN, type Mark } from './copy.js';
+import type { PublicTrustChain } from '#protocol/schemas/public-views';
+import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
+import { html, type Html } from '../../docs/html.js';
+import { fold, time } from './components.js';
+import { count, MARK, NOUN, upperFirst, WORD, type Mark } from './copy.js';
+import { isOutcome, membersIn, type Relayed } from './relayed.js';
+import { pageUrl } from './urls.js';
 
 /** A long history shows its first and last events and folds the rest. */
 const SHOWN = { first: 3, last: 6 };
+const LIST = new Intl.ListFormat('en-GB');
 
 /** The status history as published. It adds no events and infers no times. */
 export function historySection(
@@ -81,8 +85,8 @@ function lineOf(event: PublicEvent): Html {
     case 'expired':
       return line(
         time(event.at),
-        html`The verification system found the ${listed(event.artifacts.map((kind) => NOUN[kind]))}
-        expired${seen(event.log_size)}.`,
+        html`The verification system found the
+        ${LIST.format(event.artifacts.map((kind) => NOUN[kind]))} expired${seen(event.log_size)}.`,
         'expired',
       );
     case 'revoked':
@@ -112,4 +116,86 @@ function sinceUnknown(status: string, events: readonly PublicEvent[]): string {
     return ' The time of the revocation is not published.';
   if (status === 'EXPIRED' && !has('expired')) return ' The time of the expiry is not published.';
   return '';
+}
+
+type ChainLink = PublicTrustChain['links'][number];
+
+/** Stages without a verdict and without a page. */
+const FACTS = ['execution', 'evidence'];
+
+/** The stages of the chain, then the missing stages in the documented order. */
+export function chainSection(relayed: Relayed, links: readonly ChainLink[]): Html {
+  const { sequence } = relayed.trust_chain;
+  const isDenial = relayed.artifact.effect === 'DENY';
+  const missing = TRUST_CHAIN_SEQUENCE.filter((stage) => !sequence.includes(stage));
+  return html`<section aria-labelledby="chain-title">
+    <h2 id="chain-title">Trust chain</h2>
+    <p>${sentence(relayed)}</p>
+    <ol class="chain">
+      ${sequence.map((stage) =>
+        reached(
+          stage,
+          links.find((link) => link.stage === stage),
+          isDenial,
+        ),
+      )}
+      ${missing.map(
+        (stage) =>
+          html`<li class="missing">
+            <span class="name">${nameOf(stage)}</span>
+            <span class="state">not in the chain</span>
+          </li>`,
+      )}
+    </ol>
+  </section>`;
+}
+
+function sentence(relayed: Relayed): string {
+  const { trust_chain: chain, artifact, verification } = relayed;
+  if (membersIn(relayed) !== null) {
+    return chain.available
+      ? 'Every member of the package has the whole chain, with a verdict on each link.'
+      : 'Not every member of the package has the whole chain.';
+  }
+  if (chain.sequence.length === 0) return 'There is no chain: no stage is confirmed.';
+  if (artifact.effect === 'DENY') {
+    return 'A denial has no passport, certificate or trust: its chain ends with the verification.';
+  }
+  if (isOutcome(relayed)) {
+    return 'An outcome has no passport, certificate or trust: its chain ends with the verification.';
+  }
+  if (!chain.available) return 'The chain is not complete: some stages are missing.';
+  if (!verification.can_assert_validity) {
+    return 'The chain is complete, but validity is not asserted now.';
+  }
+  return 'The chain is complete. From verification onwards, each link leads to its own verdict.';
+}
+
+function reached(stage: string, link: ChainLink | undefined, isDenial: boolean): Html {
+  const verdict = verdictOn(link, isDenial);
+  const name =
+    link === undefined || FACTS.includes(stage)
+      ? html`${nameOf(stage)}`
+      : html`<a href="${pageUrl(link.identifier)}">${nameOf(stage)}</a>`;
+  return html`<li class="reached${verdict && ` ${verdict.mark}`}">
+    <span class="name">${name}</span>
+    <span class="state">in the chain${verdict && html`: <b>${verdict.word}</b>`}</span>
+  </li>`;
+}
+
+/** A good mark would read as approval of a denied action: for a denial it only rates the proof. */
+function verdictOn(
+  link: ChainLink | undefined,
+  isDenial: boolean,
+): { word: string; mark: Mark } | null {
+  const status = link?.verification_status ?? null;
+  if (status === null) return null;
+  const [word, mark] = [WORD[status], MARK[status]];
+  return isDenial && mark === 'good'
+    ? { word: `${word}, of the denial`, mark: 'denied' }
+    : { word, mark };
+}
+
+function nameOf(stage: string): string {
+  return upperFirst(stage.replaceAll('_', ' '));
 }

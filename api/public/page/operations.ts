@@ -1,33 +1,30 @@
 import * as z from 'zod';
 import type { OperationSpec } from '../../openapi/operation-spec.js';
-import type { Handler, Operation } from '../operation.js';
-import { getIcon, getPage, getScript, getStyle } from '../page.js';
+import { revalidated, type Operation } from '../operation.js';
+import { serveFixed } from '../http/answer.js';
+import { getPage } from '../page.js';
+import { ICON, SCRIPT, STYLE } from './assets.js';
 
-const ETAG = { ETag: 'Strong; send it back in `If-None-Match`.' };
 const optionalText = (description: string) => z.string().optional().meta({ description });
 const html = (description: string): OperationSpec['responses'][number] => ({
   description,
   content: { 'text/html': 'text' },
 });
 
-const asset = (id: string, path: string, type: string, handler: Handler): Operation => ({
+const asset = (id: string, path: string, type: string, text: string): Operation => ({
   spec: {
     id,
     method: 'get',
     path,
     tag: 'Page',
     summary: `Get ${path.slice(path.lastIndexOf('/') + 1)} of the page`,
-    responses: {
-      200: {
-        description: 'A file that the page loads.',
-        content: { [type]: 'text' },
-        headers: ETAG,
-      },
-      304: { description: 'Not modified since the sent ETag.' },
-    },
+    responses: revalidated({
+      description: 'A file that the page loads.',
+      content: { [type]: 'text' },
+    }),
     problems: [],
   },
-  handler,
+  handler: serveFixed(type.startsWith('text/') ? `${type}; charset=utf-8` : type, () => text),
 });
 
 export const PAGE_OPERATIONS: readonly Operation[] = [
@@ -51,8 +48,7 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
         'X-Robots-Tag': '`noindex`: lookups must not appear in search engines.',
       },
       responses: {
-        200: { ...html('The form, or the verdict.'), headers: ETAG },
-        304: { description: 'Not modified since the sent ETag.' },
+        ...revalidated(html('The form, or the verdict.')),
         400: html('More than one identifier, or one that is too long.'),
         404: html('The registry has no such proof.'),
         503: {
@@ -64,7 +60,7 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
     },
     handler: getPage,
   },
-  asset('pageStyle', '/page/style.css', 'text/css', getStyle),
-  asset('pageScript', '/page/copy.js', 'text/javascript', getScript),
-  asset('pageIcon', '/page/icon.svg', 'image/svg+xml', getIcon),
+  asset('pageStyle', '/page/style.css', 'text/css', STYLE),
+  asset('pageScript', '/page/copy.js', 'text/javascript', SCRIPT),
+  asset('pageIcon', '/page/icon.svg', 'image/svg+xml', ICON),
 ];

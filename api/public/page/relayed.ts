@@ -1,6 +1,8 @@
 import * as z from 'zod';
+import type { PublicEvent } from '#protocol/schemas/proof-view';
+import type { PublicTrustChain } from '#protocol/schemas/public-views';
 import { artifactKindSchema, effectSchema, environmentSchema } from '#protocol/schemas/primitives';
-import { notFoundSchema } from '#protocol/schemas/lookup';
+import { notFoundSchema } from '#protocol/schemas/facade';
 import { canAssertValidity, isOutcomeAnswer, STATUSES } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 
@@ -101,4 +103,13 @@ export function stringsIn(record: Record<string, unknown>): [name: string, value
       .flat()
       .flatMap((one): [string, string][] => (typeof one === 'string' ? [[name, one]] : [])),
   );
+}
+
+/** The verdict on one identifier and the views of the artifact. */
+export interface PageModel {
+  /** Null for the not-found record. */
+  relayed: Relayed | null;
+  events: PublicEvent[];
+  /** One for each stage of the chain; empty when the artifact has no views. */
+  links: PublicTrustChain['links'];
 }

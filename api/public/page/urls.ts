@@ -33,3 +33,8 @@ export function pageUrl(identifier: string, base = ''): string {
 export function proofBehind(identifier: string): string | null {
   return /^(?:exec|reg)_([0-9a-f]{32})$/.exec(identifier)?.[1] ?? null;
 }
+
+/** Returns the text when it is a path on this origin, else null: no link leads to another origin. */
+export function ownPath(text: string): string | null {
+  return /^\/[A-Za-z0-9._~\-/]*$/.test(text) && !text.startsWith('//') ? text : null;
+}

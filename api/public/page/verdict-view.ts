@@ -1,17 +1,20 @@
-import { mayHoldToken } from '../http/secrets.js';
-import { pageUrl, proofBehind } from './urls.js';
-import { basisSection, downloadsSection, identifiersSection } from './basis.js';
-import { chainSection } from './chain.js';
-import { endOf, historySection, sinceWhen } from './history.js';
-import { html, type Html } from './html.js';
-import { membersSection, tally } from './members.js';
-import { packageCopy } from './package-copy.js';
+import qrcode from 'qrcode';
+import { html, Html } from '../../docs/html.js';
+import { mayHoldToken } from '../http/answer.js';
+import { VIEW_PATHS, type ViewName } from '../views/answer.js';
 import { copyButton, fact, markOf, time } from './components.js';
-import { isOutcome, membersIn, wasShared, type Relayed } from './relayed.js';
-import type { PageModel } from './model.js';
-import { shown } from './safe.js';
-import { forProgramsSection, shareSection } from './share.js';
-import { count, verdictCopy, notFoundCopy, type VerdictCopy } from './copy.js';
+import { count, notFoundCopy, verdictCopy, type VerdictCopy } from './copy.js';
+import type { View } from './document.js';
+import { chainSection, endOf, historySection, sinceWhen } from './history.js';
+import { isOutcome, membersIn, ownId, wasShared, type PageModel, type Relayed } from './relayed.js';
+import {
+  basisSection,
+  downloadsSection,
+  identifiersSection,
+  membersSection,
+  tally,
+} from './sections.js';
+import { pageUrl, proofBehind } from './urls.js';
 
 export interface VerdictView extends PageModel {
   identifier: string;
@@ -24,40 +27,30 @@ export interface VerdictView extends PageModel {
   window: number;
 }
 
-export function verdictView(view: VerdictView): { title: string; main: Html } {
-  const { relayed, jsonUrl } = view;
-  const copy = copyFor(view);
+export function verdictView(view: VerdictView): View {
+  const { relayed, jsonUrl, events, links, issuedAt, treeSize } = view;
+  const byToken = mayHoldToken(view.identifier);
+  const copy = relayed === null ? notFoundCopy(treeSize) : verdictCopy(relayed, byToken);
   const sandbox = relayed?.artifact.environment === 'sandbox' ? 'Sandbox: ' : '';
+  const title = `${sandbox}${copy.headline} – Public verification`;
   const resolved = resolvedOf(view);
+  const card = verdictCard(view, copy);
+  if (resolved === null) {
+    return { title, main: html`${card} ${meaning(copy)} ${forProgramsSection(jsonUrl, null)}` };
+  }
+  const members = membersIn(resolved);
   return {
-    title: `${sandbox}${copy.headline} – Public verification`,
-    main: html`${verdictCard(view, copy)} ${resolved !== null && membersOf(resolved)}
-    ${meaning(copy)} ${resolved !== null && detailsOf(resolved, view)}
-    ${forProgramsSection(jsonUrl, resolved)}
-    ${resolved !== null && shareSection(resolved, view.identifier, view.base)}`,
+    title,
+    main: html`${card} ${members && membersSection(members)} ${meaning(copy)}
+    ${basisSection(resolved, treeSize)} ${chainSection(resolved, links)}
+    ${historySection(resolved, events, issuedAt)} ${downloadsSection(resolved)}
+    ${members === null && identifiersSection(resolved)} ${forProgramsSection(jsonUrl, resolved)}
+    ${shareSection(resolved, view.identifier, view.base)}`,
   };
-}
-
-function copyFor({ relayed, treeSize, identifier }: VerdictView): VerdictCopy {
-  if (relayed === null) return notFoundCopy(treeSize);
-  const members = membersIn(relayed);
-  if (members === null) return verdictCopy(relayed, mayHoldToken(identifier));
-  return packageCopy(relayed.verification.verification_status, members.length);
 }
 
 function resolvedOf({ relayed }: VerdictView): Relayed | null {
   return relayed === null || relayed.lookup.matched_on === null ? null : relayed;
-}
-
-function membersOf(resolved: Relayed): Html | null {
-  const members = membersIn(resolved);
-  return members && membersSection(members);
-}
-
-function detailsOf(resolved: Relayed, { events, links, issuedAt, treeSize }: VerdictView): Html {
-  return html`${basisSection(resolved, treeSize)} ${chainSection(resolved, links)}
-  ${historySection(resolved, events, issuedAt)} ${downloadsSection(resolved)}
-  ${identifiersSection(resolved)}`;
 }
 
 function verdictCard(view: VerdictView, copy: VerdictCopy): Html {
@@ -137,4 +130,92 @@ function meaning({ claims, nonClaims }: VerdictCopy): Html {
     ${claims.length > 0 && list('says', 'What this says', claims)}
     ${list('says-not', 'What this does not say', nonClaims)}
   </div>`;
+}
+
+const MAX_SHOWN = 120;
+
+/**
+ * Makes external text safe to display: truncated, and without invisible characters or bidi overrides.
+ * `html` does the escaping.
+ */
+function shown(text: string): string {
+  const clean = text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, '\u{FFFD}');
+  const chars = Array.from(clean);
+  return chars.length <= MAX_SHOWN ? clean : `${chars.slice(0, MAX_SHOWN).join('')}…`;
+}
+
+/**
+ * A link to the artifact and its QR code. After a share token it links to the public id: screenshots
+ * and print-outs get passed on, and must not leak the token.
+ *
+ * @param base the public URL; null when unknown. The link is then relative and without a QR code: the
+ *   `Host` header of one client could poison a shared cache.
+ */
+export function shareSection(
+  relayed: Relayed,
+  identifier: string,
+  base: string | null,
+): Html | null {
+  const shared = wasShared(relayed);
+  const id = shared ? ownId(relayed) : identifier;
+  if (id === null) return null;
+  const link = pageUrl(id, base ?? '');
+  return html`<section class="share" aria-labelledby="share-title">
+    <div>
+      <h2 id="share-title">Pass it on</h2>
+      <p>The link always shows the current verdict, not a copy of this one.</p>
+      <p><a href="${pageUrl(id)}">${link}</a> ${base !== null && copyButton('link', link)}</p>
+      ${
+        shared &&
+        html`<p>
+          This is the permanent public link to the same artifact. It does not contain the share link
+          that you used.
+        </p>`
+      }
+    </div>
+    ${
+      base !== null &&
+      qrCode(link, shared ? 'QR code of this link' : 'QR code of the link to this page')
+    }
+  </section>`;
+}
+
+const VIEW_NAMES: Record<ViewName, string> = {
+  history: 'History',
+  chain: 'Trust chain',
+  package: 'Trust package with evidence',
+};
+
+/** Links to the JSON responses behind the page. */
+export function forProgramsSection(jsonUrl: string, resolved: Relayed | null): Html {
+  return html`<section aria-labelledby="programs-title">
+    <h2 id="programs-title">For programs</h2>
+    <ul class="links">
+      <li><a href="${jsonUrl}">The same answer as JSON</a></li>
+      ${resolved !== null && viewsOf(resolved)}
+      <li><a href="/docs">API documentation</a></li>
+    </ul>
+  </section>`;
+}
+
+function viewsOf(resolved: Relayed): Html[] {
+  const kind = resolved.artifact_kind;
+  const id = ownId(resolved);
+  if (id === null || membersIn(resolved) !== null) return [];
+  return [...(VIEW_PATHS[kind] ?? [])].map(
+    ([end, view]) =>
+      html`<li><a href="/api/public/${kind}/${id}/${end}">${VIEW_NAMES[view]} as JSON</a></li>`,
+  );
+}
+
+/** An SVG QR code, dark on light in both colour schemes: not every reader accepts the inverse. */
+function qrCode(text: string, label: string): Html {
+  let svg = '';
+  // The callback runs before `toString` returns.
+  qrcode.toString(text, { type: 'svg', errorCorrectionLevel: 'M' }, (error, markup) => {
+    if (error) throw error;
+    svg = markup;
+  });
+  const attributes = html`class="qr" role="img" aria-label="${label}"`;
+  return new Html(svg.replace('<svg', `<svg ${attributes.text}`));
 }

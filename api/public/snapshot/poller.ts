@@ -9,22 +9,12 @@ import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
-import { readTile } from '../log/tiles.js';
+import { Problem } from '../http/problem.js';
 import { Snapshot } from './snapshot.js';
-import type { SnapshotSource } from './source.js';
+import { readTile, type SnapshotSource } from './source.js';
 
-/** There is no manifest, or its snapshot does not extend the served one. */
-export class RejectedSnapshot extends Error {
-  override readonly name = 'RefusedSnapshot';
-
-  constructor(
-    readonly code:
-      'no_manifest' | 'older_generation' | 'same_generation' | 'smaller_tree' | 'forked_log',
-    message: string,
-  ) {
-    super(message);
-  }
-}
+/** No snapshot is published yet: an expected state and no error of the origin. */
+class NoManifestError extends Error {}
 
 export interface PollerOptions {
   source: SnapshotSource;
@@ -104,7 +94,7 @@ export class SnapshotPoller {
       this.isFailing = false;
     } catch (error) {
       this.options.source.forgetManifest();
-      this.isFailing = !(error instanceof RejectedSnapshot && error.code === 'no_manifest');
+      this.isFailing = !(error instanceof NoManifestError);
       const problem = error instanceof Error ? error.message : String(error);
       // Log each problem once, not with every poll.
       if (problem !== this.problem) {
@@ -140,7 +130,7 @@ export class SnapshotPoller {
     const { source, sha256, verify, trust } = this.options;
     const { served, loadedSegments } = this;
     const bytes = await source.manifest();
-    if (bytes === null) throw new RejectedSnapshot('no_manifest', 'no snapshot is published');
+    if (bytes === null) throw new NoManifestError('no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
     const opened = openManifest(verify, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
@@ -159,25 +149,14 @@ export class SnapshotPoller {
   }
 
   private async requireSuccessor(served: OpenedManifest, next: OpenedManifest): Promise<void> {
-    const { generation } = next.manifest;
-    if (generation < served.manifest.generation) {
-      throw new RejectedSnapshot(
-        'older_generation',
-        `generation ${generation} is older than ${served.manifest.generation}, which was served already`,
-      );
+    const [before, now] = [served.manifest.generation, next.manifest.generation];
+    if (now < before) {
+      throw new Error(`generation ${now} is older than ${before}, which was served already`);
     }
-    if (generation === served.manifest.generation) {
-      throw new RejectedSnapshot(
-        'same_generation',
-        `there are two different snapshots of generation ${generation}`,
-      );
-    }
+    if (now === before) throw new Error(`there are two different snapshots of generation ${now}`);
     const [from, to] = [served.checkpoint, next.checkpoint];
     if (to.size < from.size) {
-      throw new RejectedSnapshot(
-        'smaller_tree',
-        `the log has ${to.size} leaves, and had ${from.size} before`,
-      );
+      throw new Error(`the log has ${to.size} leaves, and had ${from.size} before`);
     }
     const { sha256, source } = this.options;
     const urgent = { logFile: (file: string) => source.logFile(file, true) };
@@ -201,10 +180,33 @@ export class SnapshotPoller {
       path,
     });
     if (!consistent) {
-      throw new RejectedSnapshot(
-        'forked_log',
+      throw new Error(
         `the log of ${to.size} leaves does not extend the one of ${from.size} that was served`,
       );
     }
   }
+}
+
+interface Serving {
+  poller: SnapshotPoller;
+  clock: Clock;
+}
+
+/** The served snapshot, even when expired: use it only for data that never changes, such as the log. */
+export function loadedSnapshot({ poller }: Serving): Snapshot {
+  if (poller.current !== null) return poller.current;
+  throw new Problem('snapshot_missing', 'No snapshot has been published yet. Retry later.', {
+    headers: { 'Retry-After': '2' },
+  });
+}
+
+/** The served snapshot for verdicts. After `valid_until` it must not assert anything. */
+export function currentValidSnapshot(ctx: Serving): Snapshot {
+  const snapshot = loadedSnapshot(ctx);
+  if (ctx.clock.now() < snapshot.opened.validUntil) return snapshot;
+  throw new Problem(
+    'snapshot_expired',
+    `The newest snapshot was valid until ${snapshot.opened.manifest.valid_until}; a newer one has not arrived yet.`,
+    { headers: { 'Retry-After': '10' } },
+  );
 }

@@ -1,11 +1,8 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { toHex, utf8 } from '#protocol/bytes';
+import { utf8 } from '#protocol/bytes';
 import type { Facade } from '#protocol/schemas/facade';
-import { CACHE_PRIVATE, CACHE_VERDICT, JSON_TYPE } from '../http/answer.js';
 import type { PublicContext } from '../context.js';
-import { resolve, type Resolved, type VerdictRoute } from '../lookup/resolve.js';
-import { answerWith, isSecret, type RelayedVerdict } from '../lookup/verdict.js';
-import { currentValidSnapshot } from '../snapshot/serving.js';
+import { CACHE_PRIVATE, CACHE_VERDICT, hashTag, JSON_TYPE, type Answer } from '../http/answer.js';
+import { isSecret, type Resolved, type VerdictRoute } from '../lookup/resolve.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { chainOf } from './chain.js';
 import { historyOf } from './history.js';
@@ -27,7 +24,7 @@ const VIEWS = {
 
 export type ViewName = keyof typeof VIEWS;
 
-/** The views of each kind by their path suffix (spec 4.1). */
+/** The views of each kind by their path suffix. */
 export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
   certificate: new Map([
     ['history', 'history'],
@@ -44,40 +41,27 @@ export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
   ]),
 };
 
-/** Resolves `requested` and builds one view; throws as `lookUp` does. */
-async function lookUpView(
+/** The view of a resolved or unresolved identifier. */
+export async function viewAnswer(
   ctx: PublicContext,
+  snapshot: Snapshot,
   route: VerdictRoute,
   requested: string,
+  resolved: Resolved | null,
   view: ViewName,
-): Promise<RelayedVerdict> {
-  const snapshot = currentValidSnapshot(ctx);
-  const resolved = await resolve(ctx, snapshot, route, requested);
+): Promise<Answer> {
   const response =
     resolved === null
       ? unresolvedResponse(route.unmatched === 'not-found' ? 'proof' : route.unmatched, requested)
       : lookupResponse(resolved, requested);
   const body = utf8(JSON.stringify(await VIEWS[view](ctx, snapshot, response, resolved)));
   const secret = isSecret(route, requested);
-  const tag = resolved === null || secret ? {} : { etag: etagOf(ctx, body) };
-  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
-  return { snapshot, answer: { status: 200, type: JSON_TYPE, cache, body, ...tag } };
-}
-
-export function answerView(
-  ctx: PublicContext,
-  req: IncomingMessage,
-  res: ServerResponse,
-  route: VerdictRoute,
-  requested: string,
-  view: ViewName,
-  template: string,
-): void {
-  const secret = isSecret(route, requested);
-  answerWith(ctx, req, res, () => lookUpView(ctx, route, requested, view), secret, template);
-}
-
-/** Hashes the whole body: a view changes with its record, the log and the keys. */
-function etagOf(ctx: PublicContext, body: Uint8Array): string {
-  return toHex(ctx.sha256(body)).slice(0, 32);
+  return {
+    status: 200,
+    type: JSON_TYPE,
+    cache: secret ? CACHE_PRIVATE : CACHE_VERDICT,
+    body,
+    // Over the whole body: a view changes with its record, the log and the keys.
+    ...(resolved === null || secret ? {} : { etag: hashTag(ctx.sha256, body) }),
+  };
 }

@@ -4,22 +4,16 @@ import {
   trustChainSchema,
   trustPackageSchema,
 } from '#protocol/schemas/public-views';
-import { handledByFastPath, ETAG, SNAPSHOT_PROBLEMS } from '../lookup/operations.js';
+import { handledByFastPath, SNAPSHOT_PROBLEMS } from '../lookup/operations.js';
 import {
   exampleChain,
   exampleHistory,
   exampleTrustPackage,
   exampleUnresolvedHistory,
 } from '../openapi/examples.js';
-import type { Operation } from '../operation.js';
+import { revalidated, type Operation } from '../operation.js';
 
 type Kind = 'certificate' | 'passport' | 'trust';
-
-const PARAMETER = {
-  certificate: 'certificate_id',
-  passport: 'passport_id',
-  trust: 'trust_id',
-} as const;
 
 const NAME = { certificate: 'certificate', passport: 'passport', trust: 'trust artifact' } as const;
 
@@ -69,25 +63,21 @@ const VIEWS: readonly [kind: Kind, end: string, view: View][] = [
   ['trust', 'package', trustPackage],
 ];
 
-/** The views of an artifact (spec 4.1). */
+/** The views of an artifact. */
 export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view]) => ({
   spec: {
     id: view.id,
     method: 'get',
-    path: `/api/public/${kind}/{${PARAMETER[kind]}}/${end}`,
+    path: `/api/public/${kind}/{${kind}_id}/${end}`,
     tag: 'Artifacts',
     summary: view.summary,
     description: view.description,
     fromSnapshot: true,
-    responses: {
-      200: {
-        description: 'The view, also when the lookup does not resolve.',
-        content: { 'application/json': view.schema },
-        headers: ETAG,
-        examples: view.examples,
-      },
-      304: { description: 'Not modified since the sent ETag.' },
-    },
+    responses: revalidated({
+      description: 'The view, also when the lookup does not resolve.',
+      content: { 'application/json': view.schema },
+      examples: view.examples,
+    }),
     problems: SNAPSHOT_PROBLEMS,
   },
   handler: handledByFastPath,

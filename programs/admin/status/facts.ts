@@ -1,6 +1,9 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { StatusConfig } from '#runtime/config';
 import { listLanes } from '#sql/tenants/administration';
 import type { Db } from '#sql/db/transaction';
-import { publishing, readHeartbeats } from '#sql/ops/heartbeats';
+import { publishing, readHeartbeats, type Heartbeat } from '#sql/ops/heartbeats';
 import {
   databaseBytes,
   logAndCheckpoint,
@@ -10,8 +13,6 @@ import {
 import { readOverview, type RoleInUse } from '#sql/ops/status-queries';
 import { activePolicy } from '#sql/admissions/policies';
 import { verifiedPrefix } from '#sql/log/verdicts';
-import { programFacts, type ProgramFacts } from './programs.js';
-import type { PublicApi } from './public-api.js';
 
 /** State of the database and the public API at about one moment. Times in milliseconds. */
 export interface Facts {
@@ -81,15 +82,120 @@ export async function readFacts(
       voided_leaves: place.voided,
       verified_ms_ago: sinceOrNull(verified?.verifiedAt ?? null),
     },
-    checkpoint:
-      checkpoint === null
-        ? null
-        : {
-            tree_size: checkpoint.treeSize,
-            lag: Math.max(0, leaves - checkpoint.treeSize),
-            age_ms: since(checkpoint.signedAt),
-          },
+    checkpoint: checkpoint && {
+      tree_size: checkpoint.treeSize,
+      lag: Math.max(0, leaves - checkpoint.treeSize),
+      age_ms: since(checkpoint.signedAt),
+    },
     database: { bytes },
     roles: overview.roles,
   };
+}
+
+/** A program's state according to its heartbeats. Times in milliseconds. */
+export interface ProgramFacts {
+  program: string;
+  /** Instances with a recent heartbeat. */
+  alive: number;
+  /** Age of the most recent heartbeat; null without one. */
+  last_heartbeat_ms: number | null;
+  /** Uptime of the oldest live instance. */
+  up_ms: number | null;
+  /** Parts reported as down, failing, stalled or silent, each with the number of instances. */
+  faults: Record<string, number>;
+}
+
+/** Programs that record heartbeats. */
+export const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher'] as const;
+
+/** Five heartbeats. */
+const ALIVE_MS = 10_000;
+
+export function programFacts(heartbeats: readonly Heartbeat[], now: number): ProgramFacts[] {
+  return PROGRAMS.map((program) => {
+    const all = heartbeats.filter((one) => one.program === program);
+    // Ignores heartbeats from the future, recorded before the database's clock was set back.
+    const alive = all.filter(({ beatAt }) => Math.abs(now - beatAt) <= ALIVE_MS);
+    const faults: Record<string, number> = {};
+    for (const fault of alive.flatMap(({ readiness }) => faultsIn(readiness))) {
+      faults[fault] = (faults[fault] ?? 0) + 1;
+    }
+    const last = Math.max(...all.map(({ beatAt }) => beatAt));
+    const first = Math.min(...alive.map(({ startedAt }) => startedAt));
+    return {
+      program,
+      alive: alive.length,
+      last_heartbeat_ms: all.length === 0 ? null : Math.max(0, now - last),
+      up_ms: alive.length === 0 ? null : Math.max(0, now - first),
+      faults,
+    };
+  });
+}
+
+const FAULTS: readonly unknown[] = ['down', 'failing', 'stalled', 'silent'];
+
+export const UNKNOWN_SIGNER = 'unknown signer';
+
+/** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
+function faultsIn(readiness: object): string[] {
+  // Publish cycles fail as well, but only because of the missing key.
+  if ('unknown_signer' in readiness) {
+    return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
+  }
+  return Object.entries(readiness).flatMap(([name, value]: [string, unknown]) => {
+    if (FAULTS.includes(value)) return [`${name} ${String(value)}`];
+    return typeof value === 'object' && value !== null ? faultsIn(value) : [];
+  });
+}
+
+/** The answer of a public API address to `/readyz`. */
+interface PublicApi {
+  url: string;
+  ready: boolean;
+  /** As answered, or why there is no answer. */
+  status: string;
+  /** Age of its snapshot in milliseconds, and why it serves no newer one. */
+  age_ms: number | null;
+  refusal: string | null;
+}
+
+const TIMEOUT_MS = 5_000;
+
+/** Checks every configured address; without one, that of an `npm start` on the same DATA_DIR. */
+export async function checkPublicApi({ publicUrls, dataDir }: StatusConfig): Promise<PublicApi[]> {
+  const urls = publicUrls.length > 0 ? publicUrls : await startedHere(dataDir);
+  return Promise.all(urls.map(check));
+}
+
+async function startedHere(dataDir: string): Promise<string[]> {
+  try {
+    const ready = JSON.parse(await readFile(join(dataDir, 'ready.json'), 'utf8')) as object;
+    return 'public_url' in ready ? [String(ready.public_url)] : [];
+  } catch {
+    return [];
+  }
+}
+
+async function check(url: string): Promise<PublicApi> {
+  const down = { url, ready: false, age_ms: null, refusal: null };
+  try {
+    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    const answer = (await response.json().catch(() => null)) as Record<string, unknown> | null;
+    const { status, age_ms: age, refusal, title } = answer ?? {};
+    if (response.ok && status === 'ready') {
+      return {
+        url,
+        ready: true,
+        status,
+        age_ms: typeof age === 'number' ? age : null,
+        refusal: typeof refusal === 'string' ? refusal : null,
+      };
+    }
+    const words =
+      [status, title].find((one) => typeof one === 'string') ?? 'not an answer of the public API';
+    return { ...down, status: `answers ${response.status}, ${String(words)}` };
+  } catch (error) {
+    const { message, cause } = error as { message: string; cause?: { code?: unknown } };
+    return { ...down, status: typeof cause?.code === 'string' ? cause.code : message };
+  }
 }

@@ -9,8 +9,8 @@ import {
   type BatchItem,
 } from '../../index.js';
 import { openBatchOutput, openProgressBar, showsBar } from '../batch-output.js';
-import type { AddCommand, Invocation } from '../command.js';
-import { UsageError, type ExitCode } from '../exit-code.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import type { ExitCode } from '../exit-code.js';
 import { inputName, readInput } from '../files.js';
 
 interface AdmitOptions {

@@ -2,8 +2,8 @@ import type { Command } from 'commander';
 import { isBatchId, isProofId } from '../../../protocol/ids.js';
 import { followBatchHttp, waitForVerdictHttp } from '../../index.js';
 import { openBatchOutput } from '../batch-output.js';
-import type { AddCommand, Invocation } from '../command.js';
-import { UsageError, type ExitCode } from '../exit-code.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import type { ExitCode } from '../exit-code.js';
 import { printLookup } from './lookup.js';
 
 export function addFollow(add: AddCommand): Command {

@@ -7,8 +7,8 @@ import {
   type Lookup,
   type LookupKind,
 } from '../../index.js';
-import type { AddCommand, Invocation } from '../command.js';
-import { EXIT, verdictExit, type ExitCode } from '../exit-code.js';
+import { type AddCommand, type Invocation } from '../config.js';
+import { EXIT, type ExitCode, verdictExit } from '../exit-code.js';
 import { row, styled } from '../terminal.js';
 
 export function addLookup(add: AddCommand): Command {

@@ -10,8 +10,8 @@ import {
   type InclusionFormat,
   type Replay,
 } from '../../index.js';
-import type { AddCommand, Invocation } from '../command.js';
-import { EXIT, UsageError, type ExitCode } from '../exit-code.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { EXIT, type ExitCode } from '../exit-code.js';
 import { sendExport, writeResponse } from '../files.js';
 import { row, styled } from '../terminal.js';
 

@@ -3,8 +3,8 @@ import { isProofId } from '../../../protocol/ids.js';
 import { openSchema } from '../../../protocol/schemas/open-schema.js';
 import { publicKeysSchema } from '../../../protocol/snapshot/keys.js';
 import { pinsOf, verifyOffline, type OfflineResult, type OfflineTrust } from '../../index.js';
-import type { Invocation } from '../command.js';
-import { EXIT, UsageError, type ExitCode } from '../exit-code.js';
+import { type Invocation, UsageError } from '../config.js';
+import { EXIT, type ExitCode } from '../exit-code.js';
 import { readDocument, readInput } from '../files.js';
 import { row, styled, type Terminal } from '../terminal.js';
 
@@ -16,7 +16,6 @@ export interface OfflineOptions {
   tlogProof?: string;
 }
 
-/** `svc verify --offline`. */
 export async function verifyFileOffline(invocation: Invocation<OfflineOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   if (isProofId(file)) {

@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
 import { isProofId } from '../../../protocol/ids.js';
 import { verifyProofHttp } from '../../index.js';
-import type { AddCommand, Invocation } from '../command.js';
-import { EXIT, UsageError, verdictExit, type ExitCode } from '../exit-code.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { EXIT, type ExitCode, verdictExit } from '../exit-code.js';
 import { sendExport } from '../files.js';
 import { row, styled } from '../terminal.js';
 import { verifyFileOffline, type OfflineOptions } from './verify-offline.js';

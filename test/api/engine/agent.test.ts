@@ -1,75 +1,57 @@
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { canonicalize } from '#protocol/canonical-json';
+import { describe, expect } from 'vitest';
 import { utf8 } from '#protocol/bytes';
+import { canonicalize } from '#protocol/canonical-json';
 import { hashHex, nobleSha256 } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { agentReceiptSchema } from '#protocol/schemas/index';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/package-root';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
-import { treeSize } from '#sql/log/log';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
-import { admissionEnvelope, agentCalls, outcomeEnvelope } from '../../fixtures/agent.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import {
-  executeBody,
-  headersFor,
-  issueKey,
-  startEngine,
-  type TestEngine,
-  without,
-} from '../../fixtures/engine.js';
+import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { admissionEnvelope, outcomeEnvelope } from '../../fixtures/agent.js';
+import { executeBody, without, type Reply } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { engineTest, keyIdOf, type Setup } from './setup.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let key: string;
-const admit = agentCalls(
-  () => engine,
-  () => key,
-);
+const PATH = '/v1/agent/admissions';
+const ABSENT_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  engine = await startEngine(registry);
-  key = await issueKey(registry);
-});
-afterEach(async () => {
-  engine.worker.rests = false;
-  await engine.worker.work();
-});
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
+type Fields = Record<string, unknown>;
+
+const it = engineTest().extend<{
+  admit: (body: Fields | string, headers?: Record<string, string>) => Promise<Reply>;
+  /** The proof id of an admitted envelope. */
+  proved: (body?: Fields) => Promise<string>;
+  /** The proof id of an execution. */
+  executed: (fields?: Fields) => Promise<string>;
+}>({
+  admit: async ({ setup: { post } }, use) =>
+    use((body, headers) => post(PATH, body, headers ?? {})),
+  proved: async ({ admit }, use) =>
+    use(async (body = admissionEnvelope()) => {
+      const reply = await admit(body);
+      expect(reply.status).toBe(200);
+      return String(reply.json['registry_proof_id']);
+    }),
+  executed: async ({ setup: { execute } }, use) =>
+    use(async (fields = {}) => {
+      const { json } = await execute(executeBody(fields));
+      return String(((json['receipt'] ?? json) as Fields)['registry_proof_id']);
+    }),
 });
 
-async function proved(body = admissionEnvelope()): Promise<string> {
-  const reply = await admit(body);
-  expect(reply.status).toBe(200);
-  return String(reply.json['registry_proof_id']);
+async function subjectOf({ get }: Setup, proofId: string): Promise<unknown> {
+  const { json } = await get(`/v1/proofs/${proofId}`);
+  return (json['aep'] as Fields)['subject'];
 }
 
-async function executed(fields: Record<string, unknown> = {}): Promise<string> {
-  const reply = await engine.call({
-    headers: headersFor(key),
-    body: JSON.stringify(executeBody(fields)),
-  });
-  const receipt = (reply.json['receipt'] ?? reply.json) as Record<string, unknown>;
-  return String(receipt['registry_proof_id']);
-}
-
-describe('admitted agent action', () => {
-  it('gets 200 with an agent receipt', async () => {
+describe('agent admission', () => {
+  it('gets 200 with an agent receipt', async ({ admit }) => {
     const body = admissionEnvelope({ idempotency_key: 'opaque ~1' });
-    const reply = await admit(body, { 'svc-api-version': 'v1' });
+    const reply = await admit(body);
     expect(reply.status).toBe(200);
-    expect(reply.headers['content-type']).toBe('application/json');
     expect(reply.headers['x-svc-idempotency-key']).toBe('opaque ~1');
-    expect(reply.headers['idempotent-replayed']).toBeUndefined();
     const receipt = agentReceiptSchema.parse(reply.json);
     const requestHash = hashHex(nobleSha256, utf8(canonicalize(body as JsonValue)));
     const { response_hash, ...rest } = receipt;
@@ -82,17 +64,13 @@ describe('admitted agent action', () => {
     expect(reply.bytes.toString()).toBe(canonicalize(receipt));
   });
 
-  it('records the envelope in the AEP, with only the hash of the arguments', async () => {
+  it('records the envelope in the AEP, with only the hash of the arguments', async ({
+    proved,
+    setup,
+  }) => {
     const parent = await proved();
     const body = admissionEnvelope({ parent_proof_id: parent });
-    const proofId = await proved(body);
-    const read = await engine.call({
-      method: 'GET',
-      path: `/v1/proofs/${proofId}`,
-      headers: without(headersFor(key), 'Content-Type'),
-    });
-    const aep = read.json['aep'] as Record<string, unknown>;
-    expect(aep['subject']).toEqual({
+    expect(await subjectOf(setup, await proved(body))).toEqual({
       kind: 'admission',
       agent: body['agent'],
       action: body['action'],
@@ -100,23 +78,9 @@ describe('admitted agent action', () => {
       arguments_hash: body['arguments_hash'],
       parent_proof_id: parent,
     });
-    expect(aep['evidence']).toEqual({ fixture_ref: null, fixture_hash: null });
   });
 
-  it('gets the first receipt, byte for byte, when sent again', async () => {
-    const body = admissionEnvelope();
-    const before = await treeSize(registry.engine);
-    const replies = await Promise.all(Array.from({ length: 8 }, () => admit(body)));
-    const spaced = JSON.stringify(Object.fromEntries(Object.entries(body).reverse()), null, 2);
-    replies.push(await admit(spaced));
-    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
-    expect(new Set(replies.map(({ bytes }) => bytes.toString())).size).toBe(1);
-    expect(replies.at(-1)!.headers['idempotent-replayed']).toBe('true');
-    expect(replies.filter(({ headers }) => !('idempotent-replayed' in headers))).toHaveLength(1);
-    expect(await treeSize(registry.engine)).toBe(before + 1);
-  });
-
-  it('is accepted at maximum field lengths in any escaping', async () => {
+  it('is accepted at maximum field lengths in any escaping', async ({ admit, proved }) => {
     const emoji = '\u{1f600}'.repeat(512);
     const longest = admissionEnvelope({
       agent: { id: emoji, framework: emoji },
@@ -134,73 +98,37 @@ describe('admitted agent action', () => {
     expect((await admit(escaped)).status).toBe(200);
   });
 
-  it('is another admission when the nonce differs', async () => {
+  it('is another admission when the nonce differs', async ({ proved }) => {
     const body = admissionEnvelope();
     const first = await proved(body);
     expect(await proved({ ...body, nonce: 'another-nonce-0123456789' })).not.toBe(first);
   });
 
-  it('gets 202 when it is slow, and the same receipt later', async () => {
-    const shortWait = await startEngine(registry, { waitMs: 100 });
-    shortWait.worker.rests = true;
-    const body = JSON.stringify(admissionEnvelope());
-    const headers = headersFor(key);
-    const reply = await shortWait.call({ path: '/v1/agent/admissions', headers, body });
-    expect(reply.status).toBe(202);
-    await shortWait.worker.work();
-    const done = await shortWait.call({
-      method: 'GET',
-      path: String(reply.headers.location),
-      headers: without(headers, 'Content-Type'),
-    });
-    expect(done.status).toBe(200);
-    agentReceiptSchema.parse(done.json);
-    const again = await shortWait.call({ path: '/v1/agent/admissions', headers, body });
-    expect(again.bytes).toEqual(done.bytes);
-    await shortWait.close();
-  });
-});
-
-describe('denied agent action', () => {
-  it('gets 403 with its receipt, also when sent again', async () => {
-    const body = admissionEnvelope({ action: 'DELETE_AUDIT_LOG' });
-    const reply = await admit(body);
-    expectProblem(reply, 403, 'policy_denied');
-    expect(reply.json['reasons']).toEqual(['audit-log-is-kept']);
-    expect(agentReceiptSchema.parse(reply.json['receipt']).status).toBe('DENIED');
-    const again = await admit(body);
-    expect(again.json['receipt']).toEqual(reply.json['receipt']);
-    expect(again.headers['idempotent-replayed']).toBe('true');
-  });
-});
-
-describe('idempotency key of an agent admission', () => {
-  it('is enforced only among agent admissions', async () => {
+  it('scopes its idempotency keys by request type', async ({ admit, setup: { execute } }) => {
     const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
-    const body = admissionEnvelope();
-    const first = await admit(body, headers);
-    expect(first.status).toBe(200);
-    expect((await admit(body, headers)).bytes).toEqual(first.bytes);
+    expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
     expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
-    // Idempotency keys are scoped by request type.
-    const execute = (fields = executeBody()) =>
-      engine.call({ headers: { ...headersFor(key), ...headers }, body: JSON.stringify(fields) });
-    expect((await execute()).status).toBe(200);
-    expectProblem(await execute(), 422, 'idempotency_conflict');
+    expect((await execute(executeBody(), headers)).status).toBe(200);
+  });
+
+  it('may have a denial as parent, but no unknown proof', async ({ admit, executed, proved }) => {
+    await proved(
+      admissionEnvelope({ parent_proof_id: await executed({ action: 'DELETE_AUDIT_LOG' }) }),
+    );
+    const body = admissionEnvelope({ parent_proof_id: ABSENT_ID });
+    expectProblem(await admit(body), 422, 'parent_not_found');
   });
 });
 
 describe('outcome envelope', () => {
-  it('is linked to an admitted action of either request type', async () => {
+  it('is linked to an admitted action of either request type', async ({
+    executed,
+    proved,
+    setup,
+  }) => {
     for (const parent of [await proved(), await executed()]) {
       const body = outcomeEnvelope(parent, { result: 'failed', result_hash: 'a'.repeat(64) });
-      const proofId = await proved(body);
-      const read = await engine.call({
-        method: 'GET',
-        path: `/v1/proofs/${proofId}`,
-        headers: without(headersFor(key), 'Content-Type'),
-      });
-      expect((read.json['aep'] as Record<string, unknown>)['subject']).toEqual({
+      expect(await subjectOf(setup, await proved(body))).toEqual({
         kind: 'outcome',
         parent_proof_id: parent,
         result: 'failed',
@@ -209,7 +137,11 @@ describe('outcome envelope', () => {
     }
   });
 
-  it('is recorded under a policy that admits only one tool', async () => {
+  it('is recorded under a policy that admits only one tool', async ({
+    admit,
+    proved,
+    setup: { registry },
+  }) => {
     const tool = 'search';
     const parent = await proved(admissionEnvelope({ tool }));
     const before = await activePolicy(registry.admin);
@@ -232,70 +164,143 @@ describe('outcome envelope', () => {
     }
   });
 
-  it('gets 422 when the parent does not exist', async () => {
-    const reply = await admit(outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f'));
+  it('gets the same 422 for an unknown parent and for another tenant’s', async ({
+    admit,
+    proved,
+    setup,
+  }) => {
+    const reply = await admit(outcomeEnvelope(ABSENT_ID));
     expectProblem(reply, 422, 'parent_not_found');
     expect(reply.json['errors']).toMatchObject([{ pointer: '/parent_proof_id' }]);
-  });
-
-  it('gets the same 422 when the parent belongs to another tenant', async () => {
     const parent = await proved();
-    await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
-    await setAllowlisted(registry.admin, 'rival', true);
-    const headers = headersFor(await issueKey(registry, { tenantId: 'rival' }), 'rival');
+    const rival = await setup.tenant('rival');
     for (const body of [outcomeEnvelope(parent), admissionEnvelope({ parent_proof_id: parent })]) {
-      const reply = await admit({ ...body, tenant_id: 'rival' }, headers);
-      expectProblem(reply, 422, 'parent_not_found');
+      const others = await admit({ ...body, tenant_id: 'rival' }, rival);
+      expectProblem(others, 422, 'parent_not_found');
+      expect(others.json['detail']).toBe(reply.json['detail']);
     }
   });
 
-  it('gets 422 when the parent is a denial of either request type', async () => {
+  it('gets 422 when the parent is a denial or an outcome', async ({ admit, executed, proved }) => {
     const denial = await admit(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
-    const { registry_proof_id: parent } = agentReceiptSchema.parse(denial.json['receipt']);
-    expectProblem(await admit(outcomeEnvelope(parent)), 422, 'parent_not_admitted');
-    const other = await executed({ action: 'DELETE_AUDIT_LOG' });
-    expectProblem(await admit(outcomeEnvelope(other)), 422, 'parent_not_admitted');
-  });
-
-  it('gets 422 when the parent is an outcome', async () => {
+    const denied = agentReceiptSchema.parse(denial.json['receipt']).registry_proof_id;
     const outcome = await proved(outcomeEnvelope(await proved()));
-    expectProblem(await admit(outcomeEnvelope(outcome)), 422, 'parent_not_admitted');
-    // An admission may follow from anything that happened.
+    for (const parent of [denied, await executed({ action: 'DELETE_AUDIT_LOG' }), outcome]) {
+      expectProblem(await admit(outcomeEnvelope(parent)), 422, 'parent_not_admitted');
+    }
     await proved(admissionEnvelope({ parent_proof_id: outcome }));
   });
 
-  it('gets 422 until the parent is decided', async () => {
-    engine.worker.rests = true;
-    const waiting = admit(admissionEnvelope());
-    await expect.poll(() => engine.worker.jobs.length).toBe(1);
-    const [[parent = ''] = []] = engine.worker.jobs;
-    const outcome = outcomeEnvelope(parent);
-    expectProblem(await admit(outcome), 422, 'parent_not_found');
-    await engine.worker.work();
-    engine.worker.rests = false;
-    expect((await waiting).status).toBe(200);
+  it('gets 422 until the parent is decided', async ({ admit, setup }) => {
+    let outcome: Fields = {};
+    await setup.whileItWaits(
+      () => admit(admissionEnvelope()),
+      async () => {
+        const [[parent = ''] = []] = setup.engine.worker.jobs;
+        outcome = outcomeEnvelope(parent);
+        expectProblem(await admit(outcome), 422, 'parent_not_found');
+      },
+    );
     expect((await admit(outcome)).status).toBe(200);
   });
 
-  it('leaves no rows when it is rejected', async () => {
-    const body = outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f');
-    const before = await treeSize(registry.engine);
-    await admit(body, { 'X-Svc-Idempotency-Key': 'unused' });
-    expect(await treeSize(registry.engine)).toBe(before);
-    expect((await admit(admissionEnvelope(), { 'X-Svc-Idempotency-Key': 'unused' })).status).toBe(
-      200,
-    );
+  it('leaves no rows when it is rejected', async ({ admit, setup: { treeSize } }) => {
+    const headers = { 'X-Svc-Idempotency-Key': 'unused' };
+    const before = await treeSize();
+    await admit(outcomeEnvelope(ABSENT_ID), headers);
+    expect(await treeSize()).toBe(before);
+    expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
   });
 });
 
-describe('agent admission with a parent', () => {
-  it('gets 422 when the parent does not exist', async () => {
-    const body = admissionEnvelope({ parent_proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' });
-    expectProblem(await admit(body), 422, 'parent_not_found');
-  });
+describe('agent envelope', () => {
+  const outcome = outcomeEnvelope(ABSENT_ID);
+  const lacking = (field: string) => without(admissionEnvelope(), field);
+  const otherTime = '2026-11-20T17:29:00Z';
 
-  it('is accepted when the parent is a denial', async () => {
-    const denied = await executed({ action: 'DELETE_AUDIT_LOG' });
-    await proved(admissionEnvelope({ parent_proof_id: denied }));
+  it.for<[string, Fields, string, string]>([
+    ['of the other type', executeBody(), 'unsupported_schema_version', '/schema_version'],
+    ['without a version', lacking('schema_version'), 'missing_field', '/schema_version'],
+    ['without a kind', lacking('kind'), 'missing_field', '/kind'],
+    ['of an unknown kind', admissionEnvelope({ kind: 'guess' }), 'invalid_field', '/kind'],
+    ['without a nonce', lacking('nonce'), 'missing_field', '/nonce'],
+    ['without an agent', lacking('agent'), 'missing_field', '/agent'],
+    ['with an agent without id', admissionEnvelope({ agent: {} }), 'missing_field', '/agent/id'],
+    ['with arguments', admissionEnvelope({ arguments: {} }), 'unknown_field', '/arguments'],
+    ['with a result', admissionEnvelope({ result: 'succeeded' }), 'unknown_field', '/result'],
+    [
+      'with another spelling of a time',
+      admissionEnvelope({ requested_at: otherTime }),
+      'invalid_field',
+      '/requested_at',
+    ],
+    [
+      'of an outcome without parent',
+      without(outcome, 'parent_proof_id'),
+      'missing_field',
+      '/parent_proof_id',
+    ],
+    ['of an outcome with an action', { ...outcome, action: 'A' }, 'unknown_field', '/action'],
+    ['of another result', { ...outcome, result: 'so-so' }, 'invalid_field', '/result'],
+    ['with a null', admissionEnvelope({ tool: null }), 'invalid_field', '/tool'],
+  ])('%s is rejected with a pointer', async ([, body, code, pointer], { admit }) => {
+    const reply = await admit(body);
+    expectProblem(reply, 400, code);
+    expect((reply.json['errors'] as { pointer: string }[])[0]?.pointer).toBe(pointer);
+  });
+});
+
+describe('admission checks', () => {
+  it('run in the documented order', async ({ setup: { db, engine, keyFor, registry } }) => {
+    const tenant = 'walker';
+    await createTenant(registry.admin, { tenantId: tenant, environment: 'live' });
+    const walker = await keyFor({ tenantId: tenant, scopes: ['read'] });
+    const own = { tenant_id: tenant };
+    const bound = admissionEnvelope(own);
+    const headers: Record<string, string> = {
+      'X-Svc-Api-Key': 'wrong',
+      'X-Svc-Tenant-Id': 'wrong',
+      'X-Svc-Idempotency-Key': 'é',
+      'svc-api-version': 'v2',
+      'Content-Type': 'text/plain',
+      Accept: 'image/png',
+    };
+    const request = { path: PATH, headers, body: 'x'.repeat(2 * 1024 * 1024) };
+    const rateOf = (limit: number | null) =>
+      db.sql`update svc.tenant set rate_limit = ${limit} where tenant_id = ${tenant}`;
+    const admitScope = () =>
+      db.sql`update svc.api_key set scopes = '{admit}' where key_id = ${keyIdOf(walker)}`;
+    const send = (body: unknown) => (request.body = JSON.stringify(body));
+    const walk: [status: number, code: string, correct: () => unknown][] = [
+      [401, 'unauthenticated', () => (headers['X-Svc-Api-Key'] = walker)],
+      [429, 'rate_limited', () => rateOf(null)],
+      [423, 'lane_locked', () => setLane(registry.admin, 'live', true)],
+      [403, 'tenant_mismatch', () => delete headers['X-Svc-Tenant-Id']],
+      [403, 'tenant_header_missing', () => (headers['X-Svc-Tenant-Id'] = tenant)],
+      [403, 'scope_missing', admitScope],
+      [403, 'tenant_not_allowlisted', () => setAllowlisted(registry.admin, tenant, true)],
+      [415, 'unsupported_media_type', () => (headers['Content-Type'] = 'application/json')],
+      [413, 'body_too_large', () => (request.body = '{"tenant_id":1')],
+      [406, 'not_acceptable', () => (headers['Accept'] = 'application/json')],
+      [400, 'unsupported_api_version', () => (headers['svc-api-version'] = 'v1')],
+      [400, 'invalid_idempotency_key', () => (headers['X-Svc-Idempotency-Key'] = 'bound')],
+      [400, 'malformed_json', () => send({ schema_version: '0' })],
+      [400, 'unsupported_schema_version', () => send(outcomeEnvelope(ABSENT_ID))],
+      [403, 'tenant_body_mismatch', () => send(outcomeEnvelope(ABSENT_ID, own))],
+      [422, 'parent_not_found', () => send(admissionEnvelope(own))],
+      [422, 'idempotency_conflict', () => send(bound)],
+    ];
+    await rateOf(1);
+    for (const [status, code, correct] of walk) {
+      if (code === 'rate_limited') await engine.call(request);
+      if (code === 'idempotency_conflict') {
+        const first = await engine.call({ ...request, body: JSON.stringify(bound) });
+        expect(first.json).toMatchObject({ code: 'policy_denied' });
+      }
+      expectProblem(await engine.call(request), status, code);
+      await correct();
+    }
+    // All checks pass here; the shipped policy permits only the sandbox.
+    expectProblem(await engine.call(request), 403, 'policy_denied');
   });
 });

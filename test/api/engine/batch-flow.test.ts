@@ -2,8 +2,8 @@ import { createServer, get, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
-import { readBatch } from '#api/engine/batches/read-batch';
-import { sendLines } from '#api/engine/batches/send-lines';
+import { parseBatch } from '#api/engine/batches/parse-batch';
+import { sendLines } from '#api/engine/http/respond';
 import {
   arraySplitter,
   lineSplitter,
@@ -30,7 +30,7 @@ function requestOf(pieces: Buffer[], type = 'application/json'): IncomingMessage
 
 const uploads = new BatchUploads({ perTenant: 1, budget: LIMITS.body });
 
-describe('readBatch', () => {
+describe('parseBatch', () => {
   it('yields to the event loop during a large chunk', async () => {
     let others = 0;
     let reading = true;
@@ -41,7 +41,7 @@ describe('readBatch', () => {
     const body = Buffer.from(JSON.stringify(executeBodies(10_000)));
     setImmediate(tick);
     const upload = uploads.start(caller.tenantNo);
-    const batch = await readBatch(requestOf([body]), LIMITS, caller, upload);
+    const batch = await parseBatch(requestOf([body]), LIMITS, caller, upload);
     reading = false;
     expect(batch.items.size).toBe(10_000);
     expect(others).toBeGreaterThan(4);

@@ -1,10 +1,11 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { isBatchId } from '#protocol/ids';
-import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
+import { describe, expect } from 'vitest';
 import { canonicalBytes } from '#protocol/canonical-json';
+import { isBatchId } from '#protocol/ids';
 import type { JsonValue } from '#protocol/json';
+import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
+import { pendingDepth } from '#sql/admissions/outcomes';
 import { setLane } from '#sql/tenants/administration';
-import { treeSize } from '#sql/log/log';
+import { adminOn, done } from '../../fixtures/admin.js';
 import {
   BATCHES,
   batchCall,
@@ -14,66 +15,48 @@ import {
   LINES,
   resultsOf,
 } from '../../fixtures/batches.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
 import {
   executeBody,
   headersFor,
-  issueKey,
-  startEngine,
   without,
   workBatches,
   type Reply,
-  type TestEngine,
 } from '../../fixtures/engine.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { TENANT } from '../../fixtures/registry.js';
+import { engineTest } from './setup.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let key: string;
+type Headers = Record<string, string>;
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  engine = await startEngine(registry, { rateLimit: 100_000 });
-  key = await issueKey(registry);
-});
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
-});
-afterEach(async () => {
-  engine.worker.rests = false;
-  await workBatches(registry);
+const it = engineTest({ rateLimit: 100_000 }).extend<{
+  send: (body: unknown, headers?: Headers) => Promise<Reply>;
+  results: (batchId: string) => Promise<BatchResult[]>;
+  /** Sends a batch and waits until every item is decided. */
+  completed: (
+    body: unknown,
+    headers?: Headers,
+  ) => Promise<{ reply: Reply; batchId: string; results: BatchResult[] }>;
+}>({
+  send: async ({ setup: { engine, key } }, use) =>
+    use((body, headers) => engine.call(batchCall(key, body, headers))),
+  results: async ({ setup: { engine, key } }, use) => use((id) => resultsOf(engine, key, id)),
+  completed: async ({ results, send, setup: { registry } }, use) =>
+    use(async (body, headers) => {
+      const reply = await send(body, headers);
+      expect(reply.status, reply.bytes.toString()).toBe(202);
+      const { batch_id: batchId } = batchIn(reply);
+      await workBatches(registry);
+      return { reply, batchId, results: await results(batchId) };
+    }),
 });
 
-const send = (body: unknown, headers: Record<string, string> = {}) =>
-  engine.call(batchCall(key, body, headers));
-const read = (path: string, headers: Record<string, string> = {}) =>
-  engine.call({ method: 'GET', path, headers: { ...headersFor(key), ...headers } });
-const alone = (path: string, body: unknown) =>
-  engine.call({
-    path,
-    headers: headersFor(key),
-    body: typeof body === 'string' ? body : JSON.stringify(body),
-  });
 const lines = (...items: unknown[]) =>
   items.map((item) => (typeof item === 'string' ? item : JSON.stringify(item))).join('\n');
-
-/** Sends and settles, and has the results. */
-async function admitted(body: unknown, headers: Record<string, string> = {}) {
-  const reply = await send(body, headers);
-  expect(reply.status, reply.bytes.toString()).toBe(202);
-  const { batch_id: batchId } = batchIn(reply);
-  await workBatches(registry);
-  return { reply, batchId, results: await resultsOf(engine, key, batchId) };
-}
-
+const statusAndCode = ({ json, status }: Reply) => [status, json['code']];
 const problemIn = (result: BatchResult | undefined): Record<string, unknown> =>
   result?.problem ?? {};
 
 describe('POST /v1/batches', () => {
-  it('gives each item the result of a single request', async () => {
+  it('gives each item the result of a single request', async ({ completed, setup }) => {
     const items = [
       executeBody(),
       executeBody({ action: 'DELETE_AUDIT_LOG' }),
@@ -81,46 +64,35 @@ describe('POST /v1/batches', () => {
       executeBody({ action: 'lower case' }),
       envelope({ action: 'DELETE_AUDIT_LOG' }),
     ];
-    const { reply, batchId, results } = await admitted(items);
+    const { reply, batchId, results } = await completed(items);
     expect(isBatchId(batchId)).toBe(true);
     expect(reply.headers.location).toBe(`${BATCHES}/${batchId}`);
     expect('idempotent-replayed' in reply.headers).toBe(false);
-    const { json } = await read(String(reply.headers.location));
+    const { json } = await setup.get(String(reply.headers.location));
     expect(batchSchema.parse(json)).toMatchObject({
       state: 'completed',
       counts: { total: 5, admitted: 2, denied: 2, refused: 0, invalid: 1, pending: 0 },
       replayed: 0,
     });
-    const paths = [
-      'intents/execute',
-      'intents/execute',
-      'agent/admissions',
-      'intents/execute',
-      'agent/admissions',
-    ];
     for (const [index, result] of results.entries()) {
       expect(batchResultSchema.parse(result).index).toBe(index);
-      const single = await alone(`/v1/${paths[index] ?? ''}`, items[index]);
+      const path = 'kind' in items[index]! ? '/v1/agent/admissions' : '/v1/intents/execute';
+      const single = await setup.post(path, items[index]!);
       expect(result.status).toBe(single.status);
       if (result.receipt !== undefined) expect(result.receipt).toEqual(single.json);
       else {
-        const said = without(problemIn(result), 'index', 'request_id');
-        expect(said).toEqual(without(single.json, 'request_id'));
-        expect(problemIn(result)['index']).toBe(index);
+        const { index: place, ...problem } = problemIn(result);
+        expect(place).toBe(index);
+        expect(without(problem, 'request_id')).toEqual(without(single.json, 'request_id'));
       }
     }
-    expect(results.map(({ state }) => state)).toEqual([
-      'admitted',
-      'denied',
-      'admitted',
-      'invalid',
-      'denied',
-    ]);
+    const states = ['admitted', 'denied', 'admitted', 'invalid', 'denied'];
+    expect(results.map(({ state }) => state)).toEqual(states);
   });
 
-  it('returns the same batch for lines and for an array', async () => {
+  it('returns the same batch for lines and for an array', async ({ completed, send }) => {
     const items = executeBodies(3);
-    const first = await admitted(`\n${lines(...items)}\r\n\n  \n`, LINES);
+    const first = await completed(`\n${lines(...items)}\r\n\n  \n`, LINES);
     expect(first.results.map(({ state }) => state)).toEqual(['admitted', 'admitted', 'admitted']);
     const again = await send(JSON.stringify(items, null, 2));
     expect(again.headers['idempotent-replayed']).toBe('true');
@@ -129,8 +101,8 @@ describe('POST /v1/batches', () => {
     expect(batchIn(otherOrder).batch_id).not.toBe(first.batchId);
   });
 
-  it('logs each item once when sent again or concurrently', async () => {
-    const before = await treeSize(registry.engine);
+  it('logs each item once when sent again or concurrently', async ({ completed, send, setup }) => {
+    const before = await setup.treeSize();
     const items = executeBodies(20);
     const replies = await Promise.all([send(items), send(items), send(items)]);
     // Two concurrent batches per tenant: the third gets 503 and is retried.
@@ -139,14 +111,13 @@ describe('POST /v1/batches', () => {
     expect(accepted.filter(({ headers }) => 'idempotent-replayed' in headers)).toHaveLength(
       accepted.length - 1,
     );
-    await workBatches(registry);
-    const again = await admitted(items);
+    const again = await completed(items);
     expect(again.reply.headers['idempotent-replayed']).toBe('true');
-    expect(await treeSize(registry.engine)).toBe(before + 20);
+    expect(await setup.treeSize()).toBe(before + 20);
   });
 
-  it('counts and lists pending items', async () => {
-    engine.worker.rests = true;
+  it('counts and lists pending items', async ({ results, send, setup }) => {
+    setup.engine.worker.rests = true;
     const reply = await send([...executeBodies(2), { schema_version: 'x' }]);
     const { batch_id: batchId } = batchIn(reply);
     expect(batchIn(reply)).toMatchObject({
@@ -155,102 +126,77 @@ describe('POST /v1/batches', () => {
       completed_at: null,
       rate: 0,
     });
-    const pending = await resultsOf(engine, key, batchId);
-    expect(pending.map(({ state, status }) => [state, status])).toEqual([
-      ['pending', 202],
-      ['pending', 202],
-      ['invalid', 400],
-    ]);
+    const pending = await results(batchId);
+    expect(pending.map(({ status }) => status)).toEqual([202, 202, 400]);
     expect(pending[0]?.proof_id).toBeDefined();
-    await workBatches(registry);
-    const { json } = await read(`${BATCHES}/${batchId}`);
+    await workBatches(setup.registry);
+    const { json } = await setup.get(`${BATCHES}/${batchId}`);
     expect(json).toMatchObject({ state: 'completed', counts: { admitted: 2, pending: 0 } });
     expect(json['completed_at']).not.toBeNull();
     expect(json['rate']).toBeGreaterThan(0);
   });
 
-  it('completes at once when all items are invalid', async () => {
-    const { reply } = await admitted([{}, 1]);
-    expect(batchIn(reply)).toMatchObject({
-      state: 'completed',
-      counts: { total: 2, invalid: 2, pending: 0 },
-      rate: 0,
-    });
+  it('completes at once when all items are invalid', async ({ send }) => {
+    const counts = { total: 2, invalid: 2, pending: 0 };
+    expect(batchIn(await send([{}, 1]))).toMatchObject({ state: 'completed', counts });
   });
 });
 
 describe('duplicate batch items', () => {
-  it('share one admission and mark later items as replayed', async () => {
+  it('share one admission and mark later items as replayed', async ({ completed, setup }) => {
     const twice = executeBody();
-    const { results, batchId } = await admitted([
-      twice,
-      executeBody(),
-      twice,
-      JSON.parse(JSON.stringify(twice)),
-    ]);
+    const { results, batchId } = await completed([twice, executeBody(), twice, { ...twice }]);
     expect(results.map(({ replayed }) => replayed)).toEqual([undefined, undefined, true, true]);
-    expect(
-      new Set([results[0], results[2], results[3]].map((one) => JSON.stringify(one?.receipt))).size,
-    ).toBe(1);
-    expect((await read(`${BATCHES}/${batchId}`)).json).toMatchObject({
-      counts: { total: 4, admitted: 4 },
-      replayed: 2,
-    });
+    const receipts = [results[0], results[2], results[3]].map((one) =>
+      JSON.stringify(one?.receipt),
+    );
+    expect(new Set(receipts).size).toBe(1);
+    const { json } = await setup.get(`${BATCHES}/${batchId}`);
+    expect(json).toMatchObject({ counts: { total: 4, admitted: 4 }, replayed: 2 });
   });
 
-  it('refer to an earlier admission, pending or decided', async () => {
+  it('refer to an earlier admission, pending or decided', async ({ results, send, setup }) => {
     const [settled, open] = [executeBody(), executeBody()];
-    const receipt = await alone('/v1/intents/execute', settled);
-    engine.worker.rests = true;
+    const receipt = await setup.execute(settled);
+    setup.engine.worker.rests = true;
     const first = batchIn(await send([open])).batch_id;
     const second = batchIn(await send([settled, open, executeBody()]));
     expect(second).toMatchObject({ counts: { admitted: 1, pending: 2 }, replayed: 2 });
-    await workBatches(registry);
-    const results = await resultsOf(engine, key, second.batch_id);
-    expect(results[0]).toMatchObject({ replayed: true, receipt: receipt.json });
-    expect(results[1]?.proof_id).toBe((await resultsOf(engine, key, first))[0]?.proof_id);
-    expect((await read(`${BATCHES}/${second.batch_id}`)).json).toMatchObject({
-      state: 'completed',
-      counts: { admitted: 3, pending: 0 },
-    });
+    await workBatches(setup.registry);
+    const found = await results(second.batch_id);
+    expect(found[0]).toMatchObject({ replayed: true, receipt: receipt.json });
+    expect(found[1]?.proof_id).toBe((await results(first))[0]?.proof_id);
+    const { json } = await setup.get(`${BATCHES}/${second.batch_id}`);
+    expect(json).toMatchObject({ state: 'completed', counts: { admitted: 3, pending: 0 } });
   });
 
-  it('share a rejection', async () => {
+  it('share a rejection', async ({ results, send, setup: { engine, get, registry } }) => {
     engine.worker.rests = true;
     const shared = executeBody();
-    const [first, second] = [await send([shared]), await send([executeBody(), shared])].map(
-      (reply) => batchIn(reply).batch_id,
-    );
+    const batches = [await send([shared]), await send([executeBody(), shared])];
     await setLane(registry.admin, 'sandbox', false);
     await workBatches(registry);
     await setLane(registry.admin, 'sandbox', true);
-    for (const id of [first, second]) {
-      const results = await resultsOf(engine, key, id!);
-      for (const one of results) {
-        expect(one).toMatchObject({
-          state: 'refused',
-          status: 423,
-          problem: { code: 'lane_locked' },
-        });
-      }
-      const { json } = await read(`${BATCHES}/${id!}`);
-      expect(json).toMatchObject({ state: 'completed', counts: { refused: results.length } });
+    for (const { batch_id: id } of batches.map(batchIn)) {
+      const found = await results(id);
+      const refused = { state: 'refused', status: 423, problem: { code: 'lane_locked' } };
+      for (const one of found) expect(one).toMatchObject(refused);
+      const { json } = await get(`${BATCHES}/${id}`);
+      expect(json).toMatchObject({ state: 'completed', counts: { refused: found.length } });
     }
   });
 });
 
 describe('batch results', () => {
-  it('are consecutive pages of canonical JSON', async () => {
+  it('are consecutive pages of canonical JSON', async ({ completed, setup: { get } }) => {
     const items = [...executeBodies(7), {}, executeBody({ action: 'DELETE_AUDIT_LOG' })];
-    const { batchId, results } = await admitted(items);
+    const { batchId, results } = await completed(items);
     const found: BatchResult[] = [];
     let cursor = '';
     let pages = 0;
     do {
-      const reply = await read(
-        `${BATCHES}/${batchId}/results?limit=4${cursor && `&cursor=${cursor}`}`,
-      );
-      expect(reply.status).toBe(200);
+      const path = `${BATCHES}/${batchId}/results?limit=4${cursor && `&cursor=${cursor}`}`;
+      const reply = await get(path);
       expect(reply.bytes).toEqual(Buffer.from(canonicalBytes(reply.json as JsonValue)));
       found.push(...(reply.json['results'] as BatchResult[]));
       cursor = (reply.json['next_cursor'] as string | null) ?? '';
@@ -260,47 +206,235 @@ describe('batch results', () => {
     expect(found).toEqual(results);
   });
 
-  it('are canonical lines and respect limit', async () => {
-    const { batchId } = await admitted([...executeBodies(3), {}]);
-    const reply = await read(`${BATCHES}/${batchId}/results?limit=4`, {
-      Accept: LINES['Content-Type'],
-    });
+  it('are canonical lines and respect limit', async ({ completed, setup: { get } }) => {
+    const { batchId } = await completed([...executeBodies(3), {}]);
+    const headers = { Accept: LINES['Content-Type'] };
+    const reply = await get(`${BATCHES}/${batchId}/results?limit=4`, headers);
     expect(reply.headers['content-type']).toBe(LINES['Content-Type']);
     for (const line of reply.bytes.toString().trimEnd().split('\n')) {
       expect(line).toBe(Buffer.from(canonicalBytes(JSON.parse(line) as JsonValue)).toString());
     }
-    const two = await read(`${BATCHES}/${batchId}/results?limit=2`, {
-      Accept: LINES['Content-Type'],
-    });
+    const two = await get(`${BATCHES}/${batchId}/results?limit=2`, headers);
     expect(two.bytes.toString().split('\n')).toHaveLength(3);
   });
 
-  it('reject a cursor of another batch', async () => {
-    const [one, other] = [await admitted(executeBodies(3)), await admitted(executeBodies(3))];
-    const page = await read(`${BATCHES}/${one.batchId}/results?limit=1`);
+  it('reject a cursor of another batch', async ({ completed, setup: { get } }) => {
+    const [one, other] = [await completed(executeBodies(3)), await completed(executeBodies(3))];
+    const page = await get(`${BATCHES}/${one.batchId}/results?limit=1`);
     const path = `${BATCHES}/${other.batchId}/results?cursor=${String(page.json['next_cursor'])}`;
-    expect((await read(path)).json['code']).toBe('invalid_query');
+    expect(statusAndCode(await get(path))).toEqual([400, 'invalid_query']);
   });
 
-  it('are 404 for unknown batches', async () => {
-    for (const id of ['batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'batch_x', 'x']) {
-      for (const path of [`${BATCHES}/${id}`, `${BATCHES}/${id}/results`]) {
-        const reply: Reply = await read(path);
-        expect([reply.status, reply.json['code']]).toEqual([404, 'batch_not_found']);
-      }
+  it('are 404 for malformed ids', async ({ setup: { get } }) => {
+    for (const path of ['batch_x', 'x', 'x/results']) {
+      expect(statusAndCode(await get(`${BATCHES}/${path}`))).toEqual([404, 'batch_not_found']);
     }
+  });
+
+  it('keep the same problem with the request id of the batch', async ({ completed, results }) => {
+    const { batchId, reply, results: first } = await completed([{ wrong: 1 }, executeBody()]);
+    expect(problemIn(first[0])['request_id']).toBe(reply.headers['x-request-id']);
+    expect(await results(batchId)).toEqual(first);
   });
 });
 
 describe('GET /v1/batches', () => {
-  it('lists all batches in pages, newest first', async () => {
+  it('lists all batches in pages, newest first', async ({ completed, setup: { get } }) => {
     const made: string[] = [];
-    for (let i = 0; i < 3; i += 1) made.unshift((await admitted(executeBodies(1))).batchId);
-    const first = await read(`${BATCHES}?limit=2`);
+    for (let i = 0; i < 3; i += 1) made.unshift((await completed(executeBodies(1))).batchId);
+    const first = await get(`${BATCHES}?limit=2`);
     const listed = first.json['batches'] as { batch_id: string }[];
     expect(listed.map((one) => one.batch_id)).toEqual(made.slice(0, 2));
-    expect(listed[0]).toEqual((await read(`${BATCHES}/${made[0]!}`)).json);
-    const second = await read(`${BATCHES}?limit=2&cursor=${String(first.json['next_cursor'])}`);
+    expect(listed[0]).toEqual((await get(`${BATCHES}/${made[0]!}`)).json);
+    const second = await get(`${BATCHES}?limit=2&cursor=${String(first.json['next_cursor'])}`);
     expect((second.json['batches'] as { batch_id: string }[])[0]?.batch_id).toBe(made[2]);
+  });
+});
+
+describe('invalid batch item', () => {
+  const parent_proof_id = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+  const cases: [code: string, body: string, pointer: string][] = [
+    ['malformed_json', '{"a" 1}', '/a'],
+    ['duplicate_key', '{"a":1,"a":2}', '/a'],
+    ['too_deep', '['.repeat(33) + ']'.repeat(33), '/0'.repeat(32)],
+    ['unsupported_schema_version', '{"schema_version":"svc.other/9.9"}', '/schema_version'],
+    ['missing_field', '{}', '/schema_version'],
+    ['invalid_field', '"text"', ''],
+    ['unknown_field', JSON.stringify({ ...executeBody(), more: 1 }), '/more'],
+    ['missing_field', JSON.stringify(without(envelope(), 'nonce')), '/nonce'],
+    ['tenant_body_mismatch', JSON.stringify(executeBody({ tenant_id: 'other' })), '/tenant_id'],
+    ['parent_not_found', JSON.stringify(envelope({ parent_proof_id })), '/parent_proof_id'],
+  ];
+
+  it.for(cases)(
+    '(%s: %s) gets a problem with a pointer and does not affect other items',
+    async ([code, bad, pointer], { completed }) => {
+      const [first, last] = [JSON.stringify(executeBody()), JSON.stringify(executeBody())];
+      for (const [body, headers] of [
+        [`[${first},${bad},${last}]`, {}],
+        [lines(first, bad, JSON.stringify(executeBody())), LINES],
+      ] as const) {
+        const { results } = await completed(body, headers);
+        expect(results.map(({ state }) => state)).toEqual(['admitted', 'invalid', 'admitted']);
+        expect(problemIn(results[1])).toMatchObject({ code, index: 1, errors: [{ pointer }] });
+      }
+    },
+  );
+
+  it('is rejected when it is not UTF-8 or exceeds the body limit', async ({ completed, send }) => {
+    const good = JSON.stringify(executeBody());
+    const long = JSON.stringify({ text: 'x'.repeat(40_000), more: '],}{"' });
+    const body = Buffer.concat([
+      Buffer.from('["'),
+      Buffer.of(0xff),
+      Buffer.from(`",${long},${good}]`),
+    ]);
+    const { results } = await completed(body);
+    expect(results.map((one) => problemIn(one)['code'] ?? one.state)).toEqual([
+      'invalid_utf8',
+      'body_too_large',
+      'admitted',
+    ]);
+    expect(results[1]?.status).toBe(413);
+    // The hash of an item that is too long covers its bytes.
+    const other = Buffer.from(body);
+    other[20] = 0x79;
+    expect(batchIn(await send(other)).batch_id).not.toBe(batchIn(await send(body)).batch_id);
+  });
+});
+
+describe('unsplittable batch body', () => {
+  it.for([
+    ['', 'malformed_json'],
+    ['{}', 'invalid_field'],
+    [' [ ] ', 'empty_batch'],
+    ['[', 'malformed_json'],
+    ['[GOOD', 'malformed_json'],
+    ['[GOOD,]', 'malformed_json'],
+    ['[,GOOD]', 'malformed_json'],
+    ['[GOOD]x', 'malformed_json'],
+    ['[GOOD}', 'malformed_json'],
+    ['[GOOD,{"a":"]', 'malformed_json'],
+  ] as const)('%s gets 400, and no item is accepted', async ([text, code], { send, setup }) => {
+    const { engine, registry } = setup;
+    const before = await pendingDepth(registry.engine, 1_000);
+    engine.worker.rests = true;
+    const reply = await send(text.replaceAll('GOOD', JSON.stringify(executeBody())));
+    expect(statusAndCode(reply)).toEqual([400, code]);
+    expect(await pendingDepth(registry.engine, 1_000)).toBe(before);
+  });
+
+  it('gets 400 when it has no lines', async ({ send }) => {
+    expect(statusAndCode(await send(' \n\n', LINES))).toEqual([400, 'empty_batch']);
+  });
+});
+
+describe('batch headers', () => {
+  it('enforce the idempotency key among batches', async ({ send, setup: { execute } }) => {
+    const headers = { 'X-Svc-Idempotency-Key': 'nightly' };
+    const items = executeBodies(2);
+    const first = batchIn(await send(items, headers)).batch_id;
+    expect(batchIn(await send(items, headers)).batch_id).toBe(first);
+    const other = await send(executeBodies(1), headers);
+    expect(statusAndCode(other)).toEqual([422, 'idempotency_conflict']);
+    expect((await execute(executeBody(), headers)).status).toBe(200);
+  });
+
+  it('are checked after the body length and before the body', async ({ send }) => {
+    const rejected = async (headers: Headers) => statusAndCode(await send('{', headers));
+    const wrong = { 'svc-api-version': 'v2' };
+    expect(await rejected(wrong)).toEqual([400, 'unsupported_api_version']);
+    expect(await rejected({ Accept: 'image/png' })).toEqual([406, 'not_acceptable']);
+    const typed = { ...wrong, 'Content-Type': 'text/plain' };
+    expect(await rejected(typed)).toEqual([415, 'unsupported_media_type']);
+  });
+});
+
+describe('batch limits', () => {
+  it('reject a body that exceeds the byte limit during streaming', async ({ setup }) => {
+    await setup.withEngine({ batchLimit: 1_000 }, async ({ call }) => {
+      const body = JSON.stringify(executeBodies(10));
+      for (const headers of [{}, { 'Transfer-Encoding': 'chunked' }]) {
+        const reply = await call(batchCall(setup.key, body, headers));
+        expect(statusAndCode(reply)).toEqual([413, 'body_too_large']);
+      }
+    });
+  });
+
+  it('reject more items than one tenant may queue', async ({ setup: { key, withEngine } }) => {
+    await withEngine({ maxQueuedAdmissions: 40 }, async ({ call }) => {
+      const over = await call(batchCall(key, executeBodies(11)));
+      expect(statusAndCode(over)).toEqual([413, 'too_many_items']);
+      expect((await call(batchCall(key, executeBodies(10)))).status).toBe(202);
+    });
+  });
+
+  it('reject a batch that exceeds the queue limit, but not a repeated one', async ({ setup }) => {
+    const { key, registry } = setup;
+    const before = await pendingDepth(registry.engine, 1_000);
+    await setup.withEngine({ maxQueuedAdmissions: 40 }, async ({ call, worker }) => {
+      worker.rests = true;
+      const first = executeBodies(6);
+      expect((await call(batchCall(key, first))).status).toBe(202);
+      const headers = { 'X-Svc-Idempotency-Key': 'does-not-fit' };
+      const rejected = await call(batchCall(key, executeBodies(5), headers));
+      expect(statusAndCode(rejected)).toEqual([503, 'queue_too_deep']);
+      expect(rejected.headers['retry-after']).toBe('2');
+      expect(await pendingDepth(registry.engine, 1_000)).toBe(before + 6);
+      // The rejection left no rows, not even the idempotency key.
+      expect((await call(batchCall(key, executeBodies(4), headers))).status).toBe(202);
+      expect((await call(batchCall(key, first))).headers['idempotent-replayed']).toBe('true');
+      // Single admissions still fit.
+      worker.rests = false;
+      const single = { headers: headersFor(key), body: JSON.stringify(executeBody()) };
+      expect((await call(single)).status).toBe(200);
+    });
+  });
+
+  it('bound concurrent batches per tenant and release their slots', async ({
+    setup: { key, withEngine },
+  }) => {
+    await withEngine({ batchesOfOneTenant: 0 }, async ({ call }) => {
+      const reply = await call(batchCall(key, executeBodies(1)));
+      expect(statusAndCode(reply)).toEqual([503, 'too_many_batches']);
+      expect(reply.headers['retry-after']).toBe('1');
+    });
+    await withEngine({ batchesAtOnce: 1 }, async ({ call }) => {
+      for (const body of ['[', JSON.stringify(executeBodies(1)), '{}']) {
+        expect((await call(batchCall(key, body))).status).not.toBe(503);
+      }
+    });
+  });
+
+  it('count a batch as one request of the rate limit', async ({ setup: { key, withEngine } }) => {
+    await withEngine({ rateLimit: 1 }, async ({ call }) => {
+      const reply = await call(batchCall(key, executeBodies(5)));
+      expect(reply.status).toBe(202);
+      expect(reply.headers['ratelimit']).toMatch(/r=0/);
+    });
+  });
+});
+
+// Last: the tenant is gone afterwards.
+describe('batch results', () => {
+  it('have every index and no item data when the tenant was erased', async ({
+    completed,
+    results,
+    setup: { db, get },
+  }) => {
+    const items = [...executeBodies(2), { intent_id: 'Maria Markworth' }, ...executeBodies(1)];
+    const { batchId, results: before } = await completed(items);
+    const erase = adminOn(db, { url: db.urlFor('svc_erase') });
+    await done(erase('erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT));
+    const after = await results(batchId);
+    // Clients compare the number of results with the number of items.
+    expect(after.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
+    for (const [index, result] of after.entries()) {
+      const { state, status, proof_id, problem } = batchResultSchema.parse(result);
+      expect([state, status, proof_id]).toEqual(['erased', 410, before[index]!.proof_id]);
+      expect(problem?.code).toBe('payload_erased');
+    }
+    const page = await get(`${BATCHES}/${batchId}/results?limit=3`);
+    expect(page.json['results']).toHaveLength(3);
   });
 });

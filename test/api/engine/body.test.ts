@@ -1,41 +1,27 @@
 import { Agent, request as httpRequest } from 'node:http';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { problemSchema } from '#protocol/schemas/index';
-import { treeSize } from '#sql/log/log';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import {
-  executeBody,
-  headersFor,
-  issueKey,
-  startEngine,
-  type TestEngine,
-  without,
-} from '../../fixtures/engine.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { executeBody, headersFor, without, type Reply } from '../../fixtures/engine.js';
+import { engineTest } from './setup.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let key: string;
-/** One connection, so that leftover bytes of a bad body would break the next request. */
-let agent: Agent;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  engine = await startEngine(registry);
-  key = await issueKey(registry);
+const it = engineTest().extend<{
+  /** One connection, so that leftover bytes of a bad body would break the next request. */
+  agent: Agent;
+  send: (body: string | Uint8Array, headers?: Record<string, string>) => Promise<Reply>;
+  /** Sends a valid body. */
+  good: () => Promise<Reply>;
+}>({
+  agent: async ({}, use) => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    await use(agent);
+    agent.destroy();
+  },
+  send: async ({ agent, setup: { engine, key } }, use) =>
+    use((body, headers) => {
+      return engine.call({ headers: { ...headersFor(key), ...headers }, agent, body });
+    }),
+  good: async ({ send }, use) => use(() => send(JSON.stringify(executeBody()))),
 });
-beforeEach(() => {
-  agent = new Agent({ keepAlive: true, maxSockets: 1 });
-});
-afterEach(() => agent.destroy());
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
-});
-
-const good = () => ({ headers: headersFor(key), agent, body: JSON.stringify(executeBody()) });
 
 /** A valid body with one raw member added. */
 function withMember(member: string): string {
@@ -79,21 +65,18 @@ const table: [what: string, code: string, pointer: string, body: string | Uint8A
 ];
 
 describe('request body with', () => {
-  it.each(table)('%s gets %s at %j', async (_, code, pointer, body) => {
-    const before = await treeSize(registry.engine);
-    const reply = await engine.call({ headers: headersFor(key), agent, body });
+  it.for(table)('%s gets %s at %j', async ([, code, pointer, body], { good, send, setup }) => {
+    const before = await setup.treeSize();
+    const reply = await send(body);
     expect(reply.json).toMatchObject({ status: 400, code });
     expect(reply.status).toBe(400);
     expect(problemSchema.parse(reply.json).errors?.[0]?.pointer).toBe(pointer);
-    expect(await treeSize(registry.engine)).toBe(before);
-    expect((await engine.call(good())).status).toBe(200);
+    expect(await setup.treeSize()).toBe(before);
+    expect((await good()).status).toBe(200);
   });
 
-  it('several faults gets all of them', async () => {
-    const reply = await engine.call({
-      headers: headersFor(key),
-      body: JSON.stringify(executeBody({ action: 'x', intent_id: '', extra: 1 })),
-    });
+  it('several faults gets all of them', async ({ setup }) => {
+    const reply = await setup.execute(executeBody({ action: 'x', intent_id: '', extra: 1 }));
     expect(reply.json['code']).toBe('unknown_field');
     expect(
       problemSchema
@@ -103,12 +86,12 @@ describe('request body with', () => {
     ).toEqual(['/action', '/extra', '/intent_id']);
   });
 
-  it('very many faults gets a bounded list', async () => {
+  it('very many faults gets a bounded list', async ({ send }) => {
     const many = Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`f${i}`, 0]));
     const long = { ['x'.repeat(20_000)]: 0 };
     for (const extra of [many, long]) {
       const body = JSON.stringify(executeBody(extra));
-      const reply = await engine.call({ headers: headersFor(key), agent, body });
+      const reply = await send(body);
       expect(reply.json['code']).toBe('unknown_field');
       expect(reply.bytes.length).toBeLessThan(10_000);
     }
@@ -118,21 +101,23 @@ describe('request body with', () => {
 describe('oversized request body', () => {
   const tooLarge = 'x'.repeat(2 * 1024 * 1024);
 
-  it('gets 413 and a closed connection when Content-Length exceeds the limit', async () => {
-    const reply = await engine.call({ headers: headersFor(key), agent, body: tooLarge });
+  it('gets 413 and a closed connection when Content-Length exceeds the limit', async ({
+    good,
+    send,
+  }) => {
+    const reply = await send(tooLarge);
     expect(reply.status).toBe(413);
     expect(reply.json).toMatchObject({ code: 'body_too_large' });
     expect(reply.headers.connection).toBe('close');
-    expect((await engine.call(good())).status).toBe(200);
+    expect((await good()).status).toBe(200);
   });
 
-  it('gets 401 and a clean close with an invalid key', async () => {
-    const headers = { ...headersFor(key), 'X-Svc-Api-Key': 'wrong' };
-    expect((await engine.call({ headers, agent, body: tooLarge })).status).toBe(401);
-    expect((await engine.call(good())).status).toBe(200);
+  it('gets 401 and a clean close with an invalid key', async ({ good, send }) => {
+    expect((await send(tooLarge, { 'X-Svc-Api-Key': 'wrong' })).status).toBe(401);
+    expect((await good()).status).toBe(200);
   });
 
-  it('gets 413 while it streams', async () => {
+  it('gets 413 while it streams', async ({ agent, setup: { engine, key } }) => {
     let sent = 0;
     const status = await new Promise<number | undefined>((resolve, reject) => {
       const request = httpRequest(
@@ -157,11 +142,10 @@ describe('oversized request body', () => {
     expect(sent).toBeLessThan(8 * 1024 * 1024);
   });
 
-  it('is accepted at exactly the limit', async () => {
+  it('is accepted at exactly the limit', async ({ send }) => {
     const body = JSON.stringify(executeBody());
     const padded = body + ' '.repeat(32 * 1024 - body.length);
-    expect((await engine.call({ headers: headersFor(key), agent, body: padded })).status).toBe(200);
-    const over = await engine.call({ headers: headersFor(key), agent, body: `${padded} ` });
-    expect(over.status).toBe(413);
+    expect((await send(padded)).status).toBe(200);
+    expect((await send(`${padded} `)).status).toBe(413);
   });
 });

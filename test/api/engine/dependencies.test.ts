@@ -1,40 +1,45 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
+import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
-import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
-import { ENGINE_DEFAULTS } from '#api/engine/context';
-import { createOutcomeWaiter } from '#api/engine/admission/wait';
-import { systemClock } from '#runtime/process/clock';
 import { listen } from '#runtime/http/server';
-import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';
+import { systemClock } from '#runtime/process/clock';
+import { logger } from '#runtime/process/log';
 import { openAdmitEvents, openAdmitQueue, openAdmitWorker } from '#runtime/queue/queues';
-import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
-import { treeSize } from '#sql/log/log';
-import { settledRevocations } from '#sql/lifecycle/revocations';
 import { readOutcomes } from '#sql/admissions/outcomes';
+import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
+import { settledRevocations } from '#sql/lifecycle/revocations';
 import { processAdmissions } from '#workers/admit/process';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import { executeBody, headersFor, issueKey, send, startEngine } from '../../fixtures/engine.js';
-import { startTcpProxy } from '../../fixtures/tcp-proxy.js';
-import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
+import {
+  executeBody,
+  headersFor,
+  send,
+  startEngine,
+  type TestEngine,
+} from '../../fixtures/engine.js';
+import { startTcpProxy, type TcpProxy } from '../../fixtures/tcp-proxy.js';
+import { engineTest } from './setup.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let key: string;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  key = await issueKey(registry);
+const it = engineTest().extend<{ proxy: TcpProxy; engine: TestEngine }>({
+  proxy: async ({ setup: { db } }, use) => {
+    const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
+    await use(proxy);
+    proxy.close();
+  },
+  /** Reaches its database through the proxy. */
+  engine: async ({ proxy, setup: { registry } }, use) => {
+    const sql = connect(proxy.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
+    const engine = await startEngine(registry, { sql });
+    await use(engine);
+    await engine.close();
+    await sql.end({ timeout: 1 });
+  },
 });
-afterAll(() => db.drop());
 
 describe('engine without its database', () => {
-  it('responds with 503, is not ready, and recovers', async () => {
-    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
-    const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
-    const engine = await startEngine(registry, { sql });
+  it('responds with 503, is not ready, and recovers', async ({ engine, proxy, setup: { key } }) => {
     const ask = (headers = headersFor(key)) =>
       engine.call({ headers, body: JSON.stringify(executeBody()) });
     const read = (path: string) => engine.call({ method: 'GET', path, headers: headersFor(key) });
@@ -44,7 +49,7 @@ describe('engine without its database', () => {
       dependencies: { database: 'up', queue: 'up' },
     });
 
-    await way.leave();
+    await proxy.leave();
     const unavailable = { status: 503, code: 'database_unavailable' };
     const replies = [
       await ask(),
@@ -66,34 +71,29 @@ describe('engine without its database', () => {
     });
     expect((await read('/healthz')).status).toBe(200);
 
-    await way.comeBack();
+    await proxy.comeBack();
     await expect.poll(async () => (await ask()).status).toBe(200);
-    await engine.close();
-    await sql.end({ timeout: 1 });
-    way.close();
   });
 
-  it('keeps waiting for accepted admissions and responds after recovery', async () => {
-    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
-    const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
-    const engine = await startEngine(registry, { sql });
+  it('keeps waiting for accepted admissions and responds after recovery', async ({
+    engine,
+    proxy,
+    setup: { key },
+  }) => {
     engine.worker.rests = true;
     const waiting = engine.call({ headers: headersFor(key), body: JSON.stringify(executeBody()) });
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
-    await way.leave();
+    await proxy.leave();
     await engine.worker.work();
     await new Promise((resolve) => setTimeout(resolve, 300));
-    await way.comeBack();
+    await proxy.comeBack();
     expect((await waiting).status).toBe(200);
-    await engine.close();
-    await sql.end({ timeout: 1 });
-    way.close();
   });
 });
 
 describe('engine without its queue', () => {
-  it('is degraded but ready', async () => {
-    const engine = await startEngine(registry);
+  it('is degraded but ready', async ({ setup }) => {
+    const { engine } = setup;
     engine.worker.fails = new Error('away');
     const reply = await engine.call({ method: 'GET', path: '/readyz' });
     expect(reply.status).toBe(200);
@@ -101,31 +101,12 @@ describe('engine without its queue', () => {
       status: 'degraded',
       dependencies: { database: 'up', queue: 'down' },
     });
-    await engine.close();
-  });
-});
-
-describe('engine without an active policy', () => {
-  it('rejects admissions with policy_missing', async () => {
-    const empty = await freshDatabase();
-    const admin = empty.as('svc_admin');
-    await createTenant(admin, { tenantId: TENANT, environment: 'sandbox' });
-    await setAllowlisted(admin, TENANT, true);
-    await setLane(admin, 'sandbox', true);
-    const bare = { ...registry, admin, engine: empty.as('svc_engine') };
-    const engine = await startEngine(bare);
-    const headers = headersFor(await issueKey(bare));
-    const reply = await engine.call({ headers, body: JSON.stringify(executeBody()) });
-    expect(reply.status).toBe(503);
-    expect(reply.json).toMatchObject({ code: 'policy_missing' });
-    expect(reply.headers['retry-after']).toBe('30');
-    await engine.close();
-    await empty.drop();
   });
 });
 
 describe('queue in the database', () => {
-  it('delivers each admission once from engine to worker', async () => {
+  it('delivers each admission once from engine to worker', async ({ setup }) => {
+    const { db, key, registry } = setup;
     const log = logger('test', 'silent');
     const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
     const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
@@ -158,7 +139,7 @@ describe('queue in the database', () => {
       admissionsPaused: false,
     });
     const server = await listen(engine, { host: '127.0.0.1', port: 0 });
-    const before = await treeSize(registry.engine);
+    const before = await setup.treeSize();
     const bodies = Array.from({ length: 40 }, () => JSON.stringify(executeBody()));
     const ask = () =>
       Promise.all(bodies.map((body) => send(server.url, { headers: headersFor(key), body })));
@@ -168,7 +149,7 @@ describe('queue in the database', () => {
     expect(again.map(({ bytes }) => bytes.toString())).toEqual(
       first.map(({ bytes }) => bytes.toString()),
     );
-    expect(await treeSize(registry.engine)).toBe(before + 40);
+    expect(await setup.treeSize()).toBe(before + 40);
     await server.close(1_000);
     await events.close();
     await queue.close();

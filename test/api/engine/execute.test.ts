@@ -1,77 +1,39 @@
-import { randomBytes } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { formatApiKey } from '#protocol/api-key';
-import { canonicalize } from '#protocol/canonical-json';
-import { nobleSha256, hashHex } from '#protocol/hash';
+import { describe, expect } from 'vitest';
 import { utf8 } from '#protocol/bytes';
-import { executeReceiptSchema } from '#protocol/schemas/index';
+import { canonicalize } from '#protocol/canonical-json';
+import { hashHex, nobleSha256 } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
-import { createTenant, revokeApiKey, setAllowlisted, setLane } from '#sql/tenants/administration';
-import { treeSize } from '#sql/log/log';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import {
-  executeBody,
-  headersFor,
-  issueKey,
-  startEngine,
-  type Reply,
-  type TestEngine,
-  without,
-} from '../../fixtures/engine.js';
+import { admissionStatusSchema, executeReceiptSchema } from '#protocol/schemas/index';
+import { setAllowlisted, setLane } from '#sql/tenants/administration';
+import { processAdmissions } from '#workers/admit/process';
+import { executeBody, headersFor } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
-import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
+import { TENANT } from '../../fixtures/registry.js';
+import { engineTest } from './setup.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let key: string;
+const it = engineTest();
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  engine = await startEngine(registry);
-  key = await issueKey(registry);
-});
-afterEach(async () => {
-  engine.worker.rests = false;
-  engine.worker.fails = null;
-  await engine.worker.work();
-});
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
-});
-
-function execute(
-  body: Record<string, unknown> | string = executeBody(),
-  headers: Record<string, string | string[]> = {},
-): Promise<Reply> {
-  return engine.call({
-    headers: { ...headersFor(key), ...headers },
-    body: typeof body === 'string' ? body : JSON.stringify(body),
-  });
-}
+const hashOf = (body: object): string =>
+  hashHex(nobleSha256, utf8(canonicalize(body as JsonValue)));
 
 describe('admitted execution', () => {
-  it('gets 200 with the seven fields of the receipt', async () => {
+  it('gets 200 with the hashes of body and receipt', async ({ setup: { execute } }) => {
     const body = executeBody({ idempotency_key: 'opaque token ~1' });
     const reply = await execute(body, { 'svc-api-version': 'v1' });
     expect(reply.status).toBe(200);
-    expect(reply.headers['content-type']).toBe('application/json');
     expect(reply.headers['x-svc-idempotency-key']).toBe('opaque token ~1');
     expect(reply.headers['idempotent-replayed']).toBeUndefined();
     const receipt = executeReceiptSchema.parse(reply.json);
-    const requestHash = hashHex(nobleSha256, utf8(canonicalize(body as JsonValue)));
     const { response_hash, ...rest } = receipt;
     expect(receipt).toMatchObject({
       status: 'ADMITTED',
-      request_hash: requestHash,
-      receipt_id: `svc-runtime-execute-${requestHash.slice(0, 16)}`,
+      request_hash: hashOf(body),
+      receipt_id: `svc-runtime-execute-${hashOf(body).slice(0, 16)}`,
     });
-    expect(response_hash).toBe(hashHex(nobleSha256, utf8(canonicalize(rest))));
+    expect(response_hash).toBe(hashOf(rest));
   });
 
-  it('has the hash of the canonical body for any formatting', async () => {
+  it('is the same for any formatting of the body', async ({ setup: { execute } }) => {
     const body = executeBody();
     const spaced = JSON.stringify(Object.fromEntries(Object.entries(body).reverse()), null, 2);
     const first = await execute(spaced);
@@ -80,22 +42,18 @@ describe('admitted execution', () => {
     expect(again.headers['idempotent-replayed']).toBe('true');
   });
 
-  it('gets the common response headers', async () => {
+  it('echoes a safe X-Request-Id and replaces an unsafe one', async ({ setup: { execute } }) => {
     const reply = await execute(executeBody(), { 'X-Request-Id': 'trace-1' });
-    expect(reply.headers).toMatchObject({
-      'x-request-id': 'trace-1',
-      'x-content-type-options': 'nosniff',
-      'cache-control': 'no-store',
-      'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
-    });
-    expect(reply.headers['x-powered-by']).toBeUndefined();
+    expect(reply.headers['x-request-id']).toBe('trace-1');
     const unsafe = await execute(executeBody(), { 'X-Request-Id': 'a b\u00ff"' });
     expect(unsafe.headers['x-request-id']).toMatch(/^[0-9a-f-]{36}$/);
   });
 });
 
 describe('denied execution', () => {
-  it('gets 403 with the receipt, the policies and their sentences', async () => {
+  it('gets 403 with the receipt, the policies and their sentences', async ({
+    setup: { execute },
+  }) => {
     const body = executeBody({ action: 'DELETE_AUDIT_LOG', idempotency_key: 'mine' });
     const reply = await execute(body);
     expectProblem(reply, 403, 'policy_denied');
@@ -113,209 +71,208 @@ describe('denied execution', () => {
   });
 });
 
-describe('invalid API key', () => {
-  it('gets the same 401 for every fault', async () => {
-    const revoked = await issueKey(registry);
-    await revokeApiKey(registry.admin, revoked.slice(7, 19));
-    const expired = await issueKey(registry, { expiresAt: Date.now() - 1 });
-    const other = await issueKey(registry);
-    const wrongSecret = key.slice(0, 20) + other.slice(20);
-    const bad = {
-      missing: undefined,
-      empty: '',
-      malformed: 'svc_sk_nonsense',
-      unknown: `svc_sk_zzzzzzzzzzzz${other.slice(19)}`,
-      unknownWhole: formatApiKey({ keyId: 'zzzzzzzzzzzz', secret: randomBytes(32) }),
-      wrongSecret,
-      wrongSecretWhole: formatApiKey({ keyId: key.slice(7, 19), secret: randomBytes(32) }),
-      revoked,
-      expired,
-      twice: `${key}, ${key}`,
-    };
-    const answers = new Set<string>();
-    for (const value of Object.values(bad)) {
-      const rest = without(headersFor(key), 'X-Svc-Api-Key');
-      const headers = { ...rest, 'X-Request-Id': 'same' };
-      const reply = await engine.call({
-        headers: value === undefined ? headers : { ...headers, 'X-Svc-Api-Key': value },
-        body: JSON.stringify(executeBody()),
-      });
-      expectProblem(reply, 401, 'unauthenticated');
-      answers.add(JSON.stringify([without(reply.headers, 'date'), reply.bytes.toString()]));
-    }
-    expect(answers.size).toBe(1);
-  });
-
-  it('gets 401 when only the key id is right', async () => {
-    // Valid id and checksum, but another secret.
-    const forged = formatApiKey({ keyId: key.slice(7, 19), secret: new Uint8Array(32).fill(7) });
-    expectProblem(
-      await execute(executeBody(), { 'X-Svc-Api-Key': forged }),
-      401,
-      'unauthenticated',
-    );
-  });
-
-  it('gets 401 as soon as it is revoked', async () => {
-    const shortLived = await issueKey(registry);
-    const headers = { 'X-Svc-Api-Key': shortLived };
-    expect((await execute(executeBody(), headers)).status).toBe(200);
-    await revokeApiKey(registry.admin, shortLived.slice(7, 19));
-    expectProblem(await execute(executeBody(), headers), 401, 'unauthenticated');
-  });
-});
-
 describe('execution checks', () => {
-  it('run in the documented order', async () => {
-    const tenant = 'walker';
-    await createTenant(registry.admin, { tenantId: tenant, environment: 'live' });
-    const walker = await issueKey(registry, { tenantId: tenant, scopes: ['read'] });
-    const keyId = walker.slice(7, 19);
-    const bound = executeBody({ tenant_id: tenant });
-    const request = {
-      headers: {
-        'X-Svc-Api-Key': 'wrong',
-        'X-Svc-Tenant-Id': 'wrong',
-        'X-Svc-Idempotency-Key': 'é',
-        'svc-api-version': 'v2',
-        'Content-Type': 'text/plain',
-        Accept: 'image/png',
-      } as Record<string, string>,
-      body: 'x'.repeat(2 * 1024 * 1024),
-    };
-    const { headers } = request;
-    const walk: [number, string, () => unknown][] = [
-      [401, 'unauthenticated', () => (headers['X-Svc-Api-Key'] = walker)],
-      [423, 'lane_locked', () => setLane(registry.admin, 'live', true)],
-      [403, 'tenant_mismatch', () => delete headers['X-Svc-Tenant-Id']],
-      [403, 'tenant_header_missing', () => (headers['X-Svc-Tenant-Id'] = tenant)],
-      [
-        403,
-        'scope_missing',
-        () => db.sql`update svc.api_key set scopes = '{admit}' where key_id = ${keyId}`,
-      ],
-      [403, 'tenant_not_allowlisted', () => setAllowlisted(registry.admin, tenant, true)],
-      [415, 'unsupported_media_type', () => (headers['Content-Type'] = 'application/json')],
-      [413, 'body_too_large', () => (request.body = '{"tenant_id":1')],
-      [406, 'not_acceptable', () => (headers['Accept'] = 'application/json')],
-      [400, 'unsupported_api_version', () => (headers['svc-api-version'] = 'v1')],
-      [400, 'invalid_idempotency_key', () => (headers['X-Svc-Idempotency-Key'] = 'bound')],
-      [400, 'malformed_json', () => (request.body = '{"schema_version":"0"}')],
-      [400, 'unsupported_schema_version', () => (request.body = JSON.stringify(executeBody()))],
-      [
-        403,
-        'tenant_body_mismatch',
-        () => (request.body = JSON.stringify(executeBody({ tenant_id: tenant }))),
-      ],
-      [422, 'idempotency_conflict', () => (request.body = JSON.stringify(bound))],
-    ];
-    // The idempotency key is bound to another body by a request of its own at the right moment.
-    for (const [status, code, mend] of walk) {
-      if (code === 'idempotency_conflict') {
-        const first = await engine.call({ headers, body: JSON.stringify(bound) });
-        expect(first.json).toMatchObject({ code: 'policy_denied' });
-      }
-      expectProblem(await engine.call(request), status, code);
-      await mend();
-    }
-    // All checks pass here; the shipped policy permits only the sandbox.
-    expectProblem(await engine.call(request), 403, 'policy_denied');
-    await setLane(registry.admin, 'live', false);
+  it('reject everything when ADMISSIONS_PAUSED is set', async ({ setup: { key, withEngine } }) => {
+    await withEngine({ admissionsPaused: true }, async (locked) => {
+      const reply = await locked.call({ headers: headersFor(key), body: '{}' });
+      expectProblem(reply, 423, 'lane_locked');
+    });
   });
 
-  it('reject everything when ADMISSIONS_PAUSED is set', async () => {
-    const locked = await startEngine(registry, { admissionsPaused: true });
-    const reply = await locked.call({ headers: headersFor(key), body: '{}' });
-    expectProblem(reply, 423, 'lane_locked');
-    await locked.close();
-  });
-
-  it('reject new and waiting executions when the environment is locked', async () => {
-    engine.worker.rests = true;
-    const waiting = execute();
-    await expect.poll(() => engine.worker.jobs.length).toBe(1);
-    await setLane(registry.admin, 'sandbox', false);
-    try {
+  it('reject new and waiting executions when the environment is locked', async ({
+    setup: { execute, registry, whileItWaits },
+  }) => {
+    const waited = await whileItWaits(execute, async () => {
+      await setLane(registry.admin, 'sandbox', false);
       expectProblem(await execute(), 423, 'lane_locked');
-      await engine.worker.work();
-      expectProblem(await waiting, 423, 'lane_locked');
-    } finally {
-      engine.worker.rests = false;
-      await setLane(registry.admin, 'sandbox', true);
-    }
+    }).finally(() => setLane(registry.admin, 'sandbox', true));
+    expectProblem(waited, 423, 'lane_locked');
   });
 
-  it('reject waiting executions when the tenant leaves the allowlist', async () => {
-    engine.worker.rests = true;
+  it('reject new and waiting executions when the tenant leaves the allowlist', async ({
+    setup: { execute, registry, whileItWaits },
+  }) => {
     const body = executeBody();
-    const waiting = execute(body);
-    await expect.poll(() => engine.worker.jobs.length).toBe(1);
-    await setAllowlisted(registry.admin, TENANT, false);
-    try {
-      await engine.worker.work();
-      expectProblem(await waiting, 403, 'tenant_not_allowlisted');
-      expectProblem(await execute(), 403, 'tenant_not_allowlisted');
-    } finally {
-      engine.worker.rests = false;
-      await setAllowlisted(registry.admin, TENANT, true);
-    }
-    // What was refused has no proof, so the same body may be admitted now.
+    const waited = await whileItWaits(
+      () => execute(body),
+      async () => {
+        await setAllowlisted(registry.admin, TENANT, false);
+        expectProblem(await execute(), 403, 'tenant_not_allowlisted');
+      },
+    ).finally(() => setAllowlisted(registry.admin, TENANT, true));
+    expectProblem(waited, 403, 'tenant_not_allowlisted');
+    // A rejected admission has no proof, so the same body may be admitted now.
     expect((await execute(body)).status).toBe(200);
   });
 });
 
 describe('request headers', () => {
-  it('are rejected when repeated', async () => {
+  it('bind an idempotency key to one body of the tenant', async ({ setup: { execute } }) => {
+    const body = executeBody();
+    const headers = { 'X-Svc-Idempotency-Key': 'k-1' };
+    const first = await execute(body, headers);
+    expect((await execute(body, headers)).bytes).toEqual(first.bytes);
+    expectProblem(await execute(executeBody(), headers), 422, 'idempotency_conflict');
+    // Only the body's own token is echoed.
+    expect(first.headers['x-svc-idempotency-key']).toBeUndefined();
     const twice = { 'X-Svc-Idempotency-Key': ['a', 'b'] };
     expectProblem(await execute(executeBody(), twice), 400, 'duplicate_header');
   });
 
-  it('bind an idempotency key to one body of the tenant', async () => {
-    const body = executeBody();
-    const headers = { 'X-Svc-Idempotency-Key': 'k-1' };
-    const first = await execute(body, headers);
-    const again = await execute(body, headers);
-    expect(again.bytes).toEqual(first.bytes);
-    expect(again.headers['idempotent-replayed']).toBe('true');
-    expectProblem(await execute(executeBody(), headers), 422, 'idempotency_conflict');
-    // Not derived, and not echoed: only the body's own token is.
-    expect(first.headers['x-svc-idempotency-key']).toBeUndefined();
-  });
+  it.for(['', 'x'.repeat(256), 'tab\there'])(
+    'reject the idempotency key %j',
+    async (value, { setup: { execute } }) => {
+      const reply = await execute(executeBody(), { 'X-Svc-Idempotency-Key': value });
+      expectProblem(reply, 400, 'invalid_idempotency_key');
+    },
+  );
 
-  it.each(['', 'x'.repeat(256), 'tab\there'])('reject the idempotency key %j', async (value) => {
-    const reply = await execute(executeBody(), { 'X-Svc-Idempotency-Key': value });
-    expectProblem(reply, 400, 'invalid_idempotency_key');
-  });
-
-  it.each([
-    ['text/plain', 'unsupported_media_type'],
-    ['application/json; charset=latin1', 'unsupported_media_type'],
-    ['application/jsonx', 'unsupported_media_type'],
-  ])('refuse the content type %s', async (type, code) => {
-    expectProblem(await execute(executeBody(), { 'Content-Type': type }), 415, code);
-  });
-
-  it('reject an encoded body and name the supported encoding', async () => {
-    const reply = await execute(executeBody(), { 'Content-Encoding': 'gzip' });
-    expectProblem(reply, 415, 'unsupported_content_encoding');
-    expect(reply.headers['accept-encoding']).toBe('identity');
-  });
-
-  it('accept JSON with a charset parameter', async () => {
-    const type = 'Application/JSON; charset="UTF-8"';
-    expect((await execute(executeBody(), { 'Content-Type': type })).status).toBe(200);
+  it('name JSON in UTF-8 as the type of the body', async ({ setup: { execute } }) => {
+    const typed = (type: string) => execute(executeBody(), { 'Content-Type': type });
+    for (const type of ['text/plain', 'application/json; charset=latin1', 'application/jsonx']) {
+      expectProblem(await typed(type), 415, 'unsupported_media_type');
+    }
+    expect((await typed('Application/JSON; charset="UTF-8"')).status).toBe(200);
+    const encoded = await execute(executeBody(), { 'Content-Encoding': 'gzip' });
+    expectProblem(encoded, 415, 'unsupported_content_encoding');
+    expect(encoded.headers['accept-encoding']).toBe('identity');
   });
 });
 
-describe('idempotency', () => {
-  it('creates one proof for twenty concurrent equal requests', async () => {
-    const before = await treeSize(registry.engine);
+describe('concurrent executions', () => {
+  it('create one proof for twenty equal requests', async ({ setup }) => {
+    const before = await setup.treeSize();
     const body = executeBody();
-    const replies = await Promise.all(Array.from({ length: 20 }, () => execute(body)));
+    const replies = await Promise.all(Array.from({ length: 20 }, () => setup.execute(body)));
     expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
     expect(new Set(replies.map(({ bytes }) => bytes.toString())).size).toBe(1);
     const firsts = replies.filter(({ headers }) => headers['idempotent-replayed'] === undefined);
     expect(firsts).toHaveLength(1);
-    expect(await treeSize(registry.engine)).toBe(before + 1);
+    expect(await setup.treeSize()).toBe(before + 1);
+  });
+
+  it('share few jobs and each get their own receipt', async ({ setup: { key, withEngine } }) => {
+    await withEngine({ coalesceMs: 200, coalesceItems: 64 }, async ({ call, worker }) => {
+      worker.rests = true;
+      const bodies = Array.from({ length: 128 }, () => executeBody());
+      const replies = bodies.map((body) =>
+        call({ headers: headersFor(key), body: JSON.stringify(body) }),
+      );
+      await expect.poll(() => worker.jobs.flat().length, { timeout: 10_000 }).toBe(128);
+      expect(worker.jobs.length).toBeLessThan(bodies.length / 4);
+      expect(Math.max(...worker.jobs.map((ids) => ids.length))).toBeLessThanOrEqual(64);
+      await worker.work();
+      const answers = await Promise.all(replies);
+      expect(answers.map(({ json }) => json['request_hash'])).toEqual(bodies.map(hashOf));
+    });
+  });
+
+  it('succeed when another in the group fails', async ({ setup: { db, execute } }) => {
+    await db.sql.unsafe(`
+      create function public.poison() returns trigger language plpgsql as $$ begin
+        if encode(new.request, 'escape') like '%POISON%' then raise exception 'poison'; end if;
+        return new; end $$;
+      create trigger poison before insert on svc.intake for each row execute function public.poison()`);
+    try {
+      const bodies = Array.from({ length: 10 }, (_, i) =>
+        executeBody(i === 4 ? { action: 'POISON' } : {}),
+      );
+      const replies = await Promise.all(bodies.map((body) => execute(body)));
+      expect(replies.map(({ status }) => status)).toEqual(
+        bodies.map((_, i) => (i === 4 ? 500 : 200)),
+      );
+      expectProblem(replies[4]!, 500, 'internal_error');
+      expect(replies[4]!.bytes.toString()).not.toContain('poison');
+    } finally {
+      await db.sql.unsafe('drop trigger poison on svc.intake; drop function public.poison()');
+    }
+  });
+});
+
+describe('slow admission', () => {
+  it('gets 202 and completes exactly once', async ({ setup }) => {
+    const headers = headersFor(setup.key);
+    await setup.withEngine({ waitMs: 150 }, async ({ call, worker }) => {
+      worker.rests = true;
+      const before = await setup.treeSize();
+      const body = JSON.stringify(executeBody());
+      const reply = await call({ headers, body });
+      expect(reply.status).toBe(202);
+      const { proof_id: proofId } = admissionStatusSchema.parse(reply.json);
+      const path = `/v1/admissions/${proofId}`;
+      expect(reply.headers.location).toBe(path);
+      expect(reply.bytes.toString()).not.toMatch(/admitted/i);
+      const pending = await call({ method: 'GET', path, headers });
+      expect([pending.status, pending.bytes]).toEqual([202, reply.bytes]);
+      const again = await call({ headers, body });
+      expect([again.status, again.json['proof_id']]).toEqual([202, proofId]);
+
+      await worker.work();
+      const done = await call({ method: 'GET', path, headers });
+      expect(done.status).toBe(200);
+      expect(executeReceiptSchema.parse(done.json).registry_proof_id).toBe(proofId);
+      expect((await call({ headers, body })).bytes).toEqual(done.bytes);
+      expect(await setup.treeSize()).toBe(before + 1);
+    });
+  });
+
+  it('is read from the registry when no event arrives', async ({ setup }) => {
+    const { engine, execute, registry } = setup;
+    const reply = await setup.whileItWaits(execute, async () => {
+      // A worker whose events do not reach this engine.
+      const [ids = []] = engine.worker.jobs.splice(0);
+      await processAdmissions(registry.admit, ids);
+    });
+    expect(reply.status).toBe(200);
+  });
+
+  it('completes when the client disconnects', async ({ setup }) => {
+    const { engine, key } = setup;
+    engine.worker.rests = true;
+    const client = new AbortController();
+    const body = executeBody();
+    const aborted = engine.call({
+      headers: headersFor(key),
+      body: JSON.stringify(body),
+      signal: client.signal,
+    });
+    await expect.poll(() => engine.worker.jobs.length).toBe(1);
+    client.abort();
+    await expect(aborted).rejects.toThrow();
+    const before = await setup.treeSize();
+    engine.worker.rests = false;
+    await engine.worker.work();
+    expect(await setup.treeSize()).toBe(before + 1);
+    const reply = await setup.execute(body);
+    expect(reply.headers['idempotent-replayed']).toBe('true');
+  });
+
+  it('completes after the requeue when the queue fails', async ({ setup }) => {
+    const { db, engine, registry } = setup;
+    engine.worker.fails = new Error('ECONNREFUSED');
+    const before = await setup.treeSize();
+    const waiting = setup.execute();
+    const pending = async (): Promise<string[]> => {
+      const rows = await db.sql<{ id: string }[]>`
+        select replace(proof_id::text, '-', '') as id from svc.intake_pending`;
+      return rows.map(({ id }) => id);
+    };
+    await expect.poll(pending).toHaveLength(1);
+    await processAdmissions(registry.admit, await pending());
+    expect((await waiting).status).toBe(200);
+    expect(await setup.treeSize()).toBe(before + 1);
+  });
+
+  it('is quarantined without details when processing fails', async ({
+    setup: { db, execute, whileItWaits },
+  }) => {
+    const reply = await whileItWaits(
+      execute,
+      () => db.sql`
+        update svc.intake set request = ${Buffer.from('{"action":"OTHER"}')}
+        where proof_id in (select proof_id from svc.intake_pending)`,
+    );
+    expectProblem(reply, 500, 'admission_failed');
+    expect(reply.bytes.toString()).not.toContain('OTHER');
   });
 });

@@ -1,68 +1,24 @@
-import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { RendererBusyError, RenderTimeoutError } from '#api/engine/pdf/pool';
-import { nativeSha256 } from '#runtime/crypto/node';
-import { setValidity } from '#sql/tenants/administration';
-import { appendRevocation } from '#sql/lifecycle/entries';
-import { recordExpiries } from '#workers/verify/expiries';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import {
-  headersFor,
-  issueKey,
-  startEngine,
-  without,
-  type TestEngine,
-} from '../../fixtures/engine.js';
+import { headersFor } from '../../fixtures/engine.js';
 import { readPdf } from '../../fixtures/pdf.js';
-import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
-import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
+import { engineTest, type Setup } from './setup.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let key: string;
-let log: TestLog;
+const it = engineTest({ scopes: ['export', 'verify'] });
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  key = await issueKey(registry, { scopes: ['export', 'verify'] });
-  log = testLog(db);
-  engine = await startEngine(registry, { logVkey: log.vkey });
-});
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
-});
-
-async function established(
-  fields: Parameters<TestRegistry['item']>[0] = {},
-  meanwhile: (proofId: string) => Promise<unknown> = () => Promise.resolve(),
-): Promise<string> {
-  const [proofId = ''] = await registry.admitAll([registry.item(fields)]);
-  await registry.verifyAll();
-  await meanwhile(proofId);
-  await registry.verifyAll();
-  await log.publish();
-  return proofId;
-}
-
-const keyed = () => without(headersFor(key), 'Content-Type');
-const exported = (proofId: string, format: string, headers = {}, from = engine, method = 'GET') =>
-  from.call({
-    method,
-    path: `/v1/proofs/${proofId}/export?format=${format}`,
-    headers: { ...keyed(), ...headers },
-  });
+const exportOf = ({ get }: Setup, proofId: string, format: string, headers = {}) =>
+  get(`/v1/proofs/${proofId}/export?format=${format}`, headers);
 
 describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
   let proofId: string;
-  beforeAll(async () => {
-    proofId = await established({ intent_id: '预订航班 حجز 😀' });
+  it.beforeAll(async ({ setup: { publish, registry } }) => {
+    const items = [registry.item({ intent_id: '预订航班 حجز 😀' })];
+    [proofId = ''] = await registry.admitAll(items);
+    await publish();
   });
 
-  it('returns a file named after the proof', async () => {
-    const { bytes, headers, status } = await exported(proofId, 'pdf');
+  it('returns a file named after the proof', async ({ setup }) => {
+    const { bytes, headers, status } = await exportOf(setup, proofId, 'pdf');
     expect(status).toBe(200);
     expect(headers).toMatchObject({
       'content-type': 'application/pdf',
@@ -78,88 +34,52 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
     expect(links).toEqual([`https://registry.example/api/public/verify/proof/${proofId}`]);
   });
 
-  it('returns the same file again, or 304', async () => {
-    const first = await exported(proofId, 'pdf');
-    const later = await established();
-    expect(later).not.toBe(proofId);
-    const again = await exported(proofId, 'pdf');
+  it('returns the same file again, or 304', async ({ setup }) => {
+    const first = await exportOf(setup, proofId, 'pdf');
+    await setup.exported(await setup.admitOne());
+    const again = await exportOf(setup, proofId, 'pdf');
     expect(again.bytes.equals(first.bytes)).toBe(true);
-    const unchanged = await exported(proofId, 'pdf', { 'If-None-Match': first.headers.etag });
+    const unchanged = await exportOf(setup, proofId, 'pdf', {
+      'If-None-Match': first.headers.etag,
+    });
     expect(unchanged.status).toBe(304);
     expect(unchanged.bytes.length).toBe(0);
     expect(unchanged.headers.etag).toBe(first.headers.etag);
   });
 
-  it('responds to HEAD without a body', async () => {
-    const whole = await exported(proofId, 'pdf');
-    const head = await exported(proofId, 'pdf', {}, engine, 'HEAD');
-    expect(head.status).toBe(200);
-    expect(head.bytes.length).toBe(0);
-    expect(head.headers['content-length']).toBe(String(whole.bytes.length));
-    expect(head.headers.etag).toBe(whole.headers.etag);
-  });
-
-  it('attaches a JSON export that verifies', async () => {
+  it('attaches a JSON export that verifies', async ({ setup }) => {
     const [{ bytes }, json] = await Promise.all([
-      exported(proofId, 'pdf'),
-      exported(proofId, 'json'),
+      exportOf(setup, proofId, 'pdf'),
+      exportOf(setup, proofId, 'json'),
     ]);
     const { attachments } = await readPdf(bytes);
     expect(Object.keys(attachments)).toEqual([`${proofId}.json`]);
     const inside = Buffer.from(attachments[`${proofId}.json`] ?? []);
     expect(inside.equals(json.bytes)).toBe(true);
-    const verdict = await engine.call({
+    const verdict = await setup.engine.call({
       path: '/v1/proofs/verify',
-      headers: headersFor(key),
+      headers: headersFor(setup.key),
       body: inside,
     });
     expect(verdict.status).toBe(200);
     expect(verdict.json).toMatchObject({ status: 'VALID', can_assert_validity: true });
   });
-
-  it('rejects requests that accept no PDF, and other tenants', async () => {
-    expect((await exported(proofId, 'pdf', { Accept: 'application/json' })).status).toBe(406);
-    expect((await exported(proofId, 'pdf', { Accept: 'application/pdf' })).status).toBe(200);
-    expect((await exported('0'.repeat(32), 'pdf')).status).toBe(404);
-  });
-
-  it('shows Denied, REVOKED and EXPIRED', async () => {
-    const head = async (id: string) => (await readPdf((await exported(id, 'pdf')).bytes)).pages[0];
-    const denied = await established({ action: 'DELETE_AUDIT_LOG' });
-    expect(await head(denied)).toContain('Sandbox · Denied · proof of the denial VALID');
-    const revoked = await established({}, (id) =>
-      appendRevocation(registry.admin, nativeSha256, {
-        proofId: id,
-        artifactKind: 'proof',
-        reason: 'it was wrong',
-        actor: 'auditor',
-        salt: randomBytes(32).toString('hex'),
-      }),
-    );
-    expect(await head(revoked)).toContain('REVOKED · Sandbox · Admitted');
-    const forEver = { proof: null, passport: null, certificate: null, trust: null };
-    await setValidity(registry.admin, TENANT, { ...forEver, proof: 1 });
-    const expired = await established({}, async () => {
-      await expect.poll(() => recordExpiries(registry.verify, 100)).toBe(1);
-    });
-    await setValidity(registry.admin, TENANT, forEver);
-    expect(await head(expired)).toContain('EXPIRED · Sandbox · Admitted');
-  });
 });
 
 describe('engine during PDF rendering', () => {
-  it('responds to other requests', async () => {
-    const ids = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
-    await registry.verifyAll();
-    await log.publish();
+  it('responds to other requests', async ({ setup }) => {
+    const ids = await setup.registry.admitAll(
+      Array.from({ length: 6 }, () => setup.registry.item()),
+    );
+    await setup.publish();
     const order: string[] = [];
     const papers = ids.map(async (id) => {
-      expect((await exported(id, 'pdf')).status).toBe(200);
+      expect((await exportOf(setup, id, 'pdf')).status).toBe(200);
       order.push('paper');
     });
     const asked = (async () => {
       while (order.filter((what) => what === 'paper').length < ids.length) {
-        const { status } = await engine.call({ method: 'GET', path: '/healthz' });
+        const { status } = await setup.engine.call({ method: 'GET', path: '/healthz' });
         expect(status).toBe(200);
         order.push('health');
       }
@@ -171,19 +91,18 @@ describe('engine during PDF rendering', () => {
     expect(between).toBeGreaterThan(3 * ids.length);
   });
 
-  it.each([
+  it.for([
     ['renderer_busy', new RendererBusyError('full')],
     ['render_timeout', new RenderTimeoutError('late')],
-  ])('a request too many or too long is told when to come back: %s', async (code, error) => {
-    const proofId = await established();
-    const busy = await startEngine(registry, {
-      pdf: { render: () => Promise.reject(error), close: () => Promise.resolve() },
+  ] as const)('sets Retry-After when it responds with %s', async ([code, error], { setup }) => {
+    const proofId = await setup.admitOne();
+    await setup.publish();
+    const pdf = { render: () => Promise.reject(error), close: () => Promise.resolve() };
+    await setup.withEngine({ pdf }, async ({ call }) => {
+      const path = `/v1/proofs/${proofId}/export?format=pdf`;
+      const reply = await call({ method: 'GET', path, headers: headersFor(setup.key) });
+      expect([reply.status, reply.json['code']]).toEqual([503, code]);
+      expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
     });
-    const reply = await exported(proofId, 'pdf', {}, busy);
-    expect(reply.status).toBe(503);
-    expect(reply.json).toMatchObject({ code });
-    expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
-    expect((await exported(proofId, 'json', {}, busy)).status).toBe(200);
-    await busy.close();
   });
 });

@@ -1,25 +1,22 @@
 import { createHash } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import type { Pool } from '#sql/db/transaction';
 import { TENANT_TABLES } from '#sql/db/tenant-scope';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import type { TestDatabase } from '../../fixtures/database.js';
 import {
   executeBody,
-  headersFor,
-  issueKey,
   startEngine,
   type Reply,
   type TestEngine,
   without,
   workBatches,
 } from '../../fixtures/engine.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
-import { testLog } from '../../fixtures/checkpoints.js';
+import type { TestRegistry } from '../../fixtures/registry.js';
 import { unfiltered } from '../../fixtures/unfiltered.js';
+import { engineTest } from './setup.js';
 
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
@@ -32,32 +29,24 @@ const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle'];
  */
 type Ids = Record<'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id', string>;
 
-/** An export as its owner got it. */
 type Exported = Record<string, unknown>;
+
+const it = engineTest();
 
 let db: TestDatabase;
 let registry: TestRegistry;
-let ownerKey: string;
-let strangerKey: string;
+let stranger: Record<string, string>;
 let theirs: Ids;
 let exported: Exported;
-/** Of a proof that was as genuine, and that no tenant has any more. */
+/** A proof that was as genuine, and that no tenant has any more. */
 let lost: Exported;
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  const engine = await startEngine(registry);
-  const keyOf = async (tenantId: string): Promise<string> => {
-    await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
-    await setAllowlisted(registry.admin, tenantId, true);
-    return issueKey(registry, { tenantId, scopes: ALL_SCOPES });
-  };
-  ownerKey = await keyOf(OWNER);
-  strangerKey = await keyOf(STRANGER);
+it.beforeAll(async ({ setup }) => {
+  ({ db, registry } = setup);
+  const owner = await setup.tenant(OWNER, ALL_SCOPES);
+  stranger = await setup.tenant(STRANGER, ALL_SCOPES);
   const make = async (path: string, body: object): Promise<Reply['json']> => {
-    const headers = headersFor(ownerKey, OWNER);
-    const reply = await engine.call({ path, headers, body: JSON.stringify(body) });
+    const reply = await setup.post(path, { ...body }, owner);
     expect(reply.status).toBeLessThan(300);
     return reply.json;
   };
@@ -81,9 +70,10 @@ beforeAll(async () => {
     reason: 'a mistake',
     actor: 'ops',
   });
-  const batch = await make('/v1/batches', [executeBody({ tenant_id: OWNER })]);
+  const items = [executeBody({ tenant_id: OWNER })];
+  const batch = (await setup.post('/v1/batches', items, owner)).json;
   await workBatches(registry);
-  await registry.verifyAll();
+  await setup.publish();
   theirs = {
     proof_id: first,
     second,
@@ -91,28 +81,23 @@ beforeAll(async () => {
     token_hash: String(shared['token_hash']),
     batch_id: String(batch['batch_id']),
   };
-  await testLog(db).publish();
   const exportOf = async (proofId: string): Promise<Exported> => {
-    const path = `/v1/proofs/${proofId}/export`;
-    const reply = await engine.call({ method: 'GET', path, headers: headersFor(ownerKey, OWNER) });
+    const reply = await setup.get(`/v1/proofs/${proofId}/export`, owner);
     expect(reply.status).toBe(200);
     return reply.json;
   };
   exported = await exportOf(second);
   lost = await exportOf(third);
-  await db.sql.begin(async (tx) => {
-    await tx`set local session_replication_role = replica`;
+  await setup.byHand(async (tx) => {
     await tx`delete from svc.proof where proof_id = ${third}::uuid`;
     await tx`delete from svc.intake where proof_id = ${third}::uuid`;
   });
-  await engine.close();
 });
-afterAll(() => db.drop());
 
 const hexId = (): string => uuidv7().replaceAll('-', '');
 
 /** Well-formed ids of no resource. */
-function nobodys(): Ids {
+function unknownIds(): Ids {
   return {
     proof_id: hexId(),
     second: hexId(),
@@ -122,14 +107,13 @@ function nobodys(): Ids {
   };
 }
 
-/** What a path needs besides ids. */
+/** Path parameters that are not ids. */
 const PLAIN: Record<string, string> = { artifact_kind: 'certificate' };
 
 function pathOf(spec: OperationSpec, ids: Ids): string {
   return spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
     const value = PLAIN[name] ?? (ids as unknown as Record<string, string>)[name];
-    // A route with a new kind of id belongs in here as well: give it one of the owner's.
-    if (value === undefined) throw new Error(`whose id is {${name}} of ${spec.path}?`);
+    if (value === undefined) throw new Error(`add an id of the owner for {${name}}`);
     return value;
   });
 }
@@ -154,7 +138,7 @@ function isDocument(example: unknown): example is Exported {
   return typeof example === 'object' && example !== null && 'aep' in example;
 }
 
-/** What the example shows of an export, of this one. */
+/** This export with only the members of the example. */
 function documentLike(example: Exported, document: Exported): Exported {
   return Object.fromEntries(
     Object.entries(example).map(([name, value]) => [
@@ -172,7 +156,7 @@ interface Case {
 
 const namesIds = (example: unknown): boolean =>
   isDocument(example) ||
-  JSON.stringify(bodyOf(example, nobodys())) !== JSON.stringify(bodyOf(example, nobodys()));
+  JSON.stringify(bodyOf(example, unknownIds())) !== JSON.stringify(bodyOf(example, unknownIds()));
 
 /** Every route with an id in its path, once for each body it takes, and every other body with one. */
 const cases: Case[] = OPERATIONS.flatMap(({ spec }) => {
@@ -197,10 +181,9 @@ async function ask(
   const reply = await engine.call({
     method: spec.method.toUpperCase(),
     path: pathOf(spec, ids),
-    headers: headersFor(strangerKey, STRANGER),
+    headers: stranger,
     ...(example !== undefined && { body: JSON.stringify(bodyOf(example, ids)) }),
   });
-  // Without what differs because the question did.
   let said = JSON.stringify(without(reply.json, 'request_id'));
   for (const id of [...Object.values(ids), exported['proof_id'], lost['proof_id']]) {
     said = said.replaceAll(String(id), '<id>');
@@ -234,7 +217,7 @@ async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
 /** A stranger's request for an existing resource gets the response for an unknown one. */
 async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   const about = await ask(engine, asked, theirs);
-  const unknown = await ask(engine, asked, nobodys());
+  const unknown = await ask(engine, asked, unknownIds());
   expect(about).toEqual(unknown);
   if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
 }
@@ -243,8 +226,7 @@ async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
 async function tellingLists(engine: TestEngine): Promise<string[]> {
   const telling: string[] = [];
   for (const { path } of lists) {
-    const headers = headersFor(strangerKey, STRANGER);
-    const reply = await engine.call({ method: 'GET', path, headers });
+    const reply = await engine.call({ method: 'GET', path, headers: stranger });
     expect(reply.status).toBe(200);
     const text = reply.bytes.toString();
     if (Object.values(theirs).some((id) => text.includes(id))) telling.push(path);
@@ -269,7 +251,7 @@ describe('tenant isolation matrix', () => {
 });
 
 describe('another tenant’s resource', () => {
-  it.each(cases)('$name is absent', async (asked) => {
+  it.for(cases)('$name is absent', async (asked) => {
     await withEngine(registry.engine, (engine) => expectAbsent(engine, asked));
   });
 
@@ -277,7 +259,7 @@ describe('another tenant’s resource', () => {
 });
 
 describe('another tenant’s resource, with only row-level security,', () => {
-  it.each(cases)('$name is absent', async (asked) => {
+  it.for(cases)('$name is absent', async (asked) => {
     await withEngine(unfiltered(registry.engine), (engine) => expectAbsent(engine, asked));
   });
 
@@ -303,7 +285,7 @@ describe('another tenant’s resource, without either guard,', () => {
       withEngine(unfiltered(registry.engine), async (engine) => {
         for (const asked of cases) {
           const about = await ask(engine, asked, theirs);
-          const unknown = await ask(engine, asked, nobodys());
+          const unknown = await ask(engine, asked, unknownIds());
           if (JSON.stringify(about) === JSON.stringify(unknown)) silent.push(asked.name);
         }
         expect(await tellingLists(engine)).toEqual(lists.map(({ path }) => path));

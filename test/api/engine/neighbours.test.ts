@@ -1,30 +1,23 @@
 import { request as httpRequest, type ClientRequest } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, vi } from 'vitest';
 import { toHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OPERATIONS } from '#api/engine/operations';
 import { connect } from '#runtime/postgres/connect';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import type { Pool } from '#sql/db/transaction';
 import { TENANT_CONNECTIONS, TenantConnections, TenantLimiter } from '#sql/db/tenant-connections';
 import { TENANT_TABLES } from '#sql/db/tenant-scope';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
-import { testLog } from '../../fixtures/checkpoints.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import {
-  executeBody,
-  headersFor,
-  issueKey,
-  startEngine,
-  type TestEngine,
-} from '../../fixtures/engine.js';
+import type { TestDatabase } from '../../fixtures/database.js';
+import { executeBody, headersFor, startEngine, type TestEngine } from '../../fixtures/engine.js';
 import { holdLock } from '../../fixtures/hold-lock.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import type { TestRegistry } from '../../fixtures/registry.js';
 import type { Call, Reply } from '../../fixtures/send.js';
 import { eventually } from '../../fixtures/stack.js';
+import { engineTest, type Body, type Setup } from './setup.js';
 
 const HOSTILE = 'hostile';
 /** With the one above, as many as it takes to use up what batches have. */
@@ -34,11 +27,13 @@ const REQUESTS = 64;
 /** A transaction that holds this lock blocks every statement that serves the hostile tenant. */
 const GATE = 4711;
 
+const it = engineTest();
+
 let db: TestDatabase;
 let registry: TestRegistry;
 let engine: TestEngine;
 let key: string;
-let hostileKey: string;
+let hostile: Record<string, string>;
 /** Keys of the hostile tenant and of its accomplices, by tenant. */
 let hostileKeys: [tenant: string, key: string][];
 let enginePool: Pool;
@@ -46,20 +41,15 @@ let closePools: () => Promise<unknown>;
 /** One of everything that the hostile tenant has, by its name in paths and bodies. */
 let ids: Record<string, string>;
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
+it.beforeAll(async ({ setup }) => {
+  ({ db, registry, key } = setup);
+  hostileKeys = [];
   for (const tenantId of [HOSTILE, ...ACCOMPLICES]) {
-    await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
-    await setAllowlisted(registry.admin, tenantId, true);
+    const headers = await setup.tenant(tenantId);
+    if (tenantId === HOSTILE) hostile = headers;
+    hostileKeys.push([tenantId, headers['X-Svc-Api-Key']!]);
   }
-  key = await issueKey(registry);
-  const scopes = ['admit', 'read', 'export', 'verify', 'lifecycle'];
-  hostileKey = await issueKey(registry, { tenantId: HOSTILE, scopes });
-  hostileKeys = [[HOSTILE, hostileKey]];
-  for (const tenantId of ACCOMPLICES)
-    hostileKeys.push([tenantId, await issueKey(registry, { tenantId })]);
-  ids = await fillHostile();
+  ids = await fillHostile(setup);
   await db.sql.unsafe(`
     create function svc.test_gate() returns boolean language plpgsql stable as $$
     begin
@@ -86,18 +76,15 @@ beforeAll(async () => {
   enginePool = sql;
   engine = await startEngine(registry, { sql, tenantSql });
 });
-afterAll(async () => {
+it.afterAll(async () => {
   await engine.close();
   await closePools();
-  await db.drop();
 });
 
 /** Gives the hostile tenant rows of every kind, so that its statements have something to read. */
-async function fillHostile(): Promise<Record<string, string>> {
-  const plain = await startEngine(registry);
-  const post = async (path: string, body: object): Promise<Reply['json']> => {
-    const headers = headersFor(hostileKey, HOSTILE);
-    const reply = await plain.call({ path, headers, body: JSON.stringify(body) });
+async function fillHostile({ post: send, publish }: Setup): Promise<Record<string, string>> {
+  const post = async (path: string, body: Body): Promise<Reply['json']> => {
+    const reply = await send(path, body, hostile);
     expect(reply.status).toBeLessThan(300);
     return reply.json;
   };
@@ -120,9 +107,7 @@ async function fillHostile(): Promise<Record<string, string>> {
     reason: 'a mistake',
     actor: 'ops',
   });
-  await registry.verifyAll();
-  await testLog(db).publish();
-  await plain.close();
+  await publish();
   return {
     proof_id,
     second,
@@ -152,8 +137,7 @@ function callOf({ spec, example }: (typeof operations)[number]): Call {
   return { method: spec.method.toUpperCase(), path, ...body };
 }
 
-const asHostile = (call: Call): Promise<Reply> =>
-  engine.call({ ...call, headers: headersFor(hostileKey, HOSTILE) });
+const asHostile = (call: Call): Promise<Reply> => engine.call({ ...call, headers: hostile });
 
 /** Requests of another tenant, which share nothing with the hostile one but the engine. */
 async function admitAndRead(): Promise<void> {
@@ -181,7 +165,7 @@ async function waitUntilBlocked(): Promise<void> {
 }
 
 describe('engine with a tenant whose statements are blocked', () => {
-  it.each(operations)(
+  it.for(operations)(
     'serves other tenants beside 64 requests in flight: $name',
     async (operation) => {
       const call = callOf(operation);
@@ -332,7 +316,7 @@ describe('complete batch', () => {
     const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
     const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
     const items = executeBodies(1, { tenant_id: HOSTILE });
-    const replies = [narrow.call(batchCall(hostileKey, items, {}, HOSTILE))];
+    const replies = [narrow.call(batchCall(hostileKeys[0]![1], items, {}, HOSTILE))];
     try {
       await waitUntilBlocked();
       replies.push(narrow.call(batchCall(key, executeBodies(1))));

@@ -4,20 +4,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { loadFonts } from '#api/engine/pdf/fonts';
 import {
   createPdfRenderer,
   PDF_DEFAULTS,
   RendererBusyError,
   RenderTimeoutError,
 } from '#api/engine/pdf/pool';
-import { renderPdf } from '#api/engine/pdf/render';
+import { loadFonts, renderPdf } from '#api/engine/pdf/render';
 import { pdfRequestFor } from '../../fixtures/papers.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
 
 describe('PDF renderer', () => {
   let folder: string;
-  /** Tasks that end when `json[0]` milliseconds are over, which no thread spends computing. */
+  /** Tasks that end after `json[0]` milliseconds of waiting. */
   let slow: string;
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'svc-pool-'));

@@ -1,144 +1,85 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { v7 as uuidv7 } from 'uuid';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { fromHex, utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
 import { hashHex } from '#protocol/hash';
-import type { JsonValue } from '#protocol/json';
-import { replaySchema, type Replay } from '#protocol/schemas/replay';
+import { replaySchema, type Replay } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
-import { acceptIntake } from '#sql/admissions/accept';
-import { storePolicySet } from '#sql/admissions/policies';
-import { processAdmissions } from '#workers/admit/process';
+import { makePolicySet, manifestOf, readPolicyFolder } from '#policy/policy-set';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
+import { unpackAep } from '#sql/proofs/packed-aep';
+import { admissionEnvelope, agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
 import { alterations } from '../../fixtures/altered.js';
-import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import {
-  executeBody,
-  headersFor,
-  issueKey,
-  startEngine,
-  type Reply,
-  type TestEngine,
-  without,
-} from '../../fixtures/engine.js';
-import { admittedProof, exportedProof } from '../../fixtures/exported.js';
-import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
+import { executeBody, headersFor } from '../../fixtures/engine.js';
+import { damagingTest, engineTest, ofProof, type Setup } from './setup.js';
 
-const REQUEST = 'svc.verification.replay_request/1.0';
-
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let log: TestLog;
-let key: string;
-
-async function open(): Promise<void> {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  log = testLog(db);
-  engine = await startEngine(registry, { logVkey: log.vkey });
-  key = await issueKey(registry, { scopes: ['admit', 'export', 'verify'] });
-}
-async function close(): Promise<void> {
-  await engine.close();
-  await db.drop();
-}
-
-function post(body: unknown, apiKey = key, tenant = TENANT): Promise<Reply> {
-  return engine.call({
-    path: '/v1/proofs/replay',
-    headers: headersFor(apiKey, tenant),
-    body: JSON.stringify(body),
-  });
-}
+const PATH = '/v1/proofs/replay';
+const SCOPES = { scopes: ['admit', 'export', 'verify'] };
+const it = engineTest(SCOPES);
+/** For changes to the policy set, which all proofs of a registry share. */
+const damaging = damagingTest(SCOPES);
 
 const byId = (proof_id: string, policy_digest?: string) => ({
-  schema_version: REQUEST,
+  schema_version: 'svc.verification.replay_request/1.0',
   proof_id,
   ...(policy_digest === undefined ? {} : { policy_digest }),
 });
 
-async function replayOf(body: unknown): Promise<Replay> {
-  const reply = await post(body);
+async function replayOf({ post }: Setup, body: string | object): Promise<Replay> {
+  const reply = await post(PATH, typeof body === 'string' ? byId(body) : { ...body });
   expect(reply.status, reply.bytes.toString()).toBe(200);
   return replaySchema.parse(reply.json);
 }
 
-const admitOne = (action?: string) => admittedProof(registry, action);
-
-const exported = (id: string) => exportedProof({ registry, log, engine, key }, id);
+const pointersIn = ({ differences }: Replay) => differences.map(({ pointer }) => pointer);
 
 describe('POST /v1/proofs/replay', () => {
-  beforeAll(open);
-  afterAll(close);
-
-  it('matches for every proof of the demo', async () => {
+  it('matches for every proof of the demo', async ({ setup }) => {
     const text = await readFile(join(packageRoot, 'examples', 'agent-actions.ndjson'), 'utf8');
     const actions = text.split('\n').filter((line) => line !== '');
     expect(actions.length).toBeGreaterThan(10);
     const effects = new Set<string>();
     for (const line of actions) {
-      const admitted = await engine.call({
-        headers: headersFor(key),
-        body: JSON.stringify(executeBody(JSON.parse(line) as Record<string, unknown>)),
-      });
+      const fields = JSON.parse(line) as Record<string, unknown>;
+      const admitted = await setup.execute(executeBody(fields));
       const receipt = (admitted.json['receipt'] ?? admitted.json) as Record<string, string>;
       effects.add(receipt['status'] ?? '');
-      const replay = await replayOf(byId(receipt['registry_proof_id'] ?? ''));
+      const replay = await replayOf(setup, receipt['registry_proof_id'] ?? '');
       expect(replay).toMatchObject({ result: 'match', differences: [], counterfactual: null });
       expect(replay.engine.recorded_version).toBe(replay.engine.running_version);
     }
     expect(effects).toEqual(new Set(['ADMITTED', 'DENIED']));
   });
 
-  it('matches for an agent admission and its outcome', async () => {
-    const admission = {
-      schema_version: 'svc.agent.admission.envelope/1.0',
-      kind: 'admission',
-      tenant_id: TENANT,
-      agent: { id: 'planner', framework: 'own' },
-      action: 'BOOK_RESERVATION',
-      tool: 'calendar',
-      arguments_hash: 'ab'.repeat(32),
-      requested_at: '2026-11-20T17:29:00.123Z',
-      nonce: 'nonce-nonce-nonce-1',
-    };
-    const parent = await admitAgent(admission);
-    const outcome = await admitAgent({
-      ...without(admission, 'action', 'tool', 'arguments_hash'),
-      kind: 'outcome',
-      nonce: 'nonce-nonce-nonce-2',
-      parent_proof_id: parent,
-      result: 'succeeded',
-    });
-    for (const id of [parent, outcome]) {
-      expect(await replayOf(byId(id))).toMatchObject({ result: 'match', differences: [] });
+  it('matches for an agent admission and its outcome', async ({ setup }) => {
+    const { registry } = setup;
+    const admit = async (envelope: Record<string, unknown>) =>
+      (await registry.admitAll([agentItem(registry, envelope)]))[0]!;
+    const parent = await admit(admissionEnvelope());
+    for (const id of [parent, await admit(outcomeEnvelope(parent))]) {
+      expect(await replayOf(setup, id)).toMatchObject({ result: 'match', differences: [] });
     }
   });
 
-  it('matches for an export and names changes in one', async () => {
-    const document = await exported(await admitOne());
-    const replay = await replayOf(document);
-    expect(replay).toMatchObject({
+  it('matches for an export and names changes in one', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    expect(await replayOf(setup, document)).toMatchObject({
       result: 'match',
       policy_digest: document.aep.policy.digest,
       input_hash: document.aep.policy.input_hash,
     });
     let seen = 0;
     for (const { what, document: aep } of alterations(document.aep, [['ADMIT', 'DENY']])) {
-      const reply = await post({ ...document, aep });
+      const reply = await setup.post(PATH, { ...document, aep });
       if (reply.status === 400) continue;
       expect(reply.status, what).toBe(200);
       const altered = replaySchema.parse(reply.json);
       expect(altered.result, what).not.toBe('match');
       const pointer = what.slice(0, what.indexOf(':')).replace('/reasons/0', '/reasons');
-      for (const difference of altered.differences) {
-        expect(difference.pointer.startsWith(pointer), `${what} ${difference.pointer}`).toBe(true);
+      for (const found of pointersIn(altered)) {
+        expect(found.startsWith(pointer), `${what} ${found}`).toBe(true);
       }
       expect(altered.differences.length).toBeGreaterThan(0);
       seen += 1;
@@ -146,7 +87,7 @@ describe('POST /v1/proofs/replay', () => {
     expect(seen).toBeGreaterThan(25);
   });
 
-  it('reports the decision of another policy set', async () => {
+  it('reports the decision of another policy set', async ({ setup }) => {
     const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const strict = await makePolicySet({
       ...files,
@@ -157,10 +98,10 @@ describe('POST /v1/proofs/replay', () => {
       },
       sentences: { ...files.sentences, 'no-bookings': 'Bookings are for people.' },
     });
-    await storePolicySet(registry.admin, strict);
+    await storePolicySet(setup.registry.admin, strict);
     const digest = strict.digest.toString('hex');
-    const id = await admitOne();
-    const replay = await replayOf(byId(id, digest));
+    const id = await setup.admitOne();
+    const replay = await replayOf(setup, byId(id, digest));
     expect(replay).toMatchObject({
       result: 'match',
       counterfactual: {
@@ -170,77 +111,198 @@ describe('POST /v1/proofs/replay', () => {
         differs: true,
       },
     });
-    const same = await replayOf(byId(id, replay.policy_digest));
+    const same = await replayOf(setup, byId(id, replay.policy_digest));
     expect(same.counterfactual).toMatchObject({
       decision: { effect: 'ADMIT', reasons: ['sandbox-tenants-may-act'] },
       differs: false,
     });
   });
 
-  it('responds with 422 for an unknown policy set', async () => {
-    const reply = await post(byId(await admitOne(), '00'.repeat(32)));
-    expect(reply.status).toBe(422);
-    expect(reply.json['code']).toBe('policy_unknown');
-  });
-
-  it('responds with 404 for other tenants’ and unknown proofs', async () => {
-    await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
-    await setAllowlisted(registry.admin, 'other', true);
-    const others = await issueKey(registry, { tenantId: 'other', scopes: ['verify'] });
-    const document = await exported(await admitOne());
-    for (const body of [document, byId(document.proof_id), byId(uuidv7().replaceAll('-', ''))]) {
-      const reply = await post(body, others, 'other');
-      expect(reply.status).toBe(404);
-      expect(reply.json['code']).toBe('proof_not_found');
-    }
-  });
-
-  it('names differences without values for a key without read scope', async () => {
-    const item = registry.item({ intent_id: 'between-us' });
-    const [id = ''] = await registry.admitAll([item]);
-    const document = await exported(id);
-    const wrong = {
-      ...document,
-      aep: {
-        ...document.aep,
-        subject: { kind: 'execute', intent_id: 'a guess', action: 'A_GUESS' },
-        salt: '00'.repeat(32),
-      },
-    };
+  it('names differences without values for a key without read scope', async ({ setup }) => {
+    const { registry } = setup;
+    const [id = ''] = await registry.admitAll([registry.item({ intent_id: 'between-us' })]);
+    const document = await setup.exported(id);
+    const subject = { kind: 'execute', intent_id: 'a guess', action: 'A_GUESS' };
+    const wrong = { ...document, aep: { ...document.aep, subject, salt: '00'.repeat(32) } };
     const pointers = ['/salt', '/subject/action', '/subject/intent_id'];
-    const told = async (scopes: string[]) => {
-      const reply = await post(wrong, await issueKey(registry, { scopes }));
+    const replayAs = async (scopes: string[]) => {
+      const reply = await setup.post(PATH, wrong, headersFor(await setup.keyFor({ scopes })));
       return { text: reply.bytes.toString(), replay: replaySchema.parse(reply.json) };
     };
-    const verifier = await told(['verify']);
+    const verifier = await replayAs(['verify']);
     expect(verifier.replay.result).toBe('divergence');
     expect(verifier.replay.differences).toEqual(pointers.map((pointer) => ({ pointer })));
     for (const secret of ['between-us', 'BOOK_RESERVATION', document.aep.salt]) {
       expect(verifier.text).not.toContain(secret);
     }
     for (const scope of ['read', 'export']) {
-      const { differences } = (await told(['verify', scope])).replay;
-      expect(differences.map(({ pointer }) => pointer)).toEqual(pointers);
-      expect(differences[2]).toMatchObject({ recorded: 'a guess', replayed: 'between-us' });
+      const { replay } = await replayAs(['verify', scope]);
+      expect(pointersIn(replay)).toEqual(pointers);
+      expect(replay.differences[2]).toMatchObject({ recorded: 'a guess', replayed: 'between-us' });
     }
   });
+});
 
-  it('requires the scope, a valid body and at most 256 KiB', async () => {
-    const reader = await issueKey(registry, { scopes: ['admit', 'read', 'export'] });
-    const id = await admitOne();
-    expect((await post(byId(id), reader)).json['code']).toBe('scope_missing');
-    expect((await post({ schema_version: REQUEST })).json['code']).toBe('missing_field');
-    expect((await post({ ...byId(id), salt: 'x' })).json['code']).toBe('unknown_field');
-    expect((await post({ ...byId(id), proof_id: ' '.repeat(256 * 1024) })).status).toBe(413);
+/** Rewrites the texts of the active policy set without changing its digest. */
+async function changeTexts(
+  { byHand, db }: Setup,
+  change: (policies: PolicyFiles['policies']) => void,
+): Promise<void> {
+  const [row] = await db.sql<{ digest: Buffer; files: PolicyFiles }[]>`
+    select digest, files from svc.policy_set`;
+  if (row === undefined) throw new Error('no policy set is stored');
+  change(row.files.policies);
+  await byHand(
+    (tx) => tx`
+    update svc.policy_set set files = ${tx.json(row.files as never)} where digest = ${row.digest}`,
+  );
+}
+
+/** Rewrites the stored AEP. */
+async function rewriteAep(
+  { byHand }: Setup,
+  proofId: string,
+  change: (text: string) => string,
+): Promise<void> {
+  await byHand(async (tx) => {
+    const [row] = await tx.unsafe<{ aep: Buffer }[]>(
+      `select aep from svc.proof where ${ofProof(proofId)}`,
+    );
+    const text = change(unpackAep(row!.aep).toString());
+    await tx.unsafe(`update svc.proof set aep = convert_to($1, 'UTF8') where ${ofProof(proofId)}`, [
+      text,
+    ]);
+  });
+}
+
+describe('replay after tampering', () => {
+  damaging('reports the policy digest and the decision of a changed policy', async ({ setup }) => {
+    const id = await setup.admitOne();
+    const before = await replayOf(setup, id);
+    await changeTexts(setup, (policies) => {
+      policies['sandbox-tenants-may-act'] += '\n// changed';
+    });
+    const harmless = await replayOf(setup, id);
+    expect(harmless.result).toBe('divergence');
+    expect(pointersIn(harmless)).toEqual(['/policy/digest']);
+    expect(harmless.differences[0]?.recorded).toBe(before.policy_digest);
+
+    // The engine version in the stored manifest is not trusted either.
+    await setup.byHand(
+      (tx) => tx`
+      update svc.policy_set set manifest =
+        regexp_replace(manifest, '"engine_version":"[^"]*"', '"engine_version":"0.0.1"')`,
+    );
+    expect(await replayOf(setup, id)).toEqual(harmless);
+
+    await changeTexts(setup, (policies) => {
+      policies['audit-log-is-kept'] = 'forbid (principal, action, resource);';
+    });
+    const denying = await replayOf(setup, id);
+    expect(denying.differences).toMatchObject([
+      { pointer: '/decision/effect', recorded: 'ADMIT', replayed: 'DENY' },
+      { pointer: '/decision/reasons', replayed: ['audit-log-is-kept'] },
+      { pointer: '/policy/digest' },
+      { pointer: '/valid_until/certificate', recorded: null },
+      { pointer: '/valid_until/passport', recorded: null },
+      { pointer: '/valid_until/trust', recorded: null },
+    ]);
+
+    await changeTexts(setup, (policies) => {
+      policies['sandbox-tenants-may-act'] = 'permit (principal, action';
+    });
+    expect((await replayOf(setup, id)).differences).toContainEqual({
+      pointer: '/decision/effect',
+      recorded: 'ADMIT',
+      replayed: 'DENY',
+    });
   });
 
-  async function admitAgent(body: unknown): Promise<string> {
-    const request = utf8(JSON.stringify(body));
-    const proofId = uuidv7().replaceAll('-', '');
-    const item = { ...registry.item(), lane: 2 as const, proofId, request };
-    const requestHash = fromHex(hashHex(nativeSha256, canonicalBytes(body as JsonValue)));
-    await acceptIntake(registry.engine, [{ ...item, requestHash }]);
-    await processAdmissions(registry.admit, [proofId]);
-    return proofId;
-  }
+  damaging('reports engine_version_differs when another engine decided', async ({ setup }) => {
+    const { admitOne, byHand, registry } = setup;
+    const id = await admitOne();
+    const intake = await readPinnedIntake(registry.engine, registry.tenantNo, id);
+    const set = await readPolicySet(registry.engine, intake!.policyDigest);
+    const other = { engine_version: '0.0.1', engine_sha256: '00'.repeat(32) };
+    const manifest = manifestOf(set!.files, other);
+    const digest = Buffer.from(fromHex(hashHex(nativeSha256, utf8(manifest))));
+    await storePolicySet(registry.admin, { ...set!, manifest, digest });
+    await byHand((tx) =>
+      tx.unsafe(`update svc.intake set policy_digest = $1 where ${ofProof(id)}`, [digest]),
+    );
+    const replay = await replayOf(setup, id);
+    expect(replay.result).toBe('engine_version_differs');
+    const [recorded, replayed] = [set!.digest.toString('hex'), digest.toString('hex')];
+    expect(replay.differences).toEqual([{ pointer: '/policy/digest', recorded, replayed }]);
+
+    const document = await setup.exported(await admitOne());
+    const older = { ...document.aep, policy: { ...document.aep.policy, engine_version: '0.0.1' } };
+    expect(await replayOf(setup, { ...document, aep: older })).toMatchObject({
+      result: 'engine_version_differs',
+      differences: [{ pointer: '/policy/engine_version', recorded: '0.0.1' }],
+      engine: { recorded_version: '0.0.1' },
+    });
+  });
+
+  it.for([
+    ['accepted_at', `accepted_at = accepted_at + interval '1 second'`, '/accepted_at'],
+    ['salt', `salt = decode(repeat('00', 32), 'hex')`, '/salt'],
+    ['fixture_hash', `fixture_hash = decode(repeat('00', 32), 'hex')`, '/evidence/fixture_hash'],
+    ['environment', `environment = 'live'`, '/environment'],
+    [
+      'validity',
+      `validity = '{"proof":9,"certificate":null,"passport":null,"trust":null}'`,
+      '/valid_until/proof',
+    ],
+    ['request', `request = '{}'`, '/request_hash'],
+    ['request', `request = 'x'`, '/request_hash'],
+  ] as const)('names a change in the intake: %s', async ([, assignment, pointer], { setup }) => {
+    const id = await setup.admitOne();
+    await setup.byHand((tx) =>
+      tx.unsafe(`update svc.intake set ${assignment} where ${ofProof(id)}`),
+    );
+    const replay = await replayOf(setup, id);
+    expect(replay.result).toBe('divergence');
+    expect(pointersIn(replay)).toContain(pointer);
+  });
+
+  it('detects a changed AEP although the other columns were changed to match', async ({
+    setup,
+  }) => {
+    const id = await setup.admitOne();
+    await rewriteAep(setup, id, (text) => text.replace('"effect":"ADMIT"', '"effect":"DENY"'));
+    expect((await replayOf(setup, id)).differences).toEqual([
+      { pointer: '/decision/effect', recorded: 'DENY', replayed: 'ADMIT' },
+    ]);
+    const other = await setup.admitOne();
+    await setup.byHand((tx) =>
+      tx.unsafe(`update svc.intake set salt = decode(repeat('00', 32), 'hex')
+        where ${ofProof(other)}`),
+    );
+    const salt = `"salt":"${'00'.repeat(32)}"`;
+    await rewriteAep(setup, other, (text) => text.replace(/"salt":"[0-9a-f]+"/, salt));
+    expect((await replayOf(setup, other)).differences).toMatchObject([
+      { pointer: '', recorded: { aep_hash: expect.any(String) as string } },
+    ]);
+  });
+
+  it.for(['null', 'no JSON'])(
+    'does not treat %s in place of an AEP as erased',
+    async (text, { setup }) => {
+      const id = await setup.admitOne();
+      await rewriteAep(setup, id, () => text);
+      expect(await replayOf(setup, id)).toMatchObject({
+        result: 'divergence',
+        differences: [{ pointer: '', recorded: text }],
+      });
+    },
+  );
+
+  it('compares a proof without its AEP with the log', async ({ setup }) => {
+    const id = await setup.admitOne();
+    await setup.byHand((tx) =>
+      tx.unsafe(`update svc.proof set aep = null, signature = null where ${ofProof(id)}`),
+    );
+    expect(await replayOf(setup, id)).toMatchObject({ result: 'match', differences: [] });
+  });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { statementOf, statementsOf } from '#api/engine/proofs/standing';
+import { statementOf, statementsOf } from '#api/engine/proofs/statement';
 import { verdictStatementSchema } from '#protocol/schemas/verdict';
 import type { ArtifactKind } from '#protocol/status';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';

@@ -1,81 +1,18 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
-import { verdictSchema, type Verdict } from '#protocol/schemas/verdict';
-import { nativeSha256 } from '#runtime/crypto/node';
-import { createTenant } from '#sql/tenants/administration';
-import { appendRevocation } from '#sql/lifecycle/entries';
+import { describe, expect } from 'vitest';
 import { scanExpiries } from '#workers/verify/expiries';
-import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import { headersFor, issueKey, startEngine, type TestEngine } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { allWays, byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
+import { damagingTest, ofProof, type Setup } from './setup.js';
 
-const REQUEST = 'svc.verification.verify_request/1.0';
+const it = damagingTest({ scopes: ['read', 'export', 'verify'] });
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let log: TestLog;
-let key: string;
+const verdictOn = async ({ post }: Setup, body: object, headers?: Record<string, string>) =>
+  verdictIn(await post('/v1/proofs/verify', { ...body }, headers));
 
-// A damaged log accepts no entries, so each test has its own.
-beforeEach(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  log = testLog(db);
-  engine = await startEngine(registry, { logVkey: log.vkey });
-  key = await issueKey(registry, { scopes: ['read', 'export', 'verify'] });
-});
-afterEach(async () => {
-  await engine.close();
-  await db.drop();
-});
-
-async function verdictOn(body: unknown): Promise<Verdict> {
-  const path = '/v1/proofs/verify';
-  const reply = await engine.call({ path, headers: headersFor(key), body: JSON.stringify(body) });
-  expect(reply.status, reply.bytes.toString()).toBe(200);
-  return verdictSchema.parse(reply.json);
-}
-
-function checkOf(verdict: Verdict, name: string): string | undefined {
-  return verdict.checks.find((check) => check.name === name)?.result;
-}
-
-const byId = (proofId: string) => ({ schema_version: REQUEST, proof_id: proofId });
-const allWays = (document: ProofExport) => [
-  document,
-  { schema_version: REQUEST, aep: document.aep, envelope: document.envelope },
-  byId(document.proof_id),
-];
-
-async function admitOne(action = 'BOOK_RESERVATION'): Promise<string> {
-  const [id = ''] = await registry.admitAll([registry.item({ action })]);
-  return id;
-}
-
-async function exported(id: string): Promise<ProofExport> {
-  await registry.verifyAll();
-  await log.publish();
-  const path = `/v1/proofs/${id}/export`;
-  const reply = await engine.call({ method: 'GET', path, headers: headersFor(key) });
-  return proofExportSchema.parse(reply.json);
-}
-
-async function revoke(proofId: string, artifactKind: 'proof'): Promise<void> {
-  const why = { reason: 'test', actor: 'test', salt: '11'.repeat(32) };
-  await appendRevocation(registry.admin, nativeSha256, { proofId, artifactKind, ...why });
-}
-
-/** Changes a proof's rows as a superuser, with every trigger off. */
-async function byHand(statement: string, proofId: string): Promise<void> {
-  await db.sql.begin(async (tx) => {
-    await tx`set local session_replication_role = replica`;
-    const changed = await tx.unsafe(`${statement} replace(proof_id::text, '-', '') = $1`, [
-      proofId,
-    ]);
-    expect(changed.count).toBe(1);
+/** Changes a row of a proof. */
+async function alter({ byHand }: Setup, statement: string, proofId: string): Promise<void> {
+  await byHand(async (tx) => {
+    expect((await tx.unsafe(`${statement} ${ofProof(proofId)}`)).count).toBe(1);
   });
 }
 
@@ -84,7 +21,7 @@ function replacedInBody(from: string, to: string): string {
 }
 
 describe('altered database rows', () => {
-  it.each([
+  it.for([
     ['svc.proof', `effect = 'ADMIT'`],
     ['svc.proof', `environment = 'live'`],
     ['svc.proof', `lane = 2`],
@@ -93,106 +30,104 @@ describe('altered database rows', () => {
     ['svc.intake', `request_hash = sha256('other')`],
     ['svc.log_entry', `at = at + interval '1 second'`],
     ['svc.log_entry', `proof_id = gen_random_uuid()`],
-  ])('holds the columns against what was signed: %s %s', async (table, assignment) => {
-    const document = await exported(await admitOne('DELETE_AUDIT_LOG'));
-    await byHand(`update ${table} set ${assignment} where `, document.proof_id);
+  ])('compares the columns with the signed AEP: %s %s', async ([table, assignment], { setup }) => {
+    const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
+    await alter(setup, `update ${table} set ${assignment} where `, document.proof_id);
     for (const body of allWays(document)) {
-      const verdict = await verdictOn(body);
+      const verdict = await verdictOn(setup, body);
       expect(verdict.status).toBe('INVALID');
       expect(checkOf(verdict, 'published_columns')).toBe('fail');
       expect(verdict.verdict?.artifacts.trust).toBe('BACKEND_LOOKUP_REQUIRED');
     }
     for (const what of ['', '/export', '/export?format=aep-json', '/inclusion']) {
       const path = `/v1/proofs/${document.proof_id}${what}`;
-      const reply = await engine.call({ method: 'GET', path, headers: headersFor(key) });
+      const reply = await setup.get(path);
       expect([what, reply.status, reply.json['code']]).toEqual([what, 500, 'integrity_failure']);
     }
   });
 
-  it('hide a proof from the tenant that its row was moved to', async () => {
-    const document = await exported(await admitOne());
-    await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
+  it('hide a proof from the tenant that its row was moved to', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    const headers = await setup.tenant('rival');
     for (const table of ['proof', 'intake']) {
-      await byHand(
+      await alter(
+        setup,
         `update svc.${table} set tenant_no = (select max(tenant_no) from svc.tenant) where `,
         document.proof_id,
       );
     }
-    const scopes = ['read', 'export', 'verify'];
-    const headers = headersFor(await issueKey(registry, { tenantId: 'rival', scopes }), 'rival');
     for (const what of ['', '/export', '/export?format=aep-json']) {
       const path = `/v1/proofs/${document.proof_id}${what}`;
-      const reply = await engine.call({ method: 'GET', path, headers });
+      const reply = await setup.get(path, headers);
       expect([what, reply.status, reply.json['code']]).toEqual([what, 500, 'integrity_failure']);
     }
-    const path = '/v1/proofs/verify';
-    const reply = await engine.call({
-      path,
-      headers,
-      body: JSON.stringify(byId(document.proof_id)),
-    });
-    expect(reply.json).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
+    const verdict = await verdictOn(setup, byId(document.proof_id), headers);
+    expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
   });
 
-  it.each([
-    ['is no JSON', `convert_to('x', 'UTF8')`],
+  it.for([
+    ['is not JSON', `convert_to('x', 'UTF8')`],
     ['names another proof', replacedInBody(`'"proof_id":"0'`, `'"proof_id":"1'`)],
     ['names another artifact', replacedInBody(`'kind":"proof"'`, `'kind":"trust"'`)],
-  ])('asserts nothing when a revocation was rewritten: it %s', async (_, body) => {
-    const document = await exported(await admitOne());
-    await revoke(document.proof_id, 'proof');
-    expect((await exported(document.proof_id)).verdict.verification_status).toBe('REVOKED');
-    await byHand(`update svc.log_entry set body = ${body} where kind = 2 and `, document.proof_id);
+  ])('asserts nothing when a revocation was rewritten: it %s', async ([, body], { setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    await setup.revoke(document.proof_id, 'proof');
+    expect((await setup.exported(document.proof_id)).verdict.verification_status).toBe('REVOKED');
+    await alter(
+      setup,
+      `update svc.log_entry set body = ${body} where kind = 2 and `,
+      document.proof_id,
+    );
     for (const submission of allWays(document)) {
-      const verdict = await verdictOn(submission);
+      const verdict = await verdictOn(setup, submission);
       expect(verdict).toMatchObject({
         status: 'INVALID',
         cause: 'failed_verification',
         verdict: { can_assert_validity: false, artifacts: { trust: 'BACKEND_LOOKUP_REQUIRED' } },
       });
     }
-    expect((await exported(document.proof_id)).verdict.can_assert_validity).toBe(false);
+    expect((await setup.exported(document.proof_id)).verdict.can_assert_validity).toBe(false);
   });
 
-  it('report a lost payload, not a bad signature', async () => {
-    const documents = [await exported(await admitOne()), await exported(await admitOne())];
+  it('report a lost payload, not a bad signature', async ({ setup }) => {
+    const documents = [
+      await setup.exported(await setup.admitOne()),
+      await setup.exported(await setup.admitOne()),
+    ];
     for (const [n, lost] of ['aep = null, signature = null', 'signature = null'].entries()) {
       const document = documents[n]!;
-      await byHand(`update svc.proof set ${lost} where `, document.proof_id);
-      const verdict = await verdictOn(byId(document.proof_id));
+      await alter(setup, `update svc.proof set ${lost} where `, document.proof_id);
+      const verdict = await verdictOn(setup, byId(document.proof_id));
       expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
       const failed = verdict.checks.filter(({ result }) => result === 'fail');
       expect(failed).toEqual([
         { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
       ]);
-      // Its holder has it still, and the log what it commits to.
-      expect((await verdictOn(document)).status).toBe('VALID');
+      // A kept copy still matches the log.
+      expect((await verdictOn(setup, document)).status).toBe('VALID');
     }
   });
 
-  it('fail inclusion when tiles are lost', async () => {
-    const document = await exported(await admitOne());
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`delete from svc.tile`;
-    });
+  it('fail inclusion when tiles are lost', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    await setup.byHand((tx) => tx`delete from svc.tile`);
     for (const submission of allWays(document)) {
-      const verdict = await verdictOn(submission);
+      const verdict = await verdictOn(setup, submission);
       expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
       expect(checkOf(verdict, 'inclusion')).toBe('fail');
     }
   });
 
-  it('assert nothing of an erased proof, also for a kept copy', async () => {
-    const document = await exported(await admitOne());
-    await eraseProof(db, document.proof_id);
+  it('assert nothing of an erased proof, also for a kept copy', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    await eraseProof(setup.db, document.proof_id);
     // At once, before the verification system records it.
-    const known = await verdictOn(byId(document.proof_id));
+    const known = await verdictOn(setup, byId(document.proof_id));
     expect(known).toMatchObject({ status: 'INVALID', cause: 'erased' });
     expect(known.checks.filter(({ result }) => result === 'fail')).toEqual([]);
-    await scanExpiries(registry.verify, 100);
+    await scanExpiries(setup.registry.verify, 100);
     for (const submission of [byId(document.proof_id), document]) {
-      const verdict = await verdictOn(submission);
+      const verdict = await verdictOn(setup, submission);
       expect(verdict).toMatchObject({
         status: 'INVALID',
         cause: 'erased',
@@ -204,6 +139,6 @@ describe('altered database rows', () => {
       expect(failed).toEqual(['verdict']);
     }
     const altered = { ...document, aep: { ...document.aep, salt: '0'.repeat(64) } };
-    expect((await verdictOn(altered)).cause).toBe('altered');
+    expect((await verdictOn(setup, altered)).cause).toBe('altered');
   });
 });

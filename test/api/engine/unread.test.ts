@@ -1,9 +1,11 @@
+import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { unreadProblem } from '#api/engine/http/problem';
+import { unreadProblem as publicUnreadProblem } from '#api/public/http/answer';
 import { problemSchema } from '#protocol/schemas/problem';
-import { listen, type HttpServer } from '#runtime/http/server';
+import { listen, type HttpServer, type ListenOptions } from '#runtime/http/server';
 import { readJsonBody } from '#runtime/http/json-body';
 
 const running: HttpServer[] = [];
@@ -13,11 +15,12 @@ afterEach(async () => {
 
 async function serve(
   handler: (req: IncomingMessage, res: ServerResponse) => void = (_req, res) => res.end('answered'),
+  limits: ListenOptions['limits'] = { headersMs: 150, requestMs: 300 },
 ): Promise<HttpServer> {
   const server = await listen(handler, {
     host: '127.0.0.1',
     port: 0,
-    limits: { headersMs: 150, requestMs: 300 },
+    limits,
     answerUnread: unreadProblem,
   });
   running.push(server);
@@ -62,7 +65,7 @@ const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
 
 describe('unreadable request', () => {
   it.each([
-    ['no HTTP at all', 'hello\r\n\r\n', 400, 'malformed_request'],
+    ['bytes that are not HTTP', 'hello\r\n\r\n', 400, 'malformed_request'],
     ['a space in a header name', 'GET / HTTP/1.1\r\nA B: c\r\n\r\n', 400, 'malformed_request'],
     [
       'two lengths',
@@ -83,7 +86,7 @@ describe('unreadable request', () => {
       'headers_too_large',
     ],
     ['headers that do not end', 'GET / HTTP/1.1\r\nHost: x\r\nA: ', 408, 'request_timeout'],
-  ])('for %s is answered with a problem', async (_, bytes, status, code) => {
+  ])('of %s gets a problem', async (_, bytes, status, code) => {
     expect(problemIn(await exchange(await serve(), bytes))).toEqual({ status, code });
   });
 
@@ -118,8 +121,53 @@ describe('unreadable request', () => {
     expect(await reply).toMatch(/^HTTP\/1.1 200 OK[^]*admitted/);
   });
 
+  it('gets no second response within a partial one', async () => {
+    const { port } = await serve((_req, res) => {
+      res.writeHead(200, { 'Content-Length': 100 });
+      res.write('half');
+    });
+    const socket = connect(port, '127.0.0.1');
+    let received = '';
+    socket.on('data', (chunk) => (received += chunk.toString()));
+    socket.on('error', () => undefined);
+    socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    await expect.poll(() => received).toMatch(/half$/);
+    socket.write('nonsense\r\n\r\n');
+    await once(socket, 'close');
+    expect(received.match(/HTTP\/1\.1/g)).toHaveLength(1);
+    expect(received).toMatch(/half$/);
+  });
+
   it('does not include an unknown expectation', async () => {
     const bytes = 'GET / HTTP/1.1\r\nHost: x\r\nExpect: tea\r\nConnection: close\r\n\r\n';
     expect(await exchange(await serve(), bytes)).toMatch(/^HTTP\/1.1 200 OK[^]*answered/);
+  });
+});
+
+describe('idle connection', () => {
+  it('is closed', async () => {
+    // Excludes the other limits on a busy machine.
+    const server = await serve(() => undefined, {
+      idleMs: 200,
+      headersMs: 20_000,
+      requestMs: 20_000,
+    });
+    const began = performance.now();
+    expect(await exchange(server, 'GET / HTTP/1.1\r\nHost: h\r\n\r\n')).toBe('');
+    expect(performance.now() - began).toBeLessThan(2_000);
+  });
+});
+
+describe('unreadable request to the public API', () => {
+  it.each([
+    ['malformed_request', 400],
+    ['incomplete_body', 400],
+    ['request_timeout', 408],
+    ['headers_too_large', 431],
+  ] as const)('gets the problem %s', (code, status) => {
+    const { headers, body } = publicUnreadProblem(code);
+    expect(headers['Content-Type']).toBe('application/problem+json');
+    const problem = { type: `urn:svc:problem:${code}`, status, code };
+    expect(JSON.parse(Buffer.from(body).toString())).toMatchObject(problem);
   });
 });

@@ -1,77 +1,31 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import type { JsonValue } from '#protocol/json';
 import { verdictSchema } from '#protocol/schemas/verdict';
 import { EFFECTS, STATUSES } from '#protocol/status';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';
-import { appendRevocation } from '#sql/lifecycle/entries';
 import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { alterations } from '../../fixtures/altered.js';
-import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import { issueKey, startEngine, type TestEngine } from '../../fixtures/engine.js';
-import { admittedProof, exportedProof } from '../../fixtures/exported.js';
-import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
-import {
-  allWays,
-  byAep,
-  byId,
-  checkOf,
-  postProof,
-  REQUEST,
-  verdictIn,
-} from '../../fixtures/verify-call.js';
+import { TENANT } from '../../fixtures/registry.js';
+import { allWays, byAep, byId, checkOf, REQUEST, verdictIn } from '../../fixtures/verify-call.js';
+import { engineTest, ofProof, type Body, type Setup } from './setup.js';
 
-const NOBODYS = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+const PATH = '/v1/proofs/verify';
 const NO_END = { proof: null, certificate: null, passport: null, trust: null };
-
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let log: TestLog;
-let key: string;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  log = testLog(db);
-  engine = await startEngine(registry, { logVkey: log.vkey });
-  key = await issueKey(registry, { scopes: ['export', 'verify'] });
-});
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
-});
-
-const post = (body: unknown, apiKey = key, tenant = TENANT) =>
-  postProof(engine, body, apiKey, tenant);
-const verdictOn = async (...asked: Parameters<typeof post>) => verdictIn(await post(...asked));
-
 const WORDS = [STATUSES, EFFECTS, ['sandbox', 'live']];
+
+const it = engineTest({ scopes: ['export', 'verify'] });
+
+const verdictOn = async ({ post }: Setup, body: object) => verdictIn(await post(PATH, { ...body }));
 const asJson = (document: unknown): JsonValue => document as JsonValue;
 
-const admitOne = (action?: string) => admittedProof(registry, action);
-
-const exported = (id: string) => exportedProof({ registry, log, engine, key }, id);
-
-async function revoke(proofId: string, artifactKind: 'proof' | 'certificate' | 'trust') {
-  await appendRevocation(registry.admin, nativeSha256, {
-    proofId,
-    artifactKind,
-    reason: 'test',
-    actor: 'test',
-    salt: '11'.repeat(32),
-  });
-}
-
 describe('POST /v1/proofs/verify', () => {
-  it.each(['BOOK_RESERVATION', 'DELETE_AUDIT_LOG'])(
+  it.for(['BOOK_RESERVATION', 'DELETE_AUDIT_LOG'])(
     'reports a proof of %s as valid in every submission form',
-    async (action) => {
-      const document = await exported(await admitOne(action));
+    async (action, { setup }) => {
+      const document = await setup.exported(await setup.admitOne(action));
       for (const body of allWays(document)) {
-        const verdict = await verdictOn(body);
+        const verdict = await verdictOn(setup, body);
         expect(verdict).toMatchObject({
           proof_id: document.proof_id,
           status: 'VALID',
@@ -87,22 +41,22 @@ describe('POST /v1/proofs/verify', () => {
         });
         expect(verdict.checks.filter(({ result }) => result === 'fail')).toEqual([]);
       }
-      const whole = await verdictOn(document);
+      const whole = await verdictOn(setup, document);
       expect(new Set(whole.checks.map(({ result }) => result))).toEqual(new Set(['pass']));
     },
   );
 
-  it('detects any single change in an export', async () => {
-    const id = await admitOne();
-    await admitOne('DELETE_AUDIT_LOG');
-    await revoke(id, 'certificate');
-    const document = await exported(id);
-    expect((await verdictOn(document)).status).toBe('VALID');
+  it('detects any single change in an export', async ({ setup }) => {
+    const id = await setup.admitOne();
+    await setup.admitOne('DELETE_AUDIT_LOG');
+    await setup.revoke(id, 'certificate');
+    const document = await setup.exported(id);
+    expect((await verdictOn(setup, document)).status).toBe('VALID');
     expect(document.inclusion.path.length).toBeGreaterThan(1);
     let noticed = 0;
     let judged = 0;
     for (const { what, document: altered } of alterations(asJson(document), WORDS)) {
-      const reply = await post(altered);
+      const reply = await setup.post(PATH, altered as object as Body);
       noticed += 1;
       if (reply.status === 400) {
         expect(reply.json['code'], what).toMatch(/_field|_schema_version|malformed_request/);
@@ -118,21 +72,21 @@ describe('POST /v1/proofs/verify', () => {
     expect(judged).toBeGreaterThan(140);
   });
 
-  it('detects any single change in an AEP or its envelope', async () => {
-    const body = byAep(await exported(await admitOne()));
-    expect((await verdictOn(body)).status).toBe('VALID');
+  it('detects any single change in an AEP or its envelope', async ({ setup }) => {
+    const body = byAep(await setup.exported(await setup.admitOne()));
+    expect((await verdictOn(setup, body)).status).toBe('VALID');
     for (const { what, document: altered } of alterations(asJson(body), WORDS)) {
-      const reply = await post(altered);
+      const reply = await setup.post(PATH, altered as object as Body);
       expect([200, 400], what).toContain(reply.status);
       if (reply.status === 200) expect(reply.json['can_assert_validity'], what).toBe(false);
     }
   });
 
-  it('reports a revocation that an older export lacks', async () => {
-    const before = await exported(await admitOne());
-    await revoke(before.proof_id, 'proof');
+  it('reports a revocation that an older export lacks', async ({ setup }) => {
+    const before = await setup.exported(await setup.admitOne());
+    await setup.revoke(before.proof_id, 'proof');
     for (const body of allWays(before)) {
-      const verdict = await verdictOn(body);
+      const verdict = await verdictOn(setup, body);
       expect(verdict).toMatchObject({
         status: 'REVOKED',
         cause: 'revoked',
@@ -142,19 +96,19 @@ describe('POST /v1/proofs/verify', () => {
       expect(checkOf(verdict, 'not_revoked')).toBe('fail');
     }
     // The registry cannot have made the earlier statement under a log with the revocation.
-    const after = await exported(before.proof_id);
+    const after = await setup.exported(before.proof_id);
     const lied = { ...after, verdict: { ...before.verdict, log_size: after.verdict.log_size } };
-    const verdict = await verdictOn(lied);
+    const verdict = await verdictOn(setup, lied);
     expect(verdict).toMatchObject({ status: 'INVALID', cause: 'altered' });
     expect(checkOf(verdict, 'submitted_verdict')).toBe('fail');
   });
 
-  it('rejects a statement without a revocation that its verdict covers', async () => {
-    const id = await admitOne();
-    await revoke(id, 'trust');
-    const document = await exported(id);
+  it('rejects a statement without a revocation that its verdict covers', async ({ setup }) => {
+    const id = await setup.admitOne();
+    await setup.revoke(id, 'trust');
+    const document = await setup.exported(id);
     expect(document.verdict.artifacts.trust).toBe('REVOKED');
-    const verdict = await verdictOn({
+    const verdict = await verdictOn(setup, {
       ...document,
       verdict: {
         ...document.verdict,
@@ -164,23 +118,25 @@ describe('POST /v1/proofs/verify', () => {
     expect(verdict).toMatchObject({ status: 'INVALID', cause: 'altered' });
   });
 
-  it('reports expiry', async () => {
-    await setValidity(registry.admin, TENANT, { ...NO_END, proof: 3600 });
-    const document = await exported(await admitOne());
-    await setValidity(registry.admin, TENANT, NO_END);
-    expect((await verdictOn(document)).status).toBe('VALID');
-    await db.sql`update svc.expiry set expires_at = now()`;
-    await recordExpiries(registry.verify, 100);
+  it('reports expiry', async ({ setup }) => {
+    await setValidity(setup.registry.admin, TENANT, { ...NO_END, proof: 3600 });
+    const document = await setup.exported(await setup.admitOne());
+    await setValidity(setup.registry.admin, TENANT, NO_END);
+    expect((await verdictOn(setup, document)).status).toBe('VALID');
+    await setup.db.sql`update svc.expiry set expires_at = now()`;
+    await recordExpiries(setup.registry.verify, 100);
     for (const body of allWays(document)) {
-      const verdict = await verdictOn(body);
+      const verdict = await verdictOn(setup, body);
       expect(verdict).toMatchObject({ status: 'EXPIRED', cause: 'expired' });
       expect(checkOf(verdict, 'not_expired')).toBe('fail');
     }
-    expect((await verdictOn(await exported(document.proof_id))).status).toBe('EXPIRED');
+    expect((await verdictOn(setup, await setup.exported(document.proof_id))).status).toBe(
+      'EXPIRED',
+    );
   });
 
-  it('reports not_verified_yet', async () => {
-    const verdict = await verdictOn(byId(await admitOne()));
+  it('reports not_verified_yet', async ({ setup }) => {
+    const verdict = await verdictOn(setup, byId(await setup.admitOne()));
     expect(verdict).toMatchObject({
       status: 'INVALID',
       cause: 'not_verified_yet',
@@ -191,29 +147,25 @@ describe('POST /v1/proofs/verify', () => {
     expect(checkOf(verdict, 'signature')).toBe('pass');
   });
 
-  it('reports failed_verification', async () => {
-    const document = await exported(await admitOne());
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`update svc.proof set effect = 'DENY'
-        where replace(proof_id::text, '-', '') = ${document.proof_id}`;
-    });
-    await scrub(registry.verify, 10_000);
-    const verdict = await verdictOn(byId(document.proof_id));
+  it('reports failed_verification', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    await setup.byHand((tx) =>
+      tx.unsafe(`update svc.proof set effect = 'DENY' where ${ofProof(document.proof_id)}`),
+    );
+    await scrub(setup.registry.verify, 10_000);
+    const verdict = await verdictOn(setup, byId(document.proof_id));
     expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
     expect(verdict.checks.find(({ name }) => name === 'verdict')?.detail).toMatch(
       'published_columns',
     );
   });
 
-  it('checks stored bytes independently of the last verdict', async () => {
-    const document = await exported(await admitOne());
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`update svc.intake set request = '{}'
-        where replace(proof_id::text, '-', '') = ${document.proof_id}`;
-    });
-    const verdict = await verdictOn(document);
+  it('checks stored bytes independently of the last verdict', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    await setup.byHand((tx) =>
+      tx.unsafe(`update svc.intake set request = '{}' where ${ofProof(document.proof_id)}`),
+    );
+    const verdict = await verdictOn(setup, document);
     expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
     expect(checkOf(verdict, 'request_hash')).toBe('fail');
     expect(checkOf(verdict, 'verdict')).toBe('pass');
@@ -221,37 +173,26 @@ describe('POST /v1/proofs/verify', () => {
 });
 
 describe('invalid submission', () => {
-  it.each([
-    ['nothing', { schema_version: REQUEST }, 'invalid_field'],
-    ['an AEP alone', { schema_version: REQUEST, aep: {} }, 'missing_field'],
-    ['an id that is none', { schema_version: REQUEST, proof_id: 'x' }, 'invalid_field'],
-    ['another version', { schema_version: `${REQUEST}1` }, 'unsupported_schema_version'],
-    ['a key of its own', { schema_version: REQUEST, proof_id: 'x', keys: [] }, 'unknown_field'],
-  ])('is refused: %s', async (_, body, code) => {
-    const reply = await post(body);
-    expect(reply.status).toBe(400);
-    expect(reply.json['code']).toBe(code);
+  const head = { schema_version: REQUEST };
+  it.for([
+    ['nothing', head, 'invalid_field'],
+    ['an AEP without its envelope', { ...head, aep: {} }, 'missing_field'],
+    ['a malformed id', { ...head, proof_id: 'x' }, 'invalid_field'],
+    ['a key', { ...head, proof_id: 'x', keys: [] }, 'unknown_field'],
+  ] as const)('of %s gets 400', async ([, body, code], { setup }) => {
+    const { json, status } = await setup.post(PATH, body);
+    expect([status, json['code']]).toEqual([400, code]);
   });
 
-  it('is rejected when an id comes with an AEP', async () => {
-    const document = await exported(await admitOne());
-    const reply = await post({ ...byAep(document), proof_id: document.proof_id });
-    expect(reply.status).toBe(400);
+  it('of an id and an AEP gets 400', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    const body = { ...byAep(document), proof_id: document.proof_id };
+    expect((await setup.post(PATH, body)).status).toBe(400);
   });
 
-  it('is rejected only above the size of the largest export', async () => {
-    const body = JSON.stringify(byId(NOBODYS));
-    const most = await post(body + ' '.repeat(256 * 1024 - body.length));
-    expect(most.status).toBe(200);
-    const more = await post(body + ' '.repeat(256 * 1024 - body.length + 1));
-    expect(more.status).toBe(413);
-    expect(more.json['code']).toBe('body_too_large');
-  });
-
-  it('requires the scope verify', async () => {
-    const reader = await issueKey(registry, { scopes: ['admit', 'read', 'export'] });
-    const reply = await post(byId(NOBODYS), reader);
-    expect(reply.status).toBe(403);
-    expect(reply.json['code']).toBe('scope_missing');
+  it('gets 413 only above 256 KiB', async ({ setup }) => {
+    const body = JSON.stringify(byId('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f')).padEnd(256 * 1024);
+    expect((await setup.post(PATH, body)).status).toBe(200);
+    expect((await setup.post(PATH, `${body} `)).json['code']).toBe('body_too_large');
   });
 });

@@ -1,37 +1,28 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import type { VerdictStatement } from '#protocol/schemas/verdict';
-import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
+import { appendKeyChange } from '#sql/lifecycle/entries';
 import { scrub } from '#workers/verify/scrub';
-import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
-import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
-import { headersFor, issueKey, startEngine, type TestEngine } from '../../fixtures/engine.js';
 import { listAll } from '../../fixtures/proof-list.js';
-import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
-import { byId, checkOf, postProof, verdictIn } from '../../fixtures/verify-call.js';
+import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
+import { engineTest, type Setup } from './setup.js';
 
 const NOTHING = 'BACKEND_LOOKUP_REQUIRED';
 const FILTERS = ['VALID', 'REVOKED', 'EXPIRED', NOTHING];
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let engine: TestEngine;
-let log: TestLog;
-let key: string;
+const it = engineTest({ scopes: ['read', 'export', 'verify'] });
+
+let setup: Setup;
 /** Below the compromised range, then in it: two admissions, a denial, two with a revocation. */
 let ids: Record<'before' | 'first' | 'last' | 'denied' | 'revoked' | 'trustRevoked', string>;
 let validExport: ProofExport;
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  log = testLog(db);
-  engine = await startEngine(registry, { logVkey: log.vkey });
-  key = await issueKey(registry, { scopes: ['read', 'export', 'verify'] });
+it.beforeAll(async ({ setup: own }) => {
+  setup = own;
+  const { registry } = setup;
   const admit = async (fixture: string, action = 'BOOK_RESERVATION') =>
     (await registry.admitAll([registry.item({ action, proof_chain_fixture_ref: fixture })]))[0]!;
   ids = {
@@ -42,10 +33,9 @@ beforeAll(async () => {
     trustRevoked: await admit('trust-revoked'),
     last: await admit('last'),
   };
-  await revoke(ids.revoked, 'proof');
-  await revoke(ids.trustRevoked, 'trust');
-  await registry.verifyAll();
-  await log.publish();
+  await setup.revoke(ids.revoked, 'proof');
+  await setup.revoke(ids.trustRevoked, 'trust');
+  await setup.publish();
   validExport = await exported(ids.last);
   expect(await statuses()).toMatchObject({
     list: { VALID: ['last', 'trustRevoked', 'denied', 'first', 'before'], [NOTHING]: [] },
@@ -57,25 +47,11 @@ beforeAll(async () => {
     fromIndex: (await view(ids.first)).leaf_index,
   });
 });
-afterAll(async () => {
-  await engine.close();
-  await db.drop();
-});
-
-const revoke = (proofId: string, artifactKind: ArtifactKind) =>
-  appendRevocation(registry.admin, nativeSha256, {
-    proofId,
-    artifactKind,
-    reason: 'withdrawn',
-    actor: 'operator',
-    salt: 'ab'.repeat(32),
-  });
-
-const get = (path: string) =>
-  engine.call({ method: 'GET', path: `/v1/proofs/${path}`, headers: headersFor(key) });
+const get = (path: string) => setup.get(`/v1/proofs/${path}`);
 const view = async (id: string) => proofViewSchema.parse((await get(id)).json);
 const exported = async (id: string) => proofExportSchema.parse((await get(`${id}/export`)).json);
-const verified = async (body: unknown) => verdictIn(await postProof(engine, body, key, TENANT));
+const verified = async (body: object) =>
+  verdictIn(await setup.post('/v1/proofs/verify', { ...body }));
 
 const summary = ({ artifacts, can_assert_validity: asserts }: VerdictStatement) =>
   `${Object.values(artifacts).join(' ')} ${asserts}`;
@@ -85,12 +61,12 @@ const nameOf = (id: string) => Object.entries(ids).find(([, other]) => other ===
 async function statuses() {
   const byStatus: Record<string, string[]> = {};
   for (const status of FILTERS) {
-    const proofs = await listAll(engine, { status, limit: '2' }, key);
+    const proofs = await listAll(setup.engine, { status, limit: '2' }, setup.key);
     expect(proofs.every((proof) => proof.verification_status === status)).toBe(true);
     byStatus[status] = proofs.map((proof) => nameOf(proof.proof_id));
   }
   const views: Record<string, string> = {};
-  for (const proof of await listAll(engine, {}, key)) {
+  for (const proof of await listAll(setup.engine, {}, setup.key)) {
     const { verdict } = await view(proof.proof_id);
     expect(proof.verification_status).toBe(verdict.verification_status);
     expect(proof.can_assert_validity).toBe(verdict.can_assert_validity);
@@ -143,12 +119,11 @@ describe('proofs of a compromised key', () => {
   });
 
   it('export the same before and after re-verification', async () => {
-    await registry.verifyAll();
-    await log.publish();
+    await setup.publish();
     expect(await exportStatuses()).toEqual(EXPECTED.views);
     const early = await exported(ids.last);
 
-    while ((await scrub(registry.verify, 1000)).urgent);
+    while ((await scrub(setup.registry.verify, 1000)).urgent);
     expect((await view(ids.last)).history.at(-1)).toMatchObject({ event: 'failed' });
     expect(await statuses()).toEqual(EXPECTED);
     expect(await exportStatuses()).toEqual(EXPECTED.views);

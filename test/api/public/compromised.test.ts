@@ -11,7 +11,7 @@ import type { HttpServer } from '#runtime/http/server';
 import { callAt, postLookup } from '../../fixtures/public-call.js';
 import { testKey, TestSnapshot } from '../../fixtures/snapshot.js';
 
-/** What the first snapshot with the compromise of a key says of the proofs that the key signed. */
+/** The first snapshot with a compromised key, and the proofs that the key signed. */
 
 const snapshot = new TestSnapshot();
 const { registry, clock } = snapshot;

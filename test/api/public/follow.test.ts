@@ -3,13 +3,10 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { formatVkey } from '#protocol/note';
 import { formatTime } from '#protocol/time';
-import type { SegmentRead } from '#protocol/snapshot/find';
 import type { Publisher } from '#publisher/publisher';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { servedFrom } from '../../fixtures/served-from.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../../fixtures/snapshot.js';
+import { testKey, TestSnapshot } from '../../fixtures/snapshot.js';
 
 /** Over the network the same is shown with fewer of the places. */
 const STRIDE = servedFrom() === 'nginx' ? 7 : 1;
@@ -44,16 +41,6 @@ async function get(url: string): Promise<{ status: number; code?: string; header
 }
 
 describe('SnapshotPoller', () => {
-  it('switches to a newer snapshot without a restart', async () => {
-    const publicServer = snapshot.publicServer();
-    const { url } = await snapshot.serve(publicServer);
-    const second = await publishMore();
-    expect((await get(`${url}/api/public/verify/proof/${second}`)).status).toBe(404);
-    await publicServer.poller.refresh();
-    expect((await get(`${url}/api/public/verify/proof/${second}`)).status).toBe(200);
-    expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
-  });
-
   it('polls at its interval', async () => {
     const publicServer = snapshot.publicServer();
     await publicServer.start();
@@ -246,24 +233,6 @@ describe('SnapshotPoller', () => {
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
   });
 
-  it('rejects another key with the same name and id', async () => {
-    const other = testKey();
-    const { createPublicServer } = await import('#api/public/server');
-    expect(() =>
-      createPublicServer({
-        snapshotSource: directorySource(snapshot.directory),
-        logVkey: snapshot.logVkey,
-        snapshotVkey: snapshot.snapshotVkey.replace(
-          /\+[^+]*$/,
-          formatVkey(nativeSha256, SNAPSHOT_NAME, other.publicKey).replace(/^[^+]+\+[^+]+/, ''),
-        ),
-        clock: snapshot.clock,
-        log: undefined as never,
-      }),
-    ).toThrow();
-    expect(ORIGIN).not.toBe(SNAPSHOT_NAME);
-  });
-
   it('rejects a manifest with any changed byte', async () => {
     const good = manifest();
     for (let at = 0; at < good.length; at += 3 * STRIDE) {
@@ -351,24 +320,5 @@ describe('unreadable snapshot', () => {
       writeFileSync(bodies, kept);
       expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
     }
-  });
-
-  it('gives 503 when the source fails after the load', async () => {
-    const inner = directorySource(snapshot.directory);
-    let away = false;
-    const source: SnapshotSource = {
-      ...inner,
-      read: async (wanted: SegmentRead) => {
-        await Promise.resolve();
-        if (away) throw new Error('the origin is away');
-        return inner.read(wanted);
-      },
-    };
-    const { url } = await snapshot.serve(snapshot.publicServer({ source }));
-    expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
-    away = true;
-    expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(503);
-    away = false;
-    expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
   });
 });

@@ -1,8 +1,5 @@
-import { appendFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { httpSource } from '#api/public/snapshot/http-source';
-import { MANIFEST_PATH } from '#protocol/snapshot/manifest';
 import { send, type Reply } from '../../fixtures/send.js';
 import { START, TestSnapshot } from '../../fixtures/snapshot.js';
 
@@ -36,17 +33,6 @@ describe('/readyz', () => {
       age_ms: 4_321,
       refusal: null,
     });
-  });
-
-  it('stays ready with the last valid snapshot and reports the rejection of the newest', async () => {
-    const publicServer = snapshot.publicServer();
-    const { url } = await snapshot.serve(publicServer);
-    appendFileSync(join(snapshot.directory, MANIFEST_PATH), 'x');
-    await publicServer.poller.refresh();
-    const reply = await ask(url);
-    expect(reply.status).toBe(200);
-    expect(reply.json).toMatchObject({ status: 'ready', tree_size: 4 });
-    expect(reply.json['refusal']).toEqual(expect.any(String));
   });
 
   it('is 503 with the snapshot facts after it expires', async () => {

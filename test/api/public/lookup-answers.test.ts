@@ -1,6 +1,4 @@
-import { readdirSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { canAssertValidity } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -11,7 +9,7 @@ import {
   LookupWorld,
   unknown,
 } from '../../fixtures/lookup-world.js';
-import { callAt, comparable } from '../../fixtures/public-call.js';
+import { rawExchange } from '../../fixtures/raw-exchange.js';
 
 const world = new LookupWorld();
 const { snapshot, old, recent, denied, revoked, call, post } = world;
@@ -147,22 +145,6 @@ describe('POST /api/public/verify', () => {
     }
   });
 
-  it('never changes the snapshot', async () => {
-    // Dot files are the heartbeat of the publisher.
-    const files = (): unknown =>
-      readdirSync(snapshot.directory, { recursive: true, encoding: 'utf8' })
-        .filter((path) => !path.startsWith('.'))
-        .sort()
-        .map((path) => [path, statSync(join(snapshot.directory, path)).mtimeMs]);
-    const before = files();
-    const served = world.publicServer.poller.current;
-    for (const body of [{ ...good, proof_id: recent }, good, { ...good, more: 1 }, '{', '']) {
-      await post(body);
-    }
-    expect(files()).toEqual(before);
-    expect(world.publicServer.poller.current).toBe(served);
-  });
-
   it('accepts the UTF-8 charset in any spelling', async () => {
     const reply = await post(good, { 'Content-Type': 'Application/JSON; Charset="UTF-8"' });
     expect(reply.status).toBe(200);
@@ -248,96 +230,13 @@ describe('any lookup response', () => {
     expect(missing.status).toBe(404);
   });
 
-  it('to HEAD equals the one to GET without the body', async () => {
-    for (const path of [
-      `/api/public/verify/proof/${recent}`,
-      `/api/public/verify/proof/${unknown}`,
-      `/api/public/verify?q=${recent}`,
-      '/api/public/keys',
-      '/log/checkpoint',
-      '/healthz',
-    ]) {
-      const get = await call(path);
-      const head = await call(path, { method: 'HEAD' });
-      expect(head.status).toBe(get.status);
-      expect(head.text).toBe('');
-      expect({ ...head.headers, date: '' }).toEqual({ ...get.headers, date: '' });
-      expect(Number(head.headers['content-length'])).toBe(Buffer.byteLength(get.text));
-    }
-  });
-
-  it('to other methods is 405 with Allow', async () => {
-    for (const [path, allow] of [
-      ['/api/public/verify', 'GET, HEAD, POST, OPTIONS'],
-      [`/api/public/verify/proof/${recent}`, 'GET, HEAD, OPTIONS'],
-      ['/api/public/verify/trust-asset/x', 'GET, HEAD, OPTIONS'],
-      ['/api/public/keys', 'GET, HEAD, OPTIONS'],
-      ['/log/tile/0/000', 'GET, HEAD, OPTIONS'],
-      ['/readyz', 'GET, HEAD, OPTIONS'],
-    ]) {
-      for (const method of ['PUT', 'DELETE', 'PATCH', 'POST', 'TRACE']) {
-        if (allow!.includes(method)) continue;
-        const reply = await call(path!, { method });
-        expect(reply.status).toBe(405);
-        expect(reply.headers.allow).toBe(allow);
-        expect(code(reply)).toBe('method_not_allowed');
-      }
-      const options = await call(path!, { method: 'OPTIONS' });
-      expect(options.status).toBe(204);
-      expect(options.headers.allow).toBe(allow);
-      expect(options.headers['access-control-allow-methods']).toBe(allow);
-    }
-  });
-
-  it('to an unknown path is a problem document', async () => {
-    for (const path of [
-      '/page',
-      '/api/public/verify/',
-      '/api/public/verify/proof',
-      '/api/public/verify/other/x',
-      '/api',
-      '/log',
-      '/API/PUBLIC/KEYS',
-      '/%zz',
-      '/api/public/verify/passport/a/b',
-    ]) {
-      const reply = await call(path);
-      expect(reply.status).toBe(404);
-      expect(code(reply)).toBe('route_not_found');
-    }
-  });
-
-  it('is the same through the Express app', async () => {
-    for (const path of [
-      `/api/public/verify/proof/${recent}`,
-      `/api/public/verify/proof/${unknown}`,
-      '/api/public/verify/proof/%ff',
-      '/api/public/verify/proof/a/b',
-      `/api/public/verify/certificate/certref_${old}`,
-      '/api/public/verify/passport/nothing',
-      `/api/public/verify?q=${recent}`,
-      '/api/public/verify',
-      '/api/public/verify/x/y',
-      `/api/public/certificate/cert_${old}`,
-      `/api/public/certificate/cert_${old}/history`,
-      `/api/public/passport/pass_${revoked}/trust-chain`,
-      `/api/public/trust/trust_${recent}/package`,
-      '/api/public/trust/%ff/timeline',
-      '/api/public/trust/x/nothing',
-      `/api/public/verify/share/share_${'A'.repeat(43)}`,
-    ]) {
-      for (const headers of [{}, { 'If-None-Match': '*' }] as Record<string, string>[]) {
-        const front = await call(path, { headers });
-        const behind = await callAt(world.expressOnly, path, { headers });
-        expect(comparable(behind)).toEqual(comparable(front));
-      }
-    }
-  });
-
-  it('names downloads that work', async () => {
-    const { body } = await call(`/api/public/verify/proof/${recent}`);
-    const urls = Object.values(body.downloads).flat();
-    expect(urls.length).toBe(6);
-    for (const url of urls) expect((await call(url)).status).toBe(200);
+  it('to each of several pipelined requests comes in order', async () => {
+    const ids = [recent, unknown, old, revoked];
+    const asked = ids.map((id) => `GET /api/public/verify/proof/${id} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const last = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
+    const raw = await rawExchange(world.server, [...asked, last].join(''));
+    const found = [...raw.matchAll(/"identifier":"(\w+)"|HTTP\/1.1 404/g)].map(([, id]) => id);
+    expect(found).toEqual([recent, undefined, old, revoked]);
+    expect(raw).toMatch(/\{"status":"ok"\}$/);
   });
 });

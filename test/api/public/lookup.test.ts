@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
-import { facadeSchema } from '#protocol/schemas/facade';
-import { notFoundSchema } from '#protocol/schemas/lookup';
+import { facadeSchema, notFoundSchema } from '#protocol/schemas/facade';
 import {
   LookupWorld,
   code,
@@ -38,18 +37,11 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
     ['an unknown proof id', () => unknown],
     ['upper case', () => recent.toUpperCase()],
     ['another id of a known proof', () => `exec_${recent}`],
-    ['a certificate id', () => `cert_${recent}`],
     ['one character less', () => recent.slice(1)],
     ['one character more', () => `${recent}0`],
     ['nothing', () => ''],
     ['a path', () => `${recent}/x`],
-    ['dots', () => '../../../etc/passwd'],
-    ['percent signs that are no encoding', () => '%%%zz'],
     ['bytes that are no UTF-8', () => '%ff%fe'],
-    ['a NUL', () => '%00'],
-    ['other scripts', () => encodeURIComponent('愛🎈')],
-    ['quotes', () => '%22%7D'],
-    ['8,000 characters', () => 'a'.repeat(8000)],
     ['a share token', () => `share_${'A'.repeat(43)}`],
     ['the name of a property of every object', () => 'constructor'],
   ])('answers %s with exactly the not-found record', async (_what, id) => {
@@ -70,10 +62,6 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
   it('accepts the absolute form of proxies', async () => {
     expect((await call(`${world.server.url}/api/public/verify/proof/${recent}`)).status).toBe(200);
   });
-
-  it('ignores a query', async () => {
-    expect((await call(`/api/public/verify/proof/${recent}?a=b`)).status).toBe(200);
-  });
 });
 
 describe('lookups by path', () => {
@@ -91,38 +79,27 @@ describe('lookups by path', () => {
   ];
 
   it.each(table)('%s/%s… is a %s by %s and %s', async (path, prefix, kind, matchedOn, status) => {
+    const look = (proof: string) => call(`/api/public/verify/${path}/${prefix}${proof}`);
     // Path lookups are not limited to recent proofs.
     for (const proof of [recent, old]) {
-      const id = prefix + proof;
-      const reply = await call(`/api/public/verify/${path}/${id}`);
+      const reply = await look(proof);
       expect(reply.status).toBe(200);
       expect(facadeSchema.parse(reply.body)).toEqual(reply.body);
       expect(reply.body).toMatchObject({
         artifact_kind: kind,
-        identifier: id,
-        lookup: { requested: id, matched_on: matchedOn },
+        identifier: prefix + proof,
+        lookup: { requested: prefix + proof, matched_on: matchedOn },
         verification: { verification_status: status, can_assert_validity: true },
       });
     }
-  });
-
-  it.each(table)('%s/%s… reports REVOKED for a revoked proof', async (path, prefix, kind) => {
-    const { body } = await call(`/api/public/verify/${path}/${prefix}${revoked}`);
-    expect(body).toMatchObject({
+    expect((await look(revoked)).body).toMatchObject({
       artifact_kind: kind,
       verification: { verification_status: 'REVOKED', can_assert_validity: false },
     });
+    for (const proof of [unknown, denied]) {
+      expectUnresolved(await look(proof), kind, prefix + proof);
+    }
   });
-
-  it.each(table)(
-    '%s/%s… resolves neither an unknown nor a denied proof',
-    async (path, prefix, kind) => {
-      for (const proof of [unknown, denied]) {
-        const id = prefix + proof;
-        expectUnresolved(await call(`/api/public/verify/${path}/${id}`), kind, id);
-      }
-    },
-  );
 
   it.each([
     ['certificate', 'certificate'],
@@ -142,11 +119,6 @@ describe('lookups by path', () => {
       kind,
       foreign + recent,
     );
-  });
-
-  it('never allow a shared cache to store a share token', async () => {
-    const reply = await call(`/api/public/verify/share/share_${'A'.repeat(43)}`);
-    expect(reply.headers['cache-control']).toBe('private, no-store');
   });
 });
 
@@ -217,28 +189,16 @@ describe('lookup of unusual input', () => {
   /** Written into the path as they are, and what is looked up because of it. */
   const SEGMENTS: [what: string, segment: string, identifier: string][] = [
     ['a NUL', '%00', '\0'],
-    ['an id with a NUL', `cert_${'0'.repeat(31)}%00`, `cert_${'0'.repeat(31)}\0`],
-    ['other scripts', '%E6%84%9B%F0%9F%8E%88', '愛🎈'],
     ['bytes that are no UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
-    ['half of a surrogate pair', '%ed%a0%80', '%ed%a0%80'],
-    ['an overlong slash', '%c0%af', '%c0%af'],
     ['percent signs that encode nothing', '%%zz%1', '%%zz%1'],
     ['an encoded slash', 'a%2Fb', 'a/b'],
-    ['dots', '..', '..'],
     ['encoded dots', '%2e%2e%2f%2e%2e', '../..'],
     ['what was encoded twice', '%2541', '%41'],
-    ['a plus', 'a+b', 'a+b'],
-    ['spaces', '%20x%20', ' x '],
     ['a new header', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],
-    ['markup', '%3Cscript%3E', '<script>'],
     ['quotes', '%22%5C%22', '"\\"'],
-    ['a fragment', 'x#y', 'x#y'],
-    ['parameters of a path', 'x;y=z', 'x;y=z'],
     ['the name of a property of every object', '__proto__', '__proto__'],
     ['12,000 characters', 'x'.repeat(12_000), 'x'.repeat(12_000)],
-    ['4,000 encoded characters', '%41'.repeat(4000), 'A'.repeat(4000)],
     ['a prefix alone', 'cert_', 'cert_'],
-    ['two prefixes', `cert_cert_${'0'.repeat(32)}`, `cert_cert_${'0'.repeat(32)}`],
   ];
 
   it.each(SEGMENTS)('looks up %s like any other text', async (_what, segment, identifier) => {
@@ -260,34 +220,15 @@ describe('lookup of unusual input', () => {
     }
   });
 
-  it('does not resolve upper-case hex on any route', async () => {
-    for (const [path, prefix, kind] of [
-      ['certificate', 'cert_', 'certificate'],
-      ['passport', 'pass_', 'passport'],
-      ['trust', 'trust_', 'trust'],
-    ] as const) {
-      for (const id of [prefix + recent.toUpperCase(), (prefix + recent).toUpperCase()]) {
-        expectUnresolved(await call(`/api/public/verify/${path}/${id}`), kind, id);
-        expectUnresolved(await call(`/api/public/verify?q=${id}`), 'proof', id);
-        expectUnresolved(await post({ schema_version: LOOKUP, identifier: id }), 'proof', id);
-      }
-    }
-  });
-
   it.each<[query: string, identifier: string]>([
     ['q=%00', '\0'],
     ['q=%ff', '\ufffd'],
-    ['q=%', '%'],
     ['q=%zz', '%zz'],
     ['q=a+b', 'a b'],
     ['q=a%2Bb', 'a+b'],
     ['q=%E6%84%9B', '愛'],
-    ['q=a=b', 'a=b'],
     ['%71=x', 'x'],
-    ['q=x&x=y', 'x'],
-    ['&&q=x&', 'x'],
     [`q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
-    ['q=a/b?c', 'a/b?c'],
   ])('decodes the query %s like a form', async (query, identifier) => {
     expectUnresolved(await call(`/api/public/verify?${query}`), 'proof', identifier);
   });
@@ -303,26 +244,18 @@ describe('lookup of unusual input', () => {
 
   it.each([
     '/',
-    '//',
     '/verify//x',
     '/verify/',
-    '/verify/?q=x',
     '/verify/trust',
     '/verify/trust/',
-    '/verify/trust//',
     '/verify/trust/x/',
     '/verify/trust/x/y',
-    '/verify//trust/x',
     '/verify/Trust/x',
     '/verify/tru%73t/x',
-    '/verify/share/',
-    '/verify/package/x/y',
     '//verify/trust/x',
     '/verify%2Ftrust/x',
     '/verify/./trust/x',
     '/verify/constructor/x',
-    '/verify/%00/x',
-    '/verify/%ff',
   ])('answers 404 for the path %s', async (path) => {
     const reply = await call(`/api/public${path}`);
     expect(reply.status).toBe(404);

@@ -24,7 +24,7 @@ const paths = [...new Set(OPERATIONS.map(({ spec }) => spec.path))].map((path) =
 
 const ORIGIN = { Origin: 'https://elsewhere.example' };
 
-/** All but what depends on when it is said. */
+/** All members that do not depend on the time. */
 function stable({ date: _date, ...headers }: IncomingHttpHeaders): IncomingHttpHeaders {
   return headers;
 }

@@ -7,7 +7,6 @@ import { pathPattern } from '#api/public/operation';
 import { OPERATIONS } from '#api/public/operations';
 import { VIEW_PATHS } from '#api/public/views/answer';
 import { PROBLEMS } from '#api/public/http/problem';
-import { facadeSchema } from '#protocol/schemas/facade';
 import { checkOpenApi } from '../../fixtures/openapi-checks.js';
 
 const specs = OPERATIONS.map(({ spec }) => spec);
@@ -57,28 +56,6 @@ describe('public OpenAPI document', () => {
         path,
       ).toHaveLength(1);
     }
-  });
-
-  it('has examples of a resolved lookup, an unresolved one and a package', () => {
-    const shown = Object.values(document.paths).flatMap((methods) =>
-      Object.values(methods).flatMap(({ responses }) =>
-        Object.values(responses['200']?.content?.['application/json']?.examples ?? {}),
-      ),
-    );
-    const facades = shown.flatMap(({ value }) => facadeSchema.safeParse(value).data ?? []);
-    expect(new Set(facades.map(({ lookup }) => lookup.matched_on))).toEqual(
-      new Set([
-        null,
-        'proof_id',
-        'certificate_id',
-        'passport_id',
-        'trust_id',
-        'trust_asset_id',
-        'package_id',
-        'share_token',
-        'execution_id',
-      ]),
-    );
   });
 
   it('documents every problem code in an operation or the guide', () => {

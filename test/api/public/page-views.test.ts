@@ -91,14 +91,6 @@ describe('page history', () => {
     expect(fact('Since', (await askFor(identifier)).text)).toBe('10 November 2026, 12:00:00 UTC');
   });
 
-  it('is the same for every identifier of an artifact, also for a share token', async () => {
-    const direct = await ask('valid');
-    const shared = await ask('shared');
-    for (const id of ['history-title', 'chain-title', 'basis-title', 'downloads-title']) {
-      expect(section(id, shared.text)).toBe(section(id, direct.text));
-    }
-  });
-
   it('comes from the snapshot of the verdict when a newer one is published meanwhile', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();

@@ -41,7 +41,7 @@ describe('verdict page', () => {
       expect.soft(shown.text, name).toContain(`<title>${expected.headline} – Public`);
       const asserted = fact('Validity asserted', shown.text).split(',')[0];
       expect.soft(asserted, name).toBe(verdict.can_assert_validity === true ? 'Yes' : 'No');
-      expect.soft(shown.text, name).toContain(`href="${jsonUrl.replaceAll('&', '&#38;')}"`);
+      expect.soft(shown.text, name).toContain(`href="${jsonUrl.replaceAll('&', '&amp;')}"`);
       expect.soft(shown.headers['cache-control'], name).toBe(json.headers['cache-control']);
       for (const header of [
         'x-svc-tree-size',
@@ -160,9 +160,8 @@ describe('verdict page', () => {
     const { identifier } = page.state('valid');
     const { text } = await ask(identifier);
     expect(text).toContain(`${PUBLIC_URL}/?id=${identifier}</a>`);
-    expect(only(/<svg\s+class="qr"([\s\S]*?)<\/svg>/, text)).toMatch(
-      /role="img"[\s\S]*d="M4 4h7v1/,
-    );
+    // The finder pattern begins after a quiet zone of four modules (ISO/IEC 18004).
+    expect(only(/<svg class="qr"([\s\S]*?)<\/svg>/, text)).toMatch(/role="img".*d="M4 4.5h7m/);
     for (const name of ['not found', 'not resolved', 'share token']) {
       expect((await ask(page.state(name).identifier)).text).not.toContain('class="qr"');
     }
@@ -229,27 +228,6 @@ describe('any page', () => {
     expect(missing.status).toBe(404);
   });
 
-  it('answers HEAD like GET without the body', async () => {
-    for (const path of [...paths(), '/page/style.css', '/page/copy.js', '/page/icon.svg']) {
-      const get = await call(path);
-      const head = await call(path, { method: 'HEAD' });
-      expect(head.status).toBe(get.status);
-      expect(head.text).toBe('');
-      expect({ ...head.headers, date: '' }).toEqual({ ...get.headers, date: '' });
-      expect(Number(head.headers['content-length'])).toBe(Buffer.byteLength(get.text));
-    }
-  });
-
-  it('answers 405 for any other method', async () => {
-    for (const path of ['/', '/page/style.css', '/page/copy.js', '/page/icon.svg']) {
-      for (const method of ['POST', 'PUT', 'DELETE', 'PATCH']) {
-        const { status, headers } = await call(path, { method });
-        expect(status).toBe(405);
-        expect(headers.allow).toBe('GET, HEAD, OPTIONS');
-      }
-    }
-  });
-
   it('loads only its own assets', async () => {
     for (const [path, type] of [
       ['/page/style.css', 'text/css; charset=utf-8'],
@@ -301,16 +279,10 @@ describe('page identifier', () => {
     ['markup', '<script>alert(1)</script>'],
     ['an attribute', '" autofocus onfocus="alert(1)'],
     ['single quotes', "' onclick='alert(1)"],
-    ['an entity', '&lt;b&gt;'],
-    ['a template', '${7*7}{{7*7}}'],
-    ['the end of a comment and of CDATA', '--> ]]>'],
     ['a URL', 'javascript:alert(1)'],
-    ['a path', '../../../etc/passwd'],
     ['a NUL', '\0'],
     ['a line break into a header', 'a\r\nSet-Cookie: a=b'],
     ['text that turns round', '\u202Egnp.exe\u2066'],
-    ['other scripts', '愛🎈'],
-    ['percent signs', '%%%zz%00'],
     ['the name of a property of every object', '__proto__'],
     ['1,024 characters', '<'.repeat(1024)],
   ])('is shown as text when it is %s', async (_what, identifier) => {

@@ -213,10 +213,7 @@ describe.skipIf(skipsNginx)(`documented nginx configuration${withoutNginx}`, () 
     fetch(world.nginx.url + path, { redirect: 'manual', ...init });
 
   it('equals the one in the operator documentation', () => {
-    const operations = readFileSync(
-      new URL('../../../docs/operations.md', import.meta.url),
-      'utf8',
-    );
+    const operations = readFileSync(new URL('../../../docs/deploy.md', import.meta.url), 'utf8');
     expect(operations.includes('examples/nginx-snapshot.conf')).toBe(true);
   });
 

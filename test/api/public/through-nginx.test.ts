@@ -5,7 +5,7 @@ import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
 import { serveFrom } from '../../fixtures/served-from.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 
-/** Suites of the public API that say nothing more when their facade is fed through nginx. */
+/** Suites of the public API, repeated with a server that reads its snapshot through nginx. */
 const ELSEWHERE: Record<string, string> = {
   'through-nginx.test.ts': 'is this suite',
   'remote.test.ts': 'starts its own nginx',

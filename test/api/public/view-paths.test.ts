@@ -11,7 +11,6 @@ import { KINDS, unknown, ViewsWorld } from '../../fixtures/views-world.js';
 
 const views = new ViewsWorld();
 const { snapshot, plain, denied, call } = views;
-const { clock } = snapshot;
 beforeAll(() => views.open());
 afterAll(() => views.close());
 
@@ -79,30 +78,21 @@ describe('view of an unresolved identifier', () => {
 describe('view paths', () => {
   it.each([
     `/api/public/proof/%p`,
-    `/api/public/proof/%p/history`,
     `/api/public/trust-asset/asset_%p`,
-    `/api/public/share/x`,
     `/api/public/certificate/cert_%p/chain`,
-    `/api/public/certificate/cert_%p/timeline`,
     `/api/public/certificate/cert_%p/package`,
-    `/api/public/passport/pass_%p/package`,
     `/api/public/trust/trust_%p/history`,
-    `/api/public/trust/trust_%p/trust-chain`,
     `/api/public/trust/trust_%p/constructor`,
     `/api/public/trust/trust_%p/PACKAGE`,
     `/api/public/trust/trust_%p/`,
     `/api/public/trust/trust_%p/package/`,
-    `/api/public/trust/trust_%p/package/x`,
     `/api/public/trust/trust_%p%2Fpackage/x`,
     `/api/public/trust//package`,
-    `/api/public/trust/`,
     `/api/public/trust`,
     `/api/public/Trust/trust_%p`,
-    `/api/publictrust/trust_%p`,
     `/api/public-trust/trust_%p/package`,
     `/api/public/constructor/x`,
     `/api/public/verify/trust/trust_%p/package`,
-    `/api/public/verify/certificate/cert_%p/history`,
   ])('exclude %s', async (path) => {
     const { status, body } = await call(path.replace('%p', plain));
     expect(status).toBe(404);
@@ -124,27 +114,6 @@ describe('view paths', () => {
       identifier: encoded,
       lookup: { matched_on: null },
     });
-  });
-
-  it('answer GET, HEAD and OPTIONS only', async () => {
-    for (const path of [
-      `/api/public/trust/trust_${plain}`,
-      `/api/public/trust/trust_${plain}/package`,
-      `/api/public/certificate/cert_${plain}/history`,
-      `/api/public/passport/pass_${plain}/trust-chain`,
-    ]) {
-      const get = await call(path);
-      const head = await call(path, { method: 'HEAD' });
-      expect({ ...head.headers, date: '' }).toEqual({ ...get.headers, date: '' });
-      expect(head.text).toBe('');
-      const allow = 'GET, HEAD, OPTIONS';
-      expect((await call(path, { method: 'OPTIONS' })).headers.allow).toBe(allow);
-      for (const method of ['POST', 'PUT', 'DELETE', 'PATCH']) {
-        const reply = await call(path, { method });
-        expect(reply.status).toBe(405);
-        expect(reply.headers.allow).toBe(allow);
-      }
-    }
   });
 
   it('have an ETag over the whole body', async () => {
@@ -193,27 +162,6 @@ describe('view paths', () => {
       for (const [i, tag] of revokedTags.entries()) expect(tag).not.toBe(grown[i]);
     } finally {
       await world.close();
-    }
-  });
-
-  it('answer 503 without a valid snapshot', async () => {
-    const before = clock.at;
-    clock.at += 60 * 60 * 1000;
-    try {
-      for (const path of [
-        `certificate/cert_${plain}`,
-        `certificate/cert_${plain}/history`,
-        `passport/pass_${plain}/trust-chain`,
-        `trust/trust_${plain}/package`,
-        'trust/x/timeline',
-      ]) {
-        const { status, headers, body } = await call(`/api/public/${path}`);
-        expect(status).toBe(503);
-        expect(headers['cache-control']).toBe('no-store');
-        expect(body).toMatchObject({ code: 'snapshot_expired' });
-      }
-    } finally {
-      clock.at = before;
     }
   });
 

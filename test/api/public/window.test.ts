@@ -138,20 +138,11 @@ describe('generic lookup over three recent proofs', () => {
         }
         expect(same.text).toBe(reply.text);
       }
-      for (const path of [
-        `certificate/cert_${proofs[number]!}`,
-        `certificate/cert_${proofs[number]!}/history`,
-        `certificate/cert_${proofs[number]!}/trust-chain`,
-        `passport/pass_${proofs[number]!}`,
-        `passport/pass_${proofs[number]!}/history`,
-        `passport/pass_${proofs[number]!}/trust-chain`,
-        `trust/trust_${proofs[number]!}`,
-        `trust/trust_${proofs[number]!}/timeline`,
-        `trust/trust_${proofs[number]!}/chain`,
-        `trust/trust_${proofs[number]!}/package`,
-      ]) {
-        const { body } = await callAt(server, `/api/public/${path}`);
-        expect((body as { lookup: { matched_on: unknown } }).lookup.matched_on).not.toBeNull();
+      for (const path of ['certificate/cert_', 'passport/pass_', 'trust/trust_']) {
+        for (const end of ['', path.startsWith('trust') ? '/package' : '/history']) {
+          const { body } = await callAt(server, `/api/public/${path}${proofs[number]!}${end}`);
+          expect(body).toMatchObject({ lookup: { matched_on: expect.any(String) as string } });
+        }
       }
     }
   });

@@ -24,7 +24,7 @@ import { recordBody } from '#protocol/snapshot/record';
 import { encodeEntryBundle, entriesPath, tilePath } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import { memberOf, renderPackage } from '#publisher/render/package-record';
-import { factsOfLeaf } from '#publisher/render/proof-facts';
+import { factsOfLeaf } from '#publisher/render/record';
 import { renderRecord } from '#publisher/render/record';
 import { sha256 } from '../../fixtures/leaves.js';
 import {
@@ -39,9 +39,9 @@ import {
   root,
 } from '../../fixtures/worked-log.js';
 
-/** The examples in the chapter on public answers. Whoever reads them must be able to rely on them. */
+/** The examples in the specification of public answers. */
 const examples = [
-  ...readFileSync(new URL('../../../docs/protocol.md', import.meta.url), 'utf8')
+  ...readFileSync(new URL('../../../spec/answers.md', import.meta.url), 'utf8')
     .split('\n## ')
     .find((chapter) => chapter.startsWith('16.'))!
     .matchAll(/```json\n(.*?)\n```/gs),
@@ -114,7 +114,7 @@ it('worked examples equal the responses for verdict, history and chain', () => {
 
 it('worked examples equal the response for a package', () => {
   const member = memberOf(record, admitted.proofId, 0);
-  const bytes = renderPackage(sha256, ORIGIN, PACKAGE, [member]);
+  const bytes = renderPackage(ORIGIN, PACKAGE, [member]);
   const found = resolved(bytes, PACKAGE.slice(4), { kind: 'trust', matchedOn: 'package_id' });
   const answer = lookupResponse(found, PACKAGE);
   expect(facadeSchema.parse(answer)).toEqual(answer);

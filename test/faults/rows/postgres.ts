@@ -1,108 +1,78 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
-import type { Fault, Heal, Scene } from '../fault.js';
-import { ALL_KILLED } from './unsafe.js';
+import { lasting, repeated, requireDisks, type Fault, type Heal, type Scene } from '../fault.js';
 
-const links = ({ world }: Scene) => Object.values(world.links);
+const linksOf = ({ world }: Scene) => Object.values(world.links);
+
+const restart = ({ world }: Scene) => world.database.restart();
+const ended = (signal: 'SIGKILL' | 'SIGINT') => async (scene: Scene) => {
+  scene.world.database.signal(signal);
+  await scene.world.database.untilGone();
+};
+
+/** Postgres with all of its processes, as a power loss ends them. */
+export const ALL_KILLED = lasting(
+  'Postgres killed with all of its processes at once, back after 1 s',
+  1_000,
+  async ({ world: { database } }) => {
+    database.killAll();
+    await database.untilGone();
+  },
+  restart,
+  { isFelt: true },
+);
 
 export const POSTGRES_FAULTS: Fault[] = [
   ALL_KILLED,
-  {
-    name: 'Postgres killed (kill -9 of the postmaster), back after 1 s',
-    isFelt: true,
-    holdMs: 1_000,
-    inject: async ({ world: { database } }) => {
-      database.signal('SIGKILL');
-      await database.untilGone();
-      return () => database.restart();
-    },
-  },
-  {
-    name: 'Postgres shut down at once (SIGQUIT) and restarted',
-    inject: async ({ world: { database } }) => {
-      database.signal('SIGQUIT');
-      await database.untilGone();
-      return () => database.restart();
-    },
-  },
-  {
-    name: 'Postgres down for 5 s',
-    isFelt: true,
-    holdMs: 5_000,
-    inject: async ({ world: { database } }) => {
-      database.signal('SIGINT');
-      await database.untilGone();
-      return () => database.restart();
-    },
-  },
-  {
-    name: 'Postgres ends every connection, ten times in 2 s',
-    inject: async ({ world: { database } }) => {
-      for (let time = 0; time < 10; time += 1) {
-        await database.terminateAll();
-        await sleep(200);
-      }
-      return () => undefined;
-    },
-  },
+  lasting(
+    'Postgres killed (kill -9 of the postmaster), back after 1 s',
+    1_000,
+    ended('SIGKILL'),
+    restart,
+    { isFelt: true },
+  ),
+  lasting('Postgres down for 5 s', 5_000, ended('SIGINT'), restart, { isFelt: true }),
+  repeated('Postgres ends every connection, ten times in 2 s', [10, 200], ({ world }) =>
+    world.database.terminateAll(),
+  ),
   {
     name: 'Postgres out of connections for 4 s',
     isFelt: true,
     holdMs: 4_000,
-    inject: async ({ world: { database } }) => takeAllConnections(database),
+    inject: ({ world }) => takeAllConnections(world.database),
   },
   {
     name: 'Postgres: the append lock held for 5 s',
     holdMs: 5_000,
-    inject: async ({ world: { database } }) => {
-      const holder = await database.sql.reserve();
-      await holder.unsafe('begin');
-      await holder.unsafe('select from svc.log_head for update');
-      return async () => {
-        await holder.unsafe('rollback');
-        holder.release();
-      };
-    },
+    inject: ({ world }) => world.database.holdAppendLock(),
   },
-  {
-    name: 'Postgres slow: 100 ms delay each way for 3 s',
-    holdMs: 3_000,
-    inject: (scene) => {
-      for (const link of links(scene)) link.slow(100);
-      return Promise.resolve(() => {
-        for (const link of links(scene)) link.slow(0);
-      });
-    },
-  },
-  ...(['engine-1', 'worker-1', 'verifier', 'publisher'] as const).map((process): Fault => ({
-    name: `Postgres cut off from ${process} for 3 s`,
-    holdMs: 3_000,
-    inject: ({ world }) => {
-      world.links[process].cut(true);
-      return Promise.resolve(() => world.links[process].cut(false));
-    },
-  })),
-  {
-    name: 'Postgres partitioned: packets dropped for 5 s',
-    holdMs: 5_000,
-    inject: (scene) => {
-      for (const link of links(scene)) link.stall(true);
-      return Promise.resolve(() => {
-        for (const link of links(scene)) link.stall(false);
-      });
-    },
-  },
-  {
-    name: 'Postgres out of disk for 4 s',
-    isFelt: true,
-    holdMs: 4_000,
-    needsDisks: true,
-    inject: async (scene) => {
-      const { database } = requireDisks(scene);
-      await database.fill();
-      return () => database.empty();
-    },
-  },
+  lasting(
+    'Postgres slow: 100 ms delay each way for 3 s',
+    3_000,
+    (scene) => linksOf(scene).forEach((link) => link.slow(100)),
+    (scene) => linksOf(scene).forEach((link) => link.slow(0)),
+  ),
+  ...(['engine-1', 'worker-1', 'verifier', 'publisher'] as const).map((process) =>
+    lasting(
+      `Postgres cut off from ${process} for 3 s`,
+      3_000,
+      ({ world }) => world.links[process].cut(true),
+      ({ world }) => world.links[process].cut(false),
+    ),
+  ),
+  lasting(
+    'Postgres partitioned: packets dropped for 5 s',
+    5_000,
+    (scene) => linksOf(scene).forEach((link) => link.stall(true)),
+    (scene) => linksOf(scene).forEach((link) => link.stall(false)),
+  ),
+  lasting(
+    'Postgres out of disk for 4 s',
+    4_000,
+    (scene) => requireDisks(scene).database.fill(),
+    (scene) => requireDisks(scene).database.empty(),
+    { isFelt: true, needsDisks: true },
+  ),
   {
     name: 'Postgres out of disk for its write-ahead log: the server panics',
     holdMs: 1_000,
@@ -131,17 +101,12 @@ export const POSTGRES_FAULTS: Fault[] = [
   },
 ];
 
-function requireDisks({ world: { disks } }: Scene) {
-  if (typeof disks === 'string') throw new Error(disks);
-  return disks;
-}
-
 /** Takes every connection slot except those reserved for superusers, until the returned function is called. */
 async function takeAllConnections(database: Scene['world']['database']): Promise<Heal> {
   const hogs: postgres.Sql[] = [];
-  const state = { isOver: false, refused: 0 };
+  const state = { hasEnded: false, refused: 0 };
   const hog = async (): Promise<void> => {
-    while (!state.isOver) {
+    while (!state.hasEnded) {
       const sql = postgres(database.urlFor('svc_fsck'), {
         max: 1,
         idle_timeout: 0,
@@ -158,13 +123,12 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
       }
     }
   };
-  // Had before there is none: whoever is still to be told that there is none has one meanwhile, and be
-  // it one that is kept for a superuser.
+  // Reserved first: later even the slots for superusers may be taken.
   const own = await database.sql.reserve();
   await own`select`;
   const hogging = Promise.all(Array.from({ length: 8 }, hog));
   const heal = async (): Promise<void> => {
-    state.isOver = true;
+    state.hasEnded = true;
     await hogging;
     await Promise.all(hogs.map((sql) => sql.end({ timeout: 0 })));
   };
@@ -172,7 +136,7 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
     while (state.refused === 0) await sleep(20);
     // Ends the connections of the programs; others take the slots before they reconnect.
     for (let time = 0; time < 5; time += 1) {
-      await database.terminateAll('svc-%', own);
+      await database.terminateAll(own);
       await sleep(100);
     }
   } catch (error) {

@@ -1,30 +1,55 @@
+import { rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Fault } from '../fault.js';
+import { builtFile } from '#bench/harness/child';
+import { lasting, repeated, requireDisks, type Fault, type Scene } from '../fault.js';
+import type { Batch, Single } from '../memory.js';
+import { until } from '../pace.js';
+import { batchResults } from '../settle.js';
 import type { ProcessName } from '../world.js';
 
-const stopped = (name: ProcessName): Fault => ({
-  name: `${name} stopped (SIGSTOP) for 10 s`,
-  holdMs: 10_000,
-  inject: ({ world }) => {
-    world.programs[name].signal('SIGSTOP');
-    return Promise.resolve(() => world.programs[name].signal('SIGCONT'));
+const killed = (name: ProcessName, more: Partial<Fault> = {}): Fault =>
+  repeated(
+    `${name} killed, three times in 3 s`,
+    [3, 1_000],
+    ({ world }) => world.programs[name].signal('SIGKILL'),
+    more,
+  );
+
+const stopped = (name: ProcessName): Fault =>
+  lasting(
+    `${name} stopped (SIGSTOP) for 10 s`,
+    10_000,
+    ({ world }) => world.programs[name].signal('SIGSTOP'),
+    ({ world }) => world.programs[name].signal('SIGCONT'),
+  );
+
+const HOUR_MS = 60 * 60_000;
+
+const jumping = (name: ProcessName): Fault => ({
+  name: `clock of ${name} an hour back, then an hour ahead`,
+  inject: async ({ world }) => {
+    const file = join(world.dir, `${name}.clock`);
+    const preload = builtFile('test/faults/shifted-clock');
+    await world.programs[name].restartWith(['--import', preload], { CLOCK_SHIFT_FILE: file });
+    for (const shift of [-HOUR_MS, HOUR_MS]) {
+      await writeFile(file, String(shift));
+      await sleep(2_000);
+    }
+    return () => rm(file);
   },
 });
 
-const killed = (name: ProcessName): Fault => ({
-  name: `${name} killed, three times in 3 s`,
-  inject: async ({ world }) => {
-    for (let time = 0; time < 3; time += 1) {
-      world.programs[name].signal('SIGKILL');
-      await sleep(1_000);
-    }
-    return () => undefined;
-  },
-});
+const startSecondPublisher = async ({ world }: Scene, leadsAfterMs: number): Promise<void> => {
+  await world.startAnother('publisher').ready();
+  await sleep(leadsAfterMs);
+};
+const stopSecondPublisher = { expects: ({ world }: Scene) => world.stopOthers() };
 
 export const PROCESS_FAULTS: Fault[] = [
-  { ...killed('engine-1'), isFelt: true },
+  oneEngineKilled(),
+  killed('engine-1', { isFelt: true }),
   killed('verifier'),
   killed('facade'),
   killed('publisher'),
@@ -41,7 +66,7 @@ export const PROCESS_FAULTS: Fault[] = [
         method: 'POST',
         headers: { ...client.headers, 'Content-Type': 'application/x-ndjson' },
       });
-      // It breaks off, and is sent again whole afterwards, as everything that is not acknowledged.
+      // The client sends the whole batch again later, as everything that is not acknowledged.
       sending.on('error', () => undefined);
       sending.write(batch.body.slice(0, half));
       await sleep(300);
@@ -50,4 +75,99 @@ export const PROCESS_FAULTS: Fault[] = [
       return () => undefined;
     },
   },
+  {
+    name: 'two publishers, the leader killed',
+    holdMs: 1_000,
+    inject: async (scene) => {
+      const { publisher } = scene.world.programs;
+      await startSecondPublisher(scene, 2_500);
+      publisher.hold();
+      await sleep(1_000);
+      publisher.letGo();
+      return () => undefined;
+    },
+    ...stopSecondPublisher,
+  },
+  lasting(
+    'two publishers, the leader stopped (SIGSTOP) for 10 s',
+    10_000,
+    async (scene) => {
+      await startSecondPublisher(scene, 1_500);
+      scene.world.programs.publisher.signal('SIGSTOP');
+    },
+    ({ world }) => world.programs.publisher.signal('SIGCONT'),
+    stopSecondPublisher,
+  ),
+  lasting(
+    'snapshot directory out of disk for 5 s',
+    5_000,
+    (scene) => requireDisks(scene).snapshot.fill(),
+    (scene) => requireDisks(scene).snapshot.empty(),
+    { needsDisks: true },
+  ),
+  lasting(
+    'snapshot directory read-only for 5 s',
+    5_000,
+    async (scene) => {
+      const { snapshot } = requireDisks(scene);
+      // The remount fails while a file is being written.
+      const remount = () => snapshot.setReadOnly(true).then(() => true);
+      const isDone = await until(() => remount().catch(() => false), 8_000, 20);
+      if (!isDone) throw new Error('the snapshot directory could not be made read-only');
+    },
+    (scene) => requireDisks(scene).snapshot.setReadOnly(false),
+    { needsDisks: true },
+  ),
 ];
+
+export const CLOCK_FAULTS: Fault[] = (
+  ['engine-1', 'worker-1', 'verifier', 'publisher', 'facade'] as const
+).map(jumping);
+
+const ANSWERED_MS = 8_000;
+
+function oneEngineKilled(): Fault {
+  let problems: string[] = [];
+  return {
+    name: 'one of two engines killed: the other one answers',
+    isFelt: true,
+    inject: async (scene) => {
+      problems = [];
+      const { client, world } = scene;
+      const [batch, single] = [client.newBatch(200), client.newSingle()];
+      // Excludes it from erasures: after one, the same body would be another admission.
+      single.open += 1;
+      for (const one of [batch, single]) {
+        const isAccepted = await until(() => {
+          one.n = one.attempts = 0;
+          return client.send(one);
+        }, ANSWERED_MS);
+        if (!isAccepted) problems.push('the first engine did not acknowledge the admission');
+      }
+      const before = client.failedAt[1] ?? 0;
+      world.programs['engine-1'].hold();
+      await sleep(3_000);
+      problems.push(...(await missingAnswers(scene, batch, single)));
+      single.open -= 1;
+      const failed = (client.failedAt[1] ?? 0) - before;
+      if (failed > 0) problems.push(`the other engine failed ${String(failed)} times meanwhile`);
+      return () => world.programs['engine-1'].letGo();
+    },
+    expects: () => Promise.resolve(problems),
+  };
+}
+
+/** What the second engine does not answer about admissions that the first one acknowledged. */
+async function missingAnswers({ client }: Scene, batch: Batch, single: Single): Promise<string[]> {
+  const found: string[] = [];
+  // The next attempt goes to the second engine.
+  const isDone = await until(async () => {
+    batch.attempts = 1;
+    return (await batchResults(client, batch).catch(() => null)) !== null;
+  }, ANSWERED_MS);
+  if (!isDone) found.push('the other engine does not return the results of the batch');
+  batch.attempts = single.attempts = 1;
+  if (!(await client.send(single))) found.push('the other engine does not return the receipt');
+  if (!(await client.send(batch))) found.push('the other engine does not know the batch');
+  return found;
+}

@@ -8,7 +8,7 @@ import { commitOf } from './writes.js';
 
 /** How long a tick with news is waited for. */
 const TICK_MS = 15_000;
-/** So many ticks that had something to say, and none had so many writes: there is no such write. */
+/** After so many publish cycles without this many writes, there is no such write. */
 const NEWS_TICKS = 3;
 /** A tick of this load has these at least: tiles, entries, bodies, an index, both pointers. */
 const FEWEST = 6;
@@ -72,7 +72,7 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
   killedAt.set(at, await linesOf(died));
 }
 
-/** The lock of one that is dead is over after five seconds; here they are made to pass. */
+/** The lock of a dead publisher expires after five seconds; this lets them pass. */
 async function passTheLocksTime(snapshotDir: string): Promise<void> {
   const before = new Date(Date.now() - 60_000);
   await utimes(join(snapshotDir, '.lock'), before, before).catch(() => undefined);

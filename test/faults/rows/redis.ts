@@ -1,90 +1,102 @@
+import { randomBytes } from 'node:crypto';
+import { Queue } from 'bullmq';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Fault, Scene } from '../fault.js';
+import { fromUuid } from '#sql/db/columns';
+import { lasting, repeated, type Fault, type Scene } from '../fault.js';
 
-const queueLinks = ({ world }: Scene) => Object.values(world.queueLinks);
+const linksOf = ({ world }: Scene) => Object.values(world.queueLinks);
 
-/** The queue is a wake-up and nothing more: it may lose all, at any time. */
+/** The queue only wakes workers: it may lose everything, at any time. */
 export const REDIS_FAULTS: Fault[] = [
+  lasting(
+    'Redis killed, and restarted empty after 3 s',
+    3_000,
+    ({ world }) => world.redis.kill(),
+    ({ world }) => world.redis.start(),
+  ),
+  repeated('Redis flushed, ten times in 2 s', [10, 200], ({ world }) =>
+    world.redis.client.flushall(),
+  ),
+  lasting(
+    'Redis partitioned: packets dropped for 5 s',
+    5_000,
+    (scene) => linksOf(scene).forEach((link) => link.stall(true)),
+    (scene) => linksOf(scene).forEach((link) => link.stall(false)),
+  ),
+  lasting(
+    'Redis cut off from one of two engines for 4 s',
+    4_000,
+    ({ world }) => world.queueLinks['engine-1'].cut(true),
+    ({ world }) => world.queueLinks['engine-1'].cut(false),
+  ),
+  lasting(
+    'Redis slow: 300 ms delay each way for 3 s',
+    3_000,
+    (scene) => linksOf(scene).forEach((link) => link.slow(300)),
+    (scene) => linksOf(scene).forEach((link) => link.slow(0)),
+  ),
+  lasting(
+    'Redis out of memory: every write rejected for 3 s',
+    3_000,
+    ({ world }) => world.redis.client.config('SET', 'maxmemory', '1'),
+    ({ world }) => world.redis.client.config('SET', 'maxmemory', '0'),
+  ),
+  lasting(
+    'Redis stopped (SIGSTOP) for 5 s',
+    5_000,
+    ({ world }) => process.kill(world.redis.pid, 'SIGSTOP'),
+    ({ world }) => process.kill(world.redis.pid, 'SIGCONT'),
+  ),
   {
-    name: 'Redis killed, and restarted empty after 3 s',
-    holdMs: 3_000,
-    inject: async ({ world }) => {
-      await world.redis.kill();
-      return () => world.redis.start();
-    },
-  },
-  {
-    name: 'Redis restarted empty at once',
-    inject: async ({ world }) => {
-      await world.redis.kill();
-      await world.redis.start();
-      return () => undefined;
-    },
-  },
-  {
-    name: 'Redis flushed, ten times in 2 s',
-    inject: async ({ world }) => {
-      for (let time = 0; time < 10; time += 1) {
-        await world.redis.client.flushall();
-        await sleep(200);
-      }
-      return () => undefined;
-    },
-  },
-  {
-    name: 'Redis partitioned: packets dropped for 5 s',
-    holdMs: 5_000,
-    inject: (scene) => {
-      for (const link of queueLinks(scene)) link.stall(true);
-      return Promise.resolve(() => {
-        for (const link of queueLinks(scene)) link.stall(false);
-      });
-    },
-  },
-  {
-    name: 'Redis cut off from one of two engines for 4 s',
-    holdMs: 4_000,
-    inject: ({ world }) => {
-      world.queueLinks['engine-1'].cut(true);
-      return Promise.resolve(() => world.queueLinks['engine-1'].cut(false));
-    },
-  },
-  {
-    name: 'Redis connections reset, ten times in 2 s',
+    name: 'queue: poisoned with garbage, a megabyte, and unknown ids',
     inject: async (scene) => {
-      for (let time = 0; time < 10; time += 1) {
-        for (const link of queueLinks(scene)) link.breakAll('reset');
-        await sleep(200);
-      }
+      await inQueues(scene, async (queue) => {
+        for (const [job, data] of POISON) await queue.add(job, data, { attempts: 3 });
+      });
+      await sleep(1_000);
       return () => undefined;
     },
   },
   {
-    name: 'Redis slow: 300 ms delay each way for 3 s',
-    holdMs: 3_000,
-    inject: (scene) => {
-      for (const link of queueLinks(scene)) link.slow(300);
-      return Promise.resolve(() => {
-        for (const link of queueLinks(scene)) link.slow(0);
+    name: 'queue: every job delivered four times at once',
+    inject: async (scene) => {
+      const { database } = scene.world;
+      const release = await database.holdAppendLock();
+      await sleep(700);
+      const pending = await database.sql<{ id: string }[]>`
+        select proof_id::text as id from svc.intake_pending`;
+      const ids = pending.map(({ id }) => fromUuid(id));
+      await inQueues(scene, async (queue) => {
+        for (let time = 0; time < 4; time += 1) {
+          await queue.add('admit', { ids }, { jobId: randomBytes(8).toString('hex') });
+        }
       });
-    },
-  },
-  {
-    name: 'Redis out of memory: every write rejected for 3 s',
-    holdMs: 3_000,
-    inject: async ({ world }) => {
-      await world.redis.client.config('SET', 'maxmemory', '1');
-      return async () => {
-        await world.redis.client.config('SET', 'maxmemory', '0');
-      };
-    },
-  },
-  {
-    name: 'Redis stopped (SIGSTOP) for 5 s',
-    holdMs: 5_000,
-    inject: ({ world }) => {
-      process.kill(world.redis.pid, 'SIGSTOP');
-      return Promise.resolve(() => void process.kill(world.redis.pid, 'SIGCONT'));
+      await sleep(200);
+      await release();
+      return () => undefined;
     },
   },
 ];
+
+/** Jobs of an intruder or of a faulty queue. */
+const POISON: [name: string, data: unknown][] = [
+  ['admit', {}],
+  ['admit', 'garbage'],
+  ['admit', { ids: 'everything' }],
+  ['admit', { ids: [{ $ne: null }, 7, null] }],
+  ['admit', { ids: ['0'.repeat(32), 'f'.repeat(32)] }],
+  ['admit', { ids: ['x'.repeat(1_000_000)] }],
+  ['admit', { ids: Array.from({ length: 30_000 }, () => '1'.repeat(32)) }],
+  ['revoke', { ids: ['0'.repeat(32)] }],
+  ['batches', { ids: ['0'.repeat(32)] }],
+  ['toString', { ids: [] }],
+];
+
+async function inQueues({ world }: Scene, add: (queue: Queue) => Promise<void>): Promise<void> {
+  for (const name of ['admit', 'batch'] as const) {
+    const connection = { host: '127.0.0.1', port: world.redis.port };
+    const queue = new Queue(name, { connection, prefix: '{svc}' });
+    await add(queue);
+    await queue.close();
+  }
+}

@@ -1,104 +1,73 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Fault } from '../fault.js';
+import { lasting, repeated, type Fault } from '../fault.js';
 import type { Trap } from '../link.js';
 import { commitOf } from './writes.js';
 
+const WORKERS = ['worker-1', 'worker-2'] as const;
 const runs =
   (statement: string): Trap['matches'] =>
   (sql) =>
     sql.includes(statement);
 
-/** From one to the next: what a worker has done for its job when it dies. */
-const STEPS: [when: string, trap: Pick<Trap, 'matches' | 'breaks'>][] = [
-  [
-    'before it loads its job',
-    { matches: runs('from svc.intake_pending p join svc.intake i'), breaks: 'unsent' },
-  ],
-  [
-    'signed, before the append lock',
-    { matches: runs('svc.log_head for update'), breaks: 'unsent' },
-  ],
-  ['with the append lock', { matches: runs('svc.log_head for update'), breaks: 'unanswered' }],
-  [
-    'pending admissions claimed',
-    { matches: runs('delete from svc.intake_pending'), breaks: 'unanswered' },
-  ],
-  ['proofs written', { matches: runs('insert into svc.proof '), breaks: 'unanswered' }],
-  ['log entries written', { matches: runs('insert into svc.log_entry '), breaks: 'unanswered' }],
-  [
-    'everything written, before the commit',
-    { matches: commitOf('insert into svc.proof '), breaks: 'unsent' },
-  ],
-  [
-    'committed, before the answer arrives',
-    { matches: commitOf('insert into svc.proof '), breaks: 'unanswered' },
-  ],
-];
-
-const killedAt = ([when, trap]: (typeof STEPS)[number]): Fault => ({
+/** Kills the worker that first reaches a point of its job. */
+const killedAt = (when: string, matches: Trap['matches'], breaks: Trap['breaks']): Fault => ({
   name: `worker killed: ${when}`,
   inject: async ({ world }) => {
-    // Whichever gets there first.
-    const either = (['worker-1', 'worker-2'] as const).map((name) =>
-      world.links[name].set({ ...trap, then: () => world.programs[name].signal('SIGKILL') }),
+    await Promise.race(
+      WORKERS.map((name) => {
+        const then = (): void => world.programs[name].signal('SIGKILL');
+        return world.links[name].set({ matches, breaks, then });
+      }),
     );
-    await Promise.race(either);
-    world.links['worker-1'].clear();
-    world.links['worker-2'].clear();
+    for (const name of WORKERS) world.links[name].clear();
     return () => undefined;
   },
 });
 
+const LOADS = runs('from svc.intake_pending p join svc.intake i');
+const LOCKS = runs('svc.log_head for update');
+const COMMITS = commitOf('insert into svc.proof ');
+
 export const WORKER_FAULTS: Fault[] = [
-  ...STEPS.map(killedAt),
+  killedAt('before it loads its job', LOADS, 'unsent'),
+  killedAt('signed, before the append lock', LOCKS, 'unsent'),
+  killedAt('with the append lock', LOCKS, 'unanswered'),
+  killedAt('everything written, before the commit', COMMITS, 'unsent'),
+  killedAt('committed, before the answer arrives', COMMITS, 'unanswered'),
   {
     name: 'worker killed: committed, before its job is acknowledged',
     inject: async ({ world }) => {
-      const state = { isOver: false };
-      const either = (['worker-1', 'worker-2'] as const).map(async (name) => {
-        await world.links[name].set({
-          matches: commitOf('insert into svc.proof '),
-          breaks: 'answered',
-          then: () => {
-            // The other's may spring when this one is over.
-            if (!state.isOver) world.queueLinks[name].stall(true);
-          },
-        });
-        if (state.isOver) return;
-        // The worker knows the commit, but cannot acknowledge the job.
-        await sleep(100);
-        world.programs[name].signal('SIGKILL');
-      });
-      await Promise.race(either);
+      const state = { hasHealed: false };
+      await Promise.race(
+        WORKERS.map(async (name) => {
+          // The trap of the other worker may spring later.
+          const then = (): void => {
+            if (!state.hasHealed) world.queueLinks[name].stall(true);
+          };
+          await world.links[name].set({ matches: COMMITS, breaks: 'answered', then });
+          if (state.hasHealed) return;
+          // The worker knows of the commit and cannot acknowledge the job.
+          await sleep(100);
+          world.programs[name].signal('SIGKILL');
+        }),
+      );
       return () => {
-        state.isOver = true;
+        state.hasHealed = true;
         for (const link of Object.values(world.queueLinks)) link.stall(false);
       };
     },
   },
-  {
-    name: 'both workers killed, five times in 2 s',
-    inject: async ({ world }) => {
-      for (let time = 0; time < 5; time += 1) {
-        world.programs['worker-1'].signal('SIGKILL');
-        world.programs['worker-2'].signal('SIGKILL');
-        await sleep(400);
-      }
-      return () => undefined;
+  repeated('both workers killed, five times in 2 s', [5, 400], ({ world }) => {
+    for (const name of WORKERS) world.programs[name].signal('SIGKILL');
+  }),
+  lasting(
+    'worker stopped (SIGSTOP) for 10 s with the append lock',
+    10_000,
+    ({ world }) => {
+      const then = (): void => world.programs['worker-1'].signal('SIGSTOP');
+      return world.links['worker-1'].set({ matches: LOCKS, breaks: 'answered', then });
     },
-  },
-  {
-    name: 'worker stopped (SIGSTOP) for 10 s with the append lock',
-    holdMs: 10_000,
-    isFelt: true,
-    inject: async ({ world }) => {
-      const program = world.programs['worker-1'];
-      await world.links['worker-1'].set({
-        matches: runs('svc.log_head for update'),
-        breaks: 'answered',
-        then: () => program.signal('SIGSTOP'),
-      });
-      return () => program.signal('SIGCONT');
-    },
-  },
+    ({ world }) => world.programs['worker-1'].signal('SIGCONT'),
+    { isFelt: true },
+  ),
 ];

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ActKind } from '../acts/acts.js';
+import type { ActKind } from '../acts.js';
 import type { Scene } from '../fault.js';
 import type { Link } from '../link.js';
 import type { World } from '../world.js';
@@ -14,7 +14,7 @@ export interface WritePoint {
   has: string[];
   /** Its other writes, so that every statement of the code belongs to a row. */
   also?: string[];
-  /** How often it fails in a row; three times unless it says so. */
+  /** How often it fails in a row; three times by default. */
   times?: number;
   /** Has it happen; called again and again until it has. Otherwise the load does. */
   provoke?(scene: Scene): Promise<void>;
@@ -150,7 +150,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: async ({ client, world }) => {
       const set = (passport: string): Promise<unknown> =>
         world.admin(['tenant', 'validity', client.tenantId, 'none', passport, 'none', 'none']);
-      // Nothing else may be taken in meanwhile: what is, is over too.
+      // No other admission may be accepted meanwhile: it would expire too.
       await client.stop();
       await set('1');
       const own = [0, 1, 2, 3].map(() => client.newSingle());
@@ -252,7 +252,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'tenants/api-keys.ts',
     ['insert into svc.api_key ', 'update svc.api_key set '],
-    'the same: `admin key list` tells whether it was done',
+    'the same: `admin key list` shows whether it was done',
   ],
   [
     'tenants/administration.ts',
@@ -267,7 +267,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'admissions/policies.ts',
     ['insert into svc.policy_set ', 'insert into svc.policy_activation '],
-    'the same: a set is stored by its digest, and `admin policy list` tells what is active',
+    'the same: a set is stored by its digest, and `admin policy list` shows which is active',
   ],
   [
     'log/checkpoints.ts',

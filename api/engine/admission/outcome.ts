@@ -1,0 +1,99 @@
+import type { Response } from 'express';
+import { buildReceipt, receiptBytes } from '#protocol/aep';
+import { toHex } from '#protocol/bytes';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { Settlement } from '#sql/admissions/outcomes';
+import { policyAnnotations } from '#sql/admissions/policies';
+import type { EngineContext } from '../context.js';
+import { Problem } from '../http/problem.js';
+import { sendBytes, sendJson } from '../http/respond.js';
+import { erased } from '../proofs/stored-proof.js';
+
+type Proved = Extract<Settlement, { state: 'proved' }>;
+
+/** Human-readable sentences of a policy set, by policy id. */
+export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
+
+/** Response of the POST and of GET /v1/admissions. Only a committed proof with effect ADMIT is a 200. */
+export async function sendOutcome(
+  { sql }: EngineContext,
+  res: Response,
+  proofId: string,
+  outcome: Settlement,
+): Promise<void> {
+  const result = await receiptOrProblem(proofId, outcome, (digest) =>
+    policyAnnotations(sql, digest),
+  );
+  if (result instanceof Problem) throw result;
+  sendBytes(res, 200, 'application/json', receiptBytes(result));
+}
+
+export function sendPending(res: Response, proofId: string): void {
+  res.setHeader('Location', `/v1/admissions/${proofId}`);
+  res.setHeader('Retry-After', '1');
+  sendJson(res, 202, {
+    schema_version: SCHEMA.admissionStatus,
+    proof_id: proofId,
+    state: 'pending',
+  });
+}
+
+/** The receipt of an admission, or the problem that the client gets instead. */
+export async function receiptOrProblem(
+  proofId: string,
+  outcome: Settlement,
+  sentences: Sentences,
+): Promise<ReturnType<typeof receiptOf> | Problem> {
+  if (outcome.state === 'erased') return erased();
+  if (outcome.state === 'refused') return rejection(outcome.code);
+  if (outcome.effect === 'ADMIT') return receiptOf(proofId, outcome);
+  return denial(proofId, outcome, await sentences(outcome.policyDigest));
+}
+
+function receiptOf(proofId: string, { effect, lane, requestHash }: Proved) {
+  return buildReceipt(nativeSha256, {
+    proof_id: proofId,
+    request_hash: toHex(requestHash),
+    effect,
+    lane: lane === 1 ? 'execute' : 'agent',
+  });
+}
+
+/** A policy denial has a receipt. It is a 403, so that a client that checks only the status stops. */
+function denial(proofId: string, outcome: Proved, known: Map<string, string>): Problem {
+  const { reasons } = outcome;
+  const sentences = Object.fromEntries(
+    reasons.flatMap((policy) => {
+      const sentence = known.get(policy);
+      return sentence === undefined ? [] : [[policy, sentence]];
+    }),
+  );
+  const because =
+    reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
+  return new Problem('policy_denied', Object.values(sentences).join(' ') || because, {
+    members: { receipt: receiptOf(proofId, outcome), reasons, sentences },
+  });
+}
+
+const REJECTIONS = {
+  lane_locked:
+    'The environment was locked before the proof was signed. Nothing was admitted. Send a new request later.',
+  tenant_not_allowlisted:
+    'The tenant left the allowlist before the proof was signed. Nothing was admitted. Contact the operator.',
+  api_key_revoked:
+    'The API key was revoked before the proof was signed. Nothing was admitted. Send the request with another key.',
+} as const;
+
+/** An accepted admission that was not signed: a check failed since, or processing failed. */
+function rejection(code: string): Problem {
+  if (Object.hasOwn(REJECTIONS, code)) {
+    const known = code as keyof typeof REJECTIONS;
+    return new Problem(known, REJECTIONS[known]);
+  }
+  // Internal errors are for the operator, who finds them in the registry and the log.
+  return new Problem(
+    'admission_failed',
+    'The engine could not process the admission and quarantined it. Nothing was admitted. Contact the operator.',
+  );
+}

@@ -1,0 +1,211 @@
+import { randomBytes } from 'node:crypto';
+import type { RequestHandler } from 'express';
+import { agentEnvelopeSchema } from '#protocol/schemas/agent';
+import { BATCH_ITEMS_MAX, batchRequestSchema, batchSchema } from '#protocol/schemas/batch';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { acceptBatch, type BatchItem, type Room } from '#sql/batches/accept';
+import { readBatch } from '#sql/batches/read';
+import { TenantBusyError, TenantLimiter } from '#sql/db/tenant-connections';
+import { idempotencyConflict } from '../admission/admit.js';
+import { queueFull } from '../admission/capacity.js';
+import { ADMISSION_HEADERS } from '../admission/operations.js';
+import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
+import type { Caller } from '../http/authenticate.js';
+import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
+import { newUuidHex } from '../http/new-id.js';
+import type { Problem } from '../http/problem.js';
+import { addLogFields, requestIdOf } from '../http/request-context.js';
+import { sendJson } from '../http/respond.js';
+import { json, specOf, type EngineDeps, type Operation } from '../operation.js';
+import { JSON_LINES, missingParents, parseBatch, type ParsedBatch } from './parse-batch.js';
+import { batchDocument } from './results.js';
+import { BatchUploads, tooManyBatches } from './uploads.js';
+
+const spec = specOf({
+  id: 'createBatch',
+  method: 'post',
+  path: '/v1/batches',
+  tag: 'Admission',
+  summary: 'Admit a batch of up to 10,000 items',
+  description: [
+    'Items are bodies of `POST /v1/intents/execute` and `POST /v1/agent/admissions` in any mixture; `schema_version` selects the type of each. `application/json` takes an array, `application/x-ndjson` one item per line. The engine responds once the batch is durable. `Location` has the results.',
+    'Items are independent: the engine rejects an invalid item and lists its problem, with its index, among the results. It rejects a body that it cannot split into items. Sending the same items in the same order, in any formatting, returns the first batch with `Idempotent-Replayed: true`. An item that was admitted before, in this batch or earlier, gets the first receipt.',
+    'A batch counts as one request of the quota. Batches and single admissions do not delay each other, and the workers process the batches of all tenants in rotation. All batches together may fill half of the admission queue, and the batches of one tenant a quarter. A batch that does not fit gets 503, and none of its items is accepted.',
+  ].join('\n\n'),
+  scopes: ['admit'],
+  headers: ADMISSION_HEADERS,
+  answerHeaders: { 'Idempotent-Replayed': '`true` if these items were accepted before.' },
+  body: {
+    schema: batchRequestSchema,
+    limit: ENGINE_DEFAULTS.batchLimit,
+    alsoAs: { [JSON_LINES]: 'text' },
+    examples: {
+      mixed: [
+        {
+          schema_version: SCHEMA.executeRequest,
+          intent_id: 'intent-1',
+          tenant_id: 'demo',
+          action: 'BOOK_RESERVATION',
+        },
+        agentEnvelopeSchema.parse({
+          schema_version: SCHEMA.agentEnvelope,
+          tenant_id: 'demo',
+          agent: { id: 'booking-agent-7' },
+          requested_at: '2026-11-20T17:29:00.123Z',
+          kind: 'admission',
+          nonce: 'b3f1c2d4e5a69788b3f1c2d4',
+          action: 'SEND_REPORT',
+        }),
+      ],
+    },
+    problems: [
+      'body_too_large',
+      'too_many_items',
+      'unsupported_media_type',
+      'unsupported_content_encoding',
+      'incomplete_body',
+      'malformed_json',
+      'invalid_field',
+      'empty_batch',
+    ],
+  },
+  responses: {
+    202: json('Accepted and durable: follow `Location`.', batchSchema, {
+      Location: 'Path of the batch.',
+    }),
+  },
+  problems: [
+    'lane_locked',
+    'tenant_not_allowlisted',
+    'queue_too_deep',
+    'too_many_batches',
+    'upload_too_slow',
+    'invalid_idempotency_key',
+    'idempotency_conflict',
+    'policy_missing',
+  ],
+});
+
+export const createBatchOperation: Operation = { spec, handler: createBatch };
+
+/** Longest wait of a complete batch for a free commit slot, in milliseconds. */
+const COMMIT_TIMEOUT_MS = 2_000;
+
+/** Rejects in the same order as single admissions. */
+function createBatch(deps: EngineDeps): RequestHandler {
+  const { ctx } = deps;
+  const perTenant = ctx.batchesOfOneTenant;
+  const uploads = new BatchUploads({ perTenant, budget: ctx.batchesAtOnce * ctx.batchLimit });
+  const commits = new TenantLimiter({
+    total: ctx.batchesAtOnce,
+    perTenant,
+    maxWaiting: perTenant,
+    timeoutMs: COMMIT_TIMEOUT_MS,
+  });
+  const room = roomOf(ctx);
+  const limits = {
+    body: ctx.batchLimit,
+    item: ctx.bodyLimit,
+    // A batch that can never fit gets 413, not a 503 that invites a retry.
+    items: Math.min(BATCH_ITEMS_MAX, room.own),
+  };
+  return async (req, res) => {
+    const caller = await authorizeAdmission(deps, spec, req, res);
+    const upload = uploads.start(caller.tenantNo);
+    let isAccepted = false;
+    try {
+      const batch = await parseBatch(req, limits, caller, upload);
+      const idempotencyKey = readAdmissionHeaders(req, spec);
+      if (batch.fault !== null) throw batch.fault;
+      const about = { requestId: requestIdOf(res), idempotencyKey };
+      const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room, commits);
+      isAccepted = true;
+      addLogFields(res, { batchId });
+      const stored = await readBatch(ctx.sql, caller.tenantNo, batchId);
+      if (stored === null) throw new Error('an accepted batch is missing');
+      if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
+      res.setHeader('Location', `/v1/batches/${batchId}`);
+      sendJson(res, 202, batchDocument(stored));
+    } catch (error) {
+      // Counts as one: the number of items may be unknown, and none was accepted.
+      if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
+      throw error;
+    } finally {
+      upload.release();
+    }
+  };
+}
+
+/**
+ * Batches may fill half of the queue, so that single admissions always find space; one tenant's
+ * batches half of that, so that other tenants' batches do.
+ */
+function roomOf({ maxQueuedAdmissions }: EngineContext): Room {
+  const batches = Math.floor(maxQueuedAdmissions / 2);
+  return { admissions: maxQueuedAdmissions, batches, own: Math.floor(batches / 2) };
+}
+
+async function accept(
+  ctx: EngineContext,
+  { tenantNo, keyNo }: Caller,
+  batch: ParsedBatch,
+  about: { requestId: string; idempotencyKey: string | null },
+  room: Room,
+  commits: TenantLimiter,
+): Promise<{ batchId: string; isRepeat: boolean }> {
+  const { total, itemsHash, items } = batch;
+  const wrong = new Map(batch.problems);
+  for (const [index, problem] of await missingParents(ctx.tenantSql, tenantNo, items)) {
+    wrong.set(index, problem);
+  }
+  const accepted: BatchItem[] = [];
+  for (const [index, item] of items) if (!wrong.has(index)) accepted.push({ index, ...item });
+  const batchHex = newUuidHex();
+  const intake = {
+    ...about,
+    batchId: `batch_${batchHex}`,
+    tenantNo,
+    keyNo,
+    itemsHash,
+    total,
+    items: accepted,
+    problems: new Map([...wrong].map(([index, problem]) => [index, stored(problem)])),
+    salts: randomBytes(total * 32),
+  };
+  const outcome = await commits
+    .run(tenantNo, () => acceptBatch(ctx.sql, intake, room))
+    .catch((error: unknown) => {
+      throw error instanceof TenantBusyError ? tooManyBatches(error) : error;
+    });
+  switch (outcome.outcome) {
+    case 'idempotency_conflict':
+      throw idempotencyConflict();
+    case 'no_room':
+      throw queueFull();
+    case 'repeat':
+      ctx.metrics?.admissions('batch', 'replayed', total);
+      return { batchId: outcome.batchId, isRepeat: true };
+    case 'accepted':
+      ctx.metrics?.admissions('batch', 'accepted', accepted.length);
+      ctx.metrics?.admissions('batch', 'refused', wrong.size);
+      if (outcome.awaited > 0) void wakeWorkers(ctx, batchHex, about.requestId);
+      return { batchId: outcome.batchId, isRepeat: false };
+  }
+}
+
+/** Stores only the members that the code does not imply. */
+function stored({ code, message: detail, options: { errors } }: Problem): string {
+  return JSON.stringify({ code, detail, ...(errors && { errors }) });
+}
+
+/** Best effort: workers poll for waiting batches, so a lost job delays a batch and loses none. */
+async function wakeWorkers(ctx: EngineContext, batchHex: string, requestId: string): Promise<void> {
+  try {
+    await ctx.queue.addBatches([batchHex], [requestId]);
+  } catch (error) {
+    ctx.log.warn(
+      { err: error, request_id: requestId },
+      'queue unavailable, waiting batch is left to polling',
+    );
+  }
+}

@@ -1,0 +1,262 @@
+import * as z from 'zod';
+import { orderedReceipt } from '#protocol/aep';
+import { utf8 } from '#protocol/bytes';
+import { canonicalBytes, orderedBytes } from '#protocol/canonical-json';
+import { BATCH_ID_PATTERN, isBatchId } from '#protocol/ids';
+import type { JsonValue } from '#protocol/json';
+import {
+  batchListSchema,
+  batchResultsSchema,
+  batchSchema,
+  type Batch as BatchDocument,
+  type BatchResult,
+} from '#protocol/schemas/batch';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { ProblemDocument } from '#protocol/schemas/problem';
+import { formatTime } from '#protocol/time';
+import { policyAnnotations } from '#sql/admissions/policies';
+import {
+  batchOutcomes,
+  listBatches,
+  readBatch,
+  type Batch,
+  type ItemOutcome,
+} from '#sql/batches/read';
+import { receiptOrProblem, type Sentences } from '../admission/outcome.js';
+import { Problem, type ProblemCode } from '../http/problem.js';
+import {
+  cursorSchema,
+  formatCursor,
+  pageQuerySchema,
+  parseQuery,
+  readPage,
+  requirePosition,
+  type PagedList,
+} from '../http/paging.js';
+import { sendBytes, sendJson, sendLines } from '../http/respond.js';
+import { json, type Call } from '../operation.js';
+import { tenantOperation } from '../http/gates.js';
+import { erased } from '../proofs/stored-proof.js';
+import { JSON_LINES } from './parse-batch.js';
+
+const BATCHES: PagedList<Batch> = {
+  name: 'batches',
+  id: BATCH_ID_PATTERN,
+  placeOf: ({ acceptedAt, batchId }) => ({ createdAt: acceptedAt, id: batchId }),
+  read: (sql, tenantNo, limit, after) =>
+    listBatches(sql, tenantNo, limit, after && { createdAt: after.createdAt, batchId: after.id }),
+};
+
+export const listBatchesOperation = tenantOperation(
+  {
+    id: 'listBatches',
+    method: 'get',
+    path: '/v1/batches',
+    tag: 'Admission',
+    summary: 'List batches',
+    description: 'Newest first.',
+    scopes: ['admit', 'read'],
+    query: pageQuerySchema,
+    responses: { 200: json('A page of batches.', batchListSchema) },
+    problems: ['invalid_query'],
+  },
+  async (call) => {
+    const { members, next_cursor } = await readPage(BATCHES, call);
+    const batches = members.map(batchDocument);
+    sendJson(call.res, 200, { schema_version: SCHEMA.batchList, batches, next_cursor });
+  },
+);
+
+export const readBatchOperation = tenantOperation(
+  {
+    id: 'readBatch',
+    method: 'get',
+    path: '/v1/batches/{batch_id}',
+    tag: 'Admission',
+    summary: 'Retrieve a batch',
+    description: 'Cheap for a batch of any size: poll as often as needed.',
+    scopes: ['admit', 'read'],
+    responses: { 200: json('Counts and state of the batch.', batchSchema) },
+    problems: ['batch_not_found'],
+  },
+  async (call) => sendJson(call.res, 200, batchDocument(await requireBatch(call))),
+);
+
+/** The tenant's batch with the id in the path, or 404. */
+async function requireBatch({ inTenant, req }: Call): Promise<Batch> {
+  const batchId = String(req.params['batch_id']);
+  const batch = isBatchId(batchId)
+    ? await inTenant((sql, tenantNo) => readBatch(sql, tenantNo, batchId))
+    : null;
+  if (batch === null) {
+    throw new Problem('batch_not_found', 'This tenant has no batch with that id. Check the id.');
+  }
+  return batch;
+}
+
+export function batchDocument(batch: Batch): BatchDocument {
+  const { total, admitted, denied, refused, invalid, pending } = batch;
+  return {
+    schema_version: SCHEMA.batch,
+    batch_id: batch.batchId,
+    state: batch.completedAt === null ? 'processing' : 'completed',
+    counts: { total, admitted, denied, refused, invalid, pending },
+    replayed: batch.replayed,
+    rate: rateOf(batch),
+    accepted_at: formatTime(batch.acceptedAt),
+    completed_at: batch.completedAt === null ? null : formatTime(batch.completedAt),
+  };
+}
+
+/** Items per second, to a tenth. */
+function rateOf({ settled, elapsedMs }: Batch): number {
+  return Math.round((settled * 10_000) / Math.max(1, elapsedMs)) / 10;
+}
+
+const DEFAULT_PAGE = 100;
+/** Items read and rendered at a time, which bounds memory for any `limit`. */
+const AT_A_TIME = 250;
+
+const querySchema = z.strictObject({
+  limit: z
+    .string()
+    .regex(/^(?:[1-9][0-9]{0,2}|1000)$/, 'expected 1 to 1000')
+    .meta({
+      description:
+        'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for lines.',
+    })
+    .exactOptional(),
+  cursor: cursorSchema
+    .meta({ description: '`next_cursor` of the previous page, unchanged.' })
+    .exactOptional(),
+});
+
+export const batchResultsOperation = tenantOperation(
+  {
+    id: 'batchResults',
+    method: 'get',
+    path: '/v1/batches/{batch_id}/results',
+    tag: 'Admission',
+    summary: 'List batch results',
+    description:
+      'Results are in the order of the items. Each has the status that a single request for the item would have, with its receipt or its problem. Items that are not decided yet are `pending`. `application/json` returns a page; `application/x-ndjson` returns all results, one `BatchResult` per line.',
+    scopes: ['admit', 'read'],
+    query: querySchema,
+    produces: ['application/json', JSON_LINES],
+    responses: {
+      200: {
+        description: 'A page of results as JSON, or all results as lines.',
+        content: { 'application/json': batchResultsSchema, [JSON_LINES]: 'text' },
+      },
+    },
+    problems: ['invalid_query', 'batch_not_found'],
+  },
+  sendResults,
+);
+
+async function sendResults(call: Call): Promise<void> {
+  const { caller, req, res, type } = call;
+  const { limit, cursor } = parseQuery(querySchema, req);
+  const batch = await requireBatch(call);
+  const list = {
+    list: 'batch_results',
+    tenantNo: caller.tenantNo,
+    filters: { batch_id: batch.batchId },
+  };
+  const isIndex = (position: string): boolean => /^[0-9]{1,5}$/.test(position);
+  const from = cursor === undefined ? 0 : Number(requirePosition(list, cursor, isIndex));
+  res.vary('Accept');
+  if (type === JSON_LINES) {
+    res.setHeader('Content-Type', JSON_LINES);
+    const until = limit === undefined ? batch.total : from + Number(limit);
+    await sendLines(res, readResults(call, batch, from, until));
+    return;
+  }
+  const until = from + Number(limit ?? DEFAULT_PAGE);
+  const found: Uint8Array[] = [];
+  for await (const part of readResults(call, batch, from, until)) found.push(...part);
+  const next = until < batch.total ? formatCursor(list, String(until)) : null;
+  sendBytes(res, 200, 'application/json', pageBytes(batch, found, next));
+}
+
+/** Yields the results in [from, until) in small groups, so that memory stays bounded. */
+async function* readResults(
+  { ctx, inTenant }: Call,
+  { batchId, total }: Batch,
+  from: number,
+  until: number,
+): AsyncGenerator<Uint8Array[], void> {
+  const end = Math.min(until, total);
+  const known = new Map<string, ReturnType<Sentences>>();
+  // One query per policy set.
+  const sentences: Sentences = (digest) => {
+    const name = digest.toString('hex');
+    const found = known.get(name) ?? policyAnnotations(ctx.sql, digest);
+    known.set(name, found);
+    return found;
+  };
+  for (let start = from; start < end; start += AT_A_TIME) {
+    const most = Math.min(AT_A_TIME, end - start);
+    const found = await inTenant((sql, tenantNo) =>
+      batchOutcomes(sql, tenantNo, batchId, start, most),
+    );
+    if (found === null) return;
+    const part: Uint8Array[] = [];
+    for (const item of found.items) {
+      part.push(resultBytes(await resultOf(item, found.requestId, sentences)));
+    }
+    yield part;
+  }
+}
+
+/** The result of an item: the response that a single request for it would get. */
+async function resultOf(
+  item: ItemOutcome,
+  requestId: string,
+  sentences: Sentences,
+): Promise<BatchResult> {
+  const { index } = item;
+  const failed = (state: BatchResult['state'], problem: Problem): BatchResult => {
+    const document = { ...problem.document(requestId), index } as unknown as ProblemDocument;
+    return { index, state, status: problem.status, problem: document };
+  };
+  if (item.state === 'invalid') {
+    const { code, detail, errors } = item.problem;
+    const options = errors === undefined ? {} : { errors };
+    return failed('invalid', new Problem(code as ProblemCode, detail, options));
+  }
+  if (item.state === 'erased') return failed('erased', erased());
+  const { proofId, settlement } = item;
+  const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
+  if (settlement === null) return { index, state: 'pending', status: 202, ...own };
+  const result = await receiptOrProblem(proofId, settlement, sentences);
+  if (!(result instanceof Problem)) {
+    return { index, state: 'admitted', status: 200, ...own, receipt: result };
+  }
+  const state = settlement.state === 'proved' ? 'denied' : settlement.state;
+  return { ...failed(state, result), ...own };
+}
+
+/** Canonical bytes. Results without a problem are built in order, several times faster than by sorting. */
+function resultBytes(result: BatchResult): Uint8Array {
+  const { index, problem, proof_id, receipt, replayed, state, status } = result;
+  if (problem !== undefined) return canonicalBytes(result as unknown as JsonValue);
+  return orderedBytes({
+    index,
+    ...(proof_id !== undefined && { proof_id }),
+    ...(receipt && { receipt: orderedReceipt(receipt) }),
+    ...(replayed && { replayed }),
+    state,
+    status,
+  });
+}
+
+const COMMA = utf8(',');
+
+/** Canonical JSON: members in order, around items that are canonical already. */
+function pageBytes({ batchId }: Batch, found: Uint8Array[], next: string | null): Uint8Array {
+  const head = `{"batch_id":"${batchId}","next_cursor":${JSON.stringify(next)},"results":[`;
+  const items = found.flatMap((item, at) => (at === 0 ? [item] : [COMMA, item]));
+  const tail = `],"schema_version":"${SCHEMA.batchResults}"}`;
+  return Buffer.concat([utf8(head), ...items, utf8(tail)]);
+}

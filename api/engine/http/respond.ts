@@ -1,0 +1,92 @@
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import type { Request, RequestHandler, Response } from 'express';
+import { utf8 } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
+import type { JsonValue } from '#protocol/json';
+
+export function sendJson(res: Response, status: number, document: JsonValue): void {
+  sendBytes(res, status, 'application/json', canonicalBytes(document));
+}
+
+export function sendBytes(res: Response, status: number, type: string, body: Uint8Array): void {
+  res.statusCode = status;
+  res.setHeader('Content-Type', type);
+  res.setHeader('Content-Length', body.length);
+  res.end(body);
+}
+
+/** Sends a response with a strong ETag, or 304. `private`: shared caches must not store it. */
+export function sendRevalidatable(
+  req: Request,
+  res: Response,
+  type: string,
+  body: Uint8Array,
+): void {
+  res.vary('Accept');
+  sendWithETag(req, res, 'private, no-cache', { type, body, etag: etagOf(body) });
+}
+
+export interface FixedDocument {
+  type: string;
+  body: Uint8Array;
+  headers?: Record<string, string>;
+}
+
+/** Serves a public document that is constant for the life of the process, with an ETag. */
+export function serveFixed({ type, body, headers = {} }: FixedDocument): RequestHandler {
+  const etag = etagOf(body);
+  return (req, res) => {
+    for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
+    sendWithETag(req, res, 'public, no-cache', { type, body, etag });
+  };
+}
+
+function sendWithETag(
+  req: Request,
+  res: Response,
+  caching: string,
+  { type, body, etag }: { type: string; body: Uint8Array; etag: string },
+): void {
+  res.setHeader('ETag', etag);
+  res.setHeader('Cache-Control', caching);
+  res.statusCode = 200;
+  if (!req.fresh) {
+    sendBytes(res, 200, type, body);
+    return;
+  }
+  res.statusCode = 304;
+  res.end();
+}
+
+function etagOf(body: Uint8Array): string {
+  return `"${createHash('sha256').update(body).digest('base64url').slice(0, 27)}"`;
+}
+
+const NEWLINE = utf8('\n');
+
+/** Streams `parts` as lines with backpressure. Stops pulling when the client disconnects. */
+export async function sendLines(
+  res: ServerResponse,
+  parts: AsyncIterable<readonly Uint8Array[]>,
+): Promise<void> {
+  const gone = clientGone(res);
+  res.statusCode = 200;
+  for await (const part of parts) {
+    if (gone.aborted) return;
+    const lines = Buffer.concat(part.flatMap((line) => [line, NEWLINE]));
+    if (!res.write(lines)) await once(res, 'drain', { signal: gone }).catch(() => undefined);
+  }
+  res.end();
+}
+
+/** Aborts when the client disconnects before the response is complete. */
+export function clientGone(res: ServerResponse): AbortSignal {
+  const gone = new AbortController();
+  if (res.closed && !res.writableFinished) gone.abort();
+  res.once('close', () => {
+    if (!res.writableFinished) gone.abort();
+  });
+  return gone.signal;
+}

@@ -1,0 +1,160 @@
+import { canonicalBytes } from '#protocol/canonical-json';
+import { isPackageId, PACKAGE_ID_PATTERN } from '#protocol/ids';
+import { SCHEMA } from '#protocol/schemas/ids';
+import {
+  packageListSchema,
+  packageRequestSchema,
+  packageSchema,
+} from '#protocol/schemas/lifecycle';
+import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
+import {
+  createPackage,
+  listPackages,
+  readPackage,
+  type MemberFault,
+  type TrustPackage,
+} from '#sql/lifecycle/packages';
+import { newUuidHex } from '../http/new-id.js';
+import { pageQuerySchema, readPage, type PagedList } from '../http/paging.js';
+import { parseBody, readBody } from '../http/parse-body.js';
+import { Problem } from '../http/problem.js';
+import { sendJson, sendRevalidatable } from '../http/respond.js';
+import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
+import { tenantOperation } from '../http/gates.js';
+
+function membersOf({ packageId, proofIds, createdAt }: TrustPackage) {
+  return { package_id: packageId, proof_ids: proofIds, created_at: formatTime(createdAt) };
+}
+
+export const createPackageOperation = tenantOperation(
+  {
+    id: 'createPackage',
+    method: 'post',
+    path: '/v1/packages',
+    tag: 'Lifecycle',
+    summary: 'Create a trust package',
+    description:
+      'A package groups proofs of admissions and never changes. The same proofs in the same order ' +
+      'are the same package: sending the same body again returns the first one.',
+    scopes: ['lifecycle'],
+    body: {
+      schema: packageRequestSchema,
+      examples: {
+        two: {
+          schema_version: SCHEMA.packageRequest,
+          proof_ids: ['019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', '019aa2c1e0d87a51b1c20f9d8e7b6a53'],
+        },
+      },
+    },
+    responses: {
+      200: json('Existing package with the same proofs.', packageSchema, {
+        'Idempotent-Replayed': '`true`: nothing was added.',
+      }),
+      201: json('Created.', packageSchema, { Location: 'Path of the package.' }),
+    },
+    problems: ['package_member_unfit'],
+  },
+  async ({ caller, ctx, inTenant, req, res }) => {
+    const body = await readBody(req, ctx.bodyLimit);
+    const { document } = parseBody(packageRequestSchema, body, SCHEMA.packageRequest);
+    const created = await inTenant((sql, tenantNo) =>
+      createPackage(sql, tenantNo, {
+        packageId: `pkg_${newUuidHex()}`,
+        keyNo: caller.keyNo,
+        proofIds: document.proof_ids,
+        membersHash: nativeSha256(canonicalBytes(document.proof_ids)),
+      }),
+    );
+    if (created.outcome === 'unfit') throw unfit(created.faults);
+    const { package: made } = created;
+    const isNew = created.outcome === 'created';
+    if (isNew) res.setHeader('Location', `/v1/packages/${made.packageId}`);
+    else res.setHeader('Idempotent-Replayed', 'true');
+    sendJson(res, isNew ? 201 : 200, { schema_version: SCHEMA.package, ...membersOf(made) });
+  },
+);
+
+const FAULTS: Record<MemberFault, string> = {
+  unknown: 'is not the id of a proof of this tenant',
+  denied: 'is a denial, not an admission',
+  outcome: 'is the outcome of an action, not its admission',
+  erased: 'has been erased',
+};
+
+/** Another tenant's proof is indistinguishable from one that does not exist. */
+function unfit(faults: Map<number, MemberFault>): Problem {
+  return new Problem(
+    'package_member_unfit',
+    'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
+    {
+      errors: [...faults].map(([place, fault]) => ({
+        pointer: `/proof_ids/${String(place)}`,
+        detail: FAULTS[fault],
+      })),
+    },
+  );
+}
+
+const PACKAGES: PagedList<TrustPackage> = {
+  name: 'packages',
+  id: PACKAGE_ID_PATTERN,
+  placeOf: ({ createdAt, packageId }) => ({ createdAt, id: packageId }),
+  read: (sql, tenantNo, limit, after) =>
+    listPackages(
+      sql,
+      tenantNo,
+      limit,
+      after && { createdAt: after.createdAt, packageId: after.id },
+    ),
+};
+
+export const listPackagesOperation = tenantOperation(
+  {
+    id: 'listPackages',
+    method: 'get',
+    path: '/v1/packages',
+    tag: 'Lifecycle',
+    summary: 'List trust packages',
+    description: 'Newest first.',
+    scopes: ['read', 'lifecycle'],
+    query: pageQuerySchema,
+    responses: { 200: json('A page of packages.', packageListSchema) },
+    problems: ['invalid_query'],
+  },
+  async (call) => {
+    const { members, next_cursor } = await readPage(PACKAGES, call);
+    const packages = members.map(membersOf);
+    sendJson(call.res, 200, { schema_version: SCHEMA.packageList, packages, next_cursor });
+  },
+);
+
+export const readPackageOperation = tenantOperation(
+  {
+    id: 'readPackage',
+    method: 'get',
+    path: '/v1/packages/{package_id}',
+    tag: 'Lifecycle',
+    summary: 'Retrieve a trust package',
+    scopes: ['read', 'lifecycle'],
+    responses: {
+      200: json('The package, which never changes.', packageSchema, ETAG_HEADER),
+      ...NOT_MODIFIED,
+    },
+    problems: ['package_not_found'],
+  },
+  async ({ inTenant, req, res }) => {
+    const packageId = String(req.params['package_id']);
+    const found = isPackageId(packageId)
+      ? await inTenant((sql, tenantNo) => readPackage(sql, tenantNo, packageId))
+      : null;
+    if (found === null) {
+      throw new Problem(
+        'package_not_found',
+        'This tenant has no package with that id. Check the id.',
+      );
+    }
+    const document = { schema_version: SCHEMA.package, ...membersOf(found) };
+    sendRevalidatable(req, res, 'application/json', canonicalBytes(document));
+  },
+);

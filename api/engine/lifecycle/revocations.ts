@@ -1,0 +1,246 @@
+import { randomBytes } from 'node:crypto';
+import type { Response } from 'express';
+import { isProofId } from '#protocol/ids';
+import { revocationReasonBytes } from '#protocol/revocation-reason';
+import { SCHEMA } from '#protocol/schemas/ids';
+import {
+  revocationRequestSchema,
+  revocationSchema,
+  revocationStatusSchema,
+} from '#protocol/schemas/lifecycle';
+import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
+import { nativeSha256 } from '#runtime/crypto/node';
+import {
+  askRevocation,
+  revocationState,
+  type RevocationItem,
+  type RevocationSettlement,
+  type StandingRevocation,
+} from '#sql/lifecycle/revocations';
+import type { EngineContext } from '../context.js';
+import { newUuidHex } from '../http/new-id.js';
+import { parseBody, readBody } from '../http/parse-body.js';
+import { at, Problem, type ProblemCode } from '../http/problem.js';
+import { addLogFields, requestIdOf } from '../http/request-context.js';
+import { clientGone, sendJson } from '../http/respond.js';
+import { json, type Call } from '../operation.js';
+import { tenantOperation } from '../http/gates.js';
+import { proofNotFound } from '../proofs/stored-proof.js';
+
+interface RevokedArtifact {
+  proofId: string;
+  artifactKind: ArtifactKind;
+}
+
+/** Problems of both operations. */
+const PROBLEMS: readonly ProblemCode[] = [
+  'api_key_revoked',
+  'revocation_failed',
+  'integrity_failure',
+];
+
+export const revokeArtifactOperation = tenantOperation(
+  {
+    id: 'revokeArtifact',
+    method: 'post',
+    path: '/v1/proofs/{proof_id}/revocations',
+    tag: 'Lifecycle',
+    summary: 'Revoke an artifact',
+    description:
+      'Revokes a proof, passport, certificate or trust permanently, with every artifact that ' +
+      'depends on it, in the order proof, passport, certificate, trust. Responds once the ' +
+      'revocation is in the log. Revoking again changes nothing and returns the first revocation. ' +
+      'Revocation also works in a locked environment and for a tenant off the allowlist.',
+    scopes: ['lifecycle'],
+    body: {
+      schema: revocationRequestSchema,
+      examples: {
+        certificate: {
+          schema_version: SCHEMA.revocationRequest,
+          artifact_kind: 'certificate',
+          reason: 'The reservation was made for the wrong day.',
+          actor: 'compliance@acme.example',
+        },
+      },
+    },
+    responses: {
+      200: json('Revoked before: the first revocation in the log.', revocationSchema, {
+        'Idempotent-Replayed': '`true`: nothing was added.',
+      }),
+      201: json('Revoked: it is in the log.', revocationSchema, {
+        Location: 'Path of the revocation.',
+      }),
+      202: json(
+        'Requested and durable, not in the log yet: follow `Location`.',
+        revocationStatusSchema,
+        { Location: 'Path of the revocation.', 'Retry-After': 'Seconds.' },
+      ),
+    },
+    problems: ['proof_not_found', 'artifact_absent', ...PROBLEMS],
+  },
+  async (call) => {
+    const { caller, ctx, req, res } = call;
+    const body = await readBody(req, ctx.bodyLimit);
+    const { document } = parseBody(revocationRequestSchema, body, SCHEMA.revocationRequest);
+    const proofId = String(req.params['proof_id']);
+    if (!isProofId(proofId)) throw proofNotFound();
+    const { actor, artifact_kind: artifactKind, reason } = document;
+    const artifact = { proofId, artifactKind };
+    const salt = randomBytes(32).toString('hex');
+    const reasonBytes = revocationReasonBytes({
+      proof_id: proofId,
+      artifact_kind: artifactKind,
+      reason,
+      actor,
+      salt,
+    });
+    const reasonHash = Buffer.from(nativeSha256(reasonBytes));
+    addLogFields(res, { proofId });
+    const revocation = await requestRevocation(call, {
+      ...artifact,
+      requestId: newUuidHex(),
+      keyNo: caller.keyNo,
+      reasonHash,
+      document: reasonBytes,
+    });
+    if (revocation === null) {
+      sendPendingRevocation(res, artifact);
+      return;
+    }
+    // Another request may have appended its revocation first.
+    const isOwn = revocation.entry.reason_hash === reasonHash.toString('hex');
+    if (isOwn) res.setHeader('Location', pathOf(artifact));
+    else res.setHeader('Idempotent-Replayed', 'true');
+    sendRevocation(res, isOwn ? 201 : 200, revocation);
+  },
+);
+
+/** The revocation in the log, or null if it is not logged within the wait. */
+async function requestRevocation(
+  { caller, ctx, inTenant, res }: Call,
+  item: RevocationItem,
+): Promise<StandingRevocation | null> {
+  const { tenantNo } = caller;
+  const until = performance.now() + ctx.waitMs;
+  const signal = clientGone(res);
+  for (;;) {
+    const request = await inTenant((sql) => askRevocation(sql, tenantNo, item));
+    if (request.outcome === 'unknown_proof') throw proofNotFound();
+    if (request.outcome === 'absent_artifact') throw artifactAbsent();
+    if (request.outcome === 'revoked') return request.standing;
+    const isOwn = request.outcome === 'asked';
+    addLogFields(res, { revocationId: request.requestId });
+    if (isOwn) void enqueue(ctx, request.requestId, requestIdOf(res));
+    const outcome = await ctx.revocations.settlement(
+      { tenantNo, id: request.requestId },
+      { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
+    );
+    if (outcome === null) return null;
+    // The earlier request was rejected, for example for its revoked key: submit this one again.
+    if (!isOwn && outcome.state === 'refused') continue;
+    return loggedRevocation(outcome);
+  }
+}
+
+/** Best effort: the requeue of stale revocations delivers what the queue lost. */
+async function enqueue(ctx: EngineContext, revocationId: string, requestId: string): Promise<void> {
+  try {
+    await ctx.queue.addRevocations([revocationId], [requestId]);
+  } catch (error) {
+    ctx.log.warn(
+      { err: error, request_id: requestId },
+      'queue unavailable, revocation is left to the requeue',
+    );
+  }
+}
+
+function artifactAbsent(): Problem {
+  return new Problem(
+    'artifact_absent',
+    'A denial or an outcome has no artifact except its proof. Revoke the proof instead.',
+    at('/artifact_kind', 'must be proof: this is a denial or an outcome'),
+  );
+}
+
+export const readRevocationOperation = tenantOperation(
+  {
+    id: 'readRevocation',
+    method: 'get',
+    path: '/v1/proofs/{proof_id}/revocations/{artifact_kind}',
+    tag: 'Lifecycle',
+    summary: 'Retrieve a revocation',
+    description:
+      'Covers revocations of the artifact itself. The verdict also covers revocations of artifacts ' +
+      'that it depends on.',
+    scopes: ['read', 'lifecycle'],
+    responses: {
+      200: json('Revoked: the revocation in the log.', revocationSchema),
+      202: json('Requested and durable, not in the log yet.', revocationStatusSchema, {
+        Location: 'This address.',
+        'Retry-After': 'Seconds.',
+      }),
+    },
+    problems: ['revocation_not_found', ...PROBLEMS],
+  },
+  async ({ inTenant, req, res }) => {
+    const proofId = String(req.params['proof_id']);
+    const artifactKind = ARTIFACT_KINDS.find((kind) => kind === req.params['artifact_kind']);
+    const state =
+      isProofId(proofId) && artifactKind !== undefined
+        ? await inTenant((sql, tenantNo) => revocationState(sql, tenantNo, proofId, artifactKind))
+        : null;
+    if (state === null || artifactKind === undefined) {
+      throw new Problem(
+        'revocation_not_found',
+        'This tenant has requested no revocation of that artifact. Check the proof id and the artifact kind.',
+      );
+    }
+    addLogFields(res, { proofId });
+    if (state === 'pending') sendPendingRevocation(res, { proofId, artifactKind });
+    else sendRevocation(res, 200, loggedRevocation(state));
+  },
+);
+
+const pathOf = ({ proofId, artifactKind }: RevokedArtifact): string =>
+  `/v1/proofs/${proofId}/revocations/${artifactKind}`;
+
+/** The logged revocation. Throws if the request was rejected. */
+function loggedRevocation(outcome: RevocationSettlement): StandingRevocation {
+  if (outcome.state !== 'refused') return outcome;
+  throw outcome.code === 'api_key_revoked'
+    ? new Problem(
+        'api_key_revoked',
+        'The API key was revoked before the revocation was logged. Nothing was revoked. Send the request with another key.',
+      )
+    : new Problem(
+        'revocation_failed',
+        'The engine could not process the revocation and quarantined it. Nothing was revoked. Contact the operator.',
+      );
+}
+
+function sendRevocation(
+  res: Response,
+  status: 200 | 201,
+  { leafIndex, entry }: StandingRevocation,
+): void {
+  sendJson(res, status, {
+    schema_version: SCHEMA.revocation,
+    proof_id: entry.proof_id,
+    artifact_kind: entry.artifact_kind,
+    status: entry.status,
+    reason_hash: entry.reason_hash,
+    leaf_index: leafIndex,
+    time: entry.time,
+  });
+}
+
+function sendPendingRevocation(res: Response, artifact: RevokedArtifact): void {
+  res.setHeader('Location', pathOf(artifact));
+  res.setHeader('Retry-After', '1');
+  sendJson(res, 202, {
+    schema_version: SCHEMA.revocationStatus,
+    proof_id: artifact.proofId,
+    artifact_kind: artifact.artifactKind,
+    state: 'pending',
+  });
+}

@@ -1,0 +1,196 @@
+import * as z from 'zod';
+import { toBase64Url } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { keyStateAt } from '#protocol/key-state';
+import { aepSchema } from '#protocol/schemas/aep';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
+import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
+import type { Pool } from '#sql/db/transaction';
+import { firstCheckpointFrom } from '#sql/log/checkpoints';
+import { proofHistory, type ProofHistory } from '#sql/proofs/history';
+import type { StoredProof } from '#sql/proofs/read';
+import type { EngineContext } from '../context.js';
+import { requireAcceptable } from '../http/gates.js';
+import { parseQuery } from '../http/paging.js';
+import { Problem, retryAfter } from '../http/problem.js';
+import { addLogFields } from '../http/request-context.js';
+import { sendRevalidatable } from '../http/respond.js';
+import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
+import { tenantOperation } from '../http/gates.js';
+import { RendererBusyError, RenderTimeoutError } from '../pdf/pool.js';
+import { pendingCheckpoint, proveInclusion, vkeyFor } from './prove-inclusion.js';
+import { statementOf } from './statement.js';
+import { altered, documentsOf, erased, findProof } from './stored-proof.js';
+
+interface Format {
+  /** Media types of the same bytes, the preferred one first. */
+  types: readonly [string, ...string[]];
+  fileName: (proofId: string) => string;
+  make: (call: Call, proofId: string) => Promise<Uint8Array>;
+}
+
+const FORMATS = {
+  json: {
+    types: ['application/json'],
+    fileName: (proofId) => `proof-${proofId}.json`,
+    make: async (call, proofId) => canonicalBytes(await exportDocument(call, proofId)),
+  },
+  'aep-json': {
+    types: [AEP_PAYLOAD_TYPE, 'application/json'],
+    fileName: (proofId) => `aep-${proofId}.json`,
+    make: exportAep,
+  },
+  pdf: {
+    types: ['application/pdf'],
+    fileName: (proofId) => `${proofId}.pdf`,
+    make: exportPdf,
+  },
+} as const satisfies Record<string, Format>;
+
+const FORMAT_NAMES = Object.keys(FORMATS) as (keyof typeof FORMATS)[];
+
+const querySchema = z.strictObject({
+  format: z.enum(FORMAT_NAMES, `expected one of ${FORMAT_NAMES.join(', ')}`).default('json'),
+});
+
+export const exportOperation = tenantOperation(
+  {
+    id: 'exportProof',
+    method: 'get',
+    path: '/v1/proofs/{proof_id}/export',
+    tag: 'Proofs',
+    summary: 'Export a proof',
+    description:
+      '`json` contains everything needed to verify the proof offline, and its current verdict; ' +
+      '`aep-json` is the signed AEP, byte for byte as it was hashed; `pdf` is a document for people ' +
+      'with the `json` export attached. `curl -OJ` saves the file under its name.',
+    scopes: ['export'],
+    query: querySchema,
+    produces: ['application/json', AEP_PAYLOAD_TYPE, 'application/pdf'],
+    responses: {
+      200: {
+        description: 'The proof as a file.',
+        content: {
+          // Clients that accept only application/json get the AEP under this type.
+          'application/json': z.union([proofExportSchema, aepSchema]),
+          [AEP_PAYLOAD_TYPE]: aepSchema,
+          'application/pdf': 'binary',
+        },
+        headers: {
+          ...ETAG_HEADER,
+          'Content-Disposition': 'Attachment with a file name made from the proof id.',
+        },
+      },
+      ...NOT_MODIFIED,
+    },
+    problems: [
+      'invalid_query',
+      'proof_not_found',
+      'pending_verdict',
+      'pending_checkpoint',
+      'payload_erased',
+      'integrity_failure',
+      'renderer_busy',
+      'render_timeout',
+    ],
+  },
+  async (call) => {
+    const { req, res } = call;
+    const format: Format = FORMATS[parseQuery(querySchema, req).format];
+    const type = requireAcceptable(req, format.types);
+    const proofId = String(req.params['proof_id']);
+    const body = await format.make(call, proofId);
+    addLogFields(res, { proofId });
+    res.setHeader('Content-Disposition', `attachment; filename="${format.fileName(proofId)}"`);
+    sendRevalidatable(req, res, type, body);
+  },
+);
+
+function exportDocument({ ctx, inTenant }: Call, proofId: string): Promise<ProofExport> {
+  return inTenant((sql, tenantNo) => readExport(ctx, sql, tenantNo, proofId));
+}
+
+/**
+ * Exports a proof for offline verification. The checkpoint is the first that covers the log size of
+ * the verdict, so the same proof with the same verdict always gives the same document.
+ */
+async function readExport(
+  ctx: EngineContext,
+  sql: Pool,
+  tenantNo: number,
+  proofId: string,
+): Promise<ProofExport> {
+  const stored = await findProof(sql, tenantNo, proofId);
+  const { entry, payload } = documentsOf(stored);
+  if (payload === null) throw erased();
+  const history = await proofHistory(sql, stored);
+  const verdict = statementOf(stored, history);
+  if (verdict.verified_at === null) {
+    throw new Problem(
+      'pending_verdict',
+      'The verification system has not verified this proof yet. Retry after Retry-After.',
+      retryAfter(1),
+    );
+  }
+  const { under } = await proveInclusion(sql, stored, entry, () =>
+    firstCheckpointFrom(sql, verdict.log_size),
+  );
+  if (under === null) throw pendingCheckpoint();
+  const { aep, record } = payload;
+  return {
+    schema_version: SCHEMA.proofExport,
+    proof_id: stored.proofId,
+    aep,
+    envelope: record.envelope,
+    proof_record: record,
+    entry,
+    inclusion: under.proof,
+    keys: [{ key_id: aep.key_id, public_key: publicKeyOf(history, stored, aep.key_id) }],
+    request_hash: record.request_hash,
+    response_hash: record.response_hash,
+    verdict,
+    log_vkey: vkeyFor(under.checkpoint.note, ctx),
+  };
+}
+
+/** From the log: the AEP contains only the key id. */
+function publicKeyOf({ keys }: ProofHistory, stored: StoredProof, keyId: string): string {
+  const { publicKey } = keyStateAt(keys ?? [], keyId, stored.leafIndex, Number.MAX_SAFE_INTEGER);
+  if (publicKey === null) throw altered(stored, 'key_id');
+  return toBase64Url(publicKey);
+}
+
+/** The canonical AEP, byte for byte as it was hashed and signed. */
+async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Array> {
+  const stored = await inTenant((sql, tenantNo) => findProof(sql, tenantNo, proofId));
+  const { payload } = documentsOf(stored);
+  if (payload === null || stored.aep === null) throw erased();
+  return stored.aep;
+}
+
+/** The JSON export as a PDF, with the export attached. */
+async function exportPdf(call: Call, proofId: string): Promise<Uint8Array> {
+  const { caller, ctx } = call;
+  const json = canonicalBytes(await exportDocument(call, proofId));
+  const lookupUrl = `${ctx.publicUrl}/api/public/verify/proof/${proofId}`;
+  try {
+    return await ctx.pdf.render({ json, lookupUrl }, caller.tenantNo);
+  } catch (cause) {
+    if (cause instanceof RendererBusyError) {
+      throw new Problem(
+        'renderer_busy',
+        'All PDF renderers are busy. Retry after Retry-After, or use the format json or aep-json.',
+        retryAfter(2, cause),
+      );
+    }
+    if (cause instanceof RenderTimeoutError) {
+      throw new Problem(
+        'render_timeout',
+        'Rendering exceeded the time limit. Retry after Retry-After, or use the format json or aep-json.',
+        retryAfter(5, cause),
+      );
+    }
+    throw cause;
+  }
+}

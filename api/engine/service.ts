@@ -1,0 +1,131 @@
+import * as z from 'zod';
+import { utf8 } from '#protocol/bytes';
+import { healthCheck, type Readiness } from '#runtime/ops/health';
+import { PAGE_POLICY, renderDocs } from '../docs/page.js';
+import { STYLE } from '../docs/style.js';
+import { exampleOpenApi, openApiSchema } from '../openapi/self.js';
+import type { EngineContext } from './context.js';
+import { sendBytes, serveFixed } from './http/respond.js';
+import { READER_TEXT } from './openapi/reader.js';
+import { ETAG_HEADER, json, NOT_MODIFIED, specOf, type Operation } from './operation.js';
+
+/** What the operations without an API key have in common. */
+const PUBLIC = { method: 'get', tag: 'Service', scopes: [] } as const;
+
+export const healthzOperation: Operation = {
+  spec: specOf({
+    ...PUBLIC,
+    id: 'healthz',
+    path: '/healthz',
+    summary: 'Check liveness',
+    responses: {
+      200: json('The process is running.', z.strictObject({ status: z.literal('ok') })),
+    },
+  }),
+  handler: () => (_req, res) => sendBytes(res, 200, 'application/json', utf8('{"status":"ok"}')),
+};
+
+const conditionSchema = z.enum(['up', 'down']);
+const readinessSchema = z.strictObject({
+  status: z.enum(['ready', 'degraded', 'unavailable', 'stopping']),
+  dependencies: z.strictObject({ database: conditionSchema, queue: conditionSchema }),
+});
+
+export const readyzOperation: Operation = {
+  spec: specOf({
+    ...PUBLIC,
+    id: 'readyz',
+    path: '/readyz',
+    summary: 'Check readiness',
+    responses: {
+      200: json('Ready; `degraded` while the queue is down.', readinessSchema),
+      503: json('The database is down, or this engine is shutting down.', readinessSchema, {
+        'Retry-After': 'Seconds.',
+      }),
+    },
+  }),
+  handler: ({ ctx }) => {
+    const find = engineReadiness(ctx);
+    return async (_req, res) => {
+      const { ready, says } = await find();
+      if (!ready) res.setHeader('Retry-After', '1');
+      sendBytes(res, ready ? 200 : 503, 'application/json', utf8(JSON.stringify(says)));
+    };
+  },
+};
+
+/**
+ * Without the database the engine can serve nothing. Without the queue it still accepts admissions
+ * and reads proofs, and all engines share one queue: `degraded`, but ready.
+ */
+export function engineReadiness({
+  sql,
+  queue,
+  stopping,
+}: Pick<EngineContext, 'sql' | 'queue' | 'stopping'>): () => Promise<Readiness> {
+  const database = healthCheck(() => sql`select 1`);
+  const reachesQueue = healthCheck(() => queue.ping());
+  return async () => {
+    const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
+    const isStopping = stopping?.aborted === true;
+    const ready = ofDatabase === 'up' && !isStopping;
+    const whenReady = ofQueue === 'up' ? 'ready' : 'degraded';
+    const status = isStopping ? 'stopping' : ready ? whenReady : 'unavailable';
+    return { ready, says: { status, dependencies: { database: ofDatabase, queue: ofQueue } } };
+  };
+}
+
+export const openApiOperation: Operation = {
+  spec: specOf({
+    ...PUBLIC,
+    id: 'openApi',
+    path: '/openapi.json',
+    summary: 'Get the OpenAPI document',
+    description: '[/docs](/docs) shows the same as a page.',
+    responses: {
+      200: {
+        ...json('OpenAPI 3.1 document of all operations.', openApiSchema, ETAG_HEADER),
+        example: exampleOpenApi('Engine API'),
+      },
+      ...NOT_MODIFIED,
+    },
+  }),
+  handler: ({ openApi }) =>
+    serveFixed({ type: 'application/json', body: utf8(JSON.stringify(openApi)) }),
+};
+
+export const docsOperation: Operation = {
+  spec: specOf({
+    ...PUBLIC,
+    id: 'docs',
+    path: '/docs',
+    summary: 'Show the documentation page',
+    produces: ['text/html'],
+    responses: textResponses('The page, which needs no script.', 'text/html'),
+  }),
+  handler: ({ openApi }) =>
+    serveFixed({
+      type: 'text/html; charset=utf-8',
+      body: utf8(renderDocs(openApi, READER_TEXT)),
+      headers: { 'Content-Security-Policy': PAGE_POLICY },
+    }),
+};
+
+export const docsStyleOperation: Operation = {
+  spec: specOf({
+    ...PUBLIC,
+    id: 'docsStyle',
+    path: '/docs/style.css',
+    summary: 'Get the style sheet of the documentation page',
+    produces: ['text/css'],
+    responses: textResponses('The style sheet.', 'text/css'),
+  }),
+  handler: () => serveFixed({ type: 'text/css; charset=utf-8', body: utf8(STYLE) }),
+};
+
+function textResponses(description: string, type: string) {
+  return {
+    200: { description, content: { [type]: 'text' as const }, headers: ETAG_HEADER },
+    ...NOT_MODIFIED,
+  };
+}

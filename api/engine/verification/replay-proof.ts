@@ -1,0 +1,164 @@
+import { fromHex, toHex } from '#protocol/bytes';
+import { canonicalize } from '#protocol/canonical-json';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { aepDecisionSchema, type Aep } from '#protocol/schemas/aep';
+import { SCHEMA } from '#protocol/schemas/ids';
+import {
+  type Counterfactual,
+  type Replay,
+  type ReplayBody,
+  replayBodySchema,
+  type ReplayDifference,
+  replaySchema,
+} from '#protocol/schemas/proof-export';
+import { CEDAR_VERSION } from '#policy/policy-set';
+import { replay, type Replayed } from '#policy/replay';
+import { replayPolicies, type ReplayPolicies } from '#policy/replay-policies';
+import type { Pool } from '#sql/db/transaction';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { readPolicySet } from '#sql/admissions/policies';
+import type { StoredProof } from '#sql/proofs/read';
+import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
+import type { Caller } from '../http/authenticate.js';
+import { hasScope, tenantOperation } from '../http/gates.js';
+import { parseBody, readBody } from '../http/parse-body.js';
+import { at, Problem } from '../http/problem.js';
+import { addLogFields } from '../http/request-context.js';
+import { sendJson } from '../http/respond.js';
+import { json } from '../operation.js';
+import { altered, erased, findProof } from '../proofs/stored-proof.js';
+import { SUBMISSION_LIMIT } from './verify-proof.js';
+
+/** Compiled once per policy set: replays by any tenant share them. */
+const policies = replayPolicies();
+
+export const replayOperation = tenantOperation(
+  {
+    id: 'replayProof',
+    method: 'post',
+    path: '/v1/proofs/replay',
+    tag: 'Verification',
+    summary: 'Replay a decision',
+    description:
+      'Derives the AEP again from the accepted request, with the policy set, time and salt pinned at ' +
+      'admission. With `policy_digest`, also reports what that policy set would have decided. The ' +
+      'response names every difference; values need a key with the scope read or export.',
+    scopes: ['verify'],
+    body: {
+      schema: replayBodySchema,
+      examples: {
+        by_id: { schema_version: SCHEMA.replayRequest, proof_id: EXAMPLE_PROOF_ID },
+        counterfactual: {
+          schema_version: SCHEMA.replayRequest,
+          proof_id: EXAMPLE_PROOF_ID,
+          policy_digest: exampleExport.aep.policy.digest,
+        },
+        export: exampleExport,
+      },
+      limit: SUBMISSION_LIMIT,
+    },
+    responses: { 200: json('The result of the replay, with all differences.', replaySchema) },
+    problems: ['proof_not_found', 'policy_unknown', 'payload_erased', 'integrity_failure'],
+  },
+  async ({ caller, inTenant, req, res }) => {
+    const { document } = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
+    addLogFields(res, { proofId: document.proof_id });
+    const answer = await inTenant((sql) => replayed(sql, caller, document, policies));
+    sendJson(res, 200, answer);
+  },
+);
+
+async function replayed(
+  sql: Pool,
+  caller: Caller,
+  body: ReplayBody,
+  policies: ReplayPolicies,
+): Promise<JsonValue> {
+  const stored = await findProof(sql, caller.tenantNo, body.proof_id);
+  if (stored.isErased) throw erased();
+  const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
+  if (intake === null) throw altered(stored, 'the intake');
+  // Read and hashed on every replay, so that tampering with the stored policy shows.
+  const set = await readPolicySet(sql, intake.policyDigest);
+  if (set === null) throw altered(stored, 'the policy set');
+  const policy = await policies(set);
+  const aep = 'aep' in body ? (body.aep as unknown as JsonValue) : recordedAep(stored);
+  const outcome = replay(intake, policy, {
+    aep,
+    aepHash: toHex(stored.aepHash),
+    keyId: stored.keyId,
+  });
+  const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
+  const sameEngine = policy.sameEngine && recordedVersion === CEDAR_VERSION;
+  const otherDigest = 'policy_digest' in body ? body.policy_digest : undefined;
+  const answer: Replay = {
+    schema_version: SCHEMA.replay,
+    proof_id: stored.proofId,
+    result: !sameEngine
+      ? 'engine_version_differs'
+      : outcome.differences.length === 0
+        ? 'match'
+        : 'divergence',
+    differences: hasScope(caller, ['read', 'export'])
+      ? outcome.differences
+      : outcome.differences.map(withoutValues),
+    engine: { recorded_version: recordedVersion, running_version: CEDAR_VERSION },
+    policy_digest: toHex(intake.policyDigest),
+    input_hash: outcome.inputHash,
+    counterfactual:
+      otherDigest === undefined
+        ? null
+        : await counterfactual(sql, otherDigest, policies, outcome, aep),
+  };
+  return answer as unknown as JsonValue;
+}
+
+/** With values, a submission that is wrong in every member would reveal the whole AEP. */
+function withoutValues({ pointer }: ReplayDifference): ReplayDifference {
+  return { pointer };
+}
+
+/** The stored AEP. Bytes that do not parse are a string, which differs in every member. */
+function recordedAep({ aep }: StoredProof): JsonValue {
+  if (aep === null) return null;
+  try {
+    return parseStrict(aep) ?? 'null';
+  } catch {
+    return aep.toString('latin1');
+  }
+}
+
+function recordedEngine(aep: JsonValue): string | null {
+  const version = (aep as Partial<Aep> | null)?.policy?.engine_version;
+  return typeof version === 'string' ? version : null;
+}
+
+async function counterfactual(
+  sql: Pool,
+  digest: string,
+  policies: ReplayPolicies,
+  { input }: Replayed,
+  aep: JsonValue,
+): Promise<Counterfactual | null> {
+  const set = await readPolicySet(sql, fromHex(digest));
+  if (set === null) {
+    throw new Problem(
+      'policy_unknown',
+      'No policy set with that digest is stored. Check policy_digest.',
+      at('/policy_digest', 'is not known'),
+    );
+  }
+  if (input === null) return null;
+  const decision = (await policies(set)).decide(input);
+  const recorded = aepDecisionSchema.safeParse((aep as Partial<Aep> | null)?.decision).data;
+  const sentences = decision.reasons.flatMap((id) => {
+    const sentence = Object.hasOwn(set.files.sentences, id) ? set.files.sentences[id] : undefined;
+    return sentence === undefined ? [] : [[id, sentence] as const];
+  });
+  return {
+    policy_digest: digest,
+    decision,
+    sentences: Object.fromEntries(sentences),
+    differs: recorded === undefined || canonicalize(recorded) !== canonicalize({ ...decision }),
+  };
+}

@@ -1,0 +1,268 @@
+/** The page's style sheet: served from a path of its own, so that no inline style is needed. */
+export const STYLE = `:root {
+  color-scheme: light dark;
+  --text: #1a2230;
+  --quiet: #515c6b;
+  --page: #f5f6f8;
+  --card: #ffffff;
+  --line: #d5dae1;
+  --link: #1d4f91;
+  --button: #1d4f91;
+  --on-button: #ffffff;
+  --good: #17663a;
+  --bad: #a11d1d;
+  --warn: #8a4b00;
+  --open: #465162;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --text: #e7ebf1;
+    --quiet: #a8b2c0;
+    --page: #12161c;
+    --card: #1a2029;
+    --line: #38414e;
+    --link: #9cc3f7;
+    --button: #9cc3f7;
+    --on-button: #0e1a2a;
+    --good: #7ed3a0;
+    --bad: #f59a90;
+    --warn: #f0b76a;
+    --open: #b4bfcd;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0;
+  background: var(--page);
+  color: var(--text);
+  font: 1rem/1.55 system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif;
+  overflow-wrap: break-word;
+}
+a { color: var(--link); text-underline-offset: 0.15em; }
+:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; border-radius: 2px; }
+main:focus { outline: none; }
+.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.skip { position: absolute; left: -999rem; }
+.skip:focus { left: 1rem; top: 0.5rem; background: var(--card); padding: 0.5rem 1rem; z-index: 1; }
+.inner, main { max-width: 56rem; margin: 0 auto; padding: 0 1.5rem; }
+header { background: var(--card); border-bottom: 1px solid var(--line); padding: 1rem 0 1.25rem; }
+.site { margin: 0 0 0.75rem; font-weight: 650; letter-spacing: 0.01em; }
+.site a { color: var(--text); text-decoration: none; }
+.site a:hover { text-decoration: underline; }
+label { display: block; margin-bottom: 0.3rem; color: var(--quiet); font-size: 0.9rem; }
+.row { display: flex; gap: 0.5rem; }
+input {
+  flex: 1;
+  min-width: 0;
+  font: 1rem ui-monospace, SFMono-Regular, Menlo, monospace;
+  padding: 0.6rem 0.75rem;
+  color: var(--text);
+  background: var(--page);
+  border: 1px solid var(--quiet);
+  border-radius: 6px;
+}
+button { font: inherit; cursor: pointer; border-radius: 6px; }
+form button {
+  padding: 0.6rem 1.4rem;
+  font-weight: 600;
+  color: var(--on-button);
+  background: var(--button);
+  border: 1px solid var(--button);
+}
+main { padding-top: 1.5rem; padding-bottom: 1rem; }
+main section { margin: 0 0 2rem; }
+h1 { margin: 0; font-size: 1.9rem; line-height: 1.2; }
+h2 { margin: 0 0 0.5rem; font-size: 1.15rem; }
+p { margin: 0.5rem 0; }
+ul { margin: 0; padding-left: 1.2rem; }
+li { margin: 0.25rem 0; }
+.lead { font-size: 1.125rem; }
+main { --tone: var(--open); }
+.good { --tone: var(--good); }
+.denied, .revoked { --tone: var(--bad); }
+.expired { --tone: var(--warn); }
+.verdict {
+  display: grid;
+  grid-template-columns: auto minmax(0, 1fr);
+  gap: 0 1.25rem;
+  padding: 1.5rem;
+  background: var(--card);
+  border: 1px solid var(--line);
+  border-left: 8px solid var(--tone);
+  border-radius: 8px;
+}
+.verdict.absent, .verdict.open { border-left-style: dashed; }
+.verdict h1 { color: var(--tone); }
+.verdict .facts { margin-top: 1rem; }
+.mark { fill: none; stroke: var(--tone); stroke-width: 3; stroke-linecap: round; stroke-linejoin: round; }
+.tag {
+  display: inline-block;
+  vertical-align: 0.15em;
+  margin-right: 0.25rem;
+  padding: 0.1rem 0.55rem;
+  font-size: 1rem;
+  font-weight: 650;
+  color: var(--text);
+  border: 2px dashed var(--quiet);
+  border-radius: 6px;
+}
+.status { font-weight: 700; }
+code { font: 0.92em ui-monospace, SFMono-Regular, Menlo, monospace; overflow-wrap: anywhere; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 0 2rem; }
+.facts { margin: 0; }
+.facts > div {
+  display: grid;
+  grid-template-columns: 11rem minmax(0, 1fr);
+  gap: 0 1rem;
+  padding: 0.45rem 0;
+  border-top: 1px solid var(--line);
+}
+dt { color: var(--quiet); }
+dd { margin: 0; overflow-wrap: anywhere; }
+.copy {
+  margin-left: 0.35rem;
+  padding: 0.1rem 0.6rem;
+  font-size: 0.85rem;
+  color: var(--link);
+  background: var(--card);
+  border: 1px solid var(--line);
+}
+.copy:hover { border-color: var(--link); }
+.chain { display: flex; flex-wrap: wrap; gap: 0.75rem 0; margin: 1rem 0 0; padding: 0; list-style: none; counter-reset: link; }
+.chain li { position: relative; flex: 1 1 8rem; margin: 0; padding: 2.6rem 0.75rem 0 0; counter-increment: link; }
+.chain li::before {
+  content: counter(link);
+  position: absolute;
+  top: 0;
+  left: 0;
+  width: 2rem;
+  height: 2rem;
+  border: 2px solid var(--text);
+  border-radius: 50%;
+  background: var(--card);
+  font-weight: 650;
+  line-height: 1.75rem;
+  text-align: center;
+}
+.chain li::after { content: ''; position: absolute; top: 1rem; left: 2.4rem; right: 0.4rem; border-top: 2px solid var(--text); }
+.chain li:last-child::after { display: none; }
+.chain .missing::before { border: 2px dashed var(--quiet); background: none; color: var(--quiet); font-weight: 400; }
+.chain .missing::after, .chain .reached:has(+ .missing)::after { border-top: 2px dashed var(--quiet); }
+.chain .name { display: block; font-weight: 600; line-height: 1.3; }
+.chain .missing .name { font-weight: 400; color: var(--quiet); }
+.chain .state { display: block; color: var(--quiet); font-size: 0.875rem; }
+.chain .state b { color: var(--tone); }
+.chain .revoked::before, .chain .expired::before, .chain .open::before, .chain .absent::before { border-color: var(--tone); color: var(--tone); }
+.members { margin: 0; padding: 0; list-style: none; }
+.members li {
+  display: grid;
+  grid-template-columns: 1.75rem 13.5rem minmax(0, 1fr);
+  gap: 0 0.75rem;
+  align-items: center;
+  margin: 0;
+  padding: 0.5rem 0;
+  border-top: 1px solid var(--line);
+}
+.members .mark { width: 1.75rem; height: 1.75rem; }
+.members .number { color: var(--quiet); }
+.members .name { font-weight: 600; color: var(--tone); }
+.members li.more, .history li.more { display: block; }
+.history { margin: 0; padding: 0; list-style: none; }
+.history li { position: relative; display: grid; grid-template-columns: 17.5rem minmax(0, 1fr); gap: 0 1rem; margin: 0; padding: 0.3rem 0 0.3rem 1.1rem; border-left: 2px solid var(--line); }
+.history li::before { content: ''; position: absolute; left: -6px; top: 0.85rem; width: 10px; height: 10px; border-radius: 50%; background: var(--quiet); }
+.history li.more { padding: 0; border-left: 0; }
+.history li.more::before { display: none; }
+.history summary { padding-left: 1.1rem; border-left: 2px dotted var(--line); }
+.history .turn::before { background: var(--tone); outline: 2px solid var(--tone); outline-offset: 2px; }
+.when { color: var(--quiet); }
+.detail { display: block; color: var(--quiet); font-size: 0.875rem; }
+.links { display: flex; flex-wrap: wrap; gap: 0.25rem 1.5rem; padding: 0; list-style: none; }
+summary { cursor: pointer; color: var(--link); padding: 0.3rem 0; }
+.share { display: flex; gap: 2rem; align-items: flex-start; justify-content: space-between; }
+.share > div { flex: 1; min-width: 0; }
+.qr { width: 9rem; height: 9rem; flex: none; border-radius: 6px; }
+footer { border-top: 1px solid var(--line); padding: 1.5rem 0 2.5rem; font-size: 0.9rem; color: var(--quiet); }
+footer h2 { font-size: 0.95rem; color: var(--text); }
+footer .facts > div { padding: 0.15rem 0; border: 0; }
+@media (max-width: 44rem) {
+  .inner, main { padding-left: 1rem; padding-right: 1rem; }
+  main { padding-top: 1rem; }
+  .verdict { grid-template-columns: minmax(0, 1fr); padding: 1.1rem 1rem; border-left-width: 6px; }
+  .mark { width: 44px; height: 44px; margin-bottom: 0.6rem; }
+  h1 { font-size: 1.6rem; }
+  .facts > div { grid-template-columns: minmax(0, 1fr); }
+  dt { font-size: 0.875rem; }
+  .copy { display: block; margin: 0.3rem 0; padding: 0.35rem 0.9rem; }
+  .copy[hidden] { display: none; }
+  .chain { display: block; }
+  .chain li { padding: 0.3rem 0 0.9rem 2.9rem; min-height: 3.2rem; }
+  .chain li::after { top: 2.2rem; bottom: 0.2rem; left: 0.95rem; right: auto; border-top: 0; border-left: 2px solid var(--text); }
+  .chain li.missing::after, .chain .reached:has(+ .missing)::after { border-top: 0; border-left: 2px dashed var(--quiet); }
+  .chain li { padding-top: 0; }
+  .history li { grid-template-columns: minmax(0, 1fr); }
+  .members li { grid-template-columns: 1.75rem minmax(0, 1fr); }
+  .members a { grid-column: 2; }
+  .links { display: block; }
+  .links a { display: inline-block; padding: 0.25rem 0; }
+  .share { display: block; }
+  .qr { width: 12rem; height: 12rem; margin-top: 1rem; }
+}
+@media (forced-colors: active) {
+  .mark { stroke: CanvasText; }
+}
+@media print {
+  :root { --text: #000; --quiet: #333; --page: #fff; --card: #fff; --line: #999; --link: #000; --good: #000; --bad: #000; --warn: #000; --open: #000; }
+  form, .copy, .skip, details { display: none; }
+  .more details { display: block; }
+  .more details::details-content { content-visibility: visible; block-size: auto; }
+  header { border: 0; padding: 0; }
+  .verdict { border: 2px solid #000; border-left-width: 8px; }
+  section { break-inside: avoid; }
+}
+`;
+
+/** The only script of the page: it enables the copy buttons. */
+export const SCRIPT = `'use strict';
+(() => {
+  const live = document.getElementById('live');
+
+  // navigator.clipboard exists only in secure contexts.
+  const copyBySelection = (text) => {
+    const area = document.createElement('textarea');
+    area.value = text;
+    area.className = 'unseen';
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand('copy');
+    area.remove();
+    return done;
+  };
+
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return copyBySelection(text);
+    }
+  };
+
+  for (const button of document.querySelectorAll('button.copy')) {
+    button.hidden = false;
+    const label = button.firstChild;
+    button.addEventListener('click', async () => {
+      const done = await copy(button.dataset.copy);
+      button.focus();
+      label.textContent = done ? 'Copied ' : 'Not copied ';
+      live.textContent = button.dataset.what + (done ? ' copied' : ' could not be copied');
+      setTimeout(() => {
+        label.textContent = 'Copy ';
+        live.textContent = '';
+      }, 2000);
+    });
+  }
+})();
+`;
+
+export const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#1d4f91"/><path d="M9 16.5l5 5 9-11" fill="none" stroke="#fff" stroke-width="3.5" stroke-linecap="round" stroke-linejoin="round"/></svg>
+`;

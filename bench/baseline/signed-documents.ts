@@ -1,0 +1,143 @@
+import serialize from 'canonicalize';
+import { hash, type KeyObject, randomUUID, sign, verify } from 'node:crypto';
+import type { Db } from '#sql/db/transaction';
+
+/** A schema beside the registry's, so that its statistics and sizes do not change. */
+export async function createBaselineTable(owner: Db): Promise<void> {
+  await dropBaselineTable(owner);
+  await owner`create schema bench`;
+  await owner`
+    create table bench.baseline (
+      proof_id      uuid primary key,
+      request       bytea not null,
+      request_hash  bytea not null,
+      document      bytea not null,
+      document_hash bytea not null,
+      signature     bytea not null
+    )`;
+}
+
+export async function dropBaselineTable(owner: Db): Promise<void> {
+  await owner`drop schema if exists bench cascade`;
+}
+
+/**
+ * Inserts in one statement, which is one transaction. Long columns travel as one value that the
+ * database cuts up, the cheapest insert that the driver has.
+ */
+export async function insertDocuments(sql: Db, rows: readonly SignedDocument[]): Promise<void> {
+  const requests = packed(rows.map(({ request }) => request));
+  const documents = packed(rows.map(({ document }) => document));
+  const each = (bytes: (row: SignedDocument) => Buffer): Buffer => Buffer.concat(rows.map(bytes));
+  await sql`
+    insert into bench.baseline
+      (proof_id, request, request_hash, document, document_hash, signature)
+    select proof_id,
+      substring(${requests.bytes}::bytea from request_start for request_length),
+      substring(${each(({ requestHash }) => requestHash)}::bytea from (n::int - 1) * 32 + 1 for 32),
+      substring(${documents.bytes}::bytea from document_start for document_length),
+      substring(${each(({ documentHash }) => documentHash)}::bytea from (n::int - 1) * 32 + 1 for 32),
+      substring(${each(({ signature }) => signature)}::bytea from (n::int - 1) * 64 + 1 for 64)
+    from unnest(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[],
+      ${requests.starts}::int[], ${requests.lengths}::int[],
+      ${documents.starts}::int[], ${documents.lengths}::int[])
+      with ordinality as given(proof_id, request_start, request_length, document_start,
+        document_length, n)`;
+}
+
+const arrayOf = (values: readonly (string | number)[]): string => `{${values.join(',')}}`;
+
+/** Concatenated values; starts count from 1. */
+function packed(values: readonly Buffer[]): { bytes: Buffer; starts: string; lengths: string } {
+  let next = 1;
+  const starts = values.map(({ length }) => (next += length) - length);
+  const lengths = arrayOf(values.map(({ length }) => length));
+  return { bytes: Buffer.concat(values), starts: arrayOf(starts), lengths };
+}
+
+/** What has to be stored of an item, and nothing else. */
+export interface SignedDocument {
+  proofId: string;
+  request: Buffer;
+  requestHash: Buffer;
+  /** Canonical bytes of a document like an AEP: the signed bytes. */
+  document: Buffer;
+  documentHash: Buffer;
+  signature: Buffer;
+}
+
+export interface BaselineKeys {
+  privateKey: KeyObject;
+  publicKey: KeyObject;
+  keyId: string;
+}
+
+/**
+ * Parses, canonicalizes, hashes, signs and verifies with `JSON.parse`, npm's canonicalize and OpenSSL
+ * only: no policy, no schema, no lookup.
+ */
+export function signDocument(text: string, salt: Buffer, keys: BaselineKeys): SignedDocument {
+  const request = JSON.parse(text) as Record<string, unknown>;
+  const requestHash = sha256(canonical(request));
+  const proofId = randomUUID();
+  const document = Buffer.from(canonical(documentOf(request, proofId, requestHash, salt, keys)));
+  const signature = sign(null, document, keys.privateKey);
+  if (!verify(null, document, keys.publicKey, signature)) throw new Error('invalid signature');
+  return {
+    proofId,
+    request: Buffer.from(text),
+    requestHash,
+    document,
+    documentHash: sha256(document),
+    signature,
+  };
+}
+
+/** Stands for the policy's hashes: nothing is decided here. */
+const FIXED_HASH = '0'.repeat(64);
+
+/** As many members as an AEP, of the same length. */
+function documentOf(
+  request: Record<string, unknown>,
+  proofId: string,
+  requestHash: Buffer,
+  salt: Buffer,
+  { keyId }: BaselineKeys,
+): object {
+  const id = proofId.replaceAll('-', '');
+  const { action, agent, arguments_hash, intent_id, tool } = request;
+  return {
+    schema_version: 'bench.base/1.0',
+    execution_id: `exec_${id}`,
+    proof_id: id,
+    environment: 'sandbox',
+    tenant_id: request['tenant_id'],
+    subject:
+      agent === undefined
+        ? { kind: 'execute', action, intent_id }
+        : { kind: 'admission', action, agent, arguments_hash, tool },
+    request_hash: requestHash.toString('hex'),
+    decision: { effect: 'ADMIT', reasons: ['permit-allowlisted-sandbox'] },
+    policy: {
+      digest: FIXED_HASH,
+      input_hash: FIXED_HASH,
+      engine: 'none',
+      engine_version: '0.0.0',
+    },
+    evidence: { fixture_ref: null, fixture_hash: null },
+    valid_until: { proof: null, certificate: null, passport: null, trust: null },
+    accepted_at: new Date().toISOString(),
+    salt: salt.toString('hex'),
+    key_id: keyId,
+  };
+}
+
+function canonical(value: object): string {
+  const text = serialize(value);
+  if (text === undefined) throw new Error('a value without a canonical form');
+  return text;
+}
+
+function sha256(data: string | Buffer): Buffer {
+  return Buffer.from(hash('sha256', data, 'binary'), 'binary');
+}

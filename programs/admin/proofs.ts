@@ -1,0 +1,134 @@
+import { randomBytes } from 'node:crypto';
+import { PROOF_ID_PATTERN } from '#protocol/ids';
+import { ARTIFACT_KINDS } from '#protocol/status';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { erasePayloads, erasureOf, requireErasable } from '#sql/erasure/payloads';
+import { eraseTenantTraces, tenantNumber, unerasedFrom } from '#sql/erasure/tenant';
+import { eraseTraces, holdKeys } from '#sql/erasure/traces';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import {
+  confirmOption,
+  oneOf,
+  requireConfirmed,
+  UsageError,
+  words,
+  type AddCommand,
+  type Admin,
+  type Outcome,
+} from './command.js';
+
+const EXAMPLE_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+
+const ERASURE_REASON = [
+  '--reason <reference>',
+  'reference of the erasure request, such as a case number; kept permanently, so no name',
+] as const;
+
+export function addProofCommands(add: AddCommand): void {
+  add(
+    `revoke <proof_id> <${ARTIFACT_KINDS.join('|')}>`,
+    'Revoke an artifact and everything that depends on it, permanently',
+    `${EXAMPLE_ID} certificate --reason "issued in error"`,
+    revoke,
+  ).requiredOption('--reason <words>', 'stored in the database; only its salted hash is public');
+  // Not requiredOption: Commander would require them of `erase` for `erase tenant` as well.
+  add(
+    'erase <proof_id>',
+    'Erase the payload of one admission permanently; the log keeps its salted commitments',
+    `${EXAMPLE_ID} --reason CASE-17 --confirm ${EXAMPLE_ID}`,
+    erase,
+  )
+    .option(...ERASURE_REASON)
+    .option(...confirmOption('proof_id'));
+  add(
+    'erase tenant <tenant_id>',
+    'Erase the payloads of all admissions of a tenant; resumes an interrupted run',
+    'acme --reason CASE-18 --confirm acme',
+    eraseTenant,
+  )
+    .option(...ERASURE_REASON)
+    .option(...confirmOption('tenant_id'));
+}
+
+async function revoke(
+  { act, actor }: Admin,
+  proofId: string,
+  kind: string,
+  options: { reason: string },
+): Promise<Outcome> {
+  requireProofId(proofId);
+  const artifactKind = oneOf(kind, ARTIFACT_KINDS);
+  const reason = words(options.reason, 'the reason', 512);
+  const salt = randomBytes(32).toString('hex');
+  const leafIndex = await act((tx) =>
+    appendRevocation(tx, nativeSha256, { proofId, artifactKind, reason, actor, salt }),
+  );
+  return { document: { proof_id: proofId, artifact_kind: artifactKind, leaf_index: leafIndex } };
+}
+
+interface ErasureOptions {
+  reason?: string;
+  confirm?: string;
+}
+
+async function erase(admin: Admin, proofId: string, options: ErasureOptions): Promise<Outcome> {
+  const order = erasureOrder(admin, proofId, options);
+  requireProofId(proofId);
+  return admin.act(async (tx) => {
+    await holdKeys(tx);
+    const erased = await erasePayloads(tx, [proofId], order);
+    if (erased.length === 0) await requireErasable(tx, proofId);
+    await eraseTraces(tx, erased);
+    const record = await erasureOf(tx, proofId);
+    return {
+      document: {
+        proof_id: proofId,
+        erased: erased.some(({ isNew }) => isNew),
+        erased_at: record?.erasedAt,
+        actor: record?.actor,
+        reason_ref: record?.reasonRef,
+      },
+    };
+  });
+}
+
+/** Each group has its own transaction: an interrupted run continues where it stopped. */
+const GROUP = 500;
+
+async function eraseTenant(
+  admin: Admin,
+  tenantId: string,
+  options: ErasureOptions,
+): Promise<Outcome> {
+  const order = erasureOrder(admin, tenantId, options);
+  const sql = await admin.database();
+  const tenantNo = await tenantNumber(sql, tenantId);
+  let erased = 0;
+  let unsettled = 0;
+  let ids: string[];
+  let after = '0'.repeat(32);
+  do {
+    ids = await unerasedFrom(sql, tenantNo, after, GROUP);
+    const done = await admin.act((tx) => erasePayloads(tx, ids, order));
+    erased += done.filter(({ isNew }) => isNew).length;
+    unsettled += ids.length - done.length;
+    after = ids.at(-1) ?? after;
+    if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
+  } while (ids.length === GROUP);
+  unsettled += await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
+  // Admissions without an outcome need a second run, so the exit code reports them.
+  return { document: { tenant_id: tenantId, erased, unsettled }, failed: unsettled > 0 };
+}
+
+function erasureOrder(
+  { actor }: Admin,
+  object: string,
+  { reason = '', confirm }: ErasureOptions,
+): { actor: string; reasonRef: string } {
+  requireConfirmed(confirm, object);
+  return { actor, reasonRef: words(reason, 'the reason', 128) };
+}
+
+function requireProofId(text: string): void {
+  if (!PROOF_ID_PATTERN.test(text)) throw new UsageError('the argument is not a proof id');
+}

@@ -1,0 +1,80 @@
+import { requestTypeOf } from '#protocol/aep';
+import { readEntry } from '#protocol/entries';
+import type { Sha256 } from '#protocol/hash';
+import { leafHash } from '#protocol/merkle';
+import type { Aep } from '#protocol/schemas/aep';
+import type { LogEntry } from '#protocol/schemas/log-entry';
+import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
+import { parseTime } from '#protocol/time';
+
+/** The columns of a proof that repeat its AEP. */
+export interface AepColumns {
+  effect: string | null;
+  environment: string | null;
+  keyId: string | null;
+  tenantId: string | null;
+  lane: number | null;
+  isOutcome: boolean | null;
+  action: string | null;
+  intentId: string | null;
+}
+
+/**
+ * The names of the columns that differ from the AEP. The publisher reads columns and never an AEP;
+ * other columns decide who may read a proof and which lists contain it.
+ */
+export function columnsUnlikeAep(columns: AepColumns, { subject, ...aep }: Aep): string[] {
+  return failing({
+    effect: columns.effect === aep.decision.effect,
+    environment: columns.environment === aep.environment,
+    key_id: columns.keyId === aep.key_id,
+    tenant_no: columns.tenantId === aep.tenant_id,
+    lane: columns.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2),
+    is_outcome: columns.isOutcome === (subject.kind === 'outcome'),
+    action: columns.action === ('action' in subject ? subject.action : null),
+    intent_id: columns.intentId === ('intent_id' in subject ? subject.intent_id : null),
+  });
+}
+
+/** The names of the conditions that do not hold. */
+export function failing(conditions: Record<string, boolean>): string[] {
+  return Object.entries(conditions).flatMap(([name, holds]) => (holds ? [] : [name]));
+}
+
+/** The expiries of a proof's artifacts from its signed AEP, in epoch milliseconds. */
+export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[] {
+  const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
+  return ARTIFACT_KINDS.flatMap((kind) => {
+    const end = ends[kind];
+    return end === undefined || end === null ? [] : [{ kind, expiresAt: parseTime(end) }];
+  });
+}
+
+/**
+ * The status or key entry of a row; null unless kind and proof id of the row match it, because queries
+ * find a row by them.
+ */
+export function filedEntry(leaf: {
+  entry: Uint8Array;
+  kind: 'proof' | 'status' | 'key';
+  filedUnder: string | null;
+}): Exclude<LogEntry, { type: 'proof' }> | null {
+  const entry = readEntry(leaf.entry);
+  if (entry === null || entry.type === 'proof' || entry.type !== leaf.kind) return null;
+  return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder ? entry : null;
+}
+
+/** The digest of an empty key history. */
+export const NO_KEYS_DIGEST: Buffer = Buffer.alloc(32);
+
+/** The hash chain over index and leaf hash of every key entry, with one more entry. */
+export function nextKeysDigest(
+  sha256: Sha256,
+  digest: Uint8Array,
+  leafIndex: number,
+  body: Uint8Array,
+): Buffer {
+  const index = Buffer.alloc(8);
+  index.writeBigUInt64BE(BigInt(leafIndex));
+  return Buffer.from(sha256(Buffer.concat([digest, index, leafHash(sha256, body)])));
+}

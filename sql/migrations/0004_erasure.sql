@@ -1,0 +1,163 @@
+-- Erasure nulls the payload of an admission, all of it or none, and only beside its record. The log
+-- keeps the commitments.
+
+create function svc.documents_are_there() returns trigger language plpgsql as $$
+begin
+  if new.document is null then
+    raise exception 'svc.% has a document', tg_table_name using errcode = 'not_null_violation';
+  end if;
+  return new;
+end $$;
+create trigger has_document before insert on svc.revocation_request for each row execute function svc.documents_are_there();
+create trigger has_document before insert on svc.revocation_reason for each row execute function svc.documents_are_there();
+
+create function svc.batch_has_hash() returns trigger language plpgsql as $$
+begin
+  if new.items_hash is null then
+    raise exception 'a batch has the hash of its items' using errcode = 'not_null_violation';
+  end if;
+  return new;
+end $$;
+create trigger has_hash before insert on svc.batch for each row execute function svc.batch_has_hash();
+
+-- Arguments: the columns that may be nulled, and the column that names the erasure record.
+create function svc.only_erases() returns trigger language plpgsql as $$
+declare
+  was constant jsonb := to_jsonb(old);
+  is_now constant jsonb := to_jsonb(new);
+  payload constant text[] := tg_argv[0]::text[];
+begin
+  if is_now - payload <> was - payload
+     or exists (select from unnest(payload) as name where is_now ->> name is not null) then
+    raise exception 'svc.% is append-only, and its payload may only be erased', tg_table_name
+      using errcode = 'insufficient_privilege';
+  end if;
+  if tg_argv[1] = 'proof_id'
+     and (select true from svc.erasure e where e.proof_id = (is_now ->> 'proof_id')::uuid) is null then
+    raise exception 'svc.%: there is no record of this erasure', tg_table_name
+      using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+
+create trigger only_erases before update of request, request_hash, salt on svc.intake for each row
+  when (current_user = 'svc_erase') -- no other role may update these columns
+  execute function svc.only_erases('{request,request_hash,salt}', 'proof_id');
+create trigger only_erases before update on svc.proof for each row
+  execute function svc.only_erases('{aep,signature,action,intent_id}', 'proof_id');
+create trigger only_erases before update on svc.revocation_request for each row
+  when (old.document is distinct from new.document)
+  execute function svc.only_erases('{document}', 'proof_id');
+create trigger only_erases before update on svc.revocation_reason for each row
+  execute function svc.only_erases('{document}', '');
+create trigger only_erases before update on svc.batch for each row
+  execute function svc.only_erases('{items_hash}', '');
+create trigger only_erases before update on svc.batch_part for each row
+  execute function svc.only_erases('{problems}', '');
+
+-- A worker appends no revocation without its reason, so erasing it would keep the revocation out.
+create function svc.reason_waits() returns trigger language plpgsql as $$
+begin
+  if (select true from svc.revocation_pending q where q.request_id = old.request_id) then
+    raise exception 'revocation request % waits to be appended, and keeps its reason', old.request_id
+      using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+create trigger keeps_reason before update on svc.revocation_request for each row
+  when (old.document is distinct from new.document) execute function svc.reason_waits();
+
+create function svc.reason_is_erased() returns trigger language plpgsql as $$
+declare
+  said constant jsonb := convert_from(old.document, 'UTF8')::jsonb;
+begin
+  if (select true from svc.erasure e where e.proof_id = (said ->> 'proof_id')::uuid) is null then
+    raise exception 'svc.revocation_reason: there is no record of this erasure'
+      using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+create trigger recorded before update on svc.revocation_reason for each row
+  when (old.document is not null) execute function svc.reason_is_erased();
+
+-- The unsalted items hash and the problems of a batch. A batch without admissions is erased when the
+-- tenant has an erasure record, or has no payload left.
+create function svc.batch_is_erased() returns trigger language plpgsql as $$
+declare
+  of_tenant constant integer := (select tenant_no from svc.batch where batch_id = new.batch_id);
+begin
+  if exists (select from svc.batch_part p cross join unnest(p.proof_ids) as one(proof_id)
+      where p.batch_id = new.batch_id and one.proof_id is not null) then
+    if exists (select from svc.batch_part p cross join unnest(p.proof_ids) as one(proof_id)
+        join svc.erasure e on e.proof_id = one.proof_id where p.batch_id = new.batch_id) then
+      return new;
+    end if;
+  elsif exists (select from svc.erasure e join svc.intake i using (proof_id) where i.tenant_no = of_tenant)
+     or not exists (select from svc.intake i where i.tenant_no = of_tenant and i.request is not null) then
+    return new;
+  end if;
+  raise exception 'nothing of batch % was erased', new.batch_id using errcode = 'insufficient_privilege';
+end $$;
+create trigger recorded before update on svc.batch for each row execute function svc.batch_is_erased();
+create trigger recorded before update on svc.batch_part for each row execute function svc.batch_is_erased();
+
+-- The eraser checks that no kept AEP names the input; the trigger, that its tenant has an erasure.
+create trigger append_only before update on svc.policy_input for each row execute function svc.refuse_change();
+create function svc.input_is_erased() returns trigger language plpgsql as $$
+declare
+  named constant text := convert_from(old.input, 'UTF8')::jsonb #>> '{tenant,tenant_id}';
+begin
+  if not exists (select from svc.tenant t join svc.intake i using (tenant_no)
+      join svc.erasure e using (proof_id) where t.tenant_id = named) then
+    raise exception 'svc.policy_input is append-only, and nothing of the tenant of this input was erased' using errcode = 'insufficient_privilege';
+  end if;
+  return old;
+end $$;
+create trigger only_erases before delete on svc.policy_input for each row execute function svc.input_is_erased();
+
+-- The detail of a rejection may quote the request.
+create function svc.detail_is_erased() returns trigger language plpgsql as $$
+begin
+  if to_jsonb(new) - 'detail' <> to_jsonb(old) - 'detail' or new.detail <> ''
+     or (select true from svc.erasure e where e.proof_id = new.proof_id) is null then
+    raise exception 'svc.refusal may only be erased' using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+create trigger only_erases before update on svc.refusal for each row execute function svc.detail_is_erased();
+
+-- When a record commits, its admission has an outcome and no payload.
+create function svc.erasure_is_whole() returns trigger language plpgsql as $$
+begin
+  if exists (select from svc.intake_pending q where q.proof_id = new.proof_id) then
+    raise exception 'admission % is not settled', new.proof_id using errcode = 'insufficient_privilege';
+  end if;
+  if not exists (select from svc.intake i where i.proof_id = new.proof_id
+      and i.request is null and i.request_hash is null and i.salt is null)
+     or exists (select from svc.proof p where p.proof_id = new.proof_id
+      and (p.aep is not null or p.signature is not null or p.action is not null or p.intent_id is not null
+        or p.leaf_index is distinct from new.leaf_index))
+     or (new.leaf_index is not null
+      and not exists (select from svc.proof p where p.proof_id = new.proof_id)) then
+    raise exception 'the payload of % is not erased', new.proof_id using errcode = 'insufficient_privilege';
+  end if;
+  return null;
+end $$;
+create constraint trigger is_whole after insert on svc.erasure deferrable initially deferred
+  for each row execute function svc.erasure_is_whole();
+
+-- Runs as the owner: the eraser cannot hide an erasure from the verifier.
+create function svc.remember_erasure() returns trigger language plpgsql security definer
+  set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into svc.erasure_due (leaf_index) values (new.leaf_index) on conflict do nothing;
+  return null;
+end $$;
+create trigger remembered after insert on svc.erasure for each row
+  when (new.leaf_index is not null) execute function svc.remember_erasure();
+
+-- Takes the append lock, so that no proof appears until the transaction ends.
+create function svc.hold_appends() returns bigint language sql security definer
+  set search_path = pg_catalog, pg_temp as $$
+  select tree_size from svc.log_head for update
+$$;

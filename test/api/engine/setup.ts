@@ -1,0 +1,193 @@
+import { randomBytes } from 'node:crypto';
+import { expect, test } from 'vitest';
+import type { EngineContext } from '#api/engine/context';
+import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
+import type { ArtifactKind } from '#protocol/status';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { Transaction } from '#sql/db/transaction';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { treeSize } from '#sql/log/log';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
+import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  workBatches,
+  type KeyOptions,
+  type Reply,
+  type TestEngine,
+} from '../../fixtures/engine.js';
+import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+
+type Headers = Record<string, string | string[]>;
+export type Body = string | Uint8Array | Record<string, unknown> | unknown[];
+
+/** An engine on its own database, with a tenant and a key of that tenant. */
+export interface Setup {
+  db: TestDatabase;
+  registry: TestRegistry;
+  log: TestLog;
+  engine: TestEngine;
+  key: string;
+  keyFor: (options?: KeyOptions) => Promise<string>;
+  /** Creates a tenant that may admit. Returns the headers of its key. */
+  tenant: (tenantId: string, scopes?: string[]) => Promise<Record<string, string>>;
+  /** Another engine on the same database, for the duration of `work`. */
+  withEngine: <T>(
+    overrides: Partial<EngineContext>,
+    work: (engine: TestEngine) => Promise<T>,
+  ) => Promise<T>;
+  get: (path: string, headers?: Headers) => Promise<Reply>;
+  post: (path: string, body: Body, headers?: Headers) => Promise<Reply>;
+  execute: (body?: Body, headers?: Headers) => Promise<Reply>;
+  /** Sends an admission and applies `change` before a worker processes it. */
+  whileItWaits: (send: () => Promise<Reply>, change: () => Promise<unknown>) => Promise<Reply>;
+  /** Id of a new proof. */
+  admitOne: (action?: string) => Promise<string>;
+  /** Verifies every leaf and signs a checkpoint. */
+  publish: () => Promise<void>;
+  /** Publishes, then exports. */
+  exported: (proofId: string) => Promise<ProofExport>;
+  /** Returns the index of the entry. */
+  revoke: (proofId: string, artifactKind?: ArtifactKind) => Promise<number>;
+  /** Changes rows as a superuser with all triggers off. */
+  byHand: (change: (tx: Transaction) => Promise<unknown>) => Promise<void>;
+  treeSize: () => Promise<number>;
+}
+
+interface Options extends Partial<EngineContext> {
+  scopes?: string[];
+}
+
+/** Tests with a `setup` for the whole file. */
+export function engineTest(options: Options = {}) {
+  return withReset(
+    test.extend<{ setup: Setup }>({
+      setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
+    }),
+  );
+}
+
+/** Tests with a `setup` each, because a damaged log accepts no more entries. */
+export function damagingTest(options: Options = {}) {
+  return test.extend<{ setup: Setup }>({
+    setup: ({}, use) => withSetup(options, use),
+  });
+}
+
+/** Completes what a test left to the workers. */
+function withReset<T extends { afterEach(hook: (context: { setup: Setup }) => unknown): void }>(
+  it: T,
+): T {
+  it.afterEach(async ({ setup: { engine, registry } }) => {
+    engine.worker.rests = false;
+    engine.worker.fails = null;
+    await engine.worker.work();
+    await workBatches(registry);
+  });
+  return it;
+}
+
+export async function withSetup(
+  options: Options,
+  use: (setup: Setup) => Promise<void>,
+): Promise<void> {
+  const { scopes = ['admin'], ...overrides } = options;
+  const db = await freshDatabase();
+  const registry = await openRegistry(db);
+  const log = testLog(db);
+  const engine = await startEngine(registry, { logVkey: log.vkey, ...overrides });
+  const key = await issueKey(registry, { scopes });
+  await use(setupOf(db, registry, log, engine, key));
+  await engine.close();
+  await db.drop();
+}
+
+function setupOf(
+  db: TestDatabase,
+  registry: TestRegistry,
+  log: TestLog,
+  engine: TestEngine,
+  key: string,
+): Setup {
+  const own = headersFor(key);
+  const setup: Setup = {
+    db,
+    registry,
+    log,
+    engine,
+    key,
+    keyFor: (options) => issueKey(registry, options),
+    async tenant(tenantId, scopes = ['admin']) {
+      await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
+      await setAllowlisted(registry.admin, tenantId, true);
+      return headersFor(await issueKey(registry, { tenantId, scopes }), tenantId);
+    },
+    async withEngine(overrides, work) {
+      const other = await startEngine(registry, overrides);
+      try {
+        return await work(other);
+      } finally {
+        await other.close();
+      }
+    },
+    get: (path, headers = {}) =>
+      engine.call({ method: 'GET', path, headers: { ...own, ...headers } }),
+    post: (path, body, headers = {}) =>
+      engine.call({ path, headers: { ...own, ...headers }, body: bytesOf(body) }),
+    execute: (body = executeBody(), headers = {}) =>
+      setup.post('/v1/intents/execute', body, headers),
+    async whileItWaits(send, change) {
+      const { worker } = engine;
+      worker.rests = true;
+      const waiting = send();
+      await expect.poll(() => worker.jobs.length, { interval: 5 }).toBe(1);
+      await change();
+      await worker.work();
+      worker.rests = false;
+      return waiting;
+    },
+    async admitOne(action = 'BOOK_RESERVATION') {
+      const [id = ''] = await registry.admitAll([registry.item({ action })]);
+      return id;
+    },
+    async publish() {
+      await registry.verifyAll();
+      await log.publish();
+    },
+    async exported(proofId) {
+      await setup.publish();
+      return proofExportSchema.parse((await setup.get(`/v1/proofs/${proofId}/export`)).json);
+    },
+    revoke: (proofId, artifactKind = 'proof') =>
+      appendRevocation(registry.admin, nativeSha256, {
+        proofId,
+        artifactKind,
+        reason: 'test',
+        actor: 'test',
+        salt: randomBytes(32).toString('hex'),
+      }),
+    async byHand(change) {
+      await db.sql.begin(async (tx) => {
+        await tx`set local session_replication_role = replica`;
+        await change(tx as unknown as Transaction);
+      });
+    },
+    treeSize: () => treeSize(registry.engine),
+  };
+  return setup;
+}
+
+function bytesOf(body: Body): string | Uint8Array {
+  return typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body);
+}
+
+/** The id in an API key. */
+export const keyIdOf = (apiKey: string): string => apiKey.slice(7, 19);
+
+/** The condition of a statement on the rows of one proof. */
+export const ofProof = (proofId: string): string =>
+  `replace(proof_id::text, '-', '') = '${proofId}'`;

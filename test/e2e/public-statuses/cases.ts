@@ -1,0 +1,283 @@
+import type * as z from 'zod';
+import { idsOf } from '#protocol/ids';
+import { facadeSchema, notFoundSchema } from '#protocol/schemas/facade';
+import {
+  historySchema,
+  trustChainSchema,
+  trustPackageSchema,
+} from '#protocol/schemas/public-views';
+import type { Reply } from '../../fixtures/send.js';
+import type { ServedOpenApi } from '../../fixtures/served-openapi.js';
+import { SECRET, tokenName, type PublicStates } from './states.js';
+import {
+  type LOOKUPS,
+  MALFORMED,
+  NONE,
+  PACKAGES,
+  SAME_VALUE,
+  SHOWN_BY,
+  STATES,
+  TOKENS,
+  type Kind,
+} from './table.js';
+
+type LookupRow = (typeof LOOKUPS)[number];
+
+/** One identifier with its expected meaning from the tables. */
+interface Asked {
+  /** The name in the tables. */
+  of: string;
+  /** The kind of id; no lookup matches NONE. */
+  name: string;
+  identifier: string;
+  /** The expected status for a lookup of each kind; NONE when it does not resolve. */
+  status: (kind: Kind) => string;
+  /** The artifact it identifies, when the name does not determine it. */
+  kind?: Kind;
+  isInside: boolean;
+  chain: string;
+}
+
+/** One request and its expected response. */
+export interface Case {
+  asked: string;
+  identifier: string;
+  call: { method: string; path: string; body?: string; headers?: Record<string, string> };
+  /** `HTTP status · kind · verification status · matched_on · chain`. */
+  expected: string;
+  /** Whether the response may concern a share token. */
+  isSecret: boolean;
+}
+
+/** Every lookup by its line in the specification. */
+export function titleOf({ method, path, member }: LookupRow): string {
+  if (member === NONE) return `${method} ${path}`;
+  return method === 'POST' ? `${method} ${path} {${member}}` : `${method} ${path}?${member}=`;
+}
+
+/** Every case of a lookup, with the expected responses from the tables. */
+export function casesOf(row: LookupRow, states: PublicStates): Case[] {
+  const matched = row.matches === 'all nine' ? Object.keys(SHOWN_BY) : row.matches.split(' ');
+  return allAsked(states).flatMap((asked) => {
+    const doesMatch =
+      matched.includes(asked.name) || matched.includes(SAME_VALUE[asked.name] ?? '');
+    // Ids that a lookup does not match are tried once, with the ids of a valid proof.
+    if (!doesMatch && !NOT_MATCHED.includes(asked.of)) return [];
+    return [caseOf(row, asked, doesMatch)];
+  });
+}
+
+const NOT_MATCHED = ['valid', 'denied', 'proof of valid', 'good', 'malformed'];
+
+function caseOf(row: LookupRow, asked: Asked, doesMatch: boolean): Case {
+  const { identifier } = asked;
+  return {
+    asked: `${asked.of}${asked.name === NONE ? ` ${JSON.stringify(identifier)}` : `, by ${asked.name}`}`,
+    identifier,
+    call: callOf(row, identifier),
+    expected: expectedLine(row, asked, doesMatch),
+    isSecret:
+      /\/share\//.test(row.path) || row.member === 'share_token' || /share_/.test(identifier),
+  };
+}
+
+function callOf({ method, path, member }: LookupRow, identifier: string): Case['call'] {
+  const encoded = encodeURIComponent(identifier);
+  if (member === NONE) return { method, path: path.replace(/\{\w+\}/, encoded) };
+  if (method === 'GET') return { method, path: `${path}?${member}=${encoded}` };
+  const schema_version = 'svc.public_verification.lookup_request/1.0';
+  return {
+    method,
+    path,
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ schema_version, [member]: identifier }),
+  };
+}
+
+function expectedLine(row: LookupRow, asked: Asked, doesMatch: boolean): string {
+  const shown = row.shows === 'asked' ? (asked.kind ?? SHOWN_BY[canonical(asked.name)]) : row.shows;
+  const isWithin = row.within === 'history' || asked.isInside;
+  const status = doesMatch && isWithin ? asked.status(shown as Kind) : NONE;
+  if (status !== NONE) {
+    return asVerdictLine(
+      200,
+      String(shown),
+      status,
+      canonical(asked.name),
+      chainIn(row, asked.chain),
+    );
+  }
+  return row.else === '404'
+    ? asVerdictLine(404, NONE, 'NOT_FOUND', NONE, NONE)
+    : asVerdictLine(200, row.else, 'BACKEND_LOOKUP_REQUIRED', 'null', chainIn(row, 'no'));
+}
+
+/** The canonical name of an id with aliases. */
+function canonical(name: string): string {
+  return SAME_VALUE[name] ?? name;
+}
+
+/** A history has no chain member. */
+function chainIn({ answer }: LookupRow, chain: string): string {
+  return answer === 'history' ? NONE : chain;
+}
+
+/** Formats a response as one line, to compare tables and service. */
+function asVerdictLine(
+  http: number,
+  kind: string,
+  status: string,
+  matchedOn: string,
+  chain: string,
+): string {
+  return [http, kind, status, `matched_on ${matchedOn}`, `chain ${chain}`].join(' · ');
+}
+
+function allAsked(states: PublicStates): Asked[] {
+  const isInside = (window: string): boolean => window !== 'outside';
+  const proofs = STATES.flatMap((row): Asked[] =>
+    idNames(states.proofs.get(row.state)!).map(([name, identifier]) => ({
+      of: row.state,
+      name,
+      identifier,
+      status: (kind) => row[kind],
+      isInside: isInside(row.window),
+      chain: row.chain,
+    })),
+  );
+  const packages = PACKAGES.map((row): Asked => ({
+    of: row.package,
+    name: 'package_id',
+    identifier: states.packages.get(row.package)!,
+    status: () => row.trust,
+    isInside: isInside(row.window),
+    chain: row.chain,
+  }));
+  const tokens = TOKENS.map((row): Asked => ({
+    of: tokenName(row),
+    name: 'share_token',
+    identifier: states.tokens.get(tokenName(row))!,
+    status: () => row.status,
+    kind: row.kind === 'package' ? 'trust' : (row.kind as Kind),
+    isInside: isInside(row.window),
+    chain: row.chain,
+  }));
+  const malformed = MALFORMED.map((text): Asked => ({
+    of: 'malformed',
+    name: NONE,
+    identifier: text.replace('*', states.proofs.get('valid')!),
+    status: () => NONE,
+    isInside: true,
+    chain: 'no',
+  }));
+  return [...proofs, ...packages, ...tokens, ...malformed];
+}
+
+/** Every id of a proof by its name, without aliases of the proof id. */
+function idNames(proofId: string): [string, string][] {
+  const ids: [string, string][] = Object.entries({ ...idsOf(proofId) });
+  return ids.filter(([name]) => name !== 'registry_proof_id');
+}
+
+type Json = Record<string, unknown>;
+
+/** Specification, section 2.1; a denial has the first three. */
+const SEQUENCE = [
+  'execution',
+  'evidence',
+  'verification',
+  'passport',
+  'certificate',
+  'trust_established',
+];
+
+const SCHEMAS: Record<string, z.ZodType> = {
+  facade: facadeSchema,
+  history: historySchema,
+  chain: trustChainSchema,
+  package: trustPackageSchema,
+};
+
+/** The facts of a response of any shape. */
+export interface Answer {
+  http: number;
+  /** Undefined in the not-found record, as everything below but `asserts`. */
+  kind: string | undefined;
+  status: string;
+  asserts: unknown;
+  identifier: unknown;
+  lookup: { requested: string; matched_on: string | null } | undefined;
+  /** Also undefined in a history. */
+  chain: { available?: unknown; sequence?: unknown } | undefined;
+}
+
+export function readAnswer({ answer }: LookupRow, { status, json }: Reply): Answer {
+  const isFacade = answer === 'facade' && status !== 404;
+  const verdict = (isFacade ? json['verification'] : json) as Json;
+  const chains: Record<string, unknown> = {
+    facade: json['trust_chain'],
+    chain: json,
+    package: (json['facade'] as Json | undefined)?.['trust_chain'],
+  };
+  return {
+    http: status,
+    kind: json['artifact_kind'] as string | undefined,
+    status: String(verdict['verification_status']),
+    asserts: verdict['can_assert_validity'],
+    identifier: json['identifier'],
+    lookup: json['lookup'] as Answer['lookup'],
+    chain: chains[answer] as Answer['chain'],
+  };
+}
+
+/** Formats a response like a line of the tables. */
+export function asLine({ http, kind, status, lookup, chain }: Answer): string {
+  const known = { true: 'yes', false: 'no' }[String(chain?.available)];
+  return asVerdictLine(
+    http,
+    kind ?? NONE,
+    status,
+    lookup === undefined ? NONE : String(lookup.matched_on),
+    known ?? NONE,
+  );
+}
+
+/** Violations of the rules for every response. */
+export function faultsIn(
+  openApi: ServedOpenApi,
+  row: LookupRow,
+  { identifier, isSecret }: Case,
+  reply: Reply,
+): string[] {
+  const faults: string[] = [];
+  const expect = (what: string, found: unknown, expected: unknown): void => {
+    if (JSON.stringify(found) === JSON.stringify(expected)) return;
+    faults.push(`${what} is ${JSON.stringify(found)}, not ${JSON.stringify(expected)}`);
+  };
+  const { method, path } = row;
+  const operation = openApi.operations.find((one) => one.method === method && one.path === path);
+  if (operation === undefined) faults.push('the operation is not documented');
+  else faults.push(...openApi.faultsOf(operation, reply));
+  const schema = reply.status === 404 ? notFoundSchema : SCHEMAS[row.answer]!;
+  const parsed = schema.safeParse(reply.json);
+  if (!parsed.success) faults.push(parsed.error.message);
+
+  if (reply.bytes.includes(SECRET)) faults.push('a private field of the envelope is public');
+
+  const { headers } = reply;
+  const answer = readAnswer(row, reply);
+  const { matched_on, requested } = answer.lookup ?? { matched_on: null };
+  const isResolved = matched_on !== null;
+  const mayBeKept = isSecret ? 'private, no-store' : 'public, max-age=1';
+  const hasTag = isResolved && !isSecret && method === 'GET';
+  expect('Cache-Control', headers['cache-control'], mayBeKept);
+  expect('whether there is an ETag', headers['etag'] !== undefined, hasTag);
+  expect('whether there is a tree size', headers['x-svc-tree-size'] !== undefined, true);
+  if (reply.status === 404) return faults;
+  expect('the identifier', [answer.identifier, requested], [identifier, identifier]);
+  if (row.answer === 'history') return faults;
+  const { available, sequence } = answer.chain ?? {};
+  const reach = available === true ? SEQUENCE.length : isResolved ? 3 : 0;
+  expect('the sequence', sequence, SEQUENCE.slice(0, reach));
+  return faults;
+}

@@ -1,0 +1,266 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { idsOf } from '#protocol/ids';
+import type { PublicEvent } from '#protocol/schemas/proof-view';
+import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
+import type { Reply } from '../../fixtures/send.js';
+import { readOpenApi, type ServedOpenApi } from '../../fixtures/served-openapi.js';
+import { asLine, casesOf, faultsIn, readAnswer, titleOf, type Case } from './cases.js';
+import { openPublicStack, type FedFrom, type PublicStack } from './stack.js';
+import { createPublicStates, tokenName, type PublicStates } from './states.js';
+import { KINDS, LOOKUPS, NONE, REQUESTS, STATES, TOKENS, type Kind } from './table.js';
+
+/**
+ * Every lookup of the specification for every state, over HTTP, from a stack that the tenants'
+ * engine requests brought into these states. Expectations: table.ts.
+ */
+
+/** Specification, section 1, item 3: for every other status it is false. */
+const ASSERTING = ['PASS', 'VALID', 'VERIFIED', 'TRUST_ESTABLISHED'];
+
+/** Specification, section 3. */
+const STATUSES = [
+  'BACKEND_LOOKUP_REQUIRED',
+  'EXPIRED',
+  'NOT_FOUND',
+  'PASS',
+  'REVOKED',
+  'TRUST_ESTABLISHED',
+  'VALID',
+  'VERIFIED',
+];
+
+const SOURCES: [from: FedFrom, isAway: boolean, note: string][] = [
+  ['directory', false, ''],
+  ['nginx', skipsNginx, withoutNginx],
+];
+
+let stack: PublicStack;
+let states: PublicStates;
+let openApi: ServedOpenApi;
+let isOver = false;
+/** Answers during the validity's end. */
+let followed: Map<string, Promise<Followed>[]>;
+
+beforeAll(async () => {
+  stack = await openPublicStack(STATES.filter(({ window }) => window === 'inside').length);
+  // Starts before the expiry: only a reported validity can be seen to end in time.
+  states = await createPublicStates(stack, (fading) => {
+    followed = new Map(
+      Object.entries(fading).map(([what, { path, last }]) => [
+        what,
+        stack.sources.map((from) => follow(from, path, last)),
+      ]),
+    );
+  });
+  openApi = await readOpenApi(stack.urlOf('directory'));
+  await stack.run();
+}, 120_000);
+afterAll(async () => {
+  isOver = true;
+  await stack.close();
+});
+
+for (const [from, isAway, note] of SOURCES) {
+  describe.skipIf(isAway)(`a public API server reading from ${from}${note}`, () => {
+    const said = new Set<string>();
+    const ask = (cases: readonly Case[], method?: string): Promise<Reply[]> =>
+      Promise.all(
+        cases.map(({ call }) =>
+          stack.call(from, method === undefined ? call : { ...call, method }),
+        ),
+      );
+
+    for (const row of LOOKUPS) {
+      it(`answers ${titleOf(row)}`, async () => {
+        const cases = casesOf(row, states);
+        const replies = await ask(cases);
+        const answers = replies.map((reply) => readAnswer(row, reply));
+        expect(cases.map(({ asked }, i) => `${asked}: ${asLine(answers[i]!)}`)).toEqual(
+          cases.map(({ asked, expected }) => `${asked}: ${expected}`),
+        );
+        for (const { status, asserts } of answers) {
+          expect(asserts).toBe(ASSERTING.includes(status));
+          said.add(status);
+        }
+        const faults = cases.flatMap((one, i) =>
+          faultsIn(openApi, row, one, replies[i]!).map((fault) => `${one.asked}: ${fault}`),
+        );
+        expect(faults).toEqual([]);
+      });
+    }
+
+    it('has reported every status', () => {
+      expect([...said].sort()).toEqual(STATUSES);
+    });
+
+    for (const row of LOOKUPS.filter(({ method }) => method === 'GET')) {
+      it(`answers HEAD as it does ${titleOf(row)}, without the body`, async () => {
+        const cases = casesOf(row, states);
+        const [gets, heads] = [await ask(cases), await ask(cases, 'HEAD')];
+        const outer = ({ status, headers }: Reply): unknown => [status, lasting(headers)];
+        expect(heads.map(outer)).toEqual(gets.map(outer));
+        expect(heads.filter(({ bytes }) => bytes.length > 0)).toEqual([]);
+      });
+    }
+
+    it.each(REQUESTS)('answers $request $body', async ({ request, body, HTTP, expected }) => {
+      const [method = '', path = ''] = request.split(' ');
+      const V1 = '"schema_version":"svc.public_verification.lookup_request/1.0"';
+      const { status, json } = await stack.call(from, {
+        method,
+        path,
+        ...(body !== NONE && {
+          headers: { 'Content-Type': 'application/json' },
+          body: body.replace('V1', V1),
+        }),
+      });
+      const { verification_status } = (json['verification'] ?? json) as Record<string, unknown>;
+      expect([status, verification_status ?? json['code']]).toEqual([Number(HTTP), expected]);
+    });
+
+    for (const row of LOOKUPS.filter(({ answer }) => answer === 'history')) {
+      it(`lists every event of an artifact in ${titleOf(row)}`, async () => {
+        const expected = STATES.filter((state) => state[row.shows as Kind] !== NONE);
+        const events = expected.map(async ({ state }) => {
+          const identifier = idsOf(states.proofs.get(state)!)[`${row.shows as 'trust'}_id`];
+          const { json } = await stack.call(from, {
+            path: row.path.replace(/\{\w+\}/, identifier),
+          });
+          return [state, (json['events'] as PublicEvent[]).map(nameOf).sort()];
+        });
+        expect(await Promise.all(events)).toEqual(
+          expected.map((state) => [state.state, eventsOf(state, row.shows as Kind)]),
+        );
+      });
+    }
+
+    it('distinguishes live from sandbox', async () => {
+      const environments = ['valid', 'valid, live'].map(async (state) => {
+        const path = `/api/public/verify/proof/${states.proofs.get(state)}`;
+        const { json } = await stack.call(from, { path });
+        return (json['artifact'] as Record<string, unknown>)['environment'];
+      });
+      expect(await Promise.all(environments)).toEqual(['sandbox', 'live']);
+    });
+
+    it('answers identically for every unresolvable token', async () => {
+      const dark = TOKENS.filter(({ status }) => status === NONE);
+      const answers = dark.map(async (row) => {
+        const token = states.tokens.get(tokenName(row))!;
+        const reply = await stack.call(from, { path: `/api/public/verify/share/${token}` });
+        return JSON.stringify([lasting(reply.headers), reply.json]).replaceAll(token, '…');
+      });
+      expect(dark.length).toBeGreaterThan(5);
+      expect(new Set(await Promise.all(answers)).size).toBe(1);
+    });
+  });
+}
+
+describe('the served OpenAPI document', () => {
+  it('documents exactly these lookups', () => {
+    const lookups = openApi.operations.filter(({ operation }) =>
+      operation.tags.some((tag) => tag === 'Verification' || tag === 'Artifacts'),
+    );
+    expect(new Set(lookups.map(({ method, path }) => `${method} ${path}`))).toEqual(
+      new Set(LOOKUPS.map(({ method, path }) => `${method} ${path}`)),
+    );
+  });
+});
+
+// With the programs' own loops running.
+describe('a proof older than the recent lookups', () => {
+  /** Waits until every public API server answers `status`; returns the time since `began`. */
+  const arrives = async (path: string, status: string, began: number): Promise<string> => {
+    const took = stack.sources.map(async (from) => {
+      await expect.poll(() => stack.statusOf(from, path), { interval: 10 }).toBe(status);
+      return `${from} ${Date.now() - began} ms`;
+    });
+    return `${status} on ${path.split('/')[1]}: ${(await Promise.all(took)).join(', ')}`;
+  };
+
+  it('is reported as revoked, with its package and its shares', async ({ annotate }) => {
+    const { acme, proofs, packages, tokens } = states;
+    const began = Date.now();
+    await acme.revoke(proofs.get('old')!, 'passport');
+    const expected = [
+      arrives(`/certificate/cert_${proofs.get('old')}`, 'REVOKED', began),
+      arrives(`/package/${packages.get('old')}`, 'REVOKED', began),
+      arrives(`/share/${tokens.get('package of old')}`, 'REVOKED', began),
+    ];
+    for (const one of await Promise.all(expected)) await annotate(one);
+    await arrives(`?identifier=cert_${proofs.get('old')}`, 'BACKEND_LOOKUP_REQUIRED', began);
+  });
+
+  it('is reported as revoked when the queue loses the job of its revocation', async () => {
+    const { acme, proofs } = states;
+    stack.queue.losesRevocations = true;
+    await acme.revoke(proofs.get('last outside')!, 'trust');
+    stack.queue.losesRevocations = false;
+    await arrives(`/trust/trust_${proofs.get('last outside')}`, 'REVOKED', Date.now());
+  });
+
+  it('is not found through a revoked token', async ({ annotate }) => {
+    const { acme, proofs } = states;
+    const shared = { artifact_kind: 'proof', proof_id: proofs.get('last outside') };
+    const { token, hash } = await acme.share(shared);
+    await annotate(await arrives(`/share/${token}`, 'VALID', Date.now()));
+    const began = Date.now();
+    await acme.endShare(hash);
+    await annotate(await arrives(`/share/${token}`, 'BACKEND_LOOKUP_REQUIRED', began));
+  });
+
+  it.for([
+    ['is reported as expired', 'proof'],
+    ['is no longer shown by an expired token', 'token'],
+  ] as const)('%s, and not earlier', async ([, what], { annotate }) => {
+    const { ends, last } = states.fading[what];
+    for (const { said, at } of await Promise.all(followed.get(what)!)) {
+      expect(said).toEqual(['VALID', last]);
+      expect(at).toBeGreaterThanOrEqual(ends);
+      await annotate(`${last}: ${at - ends} ms`);
+    }
+  });
+});
+
+/** The expected history of an artifact, with inherited events. */
+function eventsOf({ ends, revoked }: (typeof STATES)[number], kind: Kind): string[] {
+  const restsOn: readonly string[] = KINDS.slice(0, KINDS.indexOf(kind) + 1);
+  return [
+    'accepted',
+    'appended',
+    ...(restsOn.includes(ends) ? [`expired ${ends}`] : []),
+    ...(restsOn.includes(revoked) ? [`revoked ${revoked}`] : []),
+    'verified',
+  ];
+}
+
+function nameOf(event: PublicEvent): string {
+  if (event.event === 'expired') return `expired ${event.artifacts.join()}`;
+  return event.event === 'revoked' ? `revoked ${event.artifact}` : event.event;
+}
+
+interface Followed {
+  /** Each distinct status. */
+  said: string[];
+  /** Time of the last answer, in epoch milliseconds. */
+  at: number;
+}
+
+/** Polls until the status is `last`. */
+async function follow(from: FedFrom, path: string, last: string): Promise<Followed> {
+  const said = new Set<string>();
+  while (!isOver && !said.has(last)) {
+    said.add(await stack.statusOf(from, path).catch(String));
+    await sleep(20);
+  }
+  return { said: [...said], at: Date.now() };
+}
+
+/** Without headers that change with every snapshot. */
+function lasting(headers: Reply['headers']): unknown {
+  const changing = ['date', 'x-svc-snapshot-issued-at', 'x-svc-snapshot-generation'];
+  return Object.entries(headers)
+    .filter(([name]) => !changing.includes(name))
+    .map(([name, value]) => [name, name === 'etag' ? String(value).replace(/\d+-/, '') : value]);
+}

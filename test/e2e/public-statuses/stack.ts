@@ -1,0 +1,193 @@
+import { Agent } from 'node:http';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
+import { createPublicServer, type PublicServer } from '#api/public/server';
+import { httpSource } from '#api/public/snapshot/http-source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import { formatVkey } from '#protocol/note';
+import { readPolicyFolder } from '#policy/policy-set';
+import { runPublisher } from '#publisher/run';
+import { systemClock } from '#runtime/process/clock';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { listen } from '#runtime/http/server';
+import { logger } from '#runtime/process/log';
+import { packageRoot } from '#runtime/process/package-root';
+import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
+import type { PolicyFiles } from '#sql/admissions/policies';
+import { settledRevocations } from '#sql/lifecycle/revocations';
+import { readOutcomes } from '#sql/admissions/outcomes';
+import { startAdmitWorker } from '#workers/admit/worker';
+import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
+import { scanExpiries } from '#workers/verify/expiries';
+import { runVerifier } from '#workers/verify/verifier';
+import { freshDatabase } from '../../fixtures/database.js';
+import {
+  send,
+  startEngine,
+  type Call,
+  type Reply,
+  type TestEngine,
+} from '../../fixtures/engine.js';
+import { nginxPath, startNginx } from '../../fixtures/nginx.js';
+import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from '../../fixtures/snapshot.js';
+import { sqlPublisher } from '../../fixtures/sql-publisher.js';
+
+/** The snapshot source of each public API server; nginx only where installed. */
+export type FedFrom = 'directory' | 'nginx';
+
+/**
+ * The whole service in one process: engine over HTTP, worker behind a real queue, verifier and publisher
+ * with their own database roles, and public API servers over the snapshot directory and over nginx.
+ */
+export interface PublicStack {
+  registry: TestRegistry;
+  engine: TestEngine;
+  queue: {
+    /** Revocations are enqueued successfully and their jobs are lost. */
+    losesRevocations: boolean;
+  };
+  /** The available snapshot sources. */
+  sources: FedFrom[];
+  urlOf(from: FedFrom): string;
+  /** Sends a request to a public API server over kept connections. */
+  call(from: FedFrom, call: Call): Promise<Reply>;
+  /** The status that a public API server reports for a path after `/api/public/verify`. */
+  statusOf(from: FedFrom, path: string): Promise<string>;
+  /** Runs one cycle of verifier, publisher and pollers: everything becomes public. */
+  publish(): Promise<void>;
+  /** Runs the loops of the programs until `close`. */
+  run(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export async function openPublicStack(recentLookupLimit: number): Promise<PublicStack> {
+  const closers: (() => unknown)[] = [];
+  const closing = <T>(thing: T, close: (thing: T) => unknown): T => {
+    closers.push(() => close(thing));
+    return thing;
+  };
+  const log = logger('test', 'silent');
+  const directory = closing(mkdtempSync(join(tmpdir(), 'svc-snapshot-')), (path) =>
+    rmSync(path, { recursive: true, force: true }),
+  );
+  const agent = closing(new Agent({ keepAlive: true, maxSockets: 16 }), (all) => all.destroy());
+  const db = closing(await freshDatabase(), (one) => one.drop());
+  const registry = await openRegistry(db, { policy: await alsoForLive() });
+
+  const sql = registry.engine;
+  const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
+  const revocations = createOutcomeWaiter({
+    readOutcomes: (ids) => settledRevocations(sql, ids),
+    log,
+  });
+  const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
+  const real = closing(openAdmitQueue(engineQueue, { log }), (one) => one.close());
+  const queue = {
+    ...real,
+    losesRevocations: false,
+    addRevocations: (ids: readonly string[]) =>
+      queue.losesRevocations ? Promise.resolve('lost') : real.addRevocations([...ids]),
+  };
+  const wake = (_jobId: string, ids: string[] = []): void => {
+    waiting.wake(ids);
+    revocations.wake(ids);
+  };
+  const events = closing(openAdmitEvents(engineQueue, wake, { log }), (one) => one.close());
+  const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
+  const worker = closing(startAdmitWorker(registry.admit, workerQueue), (one) => one.close());
+  await Promise.all([events.ready, worker.ready]);
+  const engine = closing(
+    await startEngine(registry, { queue, waiting, revocations, rateLimit: 100_000 }),
+    (one) => one.close(),
+  );
+
+  const [logKey, snapshotKey] = [testKey(), testKey()];
+  const snapshotTtlMs = 15 * 60 * 1000;
+  const publisher = closing(
+    sqlPublisher(db.as('svc_publisher'), {
+      directory,
+      logKey,
+      snapshotKey,
+      log,
+      snapshotTtlMs,
+      recentLookupLimit,
+    }),
+    (one) => one.close(),
+  );
+  const sources = new Map<FedFrom, SnapshotSource>([['directory', directorySource(directory)]]);
+  if (nginxPath !== null) {
+    const nginx = closing(await startNginx(directory), (one) => one.close());
+    sources.set('nginx', httpSource(nginx.url));
+  }
+  const servers = new Map<FedFrom, { publicServer: PublicServer; url: string }>();
+  for (const [from, snapshotSource] of sources) {
+    const publicServer = closing(
+      createPublicServer({
+        snapshotSource,
+        logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+        snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+        clock: systemClock,
+        log,
+      }),
+      (one) => one.close(),
+    );
+    const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
+    closers.push(() => server.close(0));
+    servers.set(from, { publicServer, url: server.url });
+  }
+
+  const urlOf = (from: FedFrom): string => servers.get(from)!.url;
+  const call = (from: FedFrom, request: Call): Promise<Reply> =>
+    send(urlOf(from), { method: 'GET', ...request, agent });
+  return {
+    registry,
+    engine,
+    queue,
+    sources: [...servers.keys()],
+    urlOf,
+    call,
+    statusOf: async (from, path) => {
+      const { json } = await call(from, { path: `/api/public/verify${path}` });
+      const verdict = (json['verification'] ?? json) as Record<string, unknown>;
+      return String(verdict['verification_status']);
+    },
+    publish: async () => {
+      while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+      await scanExpiries(registry.verify, 1000);
+      const { outcome } = await publisher.runCycle();
+      if (outcome !== 'published') throw new Error(`publish cycle outcome: ${outcome}`);
+      for (const { publicServer } of servers.values()) {
+        await publicServer.poller.refresh();
+        const { rejection } = publicServer.poller;
+        if (rejection !== null) throw new Error(`a snapshot was rejected: ${rejection}`);
+      }
+    },
+    run: async () => {
+      const stopping = new AbortController();
+      const { signal } = stopping;
+      const loops = [
+        runVerifier(registry.verify, signal),
+        runPublisher(publisher, { signal, log }),
+      ];
+      closers.push(async () => {
+        stopping.abort();
+        await Promise.all(loops);
+      });
+      for (const { publicServer } of servers.values()) await publicServer.start();
+    },
+    close: async () => {
+      for (const close of closers.reverse()) await close();
+    },
+  };
+}
+
+/** The shipped policies and one that admits live actions. */
+async function alsoForLive(): Promise<PolicyFiles> {
+  const shipped = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+  const live = `permit (principal is Svc::Tenant, action == Svc::Action::"admit", resource)
+    when { context.environment == "live" };`;
+  return { ...shipped, policies: { ...shipped.policies, 'live-tenants-may-act': live } };
+}

@@ -1,0 +1,280 @@
+import { spawn } from 'node:child_process';
+import { readdirSync, statSync } from 'node:fs';
+import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { fromBase64, toHex } from '#protocol/bytes';
+import { openCheckpoint } from '#protocol/checkpoint';
+import { verifyInclusion } from '#protocol/merkle';
+import { parseVkey } from '#protocol/note';
+import { facadeSchema } from '#protocol/schemas/facade';
+import { executeReceiptSchema } from '#protocol/schemas/execute';
+import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
+import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
+import { publishedLog } from '../fixtures/audit.js';
+import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
+
+interface Action {
+  intent_id: string;
+  action: string;
+}
+
+interface PublishedKeys {
+  aep: { kid: string }[];
+  log: { vkey: string; retired: string[] };
+  snapshot: { vkey: string; retired: string[] };
+}
+
+async function keysOf({ publicUrl }: RunningStack): Promise<PublishedKeys> {
+  return (await (await fetch(`${publicUrl}/api/public/keys`)).json()) as PublishedKeys;
+}
+
+async function exampleActions(): Promise<Action[]> {
+  const text = await readFile(join(packageRoot, 'examples', 'agent-actions.ndjson'), 'utf8');
+  return text
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Action);
+}
+
+describe('admissions from receipt to public verdict', () => {
+  let stack: RunningStack;
+  let actions: Action[];
+  const receipts = new Map<string, string>();
+  const ids: string[] = [];
+
+  beforeAll(async () => {
+    actions = await exampleActions();
+    // A strict umask must not hide the snapshot from a public API server of another account.
+    const umask = process.umask(0o077);
+    stack = await startStack();
+    process.umask(umask);
+  }, 90_000);
+  afterAll(() => stack.destroy());
+
+  it('answer each action with a receipt of seven fields, and a denial with 403 and its receipt', async () => {
+    expect(actions.length).toBeGreaterThan(10);
+    await Promise.all(
+      actions.map(async (action) => {
+        const response = await stack.execute(action);
+        const text = await response.text();
+        receipts.set(action.intent_id, text);
+        const body = JSON.parse(text) as { receipt?: unknown; code?: string };
+        const denied = action.action === 'DELETE_AUDIT_LOG';
+        expect(response.status).toBe(denied ? 403 : 200);
+        if (denied) expect(body.code).toBe('policy_denied');
+        const receipt = executeReceiptSchema.parse(denied ? body.receipt : body);
+        expect(receipt.status).toBe(denied ? 'DENIED' : 'ADMITTED');
+        ids.push(receipt.registry_proof_id);
+      }),
+    );
+    expect(new Set(ids).size).toBe(actions.length);
+  });
+
+  it('have public verdicts within seconds', async () => {
+    for (const id of ids) {
+      const body = await eventually(
+        async () => {
+          const response = await stack.lookUp(id);
+          return response.status === 200 ? facadeSchema.parse(await response.json()) : null;
+        },
+        3_000,
+        `the verdict of ${id}`,
+      );
+      expect(body).toMatchObject({
+        artifact_kind: 'proof',
+        identifier: id,
+        verification: {
+          verification_status: 'VALID',
+          can_assert_validity: true,
+          frontend_recomputed: false,
+        },
+      });
+    }
+  });
+
+  it('have inclusion proofs under the published checkpoint', async () => {
+    const vkey = parseVkey((await keysOf(stack)).log.vkey);
+    const { root, size } = await publishedLog(stack);
+    for (const id of ids) {
+      const response = await fetch(`${stack.engineUrl}/v1/proofs/${id}/inclusion`, {
+        headers: { 'x-svc-api-key': stack.apiKey, 'x-svc-tenant-id': stack.tenantId },
+      });
+      const answer = inclusionResponseSchema.parse(await response.json());
+      if (answer.state !== 'included') throw new Error(`${id} is not under a checkpoint`);
+      const note = answer.inclusion.checkpoint;
+      const checkpoint = openCheckpoint(note, vkey, vkey.name, nativeVerify, nativeSha256);
+      expect(checkpoint.size).toBe(size);
+      expect(toHex(checkpoint.root)).toBe(root);
+      const claim = {
+        index: answer.leaf_index,
+        size: checkpoint.size,
+        leafHash: fromBase64(answer.leaf_hash),
+        path: answer.inclusion.path.map((hash) => fromBase64(hash)),
+        root: checkpoint.root,
+      };
+      expect(verifyInclusion(nativeSha256, claim)).toBe(true);
+    }
+  });
+
+  it('are idempotent: the same bodies return the same bytes and append nothing', async () => {
+    const before = await publishedLog(stack);
+    for (const action of actions) {
+      const response = await stack.execute(action);
+      expect(response.headers.get('idempotent-replayed')).toBe('true');
+      const again = await response.text();
+      if (response.status === 200) expect(again).toBe(receipts.get(action.intent_id));
+    }
+    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    expect((await publishedLog(stack)).size).toBe(before.size);
+  });
+
+  it('can be revoked by their tenant, publicly within seconds', async () => {
+    const executed = await stack.execute({
+      intent_id: 'to-be-revoked',
+      action: 'BOOK_RESERVATION',
+    });
+    const { registry_proof_id: id } = executeReceiptSchema.parse(await executed.json());
+    const revoked = await fetch(`${stack.engineUrl}/v1/proofs/${id}/revocations`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        'x-svc-api-key': stack.apiKey,
+        'x-svc-tenant-id': stack.tenantId,
+      },
+      body: JSON.stringify({
+        schema_version: 'svc.lifecycle.revocation_request/1.0',
+        artifact_kind: 'proof',
+        reason: 'made for the wrong day',
+        actor: 'auditor',
+      }),
+    });
+    expect(revoked.status).toBe(201);
+    await eventually(
+      async () => {
+        const response = await stack.lookUp(id);
+        if (response.status !== 200) return null;
+        const { verification } = facadeSchema.parse(await response.json());
+        return verification.verification_status === 'REVOKED' ? verification : null;
+      },
+      5_000,
+      'the public revocation',
+    );
+  });
+
+  it('are served by a public API server with only the snapshot and two public keys', async () => {
+    const copy = await mkdtemp(join(tmpdir(), 'svc-mirror-'));
+    await cp(join(stack.dataDir, 'public'), copy, { recursive: true });
+    const keys = await keysOf(stack);
+    const facade = spawn(process.execPath, [join(packageRoot, 'dist', 'programs', 'facade.js')], {
+      cwd: copy,
+      env: {
+        SNAPSHOT_DIR: copy,
+        LOG_VKEY: keys.log.vkey,
+        SNAPSHOT_VKEY: keys.snapshot.vkey,
+        PUBLIC_PORT: '0',
+      },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    try {
+      const url = await new Promise<string>((resolve, reject) => {
+        facade.once('exit', (code) => reject(new Error(`the facade exited with ${code}`)));
+        createInterface({ input: facade.stderr }).on('line', (line) => {
+          const [, found] = /"url":"([^"]+)"/.exec(line) ?? [];
+          if (found !== undefined) resolve(found);
+        });
+      });
+      for (const id of ids) {
+        const [one, other] = await Promise.all([
+          fetch(`${url}/api/public/verify/proof/${id}`),
+          stack.lookUp(id),
+        ]);
+        expect(one.status).toBe(200);
+        expect(await one.text()).toBe(await other.text());
+      }
+    } finally {
+      facade.kill('SIGTERM');
+      await rm(copy, { recursive: true, force: true });
+    }
+  });
+
+  it('leave secrets private and the snapshot world-readable under umask 077', () => {
+    const modeOf = (path: string): string => {
+      const stats = statSync(join(stack.dataDir, path));
+      return `${stats.isDirectory() ? 'folder' : 'file'} ${(stats.mode & 0o777).toString(8)}`;
+    };
+    const isPrivate = (name: string): boolean =>
+      /\.pem$|^(ready\.json|api-key|postgres-password)$/.test(name);
+    const secrets = readdirSync(stack.dataDir).filter(isPrivate);
+    expect(secrets).toHaveLength(6);
+    expect(new Set(secrets.map(modeOf))).toEqual(new Set(['file 600']));
+    const published = readdirSync(join(stack.dataDir, 'public'), {
+      recursive: true,
+      encoding: 'utf8',
+    });
+    expect(published).toContain('lookup/manifest');
+    const modes = ['', ...published.filter((path) => !path.startsWith('.'))].map((path) =>
+      modeOf(join('public', path)),
+    );
+    expect(new Set(modes)).toEqual(new Set(['folder 755', 'file 644']));
+  });
+
+  const expectValid = async (id: string): Promise<void> => {
+    const response = await stack.lookUp(id);
+    expect(response.status).toBe(200);
+    expect(await response.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
+  };
+
+  it('are found again after SIGTERM and a restart on the same DATA_DIR', async () => {
+    expect(await stack.stop()).toBe(0);
+    stack = await startStack({}, stack.dataDir);
+    for (const id of ids) await expectValid(id);
+    const again = await stack.execute(actions[0]!);
+    expect(await again.text()).toBe(receipts.get(actions[0]!.intent_id));
+  }, 90_000);
+
+  it('stay valid after a restart with new keys', async () => {
+    const before = await keysOf(stack);
+    expect(before).toMatchObject({ log: { retired: [] }, snapshot: { retired: [] } });
+    expect(await stack.stop()).toBe(0);
+    const keyFiles = Object.fromEntries(
+      ['AEP', 'LOG', 'SNAPSHOT'].map((name) => {
+        const file = join(stack.dataDir, `new-${name}.pem`);
+        createSigningKey(file);
+        return [`${name}_KEY_FILE`, file];
+      }),
+    );
+    const retired = {
+      LOG_RETIRED_VKEYS: before.log.vkey,
+      SNAPSHOT_RETIRED_VKEYS: before.snapshot.vkey,
+    };
+    stack = await startStack({ ...keyFiles, ...retired }, stack.dataDir);
+    for (const id of ids) await expectValid(id);
+    const executed = await stack.execute({ intent_id: 'new-keys', action: 'BOOK_RESERVATION' });
+    const { registry_proof_id: id } = executeReceiptSchema.parse(await executed.json());
+    await expect.poll(async () => (await stack.lookUp(id)).status).toBe(200);
+    await expectValid(id);
+    const after = await keysOf(stack);
+    expect(after.log.vkey).not.toBe(before.log.vkey);
+    expect(after.log.retired).toEqual([before.log.vkey]);
+    expect(after.snapshot.retired).toEqual([before.snapshot.vkey]);
+    expect(after.aep.map(({ kid }) => kid)).toContain(before.aep[0]!.kid);
+    expect(after.aep).toHaveLength(2);
+    const { proofs } = await publishedLog(stack);
+    expect(ids.filter((old) => !proofs.has(old))).toEqual([]);
+
+    const records = await stack.superuser()<{ actor: string; object: string }[]>`
+      select distinct actor, object from svc.audit where actor is not null order by object`;
+    expect(records.map(({ actor, object }) => `${actor} ${object}`)).toEqual([
+      'bootstrap api_key',
+      'bootstrap lane',
+      'bootstrap log_entry',
+      'bootstrap policy_activation',
+      'bootstrap policy_set',
+      'bootstrap tenant',
+    ]);
+  }, 90_000);
+});

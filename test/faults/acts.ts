@@ -1,0 +1,408 @@
+import { SCHEMA } from '#protocol/schemas/ids';
+import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
+import { toUuid } from '#sql/db/columns';
+import { adminWith, done } from '../fixtures/admin.js';
+import type { Audited } from './audit.js';
+import type { Client } from './client.js';
+import type { Single } from './memory.js';
+import { until } from './pace.js';
+import { expectedOf, expectedOfAll, pathOf, type ExpectedStatus } from './public.js';
+import type { World } from './world.js';
+
+const RESEND_MS = 30_000;
+
+/** A request other than an admission, with an acknowledged id. */
+export abstract class Act {
+  attempts = 0;
+  /** The first acknowledgement, which every later one must equal. */
+  protected answer: string | null = null;
+
+  constructor(
+    protected readonly client: Client,
+    readonly n = 0,
+  ) {}
+
+  /** Description for the report. */
+  abstract get what(): string;
+
+  get acknowledged(): boolean {
+    return this.answer !== null;
+  }
+
+  /** Sends it, the first time or again. Throws without an answer. */
+  abstract send(): Promise<boolean>;
+  abstract expectedStatuses(): ExpectedStatus[];
+
+  /** Sends it again after it is committed; this must change nothing. */
+  async audit(_world: World, found: Audited): Promise<void> {
+    const isSame = await until(() => this.send().catch(() => false), RESEND_MS, 100);
+    if (!isSame) found.lost.push(`${this.what} is not acknowledged again`);
+  }
+
+  /** Each attempt goes to the next engine. */
+  protected call(method: string, path: string, body?: object): Promise<[number, string]> {
+    const url = this.client.urlFor(this);
+    this.attempts += 1;
+    return this.client.call(url + path, method, body && JSON.stringify(body));
+  }
+
+  protected acknowledge(answer: string, members: readonly Single[] = []): true {
+    if (this.answer === null) for (const member of members) member.open -= 1;
+    else if (this.answer !== answer) this.client.memory.broken.push(`${this.what} is another now`);
+    this.answer ??= answer;
+    return true;
+  }
+
+  protected reject(status: number, text: string): false {
+    this.client.checkResponse(status, text, this.what);
+    return false;
+  }
+}
+
+/** The revocation of one artifact, which is in the log once and keeps its first reason. */
+export class Revocation extends Act {
+  constructor(
+    client: Client,
+    n: number,
+    readonly single: Single,
+    readonly kind: ArtifactKind,
+  ) {
+    super(client, n);
+    single.revoked.add(kind);
+    single.open += 1;
+  }
+
+  get what(): string {
+    return `the revocation of the ${this.kind} of ${this.single.proofId ?? ''}`;
+  }
+
+  async send(): Promise<boolean> {
+    const path = `/v1/proofs/${this.single.proofId ?? ''}/revocations`;
+    const [status, text] = await this.call('POST', path, {
+      schema_version: SCHEMA.revocationRequest,
+      artifact_kind: this.kind,
+      reason: 'made by mistake',
+      actor: 'operator',
+    });
+    if (status === 200 || status === 201) return this.acknowledge(text, [this.single]);
+    return status === 202 ? false : this.reject(status, text);
+  }
+
+  expectedStatuses(): ExpectedStatus[] {
+    const { single, kind } = this;
+    return [{ path: pathOf(single, kind), status: expectedOf(single, kind) }];
+  }
+}
+
+/** A package: requests with the same ordered members lead to the same package. */
+export class Package extends Act {
+  packageId: string | null = null;
+
+  constructor(
+    client: Client,
+    n: number,
+    readonly members: readonly Single[],
+  ) {
+    super(client, n);
+    for (const member of members) {
+      member.open += 1;
+      member.inPackage = true;
+    }
+  }
+
+  get what(): string {
+    return `package ${this.packageId ?? ''} of ${this.members.map((one) => one.proofId).join(', ')}`;
+  }
+
+  async send(): Promise<boolean> {
+    const [status, text] = await this.call('POST', '/v1/packages', {
+      schema_version: SCHEMA.packageRequest,
+      proof_ids: this.members.map((member) => member.proofId),
+    });
+    if (status !== 200 && status !== 201) return this.reject(status, text);
+    this.packageId ??= (JSON.parse(text) as { package_id: string }).package_id;
+    return this.acknowledge(text, this.members);
+  }
+
+  expectedStatuses(): ExpectedStatus[] {
+    return [{ path: `package/${this.packageId ?? ''}`, status: expectedOfAll(this.members) }];
+  }
+
+  override async audit(world: World, found: Audited): Promise<void> {
+    await super.audit(world, found);
+    // A busy engine may reject the request at first.
+    const isSame = await until(
+      async () => {
+        const path = `/v1/packages/${this.packageId ?? ''}`;
+        const [status, text] = await this.call('GET', path).catch(() => [0, ''] as const);
+        return status === 200 && text === this.answer;
+      },
+      RESEND_MS,
+      100,
+    );
+    if (!isSame) found.lost.push(`${this.what} reads otherwise`);
+  }
+}
+
+type Shared = Package | { single: Single; kind: ArtifactKind };
+
+/** A share token. Each request creates another one, so a lost answer leaves a token without an owner. */
+export class ShareToken extends Act {
+  /** Number of requests without an answer, each of which may have created a token. */
+  unknown = 0;
+  tokenHash: string | null = null;
+  /** Whether its revocation was requested. */
+  isRevoked = false;
+
+  constructor(
+    client: Client,
+    n: number,
+    readonly shared: Shared,
+    /** Milliseconds; null without an expiry. */
+    readonly lastsMs: number | null,
+  ) {
+    super(client, n);
+  }
+
+  get what(): string {
+    return `share token ${this.tokenHash ?? ''}`;
+  }
+
+  async send(): Promise<boolean> {
+    const { shared, lastsMs } = this;
+    const isPackage = shared instanceof Package;
+    this.unknown += 1;
+    const [status, text] = await this.call('POST', '/v1/share-tokens', {
+      schema_version: SCHEMA.shareTokenRequest,
+      ...(lastsMs !== null && { expires_at: new Date(Date.now() + lastsMs).toISOString() }),
+      ...(isPackage
+        ? { artifact_kind: 'package', package_id: shared.packageId }
+        : { artifact_kind: shared.kind, proof_id: shared.single.proofId }),
+    });
+    // A short validity may have ended before the engine received the request.
+    const isLate = lastsMs !== null && text.includes('"expiry_over"');
+    if (status === 201 || isLate) this.unknown -= 1;
+    if (status !== 201) return isLate ? false : this.reject(status, text);
+    const created = JSON.parse(text) as { share_token: string; token_hash: string };
+    this.tokenHash = created.token_hash;
+    return this.acknowledge(created.share_token);
+  }
+
+  expectedStatuses(): ExpectedStatus[] {
+    const { shared, isRevoked, lastsMs } = this;
+    const status =
+      shared instanceof Package
+        ? expectedOfAll(shared.members)
+        : expectedOf(shared.single, shared.kind);
+    const hasEnded = isRevoked || lastsMs !== null;
+    return [{ path: `share/${this.answer ?? ''}`, status: hasEnded ? null : status }];
+  }
+
+  override async audit({ database }: World, found: Audited): Promise<void> {
+    const [row] = await database.sql<{ target: string; is_revoked: boolean }[]>`
+      select coalesce('pkg_' || package_id, artifact_kind || ' ' || proof_id) as target,
+        exists (select from svc.share_revocation r where r.token_hash = t.token_hash) as is_revoked
+      from svc.share_token t where token_hash = decode(${this.tokenHash}, 'hex')`;
+    if (row === undefined) {
+      found.lost.push(`${this.what} is missing`);
+      return;
+    }
+    const { shared } = this;
+    const target =
+      shared instanceof Package
+        ? (shared.packageId ?? '')
+        : `${shared.kind} ${shared.single.proofId ?? ''}`;
+    if (row.target.replaceAll('-', '') !== target) found.wrong.push(`${this.what} shows another`);
+    if (row.is_revoked !== this.isRevoked) found.lost.push(`the revocation of ${this.what}`);
+  }
+}
+
+export class TokenRevocation extends Act {
+  constructor(
+    client: Client,
+    n: number,
+    private readonly token: ShareToken,
+  ) {
+    super(client, n);
+    token.isRevoked = true;
+  }
+
+  get what(): string {
+    return `the revocation of ${this.token.what}`;
+  }
+
+  async send(): Promise<boolean> {
+    const path = `/v1/share-tokens/${this.token.tokenHash ?? ''}`;
+    const [status, text] = await this.call('DELETE', path);
+    return status === 204 ? this.acknowledge('') : this.reject(status, text);
+  }
+
+  expectedStatuses(): ExpectedStatus[] {
+    return this.token.expectedStatuses();
+  }
+}
+
+/** Output of `admin erase`; not `erased` for an earlier erasure. */
+interface Erased {
+  erased: boolean;
+  erased_at: string;
+}
+
+/** The erasure of an admission's payload by an operator. */
+export class Erasure extends Act {
+  constructor(
+    client: Client,
+    private readonly single: Single,
+    private readonly url: string,
+  ) {
+    super(client);
+    single.isErased = true;
+  }
+
+  get what(): string {
+    return `the erasure of ${this.proofId}`;
+  }
+
+  get proofId(): string {
+    return this.single.proofId ?? '';
+  }
+
+  async send(): Promise<boolean> {
+    const { erased_at } = await this.erase();
+    return this.acknowledge(erased_at);
+  }
+
+  expectedStatuses(): ExpectedStatus[] {
+    const { single } = this;
+    return ARTIFACT_KINDS.map((kind) => ({
+      path: pathOf(single, kind),
+      status: expectedOf(single, kind),
+    }));
+  }
+
+  override async audit({ database }: World, found: Audited): Promise<void> {
+    // A lock timeout on a busy machine fails the command at first.
+    const records: Erased[] = [];
+    const repeat = async (): Promise<boolean> => records.push(await this.erase()) > 0;
+    await until(() => repeat().catch(() => false), RESEND_MS, 100);
+    const [record] = records;
+    if (record?.erased !== false || record.erased_at !== this.answer) {
+      found.lost.push(`${this.what} is not recorded`);
+    }
+    const [row] = await database.sql<{ records: number; remains: boolean }[]>`
+      select (select count(*) from svc.audit where object = 'erasure' and operation = 'INSERT'
+          and after ->> 'proof_id' = ${toUuid(this.proofId)})::int as records,
+        i.request is not null or i.salt is not null or p.aep is not null
+          or p.signature is not null as remains
+      from svc.intake i join svc.proof p using (proof_id)
+      where proof_id = ${toUuid(this.proofId)}::uuid`;
+    if (row?.records !== 1) found.double.push(`${this.what} has ${String(row?.records)} records`);
+    if (row?.remains !== false) found.lost.push(`${this.what} is incomplete`);
+    const url = this.client.urlFor(this.single);
+    const [status] = await this.client.call(`${url}/v1/admissions/${this.proofId}`, 'GET');
+    if (status !== 410) found.wrong.push(`its owner gets ${String(status)} after ${this.what}`);
+  }
+
+  private async erase(): Promise<Erased> {
+    const admin = adminWith({ DATABASE_URL: this.url });
+    const line = ['--reason', 'CASE-7', '--confirm', this.proofId, '--json'];
+    const record = await done(admin('erase', this.proofId, ...line));
+    return record as unknown as Erased;
+  }
+}
+
+export const ACT_KINDS = ['revocation', 'package', 'token', 'token end', 'erasure'] as const;
+export type ActKind = (typeof ACT_KINDS)[number];
+/** Acts of each kind per second. */
+export type ActRates = Record<ActKind, number>;
+export const NO_ACTS: ActRates = {
+  revocation: 0,
+  package: 0,
+  token: 0,
+  'token end': 0,
+  erasure: 0,
+};
+
+const MEMBERS = 3;
+const SHORT_TOKEN_MS = 1_500;
+
+/** Acts of a tenant and its operator on admissions, newest first. */
+export class Acts {
+  readonly sent: Act[] = [];
+  private readonly counts = { ...NO_ACTS };
+
+  constructor(
+    private readonly client: Client,
+    private readonly eraseUrl: string,
+  ) {}
+
+  /** Sends another act of a kind; returns false when it was not acknowledged or has no object yet. */
+  async sendNew(kind: ActKind): Promise<boolean> {
+    const act = this.newOf(kind);
+    if (act === null) return false;
+    this.sent.push(act);
+    return this.send(act);
+  }
+
+  send(act: Act): Promise<boolean> {
+    return act.send().catch(() => false);
+  }
+
+  private newOf(kind: ActKind): Act | null {
+    const { client } = this;
+    const n = this.counts[kind]++;
+    const [single] = this.newest(WANTED[kind](n));
+    if (kind === 'token end') {
+      const token = this.sent.findLast(
+        (act): act is ShareToken =>
+          act instanceof ShareToken &&
+          act.acknowledged &&
+          !act.isRevoked &&
+          act.lastsMs === null &&
+          act.n % 2 === 0,
+      );
+      return token === undefined ? null : new TokenRevocation(client, n, token);
+    }
+    if (single === undefined) return null;
+    if (kind === 'revocation') {
+      // Engines alternate too: each kind is sent first to each engine.
+      return new Revocation(client, n, single, ARTIFACT_KINDS[Math.floor(n / 2) % 4] ?? 'proof');
+    }
+    if (kind === 'package') {
+      const members = this.newest(WANTED.package(n), MEMBERS);
+      return members.length < MEMBERS ? null : new Package(client, n, members);
+    }
+    if (kind === 'erasure') return new Erasure(client, single, this.eraseUrl);
+    const made = this.sent.findLast(
+      (act): act is Package => act instanceof Package && act.acknowledged,
+    );
+    const shared =
+      n % 2 === 1 && made !== undefined ? made : { single, kind: ARTIFACT_KINDS[n % 4] ?? 'proof' };
+    return new ShareToken(client, n, shared, n % 3 === 1 ? SHORT_TOKEN_MS : null);
+  }
+
+  /** The newest acknowledged admissions that are not erased and meet a condition. */
+  private newest(isWanted: (single: Single) => boolean, most = 1): Single[] {
+    const { admitted } = this.client.memory;
+    const found: Single[] = [];
+    for (let at = admitted.length - 1; at >= 0 && found.length < most; at -= 1) {
+      const single = admitted[at]!;
+      if (!single.isErased && isWanted(single)) found.push(single);
+    }
+    return found;
+  }
+}
+
+/** Admissions that the nth act of a kind may concern. */
+const WANTED: Record<ActKind, (n: number) => (single: Single) => boolean> = {
+  revocation: () => (single) => single.revoked.size === 0,
+  package: () => (single) => !single.inPackage,
+  token: () => () => true,
+  'token end': () => () => true,
+  // In turn: proofs without another request, members of packages, and revoked proofs.
+  erasure: (n) => (single) =>
+    single.open === 0 &&
+    [!single.inPackage && single.revoked.size === 0, single.inPackage, single.revoked.size > 0][
+      n % 3
+    ] === true,
+};

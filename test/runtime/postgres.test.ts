@@ -1,0 +1,280 @@
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createServer as createTlsServer } from 'node:tls';
+import { promisify } from 'node:util';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { DatabaseLease } from '#publisher/registry/lease';
+import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
+import { packageRoot } from '#runtime/process/package-root';
+import { HungError, TaskWatchdog } from '#runtime/process/watchdog';
+import { withTimeout } from '#runtime/concurrency/promises';
+import { isUnavailable } from '#sql/db/errors';
+import { selfSigned, serveTls, skipsTls } from '../fixtures/database-tls.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { unhandledIn } from '../fixtures/unhandled.js';
+import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await freshDatabase();
+  if (!skipsTls) await serveTls();
+});
+afterAll(() => db.drop());
+
+const closes: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closes.splice(0).reverse()) await close();
+});
+
+function open(url: string, options: Partial<ConnectOptions> = {}): Sql {
+  const sql = connect(url, { application: 'test', max: 1, ...options });
+  closes.push(() => sql.end({ timeout: 0 }));
+  return sql;
+}
+
+async function openProxy(target: string): Promise<TcpProxy> {
+  const proxy = await startTcpProxy(new URL(target));
+  closes.push(() => proxy.close());
+  return proxy;
+}
+
+/** Resolves with the result or the error: these tests only require that a statement settles. */
+function outcomeOf(statement: Promise<unknown>): Promise<unknown> {
+  return withTimeout(
+    statement.catch((reason: unknown) => reason),
+    4_000,
+    () => new Error('the statement did not settle'),
+  );
+}
+
+async function untilServed(sql: Sql): Promise<void> {
+  await expect
+    .poll(() => outcomeOf(sql`select 1 as one`), { timeout: 5_000 })
+    .toEqual([{ one: 1 }]);
+}
+
+const inTransaction = (sql: Sql): Promise<unknown> =>
+  sql.reserve().then((tx) => tx`select 1`.finally(() => tx.destroy()));
+
+const TRANSPORTS = [
+  ['TCP', ''],
+  ...(skipsTls ? [] : [['TLS', '?sslmode=require'] as [string, string]]),
+] as const;
+
+describe.each(TRANSPORTS)('a pool over %s whose connection is cut', (_, query) => {
+  it.each(['reset', 'end'] as const)(
+    'fails statements sent in the same tick, and never resolves them without a result (%s)',
+    async (how) => {
+      const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
+      const sql = open(proxy.url);
+      for (let time = 0; time < 10; time += 1) {
+        await untilServed(sql);
+        const owed = sql`select pg_sleep(5)`.execute();
+        setTimeout(() => proxy.cut(how), 20);
+        expect(isUnavailable(await outcomeOf(owed))).toBe(true);
+        const answer = await outcomeOf(sql`select ${time}::int as asked`);
+        if (answer instanceof Error) expect(isUnavailable(answer)).toBe(true);
+        else expect(answer).toEqual([{ asked: time }]);
+      }
+    },
+  );
+
+  it('serves again promptly under constant load', async () => {
+    const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
+    const sql = open(proxy.url);
+    for (let time = 0; time < 2; time += 1) {
+      await untilServed(sql);
+      const state = { isOver: false, sent: [] as Promise<unknown>[] };
+      const sendAgain = (): void => {
+        if (state.isOver) return;
+        state.sent.push(outcomeOf(sql`select 2`));
+        setImmediate(sendAgain);
+      };
+      sendAgain();
+      setTimeout(() => proxy.cut('reset'), 20);
+      await new Promise((resolve) => setTimeout(resolve, 40));
+      state.isOver = true;
+      await Promise.all(state.sent);
+      const began = performance.now();
+      await untilServed(sql);
+      expect(performance.now() - began).toBeLessThan(2_500);
+    }
+  });
+
+  it.each(['reset', 'end'] as const)(
+    'fails statements and transactions while connection attempts are refused (%s)',
+    async (how) => {
+      const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
+      const sql = open(proxy.url);
+      await untilServed(sql);
+      proxy.state.refuses = how;
+      proxy.cut(how);
+      for (let time = 0; time < 4; time += 1) {
+        expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
+        expect(isUnavailable(await outcomeOf(inTransaction(sql)))).toBe(true);
+      }
+      proxy.state.refuses = null;
+      await untilServed(sql);
+    },
+  );
+
+  it("releases the publisher's lock promptly", async () => {
+    const proxy = await openProxy(`${db.urlFor('svc_publisher')}${query}`);
+    const lease = new DatabaseLease(open(proxy.url));
+    for (let time = 0; time < 10; time += 1) {
+      await expect.poll(() => outcomeOf(lease.take()), { timeout: 4_000 }).toBe(true);
+      const taking = outcomeOf(lease.take());
+      setImmediate(() => proxy.cut('reset'));
+      await taking;
+    }
+  });
+
+  it.each([
+    ['a statement', (sql: Sql): Promise<unknown> => sql`select 2`],
+    ['a transaction', inTransaction],
+  ])('is reported as hung when %s gets no answer', async (_, send) => {
+    const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
+    const hung: HungError[] = [];
+    const sql = open(proxy.url, { stallTimeoutMs: 300, onHung: (error) => hung.push(error) });
+    await sql`select 1`;
+    await inTransaction(sql);
+    proxy.state.loses = 'answers';
+    void send(sql).catch(() => undefined);
+    await expect.poll(() => hung.length, { timeout: 10_000 }).toBe(1);
+  });
+});
+
+it('a pool > causes no unhandled rejection when the connection is cut during session start', async () => {
+  const proxy = await openProxy(db.urlFor('svc_engine'));
+  proxy.state.cutsFirstQuery = true;
+  const sql = open(proxy.url);
+  const unhandled = await unhandledIn(async () => {
+    expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
+    expect(isUnavailable(await outcomeOf(inTransaction(sql)))).toBe(true);
+  });
+  expect(unhandled).toEqual([]);
+});
+
+it('TaskWatchdog > reports a task that hangs while others complete', async () => {
+  const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+  const hung: HungError[] = [];
+  const watchdog = new TaskWatchdog({
+    what: 'it',
+    limitMs: 200,
+    onHung: (error) => hung.push(error),
+  });
+  for (let n = 0; n < 12; n += 1) void watchdog.watch(() => pause(60));
+  await pause(500);
+  expect(hung).toEqual([]);
+  void watchdog.watch(() => new Promise(() => undefined));
+  for (let n = 0; n < 20 && hung.length === 0; n += 1) await watchdog.watch(() => pause(50));
+  expect(hung).toEqual([expect.any(HungError)]);
+});
+
+/** Returns the code with which a pool rejects a TLS server at 127.0.0.1 with these trusted names. */
+async function rejectionOf(names: string): Promise<string> {
+  const own = await selfSigned(names);
+  const ca = join(tmpdir(), `svc-ca-${process.pid}.pem`);
+  await writeFile(ca, own.cert);
+  const server = createTlsServer(own, (socket) => socket.on('error', () => undefined).destroy());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  closes.push(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const script = `import { connect } from '#runtime/postgres/connect';
+    const sql = connect('postgres://a:b@127.0.0.1:${String(port)}/c?sslmode=verify-full&sslnegotiation=direct', { application: 'test' });
+    await sql\`select 1\`.catch(({ code }) => console.log(code));
+    process.exit();`;
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    ['--input-type=module', '--eval', script],
+    { cwd: packageRoot, env: { NODE_EXTRA_CA_CERTS: ca } },
+  );
+  return stdout.trim();
+}
+
+describe('database TLS', () => {
+  it('is required > the pool does not fall back to plain text', async () => {
+    const received: string[] = [];
+    const server = createServer((socket: Socket) => {
+      socket
+        .on('error', () => undefined)
+        .on('data', (bytes) => {
+          received.push(bytes.toString('latin1'));
+          socket.write('N');
+        });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    closes.push(() => server.close());
+    const { port } = server.address() as AddressInfo;
+    const url = `postgres://someone:secret@127.0.0.1:${String(port)}/svc?sslmode=require`;
+    const sql = open(url, { connectTimeoutMs: 1_000 });
+    expect(await outcomeOf(sql`select 1`)).toBeInstanceOf(Error);
+    expect(received.join('')).not.toContain('someone');
+  });
+
+  it.skipIf(skipsTls)('compares the certificate with the IP address of the server', async () => {
+    // The server ends an accepted connection, which shows as one or the other.
+    expect(['CONNECTION_CLOSED', 'ECONNRESET']).toContain(await rejectionOf('IP:127.0.0.1'));
+    expect(await rejectionOf('DNS:localhost')).toBe('ERR_TLS_CERT_ALTNAME_INVALID');
+  });
+
+  it.skipIf(skipsTls)(
+    'rejects an untrusted certificate when verification is required',
+    async () => {
+      const sql = open(`${db.urlFor('svc_engine')}?sslmode=verify-full`);
+      const untrusted = { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' };
+      await expect(sql`select 1`).rejects.toMatchObject(untrusted);
+      await expect(inTransaction(sql)).rejects.toMatchObject(untrusted);
+    },
+  );
+});
+
+describe('array parameters', () => {
+  const UUID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+  /** The driver would take a list of these for a single value, unless their type is given. */
+  const [BOOLEANS, BYTEAS] = [1000, 1001];
+
+  it.each<[string, unknown[]]>([
+    ['text[]', ['', 'a', 'a b', '"', '\\', '{,}', "'", 'null', 'NULL', null, '\n', '愛', '\\"{']],
+    ['name[]', ['svc_engine', null]],
+    ['uuid[]', [UUID, null]],
+    ['smallint[]', [-1, 0, 32_767, null]],
+    ['integer[]', [-1, 0, 2 ** 31 - 1, null]],
+    ['bigint[]', [-1, 0, 2 ** 53 - 1, null]],
+    ['text[]', []],
+  ])('round-trip as %s', async (type, values) => {
+    const sql = open(db.url);
+    const [row] = await sql`select ${values as string[]}::${sql.unsafe(type)} as back,
+      cardinality(${values as string[]}::${sql.unsafe(type)}) as n`;
+    expect(row).toEqual({ back: values, n: values.length });
+  });
+
+  it('round-trip as booleans and bytes', async () => {
+    const sql = open(db.url);
+    const bytes = [Buffer.from([0, 0x5c, 0xff]), Buffer.alloc(0), null];
+    const truths = [true, false, null];
+    const [row] = await sql`select ${sql.array(truths as boolean[], BOOLEANS)}::boolean[] as truths,
+      ${sql.array(bytes as Buffer[], BYTEAS)}::bytea[] as bytes`;
+    expect(row).toEqual({ truths, bytes });
+  });
+
+  it('are rejected when a number exceeds the safe integer range or an element is undefined', async () => {
+    const sql = open(db.url);
+    await expect(sql`select array[9007199254740993]::bigint[]`).rejects.toThrow(RangeError);
+    const values = ['a', undefined] as string[];
+    await expect(sql`select ${values}::text[]`).rejects.toThrow(TypeError);
+  });
+
+  it('cover every array column of the registry', async () => {
+    const columns = await db.sql<{ type: number; name: string }[]>`
+      select distinct a.atttypid::int as type, format_type(a.atttypid, null) as name
+      from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_type t on t.oid = a.atttypid
+      where c.relnamespace = 'svc'::regnamespace and c.relkind in ('r', 'p') and t.typcategory = 'A'`;
+    expect(columns.length).toBeGreaterThan(0);
+    const { parsers } = open(db.url).options;
+    expect(columns.filter(({ type }) => parsers[type] === undefined)).toEqual([]);
+  });
+});

@@ -1,0 +1,162 @@
+import { parseEntry, statusEntryBytes } from '#protocol/entries';
+import { parseRevocationReason } from '#protocol/revocation-reason';
+import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { RequestIds } from '#runtime/http/request-ids';
+import type { Logger } from '#runtime/process/log';
+import { isUnavailable } from '#sql/db/errors';
+import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
+import { databaseTime } from '#sql/log/verdicts';
+import {
+  type ClaimedRevocation,
+  claimRevocations,
+  insertReasons,
+  refuseRevocations,
+  type RevocationRefusal,
+} from '#sql/lifecycle/revocations';
+import { appendLocked, lockHead, statusEntriesOf } from '#sql/log/log';
+
+/** Dependencies of the revocation worker. It needs no key: status entries are unsigned. */
+export interface LifecycleContext {
+  sql: Pool;
+  log: Logger;
+}
+
+/**
+ * Appends the status entries of requested revocations. It skips ids that are unknown or committed
+ * already, so the queue may deliver a message repeatedly.
+ *
+ * Paused admissions and the tenant allowlist do not apply: revocation must stay possible.
+ *
+ * @throws when a request could not be committed; the requeue retries it
+ */
+export async function commitRevocations(
+  context: LifecycleContext,
+  requestIds: string[],
+): Promise<void> {
+  try {
+    await transaction(context.sql, (tx) => commitIn(tx, context, requestIds));
+    // COMMIT POINT: the artifacts are revoked permanently. A crash before it leaves the requests
+    // pending; a crash after it needs no recovery.
+  } catch (error) {
+    if (isUnavailable(error) || requestIds.length === 1) throw error;
+    context.log.warn({ err: error }, 'commit of revocations failed; they are retried one by one');
+    await commitOneByOne(context, requestIds);
+  }
+}
+
+/** Processes one job of the queue. */
+export async function processRevocations(
+  context: LifecycleContext,
+  requestIds: string[],
+  requests: RequestIds,
+): Promise<void> {
+  const { log } = context;
+  const [first = ''] = requestIds;
+  const fields = {
+    revocations: requestIds.length,
+    revocation_id: first,
+    request_id: requests.of(first),
+  };
+  try {
+    await commitRevocations(context, requestIds);
+    log.debug(fields, 'revocations committed');
+  } catch (error) {
+    const message = 'revocations cannot be committed; they are kept and retried';
+    log.error({ err: error, ...fields }, message);
+    throw error;
+  }
+}
+
+/** Error isolation: a request that fails stays pending, and the others are committed. */
+async function commitOneByOne(context: LifecycleContext, requestIds: string[]): Promise<void> {
+  let failed: unknown;
+  for (const requestId of requestIds) {
+    try {
+      await commitRevocations(context, [requestId]);
+    } catch (error) {
+      failed = error;
+      if (isUnavailable(error)) break;
+    }
+  }
+  if (failed !== undefined) throw failed as Error;
+}
+
+async function commitIn(
+  tx: Transaction,
+  { log }: LifecycleContext,
+  requestIds: string[],
+): Promise<void> {
+  const size = await lockHead(tx);
+  const claimed = await claimRevocations(tx, requestIds);
+  if (claimed.length === 0) return;
+  const revoked = await revokedIn(tx, claimed, size);
+  const refusals: { requestId: string; code: RevocationRefusal }[] = [];
+  const open: ClaimedRevocation[] = [];
+  for (const request of claimed) {
+    // Already revoked by an earlier request: the first reason is final.
+    if (revoked.has(artifactOf(request))) continue;
+    if (!request.keyHolds) {
+      refusals.push({ requestId: request.requestId, code: 'api_key_revoked' });
+    } else if (!request.artifactHolds || !reasonHolds(request)) {
+      log.error(
+        { revocation_id: request.requestId },
+        'the stored revocation differs from the request: it is rejected',
+      );
+      refusals.push({ requestId: request.requestId, code: 'processing_failed' });
+    } else {
+      revoked.add(artifactOf(request));
+      open.push(request);
+    }
+  }
+  await refuseRevocations(tx, refusals);
+  if (open.length === 0) return;
+  await insertReasons(tx, open);
+  const at = await databaseTime(tx);
+  await appendLocked(
+    tx,
+    nativeSha256,
+    size,
+    open.map((request) => ({
+      kind: 'status',
+      proofId: request.proofId,
+      at,
+      body: statusEntryBytes({
+        proof_id: request.proofId,
+        artifact_kind: request.artifactKind,
+        reason_hash: request.reasonHash.toString('hex'),
+        time: formatTime(at),
+      }),
+    })),
+  );
+}
+
+const artifactOf = (artifact: { proofId: string; artifactKind: string }): string =>
+  `${artifact.artifactKind} of ${artifact.proofId}`;
+
+/** Final under the append lock: no other transaction can revoke until this one ends. */
+async function revokedIn(
+  tx: Transaction,
+  requests: ClaimedRevocation[],
+  size: number,
+): Promise<Set<string>> {
+  const proofIds = [...new Set(requests.map(({ proofId }) => proofId))];
+  const revoked = new Set<string>();
+  for (const { body } of await statusEntriesOf(tx, proofIds, size)) {
+    const entry = parseEntry(body);
+    if (entry.type !== 'status') continue;
+    revoked.add(artifactOf({ proofId: entry.proof_id, artifactKind: entry.artifact_kind }));
+  }
+  return revoked;
+}
+
+/** The reason document matches its hash and names this artifact. The worker does not trust the engine. */
+function reasonHolds(request: ClaimedRevocation): boolean {
+  if (!request.reasonHash.equals(nativeSha256(request.document))) return false;
+  try {
+    const reason = parseRevocationReason(request.document);
+    return reason.proof_id === request.proofId && reason.artifact_kind === request.artifactKind;
+  } catch {
+    return false;
+  }
+}
