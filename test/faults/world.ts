@@ -33,7 +33,8 @@ const LINKED = [...QUEUING, 'verifier', 'publisher', 'admin'] as const;
 
 const LOG_ORIGIN = 'faults.example/log';
 const DATABASE_MB = 400;
-const SNAPSHOT_MB = 64;
+/** The publisher keeps superseded files for an hour: a table that takes 30 minutes writes about 60 MB. */
+const SNAPSHOT_MB = 256;
 
 export interface World {
   database: Cluster;
