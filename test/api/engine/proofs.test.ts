@@ -107,29 +107,26 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     }
   });
 
-  it('responds with 500 when a tile or leaf was altered', async ({ setup }) => {
-    const ids = await setup.registry.admitAll([setup.registry.item(), setup.registry.item()]);
+  it('responds with 500 when tile, leaf or checkpoint was altered', async ({ setup }) => {
+    await setup.admitOne();
     await setup.log.publish();
-    const path = `/v1/proofs/${ids[0]!}/inclusion`;
-    expect((await setup.get(path)).json).toMatchObject({ state: 'included' });
-    const flipLast = (column: string): string =>
-      `set_byte(${column}, length(${column}) - 1, get_byte(${column}, length(${column}) - 1) # 1)`;
-    const flips = [
-      `update svc.tile set hashes = ${flipLast('hashes')}
-       where level = 0 and tile_index = (select max(tile_index) from svc.tile where level = 0)`,
-      `update svc.log_entry set aep_hash = ${flipLast('aep_hash')}
-       where ${ofProof(ids[0]!)}`,
-      `update svc.checkpoint set root = ${flipLast('root')}
-       where tree_size = (select max(tree_size) from svc.checkpoint)`,
-    ];
-    for (const flip of flips) {
-      const alter = () => setup.byHand((tx) => tx.unsafe(flip));
-      await alter();
-      expect((await setup.get(path)).json).toMatchObject({
-        status: 500,
-        code: 'integrity_failure',
+    // The last leaf is in the path of the one before it.
+    const [id = ''] = await setup.registry.admitAll([setup.registry.item(), setup.registry.item()]);
+    await setup.log.publish();
+    const path = `/v1/proofs/${id}/inclusion`;
+    const flipped = (column: string): string =>
+      `${column} = set_byte(${column}, length(${column}) - 1, get_byte(${column}, length(${column}) - 1) # 1)`;
+    const latest = 'tree_size = (select max(tree_size) from svc.checkpoint)';
+    for (const [table, change, rows] of [
+      ['tile', flipped('hashes'), 'level = 0'],
+      ['log_entry', flipped('aep_hash'), `kind = 1 and ${ofProof(id)}`],
+      ['checkpoint', flipped('root'), latest],
+      ['checkpoint', 'note = (select note from svc.checkpoint order by tree_size limit 1)', latest],
+    ] as const) {
+      await setup.whileAltered(table, change, rows, async () => {
+        const fault = { status: 500, code: 'integrity_failure' };
+        expect((await setup.get(path)).json).toMatchObject(fault);
       });
-      await alter();
       expect((await setup.get(path)).json).toMatchObject({ state: 'included' });
     }
   });
