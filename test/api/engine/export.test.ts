@@ -1,5 +1,5 @@
 import { describe, expect } from 'vitest';
-import { vkeyFor } from '#api/engine/proofs/prove-inclusion';
+import { vkeyFor } from '#api/engine/proofs/inclusion';
 import { formatVkey } from '#protocol/note';
 import { fromBase64, toBase64Url } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';

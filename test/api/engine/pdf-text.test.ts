@@ -3,7 +3,7 @@ import PDFDocument from 'pdfkit';
 import { describe, expect, it } from 'vitest';
 import { coverageOf, MONO_ADVANCE } from '#api/engine/pdf/page-writer';
 import { loadFonts } from '#api/engine/pdf/render';
-import { safeText, wrapPieces, type Piece } from '#api/engine/pdf/safe-text';
+import { safeText, wrapPieces, type Piece } from '#api/engine/pdf/page-writer';
 
 const fonts = loadFonts();
 const doc = new PDFDocument({ font: '' });
