@@ -3,7 +3,6 @@ import { html, prose, table, type Html } from './html.js';
 
 type Schemas = Record<string, JsonObject>;
 
-/** Table of a document's members, or one for each alternative. */
 export function fieldsOf(schema: JsonObject, schemas: Schemas): Html {
   const node = resolved(schema, schemas);
   const options = node['oneOf'] ?? node['anyOf'];
@@ -35,7 +34,6 @@ export function fieldsOf(schema: JsonObject, schemas: Schemas): Html {
   return html`${description} ${table('Fields', ['Field', 'Value'], rows)}`;
 }
 
-/** Type and constraints of a value, in words. */
 export function valueOf(schema: JsonObject, schemas: Schemas): Html {
   const id = componentOf(schema);
   const node = resolved(schema, schemas);

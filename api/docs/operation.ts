@@ -11,7 +11,6 @@ import { fieldsOf, valueOf } from './fields.js';
 import { codeBlock, html, paragraphs, prose, table, type Html } from './html.js';
 import type { ReaderText, Shell } from './reader.js';
 
-/** Section of one operation: description, parameters, body, curl examples, responses. */
 export function operationSection(
   method: string,
   path: string,
@@ -123,7 +122,6 @@ function codesOf({ description }: OpenApiResponse): Html {
   </ul>`;
 }
 
-/** Headers of this response, without the shared ones. */
 function headersOf(headers: OpenApiResponse['headers'], document: OpenApiDocument): Html {
   const own = Object.entries(headers).filter(
     (entry): entry is [string, OpenApiHeader] =>
@@ -161,7 +159,6 @@ function contentOf(
     }`;
 }
 
-/** A curl command to paste into a shell. */
 function curlOf(
   method: string,
   path: string,

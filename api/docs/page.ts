@@ -9,7 +9,6 @@ import type { ReaderText } from './reader.js';
 export const PAGE_POLICY =
   "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/** Renders the OpenAPI document as an HTML page without scripts. */
 export function renderDocs(document: OpenApiDocument, text: ReaderText): string {
   const { info, tags } = document;
   const { guide, problems, shell } = text;

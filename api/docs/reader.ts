@@ -3,21 +3,17 @@ import type { OpenApiOperation, OpenApiParameter } from '../openapi/types.js';
 
 /** Shell variables and values that make the examples work when pasted. */
 export interface Shell {
-  /** Text above `setup`. */
   about: string;
   /** Variables that the reader sets once. */
   setup: string;
-  /** Values of path parameters, by name. */
   inPath: Record<string, string>;
   /** Query strings for operations that need one, by operation id. */
   queries: Record<string, string>;
-  /** curl arguments for an operation's headers. */
   headersOf(operation: OpenApiOperation): string[];
   /** Replaces values in an indented JSON body by the reader's variables. */
   inBody: readonly (readonly [RegExp, string])[];
 }
 
-/** Content of the page besides the OpenAPI document. */
 export interface ReaderText {
   guide: readonly GuideSection[];
   problems: ProblemTable;

@@ -18,7 +18,6 @@ export interface EngineContext {
   /** Wakes the workers. Jobs carry ids only, so a lost job loses no data. */
   queue: Pick<AdmitQueue, 'add' | 'addBatches' | 'addRevocations' | 'ping'>;
   waiting: OutcomeWaiter;
-  /** Waits for revocations, by request id. */
   revocations: OutcomeWaiter<RevocationSettlement>;
   log: Logger;
   clock: Clock;
@@ -29,7 +28,6 @@ export interface EngineContext {
   /** Longest wait and largest group when concurrent admissions share a transaction. */
   coalesceMs: number;
   coalesceItems: number;
-  /** Largest request body, in bytes. */
   bodyLimit: number;
   /** Largest batch body, in bytes. `bodyLimit` applies to each item. */
   batchLimit: number;
@@ -43,7 +41,6 @@ export interface EngineContext {
   retiredLogVkeys: readonly string[];
   /** Aborted when shutdown begins. The engine is not ready from then on. */
   stopping?: AbortSignal;
-  /** Renders PDF exports off the event loop. */
   pdf: PdfRenderer;
   /** Base URL of the public API without a trailing slash, for links in PDF exports. */
   publicUrl: string;
@@ -74,7 +71,6 @@ export const ENGINE_DEFAULTS = {
   maxQueuedAdmissions: 100_000,
 } as const;
 
-/** Outcome of an admission request at the engine. */
 export type AdmissionOutcome = 'accepted' | 'replayed' | 'refused';
 
 /** Metrics of the engine API. Labels use documented routes, never client-sent paths. */
@@ -82,4 +78,18 @@ export interface EngineMetrics {
   /** `status`: null if the client disconnected first; `route`: null for an unknown path. */
   answered(route: string | null, method: string, status: number | null, ms: number): void;
   admissions(lane: Lane | 'batch', outcome: AdmissionOutcome, count: number): void;
+}
+
+/** Best effort: workers poll for what the queue lost, so a lost job only delays. */
+export async function wakeWorkers(
+  { log, queue }: Pick<EngineContext, 'log' | 'queue'>,
+  send: (to: EngineContext['queue']) => Promise<unknown>,
+  consequence: string,
+  fields: Record<string, unknown>,
+): Promise<void> {
+  try {
+    await send(queue);
+  } catch (error) {
+    log.warn({ err: error, ...fields }, `queue unavailable, ${consequence}`);
+  }
 }

@@ -3,13 +3,13 @@ import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors
 import { TenantBusyError } from '#sql/db/tenant-connections';
 import { DamagedEntryError } from '#sql/proofs/status-entries';
 import { createAuthenticate } from './http/authenticate.js';
-import { createCapacityCheck } from './admission/capacity.js';
+import { createCapacityCheck } from './admission/submit.js';
 import type { EngineContext } from './context.js';
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import { engineOpenApi } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
-import { Problem, retryAfter, sendProblem, type ProblemCode } from './http/problem.js';
+import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
 import { createSubmit } from './admission/submit.js';
 
 /** The engine API (spec 4.2). The caller opens and closes every resource. */
@@ -77,7 +77,7 @@ function only(...methods: string[]): RequestHandler {
 }
 
 const notFound: RequestHandler = () => {
-  throw new Problem('route_not_found', 'The engine API has no such path. See /docs for all paths.');
+  throw new Problem('route_not_found');
 };
 
 /** 503s that a tenant causes with its own load. The access log has their status, so they are not errors. */
@@ -100,27 +100,6 @@ function toProblem({ log }: EngineContext): ErrorRequestHandler {
 
 function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error;
-  if (isUnavailable(error)) {
-    return new Problem(
-      'database_unavailable',
-      'The engine cannot reach the database. Send the request again: the same body is admitted once.',
-      retryAfter(1, error),
-    );
-  }
-  if (error instanceof TenantBusyError || isLockTimeout(error)) {
-    return new Problem(
-      'tenant_busy',
-      'The request waited too long for a connection or a lock. Nothing was changed. Send it again.',
-      retryAfter(1, error),
-    );
-  }
-  if (error instanceof PolicyMissingError) {
-    return new Problem(
-      'policy_missing',
-      'No policy is active, so nothing was admitted. The operator must activate a policy.',
-      retryAfter(30, error),
-    );
-  }
   if (error instanceof DamagedEntryError) {
     return new Problem(
       'integrity_failure',
@@ -128,15 +107,12 @@ function problemOf(error: unknown): Problem {
       { cause: error },
     );
   }
-  if (error instanceof URIError) {
-    return new Problem(
-      'malformed_path',
-      'The path is not valid percent-encoding. Encode it as RFC 3986 requires.',
-    );
-  }
-  return new Problem(
-    'internal_error',
-    'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
-    { cause: error },
-  );
+  return new Problem(codeOf(error), { cause: error });
+}
+
+function codeOf(error: unknown) {
+  if (isUnavailable(error)) return 'database_unavailable';
+  if (error instanceof TenantBusyError || isLockTimeout(error)) return 'tenant_busy';
+  if (error instanceof PolicyMissingError) return 'policy_missing';
+  return error instanceof URIError ? 'malformed_path' : 'internal_error';
 }

@@ -14,7 +14,6 @@ import type { ProblemCode } from './http/problem.js';
 export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'admin'] as const;
 export type Scope = (typeof SCOPES)[number];
 
-/** Shared by all handlers, created once per engine. */
 export interface EngineDeps {
   ctx: EngineContext;
   authenticate: Authenticate;
@@ -43,7 +42,6 @@ export interface Call extends EngineDeps {
   req: Request;
   res: Response;
   caller: Caller;
-  /** The media type to respond with. */
   type: string;
   /** Runs queries on a connection that shows only rows of the caller's tenant. */
   inTenant: <T>(work: (sql: Pool, tenantNo: number) => Promise<T>) => Promise<T>;
@@ -57,7 +55,6 @@ export function specOf(spec: SpecOf): OperationSpec {
   return { produces: ['application/json'], problems: [], ...spec };
 }
 
-/** A response with a JSON body. */
 export function json(
   description: string,
   schema: z.ZodType,
@@ -105,7 +102,6 @@ const WITH_BODY: readonly ProblemCode[] = [
   'invalid_field',
 ];
 
-/** All problems of an operation: those of its kind and its own. */
 export function problemsOf(spec: OperationSpec): ProblemCode[] {
   return [
     ...new Set([

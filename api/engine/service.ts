@@ -6,10 +6,9 @@ import { STYLE } from '../docs/style.js';
 import { exampleOpenApi, openApiSchema } from '../openapi/self.js';
 import type { EngineContext } from './context.js';
 import { sendBytes, serveFixed } from './http/respond.js';
-import { READER_TEXT } from './openapi/reader.js';
+import { READER_TEXT } from './openapi/guide.js';
 import { ETAG_HEADER, json, NOT_MODIFIED, specOf, type Operation } from './operation.js';
 
-/** What the operations without an API key have in common. */
 const PUBLIC = { method: 'get', tag: 'Service', scopes: [] } as const;
 
 export const healthzOperation: Operation = {

@@ -8,7 +8,6 @@ export interface ProblemMember {
 
 export interface ProblemOptions {
   errors?: ProblemMember[];
-  /** Extension members of the document. */
   members?: Record<string, unknown>;
   headers?: Record<string, string>;
   cause?: unknown;

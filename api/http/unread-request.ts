@@ -1,7 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 
-/** Problem details of requests that fail before routing. */
 export const UNREAD_DETAILS: Record<UnreadReason, string> = {
   malformed_request: 'The request is not valid HTTP. Correct it before sending it again.',
   incomplete_body: 'The connection closed before the body was complete. Send the request again.',
@@ -9,7 +8,6 @@ export const UNREAD_DETAILS: Record<UnreadReason, string> = {
   headers_too_large: 'The headers exceed the size limit. Send fewer or shorter headers.',
 };
 
-/** Builds the problem response of a request that failed before routing. */
 export function unreadAnswer(
   document: Record<string, unknown>,
   headers: Record<string, string>,

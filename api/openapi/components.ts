@@ -9,9 +9,7 @@ import type { OperationSpec } from './operation-spec.js';
 /** JSON Schemas of an API: one component per document and per shared part. */
 export interface Components {
   schemas: Record<string, JsonObject>;
-  /** Reference to a schema in a response. */
   refTo: (schema: z.ZodType) => JsonObject;
-  /** Reference to a schema in a request body. */
   bodyRefTo: (schema: z.ZodType) => JsonObject;
   /** Query parameters of an operation, before transformation. */
   query(spec: OperationSpec): { properties: Record<string, JsonObject>; required: string[] };
@@ -68,7 +66,6 @@ export function componentsOf(
   };
 }
 
-/** Response schemas of an operation, each with a fallback name. */
 function answersOf({ id, responses }: OperationSpec): [z.ZodType, string][] {
   return Object.entries(responses).flatMap(([status, { content = {} }]) =>
     Object.values(content).flatMap((schema): [z.ZodType, string][] =>
@@ -172,7 +169,6 @@ function reachable(schemas: Record<string, JsonObject>, roots: readonly string[]
   return found;
 }
 
-/** Without `additionalProperties: false`. */
 function opened(schema: JsonObject): JsonObject {
   return JSON.parse(JSON.stringify(schema), (name, value: unknown) =>
     name === 'additionalProperties' && value === false ? undefined : value,

@@ -131,7 +131,6 @@ class OperationWriter<Spec extends OperationSpec> {
     };
   }
 
-  /** Successful responses, and problems grouped by status. */
   private responses(spec: Spec): Record<string, OpenApiResponse> {
     const problems = this.api.problems.of(spec);
     const statuses = new Set([
@@ -204,7 +203,6 @@ class OperationWriter<Spec extends OperationSpec> {
     };
   }
 
-  /** Schema and examples of all problems of one status. */
   private problems(status: number, codes: readonly string[]): OpenApiContent {
     const { members } = this.api.problems;
     const plain = codes.filter((code) => members[code] === undefined);
@@ -252,7 +250,6 @@ function described(headers: Record<string, string>): Record<string, OpenApiHeade
   );
 }
 
-/** Named examples in OpenAPI form. */
 function valuesOf(values: Record<string, unknown>): OpenApiExamples {
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
 }

@@ -10,13 +10,11 @@ export interface ResponseSpec {
   /** Headers of this response only, with descriptions. */
   headers?: Record<string, string>;
   example?: unknown;
-  /** Several named examples instead of `example`. */
   examples?: Record<string, unknown>;
 }
 
 /** Specification of one operation. The OpenAPI document is generated from these only. */
 export interface OperationSpec<Code extends string = string> {
-  /** operationId */
   id: string;
   method: 'get' | 'post' | 'delete';
   /** As OpenAPI writes it: `/v1/proofs/{proof_id}`. */

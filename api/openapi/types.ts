@@ -46,7 +46,6 @@ export interface OpenApiResponse extends JsonObject {
   description: string;
   headers: Record<string, OpenApiHeader | { $ref: string }>;
   content?: Record<string, OpenApiContent>;
-  /** Problem codes with this status. */
   'x-codes'?: string[];
 }
 

@@ -43,11 +43,4 @@ describe.each(Object.entries(APIS))('%s', (_, server) => {
     if (statuses[0] === 400) expect(answer).toContain('"code":"malformed_request"');
     if (statuses[0] === 400) expect(answer).toContain("frame-ancestors 'none'");
   });
-
-  it('responds to a minimal request', async () => {
-    const request = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
-    expect(statusesOf(await answerTo(server(), request))).toEqual([200]);
-    const old = 'GET /healthz HTTP/1.0\r\n\r\n';
-    expect(statusesOf(await answerTo(server(), old))).toEqual([200]);
-  });
 });

@@ -1,22 +1,28 @@
 import type { Request, RequestHandler, Response } from 'express';
+import type * as z from 'zod';
 import { parentFault } from '#policy/parent';
 import { findParents, type Parent } from '#sql/admissions/parents';
+import { canonicalize } from '#protocol/canonical-json';
+import type { JsonValue } from '#protocol/json';
+import {
+  plainAgentEnvelope,
+  plainExecuteRequest,
+  type PlainRequest,
+} from '#protocol/plain-request';
+import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
+import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { nativeTextHash } from '#runtime/crypto/node';
+import type { Lane } from '#sql/admissions/accept';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
-import { parseJson, readBody } from '../http/parse-body.js';
+import { parseJson, readBody, parseDocument } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { addLogFields, requestIdOf } from '../http/request-context.js';
 import { clientGone } from '../http/respond.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { sendOutcome, sendPending } from './outcome.js';
-import {
-  parseAdmission,
-  requireOwnTenant,
-  type AdmissionBody,
-  type NamedParent,
-  type RequestType,
-} from './request-types.js';
 
 interface Accepted {
   tenantNo: number;
@@ -24,7 +30,6 @@ interface Accepted {
   isRepeat: boolean;
 }
 
-/** Accepts one admission and waits for its outcome. */
 export function admissionOperation<Body extends AdmissionBody>(
   spec: OperationSpec,
   type: RequestType<Body>,
@@ -90,7 +95,7 @@ async function accept<Body extends AdmissionBody>(
     idempotencyKey,
     requestId: requestIdOf(res),
   });
-  if (intake.outcome === 'idempotency_conflict') throw idempotencyConflict();
+  if (intake.outcome === 'idempotency_conflict') throw new Problem('idempotency_conflict');
   return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
 }
 
@@ -106,7 +111,6 @@ async function requireParent(
   if (problem !== null) throw problem;
 }
 
-/** 422 unless an envelope of this kind can have this parent. */
 export function parentProblem(kind: NamedParent['kind'], parent: Parent | null): Problem | null {
   const code = parentFault(kind, parent);
   if (code === null) return null;
@@ -125,9 +129,70 @@ const PARENT_FAULTS = {
   ],
 } as const;
 
-export function idempotencyConflict(): Problem {
-  return new Problem(
-    'idempotency_conflict',
-    'This X-Svc-Idempotency-Key was sent with another body before. Send a new key with a new body.',
-  );
+export interface AdmissionBody {
+  tenant_id: string;
+  idempotency_key?: string;
+}
+
+export interface RequestType<Body extends AdmissionBody = AdmissionBody> {
+  lane: Lane;
+  schema: z.ZodType<Body>;
+  /** Fast path for plain bodies; null: the schema decides. */
+  readPlain: (value: JsonValue) => PlainRequest<Body> | null;
+  version: string;
+  referencesOf: (body: Body) => Pick<ParsedAdmission, 'fixtureRef' | 'parent'>;
+}
+
+export const EXECUTE: RequestType<ExecuteRequest> = {
+  lane: 1,
+  schema: executeRequestSchema,
+  readPlain: plainExecuteRequest,
+  version: SCHEMA.executeRequest,
+  referencesOf: (body) => ({ fixtureRef: body.proof_chain_fixture_ref ?? null, parent: null }),
+};
+
+export const AGENT: RequestType<AgentEnvelope> = {
+  lane: 2,
+  schema: agentEnvelopeSchema,
+  readPlain: plainAgentEnvelope,
+  version: SCHEMA.agentEnvelope,
+  referencesOf: ({ kind, parent_proof_id: proofId }) => ({
+    fixtureRef: null,
+    parent: proofId === undefined ? null : { kind, proofId },
+  }),
+};
+
+export interface NamedParent {
+  kind: AgentEnvelope['kind'];
+  proofId: string;
+}
+
+/** A body that its schema accepts. Its tenant and its parent are not checked yet. */
+export interface ParsedAdmission {
+  lane: Lane;
+  body: AdmissionBody;
+  requestHash: string;
+  fixtureRef: string | null;
+  /** The parent to check in the registry before acceptance. */
+  parent: NamedParent | null;
+}
+
+/** @throws Problem 400 */
+export function parseAdmission<Body extends AdmissionBody>(
+  { lane, readPlain, referencesOf, schema, version }: RequestType<Body>,
+  value: JsonValue,
+): ParsedAdmission {
+  const plain = readPlain(value);
+  const body = plain?.body ?? parseDocument(schema, value, version);
+  const requestHash = nativeTextHash(plain?.canonical ?? canonicalize(value));
+  return { lane, body, requestHash, ...referencesOf(body) };
+}
+
+export function requireOwnTenant({ tenant_id }: AdmissionBody, { tenantId }: Caller): void {
+  if (tenant_id !== tenantId) {
+    throw new Problem(
+      'tenant_body_mismatch',
+      at('/tenant_id', 'must be the tenant of the API key'),
+    );
+  }
 }

@@ -11,14 +11,12 @@ import { json, specOf } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
 import { admissionOperation } from './admit.js';
 import { sendOutcome, sendPending } from './outcome.js';
-import { AGENT, EXECUTE } from './request-types.js';
+import { AGENT, EXECUTE } from './admit.js';
 
-/** Request headers of admissions and batches. */
 export const ADMISSION_HEADERS: Record<string, string> = {
   'X-Svc-Idempotency-Key': 'Optional. The engine rejects the same key with another body.',
 };
 
-/** Common to both request types. */
 const POST = {
   method: 'post',
   tag: 'Admission',
@@ -155,10 +153,7 @@ export const readAdmissionOperation = tenantOperation(
       ? await inTenant((sql, tenantNo) => admissionState(sql, tenantNo, proofId))
       : null;
     if (state === null) {
-      throw new Problem(
-        'admission_not_found',
-        'This tenant has no admission with that id. Check the id in the Location header of the 202.',
-      );
+      throw new Problem('admission_not_found');
     }
     addLogFields(res, { proofId });
     if (state === 'pending') sendPending(res, proofId);

@@ -8,7 +8,6 @@ import { policyAnnotations } from '#sql/admissions/policies';
 import type { EngineContext } from '../context.js';
 import { Problem } from '../http/problem.js';
 import { sendBytes, sendJson } from '../http/respond.js';
-import { erased } from '../proofs/stored-proof.js';
 
 type Proved = Extract<Settlement, { state: 'proved' }>;
 
@@ -45,7 +44,7 @@ export async function receiptOrProblem(
   outcome: Settlement,
   sentences: Sentences,
 ): Promise<ReturnType<typeof receiptOf> | Problem> {
-  if (outcome.state === 'erased') return erased();
+  if (outcome.state === 'erased') return new Problem('payload_erased');
   if (outcome.state === 'refused') return rejection(outcome.code);
   if (outcome.effect === 'ADMIT') return receiptOf(proofId, outcome);
   return denial(proofId, outcome, await sentences(outcome.policyDigest));
@@ -92,8 +91,5 @@ function rejection(code: string): Problem {
     return new Problem(known, REJECTIONS[known]);
   }
   // Internal errors are for the operator, who finds them in the registry and the log.
-  return new Problem(
-    'admission_failed',
-    'The engine could not process the admission and quarantined it. Nothing was admitted. Contact the operator.',
-  );
+  return new Problem('admission_failed');
 }

@@ -3,8 +3,10 @@ import { coalesce } from '#runtime/concurrency/coalesce';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/accept';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { TenantLimiter } from '#sql/db/tenant-connections';
-import type { EngineContext } from '../context.js';
+import { pendingDepth } from '#sql/admissions/outcomes';
+import { wakeWorkers, type EngineContext } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
+import { Problem } from '../http/problem.js';
 
 /** An admission without its proof id and salt. */
 export type Submission = Omit<IntakeItem, 'proofId' | 'salt'> & {
@@ -51,8 +53,18 @@ export function createSubmit(ctx: EngineContext): Submit {
     const outcomes = await acceptIntake(ctx.sql, items, lockTimeoutMs);
     // The admissions are durable: the response no longer depends on the queue.
     const accepted = unsalted.filter((_, i) => outcomes[i]?.outcome === 'accepted');
-    if (accepted.length > 0) void enqueue(ctx, accepted);
+    if (accepted.length > 0) enqueue(accepted);
     return outcomes;
+  }
+  function enqueue(accepted: Unsalted[]): void {
+    const proofIds = accepted.map(({ proofId }) => proofId);
+    const requestIds = accepted.map(({ requestId }) => requestId);
+    void wakeWorkers(
+      ctx,
+      (queue) => queue.add(proofIds, requestIds),
+      'admissions are left to the requeue',
+      { admissions: proofIds.length },
+    );
   }
   const submitTogether = coalesce<Unsalted, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
@@ -105,16 +117,41 @@ export function createSubmit(ctx: EngineContext): Submit {
   };
 }
 
-/** Best effort: the requeue of stale admissions delivers what the queue lost. */
-async function enqueue(ctx: EngineContext, accepted: Unsalted[]): Promise<void> {
-  const proofIds = accepted.map(({ proofId }) => proofId);
-  const requestIds = accepted.map(({ requestId }) => requestId);
-  try {
-    await ctx.queue.add(proofIds, requestIds);
-  } catch (error) {
-    ctx.log.warn(
-      { err: error, admissions: proofIds.length },
-      'queue unavailable, admissions are left to the requeue',
-    );
+const COUNT_EVERY_MS = 500;
+/** Age at which a count is no longer used. */
+const STALE_MS = 2_000;
+
+/**
+ * Limits the queue by a count that requests trigger in the background: under load no request waits
+ * for it, and an idle engine runs no queries. Arrivals between two counts may exceed the limit.
+ * A failed count rejects nothing: the insert decides whether an admission is durable.
+ */
+export function createCapacityCheck({
+  sql,
+  log,
+  maxQueuedAdmissions,
+}: Pick<EngineContext, 'sql' | 'log' | 'maxQueuedAdmissions'>): () => Promise<void> {
+  let countedAt = -Infinity;
+  let isFull = false;
+  let counting: Promise<void> | null = null;
+
+  async function count(): Promise<void> {
+    try {
+      isFull = (await pendingDepth(sql, maxQueuedAdmissions)) >= maxQueuedAdmissions;
+    } catch (error) {
+      isFull = false;
+      log.warn({ err: error }, 'queue depth unknown, admissions are accepted without a limit');
+    }
+    countedAt = performance.now();
+    counting = null;
   }
+
+  return async () => {
+    const age = performance.now() - countedAt;
+    if (age > COUNT_EVERY_MS) {
+      counting ??= count();
+      if (age > STALE_MS) await counting;
+    }
+    if (isFull) throw new Problem('queue_too_deep');
+  };
 }

@@ -19,7 +19,6 @@ export interface WaitOptions {
   timeoutMs: number;
   /** Query now: the admission is older than the request and may be decided already. */
   checkImmediately?: boolean;
-  /** Aborts when the client disconnects. */
   signal?: AbortSignal;
 }
 

@@ -6,20 +6,18 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { acceptBatch, type BatchItem, type Room } from '#sql/batches/accept';
 import { readBatch } from '#sql/batches/read';
 import { TenantBusyError, TenantLimiter } from '#sql/db/tenant-connections';
-import { idempotencyConflict } from '../admission/admit.js';
-import { queueFull } from '../admission/capacity.js';
 import { ADMISSION_HEADERS } from '../admission/operations.js';
-import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
+import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
 import { newUuidHex } from '../http/new-id.js';
-import type { Problem } from '../http/problem.js';
+import { Problem } from '../http/problem.js';
 import { addLogFields, requestIdOf } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
 import { json, specOf, type EngineDeps, type Operation } from '../operation.js';
 import { JSON_LINES, missingParents, parseBatch, type ParsedBatch } from './parse-batch.js';
 import { batchDocument } from './results.js';
-import { BatchUploads, tooManyBatches } from './uploads.js';
+import { BatchUploads } from './uploads.js';
 
 const spec = specOf({
   id: 'createBatch',
@@ -175,20 +173,29 @@ async function accept(
   const outcome = await commits
     .run(tenantNo, () => acceptBatch(ctx.sql, intake, room))
     .catch((error: unknown) => {
-      throw error instanceof TenantBusyError ? tooManyBatches(error) : error;
+      throw error instanceof TenantBusyError
+        ? new Problem('too_many_batches', { cause: error })
+        : error;
     });
   switch (outcome.outcome) {
     case 'idempotency_conflict':
-      throw idempotencyConflict();
+      throw new Problem('idempotency_conflict');
     case 'no_room':
-      throw queueFull();
+      throw new Problem('queue_too_deep');
     case 'repeat':
       ctx.metrics?.admissions('batch', 'replayed', total);
       return { batchId: outcome.batchId, isRepeat: true };
     case 'accepted':
       ctx.metrics?.admissions('batch', 'accepted', accepted.length);
       ctx.metrics?.admissions('batch', 'refused', wrong.size);
-      if (outcome.awaited > 0) void wakeWorkers(ctx, batchHex, about.requestId);
+      if (outcome.awaited > 0) {
+        void wakeWorkers(
+          ctx,
+          (queue) => queue.addBatches([batchHex], [about.requestId]),
+          'waiting batch is left to polling',
+          { request_id: about.requestId },
+        );
+      }
       return { batchId: outcome.batchId, isRepeat: false };
   }
 }
@@ -196,16 +203,4 @@ async function accept(
 /** Stores only the members that the code does not imply. */
 function stored({ code, message: detail, options: { errors } }: Problem): string {
   return JSON.stringify({ code, detail, ...(errors && { errors }) });
-}
-
-/** Best effort: workers poll for waiting batches, so a lost job delays a batch and loses none. */
-async function wakeWorkers(ctx: EngineContext, batchHex: string, requestId: string): Promise<void> {
-  try {
-    await ctx.queue.addBatches([batchHex], [requestId]);
-  } catch (error) {
-    ctx.log.warn(
-      { err: error, request_id: requestId },
-      'queue unavailable, waiting batch is left to polling',
-    );
-  }
 }

@@ -11,7 +11,7 @@ import {
   parseAdmission,
   requireOwnTenant,
   type ParsedAdmission,
-} from '../admission/request-types.js';
+} from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
 import { newUuidHex } from '../http/new-id.js';
 import { bodyProblem, isObject, parseJson, unknownVersion } from '../http/parse-body.js';
@@ -112,7 +112,7 @@ class BatchParser {
       throw error;
     }
     if (this.total > 0) return null;
-    return new Problem('empty_batch', 'A batch must have at least one item.');
+    return new Problem('empty_batch');
   }
 
   private parse(item: SplitItem): void {

@@ -27,43 +27,33 @@ import { Problem, type ProblemCode } from '../http/problem.js';
 import {
   cursorSchema,
   formatCursor,
-  pageQuerySchema,
   parseQuery,
-  readPage,
+  listOperation,
   requirePosition,
-  type PagedList,
 } from '../http/paging.js';
 import { sendBytes, sendJson, sendLines } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
-import { erased } from '../proofs/stored-proof.js';
 import { JSON_LINES } from './parse-batch.js';
 
-const BATCHES: PagedList<Batch> = {
-  name: 'batches',
-  id: BATCH_ID_PATTERN,
-  placeOf: ({ acceptedAt, batchId }) => ({ createdAt: acceptedAt, id: batchId }),
-  read: (sql, tenantNo, limit, after) =>
-    listBatches(sql, tenantNo, limit, after && { createdAt: after.createdAt, batchId: after.id }),
-};
-
-export const listBatchesOperation = tenantOperation(
+export const listBatchesOperation = listOperation(
   {
     id: 'listBatches',
-    method: 'get',
     path: '/v1/batches',
     tag: 'Admission',
     summary: 'List batches',
     description: 'Newest first.',
     scopes: ['admit', 'read'],
-    query: pageQuerySchema,
-    responses: { 200: json('A page of batches.', batchListSchema) },
-    problems: ['invalid_query'],
+    page: json('A page of batches.', batchListSchema),
   },
-  async (call) => {
-    const { members, next_cursor } = await readPage(BATCHES, call);
-    const batches = members.map(batchDocument);
-    sendJson(call.res, 200, { schema_version: SCHEMA.batchList, batches, next_cursor });
+  {
+    name: 'batches',
+    version: SCHEMA.batchList,
+    documentOf: batchDocument,
+    id: BATCH_ID_PATTERN,
+    placeOf: ({ acceptedAt, batchId }) => ({ createdAt: acceptedAt, id: batchId }),
+    read: (sql, tenantNo, limit, after) =>
+      listBatches(sql, tenantNo, limit, after && { createdAt: after.createdAt, batchId: after.id }),
   },
 );
 
@@ -82,14 +72,13 @@ export const readBatchOperation = tenantOperation(
   async (call) => sendJson(call.res, 200, batchDocument(await requireBatch(call))),
 );
 
-/** The tenant's batch with the id in the path, or 404. */
 async function requireBatch({ inTenant, req }: Call): Promise<Batch> {
   const batchId = String(req.params['batch_id']);
   const batch = isBatchId(batchId)
     ? await inTenant((sql, tenantNo) => readBatch(sql, tenantNo, batchId))
     : null;
   if (batch === null) {
-    throw new Problem('batch_not_found', 'This tenant has no batch with that id. Check the id.');
+    throw new Problem('batch_not_found');
   }
   return batch;
 }
@@ -108,7 +97,6 @@ export function batchDocument(batch: Batch): BatchDocument {
   };
 }
 
-/** Items per second, to a tenth. */
 function rateOf({ settled, elapsedMs }: Batch): number {
   return Math.round((settled * 10_000) / Math.max(1, elapsedMs)) / 10;
 }
@@ -209,7 +197,6 @@ async function* readResults(
   }
 }
 
-/** The result of an item: the response that a single request for it would get. */
 async function resultOf(
   item: ItemOutcome,
   requestId: string,
@@ -225,7 +212,7 @@ async function resultOf(
     const options = errors === undefined ? {} : { errors };
     return failed('invalid', new Problem(code as ProblemCode, detail, options));
   }
-  if (item.state === 'erased') return failed('erased', erased());
+  if (item.state === 'erased') return failed('erased', new Problem('payload_erased'));
   const { proofId, settlement } = item;
   const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
   if (settlement === null) return { index, state: 'pending', status: 202, ...own };

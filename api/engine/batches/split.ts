@@ -1,9 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 
-/** The bytes of an item, or the hash of an item above the limit. */
 export type SplitItem = { bytes: Buffer } | { tooLong: Buffer };
 
-/** The body cannot be split into items. */
 export class SplitError extends Error {
   override readonly name = 'SplitError';
 

@@ -1,4 +1,4 @@
-import { Problem, retryAfter } from '../http/problem.js';
+import { Problem } from '../http/problem.js';
 
 export interface BatchUploadsOptions {
   /** Concurrent uploads per tenant, until the batch is durable or rejected. */
@@ -7,7 +7,6 @@ export interface BatchUploadsOptions {
   budget: number;
 }
 
-/** The body of a batch in memory. */
 export interface BatchUpload {
   /** Aborts when the upload is too slow and another upload needs its memory. */
   readonly evicted: AbortSignal;
@@ -54,7 +53,7 @@ export class BatchUploads {
   /** @throws Problem `too_many_batches` when the tenant has too many */
   start(tenantNo: number): BatchUpload {
     const own = [...this.uploads].filter((upload) => upload.tenantNo === tenantNo).length;
-    if (own >= this.options.perTenant) throw tooManyBatches();
+    if (own >= this.options.perTenant) throw new Problem('too_many_batches');
     const upload: Upload = {
       tenantNo,
       bytes: 0,
@@ -77,7 +76,7 @@ export class BatchUploads {
   private async received(upload: Upload, bytes: number): Promise<void> {
     const until = performance.now() + WAIT_MS;
     while (!this.reserve(upload, bytes)) {
-      if (performance.now() >= until) throw tooManyBatches();
+      if (performance.now() >= until) throw new Problem('too_many_batches');
       upload.isArriving = false;
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       upload.isArriving = true;
@@ -92,7 +91,7 @@ export class BatchUploads {
       const slow = this.slowest();
       if (slow === undefined) return false;
       this.release(slow);
-      slow.eviction.abort(uploadTooSlow());
+      slow.eviction.abort(new Problem('upload_too_slow'));
     }
     upload.eviction.signal.throwIfAborted();
     this.held += more;
@@ -119,21 +118,3 @@ export class BatchUploads {
 }
 
 const overFree = (bytes: number): number => Math.max(0, bytes - MIB);
-
-/** Too many batches of the tenant, or of all tenants. */
-export function tooManyBatches(cause?: unknown): Problem {
-  return new Problem(
-    'too_many_batches',
-    'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
-    retryAfter(1, cause),
-  );
-}
-
-function uploadTooSlow(): Problem {
-  return new Problem(
-    'upload_too_slow',
-    'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',
-    // The rest of the body is not read.
-    { headers: { 'Retry-After': '1', Connection: 'close' } },
-  );
-}

@@ -45,7 +45,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
 
   return async (req, res) => {
     const sent = req.get('x-svc-api-key');
-    if (sent === undefined) throw unauthenticated();
+    if (sent === undefined) throw new Problem('unauthenticated');
     const key = parseApiKey(sent);
     const { keyId, secret } = key ?? UNKNOWN_KEY;
     const found = await lookUp(keyId);
@@ -58,17 +58,12 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
       found !== undefined &&
       found.revokedAt === null &&
       (found.expiresAt === null || now < found.expiresAt);
-    if (key === null || found === undefined || !matches || !inForce) throw unauthenticated();
+    if (key === null || found === undefined || !matches || !inForce)
+      throw new Problem('unauthenticated');
     addLogFields(res, { keyId, tenantId: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes } = found;
     // Here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));
     return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes };
   };
-}
-
-function unauthenticated(): Problem {
-  return new Problem('unauthenticated', 'Send a valid engine key in X-Svc-Api-Key.', {
-    headers: { 'WWW-Authenticate': 'ApiKey realm="engine"' },
-  });
 }

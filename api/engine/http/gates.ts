@@ -42,10 +42,7 @@ export async function authorizeAdmission(
   requireTenantHeader(req, caller);
   requireScope(caller, spec.scopes);
   if (!caller.allowlisted) {
-    throw new Problem(
-      'tenant_not_allowlisted',
-      'This tenant is not allowlisted for execution. Nothing was admitted. Contact the operator.',
-    );
+    throw new Problem('tenant_not_allowlisted');
   }
   await requireCapacity();
   return caller;
@@ -57,10 +54,7 @@ export function readAdmissionHeaders(req: Request, spec: OperationSpec): string 
   requireApiVersion(req);
   const key = readSingleHeader(req, 'x-svc-idempotency-key');
   if (key !== undefined && !/^[\x20-\x7e]{1,255}$/.test(key)) {
-    throw new Problem(
-      'invalid_idempotency_key',
-      'X-Svc-Idempotency-Key must be 1 to 255 characters of printable ASCII.',
-    );
+    throw new Problem('invalid_idempotency_key');
   }
   return key ?? null;
 }
@@ -81,24 +75,16 @@ export function requireAcceptable(req: Request, types: readonly [string, ...stri
   return chosen;
 }
 
-/** 403: the header must name the tenant that the key belongs to. */
 function requireTenantHeader(req: Request, caller: Caller): void {
   const tenantId = req.get('x-svc-tenant-id');
   if (tenantId === undefined) {
-    throw new Problem(
-      'tenant_header_missing',
-      'X-Svc-Tenant-Id is missing. Send your tenant id in it.',
-    );
+    throw new Problem('tenant_header_missing');
   }
   if (tenantId !== caller.tenantId) {
-    throw new Problem(
-      'tenant_mismatch',
-      'X-Svc-Tenant-Id does not name the tenant of this API key. Send the id of your own tenant.',
-    );
+    throw new Problem('tenant_mismatch');
   }
 }
 
-/** 403 unless the key has one of `scopes` or `admin`. */
 function requireScope(caller: Caller, scopes: readonly Scope[]): void {
   if (!hasScope(caller, scopes)) {
     throw new Problem(
@@ -112,10 +98,7 @@ function requireScope(caller: Caller, scopes: readonly Scope[]): void {
 function requireApiVersion(req: Request): void {
   const version = readSingleHeader(req, 'svc-api-version');
   if (version !== undefined && version !== 'v1') {
-    throw new Problem(
-      'unsupported_api_version',
-      'The only API version is v1. Send svc-api-version: v1 or omit the header.',
-    );
+    throw new Problem('unsupported_api_version');
   }
 }
 

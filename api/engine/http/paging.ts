@@ -4,10 +4,12 @@ import * as z from 'zod';
 import { canonicalBytes } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
 import type { Pool } from '#sql/db/transaction';
-import type { Call } from '../operation.js';
+import type { Operation, SpecOf } from '../operation.js';
+import type { ResponseSpec } from '../../openapi/operation-spec.js';
+import { tenantOperation } from './gates.js';
+import { sendJson } from './respond.js';
 import { Problem } from './problem.js';
 
-/** The query parameter `limit` of a list whose pages have at most 200 members. */
 export const limitSchema = z
   .string()
   .regex(/^(?:[1-9][0-9]?|1[0-9][0-9]|200)$/, 'expected 1 to 200');
@@ -16,13 +18,11 @@ export const cursorSchema = z
   .string()
   .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected the next_cursor of a page');
 
-/** Query of the lists in order of creation, newest first. */
-export const pageQuerySchema = z.strictObject({
+const pageQuerySchema = z.strictObject({
   limit: limitSchema.default('50'),
   cursor: cursorSchema.exactOptional(),
 });
 
-/** Identifies the list that a cursor belongs to. */
 export interface CursorList {
   list: string;
   tenantNo: number;
@@ -41,7 +41,6 @@ export function formatCursor(list: CursorList, position: string): string {
   return Buffer.concat([digestOf(list, position), Buffer.from(position)]).toString('base64url');
 }
 
-/** The position in this list, or null for an invalid cursor. */
 export function parseCursor(list: CursorList, cursor: string): string | null {
   const bytes = Buffer.from(cursor, 'base64url');
   if (bytes.length <= DIGEST_BYTES || bytes.toString('base64url') !== cursor) return null;
@@ -77,8 +76,7 @@ function digestOf({ list, tenantNo, filters }: CursorList, position: string): Bu
   return createHash('sha256').update(canonicalBytes(bound)).digest().subarray(0, DIGEST_BYTES);
 }
 
-/** Position after a member of a list in order of creation. */
-export interface Place {
+interface Place {
   /** Epoch milliseconds. */
   createdAt: number;
   /** Orders members of the same millisecond. */
@@ -86,30 +84,48 @@ export interface Place {
 }
 
 /** A tenant's list in order of creation, newest first. */
-export interface PagedList<T> {
+interface PagedList<T> {
+  /** Member of the response that has the page. */
   name: string;
-  /** Form of the members' ids. */
+  version: string;
   id: RegExp;
   placeOf: (member: T) => Place;
+  documentOf: (member: T) => object;
   read: (sql: Pool, tenantNo: number, limit: number, after: Place | null) => Promise<T[]>;
 }
 
-/** Reads one member more than the page has, to know whether a next page exists. */
-export async function readPage<T>(
-  { name, id, placeOf, read }: PagedList<T>,
-  { ctx, caller, req }: Pick<Call, 'ctx' | 'caller' | 'req'>,
-): Promise<{ members: T[]; next_cursor: string | null }> {
-  const { tenantNo } = caller;
-  const { limit, cursor } = parseQuery(pageQuerySchema, req);
-  const list = { list: name, tenantNo, filters: {} };
-  const after = cursor === undefined ? null : placeAt(list, cursor, id);
-  const most = Number(limit);
-  const found = await ctx.tenantSql.run(tenantNo, (sql) => read(sql, tenantNo, most + 1, after));
-  const members = found.slice(0, most);
-  const last = members.at(-1);
-  if (found.length <= most || last === undefined) return { members, next_cursor: null };
-  const place = placeOf(last);
-  return { members, next_cursor: formatCursor(list, `${String(place.createdAt)}:${place.id}`) };
+export function listOperation<T>(
+  spec: Pick<SpecOf, 'id' | 'path' | 'tag' | 'summary' | 'description' | 'scopes'> & {
+    page: ResponseSpec;
+  },
+  { name, version, id, placeOf, documentOf, read }: PagedList<T>,
+): Operation {
+  const { page, ...own } = spec;
+  return tenantOperation(
+    {
+      ...own,
+      method: 'get',
+      query: pageQuerySchema,
+      responses: { 200: page },
+      problems: ['invalid_query'],
+    },
+    async ({ caller: { tenantNo }, inTenant, req, res }) => {
+      const { limit, cursor } = parseQuery(pageQuerySchema, req);
+      const list = { list: name, tenantNo, filters: {} };
+      const after = cursor === undefined ? null : placeAt(list, cursor, id);
+      const most = Number(limit);
+      // One more than the page has shows whether a next page exists.
+      const found = await inTenant((sql) => read(sql, tenantNo, most + 1, after));
+      const members = found.slice(0, most);
+      const last = found.length > most ? members.at(-1) : undefined;
+      const place = last === undefined ? null : placeOf(last);
+      sendJson(res, 200, {
+        schema_version: version,
+        [name]: members.map(documentOf) as JsonValue[],
+        next_cursor: place && formatCursor(list, `${String(place.createdAt)}:${place.id}`),
+      });
+    },
+  );
 }
 
 function placeAt(list: CursorList, cursor: string, id: RegExp): Place {

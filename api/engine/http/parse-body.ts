@@ -9,7 +9,6 @@ import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
 export interface ParsedBody<T> {
   /** As sent: canonicalized and hashed. */
   value: JsonValue;
-  /** Parsed by the schema. */
   document: T;
 }
 
@@ -41,7 +40,6 @@ export function parseDocument<T>(schema: z.ZodType<T>, value: JsonValue, version
   throw violation([...(unversioned ? versionFindings(value, version) : []), ...found]);
 }
 
-/** Strict JSON step of `parseBody`. */
 export function parseJson(bytes: Uint8Array): JsonValue {
   try {
     return parseStrict(bytes);
@@ -162,14 +160,12 @@ function bounded(pointer: string): string {
   return pointer.slice(0, pointer.lastIndexOf('/', LONGEST_POINTER));
 }
 
-/** Reads the body, at most `limit` bytes. */
 export function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   return readJsonBody(req, limit).catch((error: unknown) => {
     throw bodyProblem(error);
   });
 }
 
-/** The problem of a body that could not be read; any other error unchanged. */
 export function bodyProblem(error: unknown): unknown {
   if (!(error instanceof BodyRefusedError)) return error;
   return new Problem(error.code, error.message, { headers: error.headers, cause: error });

@@ -86,20 +86,96 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS;
 
+/** Details that are always the same: what happened and what to do next. */
+const DETAILS = {
+  malformed_path: 'The path is not valid percent-encoding. Encode it as RFC 3986 requires.',
+  unsupported_api_version:
+    'The only API version is v1. Send svc-api-version: v1 or omit the header.',
+  invalid_idempotency_key: 'X-Svc-Idempotency-Key must be 1 to 255 characters of printable ASCII.',
+  empty_batch: 'A batch must have at least one item.',
+  unauthenticated: 'Send a valid engine key in X-Svc-Api-Key.',
+  tenant_header_missing: 'X-Svc-Tenant-Id is missing. Send your tenant id in it.',
+  tenant_mismatch:
+    'X-Svc-Tenant-Id does not name the tenant of this API key. Send the id of your own tenant.',
+  tenant_not_allowlisted:
+    'This tenant is not allowlisted for execution. Nothing was admitted. Contact the operator.',
+  tenant_body_mismatch:
+    'tenant_id does not name the tenant of this API key. Send the id of your own tenant.',
+  route_not_found: 'The engine API has no such path. See /docs for all paths.',
+  admission_not_found:
+    'This tenant has no admission with that id. Check the id in the Location header of the 202.',
+  proof_not_found: 'This tenant has no proof with that id. Check the id.',
+  revocation_not_found:
+    'This tenant has requested no revocation of that artifact. Check the proof id and the artifact kind.',
+  share_token_not_found:
+    'This tenant has no share token with that hash. Check the hash in the list of share tokens.',
+  package_not_found: 'This tenant has no package with that id. Check the id.',
+  batch_not_found: 'This tenant has no batch with that id. Check the id.',
+  upload_too_slow:
+    'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',
+  pending_verdict:
+    'The verification system has not verified this proof yet. Retry after Retry-After.',
+  payload_erased: 'The payload of this proof was erased. Only its commitments in the log remain.',
+  pending_checkpoint:
+    'No signed checkpoint covers this proof yet. Retry after the publisher has signed one.',
+  policy_unknown: 'No policy set with that digest is stored. Check policy_digest.',
+  idempotency_conflict:
+    'This X-Svc-Idempotency-Key was sent with another body before. Send a new key with a new body.',
+  expiry_over: 'The token would expire at once. Send a later expires_at.',
+  package_member_unfit:
+    'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
+  internal_error:
+    'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
+  admission_failed:
+    'The engine could not process the admission and quarantined it. Nothing was admitted. Contact the operator.',
+  revocation_failed:
+    'The engine could not process the revocation and quarantined it. Nothing was revoked. Contact the operator.',
+  database_unavailable:
+    'The engine cannot reach the database. Send the request again: the same body is admitted once.',
+  tenant_busy:
+    'The request waited too long for a connection or a lock. Nothing was changed. Send it again.',
+  queue_too_deep:
+    'The queue of undecided admissions is full. Nothing was accepted. Send the request again after Retry-After.',
+  too_many_batches:
+    'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
+  renderer_busy:
+    'All PDF renderers are busy. Retry after Retry-After, or use the format json or aep-json.',
+  render_timeout:
+    'Rendering exceeded the time limit. Retry after Retry-After, or use the format json or aep-json.',
+  policy_missing:
+    'No policy is active, so nothing was admitted. The operator must activate a policy.',
+} as const satisfies Partial<Record<ProblemCode, string>>;
+
+const retryAfter = (seconds: number) => ({ 'Retry-After': String(seconds) });
+
+/** Headers that are always the same. */
+const HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
+  unauthenticated: { 'WWW-Authenticate': 'ApiKey realm="engine"' },
+  // The rest of the body is not read.
+  upload_too_slow: { ...retryAfter(1), Connection: 'close' },
+  pending_verdict: retryAfter(1),
+  pending_checkpoint: retryAfter(1),
+  database_unavailable: retryAfter(1),
+  tenant_busy: retryAfter(1),
+  too_many_batches: retryAfter(1),
+  queue_too_deep: retryAfter(2),
+  renderer_busy: retryAfter(2),
+  render_timeout: retryAfter(5),
+  policy_missing: retryAfter(30),
+};
+
 export class Problem extends ApiProblem<ProblemCode> {
-  constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
-    super(PROBLEMS, code, detail, options);
+  constructor(code: keyof typeof DETAILS, options?: ProblemOptions);
+  constructor(code: ProblemCode, detail: string, options?: ProblemOptions);
+  constructor(code: ProblemCode, detail: string | ProblemOptions = {}, more?: ProblemOptions) {
+    const options = more ?? (typeof detail === 'string' ? {} : detail);
+    const text = typeof detail === 'string' ? detail : DETAILS[code as keyof typeof DETAILS];
+    super(PROBLEMS, code, text, { ...options, headers: { ...HEADERS[code], ...options.headers } });
   }
 }
 
-/** Options of a problem with one fault in the body. */
 export function at(pointer: string, detail: string): ProblemOptions {
   return { errors: [{ pointer, detail }] };
-}
-
-/** Options of a problem that a later attempt may not have. */
-export function retryAfter(seconds: number, cause?: unknown): ProblemOptions {
-  return { headers: { 'Retry-After': String(seconds) }, cause };
 }
 
 export function sendProblem(req: Request, res: Response, problem: Problem): void {
@@ -117,21 +193,18 @@ export function sendProblem(req: Request, res: Response, problem: Problem): void
   } else res.end(body);
 }
 
-/** Members that a problem adds to the common ones. */
 export const PROBLEM_MEMBERS: Partial<Record<ProblemCode, z.ZodObject>> = {
   policy_denied: z.looseObject({
     /** A denial is signed and logged like an admission, so it has a receipt. */
     receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
     /** Ids of the policies that decided, sorted. */
     reasons: z.array(z.string()),
-    /** Human-readable sentences, by policy id. */
     sentences: z.record(z.string(), z.string()),
   }),
 };
 
 const RETRY = { 'Retry-After': 'Seconds to wait before retrying.' };
 
-/** Response headers of a problem, each with its description. */
 export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
   unauthenticated: { 'WWW-Authenticate': 'How to authenticate: `ApiKey`.' },
   unsupported_media_type: { Accept: 'The supported media types.' },
@@ -149,7 +222,6 @@ export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>
   policy_missing: RETRY,
 };
 
-/** Response to a request that failed before routing. */
 export function unreadProblem(reason: UnreadReason): UnreadAnswer {
   const requestId = uuidv7();
   const problem = new Problem(reason, UNREAD_DETAILS[reason]);

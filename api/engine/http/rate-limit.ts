@@ -3,17 +3,15 @@ import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-l
 import type { Logger } from '#runtime/process/log';
 import type { RedisClient } from '#runtime/queue/redis';
 import { withTimeout } from '#runtime/concurrency/promises';
-import { Problem, retryAfter } from './problem.js';
+import { Problem } from './problem.js';
 
 /** One request's position in its tenant's one-second window. */
 export interface WindowPosition {
   /** Number of this request in the window, from 1. */
   used: number;
-  /** Milliseconds until the window ends. */
   resetMs: number;
 }
 
-/** Counts requests by tenant. `requireWithinRate` enforces the limit. */
 export interface RequestCounter {
   count(tenantNo: number): Promise<WindowPosition>;
 }
@@ -117,6 +115,6 @@ export function requireWithinRate(
   throw new Problem(
     'rate_limited',
     `This tenant may send ${limit} requests per second. The request had no effect. Send it again after Retry-After.`,
-    retryAfter(resetS),
+    { headers: { 'Retry-After': String(resetS) } },
   );
 }

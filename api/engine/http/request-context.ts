@@ -8,7 +8,6 @@ import type { EngineContext } from '../context.js';
 export const SECURITY_HEADERS = securityHeaders('same-origin');
 const SECURITY_HEADER_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
 
-/** Request state for the response and the access log. */
 interface Locals {
   requestId: string;
   keyId?: string;

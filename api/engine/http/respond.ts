@@ -34,7 +34,6 @@ export interface FixedDocument {
   headers?: Record<string, string>;
 }
 
-/** Serves a public document that is constant for the life of the process, with an ETag. */
 export function serveFixed({ type, body, headers = {} }: FixedDocument): RequestHandler {
   const etag = etagOf(body);
   return (req, res) => {

@@ -16,7 +16,7 @@ import {
   type TrustPackage,
 } from '#sql/lifecycle/packages';
 import { newUuidHex } from '../http/new-id.js';
-import { pageQuerySchema, readPage, type PagedList } from '../http/paging.js';
+import { listOperation } from '../http/paging.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
 import { sendJson, sendRevalidatable } from '../http/respond.js';
@@ -84,48 +84,37 @@ const FAULTS: Record<MemberFault, string> = {
 
 /** Another tenant's proof is indistinguishable from one that does not exist. */
 function unfit(faults: Map<number, MemberFault>): Problem {
-  return new Problem(
-    'package_member_unfit',
-    'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
-    {
-      errors: [...faults].map(([place, fault]) => ({
-        pointer: `/proof_ids/${String(place)}`,
-        detail: FAULTS[fault],
-      })),
-    },
-  );
+  return new Problem('package_member_unfit', {
+    errors: [...faults].map(([place, fault]) => ({
+      pointer: `/proof_ids/${String(place)}`,
+      detail: FAULTS[fault],
+    })),
+  });
 }
 
-const PACKAGES: PagedList<TrustPackage> = {
-  name: 'packages',
-  id: PACKAGE_ID_PATTERN,
-  placeOf: ({ createdAt, packageId }) => ({ createdAt, id: packageId }),
-  read: (sql, tenantNo, limit, after) =>
-    listPackages(
-      sql,
-      tenantNo,
-      limit,
-      after && { createdAt: after.createdAt, packageId: after.id },
-    ),
-};
-
-export const listPackagesOperation = tenantOperation(
+export const listPackagesOperation = listOperation(
   {
     id: 'listPackages',
-    method: 'get',
     path: '/v1/packages',
     tag: 'Lifecycle',
     summary: 'List trust packages',
     description: 'Newest first.',
     scopes: ['read', 'lifecycle'],
-    query: pageQuerySchema,
-    responses: { 200: json('A page of packages.', packageListSchema) },
-    problems: ['invalid_query'],
+    page: json('A page of packages.', packageListSchema),
   },
-  async (call) => {
-    const { members, next_cursor } = await readPage(PACKAGES, call);
-    const packages = members.map(membersOf);
-    sendJson(call.res, 200, { schema_version: SCHEMA.packageList, packages, next_cursor });
+  {
+    name: 'packages',
+    version: SCHEMA.packageList,
+    documentOf: membersOf,
+    id: PACKAGE_ID_PATTERN,
+    placeOf: ({ createdAt, packageId }) => ({ createdAt, id: packageId }),
+    read: (sql, tenantNo, limit, after) =>
+      listPackages(
+        sql,
+        tenantNo,
+        limit,
+        after && { createdAt: after.createdAt, packageId: after.id },
+      ),
   },
 );
 
@@ -149,10 +138,7 @@ export const readPackageOperation = tenantOperation(
       ? await inTenant((sql, tenantNo) => readPackage(sql, tenantNo, packageId))
       : null;
     if (found === null) {
-      throw new Problem(
-        'package_not_found',
-        'This tenant has no package with that id. Check the id.',
-      );
+      throw new Problem('package_not_found');
     }
     const document = { schema_version: SCHEMA.package, ...membersOf(found) };
     sendRevalidatable(req, res, 'application/json', canonicalBytes(document));

@@ -17,7 +17,7 @@ import {
   type RevocationSettlement,
   type StandingRevocation,
 } from '#sql/lifecycle/revocations';
-import type { EngineContext } from '../context.js';
+import { wakeWorkers } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
@@ -25,14 +25,12 @@ import { addLogFields, requestIdOf } from '../http/request-context.js';
 import { clientGone, sendJson } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
-import { proofNotFound } from '../proofs/stored-proof.js';
 
 interface RevokedArtifact {
   proofId: string;
   artifactKind: ArtifactKind;
 }
 
-/** Problems of both operations. */
 const PROBLEMS: readonly ProblemCode[] = [
   'api_key_revoked',
   'revocation_failed',
@@ -83,7 +81,7 @@ export const revokeArtifactOperation = tenantOperation(
     const body = await readBody(req, ctx.bodyLimit);
     const { document } = parseBody(revocationRequestSchema, body, SCHEMA.revocationRequest);
     const proofId = String(req.params['proof_id']);
-    if (!isProofId(proofId)) throw proofNotFound();
+    if (!isProofId(proofId)) throw new Problem('proof_not_found');
     const { actor, artifact_kind: artifactKind, reason } = document;
     const artifact = { proofId, artifactKind };
     const salt = randomBytes(32).toString('hex');
@@ -125,12 +123,20 @@ async function requestRevocation(
   const signal = clientGone(res);
   for (;;) {
     const request = await inTenant((sql) => askRevocation(sql, tenantNo, item));
-    if (request.outcome === 'unknown_proof') throw proofNotFound();
+    if (request.outcome === 'unknown_proof') throw new Problem('proof_not_found');
     if (request.outcome === 'absent_artifact') throw artifactAbsent();
     if (request.outcome === 'revoked') return request.standing;
     const isOwn = request.outcome === 'asked';
     addLogFields(res, { revocationId: request.requestId });
-    if (isOwn) void enqueue(ctx, request.requestId, requestIdOf(res));
+    if (isOwn) {
+      const requestId = requestIdOf(res);
+      void wakeWorkers(
+        ctx,
+        (queue) => queue.addRevocations([request.requestId], [requestId]),
+        'revocation is left to the requeue',
+        { request_id: requestId },
+      );
+    }
     const outcome = await ctx.revocations.settlement(
       { tenantNo, id: request.requestId },
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
@@ -139,18 +145,6 @@ async function requestRevocation(
     // The earlier request was rejected, for example for its revoked key: submit this one again.
     if (!isOwn && outcome.state === 'refused') continue;
     return loggedRevocation(outcome);
-  }
-}
-
-/** Best effort: the requeue of stale revocations delivers what the queue lost. */
-async function enqueue(ctx: EngineContext, revocationId: string, requestId: string): Promise<void> {
-  try {
-    await ctx.queue.addRevocations([revocationId], [requestId]);
-  } catch (error) {
-    ctx.log.warn(
-      { err: error, request_id: requestId },
-      'queue unavailable, revocation is left to the requeue',
-    );
   }
 }
 
@@ -190,10 +184,7 @@ export const readRevocationOperation = tenantOperation(
         ? await inTenant((sql, tenantNo) => revocationState(sql, tenantNo, proofId, artifactKind))
         : null;
     if (state === null || artifactKind === undefined) {
-      throw new Problem(
-        'revocation_not_found',
-        'This tenant has requested no revocation of that artifact. Check the proof id and the artifact kind.',
-      );
+      throw new Problem('revocation_not_found');
     }
     addLogFields(res, { proofId });
     if (state === 'pending') sendPendingRevocation(res, { proofId, artifactKind });
@@ -204,7 +195,6 @@ export const readRevocationOperation = tenantOperation(
 const pathOf = ({ proofId, artifactKind }: RevokedArtifact): string =>
   `/v1/proofs/${proofId}/revocations/${artifactKind}`;
 
-/** The logged revocation. Throws if the request was rejected. */
 function loggedRevocation(outcome: RevocationSettlement): StandingRevocation {
   if (outcome.state !== 'refused') return outcome;
   throw outcome.code === 'api_key_revoked'
@@ -212,10 +202,7 @@ function loggedRevocation(outcome: RevocationSettlement): StandingRevocation {
         'api_key_revoked',
         'The API key was revoked before the revocation was logged. Nothing was revoked. Send the request with another key.',
       )
-    : new Problem(
-        'revocation_failed',
-        'The engine could not process the revocation and quarantined it. Nothing was revoked. Contact the operator.',
-      );
+    : new Problem('revocation_failed');
 }
 
 function sendRevocation(

@@ -19,7 +19,7 @@ import {
   type ShareTarget,
   type ShareToken,
 } from '#sql/lifecycle/share-tokens';
-import { pageQuerySchema, readPage, type PagedList } from '../http/paging.js';
+import { listOperation } from '../http/paging.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
@@ -124,49 +124,33 @@ function rejection(
         at('/artifact_kind', 'must be proof: this is a denial or an outcome'),
       );
     case 'expiry_over':
-      return new Problem(
-        'expiry_over',
-        'The token would expire at once. Send a later expires_at.',
-        at('/expires_at', 'must be in the future'),
-      );
+      return new Problem('expiry_over', at('/expires_at', 'must be in the future'));
   }
 }
 
-const SHARE_TOKENS: PagedList<ShareToken> = {
-  name: 'share_tokens',
-  id: HASH_PATTERN,
-  placeOf: ({ createdAt, tokenHash }) => ({ createdAt, id: toHex(tokenHash) }),
-  read: (sql, tenantNo, limit, after) =>
-    listShareTokens(
-      sql,
-      tenantNo,
-      limit,
-      after && { createdAt: after.createdAt, tokenHash: Buffer.from(after.id, 'hex') },
-    ),
-};
-
-export const listShareTokensOperation = tenantOperation(
+export const listShareTokensOperation = listOperation(
   {
     id: 'listShareTokens',
-    method: 'get',
     path: '/v1/share-tokens',
     tag: 'Lifecycle',
     summary: 'List share tokens',
     description: 'Newest first. The list has the hashes of the tokens, never the tokens.',
     scopes: ['read', 'lifecycle'],
-    query: pageQuerySchema,
-    responses: {
-      200: json(
-        'A page of share tokens, including expired and revoked ones.',
-        shareTokenListSchema,
-      ),
-    },
-    problems: ['invalid_query'],
+    page: json('A page of share tokens, including expired and revoked ones.', shareTokenListSchema),
   },
-  async (call) => {
-    const { members, next_cursor } = await readPage(SHARE_TOKENS, call);
-    const share_tokens = members.map(listed);
-    sendJson(call.res, 200, { schema_version: SCHEMA.shareTokenList, share_tokens, next_cursor });
+  {
+    name: 'share_tokens',
+    version: SCHEMA.shareTokenList,
+    documentOf: listed,
+    id: HASH_PATTERN,
+    placeOf: ({ createdAt, tokenHash }) => ({ createdAt, id: toHex(tokenHash) }),
+    read: (sql, tenantNo, limit, after) =>
+      listShareTokens(
+        sql,
+        tenantNo,
+        limit,
+        after && { createdAt: after.createdAt, tokenHash: Buffer.from(after.id, 'hex') },
+      ),
   },
 );
 
@@ -203,10 +187,7 @@ export const revokeShareTokenOperation = tenantOperation(
         revokeShareToken(sql, tenantNo, { tokenHash, keyNo: caller.keyNo }),
       ));
     if (!revoked) {
-      throw new Problem(
-        'share_token_not_found',
-        'This tenant has no share token with that hash. Check the hash in the list of share tokens.',
-      );
+      throw new Problem('share_token_not_found');
     }
     res.statusCode = 204;
     res.end();

@@ -27,7 +27,6 @@ export function drawPdf(sheet: PageWriter, model: PdfModel): void {
   drawMargins(sheet, model);
 }
 
-/** Head of the first page: proof, lookup and verdict. */
 function drawHead(sheet: PageWriter, model: PdfModel): void {
   const top = sheet.y;
   drawQr(sheet, model.lookupUrl, sheet.left + sheet.width - QR_SIDE, top);
@@ -162,7 +161,6 @@ function fieldLines(sheet: PageWriter, { values }: Field, width: number): Line[]
   );
 }
 
-/** Lines of fixed text, within a block. */
 function drawLines(sheet: PageWriter, lines: readonly Line[], x: number = sheet.left): void {
   for (const line of lines) {
     const { leading } = line.kind === 'words' ? line.style : TEXT.exact;
@@ -190,7 +188,6 @@ function drawLegend(sheet: PageWriter): void {
 const HEADER_Y = 40;
 const FOOTER_Y = PAGE.height - 46;
 
-/** Header and footer of every page: headline, proof id and "n of m". */
 function drawMargins(sheet: PageWriter, { headline, proofId }: PdfModel): void {
   const { doc } = sheet;
   const { asserts, text } = headline;

@@ -2,7 +2,6 @@ import type { AepSubject } from '#protocol/schemas/aep';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { ARTIFACT_KINDS, canAssertValidity } from '#protocol/status';
 
-/** Headline of the PDF, in fixed text. */
 export interface Headline {
   text: string;
   /** False: set in white on black, so that it cannot pass for valid, even in a copy. */

@@ -26,7 +26,6 @@ export interface Section {
   fields: Field[];
 }
 
-/** Content of the PDF, before layout. */
 export interface PdfModel {
   proofId: string;
   lookupUrl: string;
@@ -39,7 +38,6 @@ export interface PdfModel {
 const exact = (text: string): Value => ({ exact: text });
 const words = (text: string): Value => ({ words: text });
 const field = (label: string, ...values: Value[]): Field => ({ label, values });
-/** No field for an absent value. */
 const given = (label: string, text: string | null | undefined): Field[] =>
   text === null || text === undefined ? [] : [field(label, exact(text))];
 
@@ -173,7 +171,6 @@ function chainFields({ aep, entry, proof_id, verdict }: ProofExport): Field[] {
   return sequence.map((name) => field(name.replaceAll('_', ' '), ...steps[name]));
 }
 
-/** Explains missing steps of the chain. */
 function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
   if (aep.decision.effect === 'DENY') {
     return {

@@ -1,5 +1,3 @@
-import { safeText, wrapPieces, type Covers, type Piece } from './safe-text.js';
-
 type Doc = PDFKit.PDFDocument;
 type Element = ReturnType<Doc['struct']>;
 
@@ -15,10 +13,8 @@ export const PAGE = { width: 595.28, height: 841.89, side: 56, top: 72, bottom: 
 export const INK = '#000000';
 export const GREY = '#555555';
 export const HAIRLINE = '#999999';
-/** Background of escapes. */
 const ESCAPE_GROUND = '#d9d9d9';
 
-/** Font sizes and line heights, in points. */
 export const TEXT = {
   words: { font: 'sans', size: 8.5, leading: 12 },
   label: { font: 'sansBold', size: 8, leading: 12 },
@@ -35,7 +31,6 @@ export interface TextStyle {
   leading: number;
 }
 
-/** A wrapped line. */
 export type Line =
   { kind: 'words'; style: TextStyle; text: string } | { kind: 'exact'; pieces: Piece[] };
 
@@ -78,7 +73,6 @@ export class PageWriter {
     this.doc.endMarkedContent();
   }
 
-  /** Links an area of the current block to a URL. */
   link(url: string, x: number, y: number, width: number, height: number): void {
     const option = { structParent: this.block_ };
     this.doc.link(x, y, width, height, url, option as PDFKit.Mixins.AnnotationOption);
@@ -107,7 +101,6 @@ export class PageWriter {
     return this.doc.font(style.font).fontSize(style.size).widthOfString(text);
   }
 
-  /** Wraps fixed text between words. */
   wrapWords(style: TextStyle, text: string, width: number): Line[] {
     const lines: string[] = [];
     for (const word of text.split(' ')) {
@@ -118,7 +111,6 @@ export class PageWriter {
     return lines.map((line) => ({ kind: 'words', style, text: line }));
   }
 
-  /** Wraps text of the document at any character. */
   wrapExact(text: string, width: number): Line[] {
     const columns = Math.floor(width / (TEXT.exact.size * MONO_ADVANCE) + 1e-6);
     return wrapPieces(safeText(text, this.covers), columns).map((pieces) => ({
@@ -171,4 +163,90 @@ export function coverageOf(doc: Doc, name: FontName): Covers {
   }
   const { font } = (doc.font(name) as unknown as WithFont)._font;
   return (codePoint) => font.hasGlyphForCodePoint(codePoint);
+}
+
+export type Covers = (codePoint: number) => boolean;
+
+export interface Piece {
+  text: string;
+  /** Written as its code point, in a style that document text never has. */
+  escaped: boolean;
+}
+
+/** Letters, digits, punctuation and symbols: neither invisible nor combining. */
+const IS_VISIBLE = /^[\p{L}\p{N}\p{P}\p{S}]$/u;
+/** Left-to-right scripts without reordering or shaping. */
+const LEFT_TO_RIGHT = /^[\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{Script=Common}]$/u;
+/** U+FFFC has no visible glyph in the font. */
+const OBJECT_REPLACEMENT = '\ufffc';
+/** Right-to-left blocks, because Unicode assigns their shared marks to Script=Common. */
+const RIGHT_TO_LEFT =
+  /^[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]$/u;
+
+/**
+ * Makes untrusted text legible on the page. Escapes as `\u{…}`: characters without a glyph, controls
+ * and right-to-left characters (reorder their neighbours), combining marks, characters that copying
+ * may normalize, and repeated spaces. Also escapes a backslash that begins such a sequence, so that
+ * copied text has one reading.
+ */
+export function safeText(text: string, covers: Covers): Piece[] {
+  const characters = Array.from(text);
+  const pieces: Piece[] = [];
+  characters.forEach((character, at) => {
+    append(pieces, shownAsItself(characters, at, covers) ? plain(character) : escaped(character));
+  });
+  return pieces;
+}
+
+function shownAsItself(characters: readonly string[], at: number, covers: Covers): boolean {
+  const character = characters[at] ?? '';
+  // A space is visible only between two visible characters.
+  if (character === ' ') return [at - 1, at + 1].every((i) => IS_VISIBLE.test(characters[i] ?? ''));
+  if (character === '\\' && characters[at + 1] === 'u' && characters[at + 2] === '{') return false;
+  return (
+    IS_VISIBLE.test(character) &&
+    LEFT_TO_RIGHT.test(character) &&
+    !RIGHT_TO_LEFT.test(character) &&
+    character !== OBJECT_REPLACEMENT &&
+    character.normalize('NFC') === character &&
+    covers(character.codePointAt(0) ?? 0)
+  );
+}
+
+const plain = (text: string): Piece => ({ text, escaped: false });
+
+function escaped(character: string): Piece {
+  const codePoint = (character.codePointAt(0) ?? 0).toString(16).toUpperCase();
+  return { text: `\\u{${codePoint}}`, escaped: true };
+}
+
+/** Wraps at `columns` characters without breaking escapes. Escapes spaces at line edges, where they are invisible. */
+export function wrapPieces(pieces: readonly Piece[], columns: number): Piece[][] {
+  const cells = pieces.flatMap((piece) =>
+    piece.escaped ? [piece] : Array.from(piece.text, plain),
+  );
+  const lines: Piece[][] = [[]];
+  let used = 0;
+  cells.forEach((cell, at) => {
+    const next = cells[at + 1];
+    const isAtEdge = used === 0 || used >= columns || (next && used + 1 + widthOf(next) > columns);
+    const shown = cell.text === ' ' && isAtEdge ? escaped(' ') : cell;
+    if (used > 0 && used + widthOf(shown) > columns) {
+      lines.push([]);
+      used = 0;
+    }
+    append(lines.at(-1)!, shown);
+    used += widthOf(shown);
+  });
+  return lines;
+}
+
+function widthOf({ text, escaped }: Piece): number {
+  return escaped ? text.length : 1;
+}
+
+function append(line: Piece[], piece: Piece): void {
+  const last = line.at(-1);
+  if (last === undefined || last.escaped || piece.escaped) line.push({ ...piece });
+  else last.text += piece.text;
 }

@@ -3,7 +3,6 @@ import { Piscina } from 'piscina';
 import { packageRoot } from '#runtime/process/package-root';
 import type { PdfRequest } from './render.js';
 
-/** The queue, or the tenant's share of it, is full. */
 export class RendererBusyError extends Error {
   override readonly name = 'RendererBusyError';
 }
@@ -28,13 +27,11 @@ export interface PdfRendererOptions {
   queued: number;
   /** Per request, including the wait for a thread. */
   timeoutMs: number;
-  /** Worker script. */
   file?: string;
 }
 
 export const PDF_DEFAULTS = { threads: 2, queued: 32, timeoutMs: 15_000 } as const;
 
-/** Time until an idle thread ends. */
 const IDLE_MS = 30_000;
 const THREAD_MEMORY_MB = 256;
 

@@ -11,7 +11,6 @@ import { buildPdfModel } from './model.js';
 import { PageWriter, type FontName } from './page-writer.js';
 
 export interface PdfRequest {
-  /** The export document of `format=json`. */
   json: Uint8Array;
   /** Public lookup of the proof's current status. */
   lookupUrl: string;

@@ -2,7 +2,6 @@ import { loadFonts, renderPdf, type PdfRequest } from './render.js';
 
 const fonts = loadFonts();
 
-/** Task of a renderer thread. */
 export default function render(request: PdfRequest): Promise<Uint8Array> {
   return renderPdf(request, fonts);
 }

@@ -13,15 +13,15 @@ import type { StoredProof } from '#sql/proofs/read';
 import type { EngineContext } from '../context.js';
 import { requireAcceptable } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
-import { Problem, retryAfter } from '../http/problem.js';
+import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
 import { RendererBusyError, RenderTimeoutError } from '../pdf/pool.js';
-import { pendingCheckpoint, proveInclusion, vkeyFor } from './prove-inclusion.js';
+import { proveInclusion, vkeyFor } from './inclusion.js';
 import { statementOf } from './statement.js';
-import { altered, documentsOf, erased, findProof } from './stored-proof.js';
+import { altered, documentsOf, findProof } from './stored-proof.js';
 
 interface Format {
   /** Media types of the same bytes, the preferred one first. */
@@ -123,20 +123,16 @@ async function readExport(
 ): Promise<ProofExport> {
   const stored = await findProof(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
-  if (payload === null) throw erased();
+  if (payload === null) throw new Problem('payload_erased');
   const history = await proofHistory(sql, stored);
   const verdict = statementOf(stored, history);
   if (verdict.verified_at === null) {
-    throw new Problem(
-      'pending_verdict',
-      'The verification system has not verified this proof yet. Retry after Retry-After.',
-      retryAfter(1),
-    );
+    throw new Problem('pending_verdict');
   }
   const { under } = await proveInclusion(sql, stored, entry, () =>
     firstCheckpointFrom(sql, verdict.log_size),
   );
-  if (under === null) throw pendingCheckpoint();
+  if (under === null) throw new Problem('pending_checkpoint');
   const { aep, record } = payload;
   return {
     schema_version: SCHEMA.proofExport,
@@ -161,15 +157,13 @@ function publicKeyOf({ keys }: ProofHistory, stored: StoredProof, keyId: string)
   return toBase64Url(publicKey);
 }
 
-/** The canonical AEP, byte for byte as it was hashed and signed. */
 async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Array> {
   const stored = await inTenant((sql, tenantNo) => findProof(sql, tenantNo, proofId));
   const { payload } = documentsOf(stored);
-  if (payload === null || stored.aep === null) throw erased();
+  if (payload === null || stored.aep === null) throw new Problem('payload_erased');
   return stored.aep;
 }
 
-/** The JSON export as a PDF, with the export attached. */
 async function exportPdf(call: Call, proofId: string): Promise<Uint8Array> {
   const { caller, ctx } = call;
   const json = canonicalBytes(await exportDocument(call, proofId));
@@ -177,20 +171,8 @@ async function exportPdf(call: Call, proofId: string): Promise<Uint8Array> {
   try {
     return await ctx.pdf.render({ json, lookupUrl }, caller.tenantNo);
   } catch (cause) {
-    if (cause instanceof RendererBusyError) {
-      throw new Problem(
-        'renderer_busy',
-        'All PDF renderers are busy. Retry after Retry-After, or use the format json or aep-json.',
-        retryAfter(2, cause),
-      );
-    }
-    if (cause instanceof RenderTimeoutError) {
-      throw new Problem(
-        'render_timeout',
-        'Rendering exceeded the time limit. Retry after Retry-After, or use the format json or aep-json.',
-        retryAfter(5, cause),
-      );
-    }
+    if (cause instanceof RendererBusyError) throw new Problem('renderer_busy', { cause });
+    if (cause instanceof RenderTimeoutError) throw new Problem('render_timeout', { cause });
     throw cause;
   }
 }

@@ -59,9 +59,7 @@ export function statementsOf(decided: Decided, history: StatusHistory): VerdictS
 
 const asList = (leafIndex: number | null): number[] => (leafIndex === null ? [] : [leafIndex]);
 
-/** Log entries about a proof besides its own. */
 interface LogChanges {
-  /** In log order, the first of each kind. */
   revocations: readonly RevocationInHistory[];
   voidedAt: number | null;
 }

@@ -28,15 +28,10 @@ export async function findProof(
   proofId: string,
 ): Promise<StoredProof> {
   const stored = isProofId(proofId) ? await readProof(sql, tenantNo, proofId) : null;
-  if (stored === null) throw proofNotFound();
+  if (stored === null) throw new Problem('proof_not_found');
   return stored;
 }
 
-export function proofNotFound(): Problem {
-  return new Problem('proof_not_found', 'This tenant has no proof with that id. Check the id.');
-}
-
-/** Documents of a proof, derived from the stored rows. */
 export interface ProofDocuments {
   entry: ProofEntry;
   /** Null after erasure: only the commitments in the log remain. */
@@ -85,7 +80,6 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return { aep: document, record, receipt: buildReceipt(nativeSha256, facts) };
 }
 
-/** Whether the columns used in responses and statements equal the AEP. */
 export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean {
   return (
     stored.tenantId === aep.tenant_id &&
@@ -100,13 +94,6 @@ export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean 
   );
 }
 
-export function erased(): Problem {
-  return new Problem(
-    'payload_erased',
-    'The payload of this proof was erased. Only its commitments in the log remain.',
-  );
-}
-
 /** The stored rows differ from the log. The cause, for the operator, names what differs. */
 export function altered(stored: StoredProof, what: string, cause?: Error): Problem {
   const fault = `proof ${stored.proofId} at leaf ${stored.leafIndex}: ${what} does not match the log`;
@@ -117,7 +104,6 @@ export function altered(stored: StoredProof, what: string, cause?: Error): Probl
   );
 }
 
-/** State of a key for a signature at `leafIndex`, with the entries that define it. */
 export function keyOf(
   entries: readonly KeyedEntry[],
   keyId: string,

@@ -13,7 +13,7 @@ import {
 } from '#protocol/schemas/proof-export';
 import { CEDAR_VERSION } from '#policy/policy-set';
 import { replay, type Replayed } from '#policy/replay';
-import { replayPolicies, type ReplayPolicies } from '#policy/replay-policies';
+import { replayPolicies } from '#policy/replay-policies';
 import type { Pool } from '#sql/db/transaction';
 import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { readPolicySet } from '#sql/admissions/policies';
@@ -26,7 +26,7 @@ import { at, Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
-import { altered, erased, findProof } from '../proofs/stored-proof.js';
+import { altered, findProof } from '../proofs/stored-proof.js';
 import { SUBMISSION_LIMIT } from './verify-proof.js';
 
 /** Compiled once per policy set: replays by any tenant share them. */
@@ -63,19 +63,14 @@ export const replayOperation = tenantOperation(
   async ({ caller, inTenant, req, res }) => {
     const { document } = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
     addLogFields(res, { proofId: document.proof_id });
-    const answer = await inTenant((sql) => replayed(sql, caller, document, policies));
+    const answer = await inTenant((sql) => replayed(sql, caller, document));
     sendJson(res, 200, answer);
   },
 );
 
-async function replayed(
-  sql: Pool,
-  caller: Caller,
-  body: ReplayBody,
-  policies: ReplayPolicies,
-): Promise<JsonValue> {
+async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<JsonValue> {
   const stored = await findProof(sql, caller.tenantNo, body.proof_id);
-  if (stored.isErased) throw erased();
+  if (stored.isErased) throw new Problem('payload_erased');
   const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');
   // Read and hashed on every replay, so that tampering with the stored policy shows.
@@ -106,9 +101,7 @@ async function replayed(
     policy_digest: toHex(intake.policyDigest),
     input_hash: outcome.inputHash,
     counterfactual:
-      otherDigest === undefined
-        ? null
-        : await counterfactual(sql, otherDigest, policies, outcome, aep),
+      otherDigest === undefined ? null : await counterfactual(sql, otherDigest, outcome, aep),
   };
   return answer as unknown as JsonValue;
 }
@@ -136,17 +129,12 @@ function recordedEngine(aep: JsonValue): string | null {
 async function counterfactual(
   sql: Pool,
   digest: string,
-  policies: ReplayPolicies,
   { input }: Replayed,
   aep: JsonValue,
 ): Promise<Counterfactual | null> {
   const set = await readPolicySet(sql, fromHex(digest));
   if (set === null) {
-    throw new Problem(
-      'policy_unknown',
-      'No policy set with that digest is stored. Check policy_digest.',
-      at('/policy_digest', 'is not known'),
-    );
+    throw new Problem('policy_unknown', at('/policy_digest', 'is not known'));
   }
   if (input === null) return null;
   const decision = (await policies(set)).decide(input);

@@ -8,13 +8,20 @@ import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote } from '#protocol/note';
 import type { Aep, DsseEnvelope, ProofRecord } from '#protocol/schemas/aep';
 import type { InclusionProof, ProofExport, VerifyBody } from '#protocol/schemas/proof-export';
-import type { VerdictStatement, VerifyCheck } from '#protocol/schemas/verdict';
+import {
+  type VerdictStatement,
+  type VerifyCheck,
+  VERIFY_CHECK_NAMES,
+  type Verdict,
+  type VerdictCause,
+  type VerdictKey,
+} from '#protocol/schemas/verdict';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { StoredCheckpoint } from '#sql/log/checkpoints';
 import type { StoredProof } from '#sql/proofs/read';
-import { passOr } from './verify-checks.js';
+import type { VerificationStatus } from '#protocol/status';
+import type { ProofHistory } from '#sql/proofs/history';
 
-/** Evidence submitted for verification. */
 export interface Submission {
   proofId: string;
   /** Null when only the id was sent. */
@@ -38,16 +45,13 @@ function signedOf(aep: Aep, envelope: DsseEnvelope): Submission['signed'] {
   return { aep, envelope, open: parseEnvelope(envelope) };
 }
 
-/** The registry's own record of the proof, for comparison. */
 export interface Registered {
   stored: StoredProof;
-  /** The canonical log entry. */
   entry: Uint8Array;
   /** From the log; null if the log has no such key. */
   publicKey: Uint8Array | null;
   /** Every statement that the registry can have made about the proof. */
   statements: VerdictStatement[];
-  /** The signed checkpoint of the submitted tree size, or null. */
   checkpoint: StoredCheckpoint | null;
   /** The log key that an export with that checkpoint names now. */
   logVkey: string | null;
@@ -56,67 +60,59 @@ export interface Registered {
 /** Compares each part of a submission with the registry. The log's commitments decide what is genuine. */
 export function submittedChecks(submission: Submission, registered: Registered): VerifyCheck[] {
   const { signed, exported } = submission;
-  const record = signed === null ? null : rebuilt(signed, registered.stored);
-  const ifSigned = (name: VerifyCheck['name'], passed: () => boolean, otherwise: string) =>
-    signed === null ? notSubmitted(name) : passOr(name, passed(), otherwise);
-  const ifExported = (
-    name: VerifyCheck['name'],
-    passed: (document: ProofExport) => boolean,
-    otherwise: string,
-  ) => (exported === null ? notSubmitted(name) : passOr(name, passed(exported), otherwise));
   const { stored, entry } = registered;
-  return [
-    ifSigned(
+  const record = signed && rebuilt(signed, stored);
+  const isRecordLogged = record !== null && isLogged(record, stored);
+  const compared: [name: VerifyCheck['name'], passed: boolean | null, otherwise: string][] = [
+    [
       'submitted_aep',
-      () =>
-        signed !== null &&
+      signed &&
         equalBytes(aepBytes(signed.aep), signed.open.payload) &&
         hashHex(nativeSha256, signed.open.payload) === toHex(stored.aepHash),
       'the AEP is not the one that was logged',
-    ),
-    ifSigned(
+    ],
+    [
       'submitted_envelope',
-      () => record !== null && same(signed?.envelope, record.envelope) && isLogged(record, stored),
+      signed && isRecordLogged && same(signed.envelope, record.envelope),
       'the envelope is not the one that was logged',
-    ),
-    ifExported(
+    ],
+    [
       'submitted_record',
-      (document) =>
-        record !== null &&
-        isLogged(record, stored) &&
-        same(document.proof_record, record) &&
-        document.request_hash === record.request_hash &&
-        document.response_hash === record.response_hash,
+      exported &&
+        isRecordLogged &&
+        same(exported.proof_record, record) &&
+        exported.request_hash === record.request_hash &&
+        exported.response_hash === record.response_hash,
       'the proof record, or a hash beside it, is not what was logged',
-    ),
-    ifExported(
+    ],
+    [
       'submitted_entry',
-      (document) => canonicalize(document.entry) === new TextDecoder().decode(entry),
+      exported && canonicalize(exported.entry) === new TextDecoder().decode(entry),
       'the log entry is not the one in the log',
-    ),
-    ifExported(
+    ],
+    [
       'submitted_inclusion',
-      (document) => isIncluded(document.inclusion, registered),
+      exported && isIncluded(exported.inclusion, registered),
       'this log did not sign the checkpoint, or the path does not connect the leaf to its root',
-    ),
-    ifExported(
+    ],
+    [
       'submitted_keys',
-      (document) => areKeys(document, registered),
+      exported && areKeys(exported, registered),
       'a key differs from the one in the log, or from the one that signed the checkpoint',
-    ),
-    ifExported(
+    ],
+    [
       'submitted_verdict',
-      (document) => registered.statements.some((statement) => same(statement, document.verdict)),
+      exported && registered.statements.some((statement) => same(statement, exported.verdict)),
       'the registry never made this statement',
-    ),
+    ],
   ];
+  return compared.map(([name, passed, otherwise]) =>
+    passed === null
+      ? { name, result: 'not_applicable', detail: 'not part of the submission' }
+      : passOr(name, passed, otherwise),
+  );
 }
 
-function notSubmitted(name: VerifyCheck['name']): VerifyCheck {
-  return { name, result: 'not_applicable', detail: 'not part of the submission' };
-}
-
-/** The proof record derived from the submitted AEP and signature. */
 function rebuilt(signed: NonNullable<Submission['signed']>, stored: StoredProof): ProofRecord {
   const { aep, open } = signed;
   return buildProofRecord(nativeSha256, {
@@ -173,4 +169,93 @@ function signedBy(note: string, vkey: string | null): boolean {
 
 function same(a: unknown, b: unknown): boolean {
   return canonicalize(a as JsonValue) === canonicalize(b as JsonValue);
+}
+
+export function passOr(name: VerifyCheck['name'], passed: boolean, otherwise: string): VerifyCheck {
+  return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };
+}
+
+/** All checks in their documented order. Missing ones are not_applicable, with the reason. */
+export function completed(made: readonly VerifyCheck[], whyNot: string): VerifyCheck[] {
+  return VERIFY_CHECK_NAMES.map((name) => {
+    const missing = { name, result: 'not_applicable', detail: whyNot } as const;
+    return made.find((check) => check.name === name) ?? missing;
+  });
+}
+
+export function statusChecks(history: ProofHistory): VerifyCheck[] {
+  const { revocations, verdicts } = history;
+  const verdict = verdicts.at(-1);
+  const revoked = revocations.some(({ kind }) => kind === 'proof');
+  const notRevoked = passOr('not_revoked', !revoked, 'the log has a revocation of the proof');
+  if (verdict === undefined) {
+    const unverified = {
+      result: 'not_applicable',
+      detail: 'the verification system has not verified the proof yet',
+    } as const;
+    return [{ name: 'verdict', ...unverified }, notRevoked, { name: 'not_expired', ...unverified }];
+  }
+  const fault = verdictFault(history, verdict);
+  return [
+    passOr('verdict', fault === null, fault ?? ''),
+    notRevoked,
+    passOr('not_expired', !verdict.expired.includes('proof'), 'the proof has expired'),
+  ];
+}
+
+function verdictFault(
+  { isDamaged = false, voidedAt = null }: ProofHistory,
+  { failedChecks, outcome }: ProofHistory['verdicts'][number],
+): string | null {
+  if (isDamaged) return 'a stored revocation differs from the log';
+  if (outcome === 'erased') return 'the payload was erased: nothing is asserted';
+  if (outcome !== 'pass') {
+    const names = failedChecks.length > 0 ? `: ${failedChecks.join(', ')}` : '';
+    return `the verification system found a fault${names}`;
+  }
+  return voidedAt === null ? null : 'the log records a compromise of the signing key';
+}
+
+/** The most severe fault: forgery before damage, damage before revocation and expiry. */
+export function causeOf(
+  checks: readonly VerifyCheck[],
+  key: { state: VerdictKey['state']; smallOrder: boolean },
+  isErased: boolean,
+): VerdictCause | null {
+  const result = new Map(checks.map((check) => [check.name, check.result]));
+  const failed = (name: VerifyCheck['name']): boolean => result.get(name) === 'fail';
+  if (failed('registered')) return 'not_in_registry';
+  if (key.smallOrder) return 'key_small_order';
+  if (key.state !== 'active') return `key_${key.state}`;
+  const otherSignature = failed('submitted_envelope') && !failed('submitted_aep');
+  const submittedAsLogged = ![...result].some(
+    ([name, found]) => name.startsWith('submitted_') && found === 'fail',
+  );
+  if (failed('signature') && (otherSignature || submittedAsLogged)) return 'bad_signature';
+  if (!submittedAsLogged) return 'altered';
+  // No check fails for an erased proof: a kept copy still matches the log.
+  if (isErased) return failed('not_revoked') ? 'revoked' : 'erased';
+  if (result.get('verdict') === 'not_applicable') return 'not_verified_yet';
+  const statusCheckNames = new Set<string>(['not_revoked', 'not_expired']);
+  if (checks.some(({ name }) => failed(name) && !statusCheckNames.has(name)))
+    return 'failed_verification';
+  if (failed('not_revoked')) return 'revoked';
+  if (failed('not_expired')) return 'expired';
+  return null;
+}
+
+const PUBLIC_STATUS: Partial<Record<VerdictCause, VerificationStatus>> = {
+  not_in_registry: 'NOT_FOUND',
+  revoked: 'REVOKED',
+  expired: 'EXPIRED',
+};
+
+/** A public status where one applies; otherwise INVALID, which only the engine uses. */
+export function statusOf(
+  cause: VerdictCause | null,
+  statement: VerdictStatement | null,
+): Verdict['status'] {
+  if (cause !== null) return PUBLIC_STATUS[cause] ?? 'INVALID';
+  // Never more positive than the registry's current statement.
+  return statement?.verification_status ?? 'INVALID';
 }

@@ -1,14 +1,45 @@
 import { SCHEMA } from '#protocol/schemas/ids';
-import { verdictSchema } from '#protocol/schemas/verdict';
+import {
+  verdictSchema,
+  type Check,
+  type Verdict,
+  type VerifyCheck,
+} from '#protocol/schemas/verdict';
 import { verifyBodySchema } from '#protocol/schemas/proof-export';
+import { decidedIn } from '#protocol/aep';
+import { fromHex, toHex } from '#protocol/bytes';
+import { proofEntryBytes } from '#protocol/entries';
+import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
+import { ProtocolError } from '#protocol/errors';
+import { hashHex } from '#protocol/hash';
+import { parseStrict } from '#protocol/json';
+import { jwkThumbprint } from '#protocol/keys';
+import { keyStateAt } from '#protocol/key-state';
+import { aepSchema, type Aep } from '#protocol/schemas/aep';
+import { canAssertValidity } from '#protocol/status';
+import { inclusionFromTiles } from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
+import { verifyProof, type ProofEvidence } from '#protocol/verify';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { checkpointAt } from '#sql/log/checkpoints';
+import type { Db, Pool } from '#sql/db/transaction';
+import { keysInLog, readTile, treeSize } from '#sql/log/log';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { proofHistory } from '#sql/proofs/history';
+import { readProof, type StoredProof } from '#sql/proofs/read';
+import { verifiedPrefix } from '#sql/log/verdicts';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
-import { submissionOf } from './submission.js';
-import { verification } from './verification.js';
+import type { EngineContext } from '../context.js';
+import { isRowOf, keyOf } from '../proofs/stored-proof.js';
+import { vkeyFor } from '../proofs/inclusion.js';
+import { statementOf, statementsOf } from '../proofs/statement.js';
+import { submissionOf, submittedChecks, type Submission } from './submission.js';
+import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 
 /** Bytes. An export contains its AEP three times, twice in base64: about 6 KiB, far more with long names. */
 export const SUBMISSION_LIMIT = 256 * 1024;
@@ -50,3 +81,190 @@ export const verifyOperation = tenantOperation(
     sendJson(res, 200, verdict);
   },
 );
+
+const crypto = { sha256: nativeSha256, verify: nativeVerify };
+
+/** Ids of small-order keys: anyone can produce signatures that verify under them. */
+const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
+
+/**
+ * Verifies a submission against the registry. Another tenant's proof takes the same queries and gets
+ * the same response as one that does not exist.
+ */
+export async function verification(
+  ctx: EngineContext,
+  sql: Pool,
+  tenantNo: number,
+  submission: Submission,
+): Promise<Verdict> {
+  const stored = await readProof(sql, tenantNo, submission.proofId);
+  const findings =
+    stored === null
+      ? await verifyAbsent(sql, submission)
+      : await verifyStored(ctx, sql, tenantNo, submission, stored);
+  const { checks, effect, key, verdict, logSize } = findings;
+  const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || findings.unusableKey);
+  const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
+  const cause = causeOf(checks, keyFound, stored?.isErased ?? false);
+  const status = statusOf(cause, verdict);
+  return {
+    schema_version: SCHEMA.verdict,
+    proof_id: submission.proofId,
+    effect,
+    status,
+    can_assert_validity: canAssertValidity(status),
+    cause,
+    checks,
+    key,
+    verdict,
+    log_size: logSize,
+  };
+}
+
+interface Findings extends Pick<Verdict, 'checks' | 'effect' | 'key' | 'verdict'> {
+  logSize: number;
+  /** The key in the log is not a usable Ed25519 key: its signatures prove nothing. */
+  unusableKey: boolean;
+}
+
+const NOT_REGISTERED = 'the registry has no such proof of this tenant';
+
+async function verifyAbsent(sql: Db, { signed }: Submission): Promise<Findings> {
+  const [logSize, keys] = await Promise.all([treeSize(sql), keysInLog(sql)]);
+  const key = signed === null ? null : keyOf(keys ?? [], signed.aep.key_id, logSize, logSize);
+  const registered = passOr('registered', false, NOT_REGISTERED);
+  return {
+    checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_REGISTERED),
+    effect: null,
+    key,
+    verdict: null,
+    logSize,
+    unusableKey: false,
+  };
+}
+
+function keyCheck(state: string): VerifyCheck {
+  return passOr('signing_key', state === 'active', `the state of the key in the log is ${state}`);
+}
+
+async function verifyStored(
+  ctx: EngineContext,
+  sql: Pool,
+  tenantNo: number,
+  submission: Submission,
+  stored: StoredProof,
+): Promise<Findings> {
+  const { signed, exported } = submission;
+  const { leafIndex } = stored;
+  const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
+  // Statements follow the signed AEP, because the columns may have been altered.
+  const decided = logged === null ? stored : decidedIn(logged);
+  const signedBy = logged?.key_id ?? stored.keyId;
+  const history = await proofHistory(sql, { ...stored, keyId: signedBy });
+  const keys = history.keys ?? [];
+  const [intake, inclusion, checkpoint] = await Promise.all([
+    readPinnedIntake(sql, tenantNo, stored.proofId),
+    inclusionOf(sql, leafIndex),
+    exported === null ? null : checkpointAt(sql, exported.inclusion.tree_size),
+  ]);
+  const logSize = Math.max(history.logSize, ...keys.map((entry) => entry.leafIndex + 1));
+  const keyId = signed?.aep.key_id ?? stored.keyId;
+  const known = keyStateAt(keys, keyId, leafIndex, logSize);
+  const entry = proofEntryBytes({
+    proof_id: stored.proofId,
+    aep_hash: toHex(stored.aepHash),
+    proof_record_hash: toHex(stored.proofRecordHash),
+    time: formatTime(stored.acceptedAt),
+  });
+  const aep = signed?.open.payload ?? stored.aep;
+  const signature = signed?.open.signature ?? stored.signature;
+  const derived: Check[] =
+    aep === null || signature === null
+      ? [withoutPayload(stored)]
+      : verifyProof(crypto, {
+          proof_id: stored.proofId,
+          request: intake?.request ?? null,
+          aep,
+          signature,
+          entry,
+          leafIndex,
+          key: known,
+          inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
+        });
+  const verdict = statementOf(decided, history);
+  const made: VerifyCheck[] = [
+    passOr('registered', true, NOT_REGISTERED),
+    ...derived.map((check) => withoutTree(check, inclusion)),
+    ...rowChecks(stored, logged),
+    ...submittedChecks(submission, {
+      stored,
+      entry,
+      publicKey: known.publicKey,
+      statements: statementsOf(decided, history),
+      checkpoint,
+      logVkey: checkpoint === null ? ctx.logVkey : vkeyFor(checkpoint.note, ctx),
+    }),
+    ...statusChecks(history),
+  ];
+  return {
+    checks: completed(made, 'the check was not possible'),
+    effect: decided.effect,
+    key: keyOf(keys, keyId, leafIndex, logSize),
+    verdict,
+    logSize,
+    unusableKey: known.publicKey !== null && !isUsablePublicKey(known.publicKey),
+  };
+}
+
+/** A recorded erasure makes the check inapplicable; a missing AEP without one is a loss. */
+function withoutPayload({ isErased }: StoredProof): Check {
+  return isErased
+    ? { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' }
+    : { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' };
+}
+
+/**
+ * Inclusion in the root that the verification system computed; null while the verified prefix does
+ * not cover the leaf. A damaged tile fails the check.
+ */
+async function inclusionOf(sql: Db, leafIndex: number): Promise<ProofEvidence['inclusion'] | null> {
+  const prefix = await verifiedPrefix(sql);
+  if (prefix === null || leafIndex >= prefix.treeSize) return null;
+  const { treeSize: size, root } = prefix;
+  try {
+    const path = await inclusionFromTiles(
+      nativeSha256,
+      leafIndex,
+      size,
+      async (level, index) => (await readTile(sql, level, index)) ?? new Uint8Array(),
+    );
+    return { size, path, root };
+  } catch (error) {
+    if (error instanceof ProtocolError) return { leafHashInTree: fromHex('') };
+    throw error;
+  }
+}
+
+/** Parses the AEP if the log commits to these bytes. */
+function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | null {
+  if (bytes === null || hashHex(nativeSha256, bytes) !== toHex(aepHash)) return null;
+  try {
+    return aepSchema.parse(parseStrict(bytes));
+  } catch {
+    return null;
+  }
+}
+
+/** The columns can only be checked against the logged AEP. */
+function rowChecks(stored: StoredProof, logged: Aep | null): VerifyCheck[] {
+  if (logged === null && stored.isLogged) return [];
+  const fits = stored.isLogged && (logged === null || isRowOf(stored, logged));
+  return [passOr('published_columns', fits, 'the stored columns are not what was logged')];
+}
+
+function withoutTree(check: Check, inclusion: ProofEvidence['inclusion'] | null): VerifyCheck {
+  const { name, ...found } = check;
+  if (name !== 'inclusion' || inclusion !== null) return { name, ...found };
+  const detail = 'the verification system has not verified this leaf yet';
+  return { name, result: 'not_applicable', detail };
+}

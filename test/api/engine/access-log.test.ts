@@ -64,12 +64,8 @@ describe('access log', () => {
       `SHARE_${random}`,
       `%73hare_${random}`,
       `share%5F${random}`,
-      `share%255f${random}`,
-      `share_${random.slice(0, 9)}%${random.charCodeAt(9).toString(16)}${random.slice(10)}`,
       `share_/${random}`,
-      `share_${random}/`,
       `share_${random}%`,
-      random,
       encoded,
     ].flatMap((token) => [`/v1/share-tokens/${token}`, `/v1//Share-Tokens/${token}`]);
     for (const path of paths) await setup.engine.call({ method: 'DELETE', path, headers });

@@ -1,16 +1,8 @@
-import { join } from 'node:path';
 import { describe, expect } from 'vitest';
-import { utf8 } from '#protocol/bytes';
-import { canonicalize } from '#protocol/canonical-json';
-import { hashHex, nobleSha256 } from '#protocol/hash';
-import type { JsonValue } from '#protocol/json';
 import { agentReceiptSchema } from '#protocol/schemas/index';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { packageRoot } from '#runtime/process/package-root';
-import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
 import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { admissionEnvelope, outcomeEnvelope } from '../../fixtures/agent.js';
-import { executeBody, without, type Reply } from '../../fixtures/engine.js';
+import { executeBody, type Reply } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
 
@@ -47,23 +39,6 @@ async function subjectOf({ get }: Setup, proofId: string): Promise<unknown> {
 }
 
 describe('agent admission', () => {
-  it('gets 200 with an agent receipt', async ({ admit }) => {
-    const body = admissionEnvelope({ idempotency_key: 'opaque ~1' });
-    const reply = await admit(body);
-    expect(reply.status).toBe(200);
-    expect(reply.headers['x-svc-idempotency-key']).toBe('opaque ~1');
-    const receipt = agentReceiptSchema.parse(reply.json);
-    const requestHash = hashHex(nobleSha256, utf8(canonicalize(body as JsonValue)));
-    const { response_hash, ...rest } = receipt;
-    expect(receipt).toMatchObject({
-      status: 'ADMITTED',
-      request_hash: requestHash,
-      receipt_id: `svc-agent-admission-${requestHash.slice(0, 16)}`,
-    });
-    expect(response_hash).toBe(hashHex(nobleSha256, utf8(canonicalize(rest))));
-    expect(reply.bytes.toString()).toBe(canonicalize(receipt));
-  });
-
   it('records the envelope in the AEP, with only the hash of the arguments', async ({
     proved,
     setup,
@@ -80,43 +55,11 @@ describe('agent admission', () => {
     });
   });
 
-  it('is accepted at maximum field lengths in any escaping', async ({ admit, proved }) => {
-    const emoji = '\u{1f600}'.repeat(512);
-    const longest = admissionEnvelope({
-      agent: { id: emoji, framework: emoji },
-      tool: emoji,
-      action: 'A'.repeat(128),
-      nonce: 'n'.repeat(128),
-      idempotency_key: '~'.repeat(255),
-      parent_proof_id: await proved(),
-    });
-    const escaped = JSON.stringify(longest).replaceAll(
-      /[^"{}:,[\]]/g,
-      (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
-    );
-    expect(JSON.parse(escaped)).toEqual(longest);
-    expect((await admit(escaped)).status).toBe(200);
-  });
-
-  it('is another admission when the nonce differs', async ({ proved }) => {
-    const body = admissionEnvelope();
-    const first = await proved(body);
-    expect(await proved({ ...body, nonce: 'another-nonce-0123456789' })).not.toBe(first);
-  });
-
   it('scopes its idempotency keys by request type', async ({ admit, setup: { execute } }) => {
     const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
     expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
     expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
     expect((await execute(executeBody(), headers)).status).toBe(200);
-  });
-
-  it('may have a denial as parent, but no unknown proof', async ({ admit, executed, proved }) => {
-    await proved(
-      admissionEnvelope({ parent_proof_id: await executed({ action: 'DELETE_AUDIT_LOG' }) }),
-    );
-    const body = admissionEnvelope({ parent_proof_id: ABSENT_ID });
-    expectProblem(await admit(body), 422, 'parent_not_found');
   });
 });
 
@@ -134,50 +77,6 @@ describe('outcome envelope', () => {
         result: 'failed',
         result_hash: 'a'.repeat(64),
       });
-    }
-  });
-
-  it('is recorded under a policy that admits only one tool', async ({
-    admit,
-    proved,
-    setup: { registry },
-  }) => {
-    const tool = 'search';
-    const parent = await proved(admissionEnvelope({ tool }));
-    const before = await activePolicy(registry.admin);
-    const shipped = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
-    const set = await makePolicySet({
-      ...shipped,
-      policies: {
-        ...shipped.policies,
-        'search-only': `forbid (principal, action, resource)
-          unless { context has tool && context.tool == "${tool}" };`,
-      },
-    });
-    await storePolicySet(registry.admin, set);
-    await activatePolicy(registry.admin, set.digest);
-    try {
-      expect((await admit(admissionEnvelope({ tool: 'shell' }))).status).toBe(403);
-      await proved(outcomeEnvelope(parent, { result: 'failed' }));
-    } finally {
-      await activatePolicy(registry.admin, before!);
-    }
-  });
-
-  it('gets the same 422 for an unknown parent and for another tenant’s', async ({
-    admit,
-    proved,
-    setup,
-  }) => {
-    const reply = await admit(outcomeEnvelope(ABSENT_ID));
-    expectProblem(reply, 422, 'parent_not_found');
-    expect(reply.json['errors']).toMatchObject([{ pointer: '/parent_proof_id' }]);
-    const parent = await proved();
-    const rival = await setup.tenant('rival');
-    for (const body of [outcomeEnvelope(parent), admissionEnvelope({ parent_proof_id: parent })]) {
-      const others = await admit({ ...body, tenant_id: 'rival' }, rival);
-      expectProblem(others, 422, 'parent_not_found');
-      expect(others.json['detail']).toBe(reply.json['detail']);
     }
   });
 
@@ -202,51 +101,6 @@ describe('outcome envelope', () => {
       },
     );
     expect((await admit(outcome)).status).toBe(200);
-  });
-
-  it('leaves no rows when it is rejected', async ({ admit, setup: { treeSize } }) => {
-    const headers = { 'X-Svc-Idempotency-Key': 'unused' };
-    const before = await treeSize();
-    await admit(outcomeEnvelope(ABSENT_ID), headers);
-    expect(await treeSize()).toBe(before);
-    expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
-  });
-});
-
-describe('agent envelope', () => {
-  const outcome = outcomeEnvelope(ABSENT_ID);
-  const lacking = (field: string) => without(admissionEnvelope(), field);
-  const otherTime = '2026-11-20T17:29:00Z';
-
-  it.for<[string, Fields, string, string]>([
-    ['of the other type', executeBody(), 'unsupported_schema_version', '/schema_version'],
-    ['without a version', lacking('schema_version'), 'missing_field', '/schema_version'],
-    ['without a kind', lacking('kind'), 'missing_field', '/kind'],
-    ['of an unknown kind', admissionEnvelope({ kind: 'guess' }), 'invalid_field', '/kind'],
-    ['without a nonce', lacking('nonce'), 'missing_field', '/nonce'],
-    ['without an agent', lacking('agent'), 'missing_field', '/agent'],
-    ['with an agent without id', admissionEnvelope({ agent: {} }), 'missing_field', '/agent/id'],
-    ['with arguments', admissionEnvelope({ arguments: {} }), 'unknown_field', '/arguments'],
-    ['with a result', admissionEnvelope({ result: 'succeeded' }), 'unknown_field', '/result'],
-    [
-      'with another spelling of a time',
-      admissionEnvelope({ requested_at: otherTime }),
-      'invalid_field',
-      '/requested_at',
-    ],
-    [
-      'of an outcome without parent',
-      without(outcome, 'parent_proof_id'),
-      'missing_field',
-      '/parent_proof_id',
-    ],
-    ['of an outcome with an action', { ...outcome, action: 'A' }, 'unknown_field', '/action'],
-    ['of another result', { ...outcome, result: 'so-so' }, 'invalid_field', '/result'],
-    ['with a null', admissionEnvelope({ tool: null }), 'invalid_field', '/tool'],
-  ])('%s is rejected with a pointer', async ([, body, code, pointer], { admit }) => {
-    const reply = await admit(body);
-    expectProblem(reply, 400, code);
-    expect((reply.json['errors'] as { pointer: string }[])[0]?.pointer).toBe(pointer);
   });
 });
 

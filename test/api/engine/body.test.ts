@@ -30,37 +30,23 @@ function withMember(member: string): string {
 
 const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels);
 
-const lacking = (field: string): string => JSON.stringify(without(executeBody(), field));
-
 const table: [what: string, code: string, pointer: string, body: string | Uint8Array][] = [
   ['nothing', 'malformed_json', '', ''],
-  ['half an object', 'malformed_json', '/intent_id', '{"intent_id"'],
   ['text after the object', 'malformed_json', '', `${JSON.stringify(executeBody())} x`],
-  ['a byte order mark', 'malformed_json', '', `\ufeff${JSON.stringify(executeBody())}`],
   ['no UTF-8', 'invalid_utf8', '/a', Buffer.from('7b2261223a22ff227d', 'hex')],
-  ['a name twice', 'duplicate_key', '/action', withMember('"action":"OTHER"')],
   ['a name twice, once escaped', 'duplicate_key', '/action', withMember('"\\u0061ction":"X"')],
-  ['a lone surrogate', 'lone_surrogate', '/x', withMember('"x":"\\ud800"')],
-  ['U+0000', 'nul_character', '/x', withMember('"x":"\\u0000"')],
   ['2^53', 'integer_out_of_range', '/n/0', withMember('"n":[9007199254740992]')],
-  ['no number', 'integer_out_of_range', '/n', withMember('"n":1e400')],
-  ['33 levels', 'too_deep', `/x${'/0'.repeat(31)}`, withMember(`"x":${nested(32)}`)],
   ['65 levels', 'too_deep', `/x${'/0'.repeat(31)}`, withMember(`"x":${nested(64)}`)],
   ['an array', 'invalid_field', '', '[]'],
   ['another schema', 'unsupported_schema_version', '/schema_version', '{"schema_version":"2"}'],
   ['a field too many', 'unknown_field', '/a~1b~0c', withMember('"a/b~c":1')],
-  ['no intent_id', 'missing_field', '/intent_id', lacking('intent_id')],
-  ['no schema_version', 'missing_field', '/schema_version', lacking('schema_version')],
-  ['no tenant_id', 'missing_field', '/tenant_id', lacking('tenant_id')],
-  ['no action', 'missing_field', '/action', lacking('action')],
-  ['a lower-case action', 'invalid_field', '/action', JSON.stringify(executeBody({ action: 'x' }))],
-  ['a null', 'invalid_field', '/intent_id', JSON.stringify(executeBody({ intent_id: null }))],
   [
-    'a token that is no header',
-    'invalid_field',
-    '/idempotency_key',
-    JSON.stringify(executeBody({ idempotency_key: 'a\nb' })),
+    'no tenant_id',
+    'missing_field',
+    '/tenant_id',
+    JSON.stringify(without(executeBody(), 'tenant_id')),
   ],
+  ['a null', 'invalid_field', '/intent_id', JSON.stringify(executeBody({ intent_id: null }))],
   ['__proto__', 'unknown_field', '/__proto__', withMember('"__proto__":{"action":"X"}')],
 ];
 
@@ -109,11 +95,6 @@ describe('oversized request body', () => {
     expect(reply.status).toBe(413);
     expect(reply.json).toMatchObject({ code: 'body_too_large' });
     expect(reply.headers.connection).toBe('close');
-    expect((await good()).status).toBe(200);
-  });
-
-  it('gets 401 and a clean close with an invalid key', async ({ good, send }) => {
-    expect((await send(tooLarge, { 'X-Svc-Api-Key': 'wrong' })).status).toBe(401);
     expect((await good()).status).toBe(200);
   });
 

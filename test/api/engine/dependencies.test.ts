@@ -1,24 +1,6 @@
 import { describe, expect } from 'vitest';
-import { createOutcomeWaiter } from '#api/engine/admission/wait';
-import { ENGINE_DEFAULTS } from '#api/engine/context';
-import { createEngine } from '#api/engine/engine';
-import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
-import { listen } from '#runtime/http/server';
 import { connect } from '#runtime/postgres/connect';
-import { systemClock } from '#runtime/process/clock';
-import { logger } from '#runtime/process/log';
-import { openAdmitEvents, openAdmitQueue, openAdmitWorker } from '#runtime/queue/queues';
-import { readOutcomes } from '#sql/admissions/outcomes';
-import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
-import { settledRevocations } from '#sql/lifecycle/revocations';
-import { processAdmissions } from '#workers/admit/process';
-import {
-  executeBody,
-  headersFor,
-  send,
-  startEngine,
-  type TestEngine,
-} from '../../fixtures/engine.js';
+import { executeBody, headersFor, startEngine, type TestEngine } from '../../fixtures/engine.js';
 import { startTcpProxy, type TcpProxy } from '../../fixtures/tcp-proxy.js';
 import { engineTest } from './setup.js';
 
@@ -101,58 +83,5 @@ describe('engine without its queue', () => {
       status: 'degraded',
       dependencies: { database: 'up', queue: 'down' },
     });
-  });
-});
-
-describe('queue in the database', () => {
-  it('delivers each admission once from engine to worker', async ({ setup }) => {
-    const { db, key, registry } = setup;
-    const log = logger('test', 'silent');
-    const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
-    const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
-    const waiting = createOutcomeWaiter({
-      readOutcomes: (ids) => readOutcomes(registry.engine, ids),
-      log,
-    });
-    const revocations = createOutcomeWaiter({
-      readOutcomes: (ids) => settledRevocations(registry.engine, ids),
-      log,
-    });
-    const queue = openAdmitQueue(engineQueue, { log });
-    const events = openAdmitEvents(engineQueue, (_job, ids) => waiting.wake(ids ?? []), { log });
-    const worker = openAdmitWorker(workerQueue, (ids) => processAdmissions(registry.admit, ids), {
-      concurrency: 2,
-      log,
-    });
-    await Promise.all([events.ready, worker.ready]);
-    const engine = createEngine({
-      ...ENGINE_DEFAULTS,
-      sql: registry.engine,
-      tenantSql: new TenantConnections({ ...TENANT_CONNECTIONS, sql: registry.engine }),
-      queue,
-      waiting,
-      revocations,
-      log,
-      clock: systemClock,
-      pdf: createPdfRenderer(PDF_DEFAULTS),
-      publicUrl: 'https://registry.example',
-      admissionsPaused: false,
-    });
-    const server = await listen(engine, { host: '127.0.0.1', port: 0 });
-    const before = await setup.treeSize();
-    const bodies = Array.from({ length: 40 }, () => JSON.stringify(executeBody()));
-    const ask = () =>
-      Promise.all(bodies.map((body) => send(server.url, { headers: headersFor(key), body })));
-    const first = await ask();
-    expect(first.map(({ status }) => status)).toEqual(bodies.map(() => 200));
-    const again = await ask();
-    expect(again.map(({ bytes }) => bytes.toString())).toEqual(
-      first.map(({ bytes }) => bytes.toString()),
-    );
-    expect(await setup.treeSize()).toBe(before + 40);
-    await server.close(1_000);
-    await events.close();
-    await queue.close();
-    await worker.close();
   });
 });

@@ -3,31 +3,17 @@ import { v7 as uuidv7 } from 'uuid';
 import { describe, expect } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
-import type { Pool } from '#sql/db/transaction';
 import { TENANT_TABLES } from '#sql/db/tenant-scope';
 import type { TestDatabase } from '../../fixtures/database.js';
-import {
-  executeBody,
-  startEngine,
-  type Reply,
-  type TestEngine,
-  without,
-  workBatches,
-} from '../../fixtures/engine.js';
+import { executeBody, type TestEngine, without } from '../../fixtures/engine.js';
 import type { TestRegistry } from '../../fixtures/registry.js';
 import { unfiltered } from '../../fixtures/unfiltered.js';
-import { engineTest } from './setup.js';
+import { engineTest, fillTenant, type Resources } from './setup.js';
 
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
 const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle'];
-
-/**
- * Ids of one of everything, by the names that paths and bodies have for them; `second` is another
- * proof, for what takes several.
- */
-type Ids = Record<'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id', string>;
 
 type Exported = Record<string, unknown>;
 
@@ -36,7 +22,7 @@ const it = engineTest();
 let db: TestDatabase;
 let registry: TestRegistry;
 let stranger: Record<string, string>;
-let theirs: Ids;
+let theirs: Resources;
 let exported: Exported;
 /** A proof that was as genuine, and that no tenant has any more. */
 let lost: Exported;
@@ -45,48 +31,15 @@ it.beforeAll(async ({ setup }) => {
   ({ db, registry } = setup);
   const owner = await setup.tenant(OWNER, ALL_SCOPES);
   stranger = await setup.tenant(STRANGER, ALL_SCOPES);
-  const make = async (path: string, body: object): Promise<Reply['json']> => {
-    const reply = await setup.post(path, { ...body }, owner);
-    expect(reply.status).toBeLessThan(300);
-    return reply.json;
-  };
-  const admit = async () =>
-    String(
-      (await make('/v1/intents/execute', executeBody({ tenant_id: OWNER })))['registry_proof_id'],
-    );
-  const [first, second, third] = [await admit(), await admit(), await admit()];
-  const made = await make('/v1/packages', {
-    schema_version: 'svc.lifecycle.package_request/1.0',
-    proof_ids: [first, second],
-  });
-  const shared = await make('/v1/share-tokens', {
-    schema_version: 'svc.lifecycle.share_token_request/1.0',
-    artifact_kind: 'proof',
-    proof_id: first,
-  });
-  await make(`/v1/proofs/${first}/revocations`, {
-    schema_version: 'svc.lifecycle.revocation_request/1.0',
-    artifact_kind: 'certificate',
-    reason: 'a mistake',
-    actor: 'ops',
-  });
-  const items = [executeBody({ tenant_id: OWNER })];
-  const batch = (await setup.post('/v1/batches', items, owner)).json;
-  await workBatches(registry);
-  await setup.publish();
-  theirs = {
-    proof_id: first,
-    second,
-    package_id: String(made['package_id']),
-    token_hash: String(shared['token_hash']),
-    batch_id: String(batch['batch_id']),
-  };
+  const body = executeBody({ tenant_id: OWNER });
+  const third = String((await setup.execute(body, owner)).json['registry_proof_id']);
+  theirs = await fillTenant(setup, OWNER, owner);
   const exportOf = async (proofId: string): Promise<Exported> => {
     const reply = await setup.get(`/v1/proofs/${proofId}/export`, owner);
     expect(reply.status).toBe(200);
     return reply.json;
   };
-  exported = await exportOf(second);
+  exported = await exportOf(theirs.second);
   lost = await exportOf(third);
   await setup.byHand(async (tx) => {
     await tx`delete from svc.proof where proof_id = ${third}::uuid`;
@@ -97,7 +50,7 @@ it.beforeAll(async ({ setup }) => {
 const hexId = (): string => uuidv7().replaceAll('-', '');
 
 /** Well-formed ids of no resource. */
-function unknownIds(): Ids {
+function unknownIds(): Resources {
   return {
     proof_id: hexId(),
     second: hexId(),
@@ -110,7 +63,7 @@ function unknownIds(): Ids {
 /** Path parameters that are not ids. */
 const PLAIN: Record<string, string> = { artifact_kind: 'certificate' };
 
-function pathOf(spec: OperationSpec, ids: Ids): string {
+function pathOf(spec: OperationSpec, ids: Resources): string {
   return spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
     const value = PLAIN[name] ?? (ids as unknown as Record<string, string>)[name];
     if (value === undefined) throw new Error(`add an id of the owner for {${name}}`);
@@ -119,7 +72,7 @@ function pathOf(spec: OperationSpec, ids: Ids): string {
 }
 
 /** A body of the stranger's that names these ids, wherever a body of this shape names any. */
-function bodyOf(example: unknown, ids: Ids): unknown {
+function bodyOf(example: unknown, ids: Resources): unknown {
   if (isDocument(example)) return documentLike(example, ids === theirs ? exported : lost);
   if (Array.isArray(example)) return example.map((one) => bodyOf(one, ids));
   if (example === null || typeof example !== 'object') return example;
@@ -176,7 +129,7 @@ const lists = OPERATIONS.map(({ spec }) => spec).filter(
 async function ask(
   engine: TestEngine,
   { spec, example }: Case,
-  ids: Ids,
+  ids: Resources,
 ): Promise<{ status: number; said: string }> {
   const reply = await engine.call({
     method: spec.method.toUpperCase(),
@@ -189,15 +142,6 @@ async function ask(
     said = said.replaceAll(String(id), '<id>');
   }
   return { status: reply.status, said };
-}
-
-async function withEngine<T>(sql: Pool, work: (engine: TestEngine) => Promise<T>): Promise<T> {
-  const engine = await startEngine(registry, { sql });
-  try {
-    return await work(engine);
-  } finally {
-    await engine.close();
-  }
 }
 
 async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
@@ -218,7 +162,7 @@ async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
 async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   const about = await ask(engine, asked, theirs);
   const unknown = await ask(engine, asked, unknownIds());
-  expect(about).toEqual(unknown);
+  expect([asked.name, about]).toEqual([asked.name, unknown]);
   if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
 }
 
@@ -234,55 +178,26 @@ async function tellingLists(engine: TestEngine): Promise<string[]> {
   return telling;
 }
 
-async function expectListsWithout(engine: TestEngine): Promise<void> {
+async function expectAllAbsent(engine: TestEngine): Promise<void> {
+  expect(cases.length).toBeGreaterThan(12);
+  for (const asked of cases) await expectAbsent(engine, asked);
   expect(await tellingLists(engine)).toEqual([]);
 }
 
-describe('tenant isolation matrix', () => {
-  it('covers every route with an id of a tenant’s resource', () => {
-    const routes = new Set(cases.map(({ spec }) => spec.id));
-    for (const { spec } of OPERATIONS) {
-      if (/proof_id|package_id|token_hash|batch_id/.test(spec.path))
-        expect(routes).toContain(spec.id);
-    }
-    expect(lists.map(({ id }) => id)).toContain('listProofs');
-    expect(cases.length).toBeGreaterThan(12);
-  });
-});
-
 describe('another tenant’s resource', () => {
-  it.for(cases)('$name is absent', async (asked) => {
-    await withEngine(registry.engine, (engine) => expectAbsent(engine, asked));
-  });
+  it('is absent on every route and in every list', ({ setup }) => expectAllAbsent(setup.engine));
 
-  it('is in no list', () => withEngine(registry.engine, expectListsWithout));
-});
+  it('is absent with only row-level security', ({ setup }) =>
+    setup.withEngine({ sql: unfiltered(registry.engine) }, expectAllAbsent));
 
-describe('another tenant’s resource, with only row-level security,', () => {
-  it.for(cases)('$name is absent', async (asked) => {
-    await withEngine(unfiltered(registry.engine), (engine) => expectAbsent(engine, asked));
-  });
+  it('is absent with only the conditions of the queries', ({ setup }) =>
+    withoutRowLevelSecurity(() => expectAllAbsent(setup.engine)));
 
-  it('is in no list', () => withEngine(unfiltered(registry.engine), expectListsWithout));
-});
-
-describe('another tenant’s resource, with only the queries’ conditions,', () => {
-  it('is absent', async () => {
-    await withoutRowLevelSecurity(() =>
-      withEngine(registry.engine, async (engine) => {
-        for (const asked of cases) await expectAbsent(engine, asked);
-        await expectListsWithout(engine);
-      }),
-    );
-  });
-});
-
-// Control: without both guards the stranger sees everything, so the tests above can fail.
-describe('another tenant’s resource, without either guard,', () => {
-  it('is visible on every route', async () => {
+  // Control: the tests above can fail.
+  it('is visible on every route and in every list without either guard', async ({ setup }) => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>
-      withEngine(unfiltered(registry.engine), async (engine) => {
+      setup.withEngine({ sql: unfiltered(registry.engine) }, async (engine) => {
         for (const asked of cases) {
           const about = await ask(engine, asked, theirs);
           const unknown = await ask(engine, asked, unknownIds());

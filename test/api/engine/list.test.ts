@@ -56,29 +56,22 @@ describe('GET /v1/proofs', () => {
     });
   });
 
-  it.for(['1', '2', '3', '4', '9', '10', '200'])('paginates by %s', async (limit) => {
-    expect(idsOf(await all({ limit }))).toEqual(newestFirst(ids));
-    expect((await page({ limit })).proofs).toHaveLength(Math.min(Number(limit), ids.length));
-  });
-
-  it('lists only the caller’s proofs', async () => {
-    const reply = await setup.get('/v1/proofs', await setup.tenant('newcomer'));
-    expect(reply.json).toMatchObject({ proofs: [], next_cursor: null });
+  it('paginates by limit', async () => {
+    for (const limit of ['1', '4', '9', '200']) {
+      expect(idsOf(await all({ limit }))).toEqual(newestFirst(ids));
+      expect((await page({ limit })).proofs).toHaveLength(Math.min(Number(limit), ids.length));
+    }
   });
 });
 
 describe('filter of GET /v1/proofs', () => {
-  it.for([
-    ['action', { action: 'GET_USER_DETAILS' }, [8]],
-    ['effect', { effect: 'DENY' }, [7]],
-    ['effect', { effect: 'ADMIT' }, [0, 1, 2, 3, 4, 5, 6, 8]],
-    ['lane', { lane: 'agent' }, []],
-    ['lane', { lane: 'execute', effect: 'DENY' }, [7]],
-    ['intent_id', { intent_id: 'same-1' }, [1, 3, 5]],
-    ['intent_id', { intent_id: 'same-1', limit: '2' }, [1, 3, 5]],
-    ['intent_id', { intent_id: 'same' }, []],
-    ['both', { intent_id: 'same-0', effect: 'DENY' }, []],
-  ] as [string, Record<string, string>, number[]][])('by %s: %j', async ([, query, places]) => {
+  it.for<[Query, number[]]>([
+    [{ action: 'GET_USER_DETAILS' }, [8]],
+    [{ lane: 'agent' }, []],
+    [{ lane: 'execute', effect: 'DENY' }, [7]],
+    [{ intent_id: 'same-1', limit: '2' }, [1, 3, 5]],
+    [{ intent_id: 'same' }, []],
+  ])('selects by %j', async ([query, places]) => {
     expect(idsOf(await all(query))).toEqual(at(...places));
   });
 
@@ -90,32 +83,16 @@ describe('filter of GET /v1/proofs', () => {
     expect(idsOf(await all({ from: time }))).toEqual([later]);
     expect(idsOf(await all({ to: time }))).toEqual(newestFirst(ids));
     expect(await all({ from: time, to: time })).toEqual([]);
+    // The database's calendar has no year 0.
+    expect(await all({ to: '0000-01-01T00:00:00.000Z' })).toEqual([]);
     ids.push(later!);
   });
-
-  // The database's calendar has no year 0.
-  it.for(['0000-01-01T00:00:00.000Z', '0001-01-01T00:00:00.000Z'])(
-    'accepts the minimum time %s',
-    async (time) => {
-      expect(idsOf(await all({ from: time }))).toEqual(newestFirst(ids));
-      expect(await all({ to: time })).toEqual([]);
-    },
-  );
 
   it('by time does not stop at a too recent checkpoint', async () => {
     const since = (await page({ limit: '200' })).proofs.at(-1)!.accepted_at;
     await setup.db.sql`insert into svc.checkpoint (tree_size, root, note)
       values (${await setup.treeSize()}, ${randomBytes(32)}, 'x')`;
     expect(idsOf(await all({ from: since }))).toEqual(newestFirst(ids));
-  });
-
-  it('by time stops at an older checkpoint', async () => {
-    const hourAgo = new Date(Date.now() - 3_600_000);
-    await setup.db.sql`insert into svc.checkpoint (tree_size, root, note, created_at)
-      values (${(await setup.treeSize()) - 2}, ${randomBytes(32)}, 'x', ${hourAgo})`;
-    // What the checkpoint covers was accepted before it, so only a clock that lies could show more.
-    const from = new Date(Date.now() - 1_800_000).toISOString();
-    expect(idsOf(await all({ from }))).toEqual(newestFirst(ids).slice(0, 2));
   });
 });
 
@@ -148,39 +125,26 @@ describe('listed status', () => {
   });
 
   it('equals the status and history of GET /v1/proofs/{proof_id}', async () => {
-    const view = async (place: number) => {
+    const NOTHING = 'BACKEND_LOOKUP_REQUIRED';
+    for (const [place, status, last] of [
+      [0, 'VALID', { event: 'verified' }],
+      [2, 'REVOKED', { event: 'revoked' }],
+      [3, 'VALID', { event: 'revoked' }],
+      [4, 'EXPIRED', { event: 'expired', artifacts: ['proof'] }],
+      [5, NOTHING, { event: 'failed', checks: ['aep_hash'] }],
+    ] as const) {
       const reply = await setup.get(`/v1/proofs/${ids[place]}`);
-      expect(reply.status).toBe(200);
       const { verdict, history } = proofViewSchema.parse(reply.json);
-      return { verdict, events: history.map(({ event }) => event), history };
-    };
-    expect(await view(0)).toMatchObject({
-      verdict: { verification_status: 'VALID', can_assert_validity: true },
-      events: ['accepted', 'appended', 'verified'],
-    });
-    expect(await view(2)).toMatchObject({
-      verdict: { verification_status: 'REVOKED', can_assert_validity: false },
-      events: ['accepted', 'appended', 'verified', 'revoked'],
-    });
-    expect(await view(3)).toMatchObject({
-      verdict: {
-        verification_status: 'VALID',
-        artifacts: { passport: 'PASS', certificate: 'REVOKED', trust: 'REVOKED' },
-      },
-    });
-    const expired = await view(4);
-    expect(expired.verdict.verification_status).toBe('EXPIRED');
-    expect(expired.history.at(-1)).toMatchObject({ event: 'expired', artifacts: ['proof'] });
-    const failed = await view(5);
-    expect(failed.verdict).toMatchObject({ verification_status: 'BACKEND_LOOKUP_REQUIRED' });
-    expect(failed.history.at(-1)).toMatchObject({ event: 'failed', checks: ['aep_hash'] });
+      expect(verdict.verification_status).toBe(status);
+      expect(verdict.can_assert_validity).toBe(status === 'VALID');
+      const events = history.slice(0, 3).map(({ event }) => event);
+      expect(events).toEqual(['accepted', 'appended', 'verified']);
+      expect(history.at(-1)).toMatchObject(last);
+    }
   });
 
-  it.for([
-    ['is no JSON', "'x'"],
-    ['is of another artifact', replacedIn('"artifact_kind":"proof"', '"artifact_kind":"trust"')],
-    ['is of another proof', replacedIn('"proof_id":"0', '"proof_id":"1')],
-  ])('asserts nothing of a proof whose revocation was rewritten: it %s', async ([, body = '']) => {
+  it('asserts nothing of a proof whose revocation was rewritten', async () => {
+    const body = replacedIn('"proof_id":"0', '"proof_id":"1');
     const [id = ''] = await setup.registry.admitAll([setup.registry.item()]);
     ids.push(id);
     await setup.revoke(id);
@@ -196,18 +160,6 @@ describe('listed status', () => {
       }
     });
     expect((await page({ limit: '1' })).proofs[0]?.verification_status).toBe('REVOKED');
-  });
-
-  it('has only the creation in its history before verification', async () => {
-    const [id] = await setup.registry.admitAll([setup.registry.item()]);
-    const reply = await setup.get(`/v1/proofs/${id}`);
-    const { verdict, history } = proofViewSchema.parse(reply.json);
-    expect(verdict).toMatchObject({
-      verification_status: 'BACKEND_LOOKUP_REQUIRED',
-      verified_at: null,
-    });
-    expect(history.map(({ event }) => event)).toEqual(['accepted', 'appended']);
-    ids.push(id!);
   });
 });
 
@@ -234,40 +186,12 @@ describe('cursor of GET /v1/proofs', () => {
 
   it('is invalid after any change', async () => {
     const cursor = (await page({ limit: '2' })).next_cursor!;
-    for (let i = 0; i < cursor.length; i += 1) {
-      const other = cursor[i] === 'A' ? 'B' : 'A';
-      const reply = await list({ cursor: cursor.slice(0, i) + other + cursor.slice(i + 1) });
-      expect(reply.status).toBe(400);
-    }
-    for (const bad of ['', 'x', cursor.slice(0, -1), `${cursor}A`, '%00', 'a'.repeat(500)]) {
+    const swapped = [...cursor].map(
+      (one, i) => cursor.slice(0, i) + (one === 'A' ? 'B' : 'A') + cursor.slice(i + 1),
+    );
+    for (const bad of [...swapped, '', 'x', cursor.slice(0, -1), `${cursor}A`, '%00']) {
       expect((await list({ cursor: bad })).status).toBe(400);
     }
-  });
-});
-
-describe('invalid query parameter', () => {
-  it.for([
-    ['limit', 'limit=0'],
-    ['limit', 'limit=201'],
-    ['limit', 'limit=-1'],
-    ['limit', 'limit=1e2'],
-    ['limit', 'limit=1&limit=2'],
-    ['action', 'action=lower'],
-    ['status', 'status=VERIFIED'],
-    ['status', 'status=valid'],
-    ['effect', 'effect=MAYBE'],
-    ['lane', 'lane=1'],
-    ['intent_id', 'intent_id='],
-    ['from', 'from=2026-11-20'],
-    ['to', 'to=yesterday'],
-    ['intent_id', 'intent_id=a%00b'],
-    ['offset', 'offset=3'],
-    ['__proto__', '__proto__=3'],
-  ])('%s is named: %s', async ([name, query]) => {
-    const reply = await list(query);
-    expect(reply.status).toBe(400);
-    expect(reply.json).toMatchObject({ code: 'invalid_query' });
-    expect(reply.json['detail']).toContain(`"${name}"`);
   });
 });
 

@@ -1,6 +1,5 @@
-import { request as httpRequest, type ClientRequest } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, vi } from 'vitest';
+import { describe, expect } from 'vitest';
 import { toHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
@@ -8,7 +7,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { OPERATIONS } from '#api/engine/operations';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
-import { TENANT_CONNECTIONS, TenantConnections, TenantLimiter } from '#sql/db/tenant-connections';
+import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
 import { TENANT_TABLES } from '#sql/db/tenant-scope';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import type { TestDatabase } from '../../fixtures/database.js';
@@ -17,11 +16,9 @@ import { holdLock } from '../../fixtures/hold-lock.js';
 import type { TestRegistry } from '../../fixtures/registry.js';
 import type { Call, Reply } from '../../fixtures/send.js';
 import { eventually } from '../../fixtures/stack.js';
-import { engineTest, type Body, type Setup } from './setup.js';
+import { engineTest, fillTenant } from './setup.js';
 
 const HOSTILE = 'hostile';
-/** With the one above, as many as it takes to use up what batches have. */
-const ACCOMPLICES = ['accomplice-1', 'accomplice-2'];
 /** Far more than the engine has connections. */
 const REQUESTS = 64;
 /** A transaction that holds this lock blocks every statement that serves the hostile tenant. */
@@ -34,8 +31,6 @@ let registry: TestRegistry;
 let engine: TestEngine;
 let key: string;
 let hostile: Record<string, string>;
-/** Keys of the hostile tenant and of its accomplices, by tenant. */
-let hostileKeys: [tenant: string, key: string][];
 let enginePool: Pool;
 let closePools: () => Promise<unknown>;
 /** One of everything that the hostile tenant has, by its name in paths and bodies. */
@@ -43,13 +38,10 @@ let ids: Record<string, string>;
 
 it.beforeAll(async ({ setup }) => {
   ({ db, registry, key } = setup);
-  hostileKeys = [];
-  for (const tenantId of [HOSTILE, ...ACCOMPLICES]) {
-    const headers = await setup.tenant(tenantId);
-    if (tenantId === HOSTILE) hostile = headers;
-    hostileKeys.push([tenantId, headers['X-Svc-Api-Key']!]);
-  }
-  ids = await fillHostile(setup);
+  hostile = await setup.tenant(HOSTILE);
+  const made = await fillTenant(setup, HOSTILE, hostile);
+  const own = { artifact_kind: 'certificate', tenant_id: HOSTILE };
+  ids = { ...made, ...own, parent_proof_id: made.proof_id };
   await db.sql.unsafe(`
     create function svc.test_gate() returns boolean language plpgsql stable as $$
     begin
@@ -80,45 +72,6 @@ it.afterAll(async () => {
   await engine.close();
   await closePools();
 });
-
-/** Gives the hostile tenant rows of every kind, so that its statements have something to read. */
-async function fillHostile({ post: send, publish }: Setup): Promise<Record<string, string>> {
-  const post = async (path: string, body: Body): Promise<Reply['json']> => {
-    const reply = await send(path, body, hostile);
-    expect(reply.status).toBeLessThan(300);
-    return reply.json;
-  };
-  const admit = () => post('/v1/intents/execute', executeBody({ tenant_id: HOSTILE }));
-  const proof_ids = [await admit(), await admit()].map((one) => String(one['registry_proof_id']));
-  const [proof_id = '', second = ''] = proof_ids;
-  const batch = await post('/v1/batches', [executeBody({ tenant_id: HOSTILE })]);
-  const packaged = await post('/v1/packages', {
-    schema_version: 'svc.lifecycle.package_request/1.0',
-    proof_ids,
-  });
-  const shared = await post('/v1/share-tokens', {
-    schema_version: 'svc.lifecycle.share_token_request/1.0',
-    artifact_kind: 'proof',
-    proof_id,
-  });
-  await post(`/v1/proofs/${proof_id}/revocations`, {
-    schema_version: 'svc.lifecycle.revocation_request/1.0',
-    artifact_kind: 'certificate',
-    reason: 'a mistake',
-    actor: 'ops',
-  });
-  await publish();
-  return {
-    proof_id,
-    second,
-    parent_proof_id: proof_id,
-    batch_id: String(batch['batch_id']),
-    package_id: String(packaged['package_id']),
-    token_hash: String(shared['token_hash']),
-    artifact_kind: 'certificate',
-    tenant_id: HOSTILE,
-  };
-}
 
 /** Every operation that needs an API key. */
 const operations = OPERATIONS.filter(({ spec }) => spec.scopes.length > 0).map(({ spec }) => ({
@@ -218,97 +171,6 @@ describe('engine with an admission that waits for an open transaction', () => {
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
     expect(new Set(answers.map(({ json }) => json['registry_proof_id'])).size).toBe(1);
   });
-
-  it('answers 503 at one deadline for all waits of the admission', { timeout: 8_000 }, async () => {
-    const body = executeBody();
-    const close = await openBatchWith(body);
-    // Each of the two stages after the group takes half of the 10 s.
-    const now = performance.now.bind(performance);
-    let shiftMs = 0;
-    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + shiftMs);
-    const run = TenantLimiter.prototype.run;
-    const stage = vi.spyOn(TenantLimiter.prototype, 'run').mockImplementation(function (
-      this: TenantLimiter,
-      ...given
-    ) {
-      shiftMs += 5_000;
-      return run.apply(this, given);
-    });
-    try {
-      const reply = await engine.call({ headers: headersFor(key), body: JSON.stringify(body) });
-      expect(reply.status).toBe(503);
-    } finally {
-      stage.mockRestore();
-      clock.mockRestore();
-      await close();
-    }
-  });
-});
-
-describe('batches beside other tenants at their limits', () => {
-  const batchLimit = 8 * 1024 * 1024;
-  let small: TestEngine;
-  let uploads: { request: ClientRequest; status: Promise<number | undefined> }[] = [];
-  beforeEach(async () => {
-    small = await startEngine(registry, { batchLimit, batchesAtOnce: 4, batchesOfOneTenant: 2 });
-  });
-  afterEach(async () => {
-    for (const { request } of uploads) request.destroy();
-    await Promise.allSettled(uploads.map(({ status }) => status));
-    await small.close();
-  });
-
-  /** Starts as many uploads as these tenants may have, which send this and no more. */
-  async function startUploads(tenants: typeof hostileKeys, body: string): Promise<void> {
-    uploads = [];
-    for (const [tenant, apiKey] of tenants) {
-      const own = [1, 2, 3].map(() => startUpload(headersFor(apiKey, tenant), body));
-      uploads.push(...own);
-      // Two have begun when the engine refuses the third.
-      expect(await Promise.race(own.map(({ status }) => status))).toBe(503);
-    }
-  }
-
-  function startUpload(headers: Record<string, string>, body: string): (typeof uploads)[number] {
-    const url = new URL('/v1/batches', small.url);
-    const request = httpRequest(url, { method: 'POST', headers });
-    const status = new Promise<number | undefined>((resolve, reject) => {
-      request.on('error', reject);
-      request.on('response', (response) => {
-        response.resume();
-        resolve(response.statusCode);
-      });
-    });
-    // More than one write, so that the headers are sent and the body goes on.
-    request.write(body);
-    return { request, status };
-  }
-
-  it('get the memory of stalled uploads', async () => {
-    await startUploads(hostileKeys.slice(0, 2), `[${' '.repeat(batchLimit - 2)}`);
-    const answered: (number | undefined)[] = [];
-    for (const { status } of uploads) {
-      status.then(
-        (code) => answered.push(code),
-        () => undefined,
-      );
-    }
-    // More than those uploads leave.
-    const largest = `[${JSON.stringify(executeBody()).padStart(batchLimit - 2)}]`;
-    await eventually(
-      async () => {
-        expect((await small.call(batchCall(key, largest))).status).toBe(202);
-        return answered.includes(408) ? true : null;
-      },
-      10_000,
-      'an eviction',
-    );
-  });
-
-  it('are accepted while other tenants’ uploads have just begun', async () => {
-    await startUploads(hostileKeys, '[');
-    expect((await small.call(batchCall(key, executeBodies(1)))).status).toBe(202);
-  });
 });
 
 describe('complete batch', () => {
@@ -316,7 +178,7 @@ describe('complete batch', () => {
     const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
     const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
     const items = executeBodies(1, { tenant_id: HOSTILE });
-    const replies = [narrow.call(batchCall(hostileKeys[0]![1], items, {}, HOSTILE))];
+    const replies = [narrow.call(batchCall(hostile['X-Svc-Api-Key']!, items, {}, HOSTILE))];
     try {
       await waitUntilBlocked();
       replies.push(narrow.call(batchCall(key, executeBodies(1))));

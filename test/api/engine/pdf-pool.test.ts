@@ -10,7 +10,6 @@ import {
   RendererBusyError,
   RenderTimeoutError,
 } from '#api/engine/pdf/pool';
-import { loadFonts, renderPdf } from '#api/engine/pdf/render';
 import { pdfRequestFor } from '../../fixtures/papers.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
 
@@ -32,32 +31,6 @@ describe('PDF renderer', () => {
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
   const task = (tens: number) => ({ json: Uint8Array.of(tens), lookupUrl: '' });
-
-  it('renders the same bytes in its threads', async () => {
-    const renderer = createPdfRenderer(PDF_DEFAULTS);
-    const [first, second] = await Promise.all([
-      renderer.render(pdfRequestFor()),
-      renderer.render(pdfRequestFor({ effect: 'DENY' })),
-    ]);
-    const fonts = loadFonts();
-    const here = (request: ReturnType<typeof pdfRequestFor>) => renderPdf(request, fonts);
-    expect(Buffer.from(first).equals(await here(pdfRequestFor()))).toBe(true);
-    expect(Buffer.from(second).equals(await here(pdfRequestFor({ effect: 'DENY' })))).toBe(true);
-    await renderer.close();
-  });
-
-  it('starts no thread before the first request', async () => {
-    let started = 0;
-    const count = (): void => void (started += 1);
-    process.on('worker', count);
-    const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: slow });
-    await nextTurn();
-    expect(started).toBe(0);
-    await renderer.render(task(0));
-    expect(started).toBe(1);
-    await renderer.close();
-    process.off('worker', count);
-  });
 
   it('accepts as many requests as threads and queue slots', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
@@ -95,15 +68,6 @@ describe('PDF renderer', () => {
       .toBe(true);
     await renderer.close();
     await patient.close();
-  });
-
-  it('completes accepted requests on close and accepts no more', async () => {
-    const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
-    const taken = [renderer.render(task(10)), renderer.render(task(1))];
-    const closed = renderer.close();
-    await expect(renderer.render(task(0))).rejects.toThrow(RendererBusyError);
-    expect((await Promise.all(taken)).length).toBe(2);
-    await closed;
   });
 
   it('hides the environment from its threads', async () => {

@@ -20,6 +20,7 @@ import {
   type Reply,
   type TestEngine,
 } from '../../fixtures/engine.js';
+import { revocationBody } from '../../fixtures/lifecycle.js';
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
 
 type Headers = Record<string, string | string[]>;
@@ -55,6 +56,13 @@ export interface Setup {
   revoke: (proofId: string, artifactKind?: ArtifactKind) => Promise<number>;
   /** Changes rows as a superuser with all triggers off. */
   byHand: (change: (tx: Transaction) => Promise<unknown>) => Promise<void>;
+  /** Changes rows during `work`, and restores them: a damaged log accepts no more entries. */
+  whileAltered: <T>(
+    table: string,
+    assignment: string,
+    condition: string,
+    work: () => Promise<T>,
+  ) => Promise<T>;
   treeSize: () => Promise<number>;
 }
 
@@ -62,26 +70,11 @@ interface Options extends Partial<EngineContext> {
   scopes?: string[];
 }
 
-/** Tests with a `setup` for the whole file. */
+/** Tests with a `setup` for the whole file. Afterwards, each completes what it left to the workers. */
 export function engineTest(options: Options = {}) {
-  return withReset(
-    test.extend<{ setup: Setup }>({
-      setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
-    }),
-  );
-}
-
-/** Tests with a `setup` each, because a damaged log accepts no more entries. */
-export function damagingTest(options: Options = {}) {
-  return test.extend<{ setup: Setup }>({
-    setup: ({}, use) => withSetup(options, use),
+  const it = test.extend<{ setup: Setup }>({
+    setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
   });
-}
-
-/** Completes what a test left to the workers. */
-function withReset<T extends { afterEach(hook: (context: { setup: Setup }) => unknown): void }>(
-  it: T,
-): T {
   it.afterEach(async ({ setup: { engine, registry } }) => {
     engine.worker.rests = false;
     engine.worker.fails = null;
@@ -176,6 +169,29 @@ function setupOf(
         await change(tx as unknown as Transaction);
       });
     },
+    async whileAltered(table, assignment, condition, work) {
+      await db.sql.unsafe(`drop table if exists public.kept;
+        create table public.kept as select * from svc.${table} where ${condition}`);
+      let places: string[] = [];
+      await setup.byHand(async (tx) => {
+        const changed = await tx.unsafe<{ place: string }[]>(
+          `update svc.${table} set ${assignment} where ${condition} returning ctid::text as place`,
+        );
+        expect(changed).not.toEqual([]);
+        places = changed.map(({ place }) => place);
+      });
+      try {
+        return await work();
+      } finally {
+        await setup.byHand(async (tx) => {
+          await tx.unsafe(
+            `delete from svc.${table} where ctid = any(string_to_array($1, ' ')::tid[])`,
+            [places.join(' ')],
+          );
+          await tx.unsafe(`insert into svc.${table} select * from public.kept`);
+        });
+      }
+    },
     treeSize: () => treeSize(registry.engine),
   };
   return setup;
@@ -183,6 +199,52 @@ function setupOf(
 
 function bytesOf(body: Body): string | Uint8Array {
   return typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body);
+}
+
+/** Ids of one resource of every kind; `second` is another proof, for what takes several. */
+export type Resources = Record<
+  'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id',
+  string
+>;
+
+/** Gives a tenant one resource of every kind, by their names in paths and bodies. */
+export async function fillTenant(
+  { post, publish, registry }: Setup,
+  tenantId: string,
+  headers: Headers,
+): Promise<Resources> {
+  const make = async (path: string, body: Body): Promise<Reply['json']> => {
+    const reply = await post(path, body, headers);
+    expect(reply.status).toBeLessThan(300);
+    return reply.json;
+  };
+  const body = () => executeBody({ tenant_id: tenantId });
+  const admit = async () =>
+    String((await make('/v1/intents/execute', body()))['registry_proof_id']);
+  const [proof_id, second] = [await admit(), await admit()];
+  const packaged = await make('/v1/packages', {
+    schema_version: 'svc.lifecycle.package_request/1.0',
+    proof_ids: [proof_id, second],
+  });
+  const shared = await make('/v1/share-tokens', {
+    schema_version: 'svc.lifecycle.share_token_request/1.0',
+    artifact_kind: 'proof',
+    proof_id,
+  });
+  await make(
+    `/v1/proofs/${proof_id}/revocations`,
+    revocationBody({ artifact_kind: 'certificate' }),
+  );
+  const batch = await make('/v1/batches', [body()]);
+  await workBatches(registry);
+  await publish();
+  return {
+    proof_id,
+    second,
+    package_id: String(packaged['package_id']),
+    token_hash: String(shared['token_hash']),
+    batch_id: String(batch['batch_id']),
+  };
 }
 
 /** The id in an API key. */

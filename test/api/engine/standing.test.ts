@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
 import { statementOf, statementsOf } from '#api/engine/proofs/statement';
-import { verdictStatementSchema } from '#protocol/schemas/verdict';
 import type { ArtifactKind } from '#protocol/status';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 
@@ -23,60 +22,8 @@ const revoked = (leafIndex: number, kind: ArtifactKind): RevocationInHistory => 
 });
 
 const ADMIT = { effect: 'ADMIT', isOutcome: false } as const;
-const DENY = { effect: 'DENY', isOutcome: false } as const;
-
-const ALL = {
-  proof: 'VALID',
-  passport: 'PASS',
-  certificate: 'VERIFIED',
-  trust: 'TRUST_ESTABLISHED',
-};
 
 describe('statementOf', () => {
-  it('asserts nothing before verification', () => {
-    expect(statementOf(ADMIT, { verdicts: [], revocations: [revoked(4, 'trust')] })).toEqual({
-      verification_status: 'BACKEND_LOOKUP_REQUIRED',
-      can_assert_validity: false,
-      artifacts: {
-        proof: 'BACKEND_LOOKUP_REQUIRED',
-        passport: 'BACKEND_LOOKUP_REQUIRED',
-        certificate: 'BACKEND_LOOKUP_REQUIRED',
-        trust: 'BACKEND_LOOKUP_REQUIRED',
-      },
-      verified_at: null,
-      log_size: 5,
-    });
-    expect(statementsOf(ADMIT, { verdicts: [], revocations: [] })).toEqual([]);
-  });
-
-  it('combines the last verdict with every revocation in the log', () => {
-    const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
-    const revocations = [revoked(5, 'certificate'), revoked(12, 'certificate')];
-    const said = statementOf(ADMIT, { verdicts, revocations });
-    expect(said).toEqual({
-      verification_status: 'VALID',
-      can_assert_validity: true,
-      artifacts: { ...ALL, certificate: 'REVOKED', trust: 'REVOKED' },
-      verified_at: '2026-11-20T00:00:00.009Z',
-      // A repeated revocation has no effect, so it does not extend log_size.
-      log_size: 9,
-    });
-    expect(verdictStatementSchema.parse(said)).toEqual(said);
-    const later = [...revocations, revoked(20, 'proof')];
-    expect(statementOf(ADMIT, { verdicts, revocations: later })).toMatchObject({
-      verification_status: 'REVOKED',
-      can_assert_validity: false,
-      log_size: 21,
-    });
-  });
-
-  it('asserts only the proof of a denial', () => {
-    expect(statementOf(DENY, { verdicts: [frontier(3)], revocations: [] })).toMatchObject({
-      verification_status: 'VALID',
-      artifacts: { proof: 'VALID', passport: 'BACKEND_LOOKUP_REQUIRED' },
-    });
-  });
-
   it('statementsOf combines each verdict with later revocations', () => {
     const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
     const revocations = [revoked(5, 'passport'), revoked(12, 'proof')];

@@ -1,122 +1,102 @@
 import { describe, expect } from 'vitest';
 import { scanExpiries } from '#workers/verify/expiries';
 import { eraseProof } from '../../fixtures/erase.js';
+import { replacedIn } from '../../fixtures/rewritten.js';
 import { allWays, byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
-import { damagingTest, ofProof, type Setup } from './setup.js';
+import { engineTest, ofProof, type Setup } from './setup.js';
 
-const it = damagingTest({ scopes: ['read', 'export', 'verify'] });
+const it = engineTest({ scopes: ['read', 'export', 'verify'] });
 
 const verdictOn = async ({ post }: Setup, body: object, headers?: Record<string, string>) =>
   verdictIn(await post('/v1/proofs/verify', { ...body }, headers));
 
-/** Changes a row of a proof. */
-async function alter({ byHand }: Setup, statement: string, proofId: string): Promise<void> {
-  await byHand(async (tx) => {
-    expect((await tx.unsafe(`${statement} ${ofProof(proofId)}`)).count).toBe(1);
-  });
+async function expectNotServed(
+  { get }: Setup,
+  proofId: string,
+  operations: string[],
+  headers = {},
+): Promise<void> {
+  for (const what of operations) {
+    const reply = await get(`/v1/proofs/${proofId}${what}`, headers);
+    expect([what, reply.status, reply.json['code']]).toEqual([what, 500, 'integrity_failure']);
+  }
 }
 
-function replacedInBody(from: string, to: string): string {
-  return `convert_to(replace(convert_from(body, 'UTF8'), ${from}, ${to}), 'UTF8')`;
-}
+const EXPORTS = ['/export', '/export?format=aep-json'];
+const FAILED = { status: 'INVALID', cause: 'failed_verification' };
 
 describe('altered database rows', () => {
   it.for([
-    ['svc.proof', `effect = 'ADMIT'`],
-    ['svc.proof', `environment = 'live'`],
-    ['svc.proof', `lane = 2`],
-    ['svc.proof', `key_id = repeat('A', 43)`],
-    ['svc.proof', `leaf_index = 0`],
-    ['svc.intake', `request_hash = sha256('other')`],
-    ['svc.log_entry', `at = at + interval '1 second'`],
-    ['svc.log_entry', `proof_id = gen_random_uuid()`],
-  ])('compares the columns with the signed AEP: %s %s', async ([table, assignment], { setup }) => {
+    ['proof', `effect = 'ADMIT'`],
+    ['proof', `environment = 'live'`],
+    ['proof', `lane = 2`],
+    ['proof', `key_id = repeat('A', 43)`],
+    ['proof', `leaf_index = 0`],
+    ['intake', `request_hash = sha256('other')`],
+    ['log_entry', `at = at + interval '1 second'`],
+    ['log_entry', `proof_id = gen_random_uuid()`],
+  ] as const)('differ from the signed AEP: %s %s', async ([table, assignment], { setup }) => {
     const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
-    await alter(setup, `update ${table} set ${assignment} where `, document.proof_id);
-    for (const body of allWays(document)) {
-      const verdict = await verdictOn(setup, body);
-      expect(verdict.status).toBe('INVALID');
-      expect(checkOf(verdict, 'published_columns')).toBe('fail');
-      expect(verdict.verdict?.artifacts.trust).toBe('BACKEND_LOOKUP_REQUIRED');
-    }
-    for (const what of ['', '/export', '/export?format=aep-json', '/inclusion']) {
-      const path = `/v1/proofs/${document.proof_id}${what}`;
-      const reply = await setup.get(path);
-      expect([what, reply.status, reply.json['code']]).toEqual([what, 500, 'integrity_failure']);
-    }
+    await setup.whileAltered(table, assignment, ofProof(document.proof_id), async () => {
+      for (const body of allWays(document)) {
+        const verdict = await verdictOn(setup, body);
+        expect(verdict.status).toBe('INVALID');
+        expect(checkOf(verdict, 'published_columns')).toBe('fail');
+        expect(verdict.verdict?.artifacts.trust).toBe('BACKEND_LOOKUP_REQUIRED');
+      }
+      await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+    });
   });
 
   it('hide a proof from the tenant that its row was moved to', async ({ setup }) => {
-    const document = await setup.exported(await setup.admitOne());
+    const { proof_id: id } = await setup.exported(await setup.admitOne());
     const headers = await setup.tenant('rival');
-    for (const table of ['proof', 'intake']) {
-      await alter(
-        setup,
-        `update svc.${table} set tenant_no = (select max(tenant_no) from svc.tenant) where `,
-        document.proof_id,
-      );
-    }
-    for (const what of ['', '/export', '/export?format=aep-json']) {
-      const path = `/v1/proofs/${document.proof_id}${what}`;
-      const reply = await setup.get(path, headers);
-      expect([what, reply.status, reply.json['code']]).toEqual([what, 500, 'integrity_failure']);
-    }
-    const verdict = await verdictOn(setup, byId(document.proof_id), headers);
-    expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
+    const moved = 'tenant_no = (select max(tenant_no) from svc.tenant)';
+    await setup.byHand(async (tx) => {
+      for (const table of ['proof', 'intake']) {
+        await tx.unsafe(`update svc.${table} set ${moved} where ${ofProof(id)}`);
+      }
+    });
+    await expectNotServed(setup, id, ['', ...EXPORTS], headers);
+    expect(await verdictOn(setup, byId(id), headers)).toMatchObject(FAILED);
   });
 
   it.for([
     ['is not JSON', `convert_to('x', 'UTF8')`],
-    ['names another proof', replacedInBody(`'"proof_id":"0'`, `'"proof_id":"1'`)],
-    ['names another artifact', replacedInBody(`'kind":"proof"'`, `'kind":"trust"'`)],
-  ])('asserts nothing when a revocation was rewritten: it %s', async ([, body], { setup }) => {
+    ['names another proof', replacedIn('"proof_id":"0', '"proof_id":"1')],
+    ['names another artifact', replacedIn('kind":"proof"', 'kind":"trust"')],
+  ] as const)('assert nothing when a revocation %s', async ([, body], { setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await setup.revoke(document.proof_id, 'proof');
     expect((await setup.exported(document.proof_id)).verdict.verification_status).toBe('REVOKED');
-    await alter(
-      setup,
-      `update svc.log_entry set body = ${body} where kind = 2 and `,
-      document.proof_id,
-    );
-    for (const submission of allWays(document)) {
-      const verdict = await verdictOn(setup, submission);
-      expect(verdict).toMatchObject({
-        status: 'INVALID',
-        cause: 'failed_verification',
-        verdict: { can_assert_validity: false, artifacts: { trust: 'BACKEND_LOOKUP_REQUIRED' } },
+    const status = `kind = 2 and ${ofProof(document.proof_id)}`;
+    await setup.whileAltered('log_entry', `body = ${body}`, status, async () => {
+      for (const submission of allWays(document)) {
+        expect(await verdictOn(setup, submission)).toMatchObject({
+          ...FAILED,
+          verdict: { can_assert_validity: false, artifacts: { trust: 'BACKEND_LOOKUP_REQUIRED' } },
+        });
+      }
+      expect((await setup.exported(document.proof_id)).verdict.can_assert_validity).toBe(false);
+    });
+  });
+
+  it.for(['aep = null, signature = null', 'signature = null'])(
+    'report a lost payload, not a bad signature: %s',
+    async (lost, { setup }) => {
+      const document = await setup.exported(await setup.admitOne());
+      await setup.whileAltered('proof', lost, ofProof(document.proof_id), async () => {
+        const verdict = await verdictOn(setup, byId(document.proof_id));
+        expect(verdict).toMatchObject(FAILED);
+        expect(verdict.checks.filter(({ result }) => result === 'fail')).toEqual([
+          { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
+        ]);
+        await expectNotServed(setup, document.proof_id, EXPORTS);
+        // A kept copy still matches the log.
+        expect((await verdictOn(setup, document)).status).toBe('VALID');
       });
-    }
-    expect((await setup.exported(document.proof_id)).verdict.can_assert_validity).toBe(false);
-  });
-
-  it('report a lost payload, not a bad signature', async ({ setup }) => {
-    const documents = [
-      await setup.exported(await setup.admitOne()),
-      await setup.exported(await setup.admitOne()),
-    ];
-    for (const [n, lost] of ['aep = null, signature = null', 'signature = null'].entries()) {
-      const document = documents[n]!;
-      await alter(setup, `update svc.proof set ${lost} where `, document.proof_id);
-      const verdict = await verdictOn(setup, byId(document.proof_id));
-      expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
-      const failed = verdict.checks.filter(({ result }) => result === 'fail');
-      expect(failed).toEqual([
-        { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
-      ]);
-      // A kept copy still matches the log.
-      expect((await verdictOn(setup, document)).status).toBe('VALID');
-    }
-  });
-
-  it('fail inclusion when tiles are lost', async ({ setup }) => {
-    const document = await setup.exported(await setup.admitOne());
-    await setup.byHand((tx) => tx`delete from svc.tile`);
-    for (const submission of allWays(document)) {
-      const verdict = await verdictOn(setup, submission);
-      expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
-      expect(checkOf(verdict, 'inclusion')).toBe('fail');
-    }
-  });
+    },
+  );
 
   it('assert nothing of an erased proof, also for a kept copy', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
@@ -133,12 +113,21 @@ describe('altered database rows', () => {
         cause: 'erased',
         verdict: { can_assert_validity: false, verification_status: 'BACKEND_LOOKUP_REQUIRED' },
       });
-      const failed = verdict.checks.flatMap(({ name, result }) =>
-        result === 'fail' ? [name] : [],
-      );
-      expect(failed).toEqual(['verdict']);
+      const failed = verdict.checks.filter(({ result }) => result === 'fail');
+      expect(failed.map(({ name }) => name)).toEqual(['verdict']);
     }
     const altered = { ...document, aep: { ...document.aep, salt: '0'.repeat(64) } };
     expect((await verdictOn(setup, altered)).cause).toBe('altered');
+  });
+
+  // Last: nothing can be appended without tiles.
+  it('fail inclusion when tiles are lost', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    await setup.byHand((tx) => tx`delete from svc.tile`);
+    for (const submission of allWays(document)) {
+      const verdict = await verdictOn(setup, submission);
+      expect(verdict).toMatchObject(FAILED);
+      expect(checkOf(verdict, 'inclusion')).toBe('fail');
+    }
   });
 });

@@ -1,0 +1,394 @@
+import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { pino } from 'pino';
+import { describe, expect } from 'vitest';
+import { formatCursor } from '#api/engine/http/paging';
+import { isShareToken } from '#protocol/ids';
+import { parseRevocationReason } from '#protocol/revocation-reason';
+import {
+  createdShareTokenSchema,
+  packageSchema,
+  revocationSchema,
+  revocationStatusSchema,
+} from '#protocol/schemas/lifecycle';
+import { formatTime } from '#protocol/time';
+import { revokeApiKey, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { agentItem, outcomeEnvelope } from '../../fixtures/agent.js';
+import type { TestDatabase } from '../../fixtures/database.js';
+import { eraseProof } from '../../fixtures/erase.js';
+import type { Reply, TestEngine } from '../../fixtures/engine.js';
+import { clientOf, revocationBody, wholeDatabase, type Client } from '../../fixtures/lifecycle.js';
+import { expectProblem } from '../../fixtures/problem.js';
+import { TENANT, type TestRegistry } from '../../fixtures/registry.js';
+import { replacedIn, withStatusesRewritten } from '../../fixtures/rewritten.js';
+import { engineTest } from './setup.js';
+
+type Fields = Record<string, unknown>;
+
+const ABSENT_ID = '0190f3c8a1b27d3e8f4a5b6c7d8e9f00';
+const PACKAGES = '/v1/packages';
+const SHARES = '/v1/share-tokens';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let engine: TestEngine;
+let client: Client;
+let proofId: string;
+/** Proofs without a passport, a certificate and trust. */
+let bare: string[];
+let logged = '';
+
+const it = engineTest({
+  waitMs: 1_000,
+  log: pino({ level: 'trace' }, { write: (line) => void (logged += line) }),
+});
+
+it.beforeAll(async ({ setup }) => {
+  ({ db, registry, engine } = setup);
+  client = await clientOf(db, registry, engine);
+});
+it.beforeEach(async ({ setup }) => {
+  proofId = await setup.admitOne();
+  const outcome = outcomeEnvelope(proofId, { result: 'failed' });
+  bare = await registry.admitAll([
+    registry.item({ action: 'DELETE_AUDIT_LOG' }),
+    agentItem(registry, outcome),
+  ]);
+});
+
+const revoke = (fields: Fields = {}, who = client, about = proofId): Promise<Reply> =>
+  who.post(`/v1/proofs/${about}/revocations`, revocationBody(fields));
+const readRevocation = (kind = 'proof'): Promise<Reply> =>
+  client.get(`/v1/proofs/${proofId}/revocations/${kind}`);
+const share = (fields: Fields = {}, who = client): Promise<Reply> =>
+  who.post(SHARES, {
+    schema_version: 'svc.lifecycle.share_token_request/1.0',
+    artifact_kind: 'proof',
+    proof_id: proofId,
+    ...fields,
+  });
+const pack = (proof_ids: string[], who = client): Promise<Reply> =>
+  who.post(PACKAGES, { schema_version: 'svc.lifecycle.package_request/1.0', proof_ids });
+
+const pointersIn = ({ json }: Reply): string[] =>
+  (json['errors'] as { pointer: string }[]).map(({ pointer }) => pointer);
+
+/** The members of all pages of a list. */
+async function paged(path: string, name: string, limit: number, who = client): Promise<Fields[]> {
+  const found: Fields[] = [];
+  let cursor = '';
+  do {
+    const reply = await who.get(`${path}?limit=${limit}${cursor && `&cursor=${cursor}`}`);
+    expect(reply.status).toBe(200);
+    const members = reply.json[name] as Fields[];
+    expect(members.length).toBeLessThanOrEqual(limit);
+    found.push(...members);
+    cursor = (reply.json['next_cursor'] as string | null) ?? '';
+  } while (cursor !== '');
+  return found;
+}
+
+describe('POST /v1/proofs/{proof_id}/revocations', () => {
+  it('revokes each artifact: 201', async ({ setup: { treeSize } }) => {
+    for (const artifact_kind of ['proof', 'passport', 'certificate', 'trust']) {
+      const leaf_index = await treeSize();
+      const reply = await revoke({ artifact_kind });
+      expect(reply.status).toBe(201);
+      const expected = { proof_id: proofId, artifact_kind, status: 'REVOKED', leaf_index };
+      expect(revocationSchema.parse(reply.json)).toMatchObject(expected);
+      expect(reply.headers.location).toBe(`/v1/proofs/${proofId}/revocations/${artifact_kind}`);
+      expect(reply.headers['cache-control']).toBe('no-store');
+      const again = await client.get(reply.headers.location!);
+      expect([again.status, again.bytes]).toEqual([200, reply.bytes]);
+    }
+  });
+
+  it('creates one entry for concurrent and repeated requests', async ({ setup: { treeSize } }) => {
+    const before = await treeSize();
+    const replies = await Promise.all(
+      Array.from({ length: 8 }, (_, n) => revoke({ reason: `reason ${n}` })),
+    );
+    expect(replies.map(({ status }) => status).sort()).toEqual([
+      ...Array<number>(7).fill(200),
+      201,
+    ]);
+    const again = await revoke({ reason: 'another', actor: 'me' });
+    expect([again.status, again.headers['idempotent-replayed']]).toEqual([200, 'true']);
+    expect(new Set([...replies, again].map(({ bytes }) => bytes.toString())).size).toBe(1);
+    expect(await treeSize()).toBe(before + 1);
+  });
+
+  it('returns an administrator’s earlier revocation: 200', async ({ setup }) => {
+    const leaf_index = await setup.revoke(proofId);
+    const reply = await revoke();
+    expect(reply.status).toBe(200);
+    expect(reply.json).toMatchObject({ leaf_index });
+  });
+
+  it('logs only the salted hash of the reason', async () => {
+    const salts = new Set<string>();
+    for (const kind of ['proof', 'trust']) {
+      const { json } = await revoke({ artifact_kind: kind });
+      const [entry] = await db.sql<{ body: Buffer }[]>`
+        select body from svc.log_entry where leaf_index = ${Number(json['leaf_index'])}`;
+      expect(entry!.body.toString()).not.toMatch(/it was wrong|auditor/);
+      const [stored] = await db.sql<{ document: Buffer }[]>`
+        select document from svc.revocation_reason
+        where reason_hash = ${Buffer.from(String(json['reason_hash']), 'hex')}`;
+      const reason = parseRevocationReason(stored!.document);
+      expect(reason).toMatchObject({ reason: 'it was wrong', actor: 'auditor' });
+      salts.add(reason.salt);
+    }
+    expect(salts.size).toBe(2);
+  });
+
+  it('works in a locked environment and off the allowlist', async () => {
+    await setLane(registry.admin, 'sandbox', false);
+    await setAllowlisted(registry.admin, TENANT, false);
+    const reply = await revoke();
+    await setLane(registry.admin, 'sandbox', true);
+    await setAllowlisted(registry.admin, TENANT, true);
+    expect(reply.status).toBe(201);
+  });
+
+  it('responds with 202 when slow, and the same revocation later', async () => {
+    engine.worker.rests = true;
+    const reply = await revoke();
+    expect(reply.status).toBe(202);
+    expect(revocationStatusSchema.parse(reply.json)).toMatchObject({ state: 'pending' });
+    expect(reply.headers['retry-after']).toBe('1');
+    const pending = await readRevocation();
+    expect([pending.status, pending.json]).toEqual([202, reply.json]);
+    engine.worker.rests = false;
+    await engine.worker.work();
+    expect((await client.get(reply.headers.location!)).status).toBe(200);
+    expect((await revoke()).status).toBe(200);
+  });
+
+  it('completes without the queue', async () => {
+    engine.worker.fails = new Error('the queue is away');
+    expect((await revoke()).status).toBe(202);
+    engine.worker.fails = null;
+    const [row] = await db.sql<{ id: string }[]>`
+      select replace(request_id::text, '-', '') as id from svc.revocation_pending`;
+    engine.worker.revocations.push([row!.id]);
+    await engine.worker.work();
+    expect((await readRevocation()).status).toBe(200);
+  });
+
+  it('with a key that is revoked first revokes nothing, and another request succeeds', async () => {
+    const stolen = await clientOf(db, registry, engine);
+    engine.worker.rests = true;
+    const first = revoke({}, stolen);
+    await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
+    const second = revoke({ reason: 'it was stolen' });
+    // Nothing shows from outside that it waits.
+    await sleep(200);
+    await revokeApiKey(registry.admin, stolen.keyId);
+    engine.worker.rests = false;
+    await engine.worker.work();
+    expectProblem(await first, 403, 'api_key_revoked');
+    expect((await second).status).toBe(201);
+    expect((await readRevocation()).bytes).toEqual((await second).bytes);
+  });
+
+  it('responds with 500 when the log has one that was rewritten', async () => {
+    expect((await revoke({ artifact_kind: 'trust' })).status).toBe(201);
+    await withStatusesRewritten(db, proofId, replacedIn('trust', 'proof'), async () => {
+      for (const artifact_kind of ['proof', 'trust', 'certificate']) {
+        expectProblem(await revoke({ artifact_kind }), 500, 'integrity_failure');
+        expectProblem(await readRevocation(artifact_kind), 500, 'integrity_failure');
+      }
+    });
+    expect((await revoke({ artifact_kind: 'trust' })).status).toBe(200);
+  });
+
+  it('rejects other artifacts of a denial or an outcome: 422', async () => {
+    for (const id of bare) {
+      for (const artifact_kind of ['passport', 'certificate', 'trust']) {
+        const reply = await revoke({ artifact_kind }, client, id);
+        expectProblem(reply, 422, 'artifact_absent');
+        expect(pointersIn(reply)).toEqual(['/artifact_kind']);
+      }
+      expect((await revoke({}, client, id)).status).toBe(201);
+    }
+  });
+});
+
+describe('POST /v1/share-tokens', () => {
+  it('shows a new random token once: 201', async () => {
+    const replies = await Promise.all(Array.from({ length: 20 }, () => share()));
+    const tokens = replies.map((reply) => {
+      expect([reply.status, reply.headers['cache-control']]).toEqual([201, 'no-store']);
+      const created = createdShareTokenSchema.parse(reply.json);
+      expect(isShareToken(created.share_token)).toBe(true);
+      const token_hash = createHash('sha256').update(created.share_token).digest('hex');
+      const expected = { artifact_kind: 'proof', proof_id: proofId, expires_at: null, token_hash };
+      expect(created).toMatchObject(expected);
+      return created.share_token;
+    });
+    // Drawn, not counted: no position of the 43 is the same in all of them.
+    for (let at = 'share_'.length; at < tokens[0]!.length; at += 1) {
+      expect(new Set(tokens.map((token) => token[at])).size).toBeGreaterThan(1);
+    }
+  });
+
+  it('stores the token neither in the database nor in the logs', async () => {
+    const token = String((await share()).json['share_token']);
+    // Also when a client sends it in place of its hash.
+    for (const path of [token, token.replace('_', '%5f')]) {
+      expectProblem(await client.delete(`${SHARES}/${path}`), 404, 'share_token_not_found');
+    }
+    const secret = token.slice('share_'.length);
+    const everything = await wholeDatabase(db);
+    expect(everything).toContain(createHash('sha256').update(token).digest('hex'));
+    for (const form of [
+      secret,
+      Buffer.from(token).toString('hex'),
+      Buffer.from(secret, 'base64url').toString('hex'),
+    ]) {
+      expect(everything).not.toContain(form);
+      expect(logged).not.toContain(form);
+    }
+    expect(logged).toContain(SHARES);
+  });
+
+  it('rejects other artifacts of a denial or an outcome: 422', async () => {
+    for (const proof_id of bare) {
+      expect((await share({ proof_id })).status).toBe(201);
+      expectProblem(await share({ proof_id, artifact_kind: 'trust' }), 422, 'artifact_absent');
+    }
+  });
+
+  it('rejects an expiry now: 422', async () => {
+    expectProblem(await share({ expires_at: formatTime(Date.now()) }), 422, 'expiry_over');
+  });
+});
+
+describe('GET /v1/share-tokens', () => {
+  it('lists hashes in pages, newest first, and no tokens', async ({ setup }) => {
+    const own = await clientOf(db, registry, engine, { tenantId: 'lister' });
+    const lister = await db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
+    const { tenant_no: no } = lister[0] as { tenant_no: number };
+    await setup.byHand(
+      (tx) => tx`update svc.proof set tenant_no = ${no} where proof_id = ${proofId}::uuid`,
+    );
+    const hashes: unknown[] = [];
+    for (let n = 0; n < 7; n += 1) hashes.push((await share({}, own)).json['token_hash']);
+    // Of one millisecond: the order must still be one, and no page may skip or repeat.
+    await setup.byHand(
+      (tx) => tx`update svc.share_token set created_at = '2026-11-20T12:00:00.000Z'
+        where token_hash in (select token_hash from svc.share_token where tenant_no = ${no} limit 4)`,
+    );
+    const seen = await paged(SHARES, 'share_tokens', 2, own);
+    expect(seen.map(({ token_hash }) => token_hash).sort()).toEqual([...hashes].sort());
+    expect(seen).toEqual(await paged(SHARES, 'share_tokens', 200, own));
+    const times = seen.map(({ created_at }) => created_at);
+    expect(times).toEqual([...times].sort().reverse());
+    expect(JSON.stringify(seen)).not.toMatch(/share_[A-Za-z0-9_-]{43}/);
+  });
+
+  it.for(['253402300800000:' + '0'.repeat(64), '1:x', '1'])(
+    'rejects a forged cursor to %s: 400',
+    async (position) => {
+      const list = { list: 'share_tokens', tenantNo: registry.tenantNo, filters: {} };
+      const path = `${SHARES}?cursor=${formatCursor(list, position)}`;
+      expectProblem(await client.get(path), 400, 'invalid_query');
+    },
+  );
+});
+
+it('DELETE /v1/share-tokens/{token_hash} > revokes permanently and repeatably', async () => {
+  const hash = String((await share()).json['token_hash']);
+  const revokedAt = async () =>
+    (await paged(SHARES, 'share_tokens', 200)).find(({ token_hash }) => token_hash === hash)?.[
+      'revoked_at'
+    ];
+  expect(await revokedAt()).toBeNull();
+  const reply = await client.delete(`${SHARES}/${hash}`);
+  expect([reply.status, reply.bytes.length]).toEqual([204, 0]);
+  const first = await revokedAt();
+  expect(first).not.toBeNull();
+  const replies = await Promise.all([1, 2, 3].map(() => client.delete(`${SHARES}/${hash}`)));
+  expect(replies.map(({ status }) => status)).toEqual([204, 204, 204]);
+  expect(await revokedAt()).toBe(first);
+});
+
+describe('POST /v1/packages', () => {
+  const proofs = (count: number) =>
+    registry.admitAll(Array.from({ length: count }, () => registry.item()));
+
+  it('creates a package in the given order: 201', async () => {
+    const [a = '', b = '', c = ''] = await proofs(3);
+    const reply = await pack([c, a, b]);
+    expect(reply.status).toBe(201);
+    const made = packageSchema.parse(reply.json);
+    expect(made.proof_ids).toEqual([c, a, b]);
+    expect(reply.headers.location).toBe(`${PACKAGES}/${made.package_id}`);
+    const read = await client.get(reply.headers.location!);
+    expect([read.status, read.json]).toEqual([200, made]);
+  });
+
+  it('returns the same package for the same order: 200', async () => {
+    const ids = await proofs(2);
+    const replies = await Promise.all([1, 2, 3, 4].map(() => pack(ids)));
+    expect(replies.map(({ status }) => status).sort()).toEqual([200, 200, 200, 201]);
+    expect(new Set(replies.map(({ bytes }) => bytes.toString())).size).toBe(1);
+    const repeat = replies.find(({ status }) => status === 200);
+    expect(repeat?.headers['idempotent-replayed']).toBe('true');
+    expect((await pack([...ids].reverse())).status).toBe(201);
+  });
+
+  it('keeps a package whose member is erased, but rejects the member in new ones', async () => {
+    const own = await proofs(2);
+    const made = await pack(own);
+    await eraseProof(db, own[1]!);
+    const again = await pack(own);
+    expect([again.status, again.bytes]).toEqual([200, made.bytes]);
+    const reply = await pack([proofId, own[1]!]);
+    expectProblem(reply, 422, 'package_member_unfit');
+    expect(pointersIn(reply)).toEqual(['/proof_ids/1']);
+  });
+
+  it('accepts 1 to 100 different proofs', async () => {
+    const ids = await proofs(101);
+    expect((await pack(ids.slice(0, 100))).status).toBe(201);
+    for (const [bad, pointer] of [
+      [ids, '/proof_ids'],
+      [[], '/proof_ids'],
+      [[ids[0]!, ids[0]!], '/proof_ids/1'],
+    ] as const) {
+      const reply = await pack([...bad]);
+      expectProblem(reply, 400, 'invalid_field');
+      expect(pointersIn(reply)).toEqual([pointer]);
+    }
+  });
+
+  it('rejects members that are not the tenant’s admissions: 422 with pointers', async () => {
+    const reply = await pack([proofId, bare[0]!, ABSENT_ID, bare[1]!]);
+    expectProblem(reply, 422, 'package_member_unfit');
+    expect(pointersIn(reply)).toEqual(['/proof_ids/1', '/proof_ids/2', '/proof_ids/3']);
+    const members = await db.sql`
+      select from svc.package_member where proof_id = ${bare[0]!}::uuid`;
+    expect(members).toEqual([]);
+  });
+});
+
+describe('GET /v1/packages', () => {
+  it('lists packages in pages, newest first', async () => {
+    const made: unknown[] = [];
+    for (let n = 0; n < 3; n += 1) {
+      const ids = await registry.admitAll([registry.item()]);
+      made.unshift((await pack(ids)).json['package_id']);
+    }
+    const listed = (await paged(PACKAGES, 'packages', 1)).map(({ package_id }) => package_id);
+    expect(listed.slice(0, 3)).toEqual(made);
+  });
+
+  it('rejects a cursor of another list: 400', async () => {
+    await share();
+    await share();
+    const cursor = String((await client.get(`${SHARES}?limit=1`)).json['next_cursor']);
+    expectProblem(await client.get(`${PACKAGES}?cursor=${cursor}`), 400, 'invalid_query');
+  });
+});
