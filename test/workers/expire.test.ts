@@ -62,19 +62,6 @@ describe('expiries', () => {
       [],
     );
 
-  it('of one leaf accumulate', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await registry.verifyAll();
-    expect(await recordExpiries(registry.verify, 100)).toBe(0);
-    expect((await verdictOf(id))?.expired).toEqual([]);
-    await end('trust');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    await end('passport');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect((await verdictOf(id))?.expired).toEqual(['passport', 'trust']);
-  });
-
   it('are not recorded early when the verifier waits for its lock', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
@@ -98,17 +85,6 @@ describe('expiries', () => {
         select accepted_at as at from svc.intake where proof_id = ${one}::uuid`;
       expect(verifiedAt).toBeGreaterThanOrEqual((row?.at.getTime() ?? Infinity) + 1_000);
     }
-  });
-
-  it('keep a failed leaf failed', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await registry.verifyAll();
-    await tamper(FLIP.signature, [id]);
-    await scrub(registry.verify, 1000);
-    await end('trust');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
   });
 
   it('wait for the verification of their leaf, and are recorded in batches', async () => {
@@ -152,20 +128,6 @@ describe('expiries', () => {
     const due = await db.sql`select artifact_kind from svc.expiry`;
     expect(due).toEqual([{ artifact_kind: 'proof' }]);
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
-  });
-
-  it('of a repaired leaf are recorded on time', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await tamper(FLIP.signature, [id]);
-    await registry.verifyAll();
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail' });
-    await tamper(FLIP.signature, [id]);
-    await scrub(registry.verify, 1000);
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: [] });
-    await end('trust');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
   });
 
   it('are not read from an AEP that does not verify', async () => {
