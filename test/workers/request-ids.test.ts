@@ -79,6 +79,15 @@ async function execute(requestId: string, body = executeBody()): Promise<string>
   return reply.json['proof_id'] as string;
 }
 
+it('request ids > are logged with the outcome of an admission', async () => {
+  const proofId = await execute('trace-settled');
+  startWorker();
+  expect(await line('admissions committed')).toMatchObject({
+    admissions: 1,
+    single: [{ proof_id: proofId, request_id: 'trace-settled', effect: 'ADMIT' }],
+  });
+});
+
 it('request ids > are found by the proof id after a requeue', async () => {
   const lost = await engine.call({
     path: '/v1/intents/execute',
