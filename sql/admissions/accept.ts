@@ -63,7 +63,7 @@ async function withLockTimeout<T>(
 
 // Concurrent groups may share deduplication keys. All insert in one order, so that waits for a
 // unique key cannot deadlock.
-const byDeduplicationKey = (a: IntakeItem, b: IntakeItem): number =>
+export const byDeduplicationKey = (a: IntakeRow, b: IntakeRow): number =>
   a.tenantNo - b.tenantNo || a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
 
 async function accept(
@@ -73,32 +73,47 @@ async function accept(
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
   const conflicts = await bindIdempotencyKeys(tx, items);
-  const outcomes = new Map<IntakeItem, IntakeOutcome>();
-  for (const item of conflicts) outcomes.set(item, { outcome: 'idempotency_conflict' });
-  let open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
-  for (let policy = pinned; open.length > 0; policy = null) {
+  const open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
+  let policy = pinned;
+  const admissions = await insertOrFind(tx, open, async (rows) => {
     policy ??= await withLockTimeout(tx, lockTimeoutMs, pinPolicy(tx));
-    const [inserted] = await pipeline(insertIntake(tx, open, policy), insertPending(tx, open));
-    for (const item of open) {
-      if (inserted.has(item.proofId)) {
-        outcomes.set(item, { outcome: 'accepted', proofId: item.proofId });
-      }
-    }
-    const repeats = open.filter((item) => !inserted.has(item.proofId));
+    const [inserted] = await pipeline(insertIntake(tx, rows, policy), insertPending(tx, rows));
+    policy = null;
+    return inserted;
+  });
+  return items.map((item) => {
+    const found = admissions.get(item);
+    if (found === undefined) return { outcome: 'idempotency_conflict' };
+    return { outcome: found.isNew ? 'accepted' : 'repeat', proofId: found.proofId };
+  });
+}
+
+/**
+ * The admission of each row: a new one, or the first with its deduplication key.
+ *
+ * @param insert inserts rows whose key is free, and returns their proof ids
+ */
+export async function insertOrFind<R extends IntakeRow>(
+  tx: Transaction,
+  rows: readonly R[],
+  insert: (rows: readonly R[]) => Promise<Set<string>>,
+): Promise<Map<R, { proofId: string; isNew: boolean }>> {
+  const admissions = new Map<R, { proofId: string; isNew: boolean }>();
+  for (let open = rows; open.length > 0;) {
+    const inserted = await insert(open);
+    const repeats = open.filter(({ proofId }) => !inserted.has(proofId));
     const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
+    const existing = new Map(repeats.map((row, at) => [row, firsts[at] ?? null]));
     // An admission that was rejected meanwhile has released its deduplication key: try again.
-    open = repeats.filter((item, index) => {
-      const first = firsts[index];
-      if (first === undefined || first === null) return true;
-      outcomes.set(item, { outcome: 'repeat', proofId: first });
+    open = open.filter((row) => {
+      const proofId = existing.get(row) ?? null;
+      const isNew = !existing.has(row);
+      if (!isNew && proofId === null) return true;
+      admissions.set(row, { proofId: proofId ?? row.proofId, isNew });
       return false;
     });
   }
-  return items.map((item) => {
-    const outcome = outcomes.get(item);
-    if (outcome === undefined) throw new Error('an intake item has no outcome');
-    return outcome;
-  });
+  return admissions;
 }
 
 const BYTEA_ARRAY = 1001;
@@ -108,21 +123,32 @@ function byteas(tx: Db, values: Uint8Array[]) {
   return tx.array(values as Buffer[], BYTEA_ARRAY);
 }
 
-/** Binds idempotency keys to request bodies; returns the items whose key has another body. */
-async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promise<Set<IntakeItem>> {
+/** Something with an idempotency key, which is bound to its hash. */
+interface Keyed {
+  tenantNo: number;
+  lane: number;
+  idempotencyKey: string | null;
+  requestHash: Uint8Array;
+}
+
+/** Binds idempotency keys to hashes; returns the items whose key is bound to another hash. */
+export async function bindIdempotencyKeys<K extends Keyed>(
+  tx: Transaction,
+  items: readonly K[],
+): Promise<Set<K>> {
   const keyed = items
-    .filter((item) => item.idempotencyKey !== null)
+    .flatMap((item) => (item.idempotencyKey === null ? [] : { item, key: item.idempotencyKey }))
     .sort(
-      (a, b) =>
+      ({ item: a, key: x }, { item: b, key: y }) =>
         a.tenantNo - b.tenantNo ||
         a.lane - b.lane ||
-        Buffer.compare(Buffer.from(a.idempotencyKey ?? ''), Buffer.from(b.idempotencyKey ?? '')),
+        Buffer.compare(Buffer.from(x), Buffer.from(y)),
     );
   if (keyed.length === 0) return new Set();
-  const tenants = keyed.map((item) => item.tenantNo);
-  const lanes = keyed.map((item) => item.lane);
-  const keys = keyed.map((item) => item.idempotencyKey ?? '');
-  const hashes = keyed.map((item) => item.requestHash);
+  const tenants = keyed.map(({ item }) => item.tenantNo);
+  const lanes = keyed.map(({ item }) => item.lane);
+  const keys = keyed.map(({ key }) => key);
+  const hashes = keyed.map(({ item }) => item.requestHash);
   await tx`
     insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
     select * from unnest(${tenants}::int[], ${lanes}::smallint[], ${keys}::text[],
@@ -134,7 +160,8 @@ async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promis
       with ordinality as asked(tenant_no, lane, key, n)
     join svc.idempotency_key k using (tenant_no, lane, key)
     order by asked.n`;
-  return new Set(keyed.filter((item, i) => !bound[i]?.hash.equals(item.requestHash)));
+  const conflicts = keyed.filter(({ item }, i) => !bound[i]?.hash.equals(item.requestHash));
+  return new Set(conflicts.map(({ item }) => item));
 }
 
 export interface PinnedPolicy {
@@ -205,9 +232,9 @@ const insertPending = (tx: Transaction, items: readonly IntakeItem[]) => tx`
     and xmin = pg_current_xact_id()::xid`;
 
 /** For each item, the proof id that its deduplication key already has, or null. */
-export async function findExistingProofIds(
+async function findExistingProofIds(
   tx: Db,
-  items: Pick<IntakeItem, 'tenantNo' | 'lane' | 'requestHash'>[],
+  items: readonly IntakeRow[],
 ): Promise<(string | null)[]> {
   const hashes = items.map((item) => item.requestHash);
   const rows = await tx<{ id: string | null }[]>`

@@ -1,8 +1,10 @@
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
+import type { Pool, Transaction } from '../db/transaction.js';
 import {
-  findExistingProofIds,
+  bindIdempotencyKeys,
+  byDeduplicationKey,
   insertIntake,
+  insertOrFind,
   pinPolicy,
   type IntakeRow,
   type Lane,
@@ -82,7 +84,9 @@ export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promi
 }
 
 async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<BatchOutcome> {
-  if (!(await bindKey(tx, batch))) return { outcome: 'idempotency_conflict' };
+  const keyed = { ...batch, lane: BATCHES, requestHash: batch.itemsHash };
+  const conflicts = await bindIdempotencyKeys(tx, [keyed]);
+  if (conflicts.size > 0) return { outcome: 'idempotency_conflict' };
   const pins = await pinPolicy(tx);
   const first = await insertBatch(tx, batch, pins.at);
   if (first !== null) return { outcome: 'repeat', batchId: first };
@@ -103,18 +107,6 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
       ${earlier.admitted}, ${earlier.denied}, 0, ${batch.problems.size}, ${replayed},
       ${awaited === 0 ? pins.at : null})`;
   return { outcome: 'accepted', batchId: batch.batchId, awaited };
-}
-
-async function bindKey(tx: Transaction, batch: NewBatch): Promise<boolean> {
-  const { tenantNo, idempotencyKey: key, itemsHash } = batch;
-  if (key === null) return true;
-  await tx`
-    insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
-    values (${tenantNo}, ${BATCHES}, ${key}, ${itemsHash}) on conflict do nothing`;
-  const [bound] = await tx<{ hash: Buffer }[]>`
-    select request_hash as hash from svc.idempotency_key
-    where tenant_no = ${tenantNo} and lane = ${BATCHES} and key = ${key}`;
-  return bound?.hash.equals(itemsHash) === true;
 }
 
 /** Null, or the id of the existing batch with these items. */
@@ -149,6 +141,7 @@ async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promis
 /** One admission for all equal items. */
 interface Admission {
   first: BatchItem;
+  row: IntakeRow;
   items: number;
   proofId: string;
   isNew: boolean;
@@ -161,60 +154,40 @@ interface ItemAdmissions {
   isReplay: boolean[];
 }
 
-/** All insert in one order, so that waits for a neighbour's unique key cannot deadlock. */
-const byDeduplicationKey = ({ first: a }: Admission, { first: b }: Admission): number =>
-  a.lane - b.lane || (a.requestHash < b.requestHash ? -1 : a.requestHash > b.requestHash ? 1 : 0);
-
 async function insertAdmissions(
   tx: Transaction,
   batch: NewBatch,
   pins: PinnedPolicy,
 ): Promise<ItemAdmissions> {
   const pointing = admissionsOf(batch);
-  let open = pointing.admissions;
-  while (open.length > 0) {
-    const inTheWay: Admission[] = [];
-    for (const some of slices(open, ROWS_PER_STATEMENT)) {
-      const rows = some.map(({ first }) => intakeRow(batch, first));
-      const inserted = await insertIntake(tx, rows, pins);
-      for (const one of some) {
-        one.isNew = inserted.has(one.proofId);
-        if (!one.isNew) inTheWay.push(one);
-      }
-    }
-    open = [];
-    for (const some of slices(inTheWay, ROWS_PER_STATEMENT)) {
-      const rows = some.map(({ first }) => intakeRow(batch, first));
-      const proofIds = await findExistingProofIds(tx, rows);
-      some.forEach((one, at) => {
-        const proofId = proofIds[at] ?? null;
-        // An admission that was rejected meanwhile has released its deduplication key: try again.
-        if (proofId === null) open.push(one);
-        else one.proofId = proofId;
-      });
-    }
+  for (const some of slices(pointing.admissions, ROWS_PER_STATEMENT)) {
+    const rows = some.map(({ row }) => row);
+    const found = await insertOrFind(tx, rows, (open) => insertIntake(tx, open, pins));
+    for (const one of some) Object.assign(one, found.get(one.row));
   }
-  batch.items.forEach((item) => {
+  for (const item of batch.items) {
     const admission = pointing.of[item.index];
     pointing.isReplay[item.index] = admission?.isNew !== true || admission.first !== item;
-  });
+  }
   return pointing;
 }
 
-function admissionsOf({ items, total }: NewBatch): ItemAdmissions {
+function admissionsOf(batch: NewBatch): ItemAdmissions {
+  const { items, total } = batch;
   const known = new Map<string, Admission>();
   const of = new Array<Admission | undefined>(total).fill(undefined);
   for (const item of items) {
-    const identity = item.requestHash + String(item.lane);
-    let admission = known.get(identity);
+    const key = item.requestHash + String(item.lane);
+    let admission = known.get(key);
     if (admission === undefined) {
-      admission = { first: item, items: 0, proofId: item.proofId, isNew: false };
-      known.set(identity, admission);
+      const row = intakeRow(batch, item);
+      admission = { first: item, row, items: 0, proofId: item.proofId, isNew: false };
+      known.set(key, admission);
     }
     admission.items += 1;
     of[item.index] = admission;
   }
-  const admissions = [...known.values()].sort(byDeduplicationKey);
+  const admissions = [...known.values()].sort((a, b) => byDeduplicationKey(a.row, b.row));
   return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 
@@ -222,6 +195,10 @@ function intakeRow({ tenantNo, keyNo, salts }: NewBatch, item: BatchItem): Intak
   const salt = salts.subarray(item.index * 32, item.index * 32 + 32);
   return { ...item, requestHash: Buffer.from(item.requestHash, 'hex'), tenantNo, keyNo, salt };
 }
+
+const unnested = (tx: Transaction, rows: readonly Admission[]) => tx`
+  unnest(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[],
+    ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as admission(proof_id, items)`;
 
 async function insertPending(
   tx: Transaction,
@@ -232,9 +209,7 @@ async function insertPending(
   for (const rows of slices(fresh, ROWS_PER_STATEMENT)) {
     await tx`
       insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items)
-      select proof_id, ${at}, ${hexOf(batchId)}, items
-      from unnest(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[],
-        ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as fresh(proof_id, items)`;
+      select proof_id, ${at}, ${hexOf(batchId)}, items from ${unnested(tx, rows)}`;
   }
 }
 
@@ -249,33 +224,19 @@ async function insertWatches(
 ): Promise<{ pending: number; admitted: number; denied: number }> {
   const counts = { pending: 0, admitted: 0, denied: 0 };
   for (const rows of slices(before, ROWS_PER_STATEMENT)) {
-    const effects = await effectsOf(tx, tenantNo, rows);
-    const watched: Admission[] = [];
-    for (const one of rows) {
-      const effect = effects.get(one.proofId) ?? 'pending';
-      if (effect === 'pending') watched.push(one);
-      counts[effect] += one.items;
-    }
+    const decided = await tx<{ id: string; effect: 'admitted' | 'denied' }[]>`
+      select proof_id as id, case effect when 'ADMIT' then 'admitted' else 'denied' end as effect
+      from svc.proof where tenant_no = ${tenantNo}
+        and proof_id = any(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[])`;
+    const effects = new Map(decided.map(({ id, effect }) => [id, effect]));
+    for (const one of rows) counts[effects.get(one.proofId) ?? 'pending'] += one.items;
+    const watched = rows.filter(({ proofId }) => !effects.has(proofId));
     if (watched.length === 0) continue;
     await tx`
       insert into svc.batch_watch (proof_id, batch_id, items)
-      select proof_id, ${hexOf(batchId)}, items
-      from unnest(${arrayOf(watched.map(({ proofId }) => proofId))}::uuid[],
-        ${arrayOf(watched.map(({ items }) => items))}::smallint[]) as watched(proof_id, items)`;
+      select proof_id, ${hexOf(batchId)}, items from ${unnested(tx, watched)}`;
   }
   return counts;
-}
-
-async function effectsOf(
-  tx: Db,
-  tenantNo: number,
-  admissions: readonly Admission[],
-): Promise<Map<string, 'admitted' | 'denied'>> {
-  const rows = await tx<{ id: string; effect: 'admitted' | 'denied' }[]>`
-    select proof_id as id, case effect when 'ADMIT' then 'admitted' else 'denied' end as effect
-    from svc.proof where tenant_no = ${tenantNo}
-      and proof_id = any(${arrayOf(admissions.map(({ proofId }) => proofId))}::uuid[])`;
-  return new Map(rows.map(({ id, effect }) => [id, effect]));
 }
 
 /** Inserts the items in order, and a lease row for each chunk with pending admissions. */

@@ -1,5 +1,5 @@
 import type { Db, Pool } from '../db/transaction.js';
-import { batchIdOf, hexOf, inMs } from '../db/columns.js';
+import { batchIdOf, hexOf, inMs, type WithDates } from '../db/columns.js';
 import {
   settlementColumns,
   settlementOf,
@@ -27,10 +27,7 @@ export interface Batch {
   elapsedMs: number;
 }
 
-type BatchRow = Omit<Batch, 'acceptedAt' | 'completedAt'> & {
-  acceptedAt: Date;
-  completedAt: Date | null;
-};
+type BatchRow = WithDates<Batch, 'acceptedAt' | 'completedAt'>;
 
 const columns = (sql: Db) => sql`
   b.batch_id as "batchId", b.accepted_at as "acceptedAt", g.completed_at as "completedAt", b.total,

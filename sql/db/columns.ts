@@ -39,6 +39,11 @@ export const hexOf = (prefixedId: string): string => prefixedId.slice(prefixedId
 export const packageIdOf = (uuid: string): string => `pkg_${fromUuid(uuid)}`;
 export const batchIdOf = (uuid: string): string => `batch_${fromUuid(uuid)}`;
 
+/** A row as the driver returns it: the members of `K` are times. */
+export type WithDates<R, K extends keyof R> = Omit<R, K> & {
+  [P in K]: Date | Extract<R[P], null>;
+};
+
 type InMs<R> = { [K in keyof R]: Date extends R[K] ? number | Exclude<R[K], Date> : R[K] };
 
 /** The row with its times in epoch milliseconds. */

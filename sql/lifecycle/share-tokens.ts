@@ -1,6 +1,6 @@
 import { isProofOnly, type ArtifactKind } from '#protocol/status';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { comparableTime, hexOf, inMs, packageIdOf } from '../db/columns.js';
+import { comparableTime, hexOf, inMs, packageIdOf, type WithDates } from '../db/columns.js';
 import { decidedOf } from './revocations.js';
 import { asTenants } from '../db/tenant-scope.js';
 
@@ -105,12 +105,8 @@ export function withTarget<R extends TargetColumns>(
   return { ...rest, target };
 }
 
-interface ShareTokenRow extends TargetColumns {
-  tokenHash: Buffer;
-  createdAt: Date;
-  expiresAt: Date | null;
-  revokedAt: Date | null;
-}
+type ShareTokenRow = TargetColumns &
+  WithDates<Omit<ShareToken, 'target'>, 'createdAt' | 'expiresAt' | 'revokedAt'>;
 
 /** The tenant's tokens after `after`, newest first, including revoked and expired ones. */
 export function listShareTokens(

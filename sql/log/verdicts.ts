@@ -1,6 +1,6 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Outcome } from '#protocol/status';
-import { arrayOf, inMs } from '../db/columns.js';
+import { arrayOf, inMs, type WithDates } from '../db/columns.js';
 import type { Db, Transaction } from '../db/transaction.js';
 
 /** The part of the log, from leaf 0, that has verdicts without a gap. */
@@ -38,7 +38,7 @@ export interface NewVerdict {
 }
 
 export async function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
-  const [row] = await sql<(Omit<VerifiedPrefix, 'verifiedAt'> & { verifiedAt: Date })[]>`
+  const [row] = await sql<WithDates<VerifiedPrefix, 'verifiedAt'>[]>`
     select last_index + 1 as "treeSize", root, subtrees, keys_digest as "keysDigest",
       verified_at as "verifiedAt", verdict_id as "verdictId"
     from svc.verdict where frontier order by last_index desc limit 1`;
@@ -78,7 +78,7 @@ export async function lastVerdictId(sql: Db): Promise<number> {
 
 const leafVerdict = (sql: Db) => sql`
   outcome, expired, verified_at as "verifiedAt", not frontier as own`;
-type VerdictRow = Omit<LeafVerdict, 'verifiedAt'> & { verifiedAt: Date };
+type VerdictRow = WithDates<LeafVerdict, 'verifiedAt'>;
 
 /** The effective verdict on each leaf of [from, to); leaves without a verdict are absent. */
 export async function verdictsForRange(
@@ -130,9 +130,7 @@ export async function verdictHistories(
   sql: Db,
   leaves: readonly number[],
 ): Promise<Map<number, VerdictInHistory[]>> {
-  const rows = await sql<
-    (Omit<VerdictInHistory, 'verifiedAt'> & { leaf: number; verifiedAt: Date })[]
-  >`
+  const rows = await sql<(WithDates<VerdictInHistory, 'verifiedAt'> & { leaf: number })[]>`
     select asked.leaf, verdict_id as "verdictId", frontier, tree_size as "treeSize", outcome, expired,
       verified_at as "verifiedAt", ${failedChecks(sql)}
     from unnest(${[...new Set(leaves)]}::bigint[]) as asked(leaf)

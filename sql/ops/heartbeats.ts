@@ -1,5 +1,5 @@
 import type { Db } from '../db/transaction.js';
-import { inMs } from '../db/columns.js';
+import { inMs, type WithDates } from '../db/columns.js';
 
 /** The last report of a program instance; times in epoch milliseconds of the database. */
 export interface Heartbeat {
@@ -16,9 +16,7 @@ export async function recordHeartbeat(sql: Db, instance: string, readiness: obje
 }
 
 export async function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
-  const rows = await sql<
-    (Omit<Heartbeat, 'startedAt' | 'beatAt'> & { startedAt: Date; beatAt: Date })[]
-  >`
+  const rows = await sql<WithDates<Heartbeat, 'startedAt' | 'beatAt'>[]>`
     select regexp_replace(role, '^svc_', '') as program, started_at as "startedAt", beat_at as "beatAt", readiness
     from svc.heartbeat order by role, beat_at`;
   return rows.map(inMs);

@@ -1,5 +1,5 @@
 import type { Db } from '../db/transaction.js';
-import { inMs } from '../db/columns.js';
+import { inMs, type WithDates } from '../db/columns.js';
 
 export type Environment = 'sandbox' | 'live';
 
@@ -22,11 +22,7 @@ export interface Credential {
 
 /** The credentials of key ids, read in one query; unknown ids are absent. */
 export async function authenticate(sql: Db, keyIds: string[]): Promise<Map<string, Credential>> {
-  type Row = Omit<Credential, 'expiresAt' | 'revokedAt'> & {
-    keyId: string;
-    expiresAt: Date | null;
-    revokedAt: Date | null;
-  };
+  type Row = WithDates<Credential, 'expiresAt' | 'revokedAt'> & { keyId: string };
   const rows = await sql<Row[]>`
     select k.key_id as "keyId", k.secret_hash as "secretHash", k.key_no as "keyNo",
       k.tenant_no as "tenantNo", t.tenant_id as "tenantId", t.environment, t.allowlisted,

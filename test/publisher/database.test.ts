@@ -226,15 +226,6 @@ describe('publisher on PostgreSQL', () => {
     expect(await published.statusOf(packageId)).toBe('REVOKED');
   });
 
-  it('signs nothing when the last expiry scan is older than SNAPSHOT_TTL', async () => {
-    const publisher = publisherIn(directory);
-    await publisher.runCycle();
-    await db.sql`update svc.upkeep set done_at = now() - interval '61 seconds'`;
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
-    await scanExpiries(registry.verify, 100);
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
-  });
-
   it('leads with one of two publishers, and fails over when that one dies', async () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
     const one = publisherIn(directory);

@@ -17,11 +17,14 @@ beforeEach(async () => {
   const { registry } = snapshot;
   const old = registry.addProofs(260);
   registry.verify();
+  registry.bundle([old[5]!, old[7]!]);
   const publisher = snapshot.publisher();
   await publisher.runCycle();
   await publisher.close();
   // A cycle with every kind of change: full and partial tiles, merged segments, changed verdicts.
   registry.addProofs(300);
+  registry.share('proof', old[7]!);
+  registry.bundle([old[8]!]);
   registry.revoke(old[5]!);
   registry.recordVerdict(old[6]!, { outcome: 'fail' });
   registry.verify();
@@ -52,6 +55,7 @@ it('publisher > never shows a partly written file', async () => {
 
 describe('publish cycle', () => {
   it.each([
+    'expiryScanDoneAt',
     'verifiedPrefix',
     'latestCheckpoint',
     'insertCheckpoint',
@@ -63,6 +67,10 @@ describe('publish cycle', () => {
     'verdictsForRange',
     'verdictHistories',
     'verdictChangesSince',
+    'shareChangesSince',
+    'sharesNow',
+    'packages',
+    'packagesWith',
   ] as const)('leaves the published snapshot unchanged when %s fails', async (query) => {
     const before = [fileAt('lookup/manifest'), fileAt('checkpoint')];
     const publisher = snapshot.publisher();
@@ -72,7 +80,11 @@ describe('publish cycle', () => {
     await expect(publisher.runCycle()).rejects.toThrow('no answer');
     expect([fileAt('lookup/manifest'), fileAt('checkpoint')]).toEqual(before);
     snapshot.registry.onCall = () => undefined;
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 562 });
+    expect(await publisher.runCycle()).toMatchObject({
+      outcome: 'published',
+      treeSize: 562,
+      shareChanges: 2,
+    });
     expect(snapshot.registry.checkpoints).toHaveLength(2);
   });
 });

@@ -2,21 +2,17 @@ import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
-import type { VerdictInHistory } from '#protocol/history';
 import { formatVkey } from '#protocol/note';
 import type { ProofEvent } from '#protocol/schemas/proof-view';
 import type { ArtifactKind } from '#protocol/status';
 import type { Publisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { systemClock } from '#runtime/process/clock';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { appendRevocation } from '#sql/lifecycle/entries';
-import { insertVerdicts, type NewVerdict } from '#sql/log/verdicts';
 import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
@@ -24,119 +20,10 @@ import { startEngine, type TestEngine } from '../fixtures/engine.js';
 import { clientOf, type Client } from '../fixtures/lifecycle.js';
 import { eventsIn, historyIn, publishedRecord, unsized } from '../fixtures/public-history.js';
 import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
-import { MemoryRegistry, ORIGIN, SNAPSHOT_NAME, TestClock, testKey } from '../fixtures/snapshot.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
 /** Histories out of a real Postgres: what the publisher is answered, and what the public reads. */
-
-describe('PostgreSQL registry', () => {
-  let db: TestDatabase;
-  beforeAll(async () => {
-    db = await freshDatabase();
-  });
-  afterAll(() => db.drop());
-
-  /** Rows as a verifier writes them, that saw so large a log. */
-  const rows = (treeSize: number) => {
-    const row = {
-      treeSize,
-      root: Buffer.alloc(32),
-      outcome: 'pass' as const,
-      expired: [],
-      checks: [{ name: 'aep_hash', result: 'pass' }],
-    };
-    return {
-      range: (firstIndex: number): NewVerdict => ({
-        ...row,
-        prefix: { subtrees: Buffer.alloc(32), keysDigest: Buffer.alloc(32) },
-        firstIndex,
-        lastIndex: treeSize - 1,
-      }),
-      leaf: (
-        index: number,
-        found: { failed?: readonly string[]; expired?: ArtifactKind[] } = {},
-      ): NewVerdict => {
-        const { failed = [], expired = [] } = found;
-        const checks = [...row.checks, ...failed.map((name) => ({ name, result: 'fail' }))];
-        const outcome = failed.length > 0 ? 'fail' : 'pass';
-        return {
-          ...row,
-          prefix: null,
-          firstIndex: index,
-          lastIndex: index,
-          outcome,
-          expired,
-          checks,
-        };
-      },
-    };
-  };
-
-  it('answers as the in-memory registry of the other tests', async () => {
-    const verifier = db.as('svc_verifier');
-    const publisher = sqlRegistry(db.as('svc_publisher'));
-    const clock = new TestClock();
-    const memory = new MemoryRegistry(clock);
-    const say = async (...verdicts: NewVerdict[]): Promise<void> => {
-      await insertVerdicts(verifier, verdicts);
-      // Both clocks go on.
-      await sleep(3);
-      clock.at += 1;
-    };
-
-    const [, second] = memory.addProofs(3);
-    memory.recordVerdict(second!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
-    memory.verify();
-    await say(rows(4).range(0), rows(4).leaf(2, { failed: ['signature', 'inclusion'] }));
-    const [, fifth, sixth] = memory.addProofs(3);
-    memory.verify();
-    await say(rows(7).range(4));
-    memory.recordVerdict(second!, { outcome: 'pass', failedChecks: [] });
-    await say(rows(7).leaf(2));
-    memory.recordVerdict(fifth!, { expired: ['passport'] });
-    await say(rows(7).leaf(5, { expired: ['passport'] }));
-    memory.recordVerdict(sixth!, { outcome: 'fail', failedChecks: ['aep_hash'] });
-    await say(rows(7).leaf(6, { failed: ['aep_hash'] }));
-    memory.recordVerdict(fifth!, { outcome: 'fail', expired: ['passport'], failedChecks: [] });
-    await say({ ...rows(7).leaf(5, { expired: ['passport'] }), outcome: 'fail' });
-    memory.addProof();
-
-    const leaves = [0, 1, 2, 3, 4, 5, 6, 7, 2];
-    // Each has its own clock and numbers: what counts is which rows are older, and which of a breath.
-    const comparable = (histories: Map<number, VerdictInHistory[]>) =>
-      [...histories]
-        .sort(([a], [b]) => a - b)
-        .map(([leaf, rowsOfLeaf]) => [
-          leaf,
-          rowsOfLeaf.map(({ verdictId: _id, verifiedAt, ...row }, i) => ({
-            ...row,
-            inOneBreath: verifiedAt === rowsOfLeaf[i - 1]?.verifiedAt,
-          })),
-        ]);
-    const answered = comparable(await publisher.verdictHistories(leaves));
-    expect(answered).toEqual(comparable(await memory.verdictHistories(leaves)));
-    expect(answered.map(([leaf]) => leaf)).toEqual([0, 1, 2, 3, 4, 5, 6]);
-    expect(answered[2]![1]).toMatchObject([
-      { frontier: true, outcome: 'pass', failedChecks: [] },
-      {
-        frontier: false,
-        outcome: 'fail',
-        failedChecks: ['signature', 'inclusion'],
-        inOneBreath: true,
-      },
-      { frontier: false, outcome: 'pass', failedChecks: [], inOneBreath: false },
-    ]);
-    expect(await publisher.verdictHistories([])).toEqual(new Map());
-
-    // The last verdict counts; only a row of one leaf has more to read.
-    const inForce = await publisher.verdictsForRange(0, 8);
-    expect([...inForce].filter(([, { own }]) => own).map(([leaf]) => leaf)).toEqual([2, 5, 6]);
-    for (const [leaf, history] of await publisher.verdictHistories(leaves)) {
-      const { outcome, expired, verifiedAt, frontier } = history.at(-1)!;
-      expect(inForce.get(leaf)).toEqual({ outcome, expired, verifiedAt, own: !frontier });
-    }
-  });
-});
 
 describe('status history', () => {
   let db: TestDatabase;

@@ -1,22 +1,12 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { fromUtf8, utf8 } from '#protocol/bytes';
 import { impliedEvents } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import type { RegistryView } from '#publisher/registry/sql-registry';
-import { FatalPublishError } from '#publisher/errors';
-import {
-  eventsIn,
-  historyIn,
-  proofBodyIn,
-  publishedRecord,
-  eventLines,
-  unsized,
-} from '../fixtures/public-history.js';
+import { historyIn, proofBodyIn, publishedRecord, eventLines } from '../fixtures/public-history.js';
 import { START, TestSnapshot } from '../fixtures/snapshot.js';
 
 /** Status histories of proofs, as published in their records. */
@@ -29,7 +19,6 @@ beforeEach(() => {
 });
 afterEach(() => snapshot.close());
 
-const REASON = 'a'.repeat(64);
 const after = (ms: number): string => formatTime(START + ms);
 
 /** Every step has a time of its own. */
@@ -49,10 +38,6 @@ const linesOf = async (proofId: string): Promise<string[]> => eventLines(await r
 
 async function bodyOf(proofId: string) {
   return proofBodyIn(await record(proofId), proofId);
-}
-
-async function readable(proofId: string): Promise<PublicEvent[]> {
-  return unsized(eventsIn(await record(proofId), proofId));
 }
 
 function recordQueries(): (keyof RegistryView)[] {
@@ -89,122 +74,6 @@ describe('proof without events after its verification', () => {
 });
 
 describe('history of a published proof', () => {
-  it('is complete when the proof is revoked in the cycle that publishes it', async () => {
-    const { registry } = snapshot;
-    const [id, plain] = registry.addProofs(2);
-    pass();
-    registry.revoke(id!, 'passport');
-    pass();
-    registry.revoke(id!, 'proof');
-    pass();
-    registry.verify();
-    const queries = recordQueries();
-    await publisher.runCycle();
-    expect(queries.filter((what) => what === 'verdictHistories')).toHaveLength(1);
-    expect(await recorded(id!)).toEqual([
-      { event: 'accepted', at: after(1) },
-      { event: 'appended', leaf_index: 1 },
-      {
-        event: 'revoked',
-        at: after(1000),
-        artifact: 'passport',
-        leaf_index: 3,
-        reason_hash: REASON,
-      },
-      { event: 'revoked', at: after(2000), artifact: 'proof', leaf_index: 4, reason_hash: REASON },
-      { event: 'verified', at: after(3000), log_size: 5 },
-    ]);
-    expect(await recorded(plain!)).toBeNull();
-  });
-
-  it('grows with every revocation, even without a change of status', async () => {
-    const { registry } = snapshot;
-    const id = registry.addProof();
-    registry.verify();
-    await publisher.runCycle();
-    for (const kind of ['certificate', 'trust', 'certificate', 'proof'] as const) {
-      pass();
-      registry.revoke(id, kind);
-      registry.verify();
-      expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
-    }
-    expect(await linesOf(id)).toEqual([
-      'verified 0',
-      'revoked 1000 certificate',
-      'revoked 2000 trust',
-      'revoked 3000 certificate',
-      'revoked 4000 proof',
-    ]);
-  });
-
-  it('contains the expiry of each artifact once', async () => {
-    const { registry } = snapshot;
-    const id = registry.addProof();
-    registry.verify();
-    await publisher.runCycle();
-    pass();
-    registry.recordVerdict(id, { expired: ['certificate'] });
-    await publisher.runCycle();
-    expect(await linesOf(id)).toEqual(['verified 0', 'expired 1000 certificate']);
-    pass();
-    registry.recordVerdict(id, { expired: ['certificate', 'passport', 'proof'] });
-    await publisher.runCycle();
-    expect(await linesOf(id)).toEqual([
-      'verified 0',
-      'expired 1000 certificate',
-      'expired 2000 passport,proof',
-    ]);
-    // The history keeps the first verification; the body has only the last one.
-    const { verification } = await bodyOf(id);
-    expect(verification).toMatchObject({
-      verification_status: 'EXPIRED',
-      verified_at: after(2000),
-    });
-  });
-
-  it('contains a failure and its repair', async () => {
-    const { registry } = snapshot;
-    const [atFirst, later] = registry.addProofs(2);
-    registry.recordVerdict(atFirst!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
-    registry.verify();
-    await publisher.runCycle();
-    expect(await linesOf(atFirst!)).toEqual(['failed 0 signature,inclusion']);
-    expect(await recorded(later!)).toBeNull();
-    pass();
-    registry.recordVerdict(later!, { outcome: 'fail', failedChecks: ['aep_hash'] });
-    await publisher.runCycle();
-    expect(await linesOf(later!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
-    for (const id of [atFirst!, later!]) {
-      pass();
-      registry.recordVerdict(id, { outcome: 'pass' });
-    }
-    await publisher.runCycle();
-    expect(await linesOf(atFirst!)).toEqual(['failed 0 signature,inclusion', 'verified 2000']);
-    expect(await linesOf(later!)).toEqual(['verified 0', 'failed 1000 aep_hash', 'verified 3000']);
-    expect((await bodyOf(later!)).verification.verification_status).toBe('VALID');
-  });
-
-  it('is rewritten only for an event', async () => {
-    const { registry } = snapshot;
-    const id = registry.addProof();
-    registry.revoke(id);
-    registry.verify();
-    await publisher.runCycle();
-    pass();
-    registry.recordVerdict(id, { outcome: 'fail' });
-    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
-    expect((await bodyOf(id)).verification.verification_status).toBe('REVOKED');
-    const events = ['revoked 0 proof', 'failed 1000 aep_hash'];
-    expect((await linesOf(id)).slice(1)).toEqual(events);
-    const before = await record(id);
-    for (let round = 0; round < 3; round++) {
-      pass();
-      registry.recordVerdict(id, { outcome: 'fail' });
-      expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
-    }
-    expect(await record(id)).toEqual(before);
-  });
-
   it('contains no entry beyond the published tree', async () => {
     const { registry } = snapshot;
     const id = registry.addProof();
@@ -247,33 +116,6 @@ describe('history of a published proof', () => {
       expect((await bodyOf(id)).verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
     }
     expect(await recorded(fresh!)).toBeNull();
-  });
-
-  it('takes revocations only from the log', async () => {
-    const { registry } = snapshot;
-    registry.revoke(registry.addProof());
-    registry.verify();
-    const all = registry.statusEntries.bind(registry);
-    registry.statusEntries = async (from, to) =>
-      (await all(from, to)).map(({ leafIndex, body }) => ({
-        leafIndex,
-        body: utf8(fromUtf8(body).replace(REASON, 'b'.repeat(64))),
-      }));
-    await expect(publisher.runCycle()).rejects.toThrow('did not list the revocation at leaf 2');
-  });
-
-  it('is written when a stopping publisher withdraws a failed proof', async () => {
-    const { registry } = snapshot;
-    const ids = registry.addProofs(300);
-    registry.verify();
-    await publisher.runCycle();
-    pass();
-    registry.corruptTile(0, 1, 5);
-    registry.addProof();
-    registry.verify();
-    registry.recordVerdict(ids[3]!, { outcome: 'fail' });
-    await expect(publisher.runCycle()).rejects.toThrow(FatalPublishError);
-    expect(await linesOf(ids[3]!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
   });
 });
 
@@ -356,40 +198,5 @@ describe('published event', () => {
       'expired 2000 trust',
     ]);
     expect(await linesOf(eventful!)).toEqual([...before, 'expired 2000 trust']);
-  });
-
-  it('is the same in a rebuilt snapshot', async () => {
-    const { registry } = snapshot;
-    const ids = registry.addProofs(40);
-    registry.verify();
-    await publisher.runCycle();
-    const over = new Map<string, ArtifactKind[]>();
-    // Something else becomes of each, in another order, and it is published in between.
-    for (let round = 0; round < 12; round++) {
-      for (const [i, id] of ids.entries()) {
-        if ((i * 7 + round * 5) % 11 > 2) continue;
-        pass(1 + (i % 3));
-        const kind = ARTIFACT_KINDS[(i + round) % 4]!;
-        if ((i + round) % 3 === 0) registry.revoke(id, kind);
-        else {
-          if ((i + round) % 3 === 1) over.set(id, [...new Set([...(over.get(id) ?? []), kind])]);
-          const outcome = (i * round) % 2 === 0 ? 'pass' : 'fail';
-          registry.recordVerdict(id, { outcome, expired: over.get(id) ?? [] });
-        }
-      }
-      ids.push(registry.addProof());
-      if (round % 2 === 0) registry.verify();
-      await publisher.runCycle();
-    }
-    registry.verify();
-    await publisher.runCycle();
-    const grown = await Promise.all(ids.map(readable));
-    const versions = await Promise.all(ids.map(async (id) => (await record(id))[0]));
-    expect(new Set(versions)).toEqual(new Set([1, 2]));
-
-    await publisher.close();
-    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
-    await snapshot.publisher().runCycle();
-    expect(await Promise.all(ids.map(readable))).toEqual(grown);
   });
 });

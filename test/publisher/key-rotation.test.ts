@@ -59,7 +59,6 @@ function facadePinning(log: string[], snapshotVkeys: string[]): PublicServer {
 }
 const pinningBoth = () =>
   facadePinning([newLogVkey, snapshot.logVkey], [newSnapshotVkey, snapshot.snapshotVkey]);
-const pinningNew = () => facadePinning([newLogVkey], [newSnapshotVkey]);
 
 const checkpointFile = () => readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
 
@@ -155,28 +154,6 @@ describe('standby with the old keys', () => {
     await running;
     expect(checkpointFile()).toBe(signed);
   });
-
-  it('stays a standby when it lacks the snapshot key', async () => {
-    await rotated({ logKey: snapshot.logKey, retired: { log: [], snapshot: [snapshot.snapshotVkey] } }).runCycle(); // prettier-ignore
-    await expect(snapshot.publisher().runCycle()).rejects.toMatchObject({
-      key: idOf(newSnapshotVkey),
-    });
-  });
-
-  it('leads when it knows the new keys too', async () => {
-    const leader = rotated();
-    await grow(leader);
-    const publicServer = pinningBoth();
-    const { url } = await snapshot.serve(publicServer);
-    await leader.close();
-    const standby = snapshot.publisher({
-      retired: { log: [newLogVkey], snapshot: [newSnapshotVkey] },
-    });
-    const id = await grow(standby);
-    await publicServer.poller.refresh();
-    expect(publicServer.poller.rejection).toBeNull();
-    expect(await statusAt(url, id)).toBe(200);
-  });
 });
 
 describe('public API server', () => {
@@ -226,47 +203,5 @@ describe('public API server', () => {
     expect(await statusAt(url, id)).toBe(404);
     snapshot.clock.at = publicServer.poller.current!.opened.validUntil;
     expect(await statusAt(url, old.proofId)).toBe(503);
-  });
-
-  it('serves from the first snapshot of the new key with only that key pinned', async () => {
-    const publicServer = pinningNew();
-    const { url } = await snapshot.serve(publicServer);
-    const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
-    expect(await statusAt(url, old.proofId)).toBe(503);
-    await rotated().runCycle();
-    await publicServer.poller.refresh();
-    expect(await statusAt(url, old.proofId)).toBe(200);
-  });
-
-  it('checks the log key and the snapshot key', async () => {
-    const publicServer = facadePinning(
-      [snapshot.logVkey],
-      [newSnapshotVkey, snapshot.snapshotVkey],
-    );
-    await publicServer.poller.refresh();
-    await grow(rotated());
-    await publicServer.poller.refresh();
-    expect(publicServer.poller.rejection).toContain('no signature by a pinned key');
-  });
-
-  it('pins keys of one log only', () => {
-    const elsewhere = formatVkey(nativeSha256, 'elsewhere.example/log', testKey().publicKey);
-    expect(() => facadePinning([snapshot.logVkey, elsewhere], [snapshot.snapshotVkey])).toThrow(
-      /different names/,
-    );
-    expect(() => facadePinning([], [snapshot.snapshotVkey])).toThrow(/no verifier key/);
-  });
-});
-
-describe('signatures of the old key', () => {
-  it('stay verifiable under a published key', async () => {
-    const old = checkpointFile();
-    await grow(rotated());
-    const { url } = await snapshot.serve(pinningNew());
-    const keys = (await (await fetch(`${url}/api/public/keys`)).json()) as {
-      log: { retired: [string] };
-    };
-    const opened = openCheckpoint(old, keys.log.retired[0], ORIGIN, nativeVerify, nativeSha256);
-    expect(opened.size).toBe(4);
   });
 });

@@ -1,5 +1,4 @@
-import { spawn } from 'node:child_process';
-import { existsSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { LeaseLostError } from '#publisher/errors';
@@ -35,41 +34,6 @@ class TestClaim implements Lease {
 }
 
 describe('publisher lease', () => {
-  it('is held by one publisher per directory until its release', async () => {
-    const one = snapshot.publisher();
-    const two = snapshot.publisher();
-    expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
-    expect(await two.runCycle()).toEqual({ outcome: 'standby' });
-    await one.close();
-    expect(await two.runCycle()).toMatchObject({ outcome: 'published' });
-    expect(await one.runCycle()).toEqual({ outcome: 'standby' });
-  });
-
-  it('is taken over from a process that died with it', async () => {
-    const holder = spawn(
-      process.execPath,
-      [
-        '--input-type=module',
-        '-e',
-        `import lockfile from 'proper-lockfile';
-         await lockfile.lock(process.argv[1], { lockfilePath: process.argv[1] + '/.lock', stale: 5000 });
-         console.log('held'); setInterval(() => {}, 1000);`,
-        snapshot.directory,
-      ],
-      { stdio: ['ignore', 'pipe', 'inherit'] },
-    );
-    await new Promise((resolve) => holder.stdout.once('data', resolve));
-    const publisher = snapshot.publisher();
-    expect(await publisher.runCycle()).toEqual({ outcome: 'standby' });
-    holder.kill('SIGKILL');
-    await new Promise((resolve) => holder.once('exit', resolve));
-    // Its last heartbeat fades into the past.
-    const lock = join(snapshot.directory, '.lock');
-    expect(existsSync(lock)).toBe(true);
-    utimesSync(lock, new Date(Date.now() - 6000), new Date(Date.now() - 6000));
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
-  });
-
   it('of the directory is released when another publisher leads the registry', async () => {
     const claim = new TestClaim();
     claim.free = false;

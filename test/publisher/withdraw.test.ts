@@ -74,20 +74,6 @@ describe('publisher stopped by a contradiction in the registry', () => {
     for (const id of [ids[2]!, ids[4]!]) expect(await statusOf(server, id)).toBe('VALID');
   });
 
-  it('withdraws failed proofs when only a new leaf is wrong', async () => {
-    const server = await snapshot.serve(snapshot.publicServer());
-    const id = snapshot.registry.addProof();
-    snapshot.registry.verify();
-    const leaf = snapshot.registry.all.at(-1)!;
-    if (leaf.kind === 'proof') leaf.aepHash = '0'.repeat(64);
-    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
-    await expectStopped();
-    const again = await snapshot.serve(snapshot.publicServer());
-    expect(await statusOf(server, ids[3]!)).toBe('VALID'); // this one has not looked yet
-    expect(await statusOf(again, ids[3]!)).toBe('BACKEND_LOOKUP_REQUIRED');
-    expect((await fetch(`${again.url}/api/public/verify/proof/${id}`)).status).toBe(404);
-  });
-
   it('extends no validity, and continues after a repair', async () => {
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await publisher.runCycle();

@@ -1,15 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool, Transaction } from '#sql/db/transaction';
-import {
-  shareChangesSince,
-  packageRows,
-  packagesWith,
-  sharesNow,
-  type ShareChange,
-} from '#sql/lifecycle/shares';
+import { shareChangesSince, type ShareChange } from '#sql/lifecycle/shares';
 import { createPackage } from '#sql/lifecycle/packages';
 import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { asTenants } from '#sql/db/tenant-scope';
@@ -93,84 +87,6 @@ describe('shareChangesSince', () => {
     expect(await shareChangesSince(publisher, before + 1, 2)).toEqual(changes.slice(1, 3));
   });
 
-  it('leads to the current targets and members', async () => {
-    const packageId = await bundle([proofs[2]!, proofs[0]!, proofs[1]!]);
-    const [live, over, revoked] = [
-      await share(proof()),
-      await share(proof()),
-      await share(proof()),
-    ];
-    const ofPackage = await share({ artifactKind: 'package', packageId });
-    await db.sql`insert into svc.share_expiry values (${Buffer.from(over, 'hex')}, now())`;
-    await revokeShareToken(registry.engine, registry.tenantNo, {
-      tokenHash: Buffer.from(revoked, 'hex'),
-      keyNo: 1,
-    });
-    const unknown = 'ab'.repeat(32);
-    const now = await sharesNow(publisher, [live, over, revoked, ofPackage, unknown]);
-    expect([...now].sort()).toEqual(
-      (
-        [
-          [live, proof()],
-          [over, null],
-          [revoked, null],
-          [ofPackage, { artifactKind: 'package', packageId }],
-        ] as [string, unknown][]
-      ).sort(),
-    );
-    // The verifier records the expiry: no clock is read here.
-    await db.sql`alter table svc.share_token disable trigger append_only`;
-    await db.sql`
-      update svc.share_token set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'
-      where token_hash = ${Buffer.from(live, 'hex')}`;
-    await db.sql`alter table svc.share_token enable trigger append_only`;
-    expect((await sharesNow(publisher, [live])).get(live)).toEqual(proof());
-
-    const proofIds = [proofs[2]!, proofs[0]!, proofs[1]!];
-    expect(await packageRows(publisher, [packageId])).toEqual([
-      {
-        packageId,
-        proofIds,
-        membersHash: Buffer.from(nativeSha256(canonicalBytes(proofIds))).toString('hex'),
-      },
-    ]);
-    expect(await packagesWith(publisher, [proofs[2]!, proofs[3]!])).toEqual([packageId]);
-    expect(await packagesWith(publisher, [proofs[3]!])).toEqual([]);
-  });
-
-  it('waits for the number of an open transaction, and reuses it after a rollback', async () => {
-    const before = await last();
-    const open = await registry.engine.reserve();
-    await open`begin`;
-    await open`select set_config('svc.tenants', ${`{${registry.tenantNo}}`}, true)`;
-    await insertToken(open);
-    await open`set constraints all immediate`;
-    let settled = false;
-    const behind = share(proof()).finally(() => (settled = true));
-    await vi.waitFor(async () => {
-      const waiting = await db.sql`select from pg_locks where not granted`;
-      expect(waiting.length).toBeGreaterThan(0);
-    });
-    expect(settled).toBe(false);
-    expect(await shareChangesSince(publisher, before, 10)).toEqual([]);
-    await open`rollback`;
-    open.release();
-    const tokenHash = await behind;
-    expect(await shareChangesSince(publisher, before, 10)).toEqual([
-      { changeNo: before + 1, tokenHash },
-    ]);
-  });
-
-  it('is not blocked by a transaction before its commit', async () => {
-    const open = await registry.engine.reserve();
-    await open`begin`;
-    await open`select set_config('svc.tenants', ${`{${registry.tenantNo}}`}, true)`;
-    await insertToken(open);
-    await share(proof());
-    await open`commit`;
-    open.release();
-  });
-
   it('has no gap and no late number under concurrent commits and rollbacks', async () => {
     const before = await last();
     const pools = Array.from({ length: 3 }, () => db.as('svc_engine'));
@@ -211,19 +127,6 @@ describe('shareChangesSince', () => {
     const found = seen.map((change) => ('tokenHash' in change ? change.tokenHash : ''));
     expect(found.sort()).toEqual(committed.sort());
     expect(committed).toHaveLength(6 * 12 * 2 * (2 / 3));
-  });
-});
-
-describe('token expiries', () => {
-  it('are stored for the verifier when a token has one', async () => {
-    const without = await share(proof());
-    const at = Date.now() + 3_600_000;
-    const having = await share(proof(), at);
-    const due = await db.as('svc_verifier')<{ token_hash: Buffer; expires_at: Date }[]>`
-      select token_hash, expires_at from svc.share_due`;
-    const ends = new Map(due.map((row) => [row.token_hash.toString('hex'), +row.expires_at]));
-    expect(ends.get(having)).toBe(at);
-    expect(ends.has(without)).toBe(false);
   });
 });
 

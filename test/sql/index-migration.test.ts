@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { MIGRATIONS } from '#programs/database';
-import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
@@ -116,19 +115,6 @@ describe('runIndexStatement', () => {
     await add(`${MARK}drop index concurrently if exists svc.${index};`);
     await migrate(db.sql, folder);
     expect(await built()).toBeUndefined();
-  });
-
-  it('runs once for concurrent starters, without deadlock', async () => {
-    const name = await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
-    const pools = [1, 2].map(() => connect(db.url, { application: 'test', max: 1 }));
-    const end = await openTransaction();
-    const migrating = pools.map((pool) => migrate(pool, folder));
-    await waiting(db.sql);
-    await sleep(300);
-    await end();
-    expect((await Promise.all(migrating)).flat()).toEqual([name]);
-    expect(await built()).toEqual(asTold());
-    await Promise.all(pools.map((pool) => pool.end()));
   });
 
   it('fails with the next step when an older transaction does not end', async () => {

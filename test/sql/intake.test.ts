@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { createTenant, setValidity } from '#sql/tenants/administration';
 import type { Pool } from '#sql/db/transaction';
 import { toUuid } from '#sql/db/columns';
@@ -89,30 +89,6 @@ describe('acceptIntake of a group', () => {
   });
 });
 
-describe('acceptIntake with an idempotency key', () => {
-  it('leaves the rest of the lock timeout to the admission', async () => {
-    const lockTimeoutMs = vi.fn(() => 1_000);
-    const item = { ...registry.item(), idempotencyKey: 'waits-for-two-locks' };
-    await acceptIntake(registry.engine, [item], lockTimeoutMs);
-    expect(lockTimeoutMs).toHaveBeenCalledTimes(2);
-  });
-
-  it('scopes the key to the tenant and the request type', async () => {
-    const item = () => ({ ...registry.item(), idempotencyKey: 'everybody-has-one' });
-    const outcomes = await accept(
-      item(),
-      { ...item(), tenantNo: otherTenantNo },
-      { ...item(), lane: 2 },
-    );
-    expect(outcomes.map((one) => one.outcome)).toEqual(['accepted', 'accepted', 'accepted']);
-    const again = await accept(item(), { ...item(), tenantNo: otherTenantNo });
-    expect(again.map((one) => one.outcome)).toEqual([
-      'idempotency_conflict',
-      'idempotency_conflict',
-    ]);
-  });
-});
-
 describe('readPinnedIntake', () => {
   it('returns only the tenant’s own admission, also without row-level security', async () => {
     const item = registry.item();
@@ -135,13 +111,6 @@ describe('acceptIntake of a repeat', () => {
     for (const item of [mine, theirs, otherLane]) {
       expect(await accept(fresh(item))).toEqual([{ outcome: 'repeat', proofId: item.proofId }]);
     }
-  });
-
-  it('does not make an admission pending again when a retry repeats its proof id', async () => {
-    const item = registry.item();
-    await accept(item);
-    await processAdmissions(registry.admit, [item.proofId]);
-    expect(await accept(item)).toEqual([{ outcome: 'repeat', proofId: item.proofId }]);
   });
 
   it('creates a new admission after a rejection', async () => {

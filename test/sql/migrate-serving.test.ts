@@ -137,20 +137,6 @@ describe('migrate while the old version serves', () => {
   });
 });
 
-describe('migrate without its locks', () => {
-  it('fails with the next step and changes nothing', async () => {
-    await addExpandingMigrations();
-    const reader = await db.sql.reserve();
-    await reader.unsafe('begin; select count(*) from svc.proof');
-    const blocked = migrate(connectedAsOwner(), folder, { lockTimeoutMs: 50, patienceMs: 300 });
-    await expect(blocked).rejects.toThrow(/pg_stat_activity/);
-    await reader.unsafe('commit');
-    reader.release();
-    expect((await db.sql`select from public.svc_migration`).length).toBe(known);
-    expect(await migrate(db.sql, folder)).toHaveLength(2);
-  });
-});
-
 function connectedAsOwner() {
   const pool = connect(db.url, { application: 'migrate', max: 1, statementTimeoutMs: 0 });
   const { drop } = db;

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { afterAll, beforeAll, expect, inject, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
@@ -11,7 +11,6 @@ import { readProof } from '#sql/proofs/read';
 import { assertRole } from '#sql/db/roles';
 import { createShareToken } from '#sql/lifecycle/share-tokens';
 import { shareChangesSince } from '#sql/lifecycle/shares';
-import { createTenant } from '#sql/tenants/administration';
 import type { TestDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
@@ -22,7 +21,6 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 const name = `plain_${randomBytes(4).toString('hex')}`;
 const password = randomBytes(16).toString('hex');
 const pools: Pool[] = [];
-let superuser: Pool;
 let db: TestDatabase;
 let registry: TestRegistry;
 
@@ -40,7 +38,6 @@ beforeAll(async () => {
   await server.unsafe(`create role ${name} login createrole password '${password}'`);
   await server.unsafe(`create database ${name} owner ${name}`);
   const owner = open(name, name, password);
-  superuser = open(name);
   await migrate(owner, join(packageRoot, 'sql', 'migrations'));
   const { passwords } = inject('postgres');
   const close = async () => void (await Promise.all(pools.splice(0).map((pool) => pool.end())));
@@ -77,35 +74,4 @@ it('a registry with an unprivileged owner > works, and shows its owner no tenant
   }
   const acts = await db.sql<{ db_role: string }[]>`select db_role from svc.audit`;
   expect(new Set(acts.map((act) => act.db_role))).toContain('svc_admin');
-});
-
-describe('functions that run as an unprivileged owner', () => {
-  it('count pending admissions of all tenants up to the limit, without showing a row', async () => {
-    const before = await pendingDepth(registry.engine, 100);
-    await superuser.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`
-        insert into svc.intake_pending select gen_random_uuid(), now() from generate_series(1, 7)`;
-    });
-    expect(await pendingDepth(registry.engine, 100)).toBe(before + 7);
-    expect(await pendingDepth(registry.engine, 5)).toBe(5);
-    expect(await registry.engine`select from svc.intake_pending`).toHaveLength(0);
-  });
-
-  it('count open batches of all tenants and of one', async () => {
-    await createTenant(registry.admin, { tenantId: 'two', environment: 'sandbox' });
-    const tenants = await superuser<{ no: number }[]>`
-      select tenant_no as no from svc.tenant order by tenant_no`;
-    const [one = 0, two = 0] = tenants.map(({ no }) => no);
-    await superuser.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`;
-      await tx`
-        insert into svc.batch_progress
-        select gen_random_uuid(), tenant, 5, pending, 0, 0, 0, 0, 0, case when pending = 0 then now() end
-        from (values (${one}::int, 3), (${one}::int, 0), (${two}::int, 4)) as b(tenant, pending)`;
-    });
-    const depth = await registry.engine`select everybodys, own from svc.batch_pending(${two})`;
-    expect(depth).toMatchObject([{ everybodys: 7, own: 4 }]);
-    expect(await registry.engine`select from svc.batch_progress`).toHaveLength(0);
-  });
 });

@@ -172,42 +172,18 @@ describe('TENANT_TABLES', () => {
     expect(await count(db.as('svc_engine'), table)).toBe(0);
   });
 
-  it.each(TENANT_TABLES)('%s shows every row to the programs that can read it', async (table) => {
-    const all = await count(db.sql, table);
-    for (const program of ['worker', 'verifier', 'publisher', 'admin']) {
+  it.each(['worker', 'verifier', 'publisher', 'admin'])(
+    'show every row that it can read to the %s',
+    async (program) => {
       const sql = db.as(`svc_${program}`);
-      const [may] = await sql<{ read: boolean }[]>`
-        select has_table_privilege(${`svc.${table}`}, 'select') as read`;
-      if (may?.read === true) expect(await count(sql, table)).toBe(all);
+      for (const table of TENANT_TABLES) {
+        const [may] = await sql<{ read: boolean }[]>`
+          select has_table_privilege(${`svc.${table}`}, 'select') as read`;
+        if (may?.read === true) expect(await count(sql, table)).toBe(await count(db.sql, table));
+      }
       await sql.end();
-    }
-  });
-
-  it('shows the owner no row, because row-level security is forced', async () => {
-    await db.sql`create role test_other_owner nologin`;
-    await db.sql`grant usage on schema svc to test_other_owner`;
-    const [owner] = await db.sql<{ name: string }[]>`
-      select relowner::regrole::text as name from pg_class where oid = 'svc.proof'::regclass`;
-    const seen = async (): Promise<number> => {
-      const connection = await db.sql.reserve();
-      await connection`set role test_other_owner`;
-      const n = await count(connection, 'proof');
-      await connection`reset role`;
-      connection.release();
-      return n;
-    };
-    try {
-      await db.sql`alter table svc.proof owner to test_other_owner`;
-      expect(await seen()).toBe(0);
-      await db.sql`alter table svc.proof no force row level security`;
-      expect(await seen()).toBeGreaterThan(0);
-    } finally {
-      await db.sql`alter table svc.proof force row level security`;
-      await db.sql`alter table svc.proof owner to ${db.sql(owner!.name)}`;
-      await db.sql`revoke all on schema svc from test_other_owner`;
-      await db.sql`drop role test_other_owner`;
-    }
-  });
+    },
+  );
 });
 
 describe('the engine can write only', () => {

@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
-import { joinTransaction } from '#sql/tenants/audit';
 import {
   pipeline,
   type Pool,
@@ -23,15 +22,15 @@ const notes = async () =>
     (row) => row.text,
   );
 
-describe('transaction', () => {
-  /** One connection, so that the next transaction would see what one leaves behind. */
-  let sql: Pool;
-  beforeEach(async () => {
-    await db.sql`delete from public.note`;
-    sql = connect(db.url, { application: 'test', max: 1 });
-  });
-  afterEach(() => sql.end());
+/** One connection, so that the next transaction would see what one leaves behind. */
+let sql: Pool;
+beforeEach(async () => {
+  await db.sql`delete from public.note`;
+  sql = connect(db.url, { application: 'test', max: 1 });
+});
+afterEach(() => sql.end());
 
+describe('transaction', () => {
   it('commits when its work returns, and returns the result', async () => {
     const work = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
@@ -42,34 +41,12 @@ describe('transaction', () => {
     expect(await notes()).toEqual(['a']);
   });
 
-  it('includes joined work, and rolls it back too', async () => {
-    const failing = transaction(sql, async (tx) => {
-      await joinTransaction(tx, (same) => same`insert into public.note values ('a')`);
-      expect(await notes()).toEqual([]);
-      throw new Error('changed my mind');
-    });
-    await expect(failing).rejects.toThrow('changed my mind');
-    expect(await notes()).toEqual([]);
-    await joinTransaction(sql, (own) => own`insert into public.note values ('b')`);
-    expect(await notes()).toEqual(['b']);
-  });
-
   it('rolls back when its work throws, and reuses the connection', async () => {
     const failing = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       throw new Error('changed my mind');
     });
     await expect(failing).rejects.toThrow('changed my mind');
-    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
-    expect(await notes()).toEqual(['b']);
-  });
-
-  it('rolls back when a statement fails', async () => {
-    const failing = transaction(sql, async (tx) => {
-      await tx`insert into public.note values ('a')`;
-      await tx`insert into public.note values ('a')`;
-    });
-    await expect(failing).rejects.toMatchObject({ code: '23505' });
     await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
     expect(await notes()).toEqual(['b']);
   });
@@ -116,13 +93,6 @@ describe('transaction', () => {
 });
 
 describe('the opening of a transaction', () => {
-  let sql: Pool;
-  beforeEach(async () => {
-    await db.sql`delete from public.note`;
-    sql = connect(db.url, { application: 'test', max: 1 });
-  });
-  afterEach(() => sql.end());
-
   it('passes the opening’s result to the work, in the same transaction', async () => {
     const xid = (tx: Transaction) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`;
     await transaction(
@@ -131,32 +101,10 @@ describe('the opening of a transaction', () => {
       xid,
     );
   });
-
-  it('skips the work when the opening fails, and reuses the connection', async () => {
-    let worked = false;
-    const failing = transaction(
-      sql,
-      async (tx, _opened: unknown) => {
-        worked = true;
-        await tx`insert into public.note values ('a')`;
-      },
-      (tx) => tx`select 1 / 0`,
-    );
-    await expect(failing).rejects.toMatchObject({ code: '22012' });
-    expect(worked).toBe(false);
-    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
-    expect(await notes()).toEqual(['b']);
-  });
 });
 
 describe('readTransaction', () => {
-  let sql: Pool;
-  beforeEach(async () => {
-    await db.sql`delete from public.note`;
-    await db.sql`insert into public.note values ('a')`;
-    sql = connect(db.url, { application: 'test', max: 1 });
-  });
-  afterEach(() => sql.end());
+  beforeEach(() => db.sql`insert into public.note values ('a')`);
   const setting = (tx: Transaction) => tx`select set_config('svc.noted', 'yes', true)`;
 
   it('reads with its setting, and resets the setting', async () => {

@@ -8,7 +8,6 @@ import { DatabaseUnavailableError } from '#sql/db/errors';
 import { acceptIntake } from '#sql/admissions/accept';
 import { activePolicy } from '#sql/admissions/policies';
 import { pendingOlderThan } from '#sql/admissions/outcomes';
-import { SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -203,38 +202,6 @@ describe('gates apply between acceptance and append', () => {
     await lock.commit();
     await changing;
     expect(order).toEqual(['appended', 'changed']);
-  });
-
-  it('inactive signing key, until the worker has an active one', async () => {
-    const stranger = { ...registry.admit, keyId: 'A'.repeat(43) };
-    await expect(processAdmissions(stranger, [waiting])).rejects.toThrow(SigningKeyInactiveError);
-    expect(await outcome()).toBeUndefined();
-    await processAdmissions(registry.admit, [waiting]);
-    expect(await outcome()).toMatchObject({ state: 'proved' });
-  });
-
-  it('the requeue finds only stale admissions', async () => {
-    const enqueued: string[][] = [];
-    const options = {
-      sql: registry.admit.sql,
-      log: registry.admit.log,
-      enqueue: (ids: string[]) => {
-        enqueued.push(ids);
-        return Promise.resolve();
-      },
-      groupSize: 100,
-    };
-    expect(await requeueStaleAdmissions({ ...options, olderThanMs: 60_000 })).toEqual({
-      enqueued: 0,
-      next: null,
-    });
-    expect(await requeueStaleAdmissions({ ...options, olderThanMs: 0 })).toEqual({
-      enqueued: 1,
-      next: null,
-    });
-    expect(enqueued).toEqual([[waiting]]);
-    await processAdmissions(registry.admit, [waiting]);
-    expect(await pendingOlderThan(registry.engine, 0, 10)).toEqual([]);
   });
 
   it('the requeue sends every stale admission, oldest first, in groups', async () => {

@@ -33,15 +33,6 @@ describe('admission', () => {
     expect(await pendingDepth(registry.engine, 10)).toBe(0);
   });
 
-  it('binds known and unknown fixtures', async () => {
-    const [id = ''] = await registry.admitAll([
-      registry.item({ proof_chain_fixture_ref: 'fixture-nobody-knows' }),
-    ]);
-    const proof = await readProof(registry.engine, registry.tenantNo, id);
-    const aep = JSON.parse(proof!.aep!.toString()) as { evidence: unknown };
-    expect(aep.evidence).toEqual({ fixture_ref: 'fixture-nobody-knows', fixture_hash: null });
-  });
-
   it('leads to one proof when it is delivered concurrently', async () => {
     const items = Array.from({ length: 20 }, () => registry.item());
     const before = await treeSize(registry.engine);
@@ -55,26 +46,6 @@ describe('admission', () => {
     await processAdmissions(registry.admit, ids);
     expect(await treeSize(registry.engine)).toBe(before + 20);
     expect((await registry.readOutcomes(ids)).size).toBe(20);
-  });
-
-  it('points to the first one when the body is the same, within and across groups', async () => {
-    const first = registry.item({ intent_id: 'the-same' });
-    const again = () => ({ ...registry.item({ intent_id: 'the-same' }) });
-    const groups = await Promise.all([
-      acceptIntake(registry.engine, [first, again(), registry.item()]),
-      acceptIntake(registry.engine, [registry.item(), again()]),
-      acceptIntake(registry.engine, [again(), again(), again()]),
-    ]);
-    const same = groups.flat().filter((_, index) => [0, 1, 4, 5, 6, 7].includes(index));
-    const ids = new Set(
-      same.map((one) => (one.outcome === 'idempotency_conflict' ? '' : one.proofId)),
-    );
-    expect(ids.size).toBe(1);
-    expect(same.filter((one) => one.outcome === 'accepted')).toHaveLength(1);
-    const accepted = groups
-      .flat()
-      .flatMap((one) => (one.outcome === 'accepted' ? one.proofId : []));
-    await processAdmissions(registry.admit, accepted);
   });
 
   it('is not signed when it was never accepted', async () => {
@@ -199,20 +170,5 @@ describe('concurrent workers', () => {
     expect(
       await db.sql`select from svc.refusal where replace(proof_id::text, '-', '') = ${id}`,
     ).toHaveLength(0);
-  });
-
-  it('do not append what another has rejected meanwhile', async () => {
-    const id = await accepted(registry, registry.item());
-    const before = await treeSize(registry.engine);
-    const late: typeof registry.admit = {
-      ...registry.admit,
-      policy: async (digest) => {
-        await processAdmissions({ ...registry.admit, laneLocked: true }, [id]);
-        return registry.admit.policy(digest);
-      },
-    };
-    await processAdmissions(late, [id]);
-    expect(await stateOf(registry, id)).toMatchObject({ state: 'refused', code: 'lane_locked' });
-    expect(await treeSize(registry.engine)).toBe(before);
   });
 });

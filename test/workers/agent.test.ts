@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { toHex } from '#protocol/bytes';
 import { createTenant } from '#sql/tenants/administration';
 import { acceptIntake } from '#sql/admissions/accept';
 import { processAdmissions } from '#workers/admit/process';
@@ -36,22 +35,6 @@ const proved = async (envelope: Record<string, unknown>): Promise<string> => {
   return item.proofId;
 };
 
-describe('request types', () => {
-  it('have separate deduplication keys', async () => {
-    const item = agentItem(registry, admissionEnvelope());
-    const other = { ...agentItem(registry, {}), ...item, lane: 1 as const };
-    other.proofId = registry.item().proofId;
-    const outcomes = await acceptIntake(registry.engine, [item, other]);
-    expect(outcomes).toMatchObject([{ outcome: 'accepted' }, { outcome: 'accepted' }]);
-    expect(toHex(item.requestHash)).toBe(toHex(other.requestHash));
-    await processAdmissions(registry.admit, [item.proofId, other.proofId]);
-    // As the other request type it is invalid, and only it is quarantined.
-    const both = await registry.readOutcomes([item.proofId, other.proofId]);
-    expect(both.get(item.proofId)?.state).toBe('proved');
-    expect(both.get(other.proofId)).toMatchObject({ state: 'refused', code: 'processing_failed' });
-  });
-});
-
 describe('worker checks parents itself and rejects items', () => {
   const refused = { state: 'refused', code: 'processing_failed' };
 
@@ -85,20 +68,6 @@ describe('worker checks parents itself and rejects items', () => {
     const outcome = await proved(outcomeEnvelope(await proved(admissionEnvelope())));
     expect(await settled(agentItem(registry, outcomeEnvelope(outcome)))).toMatchObject(refused);
   });
-
-  it('and commits their neighbours', async () => {
-    const parent = await proved(admissionEnvelope());
-    const items = [
-      agentItem(registry, outcomeEnvelope(parent)),
-      agentItem(registry, outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f')),
-      registry.item(),
-    ];
-    await acceptIntake(registry.engine, items);
-    const ids = items.map(({ proofId }) => proofId);
-    await processAdmissions(registry.admit, ids);
-    const both = await registry.readOutcomes(ids);
-    expect(ids.map((id) => both.get(id)?.state)).toEqual(['proved', 'refused', 'proved']);
-  });
 });
 
 describe('pinned API key', () => {
@@ -113,9 +82,5 @@ describe('pinned API key', () => {
     await createTenant(registry.admin, { tenantId: 'stranger', environment: 'sandbox' });
     const strangers = await issueKey(registry, { tenantId: 'stranger' });
     expect(await settled(item(await keyNoOf(strangers)))).toMatchObject(refused);
-  });
-
-  it('is optional for admissions from before keys were pinned', async () => {
-    expect(await settled(registry.item())).toMatchObject({ state: 'proved' });
   });
 });

@@ -122,16 +122,6 @@ describe.each([
     60_000,
   );
 
-  it.skipIf(skip)('finds a batch without a message', async () => {
-    const batch = await acceptedBatch(registry, 30);
-    const worker = startAdmitWorker(registry.admit, config(), {
-      ...WORKER_DEFAULTS,
-      requeueEveryMs: 20,
-    });
-    await workItems(db, [batch]);
-    await worker.close();
-  });
-
   it.skipIf(skip)('requeues chunks that the queue lost', async () => {
     const queue = openBatchQueue(config(), { log });
     const batch = await acceptedBatch(registry, CHUNK_ITEMS * 3);

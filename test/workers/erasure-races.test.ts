@@ -6,7 +6,6 @@ import { revocationReasonBytes } from '#protocol/revocation-reason';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { toUuid } from '#sql/db/columns';
-import { appendRevocation } from '#sql/lifecycle/entries';
 import { askRevocation, revocationState } from '#sql/lifecycle/revocations';
 import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
@@ -116,19 +115,6 @@ describe('reason that arrives during or after the erasure of its proof', () => {
     await holding`rollback`;
     holding.release();
     expect(await erasing).toMatchObject([{ isNew: true }]);
-    await gone();
-  });
-
-  it('is erased when an administrator revoked', async () => {
-    const [id = ''] = await world.admit(1);
-    await eraseProof(db, id);
-    await appendRevocation(world.registry.admin, nativeSha256, {
-      proofId: id,
-      artifactKind: 'proof',
-      reason: `${MARK} once more`,
-      actor: 'auditor',
-      salt: '6'.repeat(64),
-    });
     await gone();
   });
 });

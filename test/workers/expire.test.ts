@@ -100,17 +100,6 @@ describe('expiries', () => {
     }
   });
 
-  it('keep a failed leaf failed', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await registry.verifyAll();
-    await tamper(FLIP.signature, [id]);
-    await scrub(registry.verify, 1000);
-    await end('trust');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
-  });
-
   it('wait for the verification of their leaf, and are recorded in batches', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
@@ -152,20 +141,6 @@ describe('expiries', () => {
     const due = await db.sql`select artifact_kind from svc.expiry`;
     expect(due).toEqual([{ artifact_kind: 'proof' }]);
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
-  });
-
-  it('of a repaired leaf are recorded on time', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
-    const [id = ''] = await registry.admitAll([registry.item()]);
-    await tamper(FLIP.signature, [id]);
-    await registry.verifyAll();
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'fail' });
-    await tamper(FLIP.signature, [id]);
-    await scrub(registry.verify, 1000);
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: [] });
-    await end('trust');
-    expect(await recordExpiries(registry.verify, 100)).toBe(1);
-    expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
   });
 
   it('are not read from an AEP that does not verify', async () => {

@@ -48,15 +48,6 @@ describe('groupJobs', () => {
     await Promise.all(others);
   });
 
-  it('accepts a job of any size', async () => {
-    const { groups, process } = gatedGroups();
-    const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 2, process });
-    const large = take(['a', 'b', 'c'], NO_REQUEST_IDS);
-    expect(groups[0]!.ids).toEqual(['a', 'b', 'c']);
-    groups[0]!.end();
-    await large;
-  });
-
   it('keeps the request ids of each job', async () => {
     const { groups, group, process } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, process });

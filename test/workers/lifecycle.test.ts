@@ -2,12 +2,11 @@ import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parseEntry } from '#protocol/entries';
-import { parseRevocationReason, revocationReasonBytes } from '#protocol/revocation-reason';
+import { revocationReasonBytes } from '#protocol/revocation-reason';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { createTenant } from '#sql/tenants/administration';
-import { appendRevocation } from '#sql/lifecycle/entries';
-import { statusEntriesOf, treeSize } from '#sql/log/log';
+import { statusEntriesOf } from '#sql/log/log';
 import {
   askRevocation,
   revocationsOlderThan,
@@ -15,7 +14,6 @@ import {
   type AskOutcome,
   type RevocationItem,
 } from '#sql/lifecycle/revocations';
-import { asTenants } from '#sql/db/tenant-scope';
 import { commitRevocations } from '#workers/lifecycle/revocations';
 import { requeueStaleRevocations } from '#workers/requeue';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
@@ -79,95 +77,6 @@ const stateOf = (kind: ArtifactKind = 'proof', about = proofId) =>
   revocationState(registry.engine, registry.tenantNo, about, kind);
 
 describe('requested revocation', () => {
-  it('leads to one status entry, with its reason in the database and its hash in the log', async () => {
-    const one = item({ artifactKind: 'certificate' }, 'wrong day');
-    expect(await request(one)).toEqual({ outcome: 'asked', requestId: one.requestId });
-    expect(await stateOf('certificate')).toBe('pending');
-    expect(await entries()).toEqual([]);
-    await commit(one.requestId);
-    const [only, ...others] = await entries();
-    expect(others).toEqual([]);
-    const reason_hash = Buffer.from(one.reasonHash).toString('hex');
-    expect(only!.entry).toMatchObject({ artifact_kind: 'certificate', reason_hash });
-    expect(await stateOf('certificate')).toMatchObject({ state: 'revoked', ...only });
-    const [stored] = await db.sql<{ document: Buffer }[]>`
-      select document from svc.revocation_reason where reason_hash = ${Buffer.from(one.reasonHash)}`;
-    expect(parseRevocationReason(stored!.document)).toMatchObject({ reason: 'wrong day' });
-    expect(Buffer.from(JSON.stringify(only!.entry)).toString()).not.toContain('wrong day');
-  });
-
-  it('leads to one entry when it is delivered concurrently', async () => {
-    const requested = (['proof', 'passport', 'certificate', 'trust'] as const).map((artifactKind) =>
-      item({ artifactKind }),
-    );
-    for (const one of requested) await request(one);
-    const ids = requested.map(({ requestId }) => requestId);
-    await Promise.all(
-      [ids, [...ids].reverse(), ids.slice(1), ids].map((some) =>
-        commitRevocations(registry.admit, some),
-      ),
-    );
-    await commit(...ids);
-    expect(await entries()).toHaveLength(4);
-  });
-
-  it('leads to one entry with the first reason when it is requested twice', async () => {
-    const first = item();
-    const second = item({}, 'another reason');
-    const outcomes = await Promise.all([request(first), request(second), request(item())]);
-    const ids = new Set(outcomes.map((one) => ('requestId' in one ? one.requestId : '')));
-    expect(ids.size).toBe(1);
-    await commit(...ids);
-    expect(await request(item({}, 'a third'))).toMatchObject({
-      outcome: 'revoked',
-      standing: (await entries())[0],
-    });
-    await commit(second.requestId, first.requestId);
-    expect(await entries()).toHaveLength(1);
-  });
-
-  it('is not appended when an administrator revoked first', async () => {
-    const late = item();
-    await request(late);
-    const leafIndex = await appendRevocation(registry.admin, nativeSha256, {
-      proofId,
-      artifactKind: 'proof',
-      reason: 'the operator says so',
-      actor: 'operator',
-      salt: '1'.repeat(64),
-    });
-    await commit(late.requestId);
-    expect(await entries()).toHaveLength(1);
-    expect(await stateOf()).toMatchObject({ state: 'revoked', leafIndex });
-    expect(await revocationsOlderThan(registry.admit.sql, 0, 10)).toEqual([]);
-  });
-
-  it('stays rejected when its row is made pending', async () => {
-    const one = item({ keyNo: 0 });
-    await request(one);
-    await commit(one.requestId);
-    await asTenants(
-      registry.engine,
-      [registry.tenantNo],
-      (tx) => tx`
-        insert into svc.revocation_pending
-        select request_id, requested_at from svc.revocation_request where refused is not null`,
-    );
-    await commit(one.requestId);
-    expect(await entries()).toEqual([]);
-    expect(await stateOf()).toEqual({ state: 'refused', code: 'api_key_revoked' });
-    const waiting = await db.sql`
-      select from svc.revocation_pending where request_id = ${one.requestId}::uuid`;
-    expect(waiting).toEqual([]);
-    await db.sql`delete from svc.revocation_pending`;
-  });
-
-  it('is not appended when it was never requested', async () => {
-    const before = await treeSize(registry.engine);
-    await commit(uuidv7().replaceAll('-', ''), proofId);
-    expect(await treeSize(registry.engine)).toBe(before);
-  });
-
   it.each([
     ['a reason of another hash', { reasonHash: randomBytes(32) }],
     [
@@ -262,21 +171,6 @@ describe('append of status entries', () => {
     }
     await commit(one.requestId);
     await expect(append(requested)).rejects.toThrow(/revoked already/);
-  });
-
-  it('is forbidden for a rejected request', async () => {
-    const one = item({ keyNo: 0 });
-    await request(one);
-    await commit(one.requestId);
-    const sql = registry.admit.sql;
-    const body = {
-      proof_id: proofId,
-      artifact_kind: 'proof',
-      reason_hash: Buffer.from(one.reasonHash).toString('hex'),
-    };
-    await expect(sql`insert into svc.log_entry ${sql(statusRow(body))}`).rejects.toThrow(
-      /no tenant requested/,
-    );
   });
 });
 

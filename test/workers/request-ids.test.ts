@@ -12,7 +12,6 @@ import {
   startEngine,
   type TestEngine,
 } from '../fixtures/engine.js';
-import { clientOf, revocationBody } from '../fixtures/lifecycle.js';
 import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
 
@@ -89,16 +88,6 @@ it('request ids > are logged with the outcome of an admission', async () => {
   });
 });
 
-it('request ids > are logged at info with a rejection', async () => {
-  const proofId = await execute('trace-refused');
-  await setAllowlisted(registry.admin, TENANT, false);
-  startWorker();
-  expect(await line('admissions rejected before signing')).toMatchObject({
-    level: 30,
-    single: [{ proof_id: proofId, request_id: 'trace-refused', code: 'tenant_not_allowlisted' }],
-  });
-});
-
 it('request ids > are found by the proof id after a requeue', async () => {
   const lost = await engine.call({
     path: '/v1/intents/execute',
@@ -136,19 +125,6 @@ it('request ids > lead to a batch and its items', async () => {
   });
   expect(await line('batch received')).toMatchObject({ batch_id, request_id: 'trace-batch' });
   expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
-});
-
-it('request ids > are logged with the outcome of a revocation', async () => {
-  const [proofId = ''] = await registry.admitAll([registry.item()]);
-  const client = await clientOf(db, registry, engine);
-  const path = `/v1/proofs/${proofId}/revocations`;
-  const reply = await client.post(path, revocationBody(), { 'X-Request-Id': 'trace-revoked' });
-  expect(reply.status).toBe(202);
-  startWorker();
-  expect(await line('revocations committed')).toMatchObject({
-    revocations: 1,
-    request_id: 'trace-revoked',
-  });
 });
 
 it('request ids > are omitted when the job holds invalid ones', async () => {

@@ -1,9 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { toBase64Url } from '#protocol/bytes';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { HungError } from '#runtime/process/watchdog';
 import { setValidity } from '#sql/tenants/administration';
-import { appendKeyChange } from '#sql/lifecycle/entries';
 import { treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { scrubUrgently, verdictsForLeaves } from '#sql/log/verdicts';
@@ -208,26 +205,5 @@ describe('runVerifier', () => {
       await db.sql`alter table svc.hidden rename to verdict`;
       await untilOutcome(ids[0]!, 'pass');
     });
-  });
-
-  it('scrubs compromised leaves at once', async () => {
-    const ids = await registry.admitAll(Array.from({ length: 60 }, () => registry.item()));
-    await registry.verifyAll();
-    await scrub(registry.verify, 1000);
-    const { keyId, signer } = registry.admit;
-    await whileItRuns(
-      async () => {
-        await untilOutcome(ids[0]!, 'pass');
-        await new Promise((resolve) => setTimeout(resolve, 100));
-        await appendKeyChange(registry.admin, nativeSha256, {
-          keyId,
-          publicKey: toBase64Url(signer.publicKey),
-          change: 'compromise',
-          fromIndex: 0,
-        });
-        await untilOutcome(ids[59]!, 'fail');
-      },
-      { scrubMs: 1500, scrubBatch: 1 },
-    );
   });
 });

@@ -1,9 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { utf8 } from '#protocol/bytes';
+import { toBase64Url, utf8 } from '#protocol/bytes';
 import { statusEntryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { appendRevocation } from '#sql/lifecycle/entries';
+import type { Logger } from '#runtime/process/log';
+import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
 import { appendLocked, entryRows, lockHead, treeSize, type NewEntry } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { verifiedPrefix, verdictsForLeaves } from '#sql/log/verdicts';
@@ -25,6 +26,7 @@ beforeEach(async () => {
 });
 afterEach(() => db.drop());
 
+const FLIPS = Object.entries(FLIP);
 const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
 
 it('checkLeaf > fails a revocation whose row has another kind', () => {
@@ -49,14 +51,6 @@ it('checkLeaf > fails a revocation whose row has another kind', () => {
 });
 
 describe('verified prefix', () => {
-  it('covers appended leaves, with the root of the tree', async () => {
-    const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
-    await registry.verifyAll();
-    const prefix = await verifiedPrefix(registry.verify.sql);
-    expect(prefix?.treeSize).toBe(await treeSize(registry.engine));
-    for (const id of [ids[0]!, ids[150]!, ids[299]!]) expect(await outcomeOf(id)).toBe('pass');
-  });
-
   it('grows in any number of steps to the same root', async () => {
     await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
     while ((await extendVerifiedPrefix(registry.verify, 2)) > 0);
@@ -68,14 +62,6 @@ describe('verified prefix', () => {
     const atOnce = await verifiedPrefix(registry.verify.sql);
     expect(inSteps?.root.equals(atOnce!.root)).toBe(true);
     expect(inSteps?.subtrees.equals(atOnce!.subtrees)).toBe(true);
-  });
-
-  it('is extended by one of several verifiers at a time', async () => {
-    await registry.admitAll(Array.from({ length: 50 }, () => registry.item()));
-    const covered = await Promise.all(
-      [1, 2, 3].map(() => extendVerifiedPrefix(registry.verify, 1000)),
-    );
-    expect(covered.filter((count) => count > 0)).toHaveLength(1);
   });
 
   it('is not extended while another writes verdicts, and then only once', async () => {
@@ -142,27 +128,41 @@ describe('verified prefix', () => {
   });
 });
 
-describe.each(Object.entries(FLIP))('one flipped bit of a stored %s', (_, statement) => {
-  it('fails a bit that was flipped before the verification', async () => {
-    const ids = await registry.admitAll([registry.item(), registry.item(), registry.item()]);
-    await tamper(statement, [ids[1]!]);
+describe('one flipped bit of what is stored of a proof', () => {
+  const failsOnly = async (flips: typeof FLIPS, ids: string[]) => {
+    const outcomes = await Promise.all(ids.map(outcomeOf));
+    const named = outcomes.map((outcome, at) => [flips[at]?.[0] ?? 'none', outcome]);
+    expect(named).toEqual([...flips.map(([name]) => [name, 'fail']), ['none', 'pass']]);
+  };
+  const admitOneMoreThan = (flips: typeof FLIPS) =>
+    registry.admitAll(Array.from({ length: flips.length + 1 }, () => registry.item()));
+
+  it('fails its verification', async () => {
+    // A changed entry makes the tree unsound, which fails every new leaf.
+    const ofEntry = FLIPS.filter(([, statement]) => statement.includes('svc.log_entry'));
+    const others = FLIPS.filter((flip) => !ofEntry.includes(flip));
+    const ids = await admitOneMoreThan(others);
+    for (const [at, [, statement]] of others.entries()) await tamper(statement, [ids[at]!]);
     await registry.verifyAll();
-    expect(await outcomeOf(ids[1]!)).toBe('fail');
+    await failsOnly(others, ids);
+    const changed = await registry.admitAll(ofEntry.map(() => registry.item()));
+    for (const [at, [, statement]] of ofEntry.entries()) await tamper(statement, [changed[at]!]);
+    await registry.verifyAll();
+    expect(await Promise.all(changed.map(outcomeOf))).toEqual(ofEntry.map(() => 'fail'));
   });
 
-  it('fails a bit that was flipped after the verification', async () => {
-    const ids = await registry.admitAll([registry.item(), registry.item(), registry.item()]);
+  it('fails its next scrub, until it is repaired', async () => {
+    const ids = await admitOneMoreThan(FLIPS);
     await registry.verifyAll();
-    expect(await outcomeOf(ids[1]!)).toBe('pass');
-    await tamper(statement, [ids[1]!]);
+    for (const [at, [, statement]] of FLIPS.entries()) await tamper(statement, [ids[at]!]);
     await scrub(registry.verify, 1000);
-    expect(await outcomeOf(ids[0]!)).toBe('pass');
-    expect(await outcomeOf(ids[1]!)).toBe('fail');
-    expect(await outcomeOf(ids[2]!)).toBe('pass');
+    await failsOnly(FLIPS, ids);
     // The same flip repairs the byte.
-    await tamper(statement.replace("+ interval '1 second'", "- interval '1 second'"), [ids[1]!]);
+    for (const [at, [, statement]] of FLIPS.entries()) {
+      await tamper(statement.replace("+ interval '1 second'", "- interval '1 second'"), [ids[at]!]);
+    }
     await scrub(registry.verify, 1000);
-    expect(await outcomeOf(ids[1]!)).toBe('pass');
+    expect(await Promise.all(ids.map(outcomeOf))).toEqual(ids.map(() => 'pass'));
   });
 });
 
@@ -178,27 +178,24 @@ describe('leaf', () => {
   const outcomeAt = async (index: number) =>
     (await verdictsForLeaves(registry.verify.sql, [index])).get(index)?.outcome;
 
-  it.each(['aep', 'signature'])('fails when its %s is missing', async (column) => {
-    const ids = await registry.admitAll([registry.item(), registry.item()]);
-    await tamper(`update svc.proof set ${column} = null where ${byId}`, [ids[1]!]);
+  it('fails without its neighbours when a part of it is missing or out of range', async () => {
+    const damages = [
+      `update svc.proof set aep = null where ${byId}`,
+      `update svc.proof set signature = null where ${byId}`,
+      `delete from svc.proof where ${byId}`,
+      `delete from svc.log_entry where ${byId}`,
+      ...['infinity', '-infinity', '10000-01-01', '0044-03-15 BC'].map(
+        (time) => `update svc.log_entry set at = '${time}' where ${byId}`,
+      ),
+    ];
+    const ids = await registry.admitAll(damages.flatMap(() => [registry.item(), registry.item()]));
     await registry.verifyAll();
-    expect(await outcomeOf(ids[1]!)).toBe('fail');
-    await tamper(`delete from svc.proof where ${byId}`, [ids[0]!]);
+    const leaves = await Promise.all(ids.map(leafOf));
+    for (const [at, damage] of damages.entries()) await tamper(damage, [ids[2 * at]!]);
     await scrub(registry.verify, 1000);
-    expect(await outcomeAt(1)).toBe('fail');
+    const outcomes = await Promise.all(leaves.map(outcomeAt));
+    expect(outcomes).toEqual(damages.flatMap(() => ['fail', 'pass']));
   });
-
-  it.each(['infinity', '-infinity', '10000-01-01', '0044-03-15 BC'])(
-    'fails without its neighbours when its time is %s',
-    async (time) => {
-      const ids = await registry.admitAll([registry.item(), registry.item(), registry.item()]);
-      await registry.verifyAll();
-      await tamper(`update svc.log_entry set at = '${time}' where ${byId}`, [ids[1]!]);
-      await scrub(registry.verify, 1000);
-      const outcomes = await Promise.all(ids.map(outcomeOf));
-      expect(outcomes).toEqual(['pass', 'fail', 'pass']);
-    },
-  );
 
   it('fails when it is malformed, although the tree contains it', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
@@ -214,16 +211,6 @@ describe('leaf', () => {
     await registry.verifyAll();
     for (const index of indexes) expect(await outcomeAt(index)).toBe('fail');
     expect(await outcomeOf(id)).toBe('pass');
-  });
-
-  it('fails when it is missing', async () => {
-    const ids = await registry.admitAll([registry.item(), registry.item()]);
-    await registry.verifyAll();
-    const leaf = await leafOf(ids[0]!);
-    await tamper(`delete from svc.log_entry where ${byId}`, [ids[0]!]);
-    await scrub(registry.verify, 1000);
-    expect(await outcomeAt(leaf)).toBe('fail');
-    expect(await outcomeOf(ids[1]!)).toBe('pass');
   });
 
   it('fails when it was exchanged together with its tile', async () => {
@@ -281,5 +268,165 @@ describe('revocation', () => {
     expect(await outcome()).toBe('pass');
     await tamper(`update svc.log_entry set body = '{}' where kind = 2`, []);
     expect(await outcome()).toBe('fail');
+  });
+});
+
+describe('flipped bit of a tile', () => {
+  const flip = (level: number, at: number, tileIndex = 0) =>
+    tamper(
+      `update svc.tile set hashes = set_byte(hashes, ${at}, get_byte(hashes, ${at}) # 1)
+       where level = ${level} and tile_index = ${tileIndex}`,
+      [],
+    );
+
+  it('fails every leaf under a tile above the leaves', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
+    await flip(1, 3);
+    await registry.verifyAll();
+    expect(await outcomeOf(ids[0]!)).toBe('fail');
+    expect(await outcomeOf(ids[299]!)).toBe('fail');
+  });
+
+  it('fails only its leaf in a full tile', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 520 }, () => registry.item()));
+    const at = await leafOf(ids[299]!);
+    await flip(0, (at - 256) * 32, 1);
+    await registry.verifyAll();
+    expect(await outcomeOf(ids[299]!)).toBe('fail');
+    for (const id of [ids[298]!, ids[300]!, ids[519]!]) expect(await outcomeOf(id)).toBe('pass');
+  });
+
+  it('fails new leaves when it hits a verified one', async () => {
+    const before = await registry.admitAll([registry.item(), registry.item()]);
+    await registry.verifyAll();
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await flip(0, (await leafOf(before[1]!)) * 32);
+    await registry.verifyAll();
+    expect(await outcomeOf(id)).toBe('fail');
+  });
+
+  it('fails new leaves when the tile above them is missing, and the verifier continues', async () => {
+    await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
+    await registry.verifyAll();
+    await tamper('delete from svc.tile where level = 1', []);
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    expect(await outcomeOf(id)).toBe('fail');
+    expect((await verifiedPrefix(registry.verify.sql))?.treeSize).toBe(
+      await treeSize(registry.engine),
+    );
+  });
+
+  it('fails verified leaves when their tile is missing', async () => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper('delete from svc.tile', []);
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(id)).toBe('fail');
+  });
+});
+
+describe('signing keys', () => {
+  const change = async (what: 'activate' | 'retire' | 'compromise', fromIndex?: number) => {
+    const { keyId, signer } = registry.admit;
+    await appendKeyChange(registry.admin, nativeSha256, {
+      keyId,
+      publicKey: toBase64Url(signer.publicKey),
+      change: what,
+      ...(fromIndex === undefined ? {} : { fromIndex }),
+    });
+  };
+
+  it('verify earlier proofs when they are retired', async () => {
+    const ids = await registry.admitAll([registry.item()]);
+    await change('retire');
+    await registry.verifyAll();
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(ids[0]!)).toBe('pass');
+  });
+
+  it('are scrubbed newest first when they are compromised, with one log line', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
+    await registry.verifyAll();
+    const lines: unknown[] = [];
+    const take = (fields: unknown): number => lines.push(fields);
+    const log = { ...registry.verify.log, error: take, warn: take } as unknown as Logger;
+    const verify = { ...registry.verify, log };
+    const first = await leafOf(ids[3]!);
+    await change('compromise', first);
+    while ((await extendVerifiedPrefix(verify, 1000)) > 0);
+    await scrub(verify, 10);
+    expect(await outcomeOf(ids[29]!)).toBe('fail');
+    expect(await outcomeOf(ids[3]!)).toBe('pass');
+    while ((await scrub(verify, 10)).urgent);
+    expect(await outcomeOf(ids[3]!)).toBe('fail');
+    expect(await outcomeOf(ids[2]!)).toBe('pass');
+    const { keyId: key_id } = registry.admit;
+    expect(lines).toEqual([{ key_id, from: first, to: await leafOf(ids[29]!), count: 27 }]);
+  });
+
+  it('are read up to the verified prefix by the scrubber', async () => {
+    const ids = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await change('compromise', 0);
+    expect(await scrub(registry.verify, 1000)).toEqual({ changed: 0, urgent: false });
+    expect(await outcomeOf(ids[0]!)).toBe('pass');
+  });
+
+  it.each([
+    ['is gone', `delete from svc.log_entry where leaf_index = 2`],
+    [
+      'goes for something else',
+      `update svc.log_entry set kind = 2, proof_id = gen_random_uuid()
+       where leaf_index = 2`,
+    ],
+    [
+      'begins later',
+      `update svc.log_entry set body = convert_to(
+         replace(convert_from(body, 'UTF8'), '"from_index":0', '"from_index":9'), 'UTF8')
+       where leaf_index = 2`,
+    ],
+  ])('stay compromised when the compromise %s in the database', async (_, statement) => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await change('compromise', 0);
+    await registry.verifyAll();
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(id)).toBe('fail');
+    await change('retire');
+    await tamper(statement, []);
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(id)).toBe('fail');
+    // Nor when the prefix goes on over it.
+    await registry.verifyAll();
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(id)).toBe('fail');
+  });
+
+  it('stay untrusted when their history is lost and they are activated again', async () => {
+    const [before = ''] = await registry.admitAll([registry.item()]);
+    await change('compromise', 0);
+    await registry.verifyAll();
+    await tamper(
+      'update svc.log_entry set kind = 2, proof_id = gen_random_uuid() where kind = 3',
+      [],
+    );
+    await change('activate');
+    const [after = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    for (const id of [before, after]) expect(await outcomeOf(id)).toBe('fail');
+    await scrub(registry.verify, 1000);
+    for (const id of [before, after]) expect(await outcomeOf(id)).toBe('fail');
+  });
+
+  it('verify nothing when their entry was changed', async () => {
+    const ids = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper(
+      `update svc.log_entry set body = set_byte(body, 20, get_byte(body, 20) # 1) where kind = 3`,
+      [],
+    );
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(ids[0]!)).toBe('fail');
   });
 });

@@ -242,7 +242,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'log/verdicts.ts',
     ['update svc.scrub set next_index = case '],
-    'only after a key was compromised, or of what failed before it was erased: test/workers/verify-keys.test.ts',
+    'only after a key was compromised, or of what failed before it was erased: test/workers/verify.test.ts',
   ],
   [
     'lifecycle/entries.ts',
