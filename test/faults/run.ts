@@ -3,8 +3,8 @@ import { parseArgs } from 'node:util';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Fault, Outcome } from './fault.js';
 import { FAULTS } from './rows/index.js';
-import { inLanes } from './lanes.js';
-import { isRed, walkUnsafe } from './unsafe.js';
+import { runFaults } from './stacks.js';
+import { isRed, runUnsafe } from './unsafe.js';
 import { closeAll, surviveLostConnections } from './world.js';
 
 const seconds = (ms: number | null): string => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
@@ -57,7 +57,7 @@ const USAGE = `npm run test:faults -- [options]
   --json <file>   write the outcomes to a file
 `;
 
-/** Entry point: goes through the table of faults. Exit code 1 when a row fails. */
+/** Entry point: runs the table of faults. Exit code 1 when a row fails. */
 const { values } = parseArgs({
   options: {
     only: { type: 'string', multiple: true, default: [] },
@@ -82,7 +82,7 @@ async function main(): Promise<void> {
     return;
   }
   if (values.unsafe) {
-    const outcome = await walkUnsafe();
+    const outcome = await runUnsafe();
     console.log(`${tableOf([outcome])}\n`);
     console.log(
       isRed(outcome)
@@ -94,8 +94,8 @@ async function main(): Promise<void> {
   }
   const began = performance.now();
   const faults = chosen();
-  const say = (outcome: Outcome): void => console.log(rowOf(outcome));
-  const outcomes = await inLanes(faults, Number(values.lanes), say);
+  const print = (outcome: Outcome): void => console.log(rowOf(outcome));
+  const outcomes = await runFaults(faults, Number(values.lanes), print);
   console.log(`\n${tableOf(outcomes)}\n`);
   const isStrict = process.env['CI'] === 'true';
   // CI can run every row: a skipped one counts as failed.

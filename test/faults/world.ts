@@ -43,7 +43,7 @@ export interface World {
   links: Record<(typeof LINKED)[number], Link>;
   /** To Redis. */
   queueLinks: Record<(typeof QUEUING)[number], Link>;
-  /** Null, or why there is none. */
+  /** The disks, or the reason for their absence. */
   disks: { database: SmallDisk; snapshot: SmallDisk } | string;
   engineUrls: string[];
   publicUrl: string;
