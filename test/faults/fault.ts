@@ -101,3 +101,15 @@ export interface Outcome {
   /** Problems; a row without any passes. */
   problems: string[];
 }
+
+export const newOutcome = (name: string): Outcome => ({
+  name,
+  before: 0,
+  failed: 0,
+  lost: 0,
+  double: 0,
+  answeredMs: null,
+  settledMs: null,
+  tookMs: 0,
+  problems: [],
+});

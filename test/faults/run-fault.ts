@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
-import type { Fault, Outcome, Scene } from './fault.js';
+import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
 import { inTime } from './pace.js';
 import { untilComplete } from './completion.js';
 import { PROCESSES } from './world.js';
@@ -10,7 +10,7 @@ const BEFORE_MS = 1_000;
 const AFTER_MS = 700;
 const BRIEFLY_MS = 250;
 const INJECT_MS = 30_000;
-export const RECOVER_MS = 60_000;
+const RECOVER_MS = 60_000;
 
 /** Causes one fault under load and audits every acknowledged request afterwards. */
 export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
@@ -18,22 +18,12 @@ export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
   const begin = { requests: client.records.requests.length, acts: client.acts.sent.length };
   const began = performance.now();
   const failedBefore = client.failed;
-  const problems: string[] = [];
   client.start();
   await inTime(client.nextSuccess(), INJECT_MS, 'no request succeeded before the fault');
   await sleep(fault.isBrief === true ? BRIEFLY_MS : BEFORE_MS);
-  const before = client.records.acknowledged.length;
-  const outcome: Outcome = {
-    name: fault.name,
-    before,
-    failed: 0,
-    lost: 0,
-    double: 0,
-    answeredMs: null,
-    settledMs: null,
-    tookMs: 0,
-    problems,
-  };
+  const outcome = newOutcome(fault.name);
+  const { problems } = outcome;
+  outcome.before = client.records.acknowledged.length;
   try {
     const heal = await inTime(
       fault.inject(scene),

@@ -5,7 +5,7 @@ import type { Fault, Outcome } from './fault.js';
 import { FAULTS } from './rows/index.js';
 import { runFaults } from './stacks.js';
 import { isRed, runUnsafe } from './unsafe.js';
-import { closeAll, surviveLostConnections } from './world.js';
+import { runEntryPoint } from './world.js';
 
 const seconds = (ms: number | null): string => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
 
@@ -114,15 +114,4 @@ async function main(): Promise<void> {
   if (failed > 0 || done.length === 0) process.exitCode = 1;
 }
 
-const stop = (): void => {
-  void closeAll().finally(() => process.exit(1));
-};
-process.once('SIGTERM', stop).once('SIGINT', stop);
-surviveLostConnections();
-
-await main().catch((error: unknown) => {
-  console.error(error instanceof OperatorError ? error.message : error);
-  process.exitCode = 1;
-});
-// A half-open connection of a fault must not keep the process alive.
-process.exit();
+await runEntryPoint(main);

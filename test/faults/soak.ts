@@ -9,7 +9,7 @@ import { FAULTS } from './rows/index.js';
 import { clearAfter } from './run-fault.js';
 import { untilComplete } from './completion.js';
 import { Random } from '../fuzz/mutate.js';
-import { closeAll, surviveLostConnections } from './world.js';
+import { runEntryPoint } from './world.js';
 
 const USAGE = `npm run test:soak -- [options]
   --minutes <n>   duration (10)
@@ -178,15 +178,4 @@ async function main(): Promise<void> {
   if (problems.length > 0) process.exitCode = 1;
 }
 
-const stop = (): void => {
-  void closeAll().finally(() => process.exit(1));
-};
-process.once('SIGTERM', stop).once('SIGINT', stop);
-surviveLostConnections();
-
-await main().catch((error: unknown) => {
-  console.error(error);
-  process.exitCode = 1;
-});
-await closeAll();
-process.exit();
+await runEntryPoint(main);

@@ -2,7 +2,7 @@ import { copyFile, mkdir, readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from './client.js';
-import type { Fault, Outcome, Scene } from './fault.js';
+import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
 import { runFault } from './run-fault.js';
 import { startWorld } from './world.js';
 
@@ -55,7 +55,7 @@ export async function runFaults(
         const { disks } = scene.world;
         const outcome =
           fault.needsDisks === true && typeof disks === 'string'
-            ? skipped(fault, disks)
+            ? { ...newOutcome(fault.name), skipped: disks }
             : await runFault(scene, fault);
         outcomes.set(fault, outcome);
         print(outcome);
@@ -78,19 +78,4 @@ async function keepLogs({ world }: Scene, { name }: Fault): Promise<void> {
     if (file.endsWith('.log')) await copyFile(join(world.dir, file), join(place, file));
   }
   console.log(`    logs of the programs: ${place}`);
-}
-
-function skipped({ name }: Fault, reason: string): Outcome {
-  return {
-    name,
-    skipped: reason,
-    before: 0,
-    failed: 0,
-    lost: 0,
-    double: 0,
-    answeredMs: null,
-    settledMs: null,
-    tookMs: 0,
-    problems: [],
-  };
 }
