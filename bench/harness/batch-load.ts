@@ -9,7 +9,7 @@ import { watchedOf, type BenchStack } from './stack.js';
 import { sumOf } from './statistics.js';
 
 /** A tenant that sends batches as fast as they are published, in its own process. */
-export interface BatchLoad {
+interface BatchLoad {
   pid: number;
   sent: readonly SentBatch[];
   retried: Readonly<Record<string, number>>;
@@ -58,7 +58,7 @@ export function startBatchLoad(
   };
 }
 
-export interface BatchRunOptions {
+interface BatchRunOptions {
   items: number;
   inFlight: number;
   warmUpSeconds: number;
@@ -99,9 +99,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
   const { items, inFlight, redisPid, signal } = options;
   const source = { tenantId: registry.tenantId, run: newRun() };
   const before = (await readiness(publicUrl)).proofs;
-  const checker = new ReceiptChecker({
-    outsider: outsiderOf(stack),
-    source,
+  const checker = new ReceiptChecker(outsiderOf(stack), source, {
     everyMs: options.checkEveryMs,
     publicWithinMs: RECEIPT_PUBLIC_WITHIN_MS,
   });

@@ -5,7 +5,7 @@ import { packageRoot } from '#runtime/process/package-root';
 /** Child processes run built modules, never sources. */
 export const builtFile = (path: string): string => join(packageRoot, 'dist', `${path}.js`);
 
-export interface ChildOptions {
+interface ChildOptions {
   module: string;
   env?: Record<string, string>;
   task?: object;

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 /** Process IDs by the name that a report uses; several processes may share a name. */
 export type Watched = Record<string, readonly number[]>;
 
-export interface CpuSample {
+interface CpuSample {
   seconds: Record<string, number>;
   machine: { busy: number; all: number };
 }

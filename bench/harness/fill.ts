@@ -11,7 +11,7 @@ import type { BenchRegistry } from './registry.js';
 import type { RunContext } from './scenario.js';
 
 /** Sizes of the registry that growth, storage, lookup and memory share. */
-export interface RegistrySizes {
+interface RegistrySizes {
   proofs: number;
   recentLookupLimit: number;
   /** Sizes whose costs are compared; the last is `proofs`. */
@@ -64,11 +64,7 @@ export async function fillRegistry(
   }
 }
 
-export async function sendItems(
-  registry: BenchRegistry,
-  engineUrl: string,
-  count: number,
-): Promise<void> {
+async function sendItems(registry: BenchRegistry, engineUrl: string, count: number): Promise<void> {
   const source = { tenantId: registry.tenantId, run: newRun() };
   for (let first = 0; first < count; first += BATCH) {
     const body = batchBody(source, first, Math.min(BATCH, count - first));
@@ -79,7 +75,7 @@ export async function sendItems(
   }
 }
 
-export interface Appender {
+interface Appender {
   pids: number[];
   /** Admits `count` items and waits until they are committed. */
   append: (count: number) => Promise<void>;

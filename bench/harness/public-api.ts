@@ -31,7 +31,7 @@ export async function untilReady(publicUrl: string): Promise<void> {
   }
 }
 
-export interface Publication {
+interface Publication {
   proofs: number;
   at: number;
 }

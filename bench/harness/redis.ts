@@ -1,5 +1,4 @@
 import { mkdir } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { freePort, startInstalled } from './tools.js';
 
@@ -8,7 +7,7 @@ export interface BenchRedis {
   pid: number;
   version: string;
   /** Deletes everything: no scenario may inherit another's queue. */
-  flush(): Promise<void>;
+  flush(): Promise<unknown>;
   close(): Promise<void>;
 }
 
@@ -19,8 +18,6 @@ const REDIS_SETTINGS = {
   'maxmemory-policy': 'noeviction',
 } as const;
 
-const START_MS = 10_000;
-
 /**
  * Starts redis-server on a free loopback port, with its data in `dir`.
  *
@@ -30,31 +27,19 @@ export async function startBenchRedis(dir: string): Promise<BenchRedis> {
   await mkdir(dir, { recursive: true });
   const port = String(await freePort());
   const settings = { bind: '127.0.0.1', port, dir, save: '', ...REDIS_SETTINGS };
-  const server = startInstalled(
-    'redis-server',
-    Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]),
-  );
+  const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
   const url = `redis://127.0.0.1:${port}`;
-  const client = new Redis(url, { lazyConnect: true, retryStrategy: () => 20 });
+  const client = new Redis(url, { retryStrategy: () => 20 });
   client.on('error', () => undefined);
+  const isServing = (): Promise<boolean> => Promise.resolve(client.status === 'ready');
+  const server = await startInstalled('redis-server', args, isServing).catch((error: unknown) => {
+    client.disconnect();
+    throw error;
+  });
+  const [, version = 'unknown'] = /redis_version:(\S+)/.exec(await client.info('server')) ?? [];
   const close = async (): Promise<void> => {
     client.disconnect();
     await server.close();
   };
-  try {
-    const deadline = performance.now() + START_MS;
-    void client.connect().catch(() => undefined);
-    while (client.status !== 'ready') {
-      if (server.hasExited() || performance.now() > deadline) {
-        throw new Error(`redis-server did not start: ${server.stderr()}`);
-      }
-      await sleep(10);
-    }
-    const [, version = 'unknown'] = /redis_version:(\S+)/.exec(await client.info('server')) ?? [];
-    const flush = async (): Promise<void> => void (await client.flushall());
-    return { url, pid: server.pid, version, flush, close };
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  return { url, pid: server.pid, version, flush: () => client.flushall(), close };
 }

@@ -14,6 +14,7 @@ import {
 import { startEmbeddedPostgres } from '#runtime/embedded/start';
 import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';
+import { fromUuid } from '#sql/db/columns';
 import type { Pool } from '#sql/db/transaction';
 
 /** A registry in a data directory with the layout of `npm start`, which could continue with it. */
@@ -28,7 +29,6 @@ export interface BenchRegistry {
   apiKey: string;
   keyFiles: { aep: string; log: string; snapshot: string };
   origin: string;
-  snapshotName: string;
   /** Durability settings that are on, of `DURABLE_SETTINGS`. */
   durableSettings: number;
   vkeys: { log: string; snapshot: string };
@@ -75,7 +75,6 @@ export async function openBenchRegistry(dataDir: string): Promise<BenchRegistry>
     const roleUrl = (role: ProgramRole): string => admitted.roleUrl(role);
     const durableSettings = await countDurableSettings(roleUrl);
     const origin = LOCAL_ORIGIN;
-    const snapshotName = snapshotNameFor(origin);
     return {
       snapshotDir,
       postgresPid: postgres.pid,
@@ -86,11 +85,10 @@ export async function openBenchRegistry(dataDir: string): Promise<BenchRegistry>
       apiKey,
       keyFiles,
       origin,
-      snapshotName,
       durableSettings,
       vkeys: {
         log: formatVkey(nativeSha256, origin, log!.publicKey),
-        snapshot: formatVkey(nativeSha256, snapshotName, snapshot!.publicKey),
+        snapshot: formatVkey(nativeSha256, snapshotNameFor(origin), snapshot!.publicKey),
       },
       close,
     };
@@ -101,11 +99,11 @@ export async function openBenchRegistry(dataDir: string): Promise<BenchRegistry>
 }
 
 /** Without any of these, a crash may lose commits, and the figures would be those of another database. */
-const DURABLE = { fsync: 'on', synchronous_commit: 'on', full_page_writes: 'on' } as const;
+const DURABLE = ['fsync', 'synchronous_commit', 'full_page_writes'];
 
 const WRITERS = ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'] as const;
 
-export const DURABLE_SETTINGS = WRITERS.length * Object.keys(DURABLE).length;
+export const DURABLE_SETTINGS = WRITERS.length * DURABLE.length;
 
 /**
  * Counts the durability settings that are on, as the writing roles see them.
@@ -117,19 +115,27 @@ async function countDurableSettings(roleUrl: BenchRegistry['roleUrl']): Promise<
   for (const role of WRITERS) {
     const sql = connect(roleUrl(role), { application: 'bench', max: 1 });
     try {
-      for (const [setting, wanted] of Object.entries(DURABLE)) {
-        const [row] = await sql<{ found: string }[]>`select current_setting(${setting}) as found`;
-        if (row?.found !== wanted) {
-          throw new Error(`${setting} of ${role} is ${row?.found ?? 'unknown'}, not ${wanted}`);
-        }
-        count += 1;
-      }
+      const off = await sql<{ name: string }[]>`
+        select name from pg_settings where name = any(${DURABLE}) and setting <> 'on'`;
+      if (off.length > 0)
+        throw new Error(`${off.map(({ name }) => name).join()} of ${role} is off`);
+      count += DURABLE.length;
     } finally {
       await sql.end({ timeout: 5 });
     }
   }
   return count;
 }
+
+/** IDs of up to `count` random proofs among the leaves `[from, to)`. */
+export const randomProofIds =
+  ({ owner }: BenchRegistry) =>
+  async (from: number, to: number, count: number): Promise<string[]> => {
+    const rows = await owner<{ id: string }[]>`
+      select proof_id::text as id from svc.proof
+      where leaf_index >= ${from} and leaf_index < ${to} order by random() limit ${count}`;
+    return rows.map(({ id }) => fromUuid(id));
+  };
 
 export interface DatabaseSize {
   /** All tables of the registry with their indexes and TOAST; without WAL and the queue. */

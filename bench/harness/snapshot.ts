@@ -1,7 +1,5 @@
-import { randomInt } from 'node:crypto';
 import { open, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { parseEntry } from '#protocol/entries';
 import { HASH_BYTES } from '#protocol/merkle';
 import { decodeFileLine, FILE_BYTES, partLayout } from '#protocol/snapshot/index-part';
 import {
@@ -13,7 +11,7 @@ import {
   type Manifest,
 } from '#protocol/snapshot/manifest';
 import { pinKeys } from '#protocol/snapshot/trust';
-import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { BenchRegistry } from './registry.js';
 
@@ -31,38 +29,6 @@ export async function publishedManifest({ snapshotDir, vkeys }: Published): Prom
   };
   const bytes = await readFile(join(snapshotDir, MANIFEST_PATH));
   return openManifest(nativeVerify, bytes, trust).manifest;
-}
-
-/**
- * IDs of `count` random proofs among the leaves `[from, to)`, read from the entry bundles. Fewer
- * where leaves are not proofs; no duplicates.
- */
-export async function publishedIds(
-  snapshotDir: string,
-  treeSize: number,
-  { from, to }: { from: number; to: number },
-  count: number,
-): Promise<string[]> {
-  const leaves = new Set<number>();
-  const wanted = Math.min(count, to - from);
-  while (leaves.size < wanted) leaves.add(randomInt(from, to));
-  const bundles = new Map<number, number[]>();
-  for (const leaf of leaves) {
-    const index = Math.floor(leaf / TILE_WIDTH);
-    bundles.set(index, [...(bundles.get(index) ?? []), leaf % TILE_WIDTH]);
-  }
-  const ids: string[] = [];
-  for (const [index, places] of bundles) {
-    const path = entriesPath(index, tileWidth(0, index, treeSize));
-    const entries = decodeEntryBundle(await readFile(join(snapshotDir, path)));
-    for (const place of places) {
-      const bytes = entries[place];
-      if (bytes === undefined) throw new Error(`${path} has no leaf ${String(place)}`);
-      const entry = parseEntry(bytes);
-      if (entry.type === 'proof') ids.push(entry.proof_id);
-    }
-  }
-  return ids;
 }
 
 /** Bytes of the files that a complete copy of the snapshot needs; replaced files are not counted. */

@@ -4,9 +4,7 @@ import type { PeerTask } from './peer-process.js';
 import { untilReady } from './public-api.js';
 import { type BenchRegistry, openBenchRegistry } from './registry.js';
 
-export interface StackOptions extends Partial<
-  Pick<ProgramOptions, 'recentLookupLimit' | 'redisUrl'>
-> {
+interface StackOptions extends Partial<Pick<ProgramOptions, 'recentLookupLimit' | 'redisUrl'>> {
   engineEnv?: Record<string, string>;
 }
 

@@ -1,5 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** Programs that scenarios need, and the Debian package of each. */
@@ -23,39 +24,37 @@ export function findTool(tool: Tool): string | null {
 
 /** @throws OperatorError that names the Debian package to install */
 export function toolPath(tool: Tool): string {
-  const path = findTool(tool);
-  if (path === null) throw missing([tool]);
-  return path;
+  requireTools([tool]);
+  return findTool(tool) ?? tool;
 }
 
 /** @throws OperatorError that names all Debian packages to install */
-export function requireTools(tools: Iterable<Tool>, find = findTool): void {
-  const absent = [...new Set(tools)].filter((tool) => find(tool) === null);
-  if (absent.length > 0) throw missing(absent);
-}
-
-function missing(tools: readonly Tool[]): OperatorError {
-  const packages = [...new Set(tools.map((tool) => PACKAGES[tool]))].join(' ');
-  return new OperatorError(
-    `${tools.join(', ')}: not installed, and needed to measure. On Debian: apt-get install ${packages}`,
+export function requireTools(tools: Iterable<Tool>): void {
+  const absent = [...new Set(tools)].filter((tool) => findTool(tool) === null);
+  if (absent.length === 0) return;
+  const packages = [...new Set(absent.map((tool) => PACKAGES[tool]))].join(' ');
+  throw new OperatorError(
+    `${absent.join(', ')}: not installed, and needed to measure. On Debian: apt-get install ${packages}`,
   );
 }
 
-/** An installed server, run as a child process of the bench. */
-export interface InstalledServer {
-  /** 0 when the process could not be started. */
+interface InstalledServer {
   pid: number;
-  hasExited: () => boolean;
-  stderr: () => string;
   close: () => Promise<void>;
 }
 
+const START_MS = 10_000;
+
 /**
- * Starts a server in the foreground. The caller waits until it serves.
+ * Starts a server in the foreground and waits until it serves.
  *
  * @throws OperatorError when it is not installed
  */
-export function startInstalled(tool: Tool, args: readonly string[]): InstalledServer {
+export async function startInstalled(
+  tool: Tool,
+  args: readonly string[],
+  isServing: () => Promise<boolean>,
+): Promise<InstalledServer> {
   const server = spawn(toolPath(tool), args, { stdio: ['ignore', 'ignore', 'pipe'] });
   let stderr = '';
   server.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
@@ -63,15 +62,19 @@ export function startInstalled(tool: Tool, args: readonly string[]): InstalledSe
   const exited = new Promise<void>((resolve) => {
     server.once('error', () => resolve()).once('exit', () => resolve());
   }).then(() => void (hasExited = true));
-  return {
-    pid: server.pid ?? 0,
-    hasExited: () => hasExited,
-    stderr: () => stderr,
-    close: async () => {
-      if (!hasExited) server.kill('SIGTERM');
-      await exited;
-    },
+  const close = async (): Promise<void> => {
+    if (!hasExited) server.kill('SIGTERM');
+    await exited;
   };
+  const deadline = performance.now() + START_MS;
+  while (!(await isServing())) {
+    if (hasExited || performance.now() > deadline) {
+      await close();
+      throw new Error(`${tool} does not serve: ${stderr}`);
+    }
+    await sleep(10);
+  }
+  return { pid: server.pid ?? 0, close };
 }
 
 /** A port that was free just now, for servers that cannot let the system choose one. */

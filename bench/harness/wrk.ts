@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
-import { join } from 'node:path';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '#runtime/process/package-root';
 import { toolPath } from './tools.js';
@@ -54,6 +55,13 @@ export interface LookupLoad {
   rejected: number;
   failed: number;
   cpuSeconds: number;
+}
+
+/** Writes a file of paths for {@link runLookups}. */
+export async function writePaths(file: string, paths: Iterable<string>): Promise<string> {
+  await mkdir(dirname(file), { recursive: true });
+  await writeFile(file, `${[...paths].join('\n')}\n`);
+  return file;
 }
 
 /** Lookups use one core, so that they take nothing from the server on another. */

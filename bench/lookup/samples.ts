@@ -1,10 +1,9 @@
 import { randomInt } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { newUuidHex } from '#api/engine/http/new-id';
-import { PROOF_PATH } from '../harness/public-api.js';
-import { publishedIds, publishedManifest, type Published } from '../harness/snapshot.js';
+import { writePaths } from '../harness/wrk.js';
+import { PROOF_PATH, readiness } from '../harness/public-api.js';
 
 /** Paths with the exact answers that every server must give. */
 export interface LookupSample {
@@ -27,36 +26,33 @@ export interface LookupSamples {
 const TIME_DIGITS = 12;
 
 /**
- * Draws IDs from the published log and looks each up once. The answers must be VALID or NOT_FOUND;
+ * Draws IDs of random proofs and looks each up once. The answers must be VALID or NOT_FOUND;
  * their bytes are what every server has to answer from then on.
  *
  * @throws Error when an answer differs, or the log has no proof older than the recent ones
  */
 export async function takeSamples(
-  published: Published,
+  draw: (from: number, to: number, count: number) => Promise<string[]>,
   publicUrl: string,
   options: { dir: string; recentLookupLimit: number; count: number },
 ): Promise<LookupSamples> {
   const { dir, recentLookupLimit, count } = options;
-  const { tree_size: size, proofs } = await publishedManifest(published);
+  const { tree_size: size, proofs } = await readiness(publicUrl);
   // Leaves that are not proofs may move the boundary; none near it is drawn.
   const boundary = size - recentLookupLimit;
   const margin = size - proofs;
   if (boundary - margin <= 0) throw new Error('all proofs are recent: none is old');
-  const draw = (from: number, to: number): Promise<string[]> =>
-    publishedIds(published.snapshotDir, size, { from, to }, count);
   const take = async (
     name: string,
     ids: readonly string[],
     status: 200 | 404,
   ): Promise<LookupSample> => {
     const bodies = await lookUpAll(publicUrl, ids, status);
-    const pathsFile = join(dir, `${name}.paths`);
-    await writeFile(pathsFile, `${[...bodies.keys()].join('\n')}\n`);
+    const pathsFile = await writePaths(join(dir, `${name}.paths`), bodies.keys());
     return { status, bodies, pathsFile };
   };
-  const recent = await take('recent', await draw(boundary + margin, size), 200);
-  const older = await take('older', await draw(0, boundary - margin), 200);
+  const recent = await take('recent', await draw(boundary + margin, size, count), 200);
+  const older = await take('older', await draw(0, boundary - margin, count), 200);
   // With the times of issued IDs, so that the search does not end at the first comparison.
   const guesses = [...recent.bodies.keys()].map((path) => {
     const time = path.slice(PROOF_PATH.length, PROOF_PATH.length + TIME_DIGITS);
@@ -125,49 +121,25 @@ export async function requireAsSampled(
   }
 }
 
-export interface Sampled {
-  server: { url: string };
-  sample: LookupSample;
-}
-
-/** Lookups per server before and after the work; during the work, one every 50 ms. */
+/** Lookups per server before and after the work. */
 const CHECKS = 200;
-const CHECK_EVERY_MS = 50;
 
 /**
- * Does the work while random answers are compared with the samples, status and bytes.
+ * Compares random answers with the samples, status and bytes, before the work and after it.
  *
  * @throws Error when one differs: then no figure counts
  */
-export async function checkDuring<T>(
-  servers: Readonly<Record<string, Sampled>>,
+export async function withEqualAnswers<T>(
+  servers: Readonly<Record<string, { server: { url: string }; sample: LookupSample }>>,
   work: () => Promise<T>,
 ): Promise<T> {
-  const all = Object.entries(servers);
   const checkAll = async (): Promise<void> => {
-    for (const [name, { server, sample }] of all) {
+    for (const [name, { server, sample }] of Object.entries(servers)) {
       await requireAsSampled(name, server.url, sample, CHECKS);
     }
   };
   await checkAll();
-  const done = new AbortController();
-  const checkUntilDone = async (): Promise<void> => {
-    for (let i = 0; !done.signal.aborted; i += 1) {
-      const [name, { server, sample }] = all[i % all.length]!;
-      await requireAsSampled(name, server.url, sample, 1);
-      await sleep(CHECK_EVERY_MS);
-    }
-  };
-  const checking = checkUntilDone();
-  // Awaited below; until then a rejection must not end the process.
-  checking.catch(() => undefined);
-  let result: T;
-  try {
-    result = await work();
-  } finally {
-    done.abort();
-  }
-  await checking;
+  const result = await work();
   await checkAll();
   return result;
 }

@@ -11,7 +11,7 @@ import { toolPath } from '../harness/tools.js';
 import { LOAD_CORE } from '../harness/wrk.js';
 
 /** A server on the core that compared servers share, one at a time. */
-export interface PinnedServer {
+interface PinnedServer {
   url: string;
   pid: number;
 }

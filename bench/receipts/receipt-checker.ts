@@ -3,9 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { openCheckpoint } from '#protocol/checkpoint';
 import type { JsonValue } from '#protocol/json';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
-import type { ExecuteReceipt } from '#protocol/schemas/execute';
 import type { ProofExport } from '#protocol/schemas/proof-export';
-import { inclusionFromTiles, tilePath, type TileReader } from '#protocol/tiles';
+import { inclusionFromTiles, tilePath } from '#protocol/tiles';
 import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { SentBatch } from '../harness/batch-client.js';
 import { engineHeaders } from '../harness/engine-api.js';
@@ -26,12 +25,41 @@ export interface CheckedReceipts {
   wrong: string[];
 }
 
-export interface ReceiptCheckerOptions {
-  outsider: Outsider;
-  source: ItemSource;
-  /** Milliseconds between checks, so that the checker is not a load of its own. */
-  everyMs: number;
-  publicWithinMs: number;
+/** A client outside the service: two URLs, an API key and two pinned public keys. */
+export interface Outsider {
+  engineUrl: string;
+  publicUrl: string;
+  headers: Record<string, string>;
+  trust: PinnedKeys;
+}
+
+export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outsider {
+  const aepKey = loadSigningKey(registry.keyFiles.aep).publicKey;
+  const trust = { aepKey, logVkey: registry.vkeys.log, logOrigin: registry.origin };
+  return { engineUrl, publicUrl, headers: engineHeaders(registry), trust };
+}
+
+/** A request and its receipt; `effect` is the policy's decision for that request. */
+export type Admission = Pick<ReceiptEvidence, 'receipt' | 'request' | 'effect'>;
+
+/** Checks receipts from outside, each against the request that was sent. */
+export async function checkReceipts(
+  outsider: Outsider,
+  sent: readonly Admission[],
+  publicWithinMs: number,
+): Promise<CheckedReceipts> {
+  const found: CheckedReceipts = { checked: 0, denied: 0, wrong: [] };
+  for (const admission of sent) {
+    const proofId = admission.receipt.registry_proof_id;
+    const faults = await gatherEvidence(outsider, proofId, publicWithinMs).then(
+      (evidence) => receiptFaults({ ...evidence, ...admission }, outsider.trust),
+      (error: unknown) => [String(error)],
+    );
+    found.checked += 1;
+    if (admission.effect === 'DENY') found.denied += 1;
+    if (faults.length > 0) found.wrong.push(`${proofId}: ${faults.join(', ')}`);
+  }
+  return found;
 }
 
 /** Checks random receipts of batches from outside while they are processed. */
@@ -41,7 +69,12 @@ export class ReceiptChecker {
   private readonly stopping = new AbortController();
   private readonly checking: Promise<void>;
 
-  constructor(private readonly options: ReceiptCheckerOptions) {
+  /** @param everyMs between checks, so that the checker is not a load of its own */
+  constructor(
+    private readonly outsider: Outsider,
+    private readonly source: ItemSource,
+    private readonly options: { everyMs: number; publicWithinMs: number },
+  ) {
     this.checking = this.checkUntilStopped();
   }
 
@@ -56,29 +89,24 @@ export class ReceiptChecker {
   }
 
   private async checkUntilStopped(): Promise<void> {
+    const { found, options } = this;
     const { signal } = this.stopping;
     while (!signal.aborted) {
       const batch = this.sent[randomInt(Math.max(1, this.sent.length))];
-      if (batch !== undefined) await this.checkSomeOf(batch);
-      await sleep(this.options.everyMs, undefined, { signal }).catch(() => undefined);
-    }
-  }
-
-  private async checkSomeOf(batch: SentBatch): Promise<void> {
-    const { outsider, source, publicWithinMs } = this.options;
-    const { found } = this;
-    try {
-      const page = await randomPage(outsider, batch);
-      for (const result of sampleOf(page.filter(({ state }) => state !== 'pending'))) {
-        const n = batch.first + result.index;
-        const faults = await checkResult(outsider, { source, n, result }, publicWithinMs);
-        found.checked += 1;
-        if (isDenied(n)) found.denied += 1;
-        if (faults.length === 0) continue;
-        found.wrong.push(`${batch.batchId}/${String(result.index)}: ${faults.join(', ')}`);
+      if (batch !== undefined) {
+        try {
+          const page = await randomPage(this.outsider, batch);
+          const sample = sampleOf(page.filter(({ state }) => state !== 'pending'));
+          const admissions = sample.map((result) => admissionOf(this.source, batch, result));
+          const more = await checkReceipts(this.outsider, admissions, options.publicWithinMs);
+          found.checked += more.checked;
+          found.denied += more.denied;
+          found.wrong.push(...more.wrong);
+        } catch (error) {
+          found.wrong.push(`${batch.batchId}: ${String(error)}`);
+        }
       }
-    } catch (error) {
-      found.wrong.push(`${batch.batchId}: ${messageOf(error)}`);
+      await sleep(options.everyMs, undefined, { signal }).catch(() => undefined);
     }
   }
 }
@@ -94,96 +122,34 @@ function sampleOf(results: readonly BatchResult[]): BatchResult[] {
   return denied === undefined || sample.includes(denied) ? sample : [denied, ...sample.slice(1)];
 }
 
-/** All faults of one result of a batch; `n` is its item's number in the source. */
-export async function checkResult(
-  outsider: Outsider,
-  { source, n, result }: { source: ItemSource; n: number; result: BatchResult },
-  publicWithinMs: number,
-): Promise<string[]> {
+/** @throws Error for a result without a receipt */
+function admissionOf(source: ItemSource, batch: SentBatch, result: BatchResult): Admission {
+  const n = batch.first + result.index;
   // A denial carries its receipt in its problem document.
-  const denied = result.problem as { receipt?: ReceiptEvidence['receipt'] } | undefined;
+  const denied = result.problem as { receipt?: Admission['receipt'] } | undefined;
   const receipt = result.receipt ?? denied?.receipt;
-  if (receipt === undefined) return [`${result.state} without a receipt`];
+  if (receipt === undefined) throw new Error(`${result.state} without a receipt`);
   const request = requestAt(source, n) as unknown as JsonValue;
-  const effect = isDenied(n) ? 'DENY' : 'ADMIT';
-  return faultsOf(outsider, { receipt, request, effect }, publicWithinMs);
+  return { receipt, request, effect: isDenied(n) ? 'DENY' : 'ADMIT' };
 }
-
-async function faultsOf(
-  outsider: Outsider,
-  expected: Pick<ReceiptEvidence, 'receipt' | 'request' | 'effect'>,
-  publicWithinMs: number,
-): Promise<string[]> {
-  const proofId = expected.receipt.registry_proof_id;
-  const evidence = await gatherEvidence(outsider, proofId, publicWithinMs);
-  return receiptFaults({ ...evidence, ...expected }, outsider.trust);
-}
-
-const messageOf = (error: unknown): string =>
-  error instanceof Error ? error.message : String(error);
 
 const LONGEST_PAGE = 1_000;
 
 /** A random page of results, reached from page to page as clients do. */
 async function randomPage(outsider: Outsider, batch: SentBatch): Promise<BatchResult[]> {
-  const { engineUrl, headers } = outsider;
   const start = randomInt(Math.max(1, batch.items - PAGE));
-  let cursor: string | null = null;
+  let cursor = '';
   for (let from = 0; ;) {
     const limit = from === start ? PAGE : Math.min(LONGEST_PAGE, start - from);
-    const query = new URLSearchParams({ limit: String(limit), ...(cursor !== null && { cursor }) });
-    const url = `${engineUrl}/v1/batches/${batch.batchId}/results?${query.toString()}`;
-    const response = await fetch(url, { headers });
+    const url = `${outsider.engineUrl}/v1/batches/${batch.batchId}/results?limit=${String(limit)}`;
+    const response = await fetch(url + cursor, outsider);
     if (response.status !== 200) throw new Error(`results are answered ${String(response.status)}`);
     const page = (await response.json()) as BatchResults;
     if (from === start) return page.results;
     if (page.next_cursor === null) throw new Error(`results end before ${String(start)}`);
-    cursor = page.next_cursor;
+    cursor = `&cursor=${page.next_cursor}`;
     from += limit;
   }
-}
-
-/** Checks receipts of admitted executions from outside, each against the request that was sent. */
-export async function checkReceipts(
-  outsider: Outsider,
-  sent: readonly { receipt: ExecuteReceipt; request: JsonValue }[],
-  publicWithinMs: number,
-): Promise<CheckedReceipts> {
-  const wrong: string[] = [];
-  for (const { receipt, request } of sent) {
-    const expected = { receipt, request, effect: 'ADMIT' as const };
-    const faults = await faultsOf(outsider, expected, publicWithinMs).catch((error: unknown) => [
-      messageOf(error),
-    ]);
-    if (faults.length > 0) wrong.push(`${receipt.registry_proof_id}: ${faults.join(', ')}`);
-  }
-  return { checked: sent.length, denied: 0, wrong };
-}
-
-/** A client outside the service: two URLs, an API key and two pinned public keys. */
-export interface Outsider {
-  engineUrl: string;
-  publicUrl: string;
-  /** For calls of the engine API. */
-  headers: Record<string, string>;
-  trust: PinnedKeys;
-}
-
-export function outsiderOf({
-  engineUrl,
-  publicUrl,
-  registry,
-}: Pick<BenchStack, 'engineUrl' | 'publicUrl' | 'registry'>): Outsider {
-  return {
-    engineUrl,
-    publicUrl,
-    headers: engineHeaders(registry),
-    trust: {
-      aepKey: loadSigningKey(registry.keyFiles.aep).publicKey,
-      logVkey: registry.vkeys.log,
-      logOrigin: registry.origin,
-    },
-  };
 }
 
 /**
@@ -192,40 +158,32 @@ export function outsiderOf({
  * @throws Error when the proof is not public, or cannot be exported, within `publicWithinMs`
  */
 export async function gatherEvidence(
-  outsider: Outsider,
+  { engineUrl, publicUrl, headers, trust }: Outsider,
   proofId: string,
   publicWithinMs: number,
-): Promise<Pick<ReceiptEvidence, 'verdict' | 'exported' | 'checkpoint' | 'path'>> {
-  const { engineUrl, publicUrl, headers } = outsider;
+): Promise<Omit<ReceiptEvidence, keyof Admission>> {
   const deadline = performance.now() + publicWithinMs;
-  const verdict = (await untilFound(publicUrl + PROOF_PATH + proofId, {
-    pending: 404,
-    deadline,
-  })) as PublicVerdict;
-  const exported = (await untilFound(`${engineUrl}/v1/proofs/${proofId}/export`, {
-    headers,
-    pending: 409,
-    deadline,
-  })) as ProofExport;
+  const exportUrl = `${engineUrl}/v1/proofs/${proofId}/export`;
+  const verdict = await untilFound(publicUrl + PROOF_PATH + proofId, 404, deadline);
+  const exported = await untilFound(exportUrl, 409, deadline, headers);
   const checkpoint = Buffer.from(await bytesAt(`${publicUrl}/log/checkpoint`)).toString();
-  const { logVkey, logOrigin } = outsider.trust;
+  const { logVkey, logOrigin } = trust;
   const { size } = openCheckpoint(checkpoint, logVkey, logOrigin, nativeVerify, nativeSha256);
-  const read: TileReader = (level, index, width) =>
-    bytesAt(`${publicUrl}/log/${tilePath(level, index, width)}`);
-  const path = await inclusionFromTiles(nativeSha256, verdict.integrity.leaf_index, size, read);
-  return { verdict, exported, checkpoint, path };
+  const { leaf_index: leafIndex } = (verdict as PublicVerdict).integrity;
+  const path = await inclusionFromTiles(nativeSha256, leafIndex, size, (level, index, width) =>
+    bytesAt(`${publicUrl}/log/${tilePath(level, index, width)}`),
+  );
+  return { verdict: verdict as PublicVerdict, exported: exported as ProofExport, checkpoint, path };
 }
 
 const POLL_MS = 200;
 
-/** Repeats the request while the status is the one that means "not yet". */
+/** Repeats the request while the answer has the status that means "not yet". */
 async function untilFound(
   url: string,
-  {
-    headers = {},
-    pending,
-    deadline,
-  }: { headers?: Record<string, string>; pending: number; deadline: number },
+  pending: number,
+  deadline: number,
+  headers: Record<string, string> = {},
 ): Promise<unknown> {
   for (;;) {
     const response = await fetch(url, { headers });
@@ -240,7 +198,8 @@ async function untilFound(
 
 async function bytesAt(url: string): Promise<Uint8Array> {
   const response = await fetch(url);
-  const bytes = new Uint8Array(await response.arrayBuffer());
-  if (response.status === 200) return bytes;
-  throw new Error(`${new URL(url).pathname} is answered ${String(response.status)}`);
+  if (response.status !== 200) {
+    throw new Error(`${new URL(url).pathname} is answered ${String(response.status)}`);
+  }
+  return new Uint8Array(await response.arrayBuffer());
 }

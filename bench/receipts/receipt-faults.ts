@@ -41,24 +41,14 @@ export interface PublicVerdict {
   integrity: { leaf_index: number };
 }
 
-export type ReceiptFault =
-  | 'receipt_of_another_request'
-  | 'wrong_response_hash'
-  | 'wrong_effect'
-  | 'not_valid_in_public'
-  | 'public_of_another_proof'
-  | 'export_does_not_verify'
-  | 'export_of_another_proof'
-  | 'not_under_the_public_checkpoint';
-
 /** All faults of a receipt, for a client that trusts two keys and no program. */
-export function receiptFaults(evidence: ReceiptEvidence, trust: PinnedKeys): ReceiptFault[] {
+export function receiptFaults(evidence: ReceiptEvidence, trust: PinnedKeys): string[] {
   const { receipt, verdict, exported, effect } = evidence;
   const { response_hash: responseHash, ...hashed } = receipt;
   const proofId = receipt.registry_proof_id;
   const status = effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
   const effects = [verdict.artifact.effect, exported.aep.decision.effect];
-  const checks: Record<ReceiptFault, boolean> = {
+  const checks = {
     receipt_of_another_request:
       receipt.request_hash === documentHash(nativeSha256, evidence.request),
     wrong_response_hash: responseHash === documentHash(nativeSha256, hashed),
@@ -77,9 +67,7 @@ export function receiptFaults(evidence: ReceiptEvidence, trust: PinnedKeys): Rec
       exported.response_hash === responseHash,
     not_under_the_public_checkpoint: isIncluded(evidence, trust),
   };
-  return Object.entries(checks)
-    .filter(([, passed]) => !passed)
-    .map(([fault]) => fault as ReceiptFault);
+  return Object.entries(checks).flatMap(([fault, passed]) => (passed ? [] : [fault]));
 }
 
 function verifiesOffline(

@@ -2,7 +2,6 @@ import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { JsonValue } from '#protocol/json';
-import type { ExecuteReceipt } from '#protocol/schemas/execute';
 import { urlOf } from '../harness/child.js';
 import { withCleanup } from '../harness/command.js';
 import { cpuBetween, sampleCpu, type CpuShares, type Watched } from '../harness/cpu.js';
@@ -24,7 +23,12 @@ import {
 } from '../harness/scenario.js';
 import { median, percentile, spread, sumOf } from '../harness/statistics.js';
 import { runWrk } from '../harness/wrk.js';
-import { type CheckedReceipts, checkReceipts, outsiderOf } from '../receipts/receipt-checker.js';
+import {
+  type Admission,
+  type CheckedReceipts,
+  checkReceipts,
+  outsiderOf,
+} from '../receipts/receipt-checker.js';
 
 /** Single executions, interleaved with an Express app that only echoes. */
 export const execute: Scenario = { name: 'execute', needs: ['wrk'], run };
@@ -101,16 +105,17 @@ async function collectReceipts(
     unexpected: UnexpectedAnswers;
     signal: AbortSignal;
   },
-): Promise<{ receipt: ExecuteReceipt; request: JsonValue }[]> {
+): Promise<Admission[]> {
   const { receipts: count, halfSeconds, unexpected, signal } = options;
   const templates = bodyTemplates(registry);
   const run = newRun();
-  const sent: { receipt: ExecuteReceipt; request: JsonValue }[] = [];
+  const sent: Admission[] = [];
   await atRate({ perSecond: count / halfSeconds, count, signal }, async (n) => {
     const body = bodyAt(templates, run, n);
     const answered = await executeOnce(engineUrl, registry, body, unexpected);
     if (answered === null) return;
-    sent.push({ receipt: answered.receipt, request: JSON.parse(body) as JsonValue });
+    const request = JSON.parse(body) as JsonValue;
+    sent.push({ receipt: answered.receipt, request, effect: 'ADMIT' });
   });
   return sent;
 }

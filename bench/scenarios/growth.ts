@@ -1,14 +1,14 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 import { withCleanup } from '../harness/command.js';
 import { cpuSecondsOf } from '../harness/cpu.js';
 import { admittedIn, fillRegistry, sizesOf, startAppender } from '../harness/fill.js';
-import { PROOF_PATH } from '../harness/public-api.js';
-import { openBenchRegistry, type BenchRegistry } from '../harness/registry.js';
+import { PROOF_PATH, readiness } from '../harness/public-api.js';
+import { openBenchRegistry, randomProofIds, type BenchRegistry } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
-import { publishedIds, publishedManifest } from '../harness/snapshot.js';
 import { median, pairedRatio, spread, sumOf, whole } from '../harness/statistics.js';
+import { writePaths } from '../harness/wrk.js';
 import { loadInterleaved, type LoadPlan, type Target } from '../lookup/interleaved-load.js';
 import { keepPublished, startPublicApi } from '../lookup/servers.js';
 
@@ -68,12 +68,13 @@ async function lookupCosts(
       // An expired snapshot is not reported as valid.
       await keepPublished(registry, recentLookupLimit, cleanup);
       const { url, pid } = await startPublicApi(registry, recentLookupLimit, cleanup);
-      const { tree_size: to } = await publishedManifest(registry);
-      const recent = { from: Math.max(0, to - recentLookupLimit), to };
-      const ids = await publishedIds(registry.snapshotDir, to, recent, IDS);
-      const pathsFile = join(dir, `${String(i)}.paths`);
-      await mkdir(dir, { recursive: true });
-      await writeFile(pathsFile, ids.map((id) => `${PROOF_PATH}${id}\n`).join(''));
+      const { tree_size: to } = await readiness(url);
+      const ids = await randomProofIds(registry)(Math.max(0, to - recentLookupLimit), to, IDS);
+      const file = join(dir, `${String(i)}.paths`);
+      const pathsFile = await writePaths(
+        file,
+        ids.map((id) => PROOF_PATH + id),
+      );
       targets.push({ name: String(i), url, pid, pathsFile, isAbsent: false });
     }
     const rounds = await loadInterleaved(targets, plan);
@@ -111,7 +112,7 @@ async function appendCosts(
 }
 
 /** CPU microseconds of each round in a registry of some size. */
-export interface GrowthPoint {
+interface GrowthPoint {
   proofs: number;
   append: readonly number[];
   lookup: readonly number[];

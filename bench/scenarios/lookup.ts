@@ -1,12 +1,12 @@
 import { join } from 'node:path';
 import { withCleanup } from '../harness/command.js';
 import { fillRegistry, sizesOf } from '../harness/fill.js';
-import { openBenchRegistry } from '../harness/registry.js';
+import { openBenchRegistry, randomProofIds } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { median, pairedRatio, spread, whole } from '../harness/statistics.js';
 import { CONNECTIONS, loadInterleaved, type Round } from '../lookup/interleaved-load.js';
 import { startNginx } from '../lookup/nginx.js';
-import { checkDuring, takeSamples } from '../lookup/samples.js';
+import { takeSamples, withEqualAnswers } from '../lookup/samples.js';
 import {
   keepPublished,
   pin,
@@ -32,7 +32,11 @@ async function run(context: RunContext): Promise<Result[]> {
     await keepPublished(registry, recentLookupLimit, cleanup);
     const publicApi = await startPublicApi(registry, recentLookupLimit, cleanup);
     const count = quick ? SAMPLE.quick : SAMPLE.full;
-    const samples = await takeSamples(registry, publicApi.url, { dir, recentLookupLimit, count });
+    const samples = await takeSamples(randomProofIds(registry), publicApi.url, {
+      dir,
+      recentLookupLimit,
+      count,
+    });
     const { recent, older, absent, staticRoot } = samples;
     const nginx = await startNginx(join(dir, 'nginx'), staticRoot, recent.bodies.size);
     cleanup.push(() => nginx.close());
@@ -58,7 +62,7 @@ async function run(context: RunContext): Promise<Result[]> {
       isAbsent: sample.status === 404,
     }));
     const plan = { rounds: quick ? 1 : 6, seconds: quick ? 1 : 4, signal };
-    const rounds = await checkDuring(checked, () => loadInterleaved(targets, plan));
+    const rounds = await withEqualAnswers(checked, () => loadInterleaved(targets, plan));
     return lookupResults(
       Object.fromEntries(rounds) as unknown as LookupRounds,
       `${whole(samples.proofs)} proofs, ${whole(recentLookupLimit)} recent, ${String(recent.bodies.size)} ids, ${String(CONNECTIONS)} connections`,

@@ -1,16 +1,14 @@
-import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { requireCorrect, runBatches } from '../harness/batch-load.js';
 import { withCleanup } from '../harness/command.js';
 import { fillRegistry, sizesOf } from '../harness/fill.js';
 import { memoryOf } from '../harness/cpu.js';
-import { PROOF_PATH } from '../harness/public-api.js';
-import { openBenchRegistry } from '../harness/registry.js';
+import { PROOF_PATH, readiness } from '../harness/public-api.js';
+import { openBenchRegistry, randomProofIds } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
-import { publishedIds, publishedManifest } from '../harness/snapshot.js';
 import { startPrograms, type BenchStack } from '../harness/stack.js';
 import { whole } from '../harness/statistics.js';
-import { runLookups } from '../harness/wrk.js';
+import { runLookups, writePaths } from '../harness/wrk.js';
 import { requireAnswered } from '../lookup/interleaved-load.js';
 
 /** Peak memory of each program over the shared registry, after batches and lookups. */
@@ -58,10 +56,13 @@ async function lookUp(
   seconds: number,
   { dir, signal }: RunContext,
 ): Promise<number> {
-  const { tree_size: to } = await publishedManifest(registry);
-  const ids = await publishedIds(registry.snapshotDir, to, { from: 0, to }, IDS);
-  const pathsFile = join(dir, 'memory.paths');
-  await writeFile(pathsFile, ids.map((id) => `${PROOF_PATH}${id}\n`).join(''));
+  const { tree_size: to } = await readiness(publicUrl);
+  const ids = await randomProofIds(registry)(0, to, IDS);
+  const file = join(dir, 'memory.paths');
+  const pathsFile = await writePaths(
+    file,
+    ids.map((id) => PROOF_PATH + id),
+  );
   const load = { url: publicUrl, pathsFile, connections: 64, seconds, seed: 1, signal };
   const result = await runLookups(load);
   requireAnswered('public API', result, false);

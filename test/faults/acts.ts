@@ -4,7 +4,7 @@ import { toUuid } from '#sql/db/columns';
 import { adminWith, done } from '../fixtures/admin.js';
 import type { Audited } from './audit.js';
 import type { Client } from './client.js';
-import type { Single } from './memory.js';
+import type { Single } from './records.js';
 import { until } from './pace.js';
 import { expectedOf, expectedOfAll, pathOf, type ExpectedStatus } from './public.js';
 import type { World } from './world.js';
@@ -48,7 +48,7 @@ export abstract class Act {
 
   protected acknowledge(answer: string, members: readonly Single[] = []): true {
     if (this.answer === null) for (const member of members) member.open -= 1;
-    else if (this.answer !== answer) this.client.memory.broken.push(`${this.what} is another now`);
+    else if (this.answer !== answer) this.client.records.broken.push(`${this.what} is another now`);
     this.answer ??= answer;
     return true;
   }
@@ -383,7 +383,7 @@ export class Acts {
 
   /** The newest acknowledged admissions that are not erased and meet a condition. */
   private newest(isWanted: (single: Single) => boolean, most = 1): Single[] {
-    const { admitted } = this.client.memory;
+    const { admitted } = this.client.records;
     const found: Single[] = [];
     for (let at = admitted.length - 1; at >= 0 && found.length < most; at -= 1) {
       const single = admitted[at]!;

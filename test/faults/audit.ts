@@ -4,10 +4,10 @@ import { parseEntry } from '#protocol/entries';
 import { fromUuid, packageIdOf } from '#sql/db/columns';
 import { Erasure, Package, Revocation, ShareToken, type Act } from './acts.js';
 import type { Client } from './client.js';
-import type { Asked, Batch } from './memory.js';
+import type { ClientRequest, Batch } from './records.js';
 import { forEach, until } from './pace.js';
 import { differingStatuses, expectedOf, pathOf } from './public.js';
-import { batchesOf, batchResults, singlesOf } from './settle.js';
+import { batchesOf, batchResults, singlesOf } from './completion.js';
 import type { World } from './world.js';
 
 export interface Audited {
@@ -20,22 +20,23 @@ export interface Audited {
 const SAMPLE = 8;
 const RESEND_MS = 30_000;
 
-/** After a fault, once everything is settled: nothing acknowledged is lost, nothing is duplicated. */
+/** Checks that nothing acknowledged is lost and nothing is duplicated, after everything is complete. */
 export async function audit(
   world: World,
   client: Client,
-  { asked, acts }: { asked: Asked[]; acts: readonly Act[] },
+  { requests, acts }: { requests: ClientRequest[]; acts: readonly Act[] },
 ): Promise<Audited> {
-  const { memory } = client;
+  const { records } = client;
   const found: Audited = { lost: [], double: [], wrong: [] };
   // An engine limits the batches of a tenant in progress: a rejection is not a loss.
-  const sendAgain = (one: Asked): Promise<boolean> => until(() => client.send(one), RESEND_MS, 100);
-  await forEach(singlesOf(asked), async (single) => {
+  const sendAgain = (one: ClientRequest): Promise<boolean> =>
+    until(() => client.send(one), RESEND_MS, 100);
+  await forEach(singlesOf(requests), async (single) => {
     // An erasure frees the deduplication key: the same body would be another admission.
     if (single.isErased || (await sendAgain(single))) return;
     found.lost.push(`no receipt again of ${single.proofId ?? ''}`);
   });
-  await forEach(batchesOf(asked), async (batch) => {
+  await forEach(batchesOf(requests), async (batch) => {
     if (!(await sendAgain(batch))) found.lost.push(`${nameOf(batch)} is not accepted again`);
     const isSame = async (): Promise<boolean> => {
       const again = await batchResults(client, batch).catch(() => null);
@@ -55,10 +56,10 @@ export async function audit(
   await auditRevocations(world, client, found);
   await auditRows(world, client, found);
   await auditTokens(world, client, found);
-  found.lost.push(...memory.broken.splice(0));
-  found.wrong.push(...memory.wrong.splice(0));
+  found.lost.push(...records.broken.splice(0));
+  found.wrong.push(...records.wrong.splice(0));
   await auditLog(world, client, found);
-  await auditPublic(world, asked, found);
+  await auditPublic(world, requests, found);
   found.wrong.push(...(await runFsck(world)));
   return found;
 }
@@ -154,7 +155,7 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
     group by proof_id`;
   const times = new Map(rows.map((row) => [fromUuid(row.id), row.times]));
   const promised = new Set<string>();
-  const ids = client.memory.asked.flatMap((one) =>
+  const ids = client.records.requests.flatMap((one) =>
     one.kind === 'single' ? (one.proofId ?? []) : one.proofIds,
   );
   for (const proofId of ids) {
@@ -175,8 +176,8 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
   if (failing.length > 0) found.wrong.push(`${String(failing.length)} verdicts are "fail"`);
 }
 
-async function auditPublic(world: World, asked: Asked[], found: Audited): Promise<void> {
-  const expected = asked.map((one) =>
+async function auditPublic(world: World, requests: ClientRequest[], found: Audited): Promise<void> {
+  const expected = requests.map((one) =>
     one.kind === 'single'
       ? { path: pathOf(one, 'proof'), status: expectedOf(one, 'proof') }
       : { path: `proof/${one.proofIds[0] ?? ''}`, status: 'VALID' },

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
 import { requestAt } from '#bench/harness/items';
 import { ACT_KINDS, Acts, type ActRates } from './acts.js';
-import { Memory, type Batch, type Single } from './memory.js';
+import { Records, type Batch, type Single } from './records.js';
 import { until } from './pace.js';
 
 /** Longer than an engine waits for an admission. */
@@ -11,16 +11,16 @@ const AGENT_PATH = '/v1/agent/admissions';
 const SINGLES_AT_ONCE = 400;
 const BATCHES_AT_ONCE = 6;
 const ACTS_AT_ONCE = 4;
-const SAID_MS = 20_000;
+const ACKNOWLEDGED_MS = 20_000;
 
 export interface ClientOptions {
-  /** Each request goes to one of these, in turn, and sent again to the next. */
+  /** Requests alternate between these; a repeated request goes to the next one. */
   engineUrls: readonly string[];
   apiKey: string;
   tenantId: string;
-  /** To the registry, as who may erase. */
+  /** Database URL of the erasing role. */
   eraseUrl: string;
-  /** A word that no other client has. */
+  /** Unique among the clients. */
   run: string;
   singlesPerSecond: number;
   batchesPerSecond: number;
@@ -28,18 +28,18 @@ export interface ClientOptions {
   actsPerSecond: ActRates;
 }
 
-/** A tenant that sends at a steady rate whatever becomes of it, and remembers every answer. */
+/** A tenant that sends at a fixed rate, whatever the outcomes, and records every answer. */
 export class Client {
-  memory = new Memory();
+  records = new Records();
   readonly acts: Acts;
-  /** Requests that were not acknowledged at once, by the engine that they were sent to. */
+  /** Requests without an immediate acknowledgement, by engine. */
   readonly failedAt: number[];
   private next = 0;
   private singles = 0;
   private batches = 0;
   private stopping = new AbortController();
   private senders: Promise<void>[] = [];
-  private readonly underWay = new Set<Promise<unknown>>();
+  private readonly inFlight = new Set<Promise<unknown>>();
   private good: { at: number; missing: Set<number>; found: (when: number) => void } | null = null;
 
   constructor(private readonly options: ClientOptions) {
@@ -63,20 +63,20 @@ export class Client {
     ];
   }
 
-  /** Sends no more, and waits for what is under way. */
+  /** Stops sending and waits for requests in flight. */
   async stop(): Promise<void> {
     this.stopping.abort();
     await Promise.all(this.senders);
-    await Promise.all(this.underWay);
+    await Promise.all(this.inFlight);
   }
 
-  /** When every engine had answered a request well that began after now, by `performance.now`. */
-  nextGoodAnswer(): Promise<number> {
+  /** Resolves with the time when every engine has acknowledged a request that began after the call. */
+  nextSuccess(): Promise<number> {
     const missing = new Set(this.options.engineUrls.keys());
     return new Promise((found) => (this.good = { at: performance.now(), missing, found }));
   }
 
-  /** Sends what this client never sent before, once. */
+  /** A request with a new deduplication key. */
   newSingle(): Single {
     const { tenantId, run } = this.options;
     const item = this.next++;
@@ -95,7 +95,7 @@ export class Client {
       open: 0,
       inPackage: false,
     };
-    this.memory.asked.push(single);
+    this.records.requests.push(single);
     return single;
   }
 
@@ -114,11 +114,11 @@ export class Client {
       proofIds: [],
       acknowledged: false,
     };
-    this.memory.asked.push(batch);
+    this.records.requests.push(batch);
     return batch;
   }
 
-  /** Whether it was acknowledged. */
+  /** Returns whether it was acknowledged. */
   async send(one: Single | Batch): Promise<boolean> {
     const url = this.urlFor(one);
     one.attempts += 1;
@@ -130,10 +130,10 @@ export class Client {
     }
   }
 
-  /** As often as it takes. */
-  async sendUntilSaid(one: Single | Batch): Promise<void> {
-    if (!(await until(() => this.send(one), SAID_MS, 100))) {
-      throw new Error('it was not acknowledged');
+  /** Sends until acknowledged. */
+  async sendUntilAcknowledged(one: Single | Batch): Promise<void> {
+    if (!(await until(() => this.send(one), ACKNOWLEDGED_MS, 100))) {
+      throw new Error('the request was not acknowledged');
     }
   }
 
@@ -145,7 +145,7 @@ export class Client {
     return engineHeaders(this.options);
   }
 
-  /** The engine whose turn it is: once it was sent to one, the next of them. */
+  /** The engine of the next attempt: attempts alternate. */
   urlFor(one: { n: number; attempts: number }): string {
     return this.options.engineUrls[this.engineOf(one)] ?? '';
   }
@@ -165,14 +165,14 @@ export class Client {
     return [response.status, await response.text()];
   }
 
-  /** Trouble is 5xx or 429. Any other status blames the client. */
+  /** Records a status that no fault explains: anything but 5xx and 429. */
   checkResponse(status: number, text: string, what = 'a good request'): void {
     if (status >= 500 || status === 429) return;
     const { code = '' } = JSON.parse(text || '{}') as { code?: string };
-    this.memory.wrong.push(`${what} was answered ${String(status)} ${code}`);
+    this.records.wrong.push(`${what} was answered ${String(status)} ${code}`);
   }
 
-  /** Neighbours go to different engines, whichever lane they are of. */
+  /** Consecutive requests of one type go to different engines. */
   private engineOf({ n, attempts }: { n: number; attempts: number }): number {
     return ((n >> 1) + attempts) % this.options.engineUrls.length;
   }
@@ -193,18 +193,18 @@ export class Client {
   private async sendSingle(single: Single, url: string): Promise<boolean> {
     const [status, text] = await this.call(url + single.path, 'POST', single.body);
     if (status === 200) {
-      this.memory.takeReceipt(single, text, proofIdOf(JSON.parse(text)), true);
+      this.records.recordReceipt(single, text, proofIdOf(JSON.parse(text)), true);
       return true;
     }
     const answer = JSON.parse(text) as { code?: string; receipt?: unknown; proof_id?: string };
     if (status === 403 && answer.code === 'policy_denied') {
-      // The problem around it names its request; the receipt is the promise.
+      // The problem document differs per request; its receipt does not.
       const receipt = JSON.stringify(answer.receipt);
-      this.memory.takeReceipt(single, receipt, proofIdOf(answer.receipt), false);
+      this.records.recordReceipt(single, receipt, proofIdOf(answer.receipt), false);
       return true;
     }
     if (status === 202 && answer.proof_id !== undefined) {
-      this.memory.takeProofId(single, answer.proof_id);
+      this.records.recordProofId(single, answer.proof_id);
       return false;
     }
     this.checkResponse(status, text);
@@ -216,7 +216,7 @@ export class Client {
     const [status, text] = await this.call(`${url}/v1/batches`, 'POST', batch.body, type);
     const answer = JSON.parse(text) as { batch_id?: string };
     if (status === 202 && answer.batch_id !== undefined) {
-      this.memory.takeBatch(batch, answer.batch_id);
+      this.records.recordBatch(batch, answer.batch_id);
       return true;
     }
     this.checkResponse(status, text);
@@ -241,10 +241,10 @@ export class Client {
       if (own.size >= atOnce) continue;
       const sending: Promise<unknown> = send().finally(() => {
         own.delete(sending);
-        this.underWay.delete(sending);
+        this.inFlight.delete(sending);
       });
       own.add(sending);
-      this.underWay.add(sending);
+      this.inFlight.add(sending);
     }
   }
 }

@@ -16,16 +16,16 @@ import type { Db, Pool } from '#sql/db/transaction';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { Link } from './link.js';
 
-/** Small enough for a small disk; everything else is as it comes. */
+/** Small enough for a small disk. */
 const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
 
 const quiet = { debug: () => undefined };
 
-/** A real Postgres that everything may happen to. */
+/** A real Postgres for fault injection. */
 export class Cluster {
   private replication: Link | null = null;
   private standby: { server: Server; directory: string } | null = null;
-  /** As the superuser, past every link. */
+  /** The superuser's pool, without a proxy. */
   sql: Pool;
 
   private constructor(
@@ -54,7 +54,7 @@ export class Cluster {
     return this.running.urlFor(role);
   }
 
-  /** To the server, its postmaster. */
+  /** Signals the postmaster. */
   signal(signal: 'SIGKILL' | 'SIGQUIT' | 'SIGINT' | 'SIGSTOP' | 'SIGCONT'): void {
     try {
       process.kill(this.running.pid, signal);
@@ -63,23 +63,23 @@ export class Cluster {
     }
   }
 
-  /** All of its processes, none of which gets to write anything any more. */
+  /** Kills all processes at once, so that none can write. */
   killAll(): void {
     const { pid } = this.running;
     const all = [pid, ...childrenOf(pid)];
-    // First none of them goes on, so that none of them notices the end of another.
+    // Stopped first, so that no process notices the end of another.
     for (const signal of ['SIGSTOP', 'SIGKILL'] as const) {
       for (const one of all) {
         try {
           process.kill(one, signal);
         } catch {
-          // It has ended meanwhile.
+          // Exited already.
         }
       }
     }
   }
 
-  /** Whether it has ended, by whatever. */
+  /** Whether the server has exited. */
   async isGone(): Promise<boolean> {
     return Promise.race([this.running.exited.then(() => true), sleep(0, false)]);
   }
@@ -88,7 +88,7 @@ export class Cluster {
     await this.running.exited;
   }
 
-  /** On the port that it had, whatever ended it. */
+  /** Starts the server again on the same port. */
   async restart(): Promise<void> {
     const { port } = this.running;
     const { dataDir, settings } = this;
@@ -107,7 +107,7 @@ export class Cluster {
   }
 
   /**
-   * A standby that streams from this server, made of a copy of its files.
+   * Adds a streaming standby from a copy of the files.
    *
    * @param isSynchronous whether a commit waits for it from now on
    * @returns its port
@@ -124,7 +124,7 @@ export class Cluster {
     await writeFile(join(clusterOf(copy), 'standby.signal'), '');
     const binaries = await findBinaries(place.account);
     const primary_conninfo = `host=127.0.0.1 port=${String(this.replication.port)} user=${username} password=${password} application_name=standby`;
-    // It answers while it follows, which is how its start is noticed.
+    // A hot standby answers queries, which shows that it has started.
     const settings = { ...this.settings, primary_conninfo, hot_standby: 'on' };
     const server = await startServer(binaries, copy, { port: 0, settings }, quiet);
     this.standby = { server, directory };
@@ -136,12 +136,12 @@ export class Cluster {
     return server.port;
   }
 
-  /** The standby no longer hears of what is committed. */
+  /** Cuts the replication to the standby. */
   cutReplication(): void {
     this.replication?.cut(true);
   }
 
-  /** Makes the standby the database, for good. */
+  /** Promotes the standby permanently. */
   async promote(): Promise<void> {
     const { standby } = this;
     if (standby === null) throw new Error('there is no standby');

@@ -4,19 +4,18 @@ import { syncBuiltinESMExports } from 'node:module';
 import { relative } from 'node:path';
 
 /**
- * Loaded into a publisher by `--import`: it kills itself with SIGKILL at the write of a tick that a file
- * names, `<number, from 0> staged` before the file is put in its place and `<number> in-place` after, or
- * at a file whose path begins so, `<path> staged`; once for each order. Which file that was is appended
- * to another. It changes nothing in the publisher: the call of the system by which a file appears is
- * replaced before any of its modules imports it.
+ * Loaded into a publisher by `--import`: kills it with SIGKILL at one write of a publish cycle. A file
+ * names the write, once for each order: `<number, from 0> staged` before the rename, `<number> in-place`
+ * after it, or `<beginning of the path> staged`. The path is appended to another file. Only the system
+ * call is replaced, before any module of the publisher imports it.
  */
 
 const orders = process.env['DYING_WRITES_FILE'] ?? '';
 const directory = process.env['SNAPSHOT_DIR'] ?? '';
-/** The last one of every tick. */
+/** The last file of every publish cycle. */
 const LAST = 'lookup/manifest';
 
-/** Files of this tick that were about to be put in their places, some at the same time, and that are. */
+/** Renames of this cycle that began, some of them concurrently, and that completed. */
 let begun = 0;
 let written = 0;
 
@@ -30,10 +29,10 @@ const isOrdered = (number: number, path: string, at: 'staged' | 'in-place'): boo
 };
 
 const die = (path: string): void => {
-  // The order is carried out: who comes after it is not meant.
+  // The next process must not repeat the order.
   rmSync(orders, { force: true });
   appendFileSync(`${orders}.died`, `${path}\n`);
-  // Nothing after it happens: the signal reaches who sends it before the call returns.
+  // The signal arrives before the call returns.
   process.kill(process.pid, 'SIGKILL');
 };
 

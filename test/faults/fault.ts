@@ -21,8 +21,8 @@ export interface Fault {
   holdMs?: number;
   /** Time limit until everything is settled, in milliseconds. */
   recoverMs?: number;
-  /** Requests must fail meanwhile, or the fault did not happen. */
-  isFelt?: true;
+  /** Requests must fail meanwhile; otherwise the fault did not happen. */
+  mustFail?: true;
   /** A longer load before and after the fault shows nothing more. */
   isBrief?: true;
   /** Needs a disk that can be filled. */
@@ -32,8 +32,8 @@ export interface Fault {
   /** Programs that exit for a good reason. */
   mayEnd?: ProcessName[];
   /** Replaces every other check: the programs must reject work; returns what they did not reject. */
-  mustRefuse?(scene: Scene): Promise<string[]>;
-  /** More about what was done, for the table. */
+  mustReject?(scene: Scene): Promise<string[]>;
+  /** More details for the table. */
   note?(): string;
   /** Checks more after everything is settled; returns problems. */
   expects?(scene: Scene): Promise<string[]>;
@@ -101,3 +101,15 @@ export interface Outcome {
   /** Problems; a row without any passes. */
   problems: string[];
 }
+
+export const newOutcome = (name: string): Outcome => ({
+  name,
+  before: 0,
+  failed: 0,
+  lost: 0,
+  double: 0,
+  answeredMs: null,
+  settledMs: null,
+  tookMs: 0,
+  problems: [],
+});

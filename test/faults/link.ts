@@ -1,9 +1,9 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { Answered, Spoken } from './conversation.js';
+import { ServerAnswers, ClientMessages } from './postgres-messages.js';
 
 /** A moment of a conversation with Postgres at which the connection breaks. */
 export interface Trap {
-  /** Whether it is this statement, given what ran before in the same transaction. */
+  /** Whether it matches a statement after the earlier ones of its transaction. */
   matches(sql: string, transaction: readonly string[] | null): boolean;
   /**
    * `unsent`: the server never receives it. `unanswered`: the server executes it, and the answer is lost.
@@ -69,7 +69,7 @@ interface Line {
 export class Link {
   private readonly network: Network = { delayMs: 0, isStalled: false };
   private readonly lines = new Set<Line>();
-  private isRefusing = false;
+  private isCut = false;
   private traps: { trap: Trap; left: number; sprung: () => void }[] = [];
 
   private constructor(
@@ -107,7 +107,7 @@ export class Link {
 
   /** Breaks current and new connections. */
   cut(isCut: boolean): void {
-    this.isRefusing = isCut;
+    this.isCut = isCut;
     if (isCut) this.breakAll('reset');
   }
 
@@ -147,7 +147,7 @@ export class Link {
   }
 
   private accept(client: Socket): void {
-    if (this.isRefusing) {
+    if (this.isCut) {
       client.resetAndDestroy();
       return;
     }
@@ -186,18 +186,18 @@ export class Link {
       client.on('data', (chunk: Buffer) => toServer.push(chunk));
       server.on('data', (chunk: Buffer) => toClient.push(chunk));
     } else {
-      this.listenIn(client, server, { toServer, toClient, line });
+      this.inspect(client, server, { toServer, toClient, line });
     }
   }
 
-  private listenIn(
+  private inspect(
     client: Socket,
     server: Socket,
     { toServer, toClient, line }: { toServer: Flow; toClient: Flow; line: Line },
   ): void {
-    const spoken = new Spoken();
-    const answered = new Answered();
-    let asked = 0;
+    const spoken = new ClientMessages();
+    const answered = new ServerAnswers();
+    let requests = 0;
     let caught: { trap: Trap; answer: number } | null = null;
     let isBroken = false;
     const breakOff = (trap: Trap): void => {
@@ -214,8 +214,8 @@ export class Link {
           breakOff(trap);
           return;
         }
-        if (trap !== null) caught ??= { trap, answer: asked + 1 };
-        if (message.isAnswered) asked += 1;
+        if (trap !== null) caught ??= { trap, answer: requests + 1 };
+        if (message.isAnswered) requests += 1;
         toServer.push(message.bytes);
       }
     });

@@ -5,19 +5,19 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** A small file system of our own, which can be filled to the last byte. */
+/** A small file system that can be filled completely. */
 export interface SmallDisk {
   path: string;
-  /** Leaves nothing. */
+  /** Fills it to the last byte. */
   fill(): Promise<void>;
   empty(): Promise<void>;
   setReadOnly(isReadOnly: boolean): Promise<void>;
   close(): Promise<void>;
 }
 
-/** @returns the disk, or why there is none: mounting takes root, and containers forbid it */
+/** @returns the disk, or the reason for its absence: mounting needs root, and containers forbid it */
 export async function mountSmallDisk(path: string, megabytes: number): Promise<SmallDisk | string> {
-  if (process.getuid?.() !== 0) return 'mounting takes root';
+  if (process.getuid?.() !== 0) return 'mounting needs root';
   try {
     await run('mount', ['-t', 'tmpfs', '-o', `size=${String(megabytes)}m,mode=755`, 'svc', path]);
   } catch (error) {
@@ -27,7 +27,7 @@ export async function mountSmallDisk(path: string, megabytes: number): Promise<S
   return {
     path,
     fill: async () => {
-      // Sparse files take no room: it has to be written. Others write meanwhile, so the end is an error.
+      // Sparse files use no space, so bytes are written until ENOSPC.
       const file = await open(ballast, 'w');
       try {
         for (const bytes of [MIB, 4096].map((size) => Buffer.alloc(size, 1))) {

@@ -22,7 +22,7 @@ export class Deadline {
     this.seenAt = now();
   }
 
-  get isOver(): boolean {
+  get hasPassed(): boolean {
     const now = this.now();
     this.leftMs -= (now - this.seenAt) / this.slow();
     this.seenAt = now;
@@ -38,7 +38,7 @@ export async function inTime<T>(promise: Promise<T>, ms: number, otherwise: stri
   const over = new AbortController();
   const { signal } = over;
   const late = async (): Promise<never> => {
-    while (!deadline.isOver) await sleep(LOOK_EVERY_MS, undefined, { signal });
+    while (!deadline.hasPassed) await sleep(LOOK_EVERY_MS, undefined, { signal });
     throw new Error(otherwise);
   };
   const giveUp = late();
@@ -59,7 +59,7 @@ export async function until(
   const deadline = new Deadline(ms);
   for (;;) {
     if (await isSo()) return true;
-    if (deadline.isOver) return false;
+    if (deadline.hasPassed) return false;
     await sleep(everyMs);
   }
 }

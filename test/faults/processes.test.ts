@@ -57,28 +57,6 @@ describe('admissions', () => {
     await expectNothingLost(stack, await client.proofIdsOf(answers));
     expect(pids()).toEqual(before);
   }, 120_000);
-
-  it('are answered when an item of their group fails', async () => {
-    const sql = stack.superuser();
-    await sql.unsafe(`
-      create or replace function public.poison() returns trigger language plpgsql as $$ begin
-        if new.action = 'POISON' then raise exception 'poison'; end if;
-        return new; end $$;
-      create trigger poison before insert on svc.proof
-        for each row execute function public.poison()`);
-    const [good, bad] = await Promise.all([
-      client.executeMany(30),
-      client.execute('poisoned', 'POISON'),
-    ]);
-    await sql.unsafe('drop trigger poison on svc.proof');
-    expect(good.map(({ status }) => status)).toEqual(good.map(() => 200));
-    expect(bad.status).toBeGreaterThanOrEqual(500);
-    expect(bad.code).toBeDefined();
-    await expectNothingLost(
-      stack,
-      good.flatMap(({ id }) => id ?? []),
-    );
-  }, 60_000);
 });
 
 describe('a batch', () => {

@@ -4,25 +4,25 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { builtFile } from '#bench/harness/child';
 import type { ProgramName } from '#bench/harness/stack';
 
-/** As a supervisor has it. */
+/** Like a supervisor. */
 const RESTART_AFTER_MS = 200;
 /** A program that does not drain in this time is killed, so that none is left behind. */
 const DRAIN_MS = 35_000;
 
-/** A program that comes back whatever ended it, as under any supervisor. */
+/** A program that is restarted after every exit, as by a supervisor. */
 export class Program {
   private child: ChildProcess | null = null;
   private isHeld = false;
   private serves: Promise<void> = Promise.resolve();
-  private blamed = false;
-  private mayDie = false;
-  /** How it ended without a signal from the test. */
+  private wasKilled = false;
+  private mayKillItself = false;
+  /** Exits that the test did not cause. */
   readonly ended: string[] = [];
 
   constructor(
     readonly name: ProgramName,
     private env: Record<string, string>,
-    /** Pattern in its output. */
+
     readonly logFile: string,
     private execArgv: string[] = [],
   ) {
@@ -33,38 +33,38 @@ export class Program {
     return this.child?.pid ?? 0;
   }
 
-  /** Resolves when the process that runs now does its work. */
+  /** Resolves when the current process is ready. */
   async ready(): Promise<void> {
     await this.serves;
   }
 
   signal(signal: NodeJS.Signals): void {
-    if (signal === 'SIGKILL') this.blamed = true;
+    if (signal === 'SIGKILL') this.wasKilled = true;
     this.child?.kill(signal);
   }
 
-  /** Kills it, and keeps it from coming back. */
+  /** Kills it without a restart. */
   hold(): void {
     this.isHeld = true;
     this.signal('SIGKILL');
   }
 
-  letGo(): void {
+  release(): void {
     this.isHeld = false;
     if (this.child === null) this.start();
   }
 
-  /** It kills itself from here on, which is not an unexpected end. */
+  /** Expects that the program kills itself. */
   expectDeath(isExpected = true): void {
-    this.mayDie = isExpected;
+    this.mayKillItself = isExpected;
   }
 
-  /** Drains it and starts it again, run by Node with these options and these variables as well. */
+  /** Restarts it with more Node options and variables. */
   async restartWith(execArgv: string[], env: Record<string, string>): Promise<void> {
     this.execArgv = execArgv;
     this.env = { ...this.env, ...env };
     await this.stop();
-    this.letGo();
+    this.release();
     await this.ready();
   }
 
@@ -80,7 +80,7 @@ export class Program {
     clearTimeout(late);
   }
 
-  /** Ends it whatever it does, also while it is stopped. */
+  /** Kills it, even while it is stopped. */
   async kill(): Promise<void> {
     this.isHeld = true;
     const { child } = this;
@@ -91,11 +91,11 @@ export class Program {
   }
 
   private start(): void {
-    const said = openSync(this.logFile, 'a');
+    const output = openSync(this.logFile, 'a');
     const child = fork(builtFile(`programs/${this.name}`), [], {
       env: { LOG_LEVEL: 'info', ...this.env },
       execArgv: this.execArgv,
-      stdio: ['ignore', said, said, 'ipc'],
+      stdio: ['ignore', output, output, 'ipc'],
     });
     this.child = child;
     this.serves = new Promise((resolve) => {
@@ -105,11 +105,11 @@ export class Program {
     });
     child.once('close', (code, signal) => {
       this.child = null;
-      const isOwn = this.mayDie && signal === 'SIGKILL';
-      if (!this.isHeld && !this.blamed && !isOwn) {
+      const isOwn = this.mayKillItself && signal === 'SIGKILL';
+      if (!this.isHeld && !this.wasKilled && !isOwn) {
         this.ended.push(`${this.name} ended with ${signal ?? String(code)}`);
       }
-      this.blamed = false;
+      this.wasKilled = false;
       void sleep(RESTART_AFTER_MS).then(() => {
         if (!this.isHeld && this.child === null) this.start();
       });

@@ -1,5 +1,5 @@
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
-import type { Single } from './memory.js';
+import type { Single } from './records.js';
 
 /** A public status that must follow a committed act. */
 export interface ExpectedStatus {

@@ -3,9 +3,9 @@ import { parseArgs } from 'node:util';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Fault, Outcome } from './fault.js';
 import { FAULTS } from './rows/index.js';
-import { inLanes } from './lanes.js';
-import { isRed, walkUnsafe } from './unsafe.js';
-import { closeAll, surviveLostConnections } from './world.js';
+import { runFaults } from './stacks.js';
+import { isRed, runUnsafe } from './unsafe.js';
+import { runEntryPoint } from './world.js';
 
 const seconds = (ms: number | null): string => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
 
@@ -57,7 +57,7 @@ const USAGE = `npm run test:faults -- [options]
   --json <file>   write the outcomes to a file
 `;
 
-/** Entry point: goes through the table of faults. Exit code 1 when a row fails. */
+/** Entry point: runs the table of faults. Exit code 1 when a row fails. */
 const { values } = parseArgs({
   options: {
     only: { type: 'string', multiple: true, default: [] },
@@ -82,7 +82,7 @@ async function main(): Promise<void> {
     return;
   }
   if (values.unsafe) {
-    const outcome = await walkUnsafe();
+    const outcome = await runUnsafe();
     console.log(`${tableOf([outcome])}\n`);
     console.log(
       isRed(outcome)
@@ -94,8 +94,8 @@ async function main(): Promise<void> {
   }
   const began = performance.now();
   const faults = chosen();
-  const say = (outcome: Outcome): void => console.log(rowOf(outcome));
-  const outcomes = await inLanes(faults, Number(values.lanes), say);
+  const print = (outcome: Outcome): void => console.log(rowOf(outcome));
+  const outcomes = await runFaults(faults, Number(values.lanes), print);
   console.log(`\n${tableOf(outcomes)}\n`);
   const isStrict = process.env['CI'] === 'true';
   // CI can run every row: a skipped one counts as failed.
@@ -114,15 +114,4 @@ async function main(): Promise<void> {
   if (failed > 0 || done.length === 0) process.exitCode = 1;
 }
 
-const stop = (): void => {
-  void closeAll().finally(() => process.exit(1));
-};
-process.once('SIGTERM', stop).once('SIGINT', stop);
-surviveLostConnections();
-
-await main().catch((error: unknown) => {
-  console.error(error instanceof OperatorError ? error.message : error);
-  process.exitCode = 1;
-});
-// A half-open connection of a fault must not keep the process alive.
-process.exit();
+await runEntryPoint(main);

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 
 /**
- * Loaded into a program by `--import`: its clock is ahead by the milliseconds in a file, which is
- * read again and again. Timers use the monotonic clock, which is not shifted, as on a real machine.
+ * Loaded into a program by `--import`: shifts its clock by the milliseconds in a file, which is
+ * read repeatedly. Timers use the monotonic clock, which is not shifted, as on a real machine.
  */
 
 const file = process.env['CLOCK_SHIFT_FILE'] ?? '';

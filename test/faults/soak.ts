@@ -4,12 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
 import { NO_ACTS } from './acts.js';
 import type { Fault, Scene } from './fault.js';
-import { openScene } from './lanes.js';
+import { openScene } from './stacks.js';
 import { FAULTS } from './rows/index.js';
-import { clearAfter } from './walk.js';
-import { settleAll } from './settle.js';
+import { clearAfter } from './run-fault.js';
+import { untilComplete } from './completion.js';
 import { Random } from '../fuzz/mutate.js';
-import { closeAll, surviveLostConnections } from './world.js';
+import { runEntryPoint } from './world.js';
 
 const USAGE = `npm run test:soak -- [options]
   --minutes <n>   duration (10)
@@ -32,20 +32,20 @@ const { values } = parseArgs({
 
 const SETTLE_MS = 5 * 60_000;
 const ANSWER_MS = 60_000;
-/** Batches bring as many identities as single requests do. */
+/** Batches have as many deduplication keys as single requests. */
 const ITEMS_PER_BATCH = 100;
 
 interface Happened {
   fault: string;
   atSecond: number;
-  /** From its end to the first good answer; null when none came. */
+  /** From its end to the first success; null without one. */
   answeredMs: number | null;
   problems: string[];
 }
 
 /** Faults that a running stack survives and that need no small disk. */
 const survivable = FAULTS.filter(
-  (fault) => fault.isLast !== true && fault.needsDisks !== true && fault.mustRefuse === undefined,
+  (fault) => fault.isLast !== true && fault.needsDisks !== true && fault.mustReject === undefined,
 );
 
 const AT_ONCE = 32;
@@ -90,12 +90,12 @@ async function strike(scene: Scene, fault: Fault, began: number): Promise<Happen
   try {
     const heal = await fault.inject(scene);
     if (fault.holdMs !== undefined) await sleep(fault.holdMs);
-    const answered = client.nextGoodAnswer();
+    const answered = client.nextSuccess();
     const healed = performance.now();
     await heal();
     const at = await Promise.race([answered, sleep(ANSWER_MS, null, { ref: false })]);
     happened.answeredMs = at === null ? null : at - healed;
-    if (at === null) happened.problems.push('nothing was answered well afterwards');
+    if (at === null) happened.problems.push('no request succeeded after the fault');
     happened.problems.push(...((await fault.expects?.(scene)) ?? []));
   } catch (error) {
     happened.problems.push(error instanceof Error ? error.message : String(error));
@@ -140,10 +140,10 @@ async function main(): Promise<void> {
   await sleep(Math.max(0, began + seconds * 1000 - performance.now()));
   await client.stop();
   const stopped = performance.now();
-  const unsettled = await settleAll(world, client, client.acts.sent, SETTLE_MS);
+  const unsettled = await untilComplete(world, client, client.acts.sent, SETTLE_MS);
   const settledMs = performance.now() - stopped;
   const { lost, double, wrong } = await audit(world, client, {
-    asked: client.memory.asked,
+    requests: client.records.requests,
     acts: client.acts.sent,
   });
   const problems = [
@@ -157,8 +157,8 @@ async function main(): Promise<void> {
     seed,
     minutes: Number(values.minutes),
     singles_per_second: Math.round(perSecond),
-    identities: client.memory.identities,
-    requests: client.memory.asked.length,
+    deduplication_keys: client.records.deduplicationKeys,
+    requests: client.records.requests.length,
     acts: client.acts.sent.length,
     not_acknowledged_at_once: client.failed,
     faults: happened.length,
@@ -178,15 +178,4 @@ async function main(): Promise<void> {
   if (problems.length > 0) process.exitCode = 1;
 }
 
-const stop = (): void => {
-  void closeAll().finally(() => process.exit(1));
-};
-process.once('SIGTERM', stop).once('SIGINT', stop);
-surviveLostConnections();
-
-await main().catch((error: unknown) => {
-  console.error(error);
-  process.exitCode = 1;
-});
-await closeAll();
-process.exit();
+await runEntryPoint(main);

@@ -24,7 +24,7 @@ const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding:
   (name) => name.endsWith('.ts'),
 );
 
-/** Where one ends with a value, the other may go on. */
+/** Either may continue after the first value of the other. */
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 
@@ -70,11 +70,11 @@ describe('time limit of a row', () => {
       () => load,
     );
     now = 900;
-    expect(deadline.isOver).toBe(false);
+    expect(deadline.hasPassed).toBe(false);
     load = 4;
     now = 1_250;
-    expect(deadline.isOver).toBe(false);
+    expect(deadline.hasPassed).toBe(false);
     now = 1_301;
-    expect(deadline.isOver).toBe(true);
+    expect(deadline.hasPassed).toBe(true);
   });
 });

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { NO_ACTS } from './acts.js';
 import type { Outcome } from './fault.js';
-import { LOAD, openScene } from './lanes.js';
+import { LOAD, openScene } from './stacks.js';
 import { ALL_KILLED } from './rows/postgres.js';
-import { walk } from './walk.js';
+import { runFault } from './run-fault.js';
 
-/** Settings that keep commits in memory for longer than the scenario lasts. */
+/** Settings that keep commits in records for longer than the scenario lasts. */
 const UNFLUSHED = {
   wal_writer_delay: '10s',
   wal_writer_flush_after: '1GB',
@@ -16,9 +16,9 @@ const UNFLUSHED = {
 
 /**
  * Checks that the table can fail: kills a Postgres that acknowledges commits which exist only in its
- * memory.
+ * records.
  */
-export async function walkUnsafe(): Promise<Outcome> {
+export async function runUnsafe(): Promise<Outcome> {
   const scene = await openScene({ ...LOAD, actsPerSecond: NO_ACTS, withDisks: false }, UNFLUSHED);
   const { database } = scene.world;
   try {
@@ -28,7 +28,7 @@ export async function walkUnsafe(): Promise<Outcome> {
     await sleep(500);
     const name = `unsafe: ${ALL_KILLED.name}`;
     // Lost commits never return, so a short wait is enough.
-    return await walk(scene, { ...ALL_KILLED, name, holdMs: 0, recoverMs: 1_000 });
+    return await runFault(scene, { ...ALL_KILLED, name, holdMs: 0, recoverMs: 1_000 });
   } finally {
     await scene.world.close();
   }

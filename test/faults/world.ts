@@ -9,6 +9,7 @@ import { snapshotNameFor } from '#runtime/config';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { isConnectionLost } from '#sql/db/errors';
 import { logger } from '#runtime/process/log';
+import { OperatorError } from '#runtime/process/operator-error';
 import { freePort } from '../fixtures/free-port.js';
 import { adminWith, done } from '../fixtures/admin.js';
 import { Cluster } from './cluster.js';
@@ -44,7 +45,7 @@ export interface World {
   links: Record<(typeof LINKED)[number], Link>;
   /** To Redis. */
   queueLinks: Record<(typeof QUEUING)[number], Link>;
-  /** Null, or why there is none. */
+  /** The disks, or the reason for their absence. */
   disks: { database: SmallDisk; snapshot: SmallDisk } | string;
   engineUrls: string[];
   publicUrl: string;
@@ -69,16 +70,32 @@ export interface World {
  * The driver reports a broken connection even without a waiting query. Programs survive this
  * (`runtime/process/lifecycle.ts`), and admin commands run in this process.
  */
-export function surviveLostConnections(): void {
+function surviveLostConnections(): void {
   process.on('unhandledRejection', (error) => {
     if (!isConnectionLost(error)) throw error;
   });
 }
 
+/** Runs an entry point, whose resources are closed on a signal. The exit code is 1 when it fails. */
+export async function runEntryPoint(main: () => Promise<void>): Promise<never> {
+  const stop = (): void => {
+    void closeAll().finally(() => process.exit(1));
+  };
+  process.once('SIGTERM', stop).once('SIGINT', stop);
+  surviveLostConnections();
+  await main().catch((error: unknown) => {
+    console.error(error instanceof OperatorError ? error.message : error);
+    process.exitCode = 1;
+  });
+  await closeAll();
+  // A half-open connection of a fault must not keep the process alive.
+  process.exit();
+}
+
 const open = new Map<() => Promise<void>, () => void>();
 
 /** Ends every process, unmounts and deletes everything, without draining. */
-export async function closeAll(): Promise<void> {
+async function closeAll(): Promise<void> {
   await Promise.allSettled(
     [...open].map(([close, kill]) => {
       kill();

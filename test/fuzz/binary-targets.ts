@@ -63,7 +63,7 @@ const rows = packRows([
 ]);
 const { bytes: partBytes, residentBytes } = encodeIndexPart(sha256, rows);
 
-/** The pin of whatever the bytes are: as if the publisher had signed them, which is the worst case. */
+/** A pin of any bytes, as if the publisher had signed them: the worst case. */
 function pinOf(bytes: Uint8Array) {
   return {
     bytes: bytes.length,
@@ -91,7 +91,7 @@ export const BINARY_TARGETS: readonly Target[] = [
     run: (input) => {
       const short = readAep(input);
       return parsing(parseAep, (long) => {
-        must(isDeepStrictEqual(short, long), 'two ways to read an AEP differ');
+        must(isDeepStrictEqual(short, long), 'the two AEP parsers differ');
       })(input);
     },
   },
@@ -102,8 +102,8 @@ export const BINARY_TARGETS: readonly Target[] = [
       (input) => parseEnvelope(parseStrict(input)),
       ({ payload, signature }, input) => {
         must(signature.length === 64, 'a signature of another length');
-        const sent = parseStrict(input) as { payload: string };
-        must(equalBytes(fromBase64(sent.payload), payload), 'another payload');
+        const envelope = parseStrict(input) as { payload: string };
+        must(equalBytes(fromBase64(envelope.payload), payload), 'another payload');
       },
     ),
   },
@@ -130,7 +130,7 @@ export const BINARY_TARGETS: readonly Target[] = [
           (sum, body) => sum + (body?.part.length ?? 0),
           history?.length ?? 0,
         );
-        must(length <= input.length, 'parts that are longer than the whole');
+        must(length <= input.length, 'the parts exceed the record');
       },
     ),
   },
@@ -147,7 +147,7 @@ export const BINARY_TARGETS: readonly Target[] = [
     seeds: [partBytes],
     run: parsing(
       (input) => decodeIndexPart(sha256, input, pinOf(input)),
-      (found) => must(found.high.length === 1, 'other rows than were counted'),
+      (found) => must(found.high.length === 1, 'the number of rows differs'),
     ),
   },
   {
@@ -162,7 +162,7 @@ export const BINARY_TARGETS: readonly Target[] = [
           log: pinKeys(sha256, [checkpoint.vkey]),
           snapshot: pinKeys(sha256, [checkpoint.vkey]),
         }),
-      // The log's own key has signed no manifest.
+      // The log key never signed a manifest.
       () => must(false, 'an unsigned manifest'),
     ),
   },
@@ -173,18 +173,19 @@ export const BINARY_TARGETS: readonly Target[] = [
       const result = verifyOffline(input, trust, crypto);
       if (!result.decidable) return result.cause;
       const [fault] = result.faults;
-      if (!result.authentic) return fault?.code ?? 'no reason';
-      const said = parseStrict(input) as Record<string, unknown>;
-      // Authentic is what was signed: under these keys that is what the vectors hold.
+      if (!result.authentic) return fault?.code ?? 'no fault code';
+      const document = parseStrict(input) as Record<string, unknown>;
+      // Only the documents of the vectors are signed under these keys.
       const signed = texts(...offline.flatMap((one) => one.export ?? [])).map(
         (one) => parseStrict(one) as Record<string, unknown>,
       );
       must(
-        signed.some((one) => isDeepStrictEqual(one['aep'], said['aep'])),
+        signed.some((one) => isDeepStrictEqual(one['aep'], document['aep'])),
         'an unsigned AEP',
       );
       must(
-        !result.included || signed.some((one) => isDeepStrictEqual(one['entry'], said['entry'])),
+        !result.included ||
+          signed.some((one) => isDeepStrictEqual(one['entry'], document['entry'])),
         'an entry that is not in the log',
       );
       return 'accepted';
@@ -196,8 +197,8 @@ export const BINARY_TARGETS: readonly Target[] = [
     run: (input) => {
       const result = verifyTlogProof(input, leaf?.entry ?? '', trust, crypto);
       if (!result.decidable) return result.cause;
-      if (!result.included) return result.faults[0]?.code ?? 'no reason';
-      must(result.leafIndex === 1, 'the leaf in another place');
+      if (!result.included) return result.faults[0]?.code ?? 'no fault code';
+      must(result.leafIndex === 1, 'the leaf has another index');
       return 'accepted';
     },
   },

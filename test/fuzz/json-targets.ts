@@ -34,11 +34,14 @@ const strictJson: Target = {
   seeds: texts(...requests, '[1,-0.5,1e3,"\\u00e9",null,true,{"a":[{}]}]', '"a"', ' 0 '),
   run: parsing(parseStrict, (value, input) => {
     // Accepted JSON parses the same everywhere and round-trips.
-    must(isDeepStrictEqual(value, JSON.parse(fromUtf8(input))), 'JSON.parse reads it otherwise');
+    must(isDeepStrictEqual(value, JSON.parse(fromUtf8(input))), 'JSON.parse returns another value');
     const canonical = canonicalBytes(value);
     // But for -0, which RFC 8785 prints as 0.
     const printed: unknown = JSON.parse(JSON.stringify(value));
-    must(isDeepStrictEqual(parseStrict(canonical), printed), 'its canonical form says otherwise');
+    must(
+      isDeepStrictEqual(parseStrict(canonical), printed),
+      'the canonical form has another value',
+    );
     must(canonicalize(parseStrict(canonical)) === fromUtf8(canonical), 'canonical forms differ');
   }),
 };
@@ -72,11 +75,11 @@ const engineBody: Target = {
     const parse = parsing(parseJson, (value) => {
       const execute = executeRequestSchema.safeParse(value);
       const plain = plainExecuteRequest(value);
-      must(plain === null || execute.success, 'the short way accepts a request that is none');
+      must(plain === null || execute.success, 'the fast path accepts an invalid request');
       const agent = agentEnvelopeSchema.safeParse(value);
       must(
         plainAgentEnvelope(value) === null || agent.success,
-        'the short way accepts no envelope',
+        'the fast path accepts an invalid envelope',
       );
     });
     const outcome = parse(input);
@@ -138,14 +141,14 @@ const batch = (
       pieces: split(make, input, 7),
     }),
     ({ whole, pieces }, input) => {
-      must(isDeepStrictEqual(whole, pieces), 'it matters where the body is cut');
-      must(longest(whole) <= ITEM_LIMIT, 'an item is longer than it may be');
+      must(isDeepStrictEqual(whole, pieces), 'the items depend on where the body is cut');
+      must(longest(whole) <= ITEM_LIMIT, 'an item exceeds the limit');
       const expected = reads(fromUtf8Lossy(input));
       if (expected === null || whole.some((item) => 'tooLong' in item)) return;
       const read = whole.map((item) =>
         'bytes' in item ? (JSON.parse(item.bytes.toString()) as unknown) : null,
       );
-      must(isDeepStrictEqual(read, expected), 'other items than JSON.parse has');
+      must(isDeepStrictEqual(read, expected), 'the items differ from JSON.parse');
     },
   ),
 });
@@ -203,8 +206,8 @@ const facadeBody: Target = {
     },
   ),
   run: parsing(requestedByBody, ({ requested }) => {
-    must(requested.length > 0 && requested.length <= 1024, 'an identifier of no length');
-    must(utf8(requested).length > 0, 'an identifier that cannot be written');
+    must(requested.length > 0 && requested.length <= 1024, 'an identifier of an invalid length');
+    must(utf8(requested).length > 0, 'an identifier without UTF-8 bytes');
   }),
 };
 

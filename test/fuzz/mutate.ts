@@ -61,7 +61,7 @@ const MUTATIONS: readonly Mutation[] = [
   (input, random) =>
     splice(input, random.below(input.length + 1), 1 + random.below(8), Buffer.alloc(0)),
   (input, random) => {
-    // A number in binary: the least, the greatest, and those beside them.
+    // A binary number at or beside a limit.
     const at = random.below(input.length + 1);
     const number = Buffer.alloc(4);
     number.writeUInt32LE(random.of([0, 1, 0x7f, 0x80, 0xff, 0x7fffffff, 0x80000000, 0xffffffff]));
@@ -73,7 +73,7 @@ const MUTATIONS: readonly Mutation[] = [
     return splice(input, random.below(input.length + 1), 0, input.subarray(from, from + length));
   },
   (input, random) => {
-    // Lines and members that come twice, or in another order.
+    // Lines and members twice, or in another order.
     const lines = input.toString('latin1').split(/(?<=[\n,&])/);
     const line = random.of(lines);
     lines.splice(random.below(lines.length + 1), random.below(2), line);
@@ -121,7 +121,7 @@ function mutatedValue(value: unknown, random: Random): unknown {
   if (random.chance(6)) members.splice(at, 1);
   else if (random.chance(6)) members.push([random.of(['__proto__', 'x', '', name + ' ']), old]);
   else members[at] = [name, mutatedValue(old, random)];
-  // Not by assignment: a member named __proto__ has to come out as one.
+  // Assignment would not create a member named __proto__.
   return Object.fromEntries(members);
 }
 

@@ -20,7 +20,7 @@ export interface TargetReport {
 }
 
 export interface Bounds {
-  /** Whichever comes first. */
+  /** The first limit ends the run. */
   milliseconds: number;
   executions: number;
 }
@@ -31,7 +31,7 @@ const MAX_FINDINGS = 5;
 /** Largest heap growth between inputs; more is a leak. */
 const MAX_HEAP_GROWTH = 256 * 1024 * 1024;
 
-/** Everything reachable from anywhere, which no parser may write to. */
+/** Global prototypes, which no parser may change. */
 const SHARED = [
   Object.prototype,
   Array.prototype,
@@ -85,7 +85,7 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
     if (took > TOO_SLOW_MS && isSlowAgain(target, input)) {
       found(new Error(`took ${took.toFixed(0)} ms for ${String(input.length)} bytes`), input);
     }
-    if (ownNames() !== clean) found(new Error('a shared prototype was written to'), input);
+    if (ownNames() !== clean) found(new Error('a shared prototype was changed'), input);
   }
   report.accepted = report.outcomes.get('accepted') ?? 0;
   if (process.memoryUsage().heapUsed - heapBefore > MAX_HEAP_GROWTH) {

@@ -10,13 +10,13 @@ import { packageRoot } from '#runtime/process/package-root';
 /** A parser of untrusted input, with the properties that must hold for any input. */
 export interface Target {
   name: string;
-  /** Well-formed inputs, and near misses, that others are made of. */
+  /** Valid inputs and near misses, which are mutated. */
   seeds: readonly Uint8Array[];
   /**
    * Parses an input, and checks what must hold of the result.
    *
-   * @returns `accepted`, or the code of the declared error by which it was refused
-   * @throws whatever is neither: a finding
+   * @returns `accepted`, or the code of the declared error
+   * @throws any other error, which is a finding
    */
   run(input: Uint8Array): string;
 }
@@ -40,7 +40,7 @@ function codeOf(error: unknown): string {
   throw error;
 }
 
-/** Parses, and checks what was accepted; errors of `check` are findings. */
+/** Parses an input and checks the result; errors of `check` are findings. */
 export function parsing<T>(
   parse: (input: Uint8Array) => T,
   check: (value: T, input: Uint8Array) => void,
@@ -79,6 +79,6 @@ export interface OfflineVector {
 /** Documents that the offline verifier accepts. */
 export const admission = (): Required<Pick<OfflineVector, 'export'>> & OfflineVector => {
   const found = vectors<OfflineVector[]>('valid/offline').find(({ name }) => name === 'admission');
-  if (found?.export === undefined) throw new Error('there is no such vector');
+  if (found?.export === undefined) throw new Error('the vector "admission" is missing');
   return { ...found, export: found.export };
 };

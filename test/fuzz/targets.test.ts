@@ -5,11 +5,11 @@ import type { Target } from './target.js';
 import { TARGETS } from './targets.js';
 
 /** A short run for every change; `npm run fuzz` takes a duration. */
-const GLANCE = { milliseconds: 20_000, executions: 300 };
+const SHORT_RUN = { milliseconds: 20_000, executions: 300 };
 
 describe('parsers of untrusted input', () => {
   it.each(TARGETS)('$name keeps its contract for any input', (target) => {
-    const { findings, outcomes, executions } = fuzz(target, 1, GLANCE);
+    const { findings, outcomes, executions } = fuzz(target, 1, SHORT_RUN);
     expect(findings).toEqual([]);
     expect(executions).toBeGreaterThan(target.seeds.length);
     // Well-formed inputs are accepted and most others rejected, or the target tests nothing. Manifests are never signed here.
@@ -36,7 +36,7 @@ describe('fuzzer', () => {
   it.each([
     ['an undeclared error', target(() => JSON.parse('{') as string)],
     [
-      'a prototype that is written to',
+      'a changed prototype',
       target((input) => {
         const value = Object.prototype as Record<string, unknown>;
         if (input.length > 7) value['polluted'] = 1;
@@ -44,9 +44,9 @@ describe('fuzzer', () => {
       }),
     ],
     [
-      'an input that takes for ever',
+      'an input that takes too long',
       target((input) => {
-        // One such input is enough, and it is looked at three times.
+        // The fuzzer repeats a slow input twice.
         const isLong = input.length > 7 && slowRuns++ < 3;
         const end = performance.now() + (isLong ? 1_100 : 0);
         while (performance.now() < end);

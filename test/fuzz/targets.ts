@@ -30,15 +30,15 @@ const { HTTPParser } = createRequire(import.meta.url)('node:_http_common') as {
 const parser = new HTTPParser();
 const unconnected = new Socket();
 
-/** The first request as our servers hear of it, or the code with which the parser refuses it. */
-function heard(bytes: Uint8Array): IncomingMessage | string {
+/** The first request as our servers receive it, or the error code of the parser. */
+function parseHead(bytes: Uint8Array): IncomingMessage | string {
   let message: IncomingMessage | null = null;
   const raw: string[] = [];
   let start = '';
   parser.initialize(HTTPParser.REQUEST, {}, HTTP_LIMITS.headerBytes, HTTPParser.kLenientNone);
-  // Many headers come in several pieces.
+  // The parser passes many headers in several pieces.
   parser[HTTPParser.kOnHeaders] = (some: string[], url: string) => {
-    // Behind the head they are trailers.
+    // Headers after the head are trailers.
     if (message !== null) return;
     raw.push(...some);
     start += url;
@@ -66,10 +66,10 @@ interface Head {
 }
 
 /**
- * Another reading of the same bytes, by the letter of RFC 9112; null where they are no such head. Node
- * takes RTSP and ICE for HTTP, and so do we: they have methods that nothing of ours answers.
+ * Parses the same bytes by RFC 9112; null for an invalid head. Node
+ * accepts RTSP and ICE as HTTP, and so do we: no route has their methods.
  */
-function readStrictly(bytes: Uint8Array): Head | null {
+function parseStrictly(bytes: Uint8Array): Head | null {
   const text = Buffer.from(bytes)
     .toString('latin1')
     .replace(/^[\r\n]+/, '');
@@ -87,32 +87,29 @@ function readStrictly(bytes: Uint8Array): Head | null {
   return { target, version, headers };
 }
 
-/** An accepted head has one reading only: its end and its host are unambiguous. */
-function holdsOf(message: IncomingMessage, head: Head | null): void {
-  must(head !== null, 'what is no head is accepted');
+/** An accepted head is unambiguous in its end and its host. */
+function requireUnambiguous(message: IncomingMessage, head: Head | null): void {
+  must(head !== null, 'an invalid head is accepted');
   if (head === null) return;
   const { target, version, headers } = head;
   const named = (wanted: string): string[] =>
     headers.filter(([name]) => name.toLowerCase() === wanted).map(([, value]) => value);
-  must(message.url === target, 'two readings of the target');
-  must(
-    JSON.stringify(message.rawHeaders) === JSON.stringify(headers.flat()),
-    'two readings of the headers',
-  );
+  must(message.url === target, 'the targets differ');
+  must(JSON.stringify(message.rawHeaders) === JSON.stringify(headers.flat()), 'the headers differ');
   must(version === '1.1' || version === '1.0', 'another version is accepted');
   must(headers.length <= HTTP_LIMITS.headers, 'too many headers are accepted');
   const hosts = named('host').length;
-  must(hosts === 1 || (hosts === 0 && version === '1.0'), 'no host or several are accepted');
+  must(hosts === 1 || (hosts === 0 && version === '1.0'), 'a missing or repeated host is accepted');
   const [lengths, codings] = [named('content-length'), named('transfer-encoding')];
-  must(lengths.length + codings.length <= 1, 'two ways to say where a request ends');
+  must(lengths.length + codings.length <= 1, 'two framings of a request');
   must(
     lengths.every((length) => /^\d+$/.test(length)),
-    'a length that is no number',
+    'an invalid content length',
   );
   must(
     codings.every((coding) => coding.toLowerCase() === 'chunked') &&
       (codings.length === 0 || version === '1.1'),
-    'a coding that not everybody knows',
+    'an uncommon transfer coding',
   );
 }
 
@@ -143,24 +140,24 @@ const httpHead: Target = {
     `DESCRIBE /x RTSP/1.0\r\n${HOST}\r\n`,
   ),
   run: (input) => {
-    const message = heard(input);
+    const message = parseHead(input);
     if (typeof message === 'string') return message;
     const fault = faultOf(message, HTTP_LIMITS.headers);
     if (fault !== null) return fault;
-    holdsOf(message, readStrictly(input));
+    requireUnambiguous(message, parseStrictly(input));
     const url = message.url ?? '';
     // The metric counts the route that answers.
     const outcome = parsing(
       () => lookupAt(originForm(url)),
-      (asked) => must(routeOfLookup(url) === (asked?.template ?? null), 'two readings of a route'),
+      (lookup) => must(routeOfLookup(url) === (lookup?.template ?? null), 'the routes differ'),
     )(input);
     return outcome === ACCEPTED ? outcome : `routed: ${outcome}`;
   },
 };
 
 /**
- * Every parser of ours that reads what a stranger sends or serves. Node parses HTTP itself: a second
- * reading checks what it accepts.
+ * Every parser of ours for untrusted input. Node parses HTTP: a second parser checks the heads
+ * that it accepts.
  */
 export const TARGETS: readonly Target[] = [
   httpHead,

@@ -74,7 +74,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     seeds: texts(checkpoint.note, `${checkpoint.note}— other.example ${'A'.repeat(92)}\n`),
     run: parsing(
       (input) => openNote(fromUtf8Lossy(input), [checkpoint.vkey], nativeVerify),
-      // Only the owner of the key can make another text acceptable.
+      // Only the owner of the key can sign another text.
       ({ text }) => must(checkpoint.note.startsWith(`${text}\n`), 'an unsigned text'),
     ),
   },
@@ -113,11 +113,11 @@ export const TEXT_TARGETS: readonly Target[] = [
         mayHoldToken(url);
         return lookupAt(originForm(url));
       },
-      (asked) => {
-        if (asked === null) return;
-        const matched = identify(asked.requested);
+      (lookup) => {
+        if (lookup === null) return;
+        const matched = identify(lookup.requested);
         // The response must be JSON for any request.
-        const head = responseHead('proof', asked.requested, matched?.field ?? 'identifier');
+        const head = responseHead('proof', lookup.requested, matched?.field ?? 'identifier');
         utf8(head);
       },
     ),
@@ -127,7 +127,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     seeds: texts('identifier=x', 'q=%C3%A9&x=1', 'id=a+b', 'identifier=a&id=b', ''),
     run: parsing(
       (input) => requestedByQuery(fromUtf8Lossy(input)),
-      (requested) => must(requested.length > 0, 'the lookup is empty'),
+      (requested) => must(requested.length > 0, 'an empty lookup'),
     ),
   },
   {
@@ -152,7 +152,7 @@ export const TEXT_TARGETS: readonly Target[] = [
       const outcomes = [readEngineConfig, readFacadeConfig, readPublisherConfig].map((read) =>
         parsing(
           () => read(env),
-          (config) => must(isDeepStrictEqual(read(env), config), 'another reading of the same'),
+          (config) => must(isDeepStrictEqual(read(env), config), 'a second read differs'),
         )(input),
       );
       return outcomes.includes('accepted') ? 'accepted' : (outcomes[0] ?? '');

@@ -15,7 +15,7 @@ async function takeDown({ world: { database, links } }: Scene): Promise<() => Pr
 /** The last published snapshot before the promotion of the standby. */
 let published = 0;
 
-/** Publishing comes back after the restart that adds a standby, however slowly here. */
+/** The restart that adds a standby interrupts publishing. */
 const PUBLISHED_WITHIN_MS = 45_000;
 
 async function newestCheckpoint({ world: { database } }: Scene): Promise<number> {
@@ -45,10 +45,10 @@ export const FAILOVER_FAULTS: Fault[] = [
     name: 'Postgres failed over to a synchronous standby',
     holdMs: 500,
     isLast: true,
-    isFelt: true,
+    mustFail: true,
     inject: async (scene) => {
       await scene.world.database.addStandby(true);
-      await scene.client.nextGoodAnswer();
+      await scene.client.nextSuccess();
       await sleep(2_000);
       return takeDown(scene);
     },
@@ -59,32 +59,32 @@ export const FAILOVER_FAULTS: Fault[] = [
     inject: async (scene) => {
       const { database, publicUrl } = scene.world;
       await database.addStandby(false);
-      await scene.client.nextGoodAnswer();
+      await scene.client.nextSuccess();
       await sleep(1_000);
       database.cutReplication();
-      // All that the standby may have heard of, published or not: leaves past it are not among its own.
+      // The standby may hold every leaf up to here; later leaves are lost.
       const known = await logSize(scene);
       published = await publishedAfter(known, publicUrl);
       return takeDown(scene);
     },
     mayEnd: ['publisher'],
-    mustRefuse: requireStopped,
+    mustReject: requireStopped,
   },
 ];
 
-/** The publisher stops with words on what to do, and the public sees what it saw. */
+/** The publisher stops and logs the reason, and the public view does not shrink. */
 async function requireStopped(scene: Scene): Promise<string[]> {
   const { world } = scene;
   const { publisher } = world.programs;
   const deadline = performance.now() + 20_000;
   while (publisher.ended.length === 0 && performance.now() < deadline) await sleep(100);
   const { tree_size: now } = await readiness(world.publicUrl);
-  const said = await readFile(publisher.logFile, 'utf8');
+  const log = await readFile(publisher.logFile, 'utf8');
   const left = await newestCheckpoint(scene);
   return [
-    ...(publisher.ended.length === 0 ? ['the publisher goes on over what was lost'] : []),
-    ...(/publisher: .*database/i.test(said) ? [] : ['the publisher does not say why it stopped']),
-    ...(now >= published ? [] : ['the public sees less than before']),
+    ...(publisher.ended.length === 0 ? ['the publisher continues after lost commits'] : []),
+    ...(/publisher: .*database/i.test(log) ? [] : ['the publisher logs no reason']),
+    ...(now >= published ? [] : ['fewer leaves are public than before']),
     ...(left < published ? [] : ['nothing was lost: the fault did not happen']),
   ];
 }

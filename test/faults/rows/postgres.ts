@@ -10,7 +10,7 @@ const ended = (signal: 'SIGKILL' | 'SIGINT') => async (scene: Scene) => {
   await scene.world.database.untilGone();
 };
 
-/** Postgres with all of its processes, as a power loss ends them. */
+/** Postgres with all of its processes, as in a power loss. */
 export const ALL_KILLED = lasting(
   'Postgres killed with all of its processes at once, back after 1 s',
   1_000,
@@ -19,7 +19,7 @@ export const ALL_KILLED = lasting(
     await database.untilGone();
   },
   restart,
-  { isFelt: true },
+  { mustFail: true },
 );
 
 export const POSTGRES_FAULTS: Fault[] = [
@@ -29,15 +29,15 @@ export const POSTGRES_FAULTS: Fault[] = [
     1_000,
     ended('SIGKILL'),
     restart,
-    { isFelt: true },
+    { mustFail: true },
   ),
-  lasting('Postgres down for 5 s', 5_000, ended('SIGINT'), restart, { isFelt: true }),
+  lasting('Postgres down for 5 s', 5_000, ended('SIGINT'), restart, { mustFail: true }),
   repeated('Postgres ends every connection, ten times in 2 s', [10, 200], ({ world }) =>
     world.database.terminateAll(),
   ),
   {
     name: 'Postgres out of connections for 4 s',
-    isFelt: true,
+    mustFail: true,
     holdMs: 4_000,
     inject: ({ world }) => takeAllConnections(world.database),
   },
@@ -71,12 +71,12 @@ export const POSTGRES_FAULTS: Fault[] = [
     4_000,
     (scene) => requireDisks(scene).database.fill(),
     (scene) => requireDisks(scene).database.empty(),
-    { isFelt: true, needsDisks: true },
+    { mustFail: true, needsDisks: true },
   ),
   {
     name: 'Postgres out of disk for its write-ahead log: the server panics',
     holdMs: 1_000,
-    isFelt: true,
+    mustFail: true,
     needsDisks: true,
     inject: async (scene) => {
       const { database } = requireDisks(scene);

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { builtFile } from '#bench/harness/child';
 import { lasting, repeated, requireDisks, type Fault, type Scene } from '../fault.js';
-import type { Batch, Single } from '../memory.js';
+import type { Batch, Single } from '../records.js';
 import { until } from '../pace.js';
-import { batchResults } from '../settle.js';
+import { batchResults } from '../completion.js';
 import type { ProcessName } from '../world.js';
 
 const killed = (name: ProcessName, more: Partial<Fault> = {}): Fault =>
@@ -49,7 +49,7 @@ const stopSecondPublisher = { expects: ({ world }: Scene) => world.stopOthers() 
 
 export const PROCESS_FAULTS: Fault[] = [
   oneEngineKilled(),
-  killed('engine-1', { isFelt: true }),
+  killed('engine-1', { mustFail: true }),
   killed('verifier'),
   killed('facade'),
   killed('publisher'),
@@ -58,7 +58,7 @@ export const PROCESS_FAULTS: Fault[] = [
   stopped('publisher'),
   {
     name: 'engine killed while it receives a batch',
-    isFelt: true,
+    mustFail: true,
     inject: async ({ world, client }) => {
       const batch = client.newBatch(500);
       const half = batch.body.length / 2;
@@ -83,7 +83,7 @@ export const PROCESS_FAULTS: Fault[] = [
       await startSecondPublisher(scene, 2_500);
       publisher.hold();
       await sleep(1_000);
-      publisher.letGo();
+      publisher.release();
       return () => undefined;
     },
     ...stopSecondPublisher,
@@ -130,7 +130,7 @@ function oneEngineKilled(): Fault {
   let problems: string[] = [];
   return {
     name: 'one of two engines killed: the other one answers',
-    isFelt: true,
+    mustFail: true,
     inject: async (scene) => {
       problems = [];
       const { client, world } = scene;
@@ -151,7 +151,7 @@ function oneEngineKilled(): Fault {
       single.open -= 1;
       const failed = (client.failedAt[1] ?? 0) - before;
       if (failed > 0) problems.push(`the other engine failed ${String(failed)} times meanwhile`);
-      return () => world.programs['engine-1'].letGo();
+      return () => world.programs['engine-1'].release();
     },
     expects: () => Promise.resolve(problems),
   };

@@ -68,6 +68,6 @@ export const WORKER_FAULTS: Fault[] = [
       return world.links['worker-1'].set({ matches: LOCKS, breaks: 'answered', then });
     },
     ({ world }) => world.programs['worker-1'].signal('SIGCONT'),
-    { isFelt: true },
+    { mustFail: true },
   ),
 ];

@@ -8,15 +8,15 @@ import type { World } from '../world.js';
 export interface WritePoint {
   what: string;
   of: (keyof World['links'])[];
-  /** Below `sql/`: where its statements are. */
+  /** Files below `sql/` with its statements. */
   files: string[];
-  /** Texts that the transaction contains, all of them, in lower case. */
+  /** Lower-case texts, all of which the transaction contains. */
   has: string[];
-  /** Its other writes, so that every statement of the code belongs to a row. */
+  /** Its other writes: every statement of the code belongs to a row. */
   also?: string[];
-  /** How often it fails in a row; three times by default. */
+  /** Consecutive failures; 3 by default. */
   times?: number;
-  /** Has it happen; called again and again until it has. Otherwise the load does. */
+  /** Provokes the transaction until the trap springs. By default the load does. */
   provoke?(scene: Scene): Promise<void>;
 }
 
@@ -29,7 +29,7 @@ const act =
     await client.acts.sendNew(kind);
   };
 
-/** A look that comes five times a second, for as long as it takes until there is something to find. */
+/** Expiry scans run five times per second, and most find nothing. */
 const LOOKS = 12;
 
 export const WRITE_POINTS: WritePoint[] = [
@@ -155,7 +155,7 @@ export const WRITE_POINTS: WritePoint[] = [
       await set('1');
       const own = [0, 1, 2, 3].map(() => client.newSingle());
       for (const single of own) single.ends = true;
-      await Promise.all(own.map((single) => client.sendUntilSaid(single)));
+      await Promise.all(own.map((single) => client.sendUntilAcknowledged(single)));
       await set('none');
       client.start();
       await sleep(1_500);
@@ -217,32 +217,32 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
       'update svc.batch_part set problems = null ',
       'delete from svc.policy_input where input_hash in ',
     ],
-    'of `erase tenant`, which is gone on with by the next run: test/programs/admin-erase.test.ts kills it',
+    'the next run of `erase tenant` continues it: test/programs/admin-erase.test.ts kills it',
   ],
   [
     'admissions/append.ts',
     ['insert into svc.refusal ', 'update svc.intake set refused = true '],
-    'in the very transaction that appends the others of its group',
+    'part of the transaction that appends the rest of the group',
   ],
   [
     'lifecycle/revocations.ts',
     ['update svc.revocation_request set refused = '],
-    'in the very transaction that appends the others of its group',
+    'part of the transaction that appends the rest of the group',
   ],
   [
     'batches/chunks.ts',
     ['update svc.batch_turn set handed_at = null '],
-    'in the very transaction that ends other parts',
+    'part of the transaction that ends other chunks',
   ],
   [
     'batches/chunks.ts',
     ['delete from svc.batch_watch '],
-    'who deletes the row counts it: the rows of workers that append show the same counting',
+    'the deleting transaction counts it, as in the rows of appending workers',
   ],
   [
     'log/verdicts.ts',
     ['update svc.scrub set next_index = case '],
-    'only after a key was compromised, or of what failed before it was erased: test/workers/verify.test.ts',
+    'only after a key compromise or the erasure of a failed proof: test/workers/verify.test.ts',
   ],
   [
     'lifecycle/entries.ts',
@@ -262,7 +262,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
       'update svc.lane set ',
       'insert into svc.fixture ',
     ],
-    'the same: what is set twice is set once',
+    'the same: a repeated command changes nothing',
   ],
   [
     'admissions/policies.ts',
@@ -272,12 +272,12 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'log/checkpoints.ts',
     ['select svc.end_log('],
-    'the same: a log that has ended says so when it is ended again',
+    'the same: a second retirement reports the first',
   ],
   [
     'ops/heartbeats.ts',
     ['select svc.record_heartbeat('],
-    'nothing depends on one: the next follows after two seconds',
+    'nothing depends on a single heartbeat: the next follows after two seconds',
   ],
   [
     'schema/migrate.ts',

@@ -3,7 +3,7 @@ import type { Fault, Scene } from '../fault.js';
 import type { Trap } from '../link.js';
 import { linksOf, WRITE_POINTS, type WritePoint } from './write-points.js';
 
-/** The commit of a transaction that has all of these, or the statement where it is its own. */
+/** Matches the commit of a transaction with all of these, or a statement outside of a transaction. */
 export const commitOf =
   (...statements: string[]): Trap['matches'] =>
   (sql, transaction) =>
@@ -13,15 +13,15 @@ export const commitOf =
         statements.every((statement) => transaction.some((one) => one.includes(statement)));
 
 const TIMES = 3;
-/** Between two that are provoked. */
+/** Between two provocations. */
 const PAUSE_MS = 20;
 
-/** Several times in a row: what is tried again fails again. */
+/** Fails several times in a row, so that retries fail too. */
 async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): Promise<void> {
   const trap: Trap = { matches: commitOf(...point.has), breaks };
   const links = linksOf(scene, point);
   let hasSprung = false;
-  // One count for all: programs of a kind take turns.
+  // Processes of a kind share the count.
   const times = Math.ceil((point.times ?? TIMES) / links.length);
   const sprung = Promise.race(links.map((link) => link.set(trap, times))).then(() => {
     hasSprung = true;

@@ -3,57 +3,57 @@ import { readiness } from '#bench/harness/public-api';
 import type { Batch as BatchStatus, BatchResult } from '#protocol/schemas/batch';
 import type { Act } from './acts.js';
 import type { Client } from './client.js';
-import type { Asked, Batch, Single } from './memory.js';
+import type { ClientRequest, Batch, Single } from './records.js';
 import { Deadline, forEach } from './pace.js';
 import { differingStatuses } from './public.js';
 import type { World } from './world.js';
 
 /**
- * Sends again what was not acknowledged and follows batches, as a client would, until everything is
+ * Repeats unacknowledged requests and follows batches, as a client would, until everything is
  * committed, verified and public.
  *
- * @returns what was not settled in time
+ * @returns what was incomplete at the deadline
  */
-export async function settleAll(
+export async function untilComplete(
   world: World,
   client: Client,
   acts: readonly Act[],
   ms: number,
 ): Promise<string[]> {
   const deadline = new Deadline(ms);
-  const isOpen = (one: Asked): boolean =>
+  const isOpen = (one: ClientRequest): boolean =>
     one.kind === 'single' ? one.receipt === null : one.proofIds.length === 0;
   for (;;) {
-    const open = client.memory.asked.filter(isOpen);
+    const open = client.records.requests.filter(isOpen);
     const openActs = client.acts.sent.filter((act) => !act.acknowledged);
     if (open.length + openActs.length === 0) break;
-    if (deadline.isOver) {
+    if (deadline.hasPassed) {
       return [
-        `${String(open.length)} requests are not settled`,
+        `${String(open.length)} requests are incomplete`,
         ...openActs.map(({ what }) => `${what} is not acknowledged`),
       ];
     }
     await forEach(open, async (one) => {
-      if (deadline.isOver) return;
+      if (deadline.hasPassed) return;
       await (one.kind === 'single' ? client.send(one) : followBatch(client, one));
     });
     await forEach(openActs, async (act) => {
-      if (!deadline.isOver) await client.acts.send(act);
+      if (!deadline.hasPassed) await client.acts.send(act);
     });
-    if (client.memory.asked.some(isOpen)) await sleep(100);
+    if (client.records.requests.some(isOpen)) await sleep(100);
   }
   const progress: Progress = { doneAt: null };
   for (;;) {
     const left = await unfinished(world, progress).catch((error: unknown) => String(error));
     if (left === null) break;
-    if (deadline.isOver) return [left];
+    if (deadline.hasPassed) return [left];
     await sleep(50);
   }
   // Tokens, packages and erasures are published by a later snapshot than the log.
   let expected = acts.flatMap((act) => act.expectedStatuses());
   for (;;) {
     const late = await differingStatuses(world.publicUrl, expected);
-    if (late.length === 0 || deadline.isOver) return late.map(({ problem }) => problem);
+    if (late.length === 0 || deadline.hasPassed) return late.map(({ problem }) => problem);
     expected = late;
     await sleep(50);
   }
@@ -76,7 +76,7 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
   const signal = AbortSignal.timeout(10_000);
   const response = await fetch(url, { headers: client.headers, signal });
   if (response.status === 404) {
-    client.memory.broken.push(`batch ${batch.batchId ?? ''} is unknown now`);
+    client.records.broken.push(`batch ${batch.batchId ?? ''} is unknown now`);
   }
   if (response.status !== 200) return null;
   if (((await response.json()) as BatchStatus).state !== 'completed') return null;
@@ -93,7 +93,7 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
     (state === 'admitted' || state === 'denied') && id !== undefined ? id : '',
   );
   if (ids.length !== batch.items || ids.includes('')) {
-    client.memory.broken.push(`batch ${batch.batchId ?? ''} ended without results for all items`);
+    client.records.broken.push(`batch ${batch.batchId ?? ''} ended without results for all items`);
   }
   return ids;
 }
@@ -127,7 +127,7 @@ async function unfinished(world: World, progress: Progress): Promise<string | nu
   return generation >= progress.doneAt + 2 ? null : 'no snapshot was published since';
 }
 
-export const singlesOf = (all: readonly Asked[]): Single[] =>
+export const singlesOf = (all: readonly ClientRequest[]): Single[] =>
   all.filter((one) => one.kind === 'single');
-export const batchesOf = (all: readonly Asked[]): Batch[] =>
+export const batchesOf = (all: readonly ClientRequest[]): Batch[] =>
   all.filter((one) => one.kind === 'batch');

@@ -1,4 +1,4 @@
-/** A message of the Postgres protocol, whole. */
+/** A complete message of the Postgres protocol. */
 export interface Message {
   bytes: Buffer;
   /** The statement, in lower case with single spaces; null without one. */
@@ -10,19 +10,19 @@ export interface Message {
 const plain = (sql: string): string => sql.toLowerCase().replaceAll(/\s+/g, ' ').trim();
 
 /** The client messages of one connection. */
-export class Spoken {
+export class ClientMessages {
   private rest: Buffer = Buffer.alloc(0);
   private hasStarted = false;
   private readonly statements = new Map<string, string>();
   private bound = '';
   /** Statements of the open transaction; null outside of one. */
   transaction: string[] | null = null;
-  private isOver = false;
+  private hasEnded = false;
 
   *take(chunk: Buffer): Generator<Message> {
     this.rest = this.rest.length === 0 ? chunk : Buffer.concat([this.rest, chunk]);
     for (;;) {
-      // Only the very first message has no type before its length.
+      // Only the startup message has no type byte.
       const head = this.hasStarted ? 1 : 0;
       if (this.rest.length < head + 4) return;
       const length = head + this.rest.readUInt32BE(head);
@@ -31,21 +31,21 @@ export class Spoken {
       this.rest = this.rest.subarray(length);
       const type = this.hasStarted ? String.fromCharCode(bytes[0] ?? 0) : '';
       this.hasStarted = true;
-      const sql = this.ran(type, bytes);
-      if (sql !== null) this.follow(sql);
+      const sql = this.statementOf(type, bytes);
+      if (sql !== null) this.trackTransaction(sql);
       yield { bytes, sql, isAnswered: type === 'S' || type === 'Q' };
     }
   }
 
-  /** One that ends is still the open one while its end is on the way. */
-  private follow(sql: string): void {
-    if (this.isOver) this.transaction = null;
-    this.isOver = sql === 'commit' || sql === 'rollback';
+  /** A transaction stays open until its commit or rollback has passed. */
+  private trackTransaction(sql: string): void {
+    if (this.hasEnded) this.transaction = null;
+    this.hasEnded = sql === 'commit' || sql === 'rollback';
     if (sql === 'begin' || sql.startsWith('begin ')) this.transaction = [];
     else this.transaction?.push(sql);
   }
 
-  private ran(type: string, bytes: Buffer): string | null {
+  private statementOf(type: string, bytes: Buffer): string | null {
     if (type === 'Q') return plain(textAt(bytes, 5));
     if (type === 'E') return this.bound;
     if (type === 'P') {
@@ -61,10 +61,10 @@ export class Spoken {
   }
 }
 
-/** Counts how many requests the server has answered to the end. */
-export class Answered {
+/** Counts the complete answers of the server. */
+export class ServerAnswers {
   private rest: Buffer = Buffer.alloc(0);
-  /** The first one is for the connection itself. */
+  /** The first answer belongs to the startup message. */
   count = -1;
 
   take(chunk: Buffer): void {

@@ -2,8 +2,8 @@ import { copyFile, mkdir, readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from './client.js';
-import type { Fault, Outcome, Scene } from './fault.js';
-import { walk } from './walk.js';
+import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
+import { runFault } from './run-fault.js';
 import { startWorld } from './world.js';
 
 export const LOAD = {
@@ -16,7 +16,7 @@ export const LOAD = {
 
 let clients = 0;
 
-/** @param settings of its Postgres, beside what every one has */
+/** @param settings more settings of its Postgres */
 export async function openScene(
   { withDisks, ...load } = LOAD,
   settings: Record<string, string> = {},
@@ -32,20 +32,20 @@ export async function openScene(
 }
 
 /**
- * Goes through faults on several stacks side by side, since most of the time of most faults is
- * waiting. After a row that failed the stack is another one, so that each row speaks for itself.
+ * Runs faults on several stacks concurrently, because most of a fault is waiting. A stack with a
+ * failed row is replaced, so that it cannot affect the next row.
  */
-export async function inLanes(
+export async function runFaults(
   faults: readonly Fault[],
-  lanes: number,
-  say: (outcome: Outcome) => void,
+  count: number,
+  print: (outcome: Outcome) => void,
 ): Promise<Outcome[]> {
   const outcomes = new Map<Fault, Outcome>();
   // Rows that need their own stack come last.
   const waiting = [...faults].sort((a, b) => Number(a.isLast ?? 0) - Number(b.isLast ?? 0));
-  const lane = async (): Promise<void> => {
+  const runOnStack = async (): Promise<void> => {
     let scene: Scene | null = null;
-    const leave = async (): Promise<void> => {
+    const closeScene = async (): Promise<void> => {
       await scene?.world.close();
       scene = null;
     };
@@ -55,42 +55,27 @@ export async function inLanes(
         const { disks } = scene.world;
         const outcome =
           fault.needsDisks === true && typeof disks === 'string'
-            ? skipped(fault, disks)
-            : await walk(scene, fault);
+            ? { ...newOutcome(fault.name), skipped: disks }
+            : await runFault(scene, fault);
         outcomes.set(fault, outcome);
-        say(outcome);
-        if (outcome.problems.length > 0) await keepWords(scene, fault);
-        if (fault.isLast === true || outcome.problems.length > 0) await leave();
+        print(outcome);
+        if (outcome.problems.length > 0) await keepLogs(scene, fault);
+        if (fault.isLast === true || outcome.problems.length > 0) await closeScene();
       }
     } finally {
-      await leave();
+      await closeScene();
     }
   };
-  await Promise.all(Array.from({ length: lanes }, lane));
+  await Promise.all(Array.from({ length: count }, runOnStack));
   return faults.flatMap((fault) => outcomes.get(fault) ?? []);
 }
 
 /** Keeps the program output around a failed row. */
-async function keepWords({ world }: Scene, { name }: Fault): Promise<void> {
+async function keepLogs({ world }: Scene, { name }: Fault): Promise<void> {
   const place = join(tmpdir(), 'svc-faults-failed', name.replaceAll(/[^\w]+/g, '-'));
   await mkdir(place, { recursive: true });
   for (const file of await readdir(world.dir)) {
     if (file.endsWith('.log')) await copyFile(join(world.dir, file), join(place, file));
   }
-  console.log(`    what the programs said is in ${place}`);
-}
-
-function skipped({ name }: Fault, reason: string): Outcome {
-  return {
-    name,
-    skipped: reason,
-    before: 0,
-    failed: 0,
-    lost: 0,
-    double: 0,
-    answeredMs: null,
-    settledMs: null,
-    tookMs: 0,
-    problems: [],
-  };
+  console.log(`    logs of the programs: ${place}`);
 }

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
-import type { Fault, Outcome, Scene } from './fault.js';
+import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
 import { inTime } from './pace.js';
-import { settleAll } from './settle.js';
+import { untilComplete } from './completion.js';
 import { PROCESSES } from './world.js';
 
 /** Some requests are committed and some in flight when the fault happens. */
@@ -10,30 +10,20 @@ const BEFORE_MS = 1_000;
 const AFTER_MS = 700;
 const BRIEFLY_MS = 250;
 const INJECT_MS = 30_000;
-export const RECOVER_MS = 60_000;
+const RECOVER_MS = 60_000;
 
 /** Causes one fault under load and audits every acknowledged request afterwards. */
-export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
+export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
   const { world, client } = scene;
-  const begin = { asked: client.memory.asked.length, acts: client.acts.sent.length };
+  const begin = { requests: client.records.requests.length, acts: client.acts.sent.length };
   const began = performance.now();
   const failedBefore = client.failed;
-  const problems: string[] = [];
   client.start();
-  await inTime(client.nextGoodAnswer(), INJECT_MS, 'nothing was answered well before the fault');
+  await inTime(client.nextSuccess(), INJECT_MS, 'no request succeeded before the fault');
   await sleep(fault.isBrief === true ? BRIEFLY_MS : BEFORE_MS);
-  const before = client.memory.acknowledged.length;
-  const outcome: Outcome = {
-    name: fault.name,
-    before,
-    failed: 0,
-    lost: 0,
-    double: 0,
-    answeredMs: null,
-    settledMs: null,
-    tookMs: 0,
-    problems,
-  };
+  const outcome = newOutcome(fault.name);
+  const { problems } = outcome;
+  outcome.before = client.records.acknowledged.length;
   try {
     const heal = await inTime(
       fault.inject(scene),
@@ -41,28 +31,28 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
       'the fault did not happen',
     );
     if (fault.holdMs !== undefined) await sleep(fault.holdMs);
-    if (fault.mustRefuse !== undefined) {
+    if (fault.mustReject !== undefined) {
       await client.stop();
       await heal();
       outcome.failed = client.failed - failedBefore;
-      problems.push(...(await fault.mustRefuse(scene)));
+      problems.push(...(await fault.mustReject(scene)));
       outcome.lost = outcome.double = null;
       return outcome;
     }
-    const answered = client.nextGoodAnswer();
+    const answered = client.nextSuccess();
     const healed = performance.now();
     await heal();
     outcome.answeredMs =
-      (await inTime(answered, RECOVER_MS, 'nothing was answered well afterwards')) - healed;
+      (await inTime(answered, RECOVER_MS, 'no request succeeded after the fault')) - healed;
     await sleep(fault.isBrief === true ? BRIEFLY_MS : AFTER_MS);
     await client.stop();
     outcome.failed = client.failed - failedBefore;
-    if (fault.isFelt === true && outcome.failed === 0) problems.push('the fault had no effect');
+    if (fault.mustFail === true && outcome.failed === 0) problems.push('the fault had no effect');
     const acts = client.acts.sent.slice(begin.acts);
-    problems.push(...(await settleAll(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
+    problems.push(...(await untilComplete(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
     outcome.settledMs = performance.now() - healed;
-    const asked = client.memory.asked.slice(begin.asked);
-    const audited = await audit(world, client, { asked, acts });
+    const requests = client.records.requests.slice(begin.requests);
+    const audited = await audit(world, client, { requests, acts });
     outcome.lost = audited.lost.length;
     outcome.double = audited.double.length;
     problems.push(...audited.lost, ...audited.double, ...audited.wrong);

@@ -1,0 +1,87 @@
+import type { ArtifactKind } from '#protocol/status';
+
+/** Members of both types of requests. */
+interface Sent {
+  /** Number within its type. */
+  n: number;
+  /** Attempts alternate between the engines. */
+  attempts: number;
+  /** Whether any answer acknowledged it. */
+  acknowledged: boolean;
+}
+
+/** An admission of its own. */
+export interface Single extends Sent {
+  kind: 'single';
+  path: string;
+  body: string;
+  /** The first receipt, which every later answer must repeat byte by byte. */
+  receipt: string | null;
+  /** From the receipt or the 202. */
+  proofId: string | null;
+  /** Artifacts whose revocation was requested. */
+  revoked: Set<ArtifactKind>;
+  /** Whether its erasure was requested. */
+  isErased: boolean;
+  /** Whether its passport, and all that depends on it, expires at once. */
+  ends: boolean;
+  /** Number of requests about it without an acknowledgement. */
+  open: number;
+  inPackage: boolean;
+}
+
+export interface Batch extends Sent {
+  kind: 'batch';
+  body: string;
+  items: number;
+  batchId: string | null;
+  /** Proof ids of its items, by position, once all are committed. */
+  proofIds: string[];
+}
+
+export type ClientRequest = Single | Batch;
+
+/** The answers that a distrustful client keeps. */
+export class Records {
+  readonly requests: ClientRequest[] = [];
+  /** Admitted requests in the order of their receipts. */
+  readonly admitted: Single[] = [];
+  /** Answers that contradict an acknowledgement. */
+  readonly broken: string[] = [];
+  /** Rejections that no fault explains. */
+  readonly wrong: string[] = [];
+
+  get acknowledged(): ClientRequest[] {
+    return this.requests.filter((one) => one.acknowledged);
+  }
+
+  get deduplicationKeys(): number {
+    return this.requests.reduce((sum, one) => sum + (one.kind === 'single' ? 1 : one.items), 0);
+  }
+
+  /** Records a receipt, which must equal the first one byte by byte. */
+  recordReceipt(one: Single, receipt: string, proofId: string, isAdmitted: boolean): void {
+    if (one.receipt !== null && one.receipt !== receipt) {
+      this.broken.push(`the receipt of ${proofId} has changed`);
+    }
+    this.recordProofId(one, proofId);
+    if (one.receipt === null && isAdmitted) this.admitted.push(one);
+    one.receipt ??= receipt;
+  }
+
+  recordProofId(one: Single, proofId: string): void {
+    one.acknowledged = true;
+    if (one.proofId !== null && one.proofId !== proofId) {
+      this.broken.push(`the proof id ${one.proofId} has changed to ${proofId}`);
+    }
+    one.proofId ??= proofId;
+  }
+
+  recordBatch(one: Batch, batchId: string): void {
+    one.acknowledged = true;
+    if (one.batchId !== null && one.batchId !== batchId) {
+      this.broken.push(`the batch id ${one.batchId} has changed to ${batchId}`);
+    }
+    one.batchId ??= batchId;
+  }
+}
