@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import type { PublicContext } from '#api/public/context';
-import { trustPackageOf } from '#api/public/views/trust-package';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { trustPackageOf } from '#api/public/views/views';
 import { callAt } from '../../fixtures/public-call.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 import { membersOf, ViewsWorld } from '../../fixtures/views-world.js';
@@ -98,7 +97,7 @@ describe('trust package view', () => {
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const source = directorySource(snapshot.directory);
-    const ctx = { source, sha256: nativeSha256 } as PublicContext;
+    const ctx = { source } as PublicContext;
     const right = published(plain, {});
     const made = trustPackageOf(ctx, publicServer.poller.current!, right.facade, right.resolved);
     expect((await made).evidence!.log_entry.proof_id).toBe(plain);

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chainOf } from '#api/public/views/chain';
-import { historyOf } from '#api/public/views/history';
+import { chainOf, historyOf } from '#api/public/views/views';
 import { idsOf } from '#protocol/ids';
 import { type PublicTrustChain } from '#protocol/schemas/public-views';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
