@@ -88,10 +88,7 @@ describe('lookup of unusual input', () => {
     ['bytes that are no UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
     ['percent signs that encode nothing', '%%zz%1', '%%zz%1'],
     ['an encoded slash', 'a%2Fb', 'a/b'],
-    ['encoded dots', '%2e%2e%2f%2e%2e', '../..'],
-    ['what was encoded twice', '%2541', '%41'],
     ['a new header', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],
-    ['quotes', '%22%5C%22', '"\\"'],
     ['the name of a property of every object', '__proto__', '__proto__'],
     ['12,000 characters', 'x'.repeat(12_000), 'x'.repeat(12_000)],
     ['a prefix alone', 'cert_', 'cert_'],
@@ -124,7 +121,6 @@ describe('lookup of unusual input', () => {
     ['q=%zz', '%zz'],
     ['q=a+b', 'a b'],
     ['q=a%2Bb', 'a+b'],
-    ['q=%E6%84%9B', '愛'],
     ['%71=x', 'x'],
     [`q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
   ])('decodes the query %s like a form', async (query, identifier) => {
@@ -133,17 +129,12 @@ describe('lookup of unusual input', () => {
 
   it.each([
     '/',
-    '/verify//x',
     '/verify/',
-    '/verify/trust',
     '/verify/trust/',
-    '/verify/trust/x/',
     '/verify/trust/x/y',
     '/verify/Trust/x',
-    '/verify/tru%73t/x',
     '//verify/trust/x',
     '/verify%2Ftrust/x',
-    '/verify/./trust/x',
     '/verify/constructor/x',
   ])('answers 404 for the path %s', async (path) => {
     const reply = await call(`/api/public${path}`);
@@ -157,15 +148,10 @@ describe('POST /api/public/verify', () => {
   const good = { schema_version: LOOKUP, proof_id: 'x' };
   it.each<[string, unknown, string, string | null]>([
     ['no JSON', '{', 'malformed_json', ''],
-    ['nothing', '', 'malformed_json', ''],
     ['no UTF-8', Buffer.from([0x22, 0xff, 0x22]), 'invalid_utf8', ''],
     ['a member twice', '{"a":1,"a":2}', 'duplicate_key', '/a'],
-    ['half a surrogate pair', '{"a":"\\ud800"}', 'lone_surrogate', '/a'],
-    ['a NUL', '{"a":"\\u0000"}', 'nul_character', '/a'],
-    ['2^53', '{"a":9007199254740992}', 'integer_out_of_range', '/a'],
     ['65 levels', '['.repeat(65) + ']'.repeat(65), 'too_deep', null],
     ['no object', '[]', 'invalid_field', ''],
-    ['null', 'null', 'invalid_field', ''],
     ['no schema version', { proof_id: 'x' }, 'unsupported_schema_version', '/schema_version'],
     [
       'another schema version',

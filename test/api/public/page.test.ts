@@ -172,24 +172,6 @@ describe('any page', () => {
       expect(outside).toEqual([]);
     }
   });
-
-  it('has a strong ETag and answers 304 when it matches', async () => {
-    const first = await ask(page.state('valid').identifier);
-    const etag = first.headers.etag!;
-    expect(etag).toMatch(/^"[0-9]+-[0-9a-f]{32}"$/);
-    const again = await ask(page.state('valid').identifier, { headers: { 'If-None-Match': etag } });
-    expect(again.status).toBe(304);
-    expect(again.text).toBe('');
-    expect(again.headers['content-security-policy']).toBe(first.headers['content-security-policy']);
-    const other = await ask(page.state('revoked').identifier, {
-      headers: { 'If-None-Match': etag },
-    });
-    expect(other.status).toBe(200);
-    const missing = await ask(page.state('not found').identifier, {
-      headers: { 'If-None-Match': '*' },
-    });
-    expect(missing.status).toBe(404);
-  });
 });
 
 describe('page identifier', () => {
