@@ -4,9 +4,9 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { keyEntries, readTile } from '#sql/log/log';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
-import { checkAdmissions, checkBatches, checkOrphanRows } from './registry/admissions.js';
+import { checkAdmissions, checkBatches, checkStrays } from './registry/admissions.js';
 import type { RegistryContext } from './registry/context.js';
-import { checkDecisions } from './registry/policy-inputs.js';
+import { checkStoredInputs } from './registry/policy-inputs.js';
 import { checkGrants } from './registry/grants.js';
 import { checkHead } from './registry/head.js';
 import { KeyHistory } from './registry/keys.js';
@@ -93,9 +93,9 @@ export class RegistryHalf {
       options.progress('admissions', done, Math.max(done, 2 * ctx.size));
     });
     await checkRevocations(ctx);
-    await checkDecisions(ctx);
+    await checkStoredInputs(ctx);
     await checkGrants(ctx);
     await checkBatches(ctx);
-    await checkOrphanRows(ctx);
+    await checkStrays(ctx);
   }
 }

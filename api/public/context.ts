@@ -1,6 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Ed25519Verify } from '#protocol/ed25519';
-import type { Sha256 } from '#protocol/hash';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { SnapshotPoller } from './snapshot/poller.js';
@@ -23,8 +21,6 @@ export interface PublicContext {
   recentLookupLimit: number;
   /** The public base URL for shared links, without a trailing slash; null when unknown. */
   publicUrl: string | null;
-  sha256: Sha256;
-  verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
   metrics?: PublicMetrics;

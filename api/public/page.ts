@@ -17,7 +17,7 @@ import { lookupAt, originForm } from './lookup/routes.js';
 import { verdictAnswer } from './lookup/verdict.js';
 import {
   homeView,
-  rejectedView,
+  messageView,
   renderPage,
   TOO_LONG,
   unavailableView,
@@ -28,9 +28,7 @@ import { lookupUrl, MAX_IDENTIFIER } from './page/urls.js';
 import { verdictView } from './page/verdict-view.js';
 import { currentValidSnapshot } from './snapshot/poller.js';
 import type { Snapshot } from './snapshot/snapshot.js';
-import { chainOf } from './views/chain.js';
-import { historyOf } from './views/history.js';
-import { lookupResponse } from './views/published.js';
+import { chainOf, historyOf, lookupResponse } from './views/views.js';
 
 const CONTENT_POLICY = [
   "default-src 'none'",
@@ -117,7 +115,8 @@ async function loadVerdictPage(
 function sendError(exchange: Exchange, identifier: string | null, error: unknown): void {
   const { ctx, req } = exchange;
   const { message, status, options } = problemOf(exchange, error);
-  const view = status === 503 ? unavailableView(message) : rejectedView(message);
+  const view =
+    status === 503 ? unavailableView(message) : messageView('This cannot be looked up', message);
   const asked = identifier === null || identifier.length > MAX_IDENTIFIER ? '' : identifier;
   const { current } = ctx.poller;
   const page = renderPage({ ...view, asked, snapshot: current && factsOf(ctx, current) });
@@ -140,7 +139,7 @@ function sendPage(
     body,
     policy: CONTENT_POLICY,
     headers: { 'X-Robots-Tag': 'noindex', ...headers },
-    ...(status === 200 && cache === CACHE_VERDICT && { etag: hashTag(exchange.ctx.sha256, body) }),
+    ...(status === 200 && cache === CACHE_VERDICT && { etag: hashTag(body) }),
   });
 }
 

@@ -1,10 +1,8 @@
 import type { Express, Response } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Ed25519Verify } from '#protocol/ed25519';
-import type { Sha256 } from '#protocol/hash';
 import { pinKeys } from '#protocol/snapshot/trust';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Readiness } from '#runtime/ops/health';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
@@ -28,8 +26,6 @@ export interface PublicServerOptions {
   log: Logger;
   /** Aborted when shutdown begins; the server then reports that it is not ready. */
   stopping?: AbortSignal;
-  sha256?: Sha256;
-  verify?: Ed25519Verify;
   metrics?: PublicMetrics;
   /** Interval of the snapshot poller. */
   pollMs?: number;
@@ -57,20 +53,16 @@ const START_MS = 1_000;
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
 export function createPublicServer(options: PublicServerOptions): PublicServer {
   const { snapshotSource: source, clock, log } = options;
-  const sha256 = options.sha256 ?? nativeSha256;
-  const verify = options.verify ?? nativeVerify;
   const trust = {
-    log: pinKeys(sha256, [options.logVkey].flat()),
-    snapshot: pinKeys(sha256, [options.snapshotVkey].flat()),
+    log: pinKeys(nativeSha256, [options.logVkey].flat()),
+    snapshot: pinKeys(nativeSha256, [options.snapshotVkey].flat()),
   };
-  const poller = new SnapshotPoller({ source, trust, sha256, verify, clock, log });
+  const poller = new SnapshotPoller({ source, trust, clock, log });
   const ctx: PublicContext = {
     source,
     poller,
     recentLookupLimit: options.recentLookupLimit ?? Infinity,
     publicUrl: options.publicUrl ?? null,
-    sha256,
-    verify,
     clock,
     log,
     ...(options.metrics && { metrics: options.metrics }),

@@ -6,13 +6,12 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import {
   admissionsFrom,
   proofsFrom,
-  sharedIdentities,
-  strayPending,
   waitingLongerThan,
   type AdmissionRow,
 } from '#sql/fsck/admissions';
 import { batchesFrom, type CheckedBatch } from '#sql/fsck/batches';
-import { readStrays } from '#sql/fsck/strays';
+import { STRAYS } from '#sql/fsck/strays';
+import type { FindingCode } from '../codes.js';
 import type { Report } from '../findings.js';
 import { FIRST_ID, MAX_ROWS, pages, type RegistryContext } from './context.js';
 
@@ -47,14 +46,6 @@ export async function checkAdmissions(
       if (!isAccepted) findings.add('intake_missing', where, 'the intake row of a proof');
     }
     step(rows.length);
-  }
-  for (const proofId of await strayPending(sql, MAX_ROWS)) {
-    const where = `svc.intake_pending proof_id=${proofId}`;
-    findings.add('intake_missing', where, 'the intake row of a pending admission');
-  }
-  for (const proofIds of await sharedIdentities(sql, MAX_ROWS)) {
-    const expected = 'one admission per tenant, request type and request hash';
-    findings.add('identity_twice', `svc.intake proof_id=${proofIds.join(',')}`, expected);
   }
   const { count, oldest } = await waitingLongerThan(sql, waitMs);
   if (count > 0) {
@@ -131,27 +122,22 @@ function batchFault(batch: CheckedBatch): string | null {
   return null;
 }
 
-/** Reports rows whose parent is missing: a token, package, batch or erased admission. */
-export async function checkOrphanRows({ sql, findings }: RegistryContext): Promise<void> {
-  const { add } = findings;
-  const strays = await readStrays(sql, MAX_ROWS);
-  for (const id of strays.batches) {
-    add('batch_differs', `svc.batch batch_id=${id}`, 'the batch that other rows refer to');
-  }
-  for (const id of strays.withoutTurn) {
-    const expected = 'a row of svc.batch_turn, which workers need to lease it';
-    add('intake_lost', `svc.intake_pending proof_id=${id}`, expected);
-  }
-  for (const id of strays.packages) {
-    const where = `svc.trust_package package_id=${id}`;
-    add('package_differs', where, 'the package of these members');
-  }
-  for (const number of strays.changes) {
-    const where = `svc.grant_change change_no=${number}`;
-    add('grant_changes_differ', where, 'the token or package of the change');
-  }
-  for (const id of strays.erasures) {
-    const where = `svc.erasure proof_id=${id}`;
-    add('erasure_incomplete', where, 'an admission, and the leaf of its proof');
+const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: string][] = [
+  ['batches', 'batch_differs', 'the batch that other rows refer to'],
+  ['unleased', 'intake_lost', 'a row of svc.batch_turn, which workers need to lease it'],
+  ['packages', 'package_differs', 'the package of these members'],
+  ['unchanged', 'grant_changes_differ', 'a change'],
+  ['changes', 'grant_changes_differ', 'the token or package of the change'],
+  ['erasures', 'erasure_incomplete', 'an admission, and the leaf of its proof'],
+  ['pending', 'intake_missing', 'the intake row of a pending admission'],
+  ['identities', 'identity_twice', 'one admission per tenant, request type and request hash'],
+  ['policySets', 'policy_set_altered', 'the content of that hash'],
+  ['fixtures', 'fixture_altered', 'the content of that hash'],
+];
+
+/** Reports rows that contradict or miss another row. */
+export async function checkStrays({ sql, findings }: RegistryContext): Promise<void> {
+  for (const [query, code, expected] of STRAY_FINDINGS) {
+    for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
   }
 }

@@ -1,54 +1,31 @@
-import { decidingTexts, inputsFrom, knownInputs } from '#sql/fsck/decisions';
+import { inputsFrom, knownInputs } from '#sql/fsck/decisions';
 import { pages, type RegistryContext } from './context.js';
 
-/** Size of the cache of known inputs; equal inputs are common. */
-const MAX_CACHED = 50_000;
 const PAGE_SIZE = 5_000;
+const whereOf = (hash: string): string => `svc.policy_input input_hash=${hash}`;
 
-/** Checks that the policy inputs that AEPs name are stored. */
-export class PolicyInputs {
-  private readonly known = new Set<string>();
-  private readonly unchecked = new Map<string, string>();
-
-  constructor(private readonly ctx: Pick<RegistryContext, 'sql' | 'findings'>) {}
-
-  /** @param inputHash hex */
-  seen(inputHash: string, proofId: string): void {
-    if (!this.known.has(inputHash)) this.unchecked.set(inputHash, proofId);
-  }
-
-  async check(): Promise<void> {
-    if (this.unchecked.size === 0) return;
-    const there = await knownInputs(this.ctx.sql, [...this.unchecked.keys()]);
-    if (this.known.size > MAX_CACHED) this.known.clear();
-    for (const [inputHash, proofId] of this.unchecked) {
-      const where = `svc.policy_input input_hash=${inputHash}`;
-      if (there.has(inputHash)) this.known.add(inputHash);
-      else {
-        const expected = `the policy input of proof ${proofId}`;
-        this.ctx.findings.add('policy_input_missing', where, expected);
-      }
-    }
-    this.unchecked.clear();
+/**
+ * Checks that the policy inputs that AEPs name are stored.
+ *
+ * @param named a proof by the hash (hex) of its input
+ */
+export async function checkNamedInputs(
+  { sql, findings }: Pick<RegistryContext, 'sql' | 'findings'>,
+  named: ReadonlyMap<string, string>,
+): Promise<void> {
+  const known = await knownInputs(sql, [...named.keys()]);
+  for (const [hash, proofId] of named) {
+    if (known.has(hash)) continue;
+    findings.add('policy_input_missing', whereOf(hash), `the policy input of proof ${proofId}`);
   }
 }
 
-/** Checks that policy sets, fixtures and inputs match their hashes. */
-export async function checkDecisions({ sql, findings }: RegistryContext): Promise<void> {
-  for (const { table, name, isRight } of await decidingTexts(sql)) {
-    const code = table === 'fixture' ? 'fixture_altered' : 'policy_set_altered';
-    if (!isRight) findings.add(code, `svc.${table} ${name}`, 'the content of that hash');
-  }
-  const inputs = pages(
-    PAGE_SIZE,
-    '',
-    (...page) => inputsFrom(sql, ...page),
-    ({ hash }) => hash,
-  );
-  for await (const rows of inputs) {
+/** Checks that stored policy inputs match their hashes. */
+export async function checkStoredInputs({ sql, findings }: RegistryContext): Promise<void> {
+  const read = (after: string, limit: number) => inputsFrom(sql, after, limit);
+  for await (const rows of pages(PAGE_SIZE, '', read, ({ hash }) => hash)) {
     for (const { hash, isRight } of rows) {
-      const where = `svc.policy_input input_hash=${hash}`;
-      if (!isRight) findings.add('policy_input_altered', where, 'the input of that hash');
+      if (!isRight) findings.add('policy_input_altered', whereOf(hash), 'the input of that hash');
     }
   }
 }

@@ -14,7 +14,7 @@ import {
 import { signedRoot } from './head.js';
 import type { RegistryContext } from './context.js';
 import { LogTree, type Anchor, type LogTreeState } from './log-tree.js';
-import { PolicyInputs } from './policy-inputs.js';
+import { checkNamedInputs } from './policy-inputs.js';
 import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
 
 export interface WalkState {
@@ -44,7 +44,8 @@ interface PlacedLeaf {
 export class RegistryWalk {
   private readonly log: LogTree;
   private readonly state: Omit<WalkState, 'log'>;
-  private readonly inputs: PolicyInputs;
+  /** A proof of the current step by the hash of its policy input. */
+  private readonly inputs = new Map<string, string>();
 
   constructor(
     private readonly ctx: RegistryContext,
@@ -54,7 +55,6 @@ export class RegistryWalk {
     this.log = new LogTree(ctx, anchors, state?.log);
     const { verdictsTo = 0, damaged = [], isKeyHistoryBroken = false } = state ?? {};
     this.state = { verdictsTo, damaged: [...damaged], isKeyHistoryBroken };
-    this.inputs = new PolicyInputs(ctx);
   }
 
   get position(): number {
@@ -103,7 +103,8 @@ export class RegistryWalk {
       }
     }
     checkStrayExpiries(chunk, results, add);
-    await this.inputs.check();
+    await checkNamedInputs(this.ctx, this.inputs);
+    this.inputs.clear();
     return results;
   }
 
@@ -142,7 +143,7 @@ export class RegistryWalk {
     if (verifies === null && leaf.proof !== null && !leaf.isErased)
       keys.addUnknownKey(leaf.proof.keyId, leafIndex);
     if (aep === null) return { ...fails, proofId, verifies };
-    this.inputs.seen(aep.policy.input_hash, proofId);
+    this.inputs.set(aep.policy.input_hash, proofId);
     const { environment, key_id: keyId } = aep;
     const decision = { ...decidedIn(aep), environment, keyId };
     const isVoided = verifies === false && faults.length === 0;

@@ -61,15 +61,6 @@ export function proofsFrom(sql: Db, after: string, limit: number): Promise<Proof
     order by p.proof_id`;
 }
 
-/** Pending rows without an intake row. */
-export async function strayPending(sql: Db, limit: number): Promise<string[]> {
-  const rows = await sql<{ id: string }[]>`
-    select proof_id as id from svc.intake_pending q
-    where (select true from svc.intake i where i.proof_id = q.proof_id) is null
-    order by proof_id limit ${limit}`;
-  return rows.map(({ id }) => id);
-}
-
 /** The number of admissions pending for longer than `ms` milliseconds, and the oldest acceptance. */
 export async function waitingLongerThan(
   sql: Db,
@@ -79,13 +70,4 @@ export async function waitingLongerThan(
     select count(*) as count, min(accepted_at) as oldest from svc.intake_pending
     where accepted_at < now() - ${`${ms} milliseconds`}::interval`;
   return row;
-}
-
-/** Deduplication keys with more than one admission, which the index forbids. */
-export async function sharedIdentities(sql: Db, limit: number): Promise<string[][]> {
-  const rows = await sql<{ ids: string[] }[]>`
-    select array_agg(proof_id order by proof_id) as ids from svc.intake
-    where not refused and request_hash is not null
-    group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`;
-  return rows.map(({ ids }) => ids);
 }

@@ -19,18 +19,3 @@ export function inputsFrom(
     from svc.policy_input where input_hash > ${Buffer.from(after, 'hex')}
     order by input_hash limit ${limit}`;
 }
-
-interface DecidingText {
-  table: 'policy_set' | 'fixture';
-  name: string;
-  isRight: boolean;
-}
-
-/** Policy sets and fixtures, and whether each matches its hash. */
-export function decidingTexts(sql: Db): Promise<DecidingText[]> {
-  return sql<DecidingText[]>`
-    select 'policy_set' as table, 'digest=' || encode(digest, 'hex') as name,
-      sha256(convert_to(manifest, 'UTF8')) = digest as "isRight" from svc.policy_set
-    union all
-    select 'fixture', 'fixture_ref=' || fixture_ref, sha256(content) = fixture_hash from svc.fixture`;
-}

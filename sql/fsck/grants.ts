@@ -85,19 +85,15 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
   return rows.map(withTarget);
 }
 
-/** The number of changes, the largest, the counter's value, and packages without a change. */
+/** The number of changes, the largest, and the counter's value. */
 export async function grantNumbers(
   sql: Db,
-): Promise<{ count: number; last: number; head: number; packagesWithout: string[] }> {
+): Promise<{ count: number; last: number; head: number }> {
   const [row] = await sql<[{ count: number; last: number; head: number }]>`
     select (select count(*) from svc.grant_change) as count,
       coalesce((select max(change_no) from svc.grant_change), 0) as last, change_no as head
     from svc.grant_head`;
-  const without = await sql<{ id: string }[]>`
-    select package_id as id from svc.trust_package where package_id not in (
-      select package_id from svc.grant_change where package_id is not null)
-    order by package_id limit 100`;
-  return { ...row, packagesWithout: without.map(({ id }) => packageIdOf(id)) };
+  return row;
 }
 
 /**

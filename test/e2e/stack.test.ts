@@ -1,9 +1,7 @@
-import { spawn } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { fromBase64, toHex } from '#protocol/bytes';
 import { openCheckpoint } from '#protocol/checkpoint';
@@ -15,6 +13,7 @@ import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
 import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
 import { publishedLog } from '../fixtures/audit.js';
+import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
 
 interface Action {
@@ -32,14 +31,6 @@ async function keysOf({ publicUrl }: RunningStack): Promise<PublishedKeys> {
   return (await (await fetch(`${publicUrl}/api/public/keys`)).json()) as PublishedKeys;
 }
 
-async function exampleActions(): Promise<Action[]> {
-  const text = await readFile(join(packageRoot, 'examples', 'agent-actions.ndjson'), 'utf8');
-  return text
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as Action);
-}
-
 describe('admissions from receipt to public verdict', () => {
   let stack: RunningStack;
   let actions: Action[];
@@ -47,7 +38,9 @@ describe('admissions from receipt to public verdict', () => {
   const ids: string[] = [];
 
   beforeAll(async () => {
-    actions = await exampleActions();
+    const text = await readFile(join(packageRoot, 'examples', 'agent-actions.ndjson'), 'utf8');
+    const lines = text.trim().split('\n');
+    actions = lines.map((line) => JSON.parse(line) as Action);
     // A strict umask must not hide the snapshot from a public API server of another account.
     const umask = process.umask(0o077);
     stack = await startStack();
@@ -132,71 +125,27 @@ describe('admissions from receipt to public verdict', () => {
     expect((await publishedLog(stack)).size).toBe(before.size);
   });
 
-  it('can be revoked by their tenant, publicly within seconds', async () => {
-    const executed = await stack.execute({
-      intent_id: 'to-be-revoked',
-      action: 'BOOK_RESERVATION',
-    });
-    const { registry_proof_id: id } = executeReceiptSchema.parse(await executed.json());
-    const revoked = await fetch(`${stack.engineUrl}/v1/proofs/${id}/revocations`, {
-      method: 'POST',
-      headers: {
-        'content-type': 'application/json',
-        'x-svc-api-key': stack.apiKey,
-        'x-svc-tenant-id': stack.tenantId,
-      },
-      body: JSON.stringify({
-        schema_version: 'svc.lifecycle.revocation_request/1.0',
-        artifact_kind: 'proof',
-        reason: 'made for the wrong day',
-        actor: 'auditor',
-      }),
-    });
-    expect(revoked.status).toBe(201);
-    await eventually(
-      async () => {
-        const response = await stack.lookUp(id);
-        if (response.status !== 200) return null;
-        const { verification } = facadeSchema.parse(await response.json());
-        return verification.verification_status === 'REVOKED' ? verification : null;
-      },
-      5_000,
-      'the public revocation',
-    );
-  });
-
   it('are served by a public API server with only the snapshot and two public keys', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'svc-mirror-'));
     await cp(join(stack.dataDir, 'public'), copy, { recursive: true });
     const keys = await keysOf(stack);
-    const facade = spawn(process.execPath, [join(packageRoot, 'dist', 'programs', 'facade.js')], {
-      cwd: copy,
-      env: {
-        SNAPSHOT_DIR: copy,
-        LOG_VKEY: keys.log.vkey,
-        SNAPSHOT_VKEY: keys.snapshot.vkey,
-        PUBLIC_PORT: '0',
-      },
-      stdio: ['ignore', 'ignore', 'pipe'],
+    const facade = await startProgram('facade', {
+      SNAPSHOT_DIR: copy,
+      LOG_VKEY: keys.log.vkey,
+      SNAPSHOT_VKEY: keys.snapshot.vkey,
+      PUBLIC_PORT: '0',
     });
     try {
-      const url = await new Promise<string>((resolve, reject) => {
-        facade.once('exit', (code) => reject(new Error(`the facade exited with ${code}`)));
-        createInterface({ input: facade.stderr }).on('line', (line) => {
-          const [, found] = /"url":"([^"]+)"/.exec(line) ?? [];
-          if (found !== undefined) resolve(found);
-        });
-      });
       for (const id of ids) {
         const [one, other] = await Promise.all([
-          fetch(`${url}/api/public/verify/proof/${id}`),
+          fetch(`${facade.url}/api/public/verify/proof/${id}`),
           stack.lookUp(id),
         ]);
         expect(one.status).toBe(200);
         expect(await one.text()).toBe(await other.text());
       }
     } finally {
-      facade.kill('SIGTERM');
+      await facade.stop();
       await rm(copy, { recursive: true, force: true });
     }
   });

@@ -1,5 +1,5 @@
 import { toHex, utf8 } from '#protocol/bytes';
-import type { Sha256 } from '#protocol/hash';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 import { securityHeaders } from '../../http/security-headers.js';
 import {
@@ -136,7 +136,7 @@ export function serveFixed(type: string, text: () => string, policy?: string) {
   return (exchange: Exchange): void => {
     if (made === undefined) {
       const body = utf8(text());
-      made = { body, etag: hashTag(exchange.ctx.sha256, body) };
+      made = { body, etag: hashTag(body) };
     }
     const answer = { status: 200, type, cache: CACHE_FIXED, ...made };
     send(exchange, null, policy === undefined ? answer : { ...answer, policy });
@@ -144,8 +144,8 @@ export function serveFixed(type: string, text: () => string, policy?: string) {
 }
 
 /** The ETag of a body without a record digest. */
-export function hashTag(sha256: Sha256, body: Uint8Array): string {
-  return toHex(sha256(body)).slice(0, 32);
+export function hashTag(body: Uint8Array): string {
+  return toHex(nativeSha256(body)).slice(0, 32);
 }
 
 /** Rounds of percent-decoding; a repeatedly encoded percent sign (%2525…) takes one round. */

@@ -11,12 +11,13 @@ import {
   tileWidth,
 } from '#protocol/tiles';
 import { formatTlogProof } from '#protocol/tlog-proof';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, PublicContext } from '../context.js';
 import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from '../http/answer.js';
 import { Problem } from '../http/problem.js';
 import { loadedSnapshot } from '../snapshot/poller.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
-import { readEntries, readTile } from '../snapshot/source.js';
+import { readEntries, readTile, tileReader } from '../snapshot/source.js';
 
 const TEXT_TYPE = 'text/plain; charset=utf-8';
 const BYTES_TYPE = 'application/octet-stream';
@@ -93,7 +94,7 @@ export async function entryAt(
   const bundle = await readEntries(ctx.source, bundleIndex, tileWidth(0, bundleIndex, size));
   const entry = bundle === null ? undefined : decodeEntryBundle(bundle)[index % TILE_WIDTH];
   if (entry === undefined) throw malformed(`the bundle of leaf ${index} cannot be read`);
-  await inclusionPathOf(ctx, snapshot, index, leafHash(ctx.sha256, entry));
+  await inclusionPathOf(ctx, snapshot, index, leafHash(nativeSha256, entry));
   return entry;
 }
 
@@ -128,18 +129,12 @@ async function inclusionPathOf(
   expected?: Uint8Array,
 ): Promise<Uint8Array[]> {
   const { size, root } = snapshot.opened.checkpoint;
-  const read = async (level: number, tile: number, width: number): Promise<Uint8Array> => {
-    const hashes = await readTile(ctx.source, level, tile, width);
-    if (hashes?.length !== width * HASH_BYTES) {
-      throw malformed(`tile ${level}/${tile} cannot be read`);
-    }
-    return hashes;
-  };
+  const read = tileReader(ctx.source);
   const [path, leaf] = await Promise.all([
-    inclusionFromTiles(ctx.sha256, index, size, read),
-    expected ?? hashAt(ctx.sha256, { level: 0, index }, size, read),
+    inclusionFromTiles(nativeSha256, index, size, read),
+    expected ?? hashAt(nativeSha256, { level: 0, index }, size, read),
   ]);
-  if (!verifyInclusion(ctx.sha256, { index, size, leafHash: leaf, path, root })) {
+  if (!verifyInclusion(nativeSha256, { index, size, leafHash: leaf, path, root })) {
     throw malformed(`the tiles do not prove leaf ${index} under the root of the checkpoint`);
   }
   return path;
@@ -170,14 +165,14 @@ export function getKeys(exchange: Exchange): void {
     status: 200,
     type: JSON_TYPE,
     cache: CACHE_VERDICT,
-    body: Buffer.from(JSON.stringify(keysOf(ctx, snapshot))),
+    body: Buffer.from(JSON.stringify(keysOf(snapshot))),
   });
 }
 
-export function keysOf(ctx: PublicContext, snapshot: Snapshot): PublicKeys {
+export function keysOf(snapshot: Snapshot): PublicKeys {
   const { signedBy } = snapshot.opened;
   const { aep, retired = { log: [], snapshot: [] } } = snapshot.keys;
-  const vkey = ({ name, publicKey }: Vkey): string => formatVkey(ctx.sha256, name, publicKey);
+  const vkey = ({ name, publicKey }: Vkey): string => formatVkey(nativeSha256, name, publicKey);
   return {
     schema_version: KEYS_SCHEMA,
     aep,

@@ -62,12 +62,15 @@ export async function postLookup(exchange: Exchange): Promise<void> {
 /** The route and identifier of a POST lookup body. */
 export function requestedByBody(body: Uint8Array): LookupTarget {
   const document = parseBody(body);
-  const members = memberMap(document);
+  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+    throw invalid('invalid_field', '', 'Expected a JSON object.');
+  }
+  const members = new Map(Object.entries(document));
   if (members.get('schema_version') !== SCHEMA.lookupRequest) {
     throw invalid('unsupported_schema_version', '/schema_version', `Send ${SCHEMA.lookupRequest}.`);
   }
   for (const name of members.keys()) {
-    if (name !== 'schema_version' && !isLookupField(name)) {
+    if (!['schema_version', ...LOOKUP_FIELDS].includes(name)) {
       throw invalid('unknown_field', pointerTo(name), 'Unknown field. Remove it.');
     }
   }
@@ -97,24 +100,10 @@ function parseBody(body: Uint8Array): JsonValue {
     return parseStrict(body);
   } catch (error) {
     if (!(error instanceof ProtocolError)) throw error;
-    const code: ProblemCode = isProblemCode(error.code) ? error.code : 'malformed_json';
+    const isKnown = Object.hasOwn(PROBLEMS, error.code);
+    const code = isKnown ? (error.code as ProblemCode) : 'malformed_json';
     throw invalid(code, error.pointer ?? '', error.message);
   }
-}
-
-function memberMap(document: JsonValue): Map<string, JsonValue> {
-  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
-    throw invalid('invalid_field', '', 'Expected a JSON object.');
-  }
-  return new Map(Object.entries(document));
-}
-
-function isLookupField(name: string): name is LookupField {
-  return (LOOKUP_FIELDS as readonly string[]).includes(name);
-}
-
-function isProblemCode(code: string): code is ProblemCode {
-  return Object.hasOwn(PROBLEMS, code);
 }
 
 function pointerTo(name: string): string {

@@ -73,35 +73,41 @@ interface ArtifactLookup {
   response: ResponseSpec;
 }
 
+const artifactLookup = (
+  name: 'certificate' | 'passport' | 'trust',
+  artifact: string,
+  unresolved: string,
+  alsoMatched: string,
+): ArtifactLookup => ({
+  id: `verify${name.charAt(0).toUpperCase()}${name.slice(1)}`,
+  artifact,
+  description: `Also matched: ${alsoMatched}.`,
+  response: verdictResponse({
+    resolved: exampleResponse(name, `${name}_id`),
+    unresolved: exampleUnresolved(name, unresolved),
+  }),
+});
+
 /** Lookups by the path segment between `verify/` and the identifier. */
 const ARTIFACTS: Record<string, ArtifactLookup> = {
-  certificate: {
-    id: 'verifyCertificate',
-    artifact: 'a certificate',
-    description: 'Also matched: `cert_id`, `certificate_ref`, `trust_asset_id`.',
-    response: verdictResponse({
-      resolved: exampleResponse('certificate', 'certificate_id'),
-      unresolved: exampleUnresolved('certificate', 'cert_unknown'),
-    }),
-  },
-  passport: {
-    id: 'verifyPassport',
-    artifact: 'a passport',
-    description: 'Also matched: `passport_ref`, `execution_passport_id`.',
-    response: verdictResponse({
-      resolved: exampleResponse('passport', 'passport_id'),
-      unresolved: exampleUnresolved('passport', 'pass_unknown'),
-    }),
-  },
-  trust: {
-    id: 'verifyTrust',
-    artifact: 'a trust artifact',
-    description: 'Also matched: `trust_ref`, `trust_asset_id`.',
-    response: verdictResponse({
-      resolved: exampleResponse('trust', 'trust_id'),
-      unresolved: exampleUnresolved('trust', 'trust_unknown'),
-    }),
-  },
+  certificate: artifactLookup(
+    'certificate',
+    'a certificate',
+    'cert_unknown',
+    '`cert_id`, `certificate_ref`, `trust_asset_id`',
+  ),
+  passport: artifactLookup(
+    'passport',
+    'a passport',
+    'pass_unknown',
+    '`passport_ref`, `execution_passport_id`',
+  ),
+  trust: artifactLookup(
+    'trust',
+    'a trust artifact',
+    'trust_unknown',
+    '`trust_ref`, `trust_asset_id`',
+  ),
   'trust-asset': {
     id: 'verifyTrustAsset',
     artifact: 'a trust asset',
@@ -116,10 +122,7 @@ const ARTIFACTS: Record<string, ArtifactLookup> = {
       'BACKEND_LOOKUP_REQUIRED when any member is, else EXPIRED when any member is, and ' +
       'TRUST_ESTABLISHED when all members are.',
     response: verdictResponse(
-      {
-        resolved: examplePackageResponse,
-        unresolved: exampleUnresolved('trust', 'pkg_unknown'),
-      },
+      { resolved: examplePackageResponse, unresolved: exampleUnresolved('trust', 'pkg_unknown') },
       'The verdict on the package and on each member.',
     ),
   },

@@ -1,40 +1,27 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ArtifactKind } from '#protocol/status';
 import type { Exchange, PublicContext } from '../context.js';
 import { sendFailure } from '../http/answer.js';
-import { VIEW_PATHS } from '../views/answer.js';
+import { VIEW_PATHS } from '../views/views.js';
 import { genericRoute, requestedByQuery } from './generic.js';
-import { PACKAGE_KIND, SHARED, type VerdictRoute } from './resolve.js';
+import { PACKAGE_KIND, SHARED, type LookupName, type VerdictRoute } from './resolve.js';
 import { answerLookup, type LookupTarget } from './verdict.js';
+
+const byPath = (kind: ArtifactKind, ...ids: LookupName[]): VerdictRoute => ({
+  matches: Object.fromEntries(ids.map((id) => [id, kind])),
+  windowed: false,
+  unmatched: kind,
+});
 
 /** Lookups by path, over the whole history. */
 export const BY_PATH: Record<string, VerdictRoute> = {
-  proof: { matches: { proof_id: 'proof' }, windowed: false, unmatched: 'not-found' },
-  certificate: {
-    matches: {
-      certificate_id: 'certificate',
-      certificate_ref: 'certificate',
-      trust_asset_id: 'certificate',
-    },
-    windowed: false,
-    unmatched: 'certificate',
-  },
-  passport: {
-    matches: {
-      passport_id: 'passport',
-      passport_ref: 'passport',
-      execution_passport_id: 'passport',
-    },
-    windowed: false,
-    unmatched: 'passport',
-  },
-  trust: {
-    matches: { trust_id: 'trust', trust_ref: 'trust', trust_asset_id: 'trust' },
-    windowed: false,
-    unmatched: 'trust',
-  },
-  'trust-asset': { matches: { trust_asset_id: 'trust' }, windowed: false, unmatched: 'trust' },
-  share: { matches: { share_token: SHARED }, windowed: false, unmatched: 'proof', isSecret: true },
-  package: { matches: { package_id: PACKAGE_KIND }, windowed: false, unmatched: PACKAGE_KIND },
+  proof: { ...byPath('proof', 'proof_id'), unmatched: 'not-found' },
+  certificate: byPath('certificate', 'certificate_id', 'certificate_ref', 'trust_asset_id'),
+  passport: byPath('passport', 'passport_id', 'passport_ref', 'execution_passport_id'),
+  trust: byPath('trust', 'trust_id', 'trust_ref', 'trust_asset_id'),
+  'trust-asset': byPath('trust', 'trust_asset_id'),
+  share: { ...byPath('proof'), matches: { share_token: SHARED }, isSecret: true },
+  package: byPath(PACKAGE_KIND, 'package_id'),
 };
 
 const PUBLIC = '/api/public';

@@ -11,7 +11,7 @@ import {
   type Answer,
 } from '../http/answer.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
-import { viewAnswer, type ViewName } from '../views/answer.js';
+import { viewAnswer, type ViewName } from '../views/views.js';
 import { isSecret, resolve, type Resolved, type VerdictRoute } from './resolve.js';
 
 export interface LookupTarget {
@@ -47,30 +47,23 @@ export function verdictAnswer(
   resolved: Resolved | null,
 ): Answer {
   const secret = isSecret(route, requested);
-  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
+  const common = { type: JSON_TYPE, cache: secret ? CACHE_PRIVATE : CACHE_VERDICT };
   if (resolved === null) {
     return route.unmatched === 'not-found'
-      ? { status: 404, type: JSON_TYPE, cache, body: NOT_FOUND_BODY }
-      : {
-          status: 200,
-          type: JSON_TYPE,
-          cache,
-          body: utf8(unresolvedBody(route.unmatched, requested)),
-        };
+      ? { ...common, status: 404, body: NOT_FOUND_BODY }
+      : { ...common, status: 200, body: utf8(unresolvedBody(route.unmatched, requested)) };
   }
   const { kind, matchedOn, record, body } = resolved;
-  const answer: Answer = {
+  return {
+    ...common,
     status: 200,
-    type: JSON_TYPE,
-    cache,
     // Latin-1 keeps the bytes of the record; a resolved identifier is ASCII.
     body:
       responseHead(kind, requested, matchedOn) +
       buffer(body.part).toString('latin1') +
       buffer(body.tail).toString('latin1'),
+    ...(secret ? {} : { etag: `${buffer(record.digest).toString('hex')}-${kind}` }),
   };
-  if (!secret) answer.etag = `${buffer(record.digest).toString('hex')}-${kind}`;
-  return answer;
 }
 
 /** Every rendered part begins with this text. */

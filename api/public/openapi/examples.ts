@@ -21,9 +21,13 @@ import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import { exampleExport } from '../../openapi/example-export.js';
 import type { LookupName, Resolved } from '../lookup/resolve.js';
-import { chainOf } from '../views/chain.js';
-import { historyOf } from '../views/history.js';
-import { lookupResponse, membersOf, unresolvedResponse } from '../views/published.js';
+import {
+  chainOf,
+  historyOf,
+  lookupResponse,
+  membersOf,
+  unresolvedResponse,
+} from '../views/views.js';
 
 /**
  * Examples for the documentation, made by the code of the lookups from the worked proof: its ids, hashes,

@@ -87,21 +87,15 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
         ],
       };
     case 'REVOKED':
-      return {
-        mark: 'revoked',
-        headline: `Revoked ${NOUN[kind]}`,
-        lead: `${ended(kind, 'was revoked')} Do not rely on it.`,
-        claims: [`The ${NOUN[kind]} was issued and later revoked. A revocation is final.`],
-        nonClaims: ['Why it was revoked. The reason is not public.', HOLDS],
-      };
     case 'EXPIRED':
-      return {
-        mark: 'expired',
-        headline: `Expired ${NOUN[kind]}`,
-        lead: `${ended(kind, 'has expired')} Do not rely on it.`,
-        claims: [`The ${NOUN[kind]} was issued, and its validity period has ended.`],
-        nonClaims: ['That anything was wrong with it before it expired.', HOLDS],
-      };
+      return endedCopy(verification.verification_status, NOUN[kind], {
+        lead: ended(kind, verification.verification_status),
+        claims: {
+          REVOKED: `The ${NOUN[kind]} was issued and later revoked. A revocation is final.`,
+          EXPIRED: `The ${NOUN[kind]} was issued, and its validity period has ended.`,
+        },
+        nonClaims: [HOLDS],
+      });
     case 'NOT_FOUND':
     case 'BACKEND_LOOKUP_REQUIRED':
       return unconfirmedCopy(NOUN[kind]);
@@ -135,10 +129,30 @@ export const NOUN = {
   trust: 'trust artifact',
 } as const satisfies Record<ArtifactKind, string>;
 
+const HOW = { REVOKED: 'was revoked', EXPIRED: 'has expired' };
+
 /** An artifact ends with any artifact it depends on; the response does not name the one that ended. */
-function ended(kind: ArtifactKind, how: string): string {
+function ended(kind: ArtifactKind, status: keyof typeof HOW): string {
   const dependency = kind === 'proof' ? '' : ', or something it depends on,';
-  return `This ${NOUN[kind]}${dependency} ${how}.`;
+  return `This ${NOUN[kind]}${dependency} ${HOW[status]}. Do not rely on it.`;
+}
+
+function endedCopy(
+  status: keyof typeof HOW,
+  noun: string,
+  texts: { lead: string; claims: typeof HOW; nonClaims: string[] },
+): VerdictCopy {
+  const cause = {
+    REVOKED: 'Why it was revoked. The reason is not public.',
+    EXPIRED: 'That anything was wrong with it before it expired.',
+  };
+  return {
+    mark: MARK[status],
+    headline: `${WORD[status]} ${noun}`,
+    lead: texts.lead,
+    claims: [texts.claims[status]],
+    nonClaims: [cause[status], ...texts.nonClaims],
+  };
 }
 
 const POSITIVE = {
@@ -253,21 +267,15 @@ function packageCopy(status: VerificationStatus, members: number): VerdictCopy {
         ],
       };
     case 'REVOKED':
-      return {
-        mark: 'revoked',
-        headline: 'Revoked package',
-        lead: `This package ${of} depends on something that was revoked. Do not rely on it as a whole.`,
-        claims: ['Something that the package depends on was revoked. A revocation is final.'],
-        nonClaims: ['Why it was revoked. The reason is not public.', EACH, HOLDS],
-      };
     case 'EXPIRED':
-      return {
-        mark: 'expired',
-        headline: 'Expired package',
-        lead: `This package ${of} depends on something that has expired. Do not rely on it as a whole.`,
-        claims: ['Something that the package depends on has expired.'],
-        nonClaims: ['That anything was wrong with it before it expired.', EACH, HOLDS],
-      };
+      return endedCopy(status, 'package', {
+        lead: `This package ${of} depends on something that ${HOW[status]}. Do not rely on it as a whole.`,
+        claims: {
+          REVOKED: 'Something that the package depends on was revoked. A revocation is final.',
+          EXPIRED: 'Something that the package depends on has expired.',
+        },
+        nonClaims: [EACH, HOLDS],
+      });
     case 'NOT_FOUND':
     case 'BACKEND_LOOKUP_REQUIRED':
       return {

@@ -129,28 +129,24 @@ export function homeView(): View {
 
 /** Shown without a valid snapshot. It must not look like a verdict. */
 export function unavailableView(detail: string): View {
-  return {
-    title: 'No verdict right now – Public verification',
-    main: html`<section class="verdict open" aria-labelledby="verdict">
-      ${markOf('open')}
-      <div>
-        <h1 id="verdict">No verdict right now</h1>
-        <p class="lead">This service cannot give a verdict on any identifier at the moment.</p>
-        <p>${detail} Try again in a little while.</p>
-        <p>That is neither a good sign nor a bad one for the identifier that you looked up.</p>
-      </div>
-    </section>`,
-  };
+  const lead = 'This service cannot give a verdict on any identifier at the moment.';
+  return messageView(
+    'No verdict right now',
+    lead,
+    html`<p>${detail} Try again in a little while.</p>
+      <p>That is neither a good sign nor a bad one for the identifier that you looked up.</p>`,
+  );
 }
 
-export function rejectedView(detail: string): View {
+export function messageView(headline: string, lead: string, more: Html | null = null): View {
   return {
-    title: 'This cannot be looked up – Public verification',
+    title: `${headline} – Public verification`,
     main: html`<section class="verdict open" aria-labelledby="verdict">
       ${markOf('open')}
       <div>
-        <h1 id="verdict">This cannot be looked up</h1>
-        <p class="lead">${detail}</p>
+        <h1 id="verdict">${headline}</h1>
+        <p class="lead">${lead}</p>
+        ${more}
       </div>
     </section>`,
   };

@@ -1,7 +1,7 @@
 import qrcode from 'qrcode';
 import { html, Html } from '../../docs/html.js';
 import { mayHoldToken } from '../http/answer.js';
-import { VIEW_PATHS, type ViewName } from '../views/answer.js';
+import { VIEW_PATHS, type ViewName } from '../views/views.js';
 import { copyButton, fact, markOf, time } from './components.js';
 import { count, notFoundCopy, verdictCopy, type VerdictCopy } from './copy.js';
 import type { View } from './document.js';

@@ -1,17 +1,15 @@
 import { equalBytes } from '#protocol/bytes';
-import type { Ed25519Verify } from '#protocol/ed25519';
-import type { Sha256 } from '#protocol/hash';
-import { HASH_BYTES, verifyConsistency } from '#protocol/merkle';
+import { verifyConsistency } from '#protocol/merkle';
 import type { LoadedPart } from '#protocol/snapshot/find';
-import { malformed } from '#protocol/snapshot/malformed';
 import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
 import { Snapshot } from './snapshot.js';
-import { readTile, type SnapshotSource } from './source.js';
+import { tileReader, type SnapshotSource } from './source.js';
 
 /** No snapshot is published yet: an expected state and no error of the origin. */
 class NoManifestError extends Error {}
@@ -19,8 +17,6 @@ class NoManifestError extends Error {}
 export interface PollerOptions {
   source: SnapshotSource;
   trust: SnapshotTrust;
-  sha256: Sha256;
-  verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
 }
@@ -127,15 +123,15 @@ export class SnapshotPoller {
 
   /** Loads the newer snapshot, or returns null when the served one is the newest. */
   private async next(): Promise<Snapshot | null> {
-    const { source, sha256, verify, trust } = this.options;
+    const { source, trust } = this.options;
     const { served, loadedSegments } = this;
     const bytes = await source.manifest();
     if (bytes === null) throw new NoManifestError('no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
-    const opened = openManifest(verify, bytes, trust);
+    const opened = openManifest(nativeVerify, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
     this.keepParts(served === null ? [opened] : [served.opened, opened]);
-    const next = await Snapshot.load(sha256, source, bytes, opened, served, loadedSegments);
+    const next = await Snapshot.load(source, bytes, opened, served, loadedSegments);
     this.keepParts([opened]);
     return next;
   }
@@ -158,21 +154,10 @@ export class SnapshotPoller {
     if (to.size < from.size) {
       throw new Error(`the log has ${to.size} leaves, and had ${from.size} before`);
     }
-    const { sha256, source } = this.options;
-    const urgent = { logFile: (file: string) => source.logFile(file, true) };
-    const path = await consistencyFromTiles(
-      sha256,
-      from.size,
-      to.size,
-      async (level, index, width) => {
-        const hashes = await readTile(urgent, level, index, width);
-        if (hashes?.length !== width * HASH_BYTES) {
-          throw malformed(`tile ${level}/${index} of ${width} hashes cannot be read`);
-        }
-        return hashes;
-      },
-    );
-    const consistent = verifyConsistency(sha256, {
+    const { source } = this.options;
+    const urgent = tileReader({ logFile: (file) => source.logFile(file, true) });
+    const path = await consistencyFromTiles(nativeSha256, from.size, to.size, urgent);
+    const consistent = verifyConsistency(nativeSha256, {
       size1: from.size,
       root1: from.root,
       size2: to.size,

@@ -1,7 +1,6 @@
 import { fromHex, toHex } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
-import type { Sha256 } from '#protocol/hash';
 import {
   checkedRecord,
   findPlace,
@@ -32,6 +31,7 @@ import {
   withoutVoided,
   type VoidedRange,
 } from '#protocol/snapshot/voided';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { SnapshotSource } from './source.js';
 
 /** The record of a proof or package (record.ts) with the voided ranges applied: it can differ from the published one. */
@@ -59,7 +59,6 @@ export class Snapshot {
     readonly opened: OpenedManifest,
     readonly keys: KeysFile,
     private readonly parts: PartsByKind,
-    private readonly sha256: Sha256,
   ) {
     this.voided = voidedRanges(keys);
   }
@@ -69,7 +68,6 @@ export class Snapshot {
    * after an error does not load it again.
    */
   static async load(
-    sha256: Sha256,
     source: SnapshotSource,
     bytes: Uint8Array,
     opened: OpenedManifest,
@@ -84,7 +82,7 @@ export class Snapshot {
     for (const pin of opened.manifest.index_parts) {
       // Unknown kinds belong to routes of a newer version.
       if (!isPartKind(pin.kind)) continue;
-      const part = loadedSegments.get(pin.sha256) ?? (await loadPart(sha256, source, pin));
+      const part = loadedSegments.get(pin.sha256) ?? (await loadPart(source, pin));
       loadedSegments.set(pin.sha256, part);
       parts[pin.kind].push(part);
     }
@@ -92,8 +90,8 @@ export class Snapshot {
     const keys =
       previous?.opened.manifest.keys.sha256 === pin.sha256
         ? previous.keys
-        : await loadKeys(sha256, source, pin);
-    return new Snapshot(bytes, opened, keys, parts, sha256);
+        : await loadKeys(source, pin);
+    return new Snapshot(bytes, opened, keys, parts);
   }
 
   /**
@@ -114,9 +112,9 @@ export class Snapshot {
 
   /** Resolves a share token, or returns null. */
   *share(token: string): Lookup<Share | null> {
-    const hash = tokenHash(this.sha256, token);
-    const place = yield* findPlace(this.sha256, this.parts[SHARE_PARTS], shareIndexId(hash));
-    return place === null ? null : openShare(yield* readRecord(this.sha256, place), hash);
+    const hash = tokenHash(nativeSha256, token);
+    const place = yield* findPlace(nativeSha256, this.parts[SHARE_PARTS], shareIndexId(hash));
+    return place === null ? null : openShare(yield* readRecord(nativeSha256, place), hash);
   }
 
   private *proofWithoutVoided(record: Lookup<PlacedRecord | null>): Lookup<FoundRecord | null> {
@@ -139,18 +137,18 @@ export class Snapshot {
 
   private *isVoided(proofId: string): Lookup<boolean> {
     const id = fromHex(proofId);
-    const place = yield* findPlace(this.sha256, this.parts[PROOF_PARTS], id);
+    const place = yield* findPlace(nativeSha256, this.parts[PROOF_PARTS], id);
     if (place === null) throw malformed('a member of a package is not in the snapshot');
     const ranges = rangesAt(this.voided, place.leafIndex);
     if (ranges.length === 0) return false;
-    const bytes = yield* readRecord(this.sha256, place);
+    const bytes = yield* readRecord(nativeSha256, place);
     return isSignedBy(bytes, id, ranges);
   }
 
   /** Recomputes the digest, so that the ETag of the unvoided response does not match. */
   private replaced(found: FoundRecord, bytes: Uint8Array): FoundRecord {
     if (bytes === found.bytes) return found;
-    return { id: found.id, bytes, digest: this.sha256(bytes).subarray(0, RECORD_DIGEST_BYTES) };
+    return { id: found.id, bytes, digest: nativeSha256(bytes).subarray(0, RECORD_DIGEST_BYTES) };
   }
 
   private *record(
@@ -159,9 +157,9 @@ export class Snapshot {
     newerThan: number,
   ): Lookup<PlacedRecord | null> {
     const id = fromHex(hex);
-    const place = yield* findPlace(this.sha256, this.parts[kind], id);
+    const place = yield* findPlace(nativeSha256, this.parts[kind], id);
     if (place === null || place.proofNumber < newerThan) return null;
-    const bytes = checkedRecord(this.sha256, place, yield recordRead(place));
+    const bytes = checkedRecord(nativeSha256, place, yield recordRead(place));
     return { id, bytes, digest: place.digest, leafIndex: place.leafIndex };
   }
 }
@@ -170,11 +168,7 @@ function isPartKind(kind: string): kind is keyof PartsByKind {
   return kind === PROOF_PARTS || kind === SHARE_PARTS || kind === PACKAGE_PARTS;
 }
 
-async function loadPart(
-  sha256: Sha256,
-  source: SnapshotSource,
-  pin: IndexPartPin,
-): Promise<LoadedPart> {
+async function loadPart(source: SnapshotSource, pin: IndexPartPin): Promise<LoadedPart> {
   const wanted = {
     segment: pin.sha256,
     bytes: pin.bytes,
@@ -182,18 +176,17 @@ async function loadPart(
     length: pin.resident_bytes,
   };
   return load(source, wanted, (resident) =>
-    loadedPart(pin.sha256, openIndexPart(sha256, resident, pin)),
+    loadedPart(pin.sha256, openIndexPart(nativeSha256, resident, pin)),
   );
 }
 
 async function loadKeys(
-  sha256: Sha256,
   source: SnapshotSource,
   pin: { sha256: string; bytes: number },
 ): Promise<KeysFile> {
   const { sha256: segment, bytes: length } = pin;
   return load(source, { segment, bytes: length, offset: 0, length }, (bytes) => {
-    if (toHex(sha256(bytes)) !== segment) {
+    if (toHex(nativeSha256(bytes)) !== segment) {
       throw malformed('the keys file does not match the pinned hash');
     }
     return keysFileSchema.parse(parseStrict(bytes));

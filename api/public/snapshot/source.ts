@@ -126,6 +126,15 @@ export async function readTile(
   return full === null ? null : full.subarray(0, width * HASH_BYTES);
 }
 
+/** Reads tiles for a Merkle proof; throws when one is missing or truncated. */
+export function tileReader(source: LogFiles) {
+  return async (level: number, index: number, width: number): Promise<Uint8Array> => {
+    const hashes = await readTile(source, level, index, width);
+    if (hashes?.length === width * HASH_BYTES) return hashes;
+    throw malformed(`tile ${level}/${index} of ${width} hashes cannot be read`);
+  };
+}
+
 /** Reads an entry bundle at the given width, or null; see {@link readTile}. */
 export async function readEntries(
   source: LogFiles,

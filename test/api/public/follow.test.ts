@@ -1,15 +1,11 @@
-import { readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
-import { servedFrom } from '../../fixtures/served-from.js';
 import { testKey, TestSnapshot } from '../../fixtures/snapshot.js';
-
-/** Over the network the same is shown with fewer of the places. */
-const STRIDE = servedFrom() === 'nginx' ? 7 : 1;
 
 let snapshot: TestSnapshot;
 let publisher: Publisher;
@@ -41,16 +37,6 @@ async function get(url: string): Promise<{ status: number; code?: string; header
 }
 
 describe('SnapshotPoller', () => {
-  it('polls at its interval', async () => {
-    const publicServer = snapshot.publicServer();
-    await publicServer.start();
-    const { url } = await snapshot.serve(publicServer);
-    const second = await publishMore();
-    await expect
-      .poll(async () => (await get(`${url}/api/public/verify/proof/${second}`)).status)
-      .toBe(200);
-  });
-
   it('never replaces a newer snapshot with the result of a slow earlier poll', async () => {
     const inner = directorySource(snapshot.directory);
     const held: (() => void)[] = [];
@@ -71,14 +57,6 @@ describe('SnapshotPoller', () => {
     await Promise.all([slow, quick]);
     expect(poller.current!.opened.manifest.proofs).toBe(2);
     expect(second).not.toBe(first);
-  });
-
-  it('lets the server start when the first poll hangs', async () => {
-    const inner = directorySource(snapshot.directory);
-    const manifest = (): Promise<null> => new Promise(() => undefined);
-    const publicServer = snapshot.publicServer({ source: { ...inner, manifest } });
-    await publicServer.start();
-    expect(publicServer.poller.current).toBeNull();
   });
 
   it('backs off while polls fail and then resumes its interval', async () => {
@@ -235,7 +213,7 @@ describe('SnapshotPoller', () => {
 
   it('rejects a manifest with any changed byte', async () => {
     const good = manifest();
-    for (let at = 0; at < good.length; at += 3 * STRIDE) {
+    for (let at = 0; at < good.length; at += 13) {
       const changed = Buffer.from(good);
       changed[at]! ^= 1;
       writeFileSync(manifestPath(), changed);
@@ -283,7 +261,7 @@ describe('unreadable snapshot', () => {
     const originals = segmentFiles().map((path) => ({ path, bytes: readFileSync(path) }));
     let refused = 0;
     for (const { path, bytes } of originals) {
-      for (let at = 0; at < bytes.length; at += 11 * STRIDE) {
+      for (let at = 0; at < bytes.length; at += 53) {
         const changed = Buffer.from(bytes);
         changed[at]! ^= 0x10;
         writeFileSync(path, changed);
@@ -303,22 +281,5 @@ describe('unreadable snapshot', () => {
       writeFileSync(path, bytes);
     }
     expect(refused).toBeGreaterThan(2);
-  });
-
-  it('gives 503 for a missing or truncated bodies file and recovers after repair', async () => {
-    const bodies = segmentFiles().sort((a, b) => statSync(b).size - statSync(a).size)[0]!;
-    const kept = readFileSync(bodies);
-    for (const harm of [
-      () => renameSync(bodies, `${bodies}.gone`),
-      () => writeFileSync(bodies, kept.subarray(0, 100)),
-    ]) {
-      harm();
-      const { url } = await snapshot.serve(snapshot.publicServer());
-      const reply = await get(`${url}/api/public/verify/proof/${first}`);
-      expect(reply.status).toBe(503);
-      expect(reply.headers.get('retry-after')).not.toBeNull();
-      writeFileSync(bodies, kept);
-      expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
-    }
   });
 });

@@ -35,19 +35,6 @@ describe('/readyz', () => {
     });
   });
 
-  it('is 503 with the snapshot facts after it expires', async () => {
-    const { url } = await snapshot.serve(snapshot.publicServer());
-    snapshot.clock.at += 15 * 60_000;
-    const reply = await ask(url);
-    expect(reply.status).toBe(503);
-    expect(reply.headers['retry-after']).toBe('2');
-    expect(reply.json).toMatchObject({
-      status: 'snapshot expired',
-      generation: expect.any(Number) as number,
-      age_ms: 15 * 60_000,
-    });
-  });
-
   it('is 503 without a snapshot while /healthz is 200', async () => {
     const nowhere = httpSource('http://127.0.0.1:1');
     const { url } = await snapshot.serve(snapshot.publicServer({ source: nowhere }));

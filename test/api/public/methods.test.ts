@@ -119,16 +119,6 @@ describe.each(paths)('$path', ({ get, methods }) => {
   });
 });
 
-describe('POST lookup', () => {
-  it('has no ETag and never answers 304', async () => {
-    const call = SCENARIOS['verifyByBody']!.good(world);
-    const headers = { ...call.headers, 'If-None-Match': '*' };
-    const reply = await world.good.call({ ...call, headers });
-    expect(reply.status).toBe(200);
-    expect(reply.headers.etag).toBeUndefined();
-  });
-});
-
 describe('unknown path', () => {
   it.each([
     '/nothing',
@@ -144,17 +134,6 @@ describe('unknown path', () => {
       expectOpen(reply);
     }
   });
-});
-
-describe('identifier with an invalid encoding', () => {
-  it.each(['/api/public/verify/proof/%zz', '/api/public/verify/proof/', '/log/entry/%'])(
-    'keeps the methods of its path: %s',
-    async (path) => {
-      expect((await world.good.call({ path, method: 'OPTIONS' })).status).toBe(204);
-      expect((await world.good.call({ path, method: 'PUT' })).status).toBe(405);
-      expect((await world.good.call({ path })).status).toBe(404);
-    },
-  );
 });
 
 describe('unexpected request body', () => {

@@ -5,7 +5,7 @@ import { BY_PATH, lookupAt, VERIFY } from '#api/public/lookup/routes';
 import { publicDescription } from '#api/public/openapi/description';
 import { pathPattern } from '#api/public/operation';
 import { OPERATIONS } from '#api/public/operations';
-import { VIEW_PATHS } from '#api/public/views/answer';
+import { VIEW_PATHS } from '#api/public/views/views';
 import { PROBLEMS } from '#api/public/http/problem';
 import { checkOpenApi } from '../../fixtures/openapi-checks.js';
 

@@ -7,7 +7,7 @@ import type { PublicEvent } from '#protocol/schemas/proof-view';
 import type { PublicHistory, PublicTrustChain } from '#protocol/schemas/public-views';
 import { STATUSES } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import { fact, headline, section, textOf, times } from '../../fixtures/page-text.js';
+import { fact, headline, only, section, textOf, times } from '../../fixtures/page-text.js';
 import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';
 import { everyPageState, type PageStates } from '../../fixtures/public-page.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
@@ -68,20 +68,6 @@ describe('page history', () => {
     expired: /The verification system found the .* expired/,
     revoked: /The (proof|passport) was revoked, by log entry \d+\. Hash of the reason: a{64}/,
   };
-
-  it('names the ending event with its time, and links only existing entries', async () => {
-    const { text } = await ask('revoked trust');
-    const shown = section('history-title', text);
-    expect(textOf(shown)).toContain('The passport was revoked');
-    const links = [...shown.matchAll(/href="(\/log\/entry\/\d+)"/g)].map(([, path]) => path!);
-    expect(links).toHaveLength(2);
-    for (const path of links) expect((await call(path)).status).toBe(200);
-    expect(fact('Revoked', text)).toBe('20 November 2026, 12:00:00 UTC');
-    expect(fact('Found expired', (await ask('expired')).text)).toMatch(/^20 November 2026/);
-    for (const name of ['valid', 'not confirmed', 'proof of a revoked passport']) {
-      expect((await ask(name)).text).not.toMatch(/<dt>(Revoked|Found expired)/);
-    }
-  });
 
   it('dates validity from the latest verification', async () => {
     const { identifier } = page.state('long history');
@@ -145,12 +131,6 @@ describe('page chain', () => {
       });
     },
   );
-
-  it('marks only the proof of a denial as valid', async () => {
-    const shown = section('chain-title', (await ask('denied')).text);
-    expect(textOf(shown)).toContain('in the chain: Valid, of the denial');
-    expect(shown).not.toContain('good');
-  });
 
   const SAID: Record<string, RegExp> = {
     VALID: /: Valid$/,
@@ -292,4 +272,112 @@ describe('verdict page', () => {
       expect((await call('/')).headers['cache-control']).not.toContain('private');
     },
   );
+});
+
+describe('package page', () => {
+  it.each([
+    'package',
+    'package with a revoked member',
+    'package with an expired member',
+    'package that is not confirmed',
+    'large package',
+    'shared package',
+  ])('lists the members and verdicts of the body for "%s"', async (name) => {
+    const { references } = await bodyOf(name);
+    const { text } = await ask(name);
+    const shown = only(/<ol class="members">([\s\S]*)<\/ol>\s*<\/section>/, text);
+    const rows = [...shown.matchAll(/<li class="(\w+)">\s*<svg([\s\S]*?)<\/li>/g)];
+    const expected = references.members.map((member, i) => ({ ...member, number: i + 1 }));
+    const inOrder = [
+      ...expected.filter((member) => !member.can_assert_validity),
+      ...expected.filter((member) => member.can_assert_validity),
+    ];
+    expect(
+      rows.map(([, mark, row]) => ({
+        good: mark === 'good',
+        number: only(/class="number">(\d+)\./, row!),
+        status: only(/class="detail">(\w+)</, row!),
+        link: only(/href="\/\?id=([^"]*)"/, row!),
+      })),
+    ).toEqual(
+      inOrder.map((member) => ({
+        good: member.can_assert_validity,
+        number: String(member.number),
+        status: member.verification_status,
+        link: member.trust_id,
+      })),
+    );
+    expect(fact('Members', text)).toMatch(new RegExp(`^${expected.length} \\(`));
+  });
+});
+
+describe('share link page', () => {
+  const SHARED = ['shared', 'shared denial', 'shared and revoked', 'shared package'];
+  const DARK = ['share token', 'ended share token'];
+
+  it.each([
+    ['shared', 'valid'],
+    ['shared denial', 'denied'],
+    ['shared package', 'package with a revoked member'],
+  ])('shows for "%s" the page of "%s" with a note on sharing', async (name, other) => {
+    const qr = (text: string): string =>
+      only(/<svg class="qr".*?<path stroke[^>]* d="([^"]*)"/, text);
+    const shared = await ask(name);
+    const direct = await ask(other);
+    expect(headline(shared.text)).toBe(headline(direct.text));
+    for (const what of ['Status', 'Validity asserted', 'As of']) {
+      expect(fact(what, shared.text)).toBe(fact(what, direct.text));
+    }
+    expect(textOf(shared.text)).toContain('You opened a share link');
+    expect(textOf(direct.text)).not.toContain('You opened a share link');
+    // The permanent link and its QR code are of the artifact, not of the token.
+    expect(section('share-title', shared.text)).not.toContain('share_');
+    expect(qr(shared.text)).toBe(qr(direct.text));
+  });
+
+  it('contains the token only as the requested identifier', async () => {
+    for (const name of [...SHARED, ...DARK]) {
+      const { identifier, jsonUrl } = page.state(name);
+      const { text } = await ask(name);
+      const rest = text
+        .replace(`value="${identifier}"`, '')
+        .replace(`<bdi>${identifier}</bdi>`, '')
+        .replace(`data-copy="${identifier}"`, '')
+        .replace(`href="${jsonUrl}"`, '');
+      expect(rest).not.toContain('share_');
+      expect(rest).not.toContain(identifier.slice('share_'.length));
+    }
+    for (const { name, identifier } of page.states.filter(
+      (one) => !/^share_/.test(one.identifier),
+    )) {
+      expect.soft((await askFor(identifier)).text, name).not.toMatch(/share_\w/);
+    }
+  });
+
+  it('is not cacheable and sends no referrer', async () => {
+    const tokens = [...SHARED, ...DARK].map((name) => page.state(name).identifier);
+    const odd = [`${tokens[0]}x`, 'share_x', 'SHARE_x', encodeURIComponent('%73hare_x')];
+    for (const identifier of [...tokens, ...odd, `share_${'x'.repeat(2000)}`, 'share_x&id=y']) {
+      const { headers, text } = await askFor(identifier);
+      expect(headers['cache-control']).toBe('private, no-store');
+      expect(headers.etag).toBeUndefined();
+      expect(headers['referrer-policy']).toBe('no-referrer');
+      expect(only(/<title>([^<]*)<\/title>/, text)).not.toContain('hare_');
+    }
+  });
+
+  it('lists the possible reasons for an unresolvable token without revealing the actual one', async () => {
+    const [first, second] = DARK.map((name) => page.state(name).identifier);
+    const pages = await Promise.all(
+      [first!, second!].map(async (id) => (await askFor(id)).text.replaceAll(id, '…')),
+    );
+    expect(pages[0]).toBe(pages[1]);
+    const shown = textOf(pages[0]!);
+    expect(shown).toContain('This share link shows nothing.');
+    for (const reason of ['may not exist', 'revoked', 'expired', 'not published']) {
+      expect(shown).toContain(reason);
+    }
+    expect(shown).toContain('Which of these applies.');
+    expect(pages[0]).not.toContain('class="qr"');
+  });
 });

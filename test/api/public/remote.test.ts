@@ -104,29 +104,6 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
     expect(Number(/\d+/.exec(second!.range)![0])).toBeGreaterThan(4000);
     expect(second!.bytes).toBeLessThan(part.resident_bytes - 4000);
   });
-
-  it('keeps loaded parts when another part fails', async () => {
-    await world.publish(300);
-    await world.publish(20);
-    const { index_parts: parts } = (await world.startPublicServer()).publicServer.poller.current!
-      .opened.manifest;
-    expect(parts.length).toBeGreaterThan(1);
-    const last = world.at(`lookup/segments/${parts.at(-1)!.sha256}`);
-    const kept = readFileSync(last);
-    writeFileSync(
-      last,
-      kept.map((byte) => byte ^ 1),
-    );
-    const { publicServer } = await world.startPublicServer();
-    expect(publicServer.poller.current).toBeNull();
-    await world.nginx.requests();
-    writeFileSync(last, kept);
-    await publicServer.poller.refresh();
-    expect(publicServer.poller.rejection).toBeNull();
-    const again = (await world.nginx.requests()).map(({ path }) => path);
-    expect(again).toContain(`/lookup/segments/${parts.at(-1)!.sha256}`);
-    expect(again).not.toContain(`/lookup/segments/${parts[0]!.sha256}`);
-  });
 });
 
 describe.skipIf(skipsNginx)(`facade program with SNAPSHOT_URL${withoutNginx}`, () => {
@@ -211,11 +188,6 @@ describe.skipIf(skipsNginx)(`public API server after an outage${withoutNginx}`, 
 describe.skipIf(skipsNginx)(`documented nginx configuration${withoutNginx}`, () => {
   const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
     fetch(world.nginx.url + path, { redirect: 'manual', ...init });
-
-  it('equals the one in the operator documentation', () => {
-    const operations = readFileSync(new URL('../../../docs/deploy.md', import.meta.url), 'utf8');
-    expect(operations.includes('examples/nginx-snapshot.conf')).toBe(true);
-  });
 
   it('marks immutable files cacheable and mutable ones for revalidation', async () => {
     await world.publish(300);

@@ -23,32 +23,17 @@ let publisher: Publisher;
 let publicServer: PublicServer;
 let server: HttpServer;
 let proof: string;
-let denied: string;
-let revoked: string;
-let bundle: string;
-/** By what they show. */
-let tokens: Record<
-  'proof' | 'certificate' | 'passport' | 'trust' | 'denied' | 'revoked' | 'package',
-  string
->;
+let tokens: Record<'proof' | 'package', string>;
 /** None of these shows anything, each for another reason. */
 let dark: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
 beforeAll(async () => {
   proof = registry.addProof();
-  denied = registry.addProof({ effect: 'DENY' });
-  revoked = registry.addProof();
-  registry.revoke(revoked);
-  bundle = registry.bundle([proof, revoked]);
+  const denied = registry.addProof({ effect: 'DENY' });
   tokens = {
     proof: registry.share('proof', proof),
-    certificate: registry.share('certificate', proof),
-    passport: registry.share('passport', proof),
-    trust: registry.share('trust', proof),
-    denied: registry.share('proof', denied),
-    revoked: registry.share('certificate', revoked),
-    package: registry.share('package', bundle),
+    package: registry.share('package', registry.bundle([proof])),
   };
   dark = {
     'never made': never,
@@ -93,28 +78,6 @@ function without(token: string, reply: Reply): unknown {
 }
 
 describe.each(WAYS)('share token by %s', (_way, ask) => {
-  it.each([
-    ['proof', () => `proof/${proof}`],
-    ['certificate', () => `certificate/cert_${proof}`],
-    ['passport', () => `passport/pass_${proof}`],
-    ['trust', () => `trust/trust_${proof}`],
-    ['denied', () => `proof/${denied}`],
-    ['revoked', () => `certificate/cert_${revoked}`],
-    ['package', () => `package/${bundle}`],
-  ] as const)('of the kind "%s" shows what the path of its artifact says', async (name, path) => {
-    const token = tokens[name];
-    const reply = await ask(token);
-    expect(reply.status).toBe(200);
-    expect(facadeSchema.parse(reply.body)).toEqual(reply.body);
-    const direct = await call(`/api/public/verify/${path()}`);
-    expect(reply.body).toEqual({
-      ...(direct.body as object),
-      identifier: token,
-      lookup: { requested: token, matched_on: 'share_token' },
-    });
-    expectPrivate(reply);
-  });
-
   it('gets the same response for every reason not to resolve', async () => {
     const expected = without(never, await ask(never));
     for (const token of Object.values(dark)) {
@@ -160,26 +123,6 @@ describe.each(WAYS)('share token by %s', (_way, ask) => {
 });
 
 describe('share token', () => {
-  it('stops resolving with the first snapshot after it expires', async () => {
-    const token = registry.share('proof', proof);
-    const other = registry.share('proof', proof);
-    const statusOf = async (asked: string): Promise<unknown> => {
-      const { body } = await call(`/api/public/verify/share/${asked}`);
-      return facadeSchema.parse(body).verification.verification_status;
-    };
-    const next = async (): Promise<void> => {
-      await publisher.runCycle();
-      await publicServer.poller.refresh();
-    };
-    expect(await statusOf(token)).toBe('BACKEND_LOOKUP_REQUIRED');
-    await next();
-    expect(await statusOf(token)).toBe('VALID');
-    registry.endShare(token);
-    await next();
-    expect(await statusOf(token)).toBe('BACKEND_LOOKUP_REQUIRED');
-    expect(await statusOf(other)).toBe('VALID');
-  });
-
   it('appears in no published file', () => {
     const all = [...Object.values(tokens), ...Object.values(dark)].filter((one) => one !== never);
     for (const path of readdirSync(snapshot.directory, { recursive: true, encoding: 'utf8' })) {
@@ -191,16 +134,6 @@ describe('share token', () => {
         expect(bytes.includes(token.slice('share_'.length))).toBe(false);
         expect(bytes.includes(Buffer.from(token.slice('share_'.length), 'base64url'))).toBe(false);
       }
-    }
-  });
-
-  it('resolves percent-encoded with the same headers on all routes', async () => {
-    const token = tokens.proof;
-    const encoded = token.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
-    for (const path of [`/api/public/verify/share/${encoded}`, `/api/public/verify?q=${encoded}`]) {
-      const reply = await call(path);
-      expect(reply.body).toMatchObject({ lookup: { requested: token } });
-      expectPrivate(reply);
     }
   });
 
@@ -235,13 +168,6 @@ describe('share token', () => {
       const reply = await postLookup(server, { [field]: token });
       expect(reply.body).toMatchObject({ lookup: { matched_on: null } });
       expectPrivate(reply);
-    }
-  });
-
-  it('is assumed for any identifier of the share route', async () => {
-    for (const text of ['x', never.slice('share_'.length), `pkg_${proof}`, proof]) {
-      expectPrivate(await call(`/api/public/verify/share/${text}`));
-      expectPrivate(await postLookup(server, { share_token: text }));
     }
   });
 

@@ -1,13 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import type { PublicContext } from '#api/public/context';
-import { trustPackageOf } from '#api/public/views/trust-package';
-import { openCheckpoint } from '#protocol/checkpoint';
-import { leafHash, verifyInclusion } from '#protocol/merkle';
-import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { trustPackageOf } from '#api/public/views/views';
 import { callAt } from '../../fixtures/public-call.js';
-import { ORIGIN, TestSnapshot } from '../../fixtures/snapshot.js';
+import { TestSnapshot } from '../../fixtures/snapshot.js';
 import { membersOf, ViewsWorld } from '../../fixtures/views-world.js';
 
 const views = new ViewsWorld();
@@ -58,25 +54,6 @@ describe('trust package view', () => {
     }
   });
 
-  it('contains a complete inclusion proof of the entry', async () => {
-    const { evidence, facade } = await packageOn(`trust_${plain}`);
-    const { index, path, checkpoint } = parseTlogProof(evidence!.tlog_proof);
-    const { size, root } = openCheckpoint(
-      checkpoint,
-      evidence!.keys.log.vkey,
-      ORIGIN,
-      nativeVerify,
-    );
-    const entry = await call(`/log/entry/${index}`);
-    const leaf = leafHash(nativeSha256, Buffer.from(entry.text));
-    expect(verifyInclusion(nativeSha256, { index, size, leafHash: leaf, path, root })).toBe(true);
-    expect(evidence!.log_entry).toMatchObject({
-      type: 'proof',
-      proof_id: plain,
-      ...pick(facade.integrity as Record<string, unknown>, 'aep_hash', 'proof_record_hash'),
-    });
-  });
-
   it('comes from one snapshot when a newer one is published meanwhile', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
@@ -120,7 +97,7 @@ describe('trust package view', () => {
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const source = directorySource(snapshot.directory);
-    const ctx = { source, sha256: nativeSha256 } as PublicContext;
+    const ctx = { source } as PublicContext;
     const right = published(plain, {});
     const made = trustPackageOf(ctx, publicServer.poller.current!, right.facade, right.resolved);
     expect((await made).evidence!.log_entry.proof_id).toBe(plain);
@@ -140,10 +117,6 @@ describe('trust package view', () => {
     source.close();
   });
 });
-
-function pick(object: Record<string, unknown>, ...names: string[]): Record<string, unknown> {
-  return Object.fromEntries(names.map((name) => [name, object[name]]));
-}
 
 /** A source whose log files wait behind a gate. */
 function gated(source: SnapshotSource) {

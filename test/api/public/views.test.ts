@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chainOf } from '#api/public/views/chain';
-import { historyOf } from '#api/public/views/history';
+import { chainOf, historyOf } from '#api/public/views/views';
 import { idsOf } from '#protocol/ids';
 import { type PublicTrustChain } from '#protocol/schemas/public-views';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatTime } from '#protocol/time';
-import { comparable } from '../../fixtures/public-call.js';
-import { START } from '../../fixtures/snapshot.js';
+import { callAt, comparable } from '../../fixtures/public-call.js';
+import { START, TestSnapshot } from '../../fixtures/snapshot.js';
 import { KINDS, unknown, membersOf, ViewsWorld } from '../../fixtures/views-world.js';
 
 const views = new ViewsWorld();
@@ -24,8 +24,8 @@ const {
   chainOn,
   leafOf,
   published,
+  snapshot,
 } = views;
-const { registry } = views.snapshot;
 beforeAll(() => views.open());
 afterAll(() => views.close());
 
@@ -68,41 +68,6 @@ describe('history view', () => {
         ],
       });
       expect(history.verification_status).toBe(POSITIVE[kind]);
-    }
-  });
-
-  it('includes revocations of dependencies and excludes those of dependents', async () => {
-    const leafIndex = registry.all.findIndex(
-      (leaf) => leaf.kind === 'other' && Buffer.from(leaf.bytes).includes('"certificate"'),
-    );
-    const event = {
-      event: 'revoked',
-      at: formatTime(START + 1000),
-      artifact: 'certificate',
-      leaf_index: leafIndex,
-      reason_hash: 'a'.repeat(64),
-    };
-    for (const kind of ['certificate', 'trust'] as const) {
-      const history = await historyOn(kind, ID[kind] + certificateRevoked);
-      expect(history.verification_status).toBe('REVOKED');
-      expect(history.events.map(({ event }) => event)).toEqual([
-        'accepted',
-        'appended',
-        'verified',
-        'revoked',
-      ]);
-      expect(history.events.at(-1)).toEqual(event);
-    }
-    const passport = await historyOn('passport', `pass_${certificateRevoked}`);
-    expect(passport.verification_status).toBe('PASS');
-    expect(passport.events.map(({ event }) => event)).toEqual(['accepted', 'appended', 'verified']);
-  });
-
-  it('includes an expiry for the expired artifacts', async () => {
-    for (const kind of ['passport', 'certificate', 'trust'] as const) {
-      const history = await historyOn(kind, ID[kind] + passportExpired);
-      expect(history.verification_status).toBe('EXPIRED');
-      expect(history.events.at(-1)).toMatchObject({ event: 'expired', artifacts: ['passport'] });
     }
   });
 
@@ -210,5 +175,108 @@ describe('chain view', () => {
       'EXPIRED',
       'VERIFIED',
     ]);
+  });
+});
+
+describe('view paths', () => {
+  it.each([
+    `/api/public/proof/%p`,
+    `/api/public/trust-asset/asset_%p`,
+    `/api/public/certificate/cert_%p/chain`,
+    `/api/public/certificate/cert_%p/package`,
+    `/api/public/trust/trust_%p/history`,
+    `/api/public/trust/trust_%p/constructor`,
+    `/api/public/trust/trust_%p/PACKAGE`,
+    `/api/public/trust/trust_%p/`,
+    `/api/public/trust/trust_%p/package/`,
+    `/api/public/trust/trust_%p%2Fpackage/x`,
+    `/api/public/trust//package`,
+    `/api/public/trust`,
+    `/api/public/Trust/trust_%p`,
+    `/api/public-trust/trust_%p/package`,
+    `/api/public/constructor/x`,
+    `/api/public/verify/trust/trust_%p/package`,
+  ])('exclude %s', async (path) => {
+    const { status, body } = await call(path.replace('%p', plain));
+    expect(status).toBe(404);
+    expect(body).toMatchObject({ code: 'route_not_found' });
+  });
+
+  it('are decoded once, with or without a query', async () => {
+    const encoded = `trust_${plain}`.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
+    const direct = await call(`/api/public/trust/trust_${plain}/chain`);
+    for (const path of [
+      `/api/public/trust/${encoded}/chain`,
+      `/api/public/trust/trust_${plain}/chain?x=y`,
+      `${views.server.url}/api/public/trust/trust_${plain}/chain`,
+    ]) {
+      expect(comparable(await call(path))).toEqual(comparable(direct));
+    }
+    const twice = encoded.replaceAll('%', '%25');
+    expect((await call(`/api/public/trust/${twice}/chain`)).body).toMatchObject({
+      identifier: encoded,
+      lookup: { matched_on: null },
+    });
+  });
+
+  it('have an ETag over the whole body', async () => {
+    const world = new TestSnapshot();
+    const proof = world.registry.addProof();
+    world.registry.verify();
+    const publisher = world.publisher();
+    await publisher.runCycle();
+    const publicServer = world.publicServer();
+    const from = await world.serve(publicServer);
+    const views = ['', '/timeline', '/chain', '/package'];
+    const tags = async (): Promise<string[]> => {
+      const found: string[] = [];
+      for (const view of views) {
+        const path = `/api/public/trust/trust_${proof}${view}`;
+        const { headers } = await callAt(from, path);
+        expect(headers['cache-control']).toBe('public, max-age=1');
+        expect(headers.etag).toMatch(/^"[^"]+"$/);
+        found.push(headers.etag!);
+        const again = await callAt(from, path, { headers: { 'If-None-Match': headers.etag! } });
+        expect(again.status).toBe(304);
+        expect(again.text).toBe('');
+      }
+      expect(new Set(found).size).toBe(views.length);
+      return found;
+    };
+    const withoutGeneration = (tag: string): string => tag.replace(/^"\d+-/, '"');
+    const republish = async (): Promise<void> => {
+      world.registry.verify();
+      await publisher.runCycle();
+      await publicServer.poller.refresh();
+    };
+    try {
+      const first = await tags();
+      world.registry.addProof();
+      await republish();
+      const grown = await tags();
+      // Another proof changes only the evidence, which has the new checkpoint.
+      const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
+      expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
+      expect(after![3]).not.toBe(before![3]);
+      for (const [i, tag] of grown.entries()) expect(tag).not.toBe(first[i]);
+      world.registry.revoke(proof, 'trust');
+      await republish();
+      const revokedTags = await tags();
+      for (const [i, tag] of revokedTags.entries()) expect(tag).not.toBe(grown[i]);
+    } finally {
+      await world.close();
+    }
+  });
+
+  it('answer 503 when the log cannot be read', async () => {
+    const broken: SnapshotSource = {
+      ...directorySource(snapshot.directory),
+      logFile: () => Promise.reject(new Error('the disk is gone')),
+    };
+    const from = await snapshot.serve(snapshot.publicServer({ source: broken }));
+    const { status, body } = await callAt(from, `/api/public/trust/trust_${plain}/package`);
+    expect(status).toBe(503);
+    expect(body).toMatchObject({ code: 'snapshot_unreadable' });
+    expect((await callAt(from, `/api/public/trust/trust_${plain}/chain`)).status).toBe(200);
   });
 });

@@ -3,10 +3,7 @@ import { expect, it } from 'vitest';
 import type { PublicContext } from '#api/public/context';
 import type { Resolved } from '#api/public/lookup/resolve';
 import type { Snapshot } from '#api/public/snapshot/snapshot';
-import { chainOf } from '#api/public/views/chain';
-import { historyOf } from '#api/public/views/history';
-import { lookupResponse } from '#api/public/views/published';
-import { trustPackageOf } from '#api/public/views/trust-package';
+import { chainOf, historyOf, lookupResponse, trustPackageOf } from '#api/public/views/views';
 import { concat, fromHex } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { eventsOf } from '#protocol/history';
@@ -127,7 +124,6 @@ it('worked examples equal the response for evidence', async () => {
     [entriesPath(0, leaves.length), encodeEntryBundle(entries)],
   ]);
   const ctx = {
-    sha256,
     source: { logFile: (path: string) => Promise.resolve(files.get(path) ?? null) },
   } as PublicContext;
   const keys = keyEntries.map((one) => ({ ...one, entry: one.entry as KeyEntry }));

@@ -6,7 +6,7 @@ import {
   trustChainSchema,
   trustPackageSchema,
 } from '#protocol/schemas/public-views';
-import type { Reply } from '../../fixtures/send.js';
+import type { Call, Reply } from '../../fixtures/send.js';
 import type { ServedOpenApi } from '../../fixtures/served-openapi.js';
 import { SECRET, tokenName, type PublicStates } from './states.js';
 import {
@@ -34,7 +34,7 @@ interface Asked {
   status: (kind: Kind) => string;
   /** The artifact it identifies, when the name does not determine it. */
   kind?: Kind;
-  isInside: boolean;
+  window: string;
   chain: string;
 }
 
@@ -42,46 +42,35 @@ interface Asked {
 export interface Case {
   asked: string;
   identifier: string;
-  call: { method: string; path: string; body?: string; headers?: Record<string, string> };
+  call: Call;
   /** `HTTP status · kind · verification status · matched_on · chain`. */
   expected: string;
   /** Whether the response may concern a share token. */
   isSecret: boolean;
 }
 
-/** Every lookup by its line in the specification. */
-export function titleOf({ method, path, member }: LookupRow): string {
-  if (member === NONE) return `${method} ${path}`;
-  return method === 'POST' ? `${method} ${path} {${member}}` : `${method} ${path}?${member}=`;
-}
+/** Ids that a lookup does not match are tried once, with the ids of these states. */
+const NOT_MATCHED = ['valid', 'denied', 'proof of valid', 'good', 'malformed'];
 
 /** Every case of a lookup, with the expected responses from the tables. */
 export function casesOf(row: LookupRow, states: PublicStates): Case[] {
   const matched = row.matches === 'all nine' ? Object.keys(SHOWN_BY) : row.matches.split(' ');
   return allAsked(states).flatMap((asked) => {
-    const doesMatch =
-      matched.includes(asked.name) || matched.includes(SAME_VALUE[asked.name] ?? '');
-    // Ids that a lookup does not match are tried once, with the ids of a valid proof.
-    if (!doesMatch && !NOT_MATCHED.includes(asked.of)) return [];
-    return [caseOf(row, asked, doesMatch)];
+    const { of, name, identifier } = asked;
+    const doesMatch = matched.includes(name) || matched.includes(canonical(name));
+    if (!doesMatch && !NOT_MATCHED.includes(of)) return [];
+    return {
+      asked: `${of}, ${name} ${JSON.stringify(identifier)}`,
+      identifier,
+      call: callOf(row, identifier),
+      expected: expectedLine(row, asked, doesMatch),
+      isSecret:
+        /\/share\//.test(row.path) || row.member === 'share_token' || /share_/.test(identifier),
+    };
   });
 }
 
-const NOT_MATCHED = ['valid', 'denied', 'proof of valid', 'good', 'malformed'];
-
-function caseOf(row: LookupRow, asked: Asked, doesMatch: boolean): Case {
-  const { identifier } = asked;
-  return {
-    asked: `${asked.of}${asked.name === NONE ? ` ${JSON.stringify(identifier)}` : `, by ${asked.name}`}`,
-    identifier,
-    call: callOf(row, identifier),
-    expected: expectedLine(row, asked, doesMatch),
-    isSecret:
-      /\/share\//.test(row.path) || row.member === 'share_token' || /share_/.test(identifier),
-  };
-}
-
-function callOf({ method, path, member }: LookupRow, identifier: string): Case['call'] {
+function callOf({ method, path, member }: LookupRow, identifier: string): Call {
   const encoded = encodeURIComponent(identifier);
   if (member === NONE) return { method, path: path.replace(/\{\w+\}/, encoded) };
   if (method === 'GET') return { method, path: `${path}?${member}=${encoded}` };
@@ -95,88 +84,62 @@ function callOf({ method, path, member }: LookupRow, identifier: string): Case['
 }
 
 function expectedLine(row: LookupRow, asked: Asked, doesMatch: boolean): string {
-  const shown = row.shows === 'asked' ? (asked.kind ?? SHOWN_BY[canonical(asked.name)]) : row.shows;
-  const isWithin = row.within === 'history' || asked.isInside;
+  const name = canonical(asked.name);
+  const shown = row.shows === 'asked' ? (asked.kind ?? SHOWN_BY[name]) : row.shows;
+  const isWithin = row.within === 'history' || asked.window !== 'outside';
   const status = doesMatch && isWithin ? asked.status(shown as Kind) : NONE;
-  if (status !== NONE) {
-    return asVerdictLine(
-      200,
-      String(shown),
-      status,
-      canonical(asked.name),
-      chainIn(row, asked.chain),
-    );
-  }
+  // A history has no chain member.
+  const chain = (known: string): string => (row.answer === 'history' ? NONE : known);
+  if (status !== NONE) return asVerdictLine(200, String(shown), status, name, chain(asked.chain));
   return row.else === '404'
     ? asVerdictLine(404, NONE, 'NOT_FOUND', NONE, NONE)
-    : asVerdictLine(200, row.else, 'BACKEND_LOOKUP_REQUIRED', 'null', chainIn(row, 'no'));
+    : asVerdictLine(200, row.else, 'BACKEND_LOOKUP_REQUIRED', 'null', chain('no'));
 }
 
 /** The canonical name of an id with aliases. */
-function canonical(name: string): string {
-  return SAME_VALUE[name] ?? name;
-}
-
-/** A history has no chain member. */
-function chainIn({ answer }: LookupRow, chain: string): string {
-  return answer === 'history' ? NONE : chain;
-}
+const canonical = (name: string): string => SAME_VALUE[name] ?? name;
 
 /** Formats a response as one line, to compare tables and service. */
-function asVerdictLine(
-  http: number,
-  kind: string,
-  status: string,
-  matchedOn: string,
-  chain: string,
-): string {
-  return [http, kind, status, `matched_on ${matchedOn}`, `chain ${chain}`].join(' · ');
-}
+const asVerdictLine = (http: number, kind: string, status: string, on: string, chain: string) =>
+  [http, kind, status, `matched_on ${on}`, `chain ${chain}`].join(' · ');
 
 function allAsked(states: PublicStates): Asked[] {
-  const isInside = (window: string): boolean => window !== 'outside';
-  const proofs = STATES.flatMap((row): Asked[] =>
-    idNames(states.proofs.get(row.state)!).map(([name, identifier]) => ({
+  const proofs = STATES.flatMap((row) => {
+    const ids = Object.entries({ ...idsOf(states.proofs.get(row.state)!) });
+    // Without the alias of the proof id.
+    const named = ids.filter(([name]) => name !== 'registry_proof_id');
+    return named.map(([name, identifier]): Asked => ({
+      ...row,
       of: row.state,
       name,
       identifier,
       status: (kind) => row[kind],
-      isInside: isInside(row.window),
-      chain: row.chain,
-    })),
-  );
+    }));
+  });
   const packages = PACKAGES.map((row): Asked => ({
+    ...row,
     of: row.package,
     name: 'package_id',
     identifier: states.packages.get(row.package)!,
     status: () => row.trust,
-    isInside: isInside(row.window),
-    chain: row.chain,
   }));
   const tokens = TOKENS.map((row): Asked => ({
+    ...row,
     of: tokenName(row),
     name: 'share_token',
     identifier: states.tokens.get(tokenName(row))!,
     status: () => row.status,
     kind: row.kind === 'package' ? 'trust' : (row.kind as Kind),
-    isInside: isInside(row.window),
-    chain: row.chain,
   }));
   const malformed = MALFORMED.map((text): Asked => ({
     of: 'malformed',
     name: NONE,
     identifier: text.replace('*', states.proofs.get('valid')!),
     status: () => NONE,
-    isInside: true,
+    window: NONE,
     chain: 'no',
   }));
   return [...proofs, ...packages, ...tokens, ...malformed];
-}
-
-/** Every id of a proof by its name, without aliases of the proof id. */
-function idNames(proofId: string): [string, string][] {
-  const ids: [string, string][] = Object.entries({ ...idsOf(proofId) });
-  return ids.filter(([name]) => name !== 'registry_proof_id');
 }
 
 type Json = Record<string, unknown>;

@@ -188,43 +188,6 @@ export const MALFORMED = [
   'a'.repeat(1_000),
 ];
 
-/**
- * Malformed lookup requests and the expected status or problem code. V1 is replaced by the valid
- * `schema_version` member.
- */
-export const REQUESTS = table<'request' | 'body' | 'HTTP' | 'expected'>(`
-  request                                      | body                                  | HTTP | expected
-  GET /api/public/verify/proof/                | -                                     | 404  | NOT_FOUND
-  GET /api/public/verify/proof/a/b             | -                                     | 404  | NOT_FOUND
-  GET /api/public/verify/proof/%zz             | -                                     | 404  | NOT_FOUND
-  GET /api/public/verify/certificate/%zz       | -                                     | 200  | BACKEND_LOOKUP_REQUIRED
-  GET /api/public/trust/%zz/chain              | -                                     | 200  | BACKEND_LOOKUP_REQUIRED
-  GET /api/public/verify?identifier=%zz        | -                                     | 200  | BACKEND_LOOKUP_REQUIRED
-  GET /api/public/verify                       | -                                     | 400  | identifier_missing
-  GET /api/public/verify?identifier=           | -                                     | 400  | identifier_missing
-  GET /api/public/verify?identifier=a&q=b      | -                                     | 400  | identifier_ambiguous
-  GET /api/public/verify?id=a&id=a             | -                                     | 400  | identifier_ambiguous
-  GET /api/public/verify/certificate/          | -                                     | 404  | route_not_found
-  GET /api/public/verify/trust/a/b             | -                                     | 404  | route_not_found
-  GET /api/public/verify/certificate/a/history | -                                     | 404  | route_not_found
-  GET /api/public/certificate/a/timeline       | -                                     | 404  | route_not_found
-  GET /api/public/trust/a/history              | -                                     | 404  | route_not_found
-  GET /api/public/proof/a                      | -                                     | 404  | route_not_found
-  POST /api/public/verify                      | {V1,"identifier":"a"}                 | 200  | BACKEND_LOOKUP_REQUIRED
-  POST /api/public/verify                      | {"identifier":"a"}                    | 400  | unsupported_schema_version
-  POST /api/public/verify                      | {"schema_version":1,"identifier":"a"} | 400  | unsupported_schema_version
-  POST /api/public/verify                      | {V1}                                  | 400  | identifier_missing
-  POST /api/public/verify                      | {V1,"proof_id":"a","identifier":"a"}  | 400  | identifier_ambiguous
-  POST /api/public/verify                      | {V1,"identifier":"a","more":1}        | 400  | unknown_field
-  POST /api/public/verify                      | {V1,"certificate_ref":"a"}            | 400  | unknown_field
-  POST /api/public/verify                      | {V1,"identifier":1}                   | 400  | invalid_field
-  POST /api/public/verify                      | {V1,                                  | 400  | malformed_json
-  POST /api/public/verify/proof/a              | {V1}                                  | 405  | method_not_allowed
-  POST /api/public/trust/a/chain               | {V1}                                  | 405  | method_not_allowed
-  PUT /api/public/verify                       | {V1,"identifier":"a"}                 | 405  | method_not_allowed
-  DELETE /api/public/certificate/a             | -                                     | 405  | method_not_allowed
-`);
-
 /** Parses a table into rows by column name. */
 function table<Column extends string>(text: string): Record<Column, string>[] {
   const [head = [], ...lines] = text

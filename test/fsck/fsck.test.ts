@@ -1,40 +1,71 @@
 import { fork } from 'node:child_process';
-import { mkdtempSync } from 'node:fs';
-import { cp, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { PublishedContext } from '#fsck/snapshot/context';
 import { dueChanges } from '#fsck/snapshot/grants';
 import { databaseName } from '#programs/fsck/open';
 import { formatVkey } from '#protocol/note';
-import { SHARE_PARTS } from '#protocol/snapshot/manifest';
+import { PACKAGE_PARTS, PROOF_PARTS, segmentPath, SHARE_PARTS } from '#protocol/snapshot/manifest';
+import type { IndexRow } from '#protocol/snapshot/index-part';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
 import { toUuid } from '#sql/db/columns';
 import type { DyingCheck } from '../fixtures/dying-fsck.js';
-import { checked, type Plantation } from '../fixtures/planted.js';
+import { checked, type Checked } from '../fixtures/planted.js';
 import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
-import type { SoundRegistry } from '../fixtures/sound-registry.js';
+import {
+  ALONE,
+  erased,
+  erasedJustNow,
+  planted,
+  REWRITTEN_LOG,
+  TOGETHER,
+  type Damage,
+} from './registry-damage.js';
+import {
+  byPublisher,
+  DAMAGES,
+  manifestOf,
+  partOf,
+  partsOf,
+  reindexed,
+  rewritten,
+  rowsIn,
+} from './snapshot-damage.js';
 
-let planted: SoundPlantation;
-let sound: SoundRegistry;
-let plantation: Plantation;
-/** The second-to-last snapshot. */
-const earlier = mkdtempSync(join(tmpdir(), 'svc-earlier-'));
+/** Damages a copy of a sound registry and its snapshot, and expects exactly the findings of the damage. */
 
+let plantation: SoundPlantation['plantation'];
+let sound: SoundPlantation['sound'];
+let opened: SoundPlantation;
 beforeAll(async () => {
-  planted = await soundPlantation((directory) => cp(directory, earlier, { recursive: true }));
-  ({ sound, plantation } = planted);
+  opened = await soundPlantation();
+  ({ sound, plantation } = opened);
 });
 afterEach(() => plantation.clear());
-afterAll(async () => {
-  await planted.drop();
-  await rm(earlier, { recursive: true });
-});
+afterAll(() => opened.drop());
 
+/** Only for a proof of its own. */
+const proofAt = (number: number): string => `'${toUuid(sound.world.old[number]!)}'::uuid`;
+const leafAt = (number: number): string =>
+  `(select leaf_index from svc.proof where proof_id = ${proofAt(number)})`;
+
+function expectFound(
+  { corrupt, code, findings, err }: Checked,
+  found: Record<string, number>,
+): void {
+  expect({ corrupt, err, findings }).toMatchObject({ corrupt: found, err: '' });
+  expect(corrupt).toEqual(found);
+  expect(code).toBe(1);
+  for (const { where, expected, advice } of findings) {
+    expect([where, expected, advice]).not.toContain('');
+  }
+}
+
+// First, because the snapshot expires a minute after it was made.
 describe('fsck of a sound registry and snapshot', () => {
   it('finds nothing', async () => {
     const { env } = await plantation.copy();
@@ -43,6 +74,150 @@ describe('fsck of a sound registry and snapshot', () => {
     expect(code).toBe(0);
     expect(notices).toEqual({ orphans_young: 1 });
     expect(document).toMatchObject({ clean: true, not_checked: [], left_out: [], resumed_from: 0 });
+  });
+});
+
+describe('fsck of the registry', () => {
+  const check = async (damages: readonly Damage[]): Promise<void> => {
+    const { env, damage } = await plantation.copy();
+    for (const [number, one] of damages.entries()) await damage(planted(sound, one, number));
+    const sum: Record<string, number> = {};
+    for (const [, found] of damages) {
+      for (const [code, count] of Object.entries(found)) sum[code] = (sum[code] ?? 0) + count;
+    }
+    expectFound(await checked(env, '--only', 'registry'), sum);
+  };
+  it.each(TOGETHER)('finds every damage in %s', async (_what, damages) => check(damages));
+  it.each(ALONE)('finds %s', async (...damage) => check([damage]));
+
+  it('accepts an erased proof, also before the verifier records the erasure', async () => {
+    const { env, damage } = await plantation.copy();
+    await damage(
+      `${erased(proofAt(100), leafAt(100))} ${erasedJustNow(proofAt(101), leafAt(101))}`,
+    );
+    const { code, findings } = await checked(env, '--only', 'registry');
+    expect({ code, findings }).toEqual({ code: 0, findings: [] });
+  });
+
+  it('finds an erased proof that is published as valid', async () => {
+    const { env, damage } = await plantation.copy();
+    // Among the verdicts up to the snapshot's cursor.
+    await damage(
+      erased(proofAt(100), leafAt(100))
+        .replace('(frontier,', '(verdict_id, frontier,')
+        .replace('checks)\n', 'checks) overriding system value\n')
+        .replace('select false,', 'select 0, false,'),
+    );
+    const { corrupt } = await checked(env);
+    expect(corrupt['body_asserts']).toBe(1);
+  });
+});
+
+describe('fsck of the snapshot finds', () => {
+  it.each(DAMAGES)('%s', async (_what, plant, found) => {
+    const copy = await plantation.copy();
+    await plant(copy);
+    // Without a seen generation the earlier manifest is only a minute behind.
+    await copy.damage(`update svc.checkpoint set created_at = created_at - interval '2 minutes'`);
+    expectFound(await checked(copy.env), found);
+  });
+
+  it('contradictions to the public log, without the registry', async () => {
+    const copy = await plantation.copy();
+    const id = sound.world.old[5]!;
+    // Its status is right, but its body reports it as valid.
+    const from = '"verification_status":"REVOKED","can_assert_validity":false';
+    const to = '"verification_status":"REVOKED","can_assert_validity":true ';
+    await byPublisher(copy, await rewritten(copy, PROOF_PARTS, id, from, to));
+    const env = { ...copy.env, DATABASE_URL: '' };
+    const { corrupt, code, document } = await checked(env, '--only', 'snapshot');
+    expect(corrupt).toEqual({ body_asserts: 1 });
+    expect(code).toBe(1);
+    expect(document['left_out']).toContain('the registry');
+  });
+
+  it('tokens and packages that contradict published records, without the registry', async () => {
+    const copy = await plantation.copy();
+    const env = { ...copy.env, DATABASE_URL: '' };
+    expect(await checked(env, '--only', 'snapshot')).toMatchObject({ corrupt: {}, code: 0 });
+    const [a, b] = (
+      await Promise.all((await partsOf(copy, SHARE_PARTS)).map((pin) => rowsIn(copy, pin)))
+    )
+      .flat()
+      .sort((one, other) => other.length - one.length);
+    const swap = (rows: IndexRow[]) =>
+      rows.map((row) => (row.id === a!.id ? { ...b!, id: row.id, leafIndex: row.leafIndex } : row));
+    await byPublisher(copy, await reindexed(copy, SHARE_PARTS, swap));
+    const id = sound.world.packages[0]!.slice('pkg_'.length);
+    await byPublisher(copy, await rewritten(copy, PACKAGE_PARTS, id, '"sandbox"', '"sendbox"'));
+    const { corrupt } = await checked(env, '--only', 'snapshot', '--restart');
+    expect(corrupt).toEqual({ share_record_differs: 1, package_record_differs: 1 });
+  });
+
+  it('only findings of current token and package rows, without the registry', async () => {
+    const copy = await plantation.copy();
+    const manifest = await manifestOf(copy);
+    const pin = manifest.index_parts.find(({ kind }) => kind === SHARE_PARTS)!;
+    const [a, b] = await rowsIn(copy, pin);
+    // An older row of a token: rows that a newer one shadows are not reported.
+    const old = await partOf(copy, SHARE_PARTS, [{ ...b!, id: a!.id, leafIndex: a!.leafIndex }]);
+    const { generation, index_parts: pins } = manifest;
+    const parts = [...pins.slice(0, pins.indexOf(pin)), old, ...pins.slice(pins.indexOf(pin))];
+    await byPublisher(copy, { ...manifest, generation: generation + 1, index_parts: parts });
+    const { corrupt } = await checked({ ...copy.env, DATABASE_URL: '' }, '--only', 'snapshot');
+    expect(corrupt).toEqual({});
+  });
+
+  it('a token with an unpublished package, without the registry', async () => {
+    const copy = await plantation.copy();
+    const ids = sound.world.packages.map((id) => id.slice('pkg_'.length));
+    const other = (rows: IndexRow[]) =>
+      rows.map((row) =>
+        ids.includes(row.id)
+          ? { ...row, id: row.id.replace(/.$/, (last) => (last === '0' ? '1' : '0')) }
+          : row,
+      );
+    await byPublisher(copy, await reindexed(copy, PACKAGE_PARTS, other));
+    const { findings } = await checked({ ...copy.env, DATABASE_URL: '' }, '--only', 'snapshot');
+    const expected = findings.filter(({ code }) => code === 'share_record_differs');
+    expect(expected.map((one) => one.expected)).toContain('a package that is published');
+  });
+
+  it('a proof that fails here although verdict and snapshot report it as valid', async () => {
+    const { env, damage } = await plantation.copy();
+    await damage(`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
+      where proof_id = '${toUuid(sound.world.old[100]!)}'`);
+    const { corrupt } = await checked(env);
+    expect(corrupt).toEqual({ aep_altered: 1, verdict_passes: 1, body_asserts: 1 });
+  });
+
+  it('a database with another log than the public one', async () => {
+    const { env, damage } = await plantation.copy();
+    await damage(`delete from svc.checkpoint; ${REWRITTEN_LOG}`);
+    const { corrupt } = await checked(env);
+    expect(corrupt).toEqual({ log_forked: 2, verdict_root_differs: 1 });
+  });
+});
+
+describe('fsck of unreferenced files', () => {
+  it('reports them as notices, with a separate count of those older than an hour', async () => {
+    const { env, file } = await plantation.copy();
+    for (const [name, age] of [
+      ['ab'.repeat(32), 0],
+      ['cd'.repeat(32), 3_601],
+      ['no name', 3_601],
+    ] as const) {
+      const path = file(segmentPath(name));
+      await mkdir(dirname(path), { recursive: true });
+      await writeFile(path, 'x');
+      const at = Date.now() / 1000 - age;
+      await utimes(path, at, at);
+    }
+    const { code, notices, findings } = await checked(env);
+    expect(code).toBe(0);
+    // Slow test runs also give notices on a waiting admission and an expired snapshot.
+    expect(notices).toMatchObject({ orphans: 1, orphans_young: 1 });
+    expect(findings.find((one) => one.code === 'orphans')?.expected).toContain('found 2');
   });
 });
 
@@ -84,7 +259,7 @@ describe('fsck of an unpublished share change', () => {
   });
 
   it('accepts it while an earlier package waits for an unpublished proof', async () => {
-    const { env, damage, directory } = await plantation.copy();
+    const { env, damage, directory, earlier } = await plantation.copy();
     await cp(earlier, directory, { recursive: true });
     await damage(aged('share_token', 'created_at') + aged('trust_package', 'created_at'));
     expect(await checked(env)).toMatchObject({ corrupt: {}, code: 0 });
@@ -185,7 +360,7 @@ describe('the fsck exit code', () => {
       [{ ...env, SNAPSHOT_VKEY: '' }, /SNAPSHOT_VKEY is not set/],
       [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /\/nowhere is not a directory/],
       [
-        { ...env, DATABASE_URL: planted.db.urlFor('svc_admin') },
+        { ...env, DATABASE_URL: opened.db.urlFor('svc_admin') },
         /fsck starts only with no more than its own/,
       ],
     ];

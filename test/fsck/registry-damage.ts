@@ -1,0 +1,394 @@
+import { toUuid } from '#sql/db/columns';
+import type { SoundRegistry } from '../fixtures/sound-registry.js';
+
+/** One damage of the registry: its statements, for a proof of its own, and exactly its findings. */
+export type Damage = [
+  what: string,
+  found: Record<string, number>,
+  plant: (id: string, leaf: string) => string,
+];
+
+/** An SQL assignment that flips a bit. */
+export const flip = (column: string, at = 40): string =>
+  `${column} = set_byte(${column}, ${at}, get_byte(${column}, ${at}) # 1)`;
+const UNKNOWN = toUuid('0'.repeat(31) + '1');
+const ALSO_UNKNOWN = toUuid('0'.repeat(31) + '2');
+const FIRST_STATUS = '(select min(leaf_index) from svc.log_entry where kind = 2)';
+const FIRST_CHECKPOINT = 'where tree_size = (select min(tree_size) from svc.checkpoint)';
+const LAST_VERDICT =
+  'where frontier and last_index = (select max(last_index) from svc.verdict where frontier)';
+/** The batch with only valid items. */
+const VALID_BATCH =
+  'exists (select from svc.batch_progress g where g.batch_id = b.batch_id and g.invalid = 0)';
+const FIRST_BATCH = '(select min(batch_id::text)::uuid from svc.batch)';
+const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_package)';
+
+const set = (table: string, change: string, id: string): string =>
+  `update svc.${table} set ${change} where proof_id = ${id};`;
+/** A verdict of the scrubber on a leaf, so that only the damage is found. */
+const failed = (leaf: string, outcome = 'fail'): string => `
+  insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
+  select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', '${outcome}', '[]'
+  from (select ${leaf} as l) as it, svc.log_head h;`;
+const erasure = (id: string): string => `
+  insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.proof
+  where proof_id = ${id};`;
+const withoutPayload = (id: string): string =>
+  set('proof', 'aep = null, signature = null, action = null, intent_id = null', id) +
+  set('intake', 'request = null, request_hash = null, salt = null', id);
+/** An erased proof with its verdict, or before the verifier recorded it. */
+export const erased = (id: string, leaf: string): string =>
+  erasure(id) + withoutPayload(id) + failed(leaf, 'erased');
+export const erasedJustNow = (id: string, leaf: string): string =>
+  `${erasure(id)}${withoutPayload(id)} insert into svc.erasure_due select ${leaf}`;
+/** A log with another time in each status entry and its leaf tile. */
+export const REWRITTEN_LOG = `
+  update svc.log_entry set at = at + interval '1 second', body = convert_to(regexp_replace(
+    convert_from(body, 'UTF8'), '"time":"[^"]*"', '"time":"' || to_char((at + interval '1 second')
+    at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '"'), 'UTF8') where kind = 2;
+  update svc.tile set hashes = overlay(hashes placing sha256('\\x00'::bytea || e.body)
+    from (e.leaf_index % 256 * 32 + 1)::int for 32)
+    from svc.log_entry e where e.kind = 2 and level = 0 and tile_index = e.leaf_index / 256`;
+
+const payloads: Damage[] = [
+  ['AEP', { aep_altered: 1 }, (id, leaf) => set('proof', flip('aep'), id) + failed(leaf)],
+  ['passing', { aep_altered: 1, verdict_passes: 1 }, (id) => set('proof', flip('aep'), id)],
+  [
+    'signature',
+    { signature_invalid: 1 },
+    (id, leaf) => set('proof', flip('signature'), id) + failed(leaf),
+  ],
+  [
+    'request',
+    { request_altered: 1 },
+    (id, leaf) => set('intake', flip('request', 60), id) + failed(leaf),
+  ],
+  [
+    'missing AEP',
+    { proof_payload_missing: 1 },
+    (id, leaf) => set('proof', 'aep = null', id) + failed(leaf),
+  ],
+  [
+    'missing payload',
+    { proof_payload_missing: 1 },
+    (id, leaf) => withoutPayload(id) + failed(leaf),
+  ],
+  ['missing request', { intake_differs: 1 }, (id) => set('intake', 'request = null', id)],
+  [
+    'missing request of a rejection',
+    { proof_payload_missing: 1 },
+    () => 'update svc.intake set request = null where refused',
+  ],
+  ['erasure record of a payload', { erasure_incomplete: 1, verdict_passes: 1 }, erasure],
+  ['erasure that passes', { verdict_passes: 1 }, (id) => erasure(id) + withoutPayload(id)],
+  [
+    'column',
+    { columns_differ: 1 },
+    (id, leaf) => set('proof', `effect = 'DENY'`, id) + failed(leaf),
+  ],
+  [
+    'missing intake row',
+    { intake_missing: 1 },
+    (id) => `delete from svc.intake where proof_id = ${id}`,
+  ],
+  [
+    'validity',
+    { intake_differs: 1 },
+    (id) =>
+      set(
+        'intake',
+        `validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'`,
+        id,
+      ),
+  ],
+  ['salt', { intake_differs: 1 }, (id) => set('intake', flip('salt', 1), id)],
+  [
+    'rejected proof',
+    { intake_contradicts: 1 },
+    (id) => `insert into svc.refusal values (${id}, 'x', 'x')`,
+  ],
+  [
+    'items hash',
+    { batch_differs: 1 },
+    () => `update svc.batch b set ${flip('items_hash', 3)} where ${VALID_BATCH}`,
+  ],
+];
+
+const rows: Damage[] = [
+  [
+    'partial erasure of a misplaced proof',
+    { erasure_incomplete: 2, proof_misplaced: 1, proof_not_in_log: 1 },
+    (id, leaf) =>
+      erased(id, leaf) + set('proof', `signature = '\\x00', leaf_index = leaf_index + 1000000`, id),
+  ],
+  [
+    'misplaced proof',
+    { proof_misplaced: 1, proof_not_in_log: 1 },
+    (id) => set('proof', 'leaf_index = leaf_index + 1', id),
+  ],
+  [
+    'missing proof',
+    { proof_missing: 1 },
+    (id, leaf) => `${failed(leaf)} insert into svc.intake_pending
+      select proof_id, accepted_at from svc.intake where proof_id = ${id};
+      delete from svc.proof where proof_id = ${id}`,
+  ],
+  [
+    'proof without a leaf',
+    { proof_not_in_log: 1, intake_missing: 1 },
+    (id) => `insert into svc.proof select '${UNKNOWN}', 9999, effect, environment, key_id, aep,
+      signature, tenant_no, lane, action, intent_id from svc.proof where proof_id = ${id}`,
+  ],
+  [
+    'log entry',
+    { leaf_altered: 1 },
+    (id, leaf) => failed(leaf) + set('log_entry', flip('aep_hash', 3), id),
+  ],
+  [
+    'log entry of the last tile',
+    { leaf_altered: 1 },
+    () => `${failed('(select max(leaf_index) from svc.log_entry where kind = 1)')}
+      update svc.log_entry set ${flip('proof_record_hash', 3)}
+      where leaf_index = (select max(leaf_index) from svc.log_entry where kind = 1)`,
+  ],
+  [
+    'missing log entry',
+    { leaf_missing: 1 },
+    (id, leaf) => `${failed(leaf)} delete from svc.log_entry where proof_id = ${id} and kind = 1`,
+  ],
+  [
+    'log entry beyond the head',
+    { leaf_beyond_head: 1 },
+    () => `insert into svc.log_entry (leaf_index, kind, at, body) values (9999, 3, now(), '{}')`,
+  ],
+  ['missing reason', { revocation_reason_missing: 1 }, () => 'delete from svc.revocation_reason'],
+  [
+    'missing expiry',
+    { expiry_missing: 1 },
+    () => `delete from svc.expiry where artifact_kind = 'passport'`,
+  ],
+  [
+    'missing policy input',
+    { policy_input_missing: 1 },
+    () => `delete from svc.policy_input
+      where input_hash = (select min(input_hash) from svc.policy_input)`,
+  ],
+  [
+    'token with an unknown target',
+    { share_target_missing: 1 },
+    () => `update svc.share_token set proof_id = '${ALSO_UNKNOWN}' where artifact_kind = 'trust'`,
+  ],
+  [
+    'token that expired early',
+    { share_end_differs: 1 },
+    () => `update svc.share_token set expires_at = expires_at + interval '1 day'
+      where expires_at is not null`,
+  ],
+  [
+    'replaced batch item',
+    { batch_differs: 1 },
+    (id) => `update svc.batch_part b set proof_ids[2] = ${id} where ${VALID_BATCH}`,
+  ],
+];
+
+const derived: Damage[] = [
+  [
+    'full tile',
+    { tile_altered: 1 },
+    () => `update svc.tile set ${flip('hashes', 320)} where level = 0 and tile_index = 0`,
+  ],
+  [
+    'last tile',
+    { tile_altered: 1 },
+    () => `update svc.tile set ${flip('hashes', 64)} where level = 0 and tile_index = 1`,
+  ],
+  [
+    'tile beyond the log',
+    { tile_beyond_head: 1 },
+    () => `insert into svc.tile values (0, 7, '\\x${'ab'.repeat(32)}')`,
+  ],
+  [
+    'note of a checkpoint',
+    { checkpoint_unverifiable: 1 },
+    () => `update svc.checkpoint set note = overlay(note placing
+      case substr(note, length(note) - 20, 1) when 'A' then 'B' else 'A' end
+      from length(note) - 20) ${FIRST_CHECKPOINT}`,
+  ],
+  [
+    'keys digest of a verdict',
+    { verdict_keys_differ: 1 },
+    () => `update svc.verdict set ${flip('keys_digest', 1)} ${LAST_VERDICT}`,
+  ],
+  [
+    'root of a verdict',
+    { verdict_root_differs: 1 },
+    () => `update svc.verdict set ${flip('root', 1)} ${LAST_VERDICT}`,
+  ],
+  [
+    'reason',
+    { revocation_reason_altered: 1 },
+    () => `update svc.revocation_reason set ${flip('document', 20)}`,
+  ],
+  [
+    'expiry',
+    { expiry_differs: 1 },
+    () => `update svc.expiry set expires_at = expires_at + interval '1 day'`,
+  ],
+  ['lost admission', { intake_lost: 1 }, () => 'delete from svc.intake_pending'],
+  [
+    'policy input',
+    { policy_input_altered: 1 },
+    () => `update svc.policy_input set ${flip('input', 3)}
+      where input_hash = (select min(input_hash) from svc.policy_input)`,
+  ],
+  [
+    'package member',
+    { package_differs: 1 },
+    (id) => `update svc.package_member set proof_id = ${id} where position = 0
+      and package_id = ${FIRST_PACKAGE}`,
+  ],
+  [
+    'missing revocation of a token',
+    { grant_changes_differ: 1 },
+    () => 'delete from svc.share_revocation',
+  ],
+  [
+    'missing items hash',
+    { batch_differs: 1 },
+    () => `update svc.batch b set items_hash = null where ${VALID_BATCH}`,
+  ],
+];
+
+const others: Damage[] = [
+  [
+    'upper tile',
+    { tile_altered: 1 },
+    () => `update svc.tile set ${flip('hashes', 3)} where level = 1`,
+  ],
+  [
+    'swapped leaves',
+    { leaf_altered: 2 },
+    () => `${failed('10')}${failed('11')}
+      update svc.log_entry set leaf_index = leaf_index + 10000 where leaf_index in (10, 11);
+      update svc.log_entry set leaf_index = 10021 - leaf_index where leaf_index in (10010, 10011)`,
+  ],
+  [
+    'root of a checkpoint',
+    { checkpoint_altered: 1 },
+    () => `update svc.checkpoint set ${flip('root', 5)} ${FIRST_CHECKPOINT}`,
+  ],
+  [
+    'missing revocation',
+    { leaf_missing: 1, revocation_lost: 1 },
+    () => `${failed(FIRST_STATUS)} delete from svc.log_entry where kind = 2`,
+  ],
+  [
+    'missing verdict',
+    { verdict_gap: 1 },
+    () => `delete from svc.verdict
+      where frontier and last_index = (select min(last_index) from svc.verdict where frontier)`,
+  ],
+  [
+    'invented expiry',
+    { expiry_differs: 1 },
+    () => `insert into svc.expiry values (3, 'trust', now() + interval '1 day')`,
+  ],
+  [
+    'policy set',
+    { policy_set_altered: 1 },
+    () => `update svc.policy_set set manifest = manifest || ' '`,
+  ],
+  [
+    'two admissions with one deduplication key',
+    { identity_twice: 1 },
+    (id) => `drop index svc.intake_identity; update svc.intake set (request, request_hash) =
+      (select request, request_hash from svc.intake where proof_id = ${id})
+      where proof_id = (select proof_id from svc.intake_pending)`,
+  ],
+  [
+    'pending item without a chunk lease',
+    { intake_lost: 1 },
+    () => `update svc.intake_pending set batch_id = ${FIRST_BATCH}`,
+  ],
+  [
+    'missing change number',
+    { grant_changes_differ: 2 },
+    () => 'delete from svc.grant_change where change_no = 1',
+  ],
+  [
+    'missing batch item',
+    { batch_differs: 1 },
+    () => `update svc.batch_part set proof_ids = proof_ids[1:4], replayed = null
+      where cardinality(proof_ids) > 4`,
+  ],
+];
+
+const rest: Damage[] = [
+  ['missing upper tile', { tile_missing: 1 }, () => 'delete from svc.tile where level = 1'],
+  [
+    'revocation of another proof',
+    { leaf_misfiled: 1, revocation_lost: 1 },
+    (id) => `${failed(FIRST_STATUS)} update svc.log_entry set proof_id = ${id} where kind = 2`,
+  ],
+  [
+    'requests without a leaf',
+    { request_altered: 2 },
+    () => `update svc.intake set ${flip('request', 30)}
+      where refused or proof_id in (select proof_id from svc.intake_pending)`,
+  ],
+  [
+    'counts of a batch',
+    { batch_differs: 1 },
+    () => `update svc.batch_progress set admitted = admitted - 1, denied = denied + 1
+      where invalid > 0`,
+  ],
+];
+
+/** Damages that do not affect each other, for one copy of the registry. */
+export const TOGETHER: [what: string, damages: Damage[]][] = [
+  ['payloads and admissions', payloads],
+  ['rows of the log and of proofs', rows],
+  ['derived rows', derived],
+  ['other derived rows', others],
+  ['the rest', rest],
+];
+
+/** Damages with wide effects, each for its own copy. */
+export const ALONE: Damage[] = [
+  [
+    'a log shorter than its checkpoint',
+    // Proofs and tiles of the lost leaves are still there, without their leaves.
+    { checkpoint_beyond_log: 1, verdict_beyond_log: 1, tile_beyond_head: 1, proof_not_in_log: 2 },
+    () => `update svc.log_head set tree_size = tree_size - 3;
+      delete from svc.log_entry where leaf_index >= (select tree_size from svc.log_head)`,
+  ],
+  [
+    'a consistently rewritten log',
+    { checkpoint_root_differs: 1, verdict_root_differs: 1 },
+    () => REWRITTEN_LOG,
+  ],
+  [
+    'an altered key entry',
+    { key_history_broken: 1 },
+    () => `${failed('0')} update svc.log_entry set ${flip('body', 60)} where leaf_index = 0`,
+  ],
+  [
+    'a missing key entry, without its consequences',
+    { leaf_missing: 1 },
+    () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
+  ],
+  [
+    'orphan rows of missing tokens, packages, batches and admissions',
+    { grant_changes_differ: 5, package_differs: 1, batch_differs: 1, erasure_incomplete: 1 },
+    () => `delete from svc.share_token where package_id is not null;
+      delete from svc.trust_package where package_id = ${FIRST_PACKAGE};
+      delete from svc.batch where batch_id = ${FIRST_BATCH};
+      insert into svc.erasure values ('${UNKNOWN}', null, now(), 'ada', 'CASE-1')`,
+  ],
+];
+
+/** The statements of a damage, for the proof with a number, and its findings. */
+export function planted({ world }: SoundRegistry, damage: Damage, number = 0): string {
+  const id = `'${toUuid(world.old[60 + number]!)}'::uuid`;
+  return `${damage[2](id, `(select leaf_index from svc.proof where proof_id = ${id})`)};`;
+}
