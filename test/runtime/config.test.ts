@@ -31,19 +31,6 @@ function problemsOf(read: () => unknown): readonly string[] {
   return [];
 }
 
-describe('configured limits', () => {
-  it.each([
-    ['RATE_LIMIT', '0'],
-    ['RATE_LIMIT', '-1'],
-    ['RATE_LIMIT', 'many'],
-    ['MAX_QUEUED_ADMISSIONS', '0'],
-    ['MAX_QUEUED_ADMISSIONS', '1.5'],
-  ])('refuse %s=%s', (name, value) => {
-    const problems = problemsOf(() => engineConfig({ DATABASE_URL: url, [name]: value }));
-    expect(problems.join()).toContain(name);
-  });
-});
-
 describe('the operations listener', () => {
   const read = (env: Environment) => workerConfig({ DATABASE_URL: url, AEP_KEY_FILE: 'k', ...env });
 
@@ -61,35 +48,6 @@ describe('the operations listener', () => {
 });
 
 describe('configuration', () => {
-  it('has the documented defaults', () => {
-    expect(startConfig({})).toEqual({
-      databaseUrl: null,
-      redisUrl: null,
-      dataDir: resolve('.data'),
-      bind: '127.0.0.1',
-      enginePort: 8080,
-      publicPort: 8081,
-      rateLimit: 5_000,
-      maxQueuedAdmissions: 100_000,
-      publicUrl: null,
-      retiredLogVkeys: [],
-      retiredSnapshotVkeys: [],
-      snapshotDir: resolve('.data/public'),
-      aepKeyFile: resolve('.data/aep-key.pem'),
-      logKeyFile: resolve('.data/log-key.pem'),
-      snapshotKeyFile: resolve('.data/snapshot-key.pem'),
-      logOrigin: 'svc.local/log',
-      snapshotName: 'svc.local/snapshot',
-      lastCheckpoint: null,
-      snapshotValidForMs: 900_000,
-      recentLookupLimit: 100_000,
-      admissionsPaused: false,
-      ops: { kind: 'none' },
-      drain: { delayMs: 0, deadlineMs: null },
-      logLevel: 'info',
-    });
-  });
-
   const single: [string, (env: Environment) => unknown][] = [
     ['engine', engineConfig],
     ['worker', workerConfig],
@@ -157,25 +115,6 @@ describe('configuration', () => {
     }
   });
 
-  it('treats an empty variable as unset', () => {
-    const empty = { REDIS_URL: '', LISTEN_ADDRESS: '', ENGINE_PORT: '', LOG_LEVEL: '' };
-    expect(engineConfig({ DATABASE_URL: url, ...empty })).toEqual({
-      databaseUrl: url,
-      redisUrl: null,
-      bind: '127.0.0.1',
-      port: 8080,
-      publicUrl: 'http://127.0.0.1:8081',
-      logVkey: null,
-      retiredLogVkeys: [],
-      rateLimit: 5_000,
-      maxQueuedAdmissions: 100_000,
-      admissionsPaused: false,
-      ops: { kind: 'none' },
-      drain: { delayMs: 0, deadlineMs: null },
-      logLevel: 'info',
-    });
-  });
-
   it('reads the variables that are set', () => {
     const given = {
       DATABASE_URL: url,
@@ -220,19 +159,6 @@ describe('configuration', () => {
     }
   });
 
-  it('requires signing keys only for the programs that sign', () => {
-    expect(problemsOf(() => workerConfig({ DATABASE_URL: url }))).toEqual([
-      expect.stringMatching(/^AEP_KEY_FILE is not set/),
-    ]);
-    expect(problemsOf(() => publisherConfig({ DATABASE_URL: url, LOG_ORIGIN: 'a/log' }))).toEqual([
-      expect.stringMatching(/^LOG_KEY_FILE is not set/),
-      expect.stringMatching(/^SNAPSHOT_KEY_FILE is not set/),
-    ]);
-    expect(Object.keys(engineConfig({ DATABASE_URL: url, AEP_KEY_FILE: 'x' }))).not.toContain(
-      'aepKeyFile',
-    );
-  });
-
   describe('log name', () => {
     it('rejects the default with an external database', () => {
       for (const LOG_ORIGIN of [undefined, '', 'svc.local/log']) {
@@ -241,18 +167,6 @@ describe('configuration', () => {
           expect.stringMatching(/^LOG_ORIGIN .*choose a log name in your own domain/),
         ]);
         expect(problemsOf(() => startConfig({ DATABASE_URL: url, LOG_ORIGIN }))).toHaveLength(1);
-      }
-    });
-
-    it('derives the name of the snapshot key', () => {
-      const named = (LOG_ORIGIN: string) => publisherConfig({ ...publisher, LOG_ORIGIN });
-      expect(named('example.org/log').snapshotName).toBe('example.org/snapshot');
-      expect(named('example.org/a').snapshotName).toBe('example.org/a/snapshot');
-    });
-
-    it('rejects names that a signed note cannot contain', () => {
-      for (const LOG_ORIGIN of ['a b', 'a+b']) {
-        expect(problemsOf(() => publisherConfig({ ...publisher, LOG_ORIGIN }))).toHaveLength(1);
       }
     });
   });
@@ -322,12 +236,6 @@ describe('configuration', () => {
       ]);
       expect(problemsOf(() => startConfig({ PUBLIC_URL }))).toHaveLength(1);
     });
-
-    it('is required when PUBLIC_PORT is 0', () => {
-      expect(problemsOf(() => urlFrom({ PUBLIC_PORT: '0' }))).toEqual([
-        expect.stringMatching(/^PUBLIC_URL is not set/),
-      ]);
-    });
   });
 
   describe('durations', () => {
@@ -391,19 +299,6 @@ describe('*_FILE settings', () => {
       REDIS_URL_FILE: await file('redis', ` ${REDIS_URL}\r\n`),
     });
     expect(config).toMatchObject({ databaseUrl: DATABASE_URL, redisUrl: REDIS_URL });
-  });
-
-  it('supply the pinned keys of a public API server, which ignores other files', async () => {
-    const config = facadeConfig({
-      LOG_VKEY_FILE: await file('log', facade.LOG_VKEY),
-      SNAPSHOT_VKEY_FILE: await file('snapshot', facade.SNAPSHOT_VKEY),
-      DATABASE_URL_FILE: '/nowhere',
-      REDIS_URL_FILE: '/nowhere',
-    });
-    expect(config).toMatchObject({
-      logVkeys: [facade.LOG_VKEY],
-      snapshotVkeys: [facade.SNAPSHOT_VKEY],
-    });
   });
 
   it('are rejected together with the variable itself', async () => {
