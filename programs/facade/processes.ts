@@ -61,15 +61,15 @@ export async function superviseProcesses(
   // One first, so that a configuration error is reported once.
   const url = await start(1).ready;
   program.signal.throwIfAborted();
-  const others = Array.from({ length: config.processes - 1 }, (_, at) => start(at + 2));
+  const others = Array.from({ length: config.publicProcesses - 1 }, (_, at) => start(at + 2));
   await Promise.all(others.map((child) => child.ready));
   if (url === undefined) throw new Error('facade 1 did not report its URL');
   return url;
 }
 
 /** Chosen here: all processes need the same port, and a conflict is reported once. */
-async function freePort({ bind, port }: FacadeConfig): Promise<number> {
-  const probe = await listen(() => undefined, { host: bind, port, portVariable: 'PUBLIC_PORT' });
+async function freePort({ listenAddress: host, publicPort: port }: FacadeConfig): Promise<number> {
+  const probe = await listen(() => undefined, { host, port, portVariable: 'PUBLIC_PORT' });
   await probe.close();
   return probe.port;
 }

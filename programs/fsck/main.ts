@@ -109,7 +109,7 @@ async function run(
 ): Promise<FsckExitCode> {
   const began = performance.now();
   const config = fsckConfig(given.only, env);
-  const logVkeys = trustedKeys('LOG', config.logKey, config.retiredLogVkeys);
+  const logVkeys = trustedKeys('LOG', config.logKey, config.logRetiredVkeys);
   const snapshot = await openSnapshot(config, logVkeys);
   const { databaseUrl } = config;
   const file = given.state ?? join(config.dataDir, 'fsck.json');

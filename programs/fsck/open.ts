@@ -48,7 +48,7 @@ export async function openSnapshot(
   config: FsckConfig,
   log: PinnedKeys,
 ): Promise<FsckOptions['snapshot']> {
-  const { snapshotDir, snapshotUrl, snapshotValidForMs: snapshotTtlMs } = config;
+  const { snapshotDir, snapshotUrl, snapshotTtl: snapshotTtlMs } = config;
   if (snapshotDir === null && snapshotUrl === null) return null;
   if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
     throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);

@@ -130,8 +130,8 @@ describe('configuration', () => {
     };
     expect(engineConfig(given)).toMatchObject({
       redisUrl: 'rediss://a:6379,rediss://b:6379',
-      bind: '0.0.0.0',
-      port: 0,
+      listenAddress: '0.0.0.0',
+      enginePort: 0,
       rateLimit: 50,
       maxQueuedAdmissions: 7,
       admissionsPaused: true,
@@ -142,17 +142,17 @@ describe('configuration', () => {
 
   it('reads one or several keys of a log during a rotation', () => {
     const [one, two] = [vkey('example.org/a,log'), vkey('example.org/b')];
-    expect(facadeConfig({ ...facade, LOG_VKEY: one }).logVkeys).toEqual([one]);
-    expect(facadeConfig({ ...facade, LOG_VKEY: `${one},${two}` }).logVkeys).toEqual([one, two]);
+    expect(facadeConfig({ ...facade, LOG_VKEY: one }).logVkey).toEqual([one]);
+    expect(facadeConfig({ ...facade, LOG_VKEY: `${one},${two}` }).logVkey).toEqual([one, two]);
     expect(engineConfig({ DATABASE_URL: url, LOG_VKEY: `${one},${two}` })).toMatchObject({
       logVkey: one,
-      retiredLogVkeys: [two],
+      logRetiredVkeys: [two],
     });
     expect(
       publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', LOG_RETIRED_VKEYS: `${one},${two}` }),
     ).toMatchObject({
-      retiredLogVkeys: [one, two],
-      retiredSnapshotVkeys: [],
+      logRetiredVkeys: [one, two],
+      snapshotRetiredVkeys: [],
     });
     for (const LOG_VKEY of [`${one},`, `${one} ${two}`, `${one};${two}`]) {
       expect(problemsOf(() => facadeConfig({ ...facade, LOG_VKEY }))).toHaveLength(1);
@@ -196,7 +196,7 @@ describe('configuration', () => {
       expect(facadeConfig(facade)).toMatchObject({
         snapshotDir: resolve('.data/public'),
         snapshotUrl: null,
-        port: 8081,
+        publicPort: 8081,
       });
       expect(facadeConfig({ ...facade, SNAPSHOT_URL: 'https://example.org/s/' })).toMatchObject({
         snapshotDir: null,
@@ -240,7 +240,7 @@ describe('configuration', () => {
 
   describe('durations', () => {
     const validFor = (SNAPSHOT_TTL: string): number =>
-      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', SNAPSHOT_TTL }).snapshotValidForMs;
+      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', SNAPSHOT_TTL }).snapshotTtl;
 
     it.each([
       ['15m', 900_000],
