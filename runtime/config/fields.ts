@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import * as z from 'zod';
-import { LOG_LEVELS, type LogLevel } from '../process/log.js';
+import { LOG_LEVELS } from '../process/log.js';
 import { readRedisAddress } from '../queue/redis-address.js';
 import { ConfigError, type Values } from './environment.js';
 

@@ -4,11 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import {
-  type EmbeddedPostgres,
-  EmbeddedPostgresError,
-  startEmbeddedPostgres,
-} from '#runtime/embedded/start';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
 
 const asRoot = process.getuid?.() === 0;
 
@@ -196,7 +192,6 @@ if (asRoot)
       expect(await clusterDirectory()).not.toBe(missing);
       await rm(await clusterDirectory(), { recursive: true });
       const again = startEmbeddedPostgres({ dataDir });
-      await expect(again).rejects.toBeInstanceOf(EmbeddedPostgresError);
       await expect(again).rejects.toMatchObject({ code: 'cluster_missing' });
       await rm(missing, { recursive: true });
     });

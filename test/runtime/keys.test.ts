@@ -4,12 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { nobleVerify } from '#protocol/ed25519';
-import {
-  createSigningKey,
-  loadSigningKey,
-  nativeVerify,
-  type SigningKeyError,
-} from '#runtime/crypto/node';
+import { createSigningKey, loadSigningKey, nativeVerify } from '#runtime/crypto/node';
 import { writePrivateFile } from '#runtime/process/files';
 
 let home: string;
@@ -34,7 +29,7 @@ function as(user: { uid: number; gid: number }, load: () => unknown): string {
     load();
     return 'loaded';
   } catch (error) {
-    return (error as SigningKeyError).code;
+    return (error as NodeJS.ErrnoException).code ?? '';
   } finally {
     process.seteuid!(0);
     process.setegid!(0);
