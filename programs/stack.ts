@@ -19,7 +19,7 @@ import { serveOps } from '#runtime/ops/ops';
 import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
 import type { ProgramRole } from './migrate-database.js';
-import { programsTogether } from './ops-together.js';
+import { programsTogether } from './ops-of-children.js';
 
 /** Everything needed to use the stack and to verify its answers. */
 export interface Stack {

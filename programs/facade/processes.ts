@@ -5,12 +5,7 @@ import type { ProgramContext } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
 import { serveOps } from '#runtime/ops/ops';
 import { supervise, type Supervised } from '#runtime/process/supervise';
-import { processesAsOne } from './as-one.js';
-
-/** No process starts; their output has the reason. */
-export class NothingServesError extends OperatorError {
-  override name = 'NothingServesError';
-}
+import { processesAsOne } from '../ops-of-children.js';
 
 /** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;
@@ -47,7 +42,7 @@ export async function superviseProcesses(
         onFailedStart: (times) => {
           if (times < MAX_FAILED_STARTS || children.some((one) => one.isReady())) return;
           program.fail(
-            new NothingServesError(
+            new OperatorError(
               `No process serves, and facade ${number} exited ${times} times in a row before it was ready: see its output.`,
             ),
           );
