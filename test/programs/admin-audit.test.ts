@@ -1,6 +1,6 @@
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
-import { tmpdir } from 'node:os';
+import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseApiKey } from '#protocol/api-key';
@@ -153,6 +153,11 @@ describe('audit of admin commands', () => {
     expect(err).toContain('the audit is full');
     expect(await registry.admin`select from svc.tenant where tenant_id = 'gamma'`).toHaveLength(0);
     expect(await fresh()).toEqual([]);
+  });
+
+  it('names the logged-in user as actor by default', async () => {
+    await done(admin('lane', 'open', 'live'));
+    expect(await fresh()).toMatchObject([{ actor: userInfo().username, act: 'lane open' }]);
   });
 
   it('does not leak the actor to later use of the connection', async () => {

@@ -114,7 +114,7 @@ describe('npm start', () => {
     expect(Object.values(facade).join()).not.toContain(stack.apiKey);
     expect(environmentOf('engine')).not.toHaveProperty('AEP_KEY_FILE');
     expect(environmentOf('worker')).not.toHaveProperty('LOG_KEY_FILE');
-    const drain = { SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31000ms' };
+    const drain = { SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' };
     for (const program of ['engine', 'worker', 'facade'] as const) {
       expect(environmentOf(program)).toMatchObject(drain);
     }

@@ -74,6 +74,18 @@ it('coalesce > does not retry items separately when the failure affects all of t
   expect(groups).toHaveLength(1);
 });
 
+it('coalesce > stops retrying items separately when such a failure occurs', async () => {
+  const { groups, settle } = batcher({
+    run: (items) => {
+      if (items.length > 1) return Promise.reject(new Error('one of them'));
+      return items[0] === 1 ? Promise.resolve(items) : Promise.reject(AWAY);
+    },
+  });
+  const statuses = (await settle([1, 2, 3, 4])).map(({ status }) => status);
+  expect(statuses).toEqual(['fulfilled', 'rejected', 'rejected', 'rejected']);
+  expect(groups).toHaveLength(3);
+});
+
 it.each([-1, 1])('coalesce > rejects all items when %i results are surplus', async (surplus) => {
   const { settle } = batcher({
     maxItems: 2,

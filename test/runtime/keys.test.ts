@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { nobleVerify } from '#protocol/ed25519';
 import { createSigningKey, loadSigningKey, nativeVerify } from '#runtime/crypto/node';
-import { writePrivateFile } from '#runtime/process/files';
+import { makeFolder, writePrivateFile } from '#runtime/process/files';
 
 let home: string;
 let file: string;
@@ -110,4 +110,10 @@ it('private files > are replaced atomically with mode 0600', async () => {
   expect(await readFile(file, 'utf8')).toBe('new');
   expect((await stat(file)).mode & 0o777).toBe(0o600);
   expect(await readdir(home)).toEqual(['key.pem']);
+});
+
+it('makeFolder > names the setting when the directory cannot be written', async () => {
+  await writeFile(file, '');
+  const made = makeFolder('DATA_DIR', join(file, 'data'));
+  await expect(made).rejects.toThrow('cannot be written (ENOTDIR): set DATA_DIR');
 });

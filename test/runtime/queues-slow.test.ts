@@ -3,9 +3,15 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
-import { openAdmitQueue, openAdmitWorker, QueueUnavailableError } from '#runtime/queue/queues';
+import {
+  openAdmitEvents,
+  openAdmitQueue,
+  openAdmitWorker,
+  QueueUnavailableError,
+} from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
@@ -92,6 +98,15 @@ describe.concurrent.each([
     await queue.close();
     expect(Date.now() - began).toBeLessThan(15_000);
     await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
+  });
+
+  it('closes promptly', async ({ expect }) => {
+    const worker = openAdmitWorker(config, () => Promise.resolve(), { concurrency: 1, log });
+    const events = openAdmitEvents(config, () => undefined, { log });
+    await sleep(300);
+    const began = Date.now();
+    await Promise.all([worker.close(), events.close()]);
+    expect(Date.now() - began).toBeLessThan(12_000);
   });
 });
 

@@ -75,16 +75,26 @@ async function expectServed(server: HttpServer): Promise<void> {
 }
 
 describe('a slow client', () => {
-  it('gets 408 for a slow body, while others are served', async () => {
-    const server = await serve({ headersMs: 200, requestMs: 500 });
+  it.each([
+    ['headers', `GET / HTTP/1.1\r\nHost: x\r\nA: `],
+    ['a body', `${POST}Content-Length: 10000\r\n\r\n`],
+  ])('gets 408 for slow %s, while others are served', async (_, begin) => {
+    const server = await serve({ headersMs: 300, requestMs: 500 });
     const slow = await many(server, 100);
     for (const one of slow) {
-      one.say(`${POST}Content-Length: 10000\r\n\r\n`);
+      one.say(begin);
       one.dribble('x'.repeat(10_000), 50);
     }
     await sleep(100);
     await expectServed(server);
     for (const one of slow) expect(statusesOf(await one.end())).toEqual([408]);
+  });
+
+  it('is disconnected when idle', async () => {
+    const server = await serve({ keepAliveMs: 200 });
+    const idle = await client(server);
+    idle.say(GET);
+    expect(statusesOf(await idle.end())).toEqual([200]);
   });
 
   it('is cut when it does not read, and uses no more memory than its socket buffers', async () => {
