@@ -16,7 +16,7 @@ const code = await runProgram(
     const { log } = program;
     const config = boardConfig();
     const ops = await openOps('board', config.ops, program);
-    const hasKey = loadBoardKey(config.keyFile);
+    const hasKey = loadBoardKey(config.boardKeyFile);
     if (config.redisUrl === null) await assertMayOnlyReadQueues(config.databaseUrl);
     const report = (error: Error): void => log.warn({ err: error }, 'queue error');
     const opened = QUEUES.map((name) => openQueueToRead(config, name, report));
@@ -26,8 +26,8 @@ const code = await runProgram(
     });
     const queues = opened.map(({ member }) => member);
     const server = await listen(createBoard(queues, hasKey, log), {
-      host: config.bind,
-      port: config.port,
+      host: config.boardBind,
+      port: config.boardPort,
       portVariable: 'BOARD_PORT',
       hostVariable: 'BOARD_BIND',
     });

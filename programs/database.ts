@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/package-root';
 import { type Pool, requireOwnSession } from '#sql/db/transaction';
 import { migrationNames } from '#sql/schema/folder';
@@ -16,4 +17,20 @@ export async function assertDatabase(sql: Pool, program: Program): Promise<void>
   await requireOwnSession(sql);
   const { length: known } = await migrationNames(MIGRATIONS);
   await assertRole(sql, program, await requireSchema(sql, known));
+}
+
+/** A pool to a database that meets the program's requirements. */
+export async function openDatabase(
+  url: string,
+  program: Program,
+  options: ConnectOptions,
+): Promise<Sql> {
+  const sql = connect(url, options);
+  try {
+    await assertDatabase(sql, program);
+    return sql;
+  } catch (error) {
+    await sql.end({ timeout: 1 });
+    throw error;
+  }
 }

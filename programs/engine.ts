@@ -87,7 +87,7 @@ const exitCode = await runProgram('engine', async (program) => {
     log,
     clock: systemClock,
     logVkey: config.logVkey,
-    retiredLogVkeys: config.retiredLogVkeys,
+    retiredLogVkeys: config.logRetiredVkeys,
     pdf,
     publicUrl: config.publicUrl,
     admissionsPaused: config.admissionsPaused,
@@ -98,8 +98,8 @@ const exitCode = await runProgram('engine', async (program) => {
     stopping: program.signal,
   });
   const server = await listen(engine, {
-    host: config.bind,
-    port: config.port,
+    host: config.listenAddress,
+    port: config.enginePort,
     portVariable: 'ENGINE_PORT',
     drainDelayMs: config.drain.delayMs,
     answerUnread: unreadProblem,

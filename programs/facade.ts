@@ -22,7 +22,7 @@ const code = await runProgram(
         : given;
     program.drainAs(config.drain);
     const url =
-      config.processes === 1 || isOneOfSeveral
+      config.publicProcesses === 1 || isOneOfSeveral
         ? await serve(config, program)
         : await superviseProcesses(config, program);
     program.log.info({ url, pid: process.pid }, 'public API started');

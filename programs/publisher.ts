@@ -38,7 +38,7 @@ const code = await runProgram('publisher', async (program) => {
   await assertDatabase(sql, 'publisher');
   const replica = await openReplica(config.databaseReadUrl, sql, program);
 
-  const lastCheckpoint = await readTrustedCheckpoint(config.lastCheckpoint);
+  const lastCheckpoint = await readTrustedCheckpoint(config.trustedCheckpoint);
   const metrics =
     ops.registry &&
     publisherMetrics(
@@ -61,11 +61,11 @@ const code = await runProgram('publisher', async (program) => {
       snapshotName: config.snapshotName,
       logKey,
       snapshotKey,
-      retired: { log: config.retiredLogVkeys, snapshot: config.retiredSnapshotVkeys },
+      retired: { log: config.logRetiredVkeys, snapshot: config.snapshotRetiredVkeys },
       clock: systemClock,
       log,
       ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),
-      snapshotTtlMs: config.snapshotValidForMs,
+      snapshotTtlMs: config.snapshotTtl,
       recentLookupLimit: config.recentLookupLimit,
       ...(metrics && { onPublished: (manifest) => metrics.published(manifest) }),
     }),

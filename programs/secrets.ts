@@ -8,7 +8,7 @@ const code = await runProgram(
     const config = secretsConfig();
     const made = await makeSecrets(config);
     log.info(
-      { directory: config.directory, made },
+      { directory: config.secretsDir, made },
       made.length > 0 ? 'secrets created' : 'all secrets exist',
     );
     if (process.getuid?.() !== 0)

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatVkey } from '#protocol/note';
-import { drainGiven, type DrainConfig, type StartConfig } from '#runtime/config';
+import { SETTINGS, type DrainConfig, type StartConfig } from '#runtime/config';
 import {
   createSigningKey,
   loadSigningKey,
@@ -18,7 +18,8 @@ import type { ProgramContext } from '#runtime/process/lifecycle';
 import { serveOps } from '#runtime/ops/ops';
 import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
-import { programsTogether } from './ops-together.js';
+import type { ProgramRole } from './migrate-database.js';
+import { programsTogether } from './ops-of-children.js';
 
 /** Everything needed to use the stack and to verify its answers. */
 export interface Stack {
@@ -52,7 +53,7 @@ async function checkPorts(config: StartConfig): Promise<void> {
     ['PUBLIC_PORT', config.publicPort],
   ] as const;
   for (const [portVariable, port] of ports) {
-    const probe = await listen(() => undefined, { host: config.bind, port, portVariable });
+    const probe = await listen(() => undefined, { host: config.listenAddress, port, portVariable });
     await probe.close();
   }
 }
@@ -116,59 +117,46 @@ function environments(
   database: Bootstrapped,
   vkeys: { log: string; snapshot: string },
 ): Record<'engine' | 'worker' | 'verifier' | 'publisher' | 'facade', Environment> {
-  const common: Environment = {
-    LOG_LEVEL: config.logLevel,
-    ...drainGiven(config.drain),
-    ...(config.ops.kind === 'none' ? {} : { OPS_ASKED_BY_STARTER: 'yes' }),
+  /** What was given to this program, of the settings that the child shares with it. */
+  const child = (name: keyof typeof SETTINGS, own: Environment): Environment => {
+    const shared = Object.keys(SETTINGS[name]).filter(
+      (setting) => setting in SETTINGS.start && !setting.startsWith('OPS_'),
+    );
+    const given = shared.flatMap((setting) => {
+      const value = config.env[setting];
+      return value === undefined ? [] : [[setting, value] as const];
+    });
+    const ops: Environment = config.ops.kind === 'none' ? {} : { OPS_ASKED_BY_STARTER: 'yes' };
+    return { ...Object.fromEntries(given), ...ops, ...own };
   };
+  const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
-  const lane: Environment = config.admissionsPaused ? { ADMISSIONS_PAUSED: 'true' } : {};
-  const snapshot = {
-    SNAPSHOT_DIR: config.snapshotDir,
-    RECENT_LOOKUP_LIMIT: String(config.recentLookupLimit),
-  };
+  const snapshot = { SNAPSHOT_DIR: config.snapshotDir };
   return {
-    engine: {
-      ...common,
+    engine: child('engine', {
+      ...role('svc_engine'),
       ...queue,
-      ...lane,
-      DATABASE_URL: database.roleUrl('svc_engine'),
-      LISTEN_ADDRESS: config.bind,
-      ENGINE_PORT: String(config.enginePort),
-      RATE_LIMIT: String(config.rateLimit),
-      MAX_QUEUED_ADMISSIONS: String(config.maxQueuedAdmissions),
-      LOG_VKEY: [vkeys.log, ...config.retiredLogVkeys].join(','),
-    },
-    worker: {
-      ...common,
+      LOG_VKEY: [vkeys.log, ...config.logRetiredVkeys].join(','),
+    }),
+    worker: child('worker', {
+      ...role('svc_worker'),
       ...queue,
-      ...lane,
-      DATABASE_URL: database.roleUrl('svc_worker'),
       AEP_KEY_FILE: config.aepKeyFile,
-    },
-    verifier: { ...common, ...queue, DATABASE_URL: database.roleUrl('svc_verifier') },
-    publisher: {
-      ...common,
+    }),
+    verifier: child('verifier', role('svc_verifier')),
+    publisher: child('publisher', {
+      ...role('svc_publisher'),
       ...snapshot,
-      DATABASE_URL: database.roleUrl('svc_publisher'),
       LOG_KEY_FILE: config.logKeyFile,
       SNAPSHOT_KEY_FILE: config.snapshotKeyFile,
       LOG_ORIGIN: config.logOrigin,
-      LOG_RETIRED_VKEYS: config.retiredLogVkeys.join(','),
-      SNAPSHOT_RETIRED_VKEYS: config.retiredSnapshotVkeys.join(','),
-      SNAPSHOT_TTL: `${String(config.snapshotValidForMs)}ms`,
-      ...(config.lastCheckpoint === null ? {} : { TRUSTED_CHECKPOINT: config.lastCheckpoint }),
-      ...(config.databaseUrl === null ? { EMBEDDED_DATABASE: 'yes' } : {}),
-    },
-    facade: {
-      ...common,
+      ...(config.databaseUrl === null && { EMBEDDED_DATABASE: 'yes' }),
+    }),
+    facade: child('facade', {
       ...snapshot,
       LOG_VKEY: vkeys.log,
       SNAPSHOT_VKEY: vkeys.snapshot,
-      LISTEN_ADDRESS: config.bind,
-      PUBLIC_PORT: String(config.publicPort),
-      ...(config.publicUrl === null ? {} : { PUBLIC_URL: config.publicUrl }),
-    },
+    }),
   };
 }
 

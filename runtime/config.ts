@@ -4,7 +4,7 @@ import * as programs from './config/programs.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export { ConfigError, type Environment } from './config/environment.js';
-export { drainGiven, LOCAL_ORIGIN, snapshotNameFor } from './config/fields.js';
+export { LOCAL_ORIGIN, snapshotNameFor } from './config/fields.js';
 export type { DrainConfig, OpsConfig, QueueConfig } from './config/fields.js';
 export type * from './config/commands.js';
 export type * from './config/programs.js';
@@ -28,17 +28,30 @@ export const secretsConfig = ofProcess(commands.readSecretsConfig);
 export const statusConfig = ofProcess(commands.readStatusConfig);
 
 /** @param role database role of the command */
-export const adminConfig = (role: 'admin' | 'erase', env = process.env): commands.AdminConfig =>
+export const adminConfig = (role: 'admin' | 'erase', env: Environment = process.env) =>
   commands.readAdminConfig(role, env);
 
 /** @param only the half to check; null for both */
-export const fsckConfig = (
-  only: commands.FsckHalf | null,
-  env = process.env,
-): commands.FsckConfig => commands.readFsckConfig(only, env);
+export const fsckConfig = (only: commands.FsckHalf | null, env: Environment = process.env) =>
+  commands.readFsckConfig(only, env);
 
 export const demoConfig = (dataDir: string, env: Environment = process.env): programs.StartConfig =>
   programs.readDemoConfig(dataDir, env);
+
+/** The settings that each program reads, for the documentation and for the children of `start`. */
+export const SETTINGS = {
+  engine: programs.engineSettings,
+  worker: programs.workerSettings,
+  verifier: programs.verifierSettings,
+  publisher: programs.publisherSettings,
+  facade: programs.facadeSettings,
+  start: programs.startSettings,
+  board: programs.boardSettings,
+  fsck: commands.fsckSettings,
+  migrate: commands.migrateSettings,
+  setup: commands.setupSettings,
+  secrets: commands.secretsSettings,
+};
 
 /** For a program whose configuration is not read yet. */
 export function readLogLevel(fallback: LogLevel, env: Environment = process.env): LogLevel {

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import type * as z from 'zod';
 import { PROBLEMS as ENGINE_PROBLEMS } from '#api/engine/http/problem';
 import { engineOpenApi } from '#api/engine/openapi/document';
 import { OPERATIONS } from '#api/engine/operations';
@@ -10,6 +11,7 @@ import { PROBLEMS as PUBLIC_PROBLEMS } from '#api/public/http/problem';
 import { publicDescription } from '#api/public/openapi/description';
 import { OPERATIONS as PUBLIC_OPERATIONS } from '#api/public/operations';
 import { helpTexts as adminHelpTexts } from '#programs/admin/main';
+import { SETTINGS } from '#runtime/config';
 import { packageRoot } from '#runtime/process/package-root';
 import { helpTexts } from '#sdk/cli/main';
 import { FAULTS } from './faults/rows/index.js';
@@ -33,6 +35,7 @@ const golden: Record<string, () => string> = {
   'fault-rows.txt': () => `${FAULTS.map(({ name }) => name).join('\n')}\n`,
   'vectors.sha256': () => hashesUnder('protocol/vectors').join(''),
   '../../docs/errors.md': errorsPage,
+  '../../docs/configuration.md': configurationPage,
 };
 
 it.each(Object.entries(golden))(
@@ -86,4 +89,47 @@ function errorsPage(): string {
     `## Engine API\n\n${head}${rows(ENGINE_PROBLEMS)}`,
     `## Public API\n\n${head}${rows(PUBLIC_PROBLEMS)}\n<!-- prettier-ignore-end -->\n`,
   ].join('\n\n');
+}
+
+/** Settings that only `start` passes to its children. */
+const INTERNAL = ['EMBEDDED_DATABASE', 'OPS_ASKED_BY_STARTER'];
+
+/** docs/configuration.md: its own prose, and the table of settings from their definitions. */
+function configurationPage(): string {
+  const page = readFileSync(join(packageRoot, 'docs/configuration.md'), 'utf8');
+  const [prose = ''] = page.split('\n## Settings\n');
+  const settings = new Map<string, { schema: z.core.$ZodType; meaning: string; of: string[] }>();
+  for (const [program, shape] of Object.entries(SETTINGS)) {
+    for (const [name, schema] of Object.entries<z.ZodType>(shape)) {
+      const known = settings.get(name) ?? { schema, meaning: '', of: [] };
+      known.of.push(program);
+      known.meaning ||= schema.description ?? '';
+      settings.set(name, known);
+    }
+  }
+  const rows = [...settings]
+    .filter(([name]) => !INTERNAL.includes(name))
+    .map(([name, { schema, meaning, of }]) => {
+      if (meaning === '') throw new Error(`${name} has no description`);
+      return `| \`${name}\` | ${meaning} | ${defaultOf(schema)} | ${of.join(', ')} |\n`;
+    });
+  return [
+    prose,
+    '## Settings\n',
+    '<!-- Generated: npx vitest run test/golden.test.ts -u -->\n',
+    '<!-- prettier-ignore -->',
+    '| setting | meaning | default | programs |\n| --- | --- | --- | --- |',
+    rows.join(''),
+  ].join('\n');
+}
+
+/** A default, or an optional, nullable or transformed schema. */
+type Wrapper = { innerType?: z.ZodType; in?: z.ZodType; defaultValue?: unknown };
+
+function defaultOf(schema: z.core.$ZodType): string {
+  const { defaultValue, innerType, in: input } = schema._zod.def as Wrapper;
+  const isShown = ['string', 'number'].includes(typeof defaultValue) && defaultValue !== '';
+  if (isShown) return `\`${String(defaultValue)}\``;
+  const inner = innerType ?? input;
+  return inner === undefined ? '' : defaultOf(inner);
 }

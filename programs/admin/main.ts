@@ -2,10 +2,9 @@ import { userInfo } from 'node:os';
 import { Command, CommanderError } from 'commander';
 import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/process/operator-error';
-import { connect } from '#runtime/postgres/connect';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
-import { assertDatabase } from '../database.js';
+import { openDatabase } from '../database.js';
 import { addAepKeyCommands } from './aep-keys.js';
 import { addAuditCommands } from './audit.js';
 import { UsageError, words, type AddCommand, type Admin, type Outcome } from './command.js';
@@ -74,6 +73,8 @@ interface CommonOptions {
 type Work = (admin: Admin) => Promise<Outcome>;
 type Execute = (name: string, options: CommonOptions, work: Work) => Promise<void>;
 
+const POOL = { application: 'svc-admin', max: 1 };
+
 const EXIT_CODES =
   '\nExit codes: 0 done, 1 rejected or failed, 2 usage error or unreachable database.';
 
@@ -137,7 +138,8 @@ async function execute(
   const actor = words(options.actor ?? accountName(), 'the actor');
   const role = name.startsWith('erase') ? 'erase' : 'admin';
   let pool: Promise<Pool> | undefined;
-  const database = (): Promise<Pool> => (pool ??= openDatabase(role, env));
+  const database = (): Promise<Pool> =>
+    (pool ??= openDatabase(adminConfig(role, env).databaseUrl, role, POOL));
   try {
     const { document, text, failed, unreachable } = await work({
       actor,
@@ -157,17 +159,6 @@ async function execute(
       (sql) => sql.end({ timeout: 5 }),
       () => undefined,
     );
-  }
-}
-
-async function openDatabase(role: 'admin' | 'erase', env: Environment | undefined): Promise<Pool> {
-  const sql = connect(adminConfig(role, env).databaseUrl, { application: 'svc-admin', max: 1 });
-  try {
-    await assertDatabase(sql, role);
-    return sql;
-  } catch (error) {
-    await sql.end({ timeout: 1 });
-    throw error;
   }
 }
 

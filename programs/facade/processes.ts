@@ -5,12 +5,7 @@ import type { ProgramContext } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
 import { serveOps } from '#runtime/ops/ops';
 import { supervise, type Supervised } from '#runtime/process/supervise';
-import { processesAsOne } from './as-one.js';
-
-/** No process starts; their output has the reason. */
-export class NothingServesError extends OperatorError {
-  override name = 'NothingServesError';
-}
+import { processesAsOne } from '../ops-of-children.js';
 
 /** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;
@@ -47,7 +42,7 @@ export async function superviseProcesses(
         onFailedStart: (times) => {
           if (times < MAX_FAILED_STARTS || children.some((one) => one.isReady())) return;
           program.fail(
-            new NothingServesError(
+            new OperatorError(
               `No process serves, and facade ${number} exited ${times} times in a row before it was ready: see its output.`,
             ),
           );
@@ -61,15 +56,15 @@ export async function superviseProcesses(
   // One first, so that a configuration error is reported once.
   const url = await start(1).ready;
   program.signal.throwIfAborted();
-  const others = Array.from({ length: config.processes - 1 }, (_, at) => start(at + 2));
+  const others = Array.from({ length: config.publicProcesses - 1 }, (_, at) => start(at + 2));
   await Promise.all(others.map((child) => child.ready));
   if (url === undefined) throw new Error('facade 1 did not report its URL');
   return url;
 }
 
 /** Chosen here: all processes need the same port, and a conflict is reported once. */
-async function freePort({ bind, port }: FacadeConfig): Promise<number> {
-  const probe = await listen(() => undefined, { host: bind, port, portVariable: 'PUBLIC_PORT' });
+async function freePort({ listenAddress: host, publicPort: port }: FacadeConfig): Promise<number> {
+  const probe = await listen(() => undefined, { host, port, portVariable: 'PUBLIC_PORT' });
   await probe.close();
   return probe.port;
 }

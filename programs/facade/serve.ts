@@ -21,8 +21,8 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
   const publicServer = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>
     createPublicServer({
       snapshotSource: sourceOf(config),
-      logVkey: config.logVkeys,
-      snapshotVkey: config.snapshotVkeys,
+      logVkey: config.logVkey,
+      snapshotVkey: config.snapshotVkey,
       recentLookupLimit: config.recentLookupLimit,
       publicUrl: config.publicUrl,
       clock: systemClock,
@@ -38,8 +38,8 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
   ops.readyWhen(() => publicServer.readiness());
   await publicServer.start();
   const server = await listen(publicServer.handler, {
-    host: config.bind,
-    port: config.port,
+    host: config.listenAddress,
+    port: config.publicPort,
     portVariable: 'PUBLIC_PORT',
     drainDelayMs: config.drain.delayMs,
     answerUnread: unreadProblem,

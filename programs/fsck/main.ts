@@ -7,7 +7,8 @@ import { StateStore } from '#fsck/state';
 import { fsckConfig, readLogLevel, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/process/operator-error';
 import { document, progressBar, readable } from './print.js';
-import { databaseName, openRegistry, openSnapshot, trustedKeys } from './open.js';
+import { openDatabase } from '../database.js';
+import { databaseName, openSnapshot, trustedKeys } from './open.js';
 
 const USAGE = `npm run fsck -- [options]     check the registry and the public snapshot completely
   --only registry|snapshot   check only this half
@@ -18,19 +19,13 @@ const USAGE = `npm run fsck -- [options]     check the registry and the public s
 Exit code: 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomplete check.
 `;
 
+/** Some statements scan a whole table. */
+const FSCK_POOL = { application: 'svc-fsck', max: 2, statementTimeoutMs: 30 * 60 * 1000 };
+
 class UsageError extends Error {}
 
-interface CommandLine {
-  only: 'registry' | 'snapshot' | null;
-  json: boolean;
-  restart: boolean;
-  help: boolean;
-  state: string | null;
-  waitMs: number;
-}
-
 /** @throws UsageError */
-function parseCommandLine(line: string[]): CommandLine {
+function parseCommandLine(line: string[]) {
   let values;
   try {
     ({ values } = parseArgs({
@@ -52,7 +47,8 @@ function parseCommandLine(line: string[]): CommandLine {
     throw new UsageError(`--only must be registry or snapshot\n${USAGE}`);
   }
   if (!/^\d{1,6}$/.test(wait)) throw new UsageError(`--wait must be a number of seconds\n${USAGE}`);
-  return { only, json, restart, help, state, waitMs: Number(wait) * 1000 };
+  const half: 'registry' | 'snapshot' | null = only;
+  return { only: half, json, restart, help, state, waitMs: Number(wait) * 1000 };
 }
 
 export interface FsckTerminal {
@@ -72,7 +68,7 @@ export async function check(
   terminal: FsckTerminal,
   env?: Environment,
 ): Promise<FsckExitCode> {
-  let given: CommandLine;
+  let given;
   try {
     given = parseCommandLine(line);
   } catch (error) {
@@ -103,13 +99,13 @@ export async function check(
 }
 
 async function run(
-  given: CommandLine,
+  given: ReturnType<typeof parseCommandLine>,
   terminal: FsckTerminal,
   env: Environment | undefined,
 ): Promise<FsckExitCode> {
   const began = performance.now();
   const config = fsckConfig(given.only, env);
-  const logVkeys = trustedKeys('LOG', config.logKey, config.retiredLogVkeys);
+  const logVkeys = trustedKeys('LOG', config.logKey, config.logRetiredVkeys);
   const snapshot = await openSnapshot(config, logVkeys);
   const { databaseUrl } = config;
   const file = given.state ?? join(config.dataDir, 'fsck.json');
@@ -119,7 +115,7 @@ async function run(
     snapshot: snapshot?.files.where ?? null,
   };
   const state = await StateStore.open(file, identity, given.restart);
-  const sql = databaseUrl === null ? null : await openRegistry(databaseUrl);
+  const sql = databaseUrl === null ? null : await openDatabase(databaseUrl, 'fsck', FSCK_POOL);
   const bar = progressBar(terminal.isTerminal === true);
   try {
     const result = await unbroken({

@@ -6,13 +6,7 @@ import { snapshotDirectory, snapshotOrigin } from '#fsck/snapshot/source';
 import type { FsckConfig, TrustedKey } from '#runtime/config';
 import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
-import { connect } from '#runtime/postgres/connect';
-import type { Pool } from '#sql/db/transaction';
 import { pinning } from '../trust.js';
-import { assertDatabase } from '../database.js';
-
-/** Some statements scan a whole table. */
-const STATEMENT_TIMEOUT_MS = 30 * 60 * 1000;
 
 /** Only the public key of a key file is used. */
 export function trustedKeys(
@@ -29,26 +23,11 @@ export function trustedKeys(
   return pinning(`${variable}_VKEY`, () => pinKeys(nativeSha256, all));
 }
 
-export async function openRegistry(url: string): Promise<Pool> {
-  const sql = connect(url, {
-    application: 'svc-fsck',
-    max: 2,
-    statementTimeoutMs: STATEMENT_TIMEOUT_MS,
-  });
-  try {
-    await assertDatabase(sql, 'fsck');
-    return sql;
-  } catch (error) {
-    await sql.end({ timeout: 1 });
-    throw error;
-  }
-}
-
 export async function openSnapshot(
   config: FsckConfig,
   log: PinnedKeys,
 ): Promise<FsckOptions['snapshot']> {
-  const { snapshotDir, snapshotUrl, snapshotValidForMs: snapshotTtlMs } = config;
+  const { snapshotDir, snapshotUrl, snapshotTtl: snapshotTtlMs } = config;
   if (snapshotDir === null && snapshotUrl === null) return null;
   if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
     throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);

@@ -3,12 +3,10 @@ import type { Manifest } from '#protocol/snapshot/manifest';
 import { parseTime } from '#protocol/time';
 import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
-import { distribution, SECONDS, Tally } from '#runtime/ops/instruments';
+import { addGauges, distribution, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import type { Clock } from '#runtime/process/clock';
-import type { Pool } from '#sql/db/transaction';
 import { databaseBytes, logAndCheckpoint } from '#sql/ops/metrics-queries';
-import { addGauges } from './gauges.js';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
@@ -25,7 +23,7 @@ export interface PublisherMetrics extends CycleObserver {
  */
 export function publisherMetrics(
   registry: Registry,
-  readings: Readings & { sql: Pool },
+  readings: Readings,
   from: { clock: Clock; isLeader: () => boolean; written: () => number; directory: string },
 ): PublisherMetrics {
   const { clock, isLeader, written, directory } = from;

@@ -1,23 +1,41 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { withTimeout } from '#runtime/concurrency/promises';
 import type { ProgramContext } from '#runtime/process/lifecycle';
-import { Tally } from '#runtime/ops/instruments';
+import { addGauges, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
-import { Sampled } from '#runtime/ops/sampled';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
-import { addGauges } from './gauges.js';
 
-type Program = Pick<ProgramContext, 'signal' | 'log' | 'onStop'>;
+/** Null while unknown. */
+export interface Sampled<T> {
+  readonly value: T | null;
+}
 
-/** Reads values periodically until the program stops; without metrics, their value stays null. */
 export interface Readings {
+  /** For readings, so that they and the program's work do not delay each other. */
+  sql: Pool;
+  /**
+   * Reads a value periodically in the background, so that scrapes never wait for a query. When the
+   * next reading fails or is late, the value becomes null instead of stale.
+   */
   every<T>(ms: number, reading: string, read: () => Promise<T>): Sampled<T>;
 }
 
-const SAID_EVERY_MS = 60_000;
+const WARN_EVERY_MS = 60_000;
+const READING_MS = 4_000;
+/** Statement timeout for a gauge. */
+const STATEMENT_MS = 3_000;
 
-/** A value that cannot be read disappears from the metrics, and is counted here. */
-export function readings(registry: Registry, { signal, log, onStop }: Program): Readings {
+/** Readings until the program stops, and the clock skew that every program with a database reports. */
+export function databaseReadings(
+  registry: Registry,
+  { signal, log, onStop }: Pick<ProgramContext, 'signal' | 'log' | 'onStop'>,
+  url: string,
+  application: string,
+): Readings {
+  const sql = connect(url, { application, max: 1, statementTimeoutMs: STATEMENT_MS });
+  onStop(() => sql.end({ timeout: 1 }));
   const errors = new Tally(
     registry,
     {
@@ -28,38 +46,36 @@ export function readings(registry: Registry, { signal, log, onStop }: Program): 
   );
   function every<T>(everyMs: number, reading: string, read: () => Promise<T>): Sampled<T> {
     const failures = errors.of({ reading });
-    let saidAt = -Infinity;
-    const sampled = new Sampled<T>();
-    const onError = (error: unknown): void => {
+    let warnedAt = -Infinity;
+    let latest: { value: T; until: number } | null = null;
+    const warn = (error: unknown): void => {
       failures.n += 1;
-      if (performance.now() - saidAt < SAID_EVERY_MS) return;
-      saidAt = performance.now();
+      if (performance.now() - warnedAt < WARN_EVERY_MS) return;
+      warnedAt = performance.now();
       log.warn({ err: error, reading }, 'metrics: gauge reading failed');
     };
-    const running = sampled.run(read, signal, { everyMs, onError });
+    const run = async (): Promise<void> => {
+      while (!signal.aborted) {
+        try {
+          const late = (): Error => new Error('no reading in time');
+          const value = await withTimeout(read(), READING_MS, late);
+          latest = { value, until: performance.now() + everyMs + READING_MS };
+        } catch (error) {
+          latest = null;
+          if (!signal.aborted) warn(error);
+        }
+        await sleep(everyMs, undefined, { signal, ref: false }).catch(() => undefined);
+      }
+    };
+    const running = run();
     onStop(() => running);
-    return sampled;
+    return {
+      get value() {
+        return latest !== null && performance.now() < latest.until ? latest.value : null;
+      },
+    };
   }
-  return { every };
-}
-
-/** Statement timeout for a gauge. */
-const STATEMENT_MS = 3_000;
-
-/**
- * A single connection for readings, so that they and the program's work do not delay each other,
- * plus the clock skew that every program with a database reports.
- */
-export function databaseReadings(
-  registry: Registry,
-  program: Program,
-  url: string,
-  application: string,
-): Readings & { sql: Pool } {
-  const sql = connect(url, { application, max: 1, statementTimeoutMs: STATEMENT_MS });
-  program.onStop(() => sql.end({ timeout: 1 }));
-  const all = readings(registry, program);
-  const skew = all.every(5_000, 'clock', async () => {
+  const skew = every(5_000, 'clock', async () => {
     const began = Date.now();
     const there = await databaseTime(sql);
     return ((began + Date.now()) / 2 - there) / 1_000;
@@ -71,5 +87,5 @@ export function databaseReadings(
       () => skew.value,
     ],
   ]);
-  return { ...all, sql };
+  return { sql, every };
 }

@@ -1,7 +1,7 @@
+import { addGauges } from '#runtime/ops/instruments';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import type { Clock } from '#runtime/process/clock';
 import type { Registry } from '#runtime/ops/registry';
-import { addGauges } from './gauges.js';
 
 interface Snapshot {
   manifest: Manifest;

@@ -1,9 +1,7 @@
-import { Tally } from '#runtime/ops/instruments';
+import { addGauges, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
-import type { Pool } from '#sql/db/transaction';
 import { verifierPlace } from '#sql/ops/metrics-queries';
 import type { VerifierMetrics } from '#workers/verify/context';
-import { addGauges } from './gauges.js';
 import type { Readings } from './readings.js';
 
 export function verifierMetrics(registry: Registry): VerifierMetrics {
@@ -35,7 +33,7 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
   };
 }
 
-export function verifierGauges(registry: Registry, readings: Readings & { sql: Pool }): void {
+export function verifierGauges(registry: Registry, readings: Readings): void {
   const place = readings.every(5_000, 'verifier', () => verifierPlace(readings.sql));
   addGauges(registry, [
     ['svc_verifier_lag_leaves', 'Log leaves without a verdict', () => place.value?.lag],

@@ -1,11 +1,9 @@
-import { distribution, gauges, SECONDS, Tally } from '#runtime/ops/instruments';
+import { addGauges, distribution, gauges, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import type { QueueState } from '#runtime/queue/queues';
-import type { Pool } from '#sql/db/transaction';
 import { pendingNow } from '#sql/ops/metrics-queries';
 import type { AdmitWorker } from '#workers/admit/worker';
 import type { AdmitMetrics, OutcomeCounts, Stage } from '#workers/admit/context';
-import { addGauges } from './gauges.js';
 import type { Readings } from './readings.js';
 
 const STAGES: readonly Stage[] = ['load', 'prepare', 'lock', 'append', 'commit'];
@@ -71,7 +69,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
 /** Pending admissions: in the registry, which is authoritative, and in the queues. */
 export function waitingGauges(
   registry: Registry,
-  readings: Readings & { sql: Pool },
+  readings: Readings,
   worker: Pick<AdmitWorker, 'queues'>,
 ): void {
   const pending = readings.every(5_000, 'pending', () => pendingNow(readings.sql));

@@ -21,7 +21,7 @@ const password = (): string => randomBytes(32).toString('base64url');
  * returns the names of those created. Existing files are kept.
  */
 export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
-  const { directory, databaseHost, queueHost, database } = config;
+  const { secretsDir: directory, databaseHost, queueHost, databaseName: database } = config;
   // Traversable, not listable: the user that starts containers checks that the files exist.
   mkdirSync(directory, { recursive: true, mode: 0o711 });
   const made: string[] = [];

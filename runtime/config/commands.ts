@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import { ConfigError, type Environment, read } from './environment.js';
 import {
+  anyPublicUrl,
   databaseUrl,
   dataDir,
   LOCAL_ORIGIN,
@@ -10,23 +11,18 @@ import {
   origin,
   originFor,
   OWNER_URL,
-  publicUrl,
-  redisUrl,
   required,
   retiredVkeys,
   ROLE_URL,
+  snapshotDir,
   snapshotNameFor,
   snapshotTtl,
   snapshotUrl,
   vkeys,
 } from './fields.js';
 
-export type AdminConfig = ReturnType<typeof readAdminConfig>;
-
-export function readAdminConfig(role: 'admin' | 'erase', env: Environment) {
-  const v = read(env, { DATABASE_URL: databaseUrl(ROLE_URL(role)), LOG_LEVEL: logLevel });
-  return { databaseUrl: v.DATABASE_URL, logLevel: v.LOG_LEVEL };
-}
+export const readAdminConfig = (role: 'admin' | 'erase', env: Environment) =>
+  read(env, { DATABASE_URL: databaseUrl(ROLE_URL(role)), LOG_LEVEL: logLevel });
 
 export type StatusConfig = ReturnType<typeof readStatusConfig>;
 
@@ -35,12 +31,12 @@ export function readStatusConfig(env: Environment) {
     PUBLIC_URL: z
       .string()
       .transform((text) => text.split(',').map((one) => one.trim()))
-      .pipe(z.array(publicUrl))
+      .pipe(z.array(anyPublicUrl))
       .optional(),
     DATA_DIR: dataDir,
   });
   /** `publicUrls` are the public API URLs to check. */
-  return { publicUrls: v.PUBLIC_URL ?? [], dataDir: v.DATA_DIR };
+  return { publicUrls: v.publicUrl ?? [], dataDir: v.dataDir };
 }
 
 /** The key that an external check trusts: a public key, or the file of its private key. */
@@ -63,107 +59,85 @@ const missingKey = (variable: string, which: string): ConfigError =>
     `${variable}_VKEY is not set: pin the ${which}'s public key, or name its file in ${variable}_KEY_FILE`,
   ]);
 
+export const fsckSettings = {
+  DATABASE_URL: databaseUrl(ROLE_URL('fsck')),
+  LOG_VKEY: vkeys('log').optional(),
+  LOG_RETIRED_VKEYS: retiredVkeys,
+  SNAPSHOT_VKEY: vkeys('snapshot').optional(),
+  LOG_KEY_FILE: z.string().optional(),
+  SNAPSHOT_KEY_FILE: z.string().optional(),
+  LOG_ORIGIN: origin,
+  DATA_DIR: dataDir,
+  SNAPSHOT_DIR: snapshotDir,
+  SNAPSHOT_URL: snapshotUrl,
+  SNAPSHOT_TTL: snapshotTtl,
+  LOG_LEVEL: logLevel,
+};
+
 /** @param only the half to check; null for both */
 export function readFsckConfig(only: FsckHalf | null, env: Environment) {
-  const v = read(env, {
-    DATABASE_URL: only === 'snapshot' ? databaseUrl('').optional() : databaseUrl(ROLE_URL('fsck')),
-    LOG_VKEY: vkeys('log').optional(),
-    LOG_RETIRED_VKEYS: retiredVkeys,
-    SNAPSHOT_VKEY: vkeys('snapshot').optional(),
-    LOG_KEY_FILE: z.string().optional(),
-    SNAPSHOT_KEY_FILE: z.string().optional(),
-    LOG_ORIGIN: origin.default(LOCAL_ORIGIN),
-    DATA_DIR: dataDir,
-    SNAPSHOT_DIR: z.string().optional(),
-    SNAPSHOT_URL: snapshotUrl,
-    SNAPSHOT_TTL: snapshotTtl,
-    LOG_LEVEL: logLevel,
-  });
-  const snapshotName = snapshotNameFor(v.LOG_ORIGIN);
-  const logKey = trustedKey(v.LOG_VKEY, v.LOG_KEY_FILE, v.LOG_ORIGIN);
-  const snapshotKey = trustedKey(v.SNAPSHOT_VKEY, v.SNAPSHOT_KEY_FILE, snapshotName);
+  const isOptional = only === 'snapshot';
+  const DATABASE_URL = isOptional
+    ? fsckSettings.DATABASE_URL.optional()
+    : fsckSettings.DATABASE_URL;
+  const v = read(env, { ...fsckSettings, DATABASE_URL });
+  const name = v.logOrigin ?? LOCAL_ORIGIN;
+  const logKey = trustedKey(v.logVkey, v.logKeyFile, name);
+  const snapshotKey = trustedKey(v.snapshotVkey, v.snapshotKeyFile, snapshotNameFor(name));
   if (logKey === null) throw missingKey('LOG', 'log');
   if (snapshotKey === null && only !== 'registry') throw missingKey('SNAPSHOT', 'snapshot');
-  const directory = resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public'));
+  const directory = resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
   return {
+    ...v,
     /** Null to skip the registry. */
-    databaseUrl: only === 'snapshot' ? null : (v.DATABASE_URL ?? null),
+    databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
     logKey,
-    /** Verifier keys that signed earlier checkpoints, which the registry keeps. */
-    retiredLogVkeys: v.LOG_RETIRED_VKEYS,
     snapshotKey: snapshotKey ?? logKey,
     /** Null to skip the snapshot, or when it is read over HTTP. */
-    snapshotDir: only === 'registry' || v.SNAPSHOT_URL !== null ? null : directory,
-    snapshotUrl: only === 'registry' ? null : v.SNAPSHOT_URL,
-    snapshotValidForMs: v.SNAPSHOT_TTL,
-    dataDir: v.DATA_DIR,
-    logLevel: v.LOG_LEVEL,
+    snapshotDir: only === 'registry' || v.snapshotUrl !== null ? null : directory,
+    snapshotUrl: only === 'registry' ? null : v.snapshotUrl,
   };
 }
 
-export type SetupConfig = ReturnType<typeof readSetupConfig>;
+export const setupSettings = {
+  DATABASE_URL: databaseUrl(ROLE_URL('admin')),
+  AEP_PUBLIC_KEY_FILE: required(
+    'name a PEM file with the public key of the key that signs AEPs',
+  ).describe('PEM file with the public half of the AEP key, to be activated where no key ever was'),
+  LOG_LEVEL: logLevel,
+};
 
-export function readSetupConfig(env: Environment) {
-  const v = read(env, {
-    DATABASE_URL: databaseUrl(ROLE_URL('admin')),
-    AEP_PUBLIC_KEY_FILE: required('name a PEM file with the public key of the key that signs AEPs'),
-    LOG_LEVEL: logLevel,
-  });
-  return {
-    databaseUrl: v.DATABASE_URL,
-    aepPublicKeyFile: resolve(v.AEP_PUBLIC_KEY_FILE),
-    logLevel: v.LOG_LEVEL,
-  };
-}
+export const readSetupConfig = (env: Environment) => read(env, setupSettings);
 
 export type SecretsConfig = ReturnType<typeof readSecretsConfig>;
 
-const hostAndPort = (fallback: string): z.ZodType<string> =>
+const hostAndPort = (fallback: string) =>
   z
     .string()
     .regex(/^[A-Za-z0-9.-]+:\d{1,5}$/, 'must be host:port')
-    .default(fallback);
+    .default(fallback)
+    .describe('host in the URLs that it creates, as the programs reach it');
+
+export const secretsSettings = {
+  SECRETS_DIR: z
+    .string()
+    .transform((path) => resolve(path))
+    .prefault(join('deploy', 'secrets'))
+    .describe('folder for what Compose needs'),
+  LOG_ORIGIN: origin,
+  DATABASE_HOST: hostAndPort('postgres:5432'),
+  QUEUE_HOST: hostAndPort('valkey:6379'),
+  DATABASE_NAME: z
+    .string()
+    .regex(/^[a-z][a-z0-9_]{0,62}$/, 'must be a plain lower-case name')
+    .default('svc')
+    .describe('database in the URLs that it creates'),
+};
 
 export function readSecretsConfig(env: Environment) {
-  const v = read(env, {
-    SECRETS_DIR: z.string().default(join('deploy', 'secrets')),
-    LOG_ORIGIN: origin.optional(),
-    DATABASE_HOST: hostAndPort('postgres:5432'),
-    QUEUE_HOST: hostAndPort('valkey:6379'),
-    DATABASE_NAME: z
-      .string()
-      .regex(/^[a-z][a-z0-9_]{0,62}$/, 'must be a plain lower-case name')
-      .default('svc'),
-  });
-  const logOrigin = originFor(v.LOG_ORIGIN, false);
-  return {
-    /** Directory for the created files. */
-    directory: resolve(v.SECRETS_DIR),
-    logOrigin,
-    snapshotName: snapshotNameFor(logOrigin),
-    /** host:port, as the programs reach it. */
-    databaseHost: v.DATABASE_HOST,
-    queueHost: v.QUEUE_HOST,
-    database: v.DATABASE_NAME,
-  };
-}
-
-export type MigrateConfig = ReturnType<typeof readMigrateConfig>;
-
-export function readMigrateConfig(env: Environment) {
-  const v = read(env, {
-    DATABASE_URL: databaseUrl(OWNER_URL),
-    REDIS_URL: redisUrl,
-    ROLE_URL_FILES: roleLogins,
-    LOG_LEVEL: logLevel,
-  });
-  return {
-    databaseUrl: v.DATABASE_URL,
-    redisUrl: v.REDIS_URL,
-    /** Roles that may log in afterwards; the others stay unchanged. */
-    roleLogins: v.ROLE_URL_FILES,
-    logLevel: v.LOG_LEVEL,
-  };
+  const v = read(env, secretsSettings);
+  const logOrigin = originFor(v.logOrigin, false);
+  return { ...v, logOrigin, snapshotName: snapshotNameFor(logOrigin) };
 }
 
 /** A program's database login, as in its `DATABASE_URL_FILE`. */
@@ -186,19 +160,30 @@ function loginIn(file: string): RoleLogin | string {
   return { role: decodeURIComponent(url.username), password: decodeURIComponent(url.password) };
 }
 
-/** Files with programs' database URLs, separated by commas; none when unset. */
-export const roleLogins = z
-  .string()
-  .default('')
-  .transform((list, context) =>
-    list
-      .split(',')
-      .map((file) => file.trim())
-      .filter((file) => file !== '')
-      .flatMap((file) => {
-        const found = loginIn(file);
-        if (typeof found !== 'string') return [found];
-        context.addIssue({ code: 'custom', message: `names ${file}, which ${found}` });
-        return [];
-      }),
-  );
+export const migrateSettings = {
+  DATABASE_URL: databaseUrl(OWNER_URL),
+  ROLE_URL_FILES: z
+    .string()
+    .default('')
+    .transform((list, context) =>
+      list
+        .split(',')
+        .map((file) => file.trim())
+        .filter((file) => file !== '')
+        .flatMap((file) => {
+          const found = loginIn(file);
+          if (typeof found !== 'string') return [found];
+          context.addIssue({ code: 'custom', message: `names ${file}, which ${found}` });
+          return [];
+        }),
+    )
+    .describe(
+      "files with the programs' database URLs, separated by commas: sets these roles' passwords and allows login",
+    ),
+  LOG_LEVEL: logLevel,
+};
+
+export function readMigrateConfig(env: Environment) {
+  const { roleUrlFiles: roleLogins, ...v } = read(env, migrateSettings);
+  return { ...v, roleLogins };
+}

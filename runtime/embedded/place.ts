@@ -4,13 +4,8 @@ import { chown, lstat, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { writePrivateFile } from '../process/files.js';
-import {
-  type Account,
-  canEnter,
-  chooseAccount,
-  EmbeddedPostgresError,
-  runsAsRoot,
-} from './account.js';
+import { OperatorError } from '../process/operator-error.js';
+import { type Account, canEnter, chooseAccount, runsAsRoot } from './account.js';
 
 /** Location and owner of a cluster. */
 export interface Place {
@@ -42,9 +37,9 @@ async function ownerOf(directory: string): Promise<Account> {
   const { uid, gid } = await stat(clusterOf({ directory }));
   if (runsAsRoot()) return uid === 0 ? null : { uid, gid };
   if (uid !== process.getuid?.()) {
-    throw new EmbeddedPostgresError(
-      'wrong_owner',
+    throw new OperatorError(
       `The database in ${directory} belongs to the user with id ${String(uid)}: start as that user or as root, or choose another DATA_DIR.`,
+      { code: 'wrong_owner' },
     );
   }
   return null;
@@ -53,10 +48,10 @@ async function ownerOf(directory: string): Promise<Account> {
 async function existing(directory: string): Promise<Place> {
   const account = await ownerOf(directory);
   if (account !== null && !(await canEnter(directory, account))) {
-    throw new EmbeddedPostgresError(
-      'no_reachable_place',
+    throw new OperatorError(
       `The database in ${directory} is not accessible to its own account (user id ${String(account.uid)}): ` +
         'a parent directory is private. Restore its search permission (chmod a+x).',
+      { code: 'no_reachable_place' },
     );
   }
   return { directory, account, initialised: true };
@@ -76,9 +71,9 @@ export async function findPlace(dataDir: string): Promise<Place> {
   if (pointed !== null) {
     if (existsSync(clusterOf({ directory: pointed }))) return existing(pointed);
     // An empty database instead would look like a registry that lost everything.
-    throw new EmbeddedPostgresError(
-      'cluster_missing',
+    throw new OperatorError(
       `The database of ${dataDir} was in ${pointed}, which is missing. Restore it, or remove ${dataDir} to start with an empty database.`,
+      { code: 'cluster_missing' },
     );
   }
 
@@ -100,10 +95,10 @@ async function elsewhere(account: Account): Promise<Place> {
     if (await canEnter(directory, account)) return { directory, account, initialised: false };
     await rm(directory, { recursive: true });
   }
-  throw new EmbeddedPostgresError(
-    'no_reachable_place',
+  throw new OperatorError(
     'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither ' +
       '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
+    { code: 'no_reachable_place' },
   );
 }
 

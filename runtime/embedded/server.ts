@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Logger } from '../process/log.js';
-import { EmbeddedPostgresError, spawnAs } from './account.js';
+import { OperatorError } from '../process/operator-error.js';
+import { spawnAs } from './account.js';
 import type { Binaries } from './binaries.js';
 import { clusterOf, type Place } from './place.js';
 
@@ -176,16 +177,16 @@ export async function startServer(
       // Retry: the port may have been taken in the meantime, or processes of a killed server may
       // still be exiting.
       if (waited > REMAINS_MS) {
-        throw new EmbeddedPostgresError(
-          'start_failed',
+        throw new OperatorError(
           `Postgres did not start on ${place.directory}:\n${said.join('\n')}`,
+          { code: 'start_failed' },
         );
       }
     } else if (waited > (rival.status === 'stopping' ? STOPPING_MS : RIVAL_MS)) {
-      throw new EmbeddedPostgresError(
-        'already_running',
+      throw new OperatorError(
         `Another Postgres (process ${String(rival.pid)}) is already running on ${place.directory}: ` +
           'stop the one that started it first, or choose another DATA_DIR.',
+        { code: 'already_running' },
       );
     }
     await sleep(250);

@@ -6,12 +6,11 @@ import postgres from 'postgres';
 import type { Logger } from '../process/log.js';
 import { createPrivateFile } from '../process/files.js';
 import { findBinaries } from './binaries.js';
-import { EmbeddedPostgresError } from './account.js';
+import { OperatorError } from '../process/operator-error.js';
 import { checkVersion, initialise, SUPERUSER } from './initdb.js';
 import { clusterOf, findPlace, type Place, rememberPlace, removePlace } from './place.js';
 import { type PostgresExit, startServer } from './server.js';
 
-export { EmbeddedPostgresError, type EmbeddedPostgresErrorCode } from './account.js';
 export { removePlace as removeEmbeddedPostgres } from './place.js';
 export type { PostgresExit } from './server.js';
 
@@ -55,9 +54,9 @@ async function superuserPassword(dataDir: string, place: Place): Promise<string>
   const file = join(dataDir, 'postgres-password');
   if (existsSync(file)) return (await readFile(file, 'utf8')).trim();
   if (place.initialised) {
-    throw new EmbeddedPostgresError(
-      'password_missing',
+    throw new OperatorError(
       `${file} is missing, and the database in ${place.directory} cannot be opened without it: restore it, or remove ${dataDir} to start with an empty database.`,
+      { code: 'password_missing' },
     );
   }
   const password = randomBytes(24).toString('base64url');

@@ -84,11 +84,6 @@ export interface HttpServer {
   close(graceMs?: number): Promise<void>;
 }
 
-/** The server cannot listen on the address; the message names the setting to change. */
-export class ListenError extends OperatorError {
-  override name = 'ListenError';
-}
-
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
   const sayings: Record<string, string> = {
@@ -98,7 +93,7 @@ function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
     ENOTFOUND: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
   };
   const saying = sayings[error.code ?? ''];
-  return saying === undefined ? error : new ListenError(saying, { cause: error });
+  return saying === undefined ? error : new OperatorError(saying, { cause: error });
 }
 
 /** How often request timeouts are checked. */

@@ -63,32 +63,35 @@ export function distribution<Label extends string = never>(
   });
 }
 
-/** How prom-client aggregates the values of several processes. */
-type Together = 'sum' | 'min' | 'max' | 'first';
+/** `together` combines the values of several processes. */
+type GaugeRow = [
+  name: string,
+  help: string,
+  read: () => number | null | undefined,
+  together?: 'min',
+];
 
 /**
- * A gauge that is read at scrape time and absent while `find` returns null: a stale value must not
- * look current. `find` only reads memory.
+ * Adds gauges that are read at scrape time and absent while their value is unknown: a stale value
+ * must not look current. `read` only reads memory.
  */
-export function gauge(
-  registry: Registry,
-  naming: Naming & { together?: Together },
-  find: () => number | null,
-): void {
-  const { together = 'max', ...named } = naming;
-  new Gauge({
-    ...named,
-    registers: [registry],
-    aggregator: together,
-    collect() {
-      const value = find();
-      if (value === null) this.remove();
-      else this.set(value);
-    },
-  });
+export function addGauges(registry: Registry, rows: readonly GaugeRow[]): void {
+  for (const [name, help, read, together = 'max'] of rows) {
+    new Gauge({
+      name,
+      help,
+      registers: [registry],
+      aggregator: together,
+      collect() {
+        const value = read() ?? null;
+        if (value === null) this.remove();
+        else this.set(value);
+      },
+    });
+  }
 }
 
-/** Like `gauge`, for several values that differ in their labels. */
+/** Like `addGauges`, for several values that differ in their labels. */
 export function gauges<Label extends string>(
   registry: Registry,
   naming: Naming,

@@ -67,17 +67,6 @@ export function createPrivateFile(path: string, content: string): void {
   writeStaged(path, content, (staging) => fs.linkSync(staging, path));
 }
 
-/** A secret file is unreadable, or readable by others. The message never quotes its content. */
-export class PrivateFileError extends OperatorError {
-  override name = 'PrivateFileError';
-  readonly code: 'unreadable' | 'too_open';
-
-  constructor(code: 'unreadable' | 'too_open', message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.code = code;
-  }
-}
-
 const FOR_OWNER = [0o600, 0o400];
 const FOR_GROUP = [0o640, 0o440];
 
@@ -94,16 +83,16 @@ export function readPrivateFile(file: string, what: string): string {
   try {
     descriptor = fs.openSync(file, 'r');
   } catch (cause) {
-    throw new PrivateFileError('unreadable', `The ${what} ${file} cannot be read.`, { cause });
+    throw new OperatorError(`The ${what} ${file} cannot be read.`, { code: 'unreadable', cause });
   }
   try {
     const stats = fs.fstatSync(descriptor);
     if (!isPrivate(stats)) {
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
-      throw new PrivateFileError(
-        'too_open',
+      throw new OperatorError(
         `The ${what} ${file} has mode ${mode}: other users must not be able to read it. Run: chmod 600 ${file} ` +
           '(0440 and 0640 are accepted for a file of root with a group of this process)',
+        { code: 'too_open' },
       );
     }
     return fs.readFileSync(descriptor, 'utf8');

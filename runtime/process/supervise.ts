@@ -52,11 +52,6 @@ const LONGEST_PAUSE_MS = 10_000;
 const RECOVERED_MS = 60_000;
 const GRACE_MS = 30_000;
 
-/** A child exited before it was ready; its forwarded output has the reason. */
-export class ChildFailedError extends OperatorError {
-  override name = 'ChildFailedError';
-}
-
 interface ReadyMessage {
   ready: true;
   url?: string;
@@ -152,7 +147,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
       const { ending, lastedMs } = await live();
       if (hasToStop.aborted) break;
       if (!hasBeenReady) {
-        failReady(new ChildFailedError(`${spec.name} ${ending} before it was ready`));
+        failReady(new OperatorError(`${spec.name} ${ending} before it was ready`));
         return;
       }
       if (failedStarts > 0) onFailedStart(failedStarts);
@@ -161,7 +156,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
       await sleep(pauseMs, undefined, { signal: hasToStop }).catch(() => undefined);
       pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
     }
-    failReady(new ChildFailedError(`${spec.name} was stopped before it was ready`));
+    failReady(new OperatorError(`${spec.name} was stopped before it was ready`));
   }
 
   const over = keepAlive();

@@ -22,7 +22,6 @@ import { withTimeout } from '../concurrency/promises.js';
 export {
   assertMayOnlyReadQueues,
   BOARD_ROLE,
-  BoardRoleError,
   grantQueueAccess,
   grantQueueReading,
   migrateQueues,

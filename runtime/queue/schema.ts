@@ -77,11 +77,6 @@ export async function grantQueueReading(ownerUrl: string): Promise<void> {
   );
 }
 
-/** The dashboard's database role has more privileges than reading the queue. */
-export class BoardRoleError extends OperatorError {
-  override name = 'BoardRoleError';
-}
-
 /** Rejects a role that could change jobs or read the registry. */
 export async function assertMayOnlyReadQueues(databaseUrl: string): Promise<void> {
   const found = await asOwner(databaseUrl, (client) =>
@@ -99,7 +94,7 @@ export async function assertMayOnlyReadQueues(databaseUrl: string): Promise<void
   );
   const [role] = found.rows;
   if (role?.sees === false && !role.writes && !role.power) return;
-  throw new BoardRoleError(
+  throw new OperatorError(
     `the database role ${role?.name ?? '?'} has more privileges than reading the queue: connect the dashboard as ${BOARD_ROLE}`,
   );
 }

@@ -1,12 +1,11 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
-import { USERS } from '#programs/secrets/make';
 import { COMPOSE_FILE, interpolate, readCompose, type Service } from '../fixtures/compose/file.js';
 
 const VARIABLES = {
@@ -82,19 +81,6 @@ describe('docker-compose.yml', () => {
       }
     },
   );
-
-  it('runs each program as the user that owns its secrets', () => {
-    const names = ['migrate', ...PROGRAMS, 'admin', 'fsck', 'board'] as const;
-    for (const name of names) {
-      const id = USERS[name as keyof typeof USERS];
-      expect([name, service(name).user]).toEqual([name, `${id}:${id}`]);
-    }
-    expect(service('setup').user).toBe(service('admin').user);
-    expect(new Set(names.map((name) => service(name).user)).size).toBe(names.length);
-    for (const name of ['postgres', 'valkey'] as const) {
-      expect(service(name).user).toBe(`${USERS[name]}:${USERS[name]}`);
-    }
-  });
 
   it("gives each program the database role of its name, and only migrate the owner's", () => {
     for (const [name, { secrets = [], environment = {} }] of ours) {
@@ -200,14 +186,6 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('can scale every program', () => {
-    for (const [name, one] of ours) {
-      expect([name, one.container_name]).toEqual([name, undefined]);
-      if (!['engine', 'board'].includes(name)) expect([name, one.ports]).toEqual([name, undefined]);
-    }
-    expect(service('facade').deploy?.replicas).toBe(2);
-  });
-
   it('checks the readiness of every program with tools of its image', () => {
     for (const name of [...PROGRAMS, 'board', 'postgres', 'valkey', 'nginx']) {
       const test = service(name).healthcheck?.test ?? [];
@@ -225,33 +203,6 @@ describe('docker-compose.yml', () => {
       /--appendonly yes.*--maxmemory-policy noeviction/,
     );
   });
-
-  it('starts nothing before its dependencies are ready', () => {
-    for (const name of PROGRAMS.filter((one) => one !== 'facade')) {
-      expect(service(name).depends_on?.['setup']?.condition).toBe('service_completed_successfully');
-    }
-    expect(service('setup').depends_on?.['migrate']?.condition).toBe(
-      'service_completed_successfully',
-    );
-    expect(service('migrate').depends_on?.['postgres']?.condition).toBe('service_healthy');
-  });
-
-  it('starts files that the build creates and mounts files that exist', () => {
-    for (const [name, { command = [], entrypoint = [] }] of ours) {
-      const [node, file = ''] = [...entrypoint, ...command];
-      expect([name, node]).toEqual([name, 'node']);
-      const source = file.replace(/^dist\/(.*)\.js$/, '$1.ts');
-      expect([name, existsSync(join(packageRoot, source))]).toEqual([name, true]);
-    }
-    for (const [name, { volumes = [] }] of all) {
-      for (const entry of volumes.filter((one) => one.startsWith('./deploy'))) {
-        const [path = ''] = entry.split(':');
-        if (path !== './deploy/secrets') {
-          expect([name, path, existsSync(join(packageRoot, path))]).toEqual([name, path, true]);
-        }
-      }
-    }
-  });
 });
 
 describe('the Docker image', () => {
@@ -264,11 +215,6 @@ describe('the Docker image', () => {
     const last = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
     expect(last).toMatch(/^USER 65534:65534$/m);
     expect(last).not.toMatch(/npm |COPY \. /);
-  });
-
-  it('has the snapshot directory with the publisher as owner', () => {
-    const { publisher } = USERS;
-    expect(dockerfile).toContain(`install -d -o ${publisher} -g ${publisher} -m 0755 /srv/public`);
   });
 
   it('has the Node version of the tests', () => {

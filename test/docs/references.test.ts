@@ -5,24 +5,6 @@ import type { StatusFacts } from '#protocol/status';
 const root = new URL('../../', import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
 
-/** Settings that only `start` passes to its children. */
-const BETWEEN_PROGRAMS = ['EMBEDDED_DATABASE', 'OPS_ASKED_BY_STARTER'];
-
-it('docs/configuration.md > lists exactly the settings that programs read', () => {
-  const readers = readdirSync(new URL('runtime/config/', root), { encoding: 'utf8' });
-  const read = readers
-    .flatMap((file) => [...text(`runtime/config/${file}`).matchAll(/^ {2,4}([A-Z][A-Z0-9_]+): /gm)])
-    .map(([, name]) => name ?? '')
-    .filter((name) => !BETWEEN_PROGRAMS.includes(name));
-  const [, section = ''] = text('docs/configuration.md').split('\n## Settings\n');
-  const [table = ''] = section.split('\n## ');
-  const documented = [...table.matchAll(/^\| (`[A-Z][^|]*) \|/gm)].flatMap(([, cell = '']) =>
-    [...cell.matchAll(/`([A-Z0-9_]+)`/g)].map(([, name]) => name ?? ''),
-  );
-  expect(documented.length).toBe(new Set(documented).size);
-  expect([...documented].sort()).toEqual([...new Set(read)].sort());
-});
-
 it('spec/log.md > names every verdict', () => {
   const [, section = ''] = text('spec/log.md').split('\n## 15. Status\n');
   const [, row = ''] = /^\| verdict \| (.*)\|$/m.exec(section) ?? [];

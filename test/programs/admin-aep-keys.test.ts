@@ -125,11 +125,9 @@ describe('rotating the AEP key', () => {
     await processAdmissions(newWorker, [waiting]);
     expect(await pendingCount()).toBe(0);
     await publish();
-    expect(await publicStatus(waiting)).toBe('VALID');
-  });
-
-  it('keeps earlier proofs valid', async () => {
-    for (const id of Object.values(proofs)) expect(await publicStatus(id)).toBe('VALID');
+    for (const id of [waiting, ...Object.values(proofs)]) {
+      expect(await publicStatus(id)).toBe('VALID');
+    }
   });
 
   it('keeps both public keys published, with the log positions for which each is valid', async () => {
@@ -143,8 +141,7 @@ describe('rotating the AEP key', () => {
     });
     expect(keys[1]).toMatchObject({ kid: newWorker.keyId, retired_at: null });
     expect(keys[0]!.retired_at).toBeGreaterThan(keys[1]!.activated_at);
-    const listed = await done(admin('aep-key', 'list'));
-    expect(listed).toMatchObject([
+    expect(await done(admin('aep-key', 'list'))).toMatchObject([
       { key_id: registry.admit.keyId, state: 'retired', retired_at: keys[0]!.retired_at },
       { key_id: newWorker.keyId, state: 'active' },
     ]);
@@ -169,10 +166,6 @@ describe('rotating the AEP key', () => {
       expect(err).toContain(`--confirm ${newWorker.keyId}`);
     }
     expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
-  });
-
-  it('does not reactivate a retired key', async () => {
-    expect((await admin('aep-key', 'activate', pem())).err).toContain('generate a new one');
   });
 
   it('voids what a compromised key signed from a log position on, and nothing before', async () => {

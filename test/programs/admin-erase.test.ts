@@ -50,10 +50,6 @@ describe('admin erase', () => {
     const id = await admitOne();
     expect(await erase('erase', id, '--reason', 'CASE-7')).toMatchObject({ code: 2 });
     expect(await erase('erase', id, '--confirm', id)).toMatchObject({ code: 2 });
-    expect(await erase('erase', id, '--reason', 'x', '--confirm', 'y')).toMatchObject({
-      code: 2,
-      err: expect.stringContaining(`--confirm ${id}`) as string,
-    });
     const none = registry.item().proofId;
     expect((await erase('erase', ...line(none))).err).toMatch(/unknown admission/);
     expect((await erase('erase', 'tenant', ...line('none'))).err).toMatch(/unknown tenant/);
@@ -83,10 +79,10 @@ describe('admin erase', () => {
 
 describe('admin erase tenant', () => {
   it('resumes after a kill and completes', async ({ db, erase, registry }) => {
-    for (let group = 0; group < 2; group += 1) {
-      const intents = Array.from({ length: 800 }, (_, i) => `${MARK}-${group}-${i}`);
-      await registry.admitAll(intents.map((intent_id) => registry.item({ intent_id })));
-    }
+    const items = Array.from({ length: 1_000 }, (_, i) =>
+      registry.item({ intent_id: `${MARK}-${i}` }),
+    );
+    await registry.admitAll(items);
     const left = async (): Promise<number> => {
       const [row] = await db.sql<{ n: number }[]>`
         select count(*)::int as n from svc.intake where request is not null`;

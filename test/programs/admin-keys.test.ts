@@ -44,17 +44,13 @@ const letExpire = ({ sql }: TestDatabase, keyId: unknown) =>
   sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
 
 describe('admin key issue', () => {
-  it('creates a key that works immediately, with its scopes and review', async ({
+  it('creates a key that works immediately, within its scopes', async ({
     admin,
     issue,
     statusWith,
   }) => {
     const issued = await issue();
-    expect(issued).toMatchObject({
-      tenant_id: TENANT,
-      scopes: ['admit', 'read'],
-      expires_at: null,
-    });
+    expect(issued).toMatchObject({ scopes: ['admit', 'read'], expires_at: null });
     expect(await statusWith(issued['api_key'])).toBe(200);
     const reader = await issue('--scopes', 'read,export,read');
     expect(reader['scopes']).toEqual(['read', 'export']);
@@ -63,21 +59,17 @@ describe('admin key issue', () => {
     expect(keys.find(({ key_id }) => key_id === issued['key_id'])).toMatchObject({
       state: 'active',
       review: 'REV-1',
-      replaces: null,
-      revoked_at: null,
     });
   });
 
-  it('stores only a hash, and never lists the key', async ({ admin, db, issue }) => {
-    const issued = await issue();
-    const { keyId, secret } = parseApiKey(String(issued['api_key']))!;
+  it('stores only a hash, which no command lists', async ({ admin, db, issue }) => {
+    const { keyId, secret } = parseApiKey(String((await issue())['api_key']))!;
     const [row] = await db.sql<{ secret_hash: Buffer }[]>`
       select secret_hash from svc.api_key where key_id = ${keyId}`;
     expect(row!.secret_hash.equals(apiKeySecretHash(nativeSha256, secret))).toBe(true);
     const { out } = await admin('key', 'list', TENANT);
     expect(out).toContain(keyId);
     expect(out).not.toContain(row!.secret_hash.toString('hex'));
-    expect(out).not.toContain('secret');
   });
 
   it("computes the expiry with the database's clock", async ({ db, issue, statusWith }) => {
@@ -85,56 +77,45 @@ describe('admin key issue', () => {
     const [row] = await db.sql<{ seconds: number }[]>`
       select extract(epoch from expires_at - created_at)::float8 as seconds
       from svc.api_key where key_id = ${String(issued['key_id'])}`;
-    expect(row!.seconds).toBeGreaterThan(3599);
-    expect(row!.seconds).toBeLessThan(3602);
-    expect(await statusWith(issued['api_key'])).toBe(200);
+    expect(row!.seconds).toBeCloseTo(3600, 0);
     await letExpire(db, issued['key_id']);
     expect(await statusWith(issued['api_key'])).toBe(401);
   });
+});
 
-  it('allows an earlier expiry, never a later one', async ({ admin, issue }) => {
-    const { key_id: keyId } = await issue('--expires-in', '60');
-    const later = await done(admin('key', 'expire', String(keyId), '3600'));
-    const sooner = await done(admin('key', 'expire', String(keyId), '5'));
-    const left = (reply: Record<string, unknown>) =>
-      Date.parse(String(reply['expires_at'])) - Date.now();
-    expect(left(later)).toBeLessThan(61_000);
-    expect(left(sooner)).toBeLessThan(6_000);
-  });
+it('admin key expire > allows an earlier expiry, never a later one', async ({ admin, issue }) => {
+  const { key_id: keyId } = await issue('--expires-in', '60');
+  for (const [seconds, atMost] of [
+    ['3600', 61_000],
+    ['5', 6_000],
+  ] as const) {
+    const { expires_at: at } = await done(admin('key', 'expire', String(keyId), seconds));
+    expect(Date.parse(String(at)) - Date.now()).toBeLessThan(atMost);
+  }
 });
 
 describe('admin key revoke', () => {
-  it('prevents a later change of the expiry', async ({ admin, issue }) => {
-    const { key_id: keyId } = await issue();
-    await done(admin('key', 'revoke', String(keyId)));
-    const { code, err } = await admin('key', 'expire', String(keyId), '3600');
-    expect(code).toBe(1);
-    expect(err).toContain('is already revoked');
-  });
-
-  it('takes effect with the next request', async ({ admin, issue, statusWith }) => {
-    const issued = await issue();
-    expect(await statusWith(issued['api_key'])).toBe(200);
-    await done(admin('key', 'revoke', String(issued['key_id'])));
-    expect(await statusWith(issued['api_key'])).toBe(401);
-  });
-
-  it('applies to admissions that are accepted and not yet signed', async ({
+  it('applies to admissions that are accepted and not yet signed, and is final', async ({
     admin,
     engine,
     issue,
+    statusWith,
   }) => {
     const issued = await issue();
+    const keyId = String(issued['key_id']);
     engine.worker.rests = true;
     const reply = engine.call({
       headers: headersFor(String(issued['api_key'])),
       body: JSON.stringify(executeBody()),
     });
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
-    await done(admin('key', 'revoke', String(issued['key_id'])));
+    await done(admin('key', 'revoke', keyId));
     engine.worker.rests = false;
     await engine.worker.work();
     expect((await reply).status).toBe(403);
+    expect(await statusWith(issued['api_key'])).toBe(401);
+    const { code, err } = await admin('key', 'expire', keyId, '3600');
+    expect([code, err]).toEqual([1, expect.stringContaining('is already revoked')]);
   });
 
   it('waits for the append lock: afterwards, nothing of the key is signed', async ({
@@ -165,64 +146,51 @@ describe('admin key rotate', () => {
     const old = await issue('--scopes', 'admit,export');
     const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '60'));
     expect(fresh).toMatchObject({
-      tenant_id: TENANT,
       scopes: ['admit', 'export'],
       review: 'REV-1',
       replaces: old['key_id'],
-      expires_at: null,
     });
     expect(await statusWith(old['api_key'])).toBe(200);
-    expect(await statusWith(fresh['api_key'])).toBe(200);
     await letExpire(db, old['key_id']);
     expect(await statusWith(old['api_key'])).toBe(401);
     expect(await statusWith(fresh['api_key'])).toBe(200);
+    await done(admin('key', 'rotate', String(fresh['key_id']), '--overlap', '0'));
+    expect(await statusWith(fresh['api_key'])).toBe(401);
   });
 
-  it('ends the old key immediately without an overlap', async ({ admin, issue, statusWith }) => {
-    const old = await issue();
-    const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '0'));
-    expect(await statusWith(old['api_key'])).toBe(401);
-    expect(await statusWith(fresh['api_key'])).toBe(200);
-  });
-
-  it('overlaps for a day by default, and gives the new key the old lifetime', async ({
+  it('gives the new key the old lifetime, which an overlap never prolongs', async ({
     admin,
     issue,
   }) => {
     const old = await issue('--expires-in', '7200');
     const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
-    const until = (name: string) => Date.parse(String(fresh[name])) - Date.now();
-    expect(Math.abs(until('expires_at') - 7_200_000)).toBeLessThan(10_000);
-    // An overlap never prolongs the old one.
-    expect(Math.abs(until('replaced_until') - 7_200_000)).toBeLessThan(10_000);
-    const endless = await issue();
-    const next = await done(admin('key', 'rotate', String(endless['key_id'])));
-    const left = Date.parse(String(next['replaced_until'])) - Date.now();
-    expect(Math.abs(left - 86_400_000)).toBeLessThan(10_000);
+    for (const name of ['expires_at', 'replaced_until']) {
+      const left = Date.parse(String(fresh[name])) - Date.now();
+      expect(Math.abs(left - 7_200_000)).toBeLessThan(10_000);
+    }
   });
 
   it('creates one successor, and none for an expired key', async ({ admin, db, issue }) => {
-    const old = await issue();
+    const keyId = String((await issue())['key_id']);
     // Both begin while a third holds the row, so that neither can see the other's key.
     const lock = await db.sql.reserve();
     await lock`begin`;
-    await lock`select from svc.api_key where key_id = ${String(old['key_id'])} for update`;
-    const rotating = Promise.all([
-      admin('key', 'rotate', String(old['key_id'])),
-      admin('key', 'rotate', String(old['key_id'])),
-    ]);
+    await lock`select from svc.api_key where key_id = ${keyId} for update`;
+    const rotating = Promise.all([admin('key', 'rotate', keyId), admin('key', 'rotate', keyId)]);
     await untilWaiting(db.sql, 2);
     await lock`commit`;
     lock.release();
     const both = await rotating;
     expect(both.map(({ code }) => code).sort()).toEqual([0, 1]);
     expect(both.map(({ err }) => err).join('')).toContain('was already rotated');
-    for (const end of ['revoke', 'expire'] as const) {
-      const { key_id: keyId } = await issue();
-      await done(admin('key', end, String(keyId), ...(end === 'expire' ? ['0'] : [])));
-      const { code, err } = await admin('key', 'rotate', String(keyId));
-      expect(code).toBe(1);
-      expect(err).toContain(end === 'revoke' ? 'is revoked' : 'is expired');
+    for (const [end, reason] of [
+      [['revoke'], 'is revoked'],
+      [['expire', '0'], 'is expired'],
+    ] as const) {
+      const ended = String((await issue())['key_id']);
+      await done(admin('key', end[0], ended, ...end.slice(1)));
+      const { code, err } = await admin('key', 'rotate', ended);
+      expect([code, err]).toEqual([1, expect.stringContaining(reason)]);
     }
   });
 });

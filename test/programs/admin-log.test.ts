@@ -146,19 +146,9 @@ describe('a restored database that lacks published leaves', () => {
     expect(err).toContain('no publisher has reported a loss of published leaves');
     const stopped = await stopOf(publisherOn().runCycle());
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
-    await recordPublisher((publisher) =>
-      publisher.went(
-        {
-          outcome: 'published',
-          generation: 1,
-          treeSize: 6,
-          newProofs: 0,
-          changedRecords: 0,
-          shareChanges: 0,
-        },
-        1,
-      ),
-    );
+    const counts = { newProofs: 0, changedRecords: 0, shareChanges: 0 };
+    const report = { outcome: 'published', generation: 1, treeSize: 6, ...counts } as const;
+    await recordPublisher((publisher) => publisher.went(report, 1));
     // A publisher that was restarted on the original database continued.
     expect((await end(ORIGIN)).err).toContain('no publisher has reported a loss');
     expect(await restored.sql`select from svc.ended_log`).toHaveLength(0);
@@ -166,17 +156,12 @@ describe('a restored database that lacks published leaves', () => {
   });
 
   it("log end > requires the log's name and no running publisher", async () => {
-    const unconfirmed = await admin('log', 'end', ORIGIN, '--reason', 'x', '--confirm', 'other');
-    expect(unconfirmed).toMatchObject({ code: 2 });
-    const wrong = await end('test.example/other');
-    expect(wrong.code).toBe(1);
-    expect(wrong.err).toContain('is not test.example/other');
+    expect((await end('test.example/other')).err).toContain('is not test.example/other');
     const claim = new DatabaseLease(
       connect(restored.urlFor('svc_publisher'), { application: 'lock', max: 1 }),
     );
     expect(await claim.take()).toBe(true);
     const running = await end(ORIGIN);
-    expect(running.code).toBe(1);
     expect(running.err).toContain('a publisher is running');
     await claim.release();
   });
@@ -195,6 +180,7 @@ describe('a restored database that lacks published leaves', () => {
       select tree_size, root, note from (select 8::bigint as tree_size, decode(repeat('00', 32), 'hex') as root,
         ${`${ORIGIN}\n8\n`} as note) as forged`).rejects.toThrow(/has ended/);
     expect(await restored.sql`select from svc.ended_checkpoint`).toHaveLength(1);
+    await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
   });
 
   it('continues under a new log name, with its proofs valid and lost ones not found', async () => {
@@ -228,13 +214,5 @@ describe('a restored database that lacks published leaves', () => {
     const { code, said } = await fsck(restored, directory, vkeys, join(home, 'fsck.json'));
     expect(said).toContain('"findings": []');
     expect(code).toBe(0);
-  });
-
-  it('rejects a checkpoint that is not the kept one', async () => {
-    await expect(restored.sql`delete from svc.checkpoint`).rejects.toThrow(/append-only/);
-    await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
-    await expect(restored.as('svc_publisher')`select svc.end_log('a', 'b')`).rejects.toThrow(
-      /permission denied/,
-    );
   });
 });

@@ -5,7 +5,6 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
 import { programFacts, type Facts, type ProgramFacts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
-import { acceptIntake } from '#sql/admissions/accept';
 import { adminWith, type AdminLine } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
@@ -112,15 +111,8 @@ describe('admin status', () => {
     expect(code).toBe(1);
     expect(json).toMatchObject({
       status: 'attention',
-      attention: [
-        { what: 'public API: not checked', do: expect.stringContaining('PUBLIC_URL') as string },
-      ],
-      public_api: [],
+      attention: [{ what: 'public API: not checked' }],
     });
-    const screen = await adminWith(env, true)('status');
-    expect(screen.code).toBe(1);
-    expect(screen.out).toMatch(/public API +not checked \(set PUBLIC_URL\)\n/);
-    expect(screen.out).toMatch(/! public API: not checked\n {4}set PUBLIC_URL/);
   });
 
   it('reports problems with remedies and exit code 1', async () => {
@@ -136,39 +128,11 @@ describe('admin status', () => {
     expect(screen.out).toMatch(/! 1 leaves do not verify\n {4}\S/);
   });
 
-  it('distinguishes a connected but silent program from a live one', async () => {
-    await db.sql`
-      update svc.heartbeat set beat_at = beat_at - interval '1 minute' where role = 'svc_engine'`;
-    const { said } = await status();
-    expect(said.attention.map(({ what }) => what)).toContainEqual(
-      expect.stringMatching(/^no engine is alive: silent for 6\d s$/),
-    );
-  });
-
-  it('reports when any publisher last published a snapshot', async () => {
-    await db.sql`
-      update svc.heartbeat set readiness = jsonb_set(readiness, '{published_ms_ago}', '40000')
-      where role = 'svc_publisher'`;
-    await recordHeartbeat(db.as('svc_publisher'), randomUUID(), { published_ms_ago: null });
-    const { said } = await status();
-    expect(said.attention.map(({ what }) => what)).toContainEqual(
-      expect.stringMatching(/^no snapshot has been published for 4\d s$/),
-    );
-  });
-
-  it('counts pending admissions', async () => {
-    await acceptIntake(registry.engine, [registry.item()]);
-    const { said } = await status();
-    expect(said.pending.admissions).toBe(1);
-    expect(said.pending.oldest_ms).toBeGreaterThanOrEqual(0);
-  });
-
   it('exits with 2 when the database is unreachable', async () => {
     const nowhere = { DATABASE_URL: 'postgres://svc_admin:hush@127.0.0.1:1/svc' };
     const reply = await adminWith(nowhere)('status', '--json');
     expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
     expect(reply.out).not.toContain('hush');
-    expect((await adminWith(nowhere, true)('status')).code).toBe(2);
   });
 });
 
@@ -208,10 +172,6 @@ describe('attentionFor', () => {
     })),
   };
   const late = 31_000;
-
-  it('returns nothing for a healthy service', () => {
-    expect(attentionFor(well)).toEqual([]);
-  });
 
   it.each<[string, Partial<Facts>]>([
     ['no policy set is active', { policy: null }],

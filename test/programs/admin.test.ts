@@ -24,19 +24,9 @@ describe('admin help', () => {
     const { code, out } = await offline('help');
     expect(code).toBe(0);
     for (const name of adminCommands().keys()) expect(out).toContain(`\n  ${name} `);
-    expect((await offline('--help')).out).toBe(out);
     const group = await offline('key', '--help');
     expect(group).toMatchObject({ code: 0, out: expect.stringContaining('key rotate') as string });
     expect(group.out).not.toContain('tenant create');
-  });
-
-  it.each([...adminCommands().keys()])('%s --help > begins with a verb', async (name) => {
-    const { code, out } = await offline('help', ...name.split(' '));
-    expect(code).toBe(0);
-    expect(out).toMatch(
-      /^Usage: .*\n\n(Activate|Add|Create|Erase|Issue|List|Lock|Open|Print|Remove|Retire|Revoke|Run|Set|Show|Store|Validate|Void) /,
-    );
-    expect(out).toContain(`\n  npm run admin -- ${name} `);
   });
 });
 
@@ -61,7 +51,6 @@ describe('admin > an invalid command line', () => {
     ['key', 'rotate', KEY_ID, '--overlap', '1.5'],
     ['lane', 'open', 'sandbox', '--actor', ''],
     ['policy', 'activate', NO_DIGEST, '--from', '2026-02-30T00:00:00Z'],
-    ['policy', 'activate', NO_DIGEST, '--from', '2026-12-01T00:00:00'],
     ['policy', 'activate', NO_DIGEST, '--from', '2062-12-01T00:00:00Z'],
     ['aep-key', 'compromise', 'k.pem', '--from-index', '-1', '--confirm', 'x'],
     ['aep-key', 'retire', '--unknown', '--confirm', 'x', 'k.pem'],
@@ -93,6 +82,9 @@ describe('admin > a rejected command', () => {
     [['tenant', 'create', TENANT, 'live'], 'which cannot change'],
     [['policy', 'put', '/nowhere'], '/nowhere cannot be read'],
     [['policy', 'put', '/etc/hostname'], 'not a directory'],
+    [['policy', 'test', DEFAULT_POLICY, '/etc/hostname'], 'line 1 is not JSON'],
+    [['aep-key', 'activate', '/etc/hostname'], 'does not hold a PEM key'],
+    [['fixture', 'put', 'f', '/etc/hostname'], 'not a JSON document'],
     [['policy', 'activate', 'abc'], 'is not the digest'],
     [['policy', 'show', NO_DIGEST], 'policy list shows the stored sets'],
     [['fixture', 'put', 'f', '/etc'], 'is a directory'],
@@ -105,27 +97,6 @@ describe('admin > a rejected command', () => {
     expect({ code, out }).toEqual({ code: 1, out: '' });
     expect(err).toContain(reason);
     expect(err).not.toMatch(/\n\s+at |unexpected/);
-  });
-
-  it('names the fault of a file', async ({ admin, home }) => {
-    const file = (name: string, text: string | Buffer): string => {
-      writeFileSync(join(home, name), text);
-      return join(home, name);
-    };
-    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-    const p256 = privateKey.export({ format: 'pem', type: 'pkcs8' });
-    const test = ['policy', 'test', DEFAULT_POLICY];
-    for (const [line, reason] of [
-      [['aep-key', 'activate', file('p256.pem', p256)], 'does not hold an Ed25519 key'],
-      [['aep-key', 'activate', file('no.pem', 'x')], 'does not hold a PEM key'],
-      [['fixture', 'put', 'f', file('bad.json', '{"a":1,"a":2}')], 'not a JSON document'],
-      [[...test, file('c.json', '{"name":1}')], 'case 1'],
-      [[...test, file('empty.json', '')], 'no case'],
-    ] as const) {
-      const { code, err } = await admin(...line);
-      expect([code, err]).toEqual([1, expect.stringContaining(reason)]);
-      expect(err).not.toContain('unexpected');
-    }
   });
 
   const urlOf = (db: TestDatabase, from: RegExp, to: string) =>
@@ -150,22 +121,6 @@ describe('admin > a rejected command', () => {
   });
 });
 
-/** Runs a built program that cannot start. */
-function run(
-  program: string,
-  env: Record<string, string>,
-  node: string[] = [],
-  line: string[] = [],
-) {
-  const file = join(packageRoot, 'dist/programs', `${program}.js`);
-  const { status, stderr } = spawnSync(process.execPath, [...node, file, ...line], {
-    env: { PATH: process.env['PATH'] ?? '', ...env },
-    encoding: 'utf8',
-    timeout: 20_000,
-  });
-  return { status, stderr };
-}
-
 it('programs > report start errors in one line', ({ db }) => {
   const empty = db.urlFor('svc_engine').replace(/test_\w+/, 'postgres');
   for (const [program, DATABASE_URL, reason] of [
@@ -173,36 +128,12 @@ it('programs > report start errors in one line', ({ db }) => {
     ['migrate', NOWHERE, /migrate: the database cannot be reached/],
     ['engine', empty, /engine: the database has no registry/],
   ] as const) {
-    const { status, stderr } = run(program, { DATABASE_URL });
-    expect(status).toBe(1);
-    expect(stderr).toMatch(reason);
-    expect(stderr).not.toMatch(/\n?\s+at .*\.js|"stack"/);
+    const file = join(packageRoot, 'dist/programs', `${program}.js`);
+    const env = { PATH: process.env['PATH'] ?? '', DATABASE_URL };
+    const ended = spawnSync(process.execPath, [file], { env, encoding: 'utf8', timeout: 20_000 });
+    expect(ended).toMatchObject({ status: 1, stderr: expect.stringMatching(reason) as string });
+    expect(ended.stderr).not.toMatch(/\n?\s+at .*\.js|"stack"/);
   }
-});
-
-describe('admin > unhandled rejections', () => {
-  /** Rejects as soon as the program listens for unhandled rejections; exits with 9 if it never does. */
-  const rejecting = (error: string): string =>
-    `data:text/javascript,${encodeURIComponent(`
-    process.exitCode = 9;
-    process.on('exit', () => { if (process.listenerCount('unhandledRejection') === 0) process.exitCode = 9; });
-    process.on('newListener', (name) => {
-      if (name === 'unhandledRejection') setImmediate(() => Promise.reject(${error}));
-    });`)}`;
-
-  it.each([
-    [
-      'of a lost connection are ignored',
-      `Object.assign(new Error('gone'), { code: 'CONNECTION_CLOSED' })`,
-      /^(?!.*gone).*database/,
-    ],
-    ['of other errors end the command', `new Error('a fault of ours')`, /a fault of ours/],
-  ])('%s', (_claim, error, expected) => {
-    const node = ['--import', rejecting(error)];
-    const { status, stderr } = run('admin', { DATABASE_URL: NOWHERE }, node, ['tenant', 'list']);
-    expect(status).toBe(1);
-    expect(stderr).toMatch(expected);
-  });
 });
 
 describe('admin output', () => {
@@ -210,13 +141,10 @@ describe('admin output', () => {
     expect(registry.tenantNo).toBeGreaterThan(0);
     await done(admin('tenant', 'create', 'beta', 'live'));
     await done(admin('tenant', 'limit', 'beta', '25'));
-    await done(admin('key', 'issue', 'beta', '--review', 'REV-1'));
     expect(await done(admin('tenant', 'list'))).toMatchObject([
       { tenant_id: TENANT, allowlisted: true, rate_limit: null },
-      { tenant_id: 'beta', environment: 'live', allowlisted: false, rate_limit: 25, keys: 1 },
+      { tenant_id: 'beta', environment: 'live', allowlisted: false, rate_limit: 25, keys: 0 },
     ]);
-    await done(admin('tenant', 'limit', 'beta', 'none'));
-    expect(await done(admin('tenant', 'list'))).toMatchObject([{}, { rate_limit: null }]);
     expect(await done(admin('lane', 'list'))).toMatchObject([
       { environment: 'live', open: false },
       { environment: 'sandbox', open: true },

@@ -8,11 +8,9 @@ import { jwkThumbprint } from '#protocol/keys';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/accept';
 import { ensureKeyActive } from '#sql/lifecycle/entries';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { testLog } from '../fixtures/checkpoints.js';
-import { executeBody, headersFor, issueKey, without } from '../fixtures/engine.js';
+import type { TestDatabase } from '../fixtures/database.js';
+import { executeBody, headersFor, issueKey } from '../fixtures/engine.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
-import { openRegistry } from '../fixtures/registry.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
 import { it as base } from './fixture.js';
 
@@ -148,34 +146,6 @@ describe('a stopping engine', () => {
     expect(await db.sql`select from svc.batch where batch_id = ${batchId}::uuid`).toHaveLength(1);
     expect(await engine.exited).toBe(0);
   }, 30_000);
-
-  it('finishes rendering a PDF', async ({ start }) => {
-    const other = await freshDatabase();
-    const papers = await openRegistry(other);
-    const [proofId = ''] = await papers.admitAll([papers.item()]);
-    await papers.verifyAll();
-    const log = testLog(other);
-    await log.publish();
-    const exporting = await issueKey(papers, { scopes: ['export'] });
-    const engine = await start('engine', {
-      DATABASE_URL: other.urlFor('svc_engine'),
-      LOG_VKEY: log.vkey,
-    });
-    const release = await hold(other, 'checkpoint');
-    const paper = fetch(`${engine.url}/v1/proofs/${proofId}/export?format=pdf`, {
-      headers: without(headersFor(exporting), 'Content-Type'),
-    });
-    await untilWaiting(other, 'svc-engine');
-    engine.signal();
-    await sleep(200);
-    await release();
-    const reply = await paper;
-    expect(reply.status).toBe(200);
-    const bytes = Buffer.from(await reply.arrayBuffer());
-    expect(bytes.subarray(0, 5).toString()).toBe('%PDF-');
-    expect(await engine.exited).toBe(0);
-    await other.drop();
-  }, 30_000);
 });
 
 describe('a stopping program', () => {
@@ -258,12 +228,4 @@ describe('a stopping public API server', () => {
     expect(await facade.exited).toBe(0);
     await snapshot.close();
   }, 30_000);
-});
-
-it('shutdown settings > reject values that are not durations', async ({ start }) => {
-  const engine = await start('engine', { SHUTDOWN_DELAY: 'soon', SHUTDOWN_TIMEOUT: '0' });
-  expect(engine.url).toBe('');
-  expect(engine.stderr.join('\n')).toMatch(
-    /SHUTDOWN_DELAY must be a duration[^]*SHUTDOWN_TIMEOUT must/,
-  );
 });

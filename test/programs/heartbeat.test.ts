@@ -2,7 +2,7 @@ import { describe, expect } from 'vitest';
 import { startHeartbeat } from '#programs/heartbeat';
 import { logger } from '#runtime/process/log';
 import type { Readiness } from '#runtime/ops/health';
-import { publishing, readHeartbeats, type Heartbeat } from '#sql/ops/heartbeats';
+import { publishing, readHeartbeats } from '#sql/ops/heartbeats';
 import { it } from './fixture.js';
 
 describe('startHeartbeat', () => {
@@ -29,18 +29,15 @@ describe('startHeartbeat', () => {
   });
 });
 
-describe("a publisher's heartbeat", () => {
-  const publisher = (beatAt: number, refused: string): Heartbeat => ({
-    program: 'publisher',
-    startedAt: 0,
+it.each([
+  [1, 2],
+  [2, 1],
+])('publishing > reports the latest refusal of several publishers', (forked, behind) => {
+  const refusals = { log_forked: forked, database_behind: behind };
+  const heartbeats = Object.entries(refusals).map(([refused, beatAt]) => ({
+    ...{ program: 'publisher', startedAt: 0 },
     beatAt,
     readiness: { refused },
-  });
-
-  it.each([
-    [publisher(1, 'log_forked'), publisher(2, 'database_behind')],
-    [publisher(2, 'database_behind'), publisher(1, 'log_forked')],
-  ])('reports the latest refusal of several publishers', (...heartbeats) => {
-    expect(publishing(heartbeats).refused).toBe('database_behind');
-  });
+  }));
+  expect(publishing(heartbeats).refused).toBe(behind > forked ? 'database_behind' : 'log_forked');
 });

@@ -29,37 +29,7 @@ function expectClean(lines: readonly string[], key = KEY_FILE): void {
   }
 }
 
-it('engine logs > contain no bodies, keys, tokens or passwords at any level', async ({
-  db,
-  key,
-}) => {
-  const engine = await startProgram('engine', {
-    DATABASE_URL: db.urlFor('svc_engine'),
-    // An unreachable Redis, with a password.
-    REDIS_URL: `redis://svc:${PASSWORD}@127.0.0.1:1`,
-    ENGINE_PORT: '0',
-    LOG_LEVEL: 'trace',
-  });
-  const send = (body: string, headers = headersFor(key)) =>
-    fetch(`${engine.url}/v1/intents/execute?q=${PAYLOAD}`, { method: 'POST', headers, body });
-  const good = JSON.stringify(executeBody({ intent_id: PAYLOAD }));
-  // Without a worker, this one is answered when the engine stops.
-  const waiting = send(good, { ...headersFor(key), 'X-Request-Id': `${PAYLOAD} <` });
-  await Promise.all([
-    send(`{"${PAYLOAD}":1}`),
-    send(`{"x":"${PAYLOAD}`),
-    send(good.replace(/.$/, `,"${PAYLOAD}":1}`)),
-    send(good, headersFor(`${key}x`)),
-    fetch(`${engine.url}/v1/share-tokens/${SHARE}`, { headers: headersFor(key) }),
-  ]);
-  await expect.poll(() => db.sql`select from svc.intake_pending`).toHaveLength(1);
-  expect(await engine.stop()).toBe(0);
-  expect((await waiting).status).toBe(202);
-  expect(engine.stderr.filter((line) => line.includes('"msg":"request"'))).toHaveLength(6);
-  expectClean(engine.stderr, key);
-}, 40_000);
-
-it('engine and worker logs > contain no admitted, denied or rejected content at trace', async ({
+it('engine and worker logs > contain no content, keys or tokens at any level', async ({
   db,
   home,
   key,
@@ -81,20 +51,28 @@ it('engine and worker logs > contain no admitted, denied or rejected content at 
     AEP_KEY_FILE: aep,
     LOG_LEVEL: 'trace',
   });
-  const send = async (fields: object) => {
-    const reply = await fetch(`${engine.url}/v1/intents/execute`, {
-      method: 'POST',
-      headers: headersFor(key),
-      body: JSON.stringify(executeBody({ intent_id: PAYLOAD, ...fields })),
-    });
+  const send = async (body: string, headers: Record<string, string> = headersFor(key)) => {
+    const url = `${engine.url}/v1/intents/execute?q=${PAYLOAD}`;
+    const reply = await fetch(url, { method: 'POST', headers, body });
     await reply.arrayBuffer();
     return reply.status;
   };
-  expect(await send({ action: 'BOOK_RESERVATION' })).toBe(200);
-  expect(await send({ action: 'DELETE_AUDIT_LOG' })).toBe(403);
-  expect(await send({ action: `NO_TOKEN ${PAYLOAD}` })).toBe(400);
+  const body = (fields: object) => JSON.stringify(executeBody({ intent_id: PAYLOAD, ...fields }));
+  const good = body({ action: 'BOOK_RESERVATION' });
+  const statuses = [
+    await send(good, { ...headersFor(key), 'X-Request-Id': `${PAYLOAD} <` }),
+    await send(body({ action: 'DELETE_AUDIT_LOG' })),
+    await send(body({ action: `NO_TOKEN ${PAYLOAD}` })),
+    await send(`{"${PAYLOAD}":1}`),
+    await send(`{"x":"${PAYLOAD}`),
+    await send(good.replace(/.$/, `,"${PAYLOAD}":1}`)),
+    await send(good, headersFor(`${key}x`)),
+  ];
+  expect(statuses).toEqual([200, 403, 400, 400, 400, 400, 401]);
+  await fetch(`${engine.url}/v1/share-tokens/${SHARE}`, { headers: headersFor(key) });
   expect([await engine.stop(), await worker.stop()]).toEqual([0, 0]);
   expect(worker.stderr.join('\n')).toContain('"msg":"admissions committed"');
+  expect(engine.stderr.filter((line) => line.includes('"msg":"request"'))).toHaveLength(8);
   expectClean([...engine.stderr, ...worker.stderr], key);
 }, 40_000);
 
@@ -159,27 +137,24 @@ it.skipIf(skipsRedis)(
 );
 
 it.for(['engine', 'worker', 'verifier', 'publisher'])(
-  '%s logs > contain no credentials of a database that rejects them',
+  '%s logs > contain neither a rejected database password nor a bad key file',
   async (name, { db, home }) => {
     const file = join(home, `${name}.pem`);
     await writeFile(file, `-----BEGIN PRIVATE KEY-----\n${KEY_FILE}\n`, { mode: 0o600 });
     const url = new URL(db.urlFor(`svc_${name}`));
     url.password = PASSWORD;
-    for (const DATABASE_URL of [url.href, `postgres://svc:${PASSWORD}@127.0.0.1:1/svc`]) {
-      const program = await startProgram(name, {
-        DATABASE_URL,
-        ENGINE_PORT: '0',
-        AEP_KEY_FILE: file,
-        LOG_KEY_FILE: file,
-        SNAPSHOT_KEY_FILE: file,
-        LOG_ORIGIN: 'hygiene.example/log',
-        SNAPSHOT_DIR: join(home, 'public'),
-        LOG_LEVEL: 'trace',
-      });
-      await program.stop();
-      expect(program.stderr.length).toBeGreaterThan(0);
-      expectClean(program.stderr);
-    }
+    const program = await startProgram(name, {
+      DATABASE_URL: url.href,
+      ENGINE_PORT: '0',
+      AEP_KEY_FILE: file,
+      LOG_KEY_FILE: file,
+      SNAPSHOT_KEY_FILE: file,
+      LOG_ORIGIN: 'hygiene.example/log',
+      SNAPSHOT_DIR: join(home, 'public'),
+      LOG_LEVEL: 'trace',
+    });
+    expect(await program.stop()).toBe(1);
+    expectClean(program.stderr);
   },
 );
 

@@ -34,6 +34,15 @@ const start = () =>
     ensurePolicy(tx, shipped, log),
   );
 const inForce = async () => (await activePolicy(db.sql))?.toString('hex');
+/** A set with other texts, as an earlier version stored it. */
+const storedAtBootstrap = () =>
+  withAuditContext(db.sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
+    const foreign = Buffer.alloc(32, 7);
+    await tx`
+      insert into svc.policy_set (digest, manifest, files)
+      values (${foreign}, '{}', ${tx.json({ ...files, policies: own })})`;
+    return foreign;
+  });
 const digest = (set: { digest: Buffer }) => set.digest.toString('hex');
 const own: PolicyFiles['policies'] = { own: 'permit (principal, action, resource);' };
 
@@ -53,25 +62,11 @@ describe('the active policy set after a start', () => {
     );
   });
 
-  it('is the rebuilt shipped set when an earlier build can no longer run', async () => {
-    await activatePolicy(db.sql, await storeForeignSet(db, files));
-    await start();
-    expect(await inForce()).toBe(digest(shipped));
-  });
-
-  it('is the current shipped set when its texts have changed', async () => {
-    const earlier = await withAuditContext(
-      db.sql,
-      { actor: BOOTSTRAP, act: BOOTSTRAP },
-      async (tx) => {
-        const foreign = Buffer.alloc(32, 7);
-        await tx`
-          insert into svc.policy_set (digest, manifest, files)
-          values (${foreign}, '{}', ${tx.json({ ...files, policies: own })})`;
-        return foreign;
-      },
-    );
-    await activatePolicy(db.sql, earlier);
+  it.each([
+    ['an earlier build can no longer run', () => storeForeignSet(db, files)],
+    ['its texts have changed', () => storedAtBootstrap()],
+  ])('is the current shipped set when %s', async (_, store) => {
+    await activatePolicy(db.sql, await store());
     await start();
     expect(await inForce()).toBe(digest(shipped));
   });

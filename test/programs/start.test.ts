@@ -1,205 +1,311 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { chmod, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { execFileSync, spawn } from 'node:child_process';
+import { createHmac } from 'node:crypto';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { promisify } from 'node:util';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { OPERATIONS as ENGINE } from '#api/engine/operations';
+import { OPERATIONS as PUBLIC } from '#api/public/operations';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 import { packageRoot } from '#runtime/process/package-root';
+import { adminWith } from '../fixtures/admin.js';
+import { scrape, valueOf, type Scrape } from '../fixtures/exposition.js';
+import { readPdf } from '../fixtures/pdf.js';
+import { startStack, type ProgramName, type RunningStack } from '../fixtures/stack.js';
 
-const run = promisify(execFile);
-
-interface Started {
-  child: ChildProcess;
-  output: { out: string; err: string };
-  ended: Promise<number | null>;
-}
-
-const running: Started[] = [];
-
-/** Starts the built program of `npm start` in its own environment. */
-function start(dataDir: string, env: Record<string, string> = {}): Started {
-  const program = join(packageRoot, 'dist', 'programs', 'start.js');
-  const child = spawn(process.execPath, [program], {
-    env: { DATA_DIR: dataDir, ENGINE_PORT: '0', PUBLIC_PORT: '0', ...env },
-  });
-  const output = { out: '', err: '' };
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (output.out += text));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (output.err += text));
-  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
-  const started = { child, output, ended };
-  running.push(started);
-  return started;
-}
-
-interface Ready {
-  engine_url: string;
-  public_url: string;
-  tenant_id: string;
-  api_key: string;
-}
-
-async function ready(dataDir: string, { child, output }: Started): Promise<Ready> {
-  const file = join(dataDir, 'ready.json');
-  for (let i = 0; i < 600; i += 1) {
-    if (output.out.includes('Ready.')) return JSON.parse(await readFile(file, 'utf8')) as Ready;
-    if (child.exitCode !== null) break;
-    await sleep(50);
-  }
-  throw new Error(`it did not become ready:\n${output.err}`);
-}
-
-async function stop({ child, ended }: Started): Promise<number | null> {
-  if (child.exitCode === null) child.kill('SIGTERM');
-  return ended;
-}
-
-const shell = async (line: string): Promise<unknown> =>
-  JSON.parse((await run('/bin/sh', ['-c', line])).stdout);
-
-let home: string;
-let dataDir: string;
+let stack: RunningStack;
+let opsUrl: string;
+const home = mkdtempSync(join(tmpdir(), 'svc-start-'));
 
 beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'svc-start-'));
-  await chmod(home, 0o755);
-  dataDir = join(home, "somebody's data");
-});
-
-afterEach(async () => {
-  for (const one of running.splice(0)) await stop(one);
-});
-
+  stack = await startStack({ OPS_PORT: '0', SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' });
+  opsUrl = stack.lines.flatMap((line) => line['ops_url'] ?? [])[0] as string;
+}, 120_000);
 afterAll(async () => {
-  await removeEmbeddedPostgres(dataDir);
-  await rm(home, { recursive: true, force: true });
+  await stack.destroy();
+  rmSync(home, { recursive: true, force: true });
+}, 60_000);
+
+async function eventually(holds: (metrics: Scrape) => boolean, what: string): Promise<Scrape> {
+  for (const deadline = Date.now() + 25_000; ; await sleep(100)) {
+    const metrics = await scrape(opsUrl);
+    if (holds(metrics)) return metrics;
+    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
+  }
+}
+
+const moved = (before: Scrape, after: Scrape, name: string, labels: Record<string, string>) =>
+  (valueOf(after, name, labels) ?? NaN) - (valueOf(before, name, labels) ?? 0);
+
+/** Runs another `npm start`, which cannot stay up; interrupts it once it has printed a text. */
+async function startAnother(env: Record<string, string>, interruptAt = 'never') {
+  const child = spawn(process.execPath, [join(packageRoot, 'dist', 'programs', 'start.js')], {
+    env: { ENGINE_PORT: '0', PUBLIC_PORT: '0', ...env },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  let err = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    err += text;
+    if (err.includes(interruptAt)) child.kill('SIGINT');
+  });
+  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  return { code, err };
+}
+
+describe('admin status', () => {
+  it('finds every program of a running npm start, and the public API', async () => {
+    // As documented in docs/deploy.md.
+    const secret = readFileSync(join(stack.dataDir, 'postgres-password'), 'utf8').trim();
+    const password = createHmac('sha256', secret).update('role svc_admin').digest('base64url');
+    const port = String(stack.lines.find((line) => line['cluster'] !== undefined)?.['port']);
+    const admin = adminWith({
+      DATABASE_URL: `postgres://svc_admin:${password}@127.0.0.1:${port}/svc`,
+      DATA_DIR: stack.dataDir,
+    });
+    await expect
+      .poll(() => admin('status').then(({ json }) => json))
+      .toMatchObject({
+        status: 'well',
+        attention: [],
+        public_api: [{ url: stack.publicUrl, ready: true }],
+      });
+  });
 });
 
 describe('npm start', () => {
-  it('serves on the addresses in ready.json, drains on SIGTERM, and restarts with its data', async () => {
-    const first = start(dataDir, { SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' });
-    const { engine_url, public_url, tenant_id, api_key } = await ready(dataDir, first);
-    expect((await stat(join(dataDir, 'ready.json'))).mode & 0o777).toBe(0o600);
-    for (const key of ['aep-key.pem', 'log-key.pem', 'snapshot-key.pem', 'api-key']) {
-      expect((await stat(join(dataDir, key))).mode & 0o777).toBe(0o600);
+  it('writes secrets and addresses to private files, and prints commands that work', async () => {
+    for (const name of [
+      'ready.json',
+      'aep-key.pem',
+      'log-key.pem',
+      'snapshot-key.pem',
+      'api-key',
+    ]) {
+      expect(statSync(join(stack.dataDir, name)).mode & 0o777).toBe(0o600);
     }
-    expect(tenant_id).toBe('demo');
-    expect(api_key).toMatch(/^svc_sk_/);
-
-    const lines = first.output.out.split('\n').filter((line) => line.startsWith('curl '));
-    expect(lines).toHaveLength(2);
-    const [execute = '', lookUp = ''] = lines;
-    expect(execute).toContain(engine_url);
-    const receipt = (await shell(execute)) as { registry_proof_id: string };
+    await expect
+      .poll(() => stack.printed.filter((line) => line.startsWith('curl ')))
+      .toHaveLength(2);
+    const shell = (line: string): unknown =>
+      JSON.parse(
+        execFileSync('/bin/sh', ['-c', line], { stdio: ['ignore', 'pipe', 'ignore'] }).toString(),
+      );
+    const [execute = '', lookUp = ''] = stack.printed.filter((line) => line.startsWith('curl '));
+    const receipt = shell(execute) as { registry_proof_id: string };
     expect(receipt).toMatchObject({ status: 'ADMITTED', vee_recorded: true });
-    expect(await shell(lookUp)).toMatchObject({
+    expect(shell(lookUp)).toMatchObject({
       identifier: receipt.registry_proof_id,
       verification: { verification_status: 'VALID', can_assert_validity: true },
     });
-
-    // A compromised public API server has no secret in its environment.
-    if (process.platform === 'linux') {
-      const environment = await environmentOf(first, 'facade.js');
-      expect(
-        Object.keys(environment).filter((name) => /DATABASE|REDIS|KEY_FILE/.test(name)),
-      ).toEqual([]);
-      expect(Object.values(environment).join()).not.toContain(api_key);
-      expect(Object.keys(await environmentOf(first, 'engine.js'))).not.toContain('AEP_KEY_FILE');
-      // The configured drain times are passed on.
-      for (const program of ['engine.js', 'worker.js', 'facade.js']) {
-        const given = await environmentOf(first, program);
-        expect(given).toMatchObject({ SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31000ms' });
-      }
-      expect(Object.keys(await environmentOf(first, 'worker.js'))).not.toContain('LOG_KEY_FILE');
-    }
-
-    // A second instance on the same DATA_DIR fails with a message and does not affect the first.
-    const second = start(dataDir);
-    expect(await second.ended).toBe(1);
-    expect(second.output.err).toMatch(/already running on .* choose another DATA_DIR/);
-    expect(existsSync(join(dataDir, 'ready.json'))).toBe(true);
-
-    // So does an instance on the same port.
-    const third = start(join(home, 'other'), { ENGINE_PORT: new URL(engine_url).port });
-    expect(await third.ended).toBe(1);
-    expect(third.output.err).toContain('is in use: set ENGINE_PORT');
-
-    // And an instance without write access.
-    const fourth = start(join(dataDir, 'ready.json', 'data'));
-    expect(await fourth.ended).toBe(1);
-    expect(fourth.output.err).toContain('cannot be written (ENOTDIR): set DATA_DIR');
-
-    expect(
-      (await fetch(`${public_url}/api/public/verify/proof/${receipt.registry_proof_id}`)).status,
-    ).toBe(200);
-    expect(await stop(first)).toBe(0);
-    expect(existsSync(join(dataDir, 'ready.json'))).toBe(false);
-
-    const logged = first.output.err
-      .split('\n')
-      .filter((line) => line.startsWith('{'))
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
-    const postgres = logged.find(({ msg }) => msg === 'embedded Postgres is ready');
-    expect(postgres).toMatchObject({ postgres_pid: expect.any(Number) as number });
-    expect(postgres).not.toHaveProperty('pid');
-    const stopped = logged.filter(({ msg }) => msg === 'stopped');
-    expect(stopped.map(({ program }) => program).sort()).toEqual([
-      'engine',
-      'facade',
-      'publisher',
-      'start',
-      'verifier',
-      'worker',
-    ]);
-    for (const line of stopped) {
-      expect(line).toMatchObject({
-        level: 'info',
-        reason: 'SIGTERM',
-        ms: expect.any(Number) as number,
-      });
-    }
-
-    const again = start(dataDir);
-    const now = await ready(dataDir, again);
-    expect(now.api_key).toBe(api_key);
-    const found = await fetch(
-      `${now.public_url}/api/public/verify/proof/${receipt.registry_proof_id}`,
-    );
-    expect(await found.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
-    expect(await stop(again)).toBe(0);
-  }, 120_000);
-
-  it('stops on an interrupt during startup', async () => {
-    const early = start(join(home, 'early'));
-    for (let i = 0; i < 500 && !early.output.err.includes('database started'); i += 1) {
-      await sleep(10);
-    }
-    early.child.kill('SIGINT');
-    expect(await early.ended).toBe(0);
-    expect(existsSync(join(home, 'early', 'ready.json'))).toBe(false);
-    await removeEmbeddedPostgres(join(home, 'early'));
   });
 
-  it('rejects an external database without a log name', async () => {
-    const refused = start(join(home, 'none'), { DATABASE_URL: 'postgres://u:p@127.0.0.1:1/x' });
-    expect(await refused.ended).toBe(1);
-    expect(refused.output.err).toContain('LOG_ORIGIN is not set');
-    expect(existsSync(join(home, 'none'))).toBe(false);
+  it.runIf(process.platform === 'linux')('gives each program only its own secrets', () => {
+    const environmentOf = (program: ProgramName): Record<string, string> => {
+      const pairs = readFileSync(`/proc/${stack.pid(program)}/environ`, 'utf8').split('\0');
+      return Object.fromEntries(pairs.map((pair) => pair.split(/=(.*)/s))) as Record<
+        string,
+        string
+      >;
+    };
+    const facade = environmentOf('facade');
+    const secret = /DATABASE|REDIS|KEY_FILE/;
+    expect(Object.keys(facade).filter((name) => secret.test(name))).toEqual([]);
+    expect(Object.values(facade).join()).not.toContain(stack.apiKey);
+    expect(environmentOf('engine')).not.toHaveProperty('AEP_KEY_FILE');
+    expect(environmentOf('worker')).not.toHaveProperty('LOG_KEY_FILE');
+    const drain = { SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' };
+    for (const program of ['engine', 'worker', 'facade'] as const) {
+      expect(environmentOf(program)).toMatchObject(drain);
+    }
+  });
+
+  it('fails with a remedy when its directory or port is taken', async () => {
+    const second = await startAnother({ DATA_DIR: stack.dataDir });
+    expect(second.code).toBe(1);
+    expect(second.err).toMatch(/already running on .* choose another DATA_DIR/);
+    expect(existsSync(join(stack.dataDir, 'ready.json'))).toBe(true);
+    const { port } = new URL(stack.engineUrl);
+    const third = await startAnother({ DATA_DIR: join(home, 'other'), ENGINE_PORT: port });
+    expect(third.code).toBe(1);
+    expect(third.err).toContain('is in use: set ENGINE_PORT');
+  });
+
+  it('stops on an interrupt during startup', async () => {
+    const early = join(home, 'early');
+    expect((await startAnother({ DATA_DIR: early }, 'database started')).code).toBe(0);
+    expect(existsSync(join(early, 'ready.json'))).toBe(false);
+    await removeEmbeddedPostgres(early);
+  });
+
+  it('links exported documents to its own public API, whatever its port', async () => {
+    const admitted = await stack.execute({ intent_id: 'paper', action: 'BOOK_RESERVATION' });
+    const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };
+    const headers = { 'x-svc-api-key': stack.apiKey, 'x-svc-tenant-id': stack.tenantId };
+    const url = `${stack.engineUrl}/v1/proofs/${id}/export?format=pdf`;
+    // 409 until the proof has a verdict and a checkpoint.
+    let paper = await fetch(url, { headers });
+    for (; paper.status === 409; paper = await fetch(url, { headers })) await sleep(50);
+    const { links } = await readPdf(new Uint8Array(await paper.arrayBuffer()));
+    expect(links).toEqual([`${stack.publicUrl}/api/public/verify/proof/${id}`]);
+    await expect.poll(async () => (await fetch(links[0]!)).status).toBe(200);
+  }, 60_000);
+});
+
+describe('metrics of a stack', () => {
+  it('count an admission, a denial and a repeat', async () => {
+    const before = await scrape(opsUrl);
+    const fields = { intent_id: 'ops-1', action: 'BOOK_RESERVATION' };
+    expect((await stack.execute(fields)).status).toBe(200);
+    expect((await stack.execute(fields)).status).toBe(200);
+    expect((await stack.execute({ intent_id: 'ops-2', action: 'DELETE_AUDIT_LOG' })).status).toBe(
+      403,
+    );
+    expect((await stack.execute({ intent_id: 'ops-3', action: 'no token' })).status).toBe(400);
+    const after = await eventually(
+      (now) =>
+        moved(before, now, 'svc_verified_leaves_total', { outcome: 'pass', round: 'log' }) === 2,
+      'verification',
+    );
+    const by = (name: string, labels: Record<string, string>) => moved(before, after, name, labels);
+    expect(by('svc_admissions_total', { lane: 'execute', outcome: 'accepted' })).toBe(2);
+    expect(by('svc_admissions_total', { lane: 'execute', outcome: 'replayed' })).toBe(1);
+    expect(by('svc_admissions_total', { lane: 'execute', outcome: 'refused' })).toBe(1);
+    expect(by('svc_admission_outcomes_total', { outcome: 'admitted' })).toBe(1);
+    expect(by('svc_admission_outcomes_total', { outcome: 'denied' })).toBe(1);
+    expect(by('svc_group_items_sum', {})).toBe(2);
+    for (const stage of ['load', 'prepare', 'lock', 'append', 'commit']) {
+      expect(by('svc_stage_seconds_count', { stage })).toBeGreaterThanOrEqual(2);
+      expect(by('svc_stage_seconds_sum', { stage })).toBeGreaterThan(0);
+    }
+    expect(by('svc_append_lock_wait_seconds_count', {})).toBeGreaterThanOrEqual(2);
+    const asked = { api: 'engine', route: '/v1/intents/execute', method: 'POST' };
+    const statusOf = (status: string) => by('svc_http_requests_total', { ...asked, status });
+    expect(['200', '403', '400'].map(statusOf)).toEqual([2, 1, 1]);
+    const took = { api: 'engine', route: asked.route };
+    expect(by('svc_http_request_duration_seconds_count', took)).toBe(4);
+  });
+
+  it('count every kind of verdict, labelled by route and never by path', async () => {
+    const executed = await stack.execute({ intent_id: 'ops-9', action: 'BOOK_RESERVATION' });
+    const { registry_proof_id: proofId } = (await executed.json()) as { registry_proof_id: string };
+    await expect.poll(async () => (await stack.lookUp(proofId)).status).toBe(200);
+    const before = await scrape(opsUrl);
+    const verify = '/api/public/verify';
+    const { headers } = await stack.lookUp(proofId);
+    const ifNoneMatch = { 'If-None-Match': headers.get('etag') ?? '' };
+    for (const [path, init] of [
+      [`${verify}/proof/${proofId}`, { headers: ifNoneMatch }],
+      [`${verify}/proof/${'0'.repeat(32)}`],
+      [`${verify}/certificate/cert_${proofId}`],
+      [`/api/public/certificate/cert_${proofId}/history`],
+      [`${verify}?identifier=nothing`],
+      [verify],
+      ['/secret/path'],
+      ['/log/checkpoint'],
+    ] as [string, RequestInit?][]) {
+      await (await fetch(stack.publicUrl + path, init)).arrayBuffer();
+    }
+    const after = await eventually(
+      (now) => moved(before, now, 'svc_http_requests_total', { api: 'public' }) >= 9,
+      'requests',
+    );
+    const verdicts = (status: string) => moved(before, after, 'svc_lookups_total', { status });
+    const statuses = ['VALID', 'VERIFIED', 'NOT_FOUND', 'other'];
+    expect(statuses.map(verdicts)).toEqual([2, 1, 1, 0]);
+    expect(verdicts('BACKEND_LOOKUP_REQUIRED')).toBeGreaterThanOrEqual(1);
+    for (const [route, status] of [
+      [`${verify}/proof/{proof_id}`, '200'],
+      [`${verify}/proof/{proof_id}`, '304'],
+      [`${verify}/proof/{proof_id}`, '404'],
+      [`/api/public/certificate/{certificate_id}/history`, '200'],
+      [verify, '400'],
+      ['none', '404'],
+      ['/log/checkpoint', '200'],
+    ]) {
+      const labels = { api: 'public', route: route!, method: 'GET', status: status! };
+      expect([labels, moved(before, after, 'svc_http_requests_total', labels)]).toEqual([
+        labels,
+        1,
+      ]);
+    }
+    const documented = new Set(['none', ...[...ENGINE, ...PUBLIC].map(({ spec }) => spec.path)]);
+    const routes = new Set(after.samples.flatMap(({ labels }) => labels['route'] ?? []));
+    expect([...routes].filter((route) => !documented.has(route))).toEqual([]);
+  });
+
+  it('report snapshot, registry, queues and disk', async () => {
+    const names = [
+      ...['svc_pending_admissions', 'svc_pending_oldest_seconds', 'svc_queue_oldest_seconds'],
+      ...['svc_failing_leaves', 'svc_voided_leaves'],
+      ...['svc_verifier_lag_leaves', 'svc_scrub_position'],
+      ...['svc_checkpoint_tree_size', 'svc_checkpoint_lag_leaves', 'svc_checkpoint_age_seconds'],
+      ...['svc_snapshot_lag_leaves', 'svc_snapshot_free_bytes', 'svc_database_bytes'],
+    ];
+    const jobs = ['admit', 'batch'].flatMap((queue) =>
+      ['waiting', 'active', 'delayed', 'failed'].map((state) => ({ queue, state })),
+    );
+    // Readings are a few seconds old, from before the last publication or with a job in progress.
+    const metrics = await eventually(
+      (now) =>
+        names.every((name) => valueOf(now, name) !== null) &&
+        (valueOf(now, 'svc_checkpoint_tree_size') ?? 0) > 1 &&
+        jobs.every((labels) => valueOf(now, 'svc_queue_jobs', labels) === 0),
+      names.join(),
+    );
+    for (const program of ['publisher', 'facade']) {
+      const of = (name: string) => valueOf(metrics, name, { program }) ?? NaN;
+      expect(of('svc_snapshot_generation')).toBeGreaterThan(1e9);
+      expect(of('svc_snapshot_age_seconds')).toBeLessThan(30);
+      expect(of('svc_snapshot_valid_seconds')).toBeGreaterThan(800);
+      expect(of('svc_snapshot_bytes')).toBeGreaterThan(0);
+    }
+    for (const program of ['engine', 'worker', 'verifier', 'publisher']) {
+      const skew = valueOf(metrics, 'svc_clock_skew_seconds', { program });
+      expect(Math.abs(skew ?? NaN)).toBeLessThan(1);
+    }
+    for (const [name, value] of [
+      ['svc_publisher_is_leader', 1],
+      ['svc_failing_leaves', 0],
+      ['svc_metrics_collection_errors_total', 0],
+    ] as const) {
+      expect([name, valueOf(metrics, name)]).toEqual([name, value]);
+    }
+  });
+
+  it('count a failing leaf, and expose no tenants, keys or ids', async () => {
+    const sql = stack.superuser();
+    await sql`alter table svc.proof disable trigger all`;
+    await sql`update svc.proof set signature = decode(repeat('00', 64), 'hex')
+      where leaf_index = (select max(leaf_index) from svc.proof)`;
+    await sql`alter table svc.proof enable trigger all`;
+    const metrics = await eventually(
+      (now) => valueOf(now, 'svc_failing_leaves') === 1,
+      'a failure',
+    );
+    expect(valueOf(metrics, 'svc_verification_failures_total')).toBe(1);
+    const scrubbed = { round: 'scrub', outcome: 'fail' };
+    expect(valueOf(metrics, 'svc_verified_leaves_total', scrubbed)).toBeGreaterThanOrEqual(1);
+    const ready = await (await fetch(`${opsUrl}/readyz`)).text();
+    const text = JSON.stringify(metrics.samples) + ready;
+    for (const secret of [stack.apiKey, stack.tenantId, 'postgres://', 'ops-1', 'secret/path']) {
+      expect(text).not.toContain(secret);
+    }
+    expect(text).not.toMatch(/[0-9a-f]{32}/);
   });
 });
 
-/** The environment of a child program, as the kernel reports it. */
-async function environmentOf({ child }: Started, program: string): Promise<Record<string, string>> {
-  const children = await readFile(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8');
-  for (const pid of children.trim().split(' ')) {
-    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8');
-    if (!command.includes(program)) continue;
-    const pairs = (await readFile(`/proc/${pid}/environ`, 'utf8')).split('\0');
-    return Object.fromEntries(
-      pairs.map((pair) => [pair.split('=')[0] ?? '', pair.slice(pair.indexOf('=') + 1)]),
-    );
-  }
-  throw new Error(`${program} does not run`);
-}
+it('npm start > drains every program on SIGTERM, and restarts with its data', async () => {
+  const { dataDir, lines, apiKey } = stack;
+  const admitted = await stack.execute({ intent_id: 'kept', action: 'BOOK_RESERVATION' });
+  const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };
+  expect(await stack.stop()).toBe(0);
+  expect(existsSync(join(dataDir, 'ready.json'))).toBe(false);
+  const stopped = lines.filter(({ msg }) => msg === 'stopped');
+  const programs = ['engine', 'facade', 'publisher', 'start', 'verifier', 'worker'];
+  expect(stopped.map(({ program }) => program).sort()).toEqual(programs);
+  expect(stopped.map(({ reason }) => reason)).toEqual(programs.map(() => 'SIGTERM'));
+  stack = await startStack({}, dataDir);
+  expect(stack.apiKey).toBe(apiKey);
+  await expect.poll(async () => (await stack.lookUp(id)).status).toBe(200);
+}, 120_000);

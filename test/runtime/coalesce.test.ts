@@ -22,15 +22,6 @@ function batcher(options: Partial<CoalesceOptions<number, number>>) {
   return { groups, send, settle };
 }
 
-/** Groups that complete on request. */
-function held(maxItems: number, maxRunning: number) {
-  const ends: (() => void)[] = [];
-  const run = (items: number[]) =>
-    new Promise<number[]>((resolve) => ends.push(() => resolve(items)));
-  const made = batcher({ maxWaitMs: 1, maxItems, maxRunning, run });
-  return { ...made, finish: (group: number) => ends[group]?.() };
-}
-
 it('coalesce > groups concurrent calls and returns to each its own result', async () => {
   const { groups, send } = batcher({
     maxWaitMs: 5,
@@ -40,32 +31,25 @@ it('coalesce > groups concurrent calls and returns to each its own result', asyn
   expect(groups).toEqual([[1, 2, 3]]);
 });
 
-it('coalesce > starts full groups immediately and concurrently', async () => {
-  const { groups, send, finish } = held(2, Infinity);
-  const results = [1, 2, 3, 4].map(send);
-  expect(groups).toEqual([
-    [1, 2],
-    [3, 4],
-  ]);
-  finish(1);
-  expect(await results[3]).toBe(4);
-  finish(0);
-  expect(await Promise.all(results)).toEqual([1, 2, 3, 4]);
-});
-
 it('coalesce > gathers items at the concurrency limit, in full groups', async () => {
-  const { groups, finish, send } = held(10, 1);
+  const ends: (() => void)[] = [];
+  const { groups, send } = batcher({
+    maxWaitMs: 1,
+    maxItems: 10,
+    maxRunning: 1,
+    run: (items) => new Promise((resolve) => ends.push(() => resolve(items))),
+  });
   const all = [send(0)];
   await expect.poll(() => groups.length).toBe(1);
   for (let n = 1; n <= 11; n += 1) all.push(send(n));
   await sleep(50);
   expect(groups).toEqual([[0]]);
-  finish(0);
+  ends[0]!();
   await expect.poll(() => groups.length).toBe(2);
   expect(groups[1]).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-  finish(1);
+  ends[1]!();
   await expect.poll(() => groups.length).toBe(3);
-  finish(2);
+  ends[2]!();
   expect(await Promise.all(all)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
 });
 
@@ -111,12 +95,11 @@ it.each([-1, 1])('coalesce > rejects all items when %i results are surplus', asy
   expect(statuses).toEqual(['rejected', 'rejected']);
 });
 
-it('coalesce > rejects when `run` throws synchronously', async () => {
-  const { send } = batcher({
-    maxWaitMs: 1,
-    run: () => {
-      throw new Error('at once');
-    },
+it.each([-1, 1])('coalesce > rejects all items when %i results are surplus', async (surplus) => {
+  const { settle } = batcher({
+    maxItems: 2,
+    run: (items) => Promise.resolve(Array.from({ length: items.length + surplus }, () => 0)),
   });
-  await expect(send(1)).rejects.toThrow('at once');
+  const statuses = (await settle([1, 2])).map(({ status }) => status);
+  expect(statuses).toEqual(['rejected', 'rejected']);
 });

@@ -18,8 +18,15 @@ import {
 
 const url = 'postgres://role:secret@127.0.0.1:5432/svc';
 const vkey = (name: string): string => `${name}+0a1b2c3d+${'A'.repeat(43)}=`;
-const facade = { LOG_VKEY: vkey('example.org/log'), SNAPSHOT_VKEY: vkey('example.org/snapshot') };
-const publisher = { DATABASE_URL: url, LOG_KEY_FILE: 'log.pem', SNAPSHOT_KEY_FILE: 'snapshot.pem' };
+const [one, two] = [vkey('example.org/a,log'), vkey('example.org/b')];
+
+const facade = (env: Environment) =>
+  facadeConfig({ LOG_VKEY: one, SNAPSHOT_VKEY: vkey('example.org/snapshot'), ...env });
+const engine = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env });
+const publisher = (env: Environment) => {
+  const keys = { LOG_KEY_FILE: 'log.pem', SNAPSHOT_KEY_FILE: 'snapshot.pem' };
+  return publisherConfig({ DATABASE_URL: url, ...keys, LOG_ORIGIN: 'a/log', ...env });
+};
 
 function problemsOf(read: () => unknown): readonly string[] {
   try {
@@ -31,334 +38,127 @@ function problemsOf(read: () => unknown): readonly string[] {
   return [];
 }
 
-describe('configured limits', () => {
-  it.each([
-    ['RATE_LIMIT', '0'],
-    ['RATE_LIMIT', '-1'],
-    ['RATE_LIMIT', 'many'],
-    ['MAX_QUEUED_ADMISSIONS', '0'],
-    ['MAX_QUEUED_ADMISSIONS', '1.5'],
-  ])('refuse %s=%s', (name, value) => {
-    const problems = problemsOf(() => engineConfig({ DATABASE_URL: url, [name]: value }));
-    expect(problems.join()).toContain(name);
-  });
-});
-
-describe('the operations listener', () => {
-  const read = (env: Environment) => workerConfig({ DATABASE_URL: url, AEP_KEY_FILE: 'k', ...env });
-
-  it('is disabled by default, and listens on the loopback interface unless an address is set', () => {
-    expect(read({}).ops).toEqual({ kind: 'none' });
-    expect(read({ OPS_PORT: '' }).ops).toEqual({ kind: 'none' });
-    expect(read({ OPS_PORT: '0' }).ops).toEqual({ kind: 'listener', port: 0, bind: '127.0.0.1' });
-    const elsewhere = { OPS_PORT: '9464', OPS_BIND: '0.0.0.0' };
-    expect(read(elsewhere).ops).toEqual({ kind: 'listener', port: 9464, bind: '0.0.0.0' });
-  });
-
-  it.each(['x', '-1', '65536'])('rejects OPS_PORT=%s and names the setting', (OPS_PORT) => {
-    expect(problemsOf(() => read({ OPS_PORT })).join()).toMatch(/^OPS_PORT must be/);
-  });
-});
-
 describe('configuration', () => {
-  it('has the documented defaults', () => {
-    expect(startConfig({})).toEqual({
-      databaseUrl: null,
-      redisUrl: null,
-      dataDir: resolve('.data'),
-      bind: '127.0.0.1',
-      enginePort: 8080,
-      publicPort: 8081,
-      rateLimit: 5_000,
-      maxQueuedAdmissions: 100_000,
-      publicUrl: null,
-      retiredLogVkeys: [],
-      retiredSnapshotVkeys: [],
-      snapshotDir: resolve('.data/public'),
-      aepKeyFile: resolve('.data/aep-key.pem'),
-      logKeyFile: resolve('.data/log-key.pem'),
-      snapshotKeyFile: resolve('.data/snapshot-key.pem'),
-      logOrigin: 'svc.local/log',
-      snapshotName: 'svc.local/snapshot',
-      lastCheckpoint: null,
-      snapshotValidForMs: 900_000,
-      recentLookupLimit: 100_000,
-      admissionsPaused: false,
-      ops: { kind: 'none' },
-      drain: { delayMs: 0, deadlineMs: null },
-      logLevel: 'info',
-    });
-  });
-
-  const single: [string, (env: Environment) => unknown][] = [
+  it.each<[string, (env: Environment) => unknown]>([
     ['engine', engineConfig],
     ['worker', workerConfig],
     ['verifier', verifierConfig],
     ['publisher', publisherConfig],
     ['admin', (env) => adminConfig('admin', env)],
     ['migrate', migrateConfig],
-  ];
-
-  it.each(single)('%s fails without DATABASE_URL and names it', (_, read) => {
-    for (const env of [{}, { DATABASE_URL: '' }, { DATABASE_URL: '  ' }]) {
+  ])('%s fails without DATABASE_URL and names it', (_, read) => {
+    for (const env of [{}, { DATABASE_URL: '  ' }]) {
       expect(problemsOf(() => read(env))).toContainEqual(
         expect.stringMatching(/^DATABASE_URL is not set: name the Postgres database/),
       );
     }
-    expect(problemsOf(() => read({ DATABASE_URL: 'mysql://x' }))).toContainEqual(
-      expect.stringMatching(/^DATABASE_URL must be a URL like postgres:/),
-    );
   });
 
   it('reports every problem in one error', () => {
-    const problems = problemsOf(() =>
-      engineConfig({
-        REDIS_URL: 'http://x',
-        ENGINE_PORT: '70000',
-        ADMISSIONS_PAUSED: 'open',
-        LOG_LEVEL: 'loud',
-      }),
-    );
-    expect(problems.map((problem) => problem.split(' ')[0])).toEqual([
-      'DATABASE_URL',
-      'REDIS_URL',
-      'ENGINE_PORT',
-      'ADMISSIONS_PAUSED',
-      'LOG_LEVEL',
-    ]);
+    const wrong = { REDIS_URL: 'http://x', ADMISSIONS_PAUSED: 'open', LOG_LEVEL: 'loud' };
+    const problems = problemsOf(() => engineConfig(wrong));
+    const names = ['DATABASE_URL', 'REDIS_URL', 'ADMISSIONS_PAUSED', 'LOG_LEVEL'];
+    expect(problems.map((problem) => problem.split(' ')[0])).toEqual(names);
   });
 
-  it('accepts one Redis server or a cluster, and explains what is wrong with other addresses', () => {
-    const problems = (REDIS_URL: string) =>
-      problemsOf(() => engineConfig({ DATABASE_URL: url, REDIS_URL }));
-    const good = [
-      'redis://:secret@127.0.0.1:6379/2',
-      'rediss://user:secret@cache.example',
-      'redis+cluster://cache.example:6379',
-      'redis://:p%2C@a,redis://b:7000,redis://[::1]:7001',
-    ];
-    for (const REDIS_URL of good) {
-      expect(engineConfig({ DATABASE_URL: url, REDIS_URL }).redisUrl).toBe(REDIS_URL);
-    }
-    const bad: [string, RegExp][] = [
-      ['http://a', /^REDIS_URL must be a URL like redis:/],
-      ['redis://', /^REDIS_URL must be a URL like redis:/],
-      ['redis://a,', /^REDIS_URL must be a URL like redis:/],
-      ['redis://a, redis://b', /^REDIS_URL must be a URL like redis:/],
-      ['redis://:hunter2%@a,redis://b', /^REDIS_URL must be a URL like redis:/],
-      ['redis://a,rediss://b', /one scheme for all nodes/],
-      ['redis://:hunter2@a,redis://:hunter3@b', /one user and password/],
-      ['redis://a/1,redis://b/1', /must not have a database number/],
-      ['redis+cluster://a?family=6', /options, for a cluster/],
-    ];
-    for (const [REDIS_URL, say] of bad) {
-      expect(problems(REDIS_URL)).toEqual([expect.stringMatching(say)]);
-      expect(problems(REDIS_URL).join()).not.toContain('hunter');
-    }
+  it.each<[(env: Environment) => object, Environment, object]>([
+    [engine, { REDIS_URL: 'redis://:secret@a:6379/2' }, { redisUrl: 'redis://:secret@a:6379/2' }],
+    [engine, { REDIS_URL: 'redis+cluster://a:6379' }, { redisUrl: 'redis+cluster://a:6379' }],
+    [engine, { REDIS_URL: 'redis://:p%2C@a,redis://[::1]:7001' }, {}],
+    [engine, { REDIS_URL: '', ENGINE_PORT: '' }, { redisUrl: null, enginePort: 8080 }],
+    [engine, { ENGINE_PORT: '0', RATE_LIMIT: '50' }, { enginePort: 0, rateLimit: 50 }],
+    [engine, { ADMISSIONS_PAUSED: 'true' }, { admissionsPaused: true }],
+    [engine, { LOG_VKEY: `${one},${two}` }, { logVkey: one, logRetiredVkeys: [two] }],
+    [engine, { SHUTDOWN_TIMEOUT: '25s' }, { drain: { delayMs: 0, deadlineMs: 25_000 } }],
+    [engine, { OPS_PORT: '' }, { ops: { kind: 'none' } }],
+    [engine, { OPS_PORT: '0' }, { ops: { kind: 'listener', port: 0, bind: '127.0.0.1' } }],
+    [engine, { PUBLIC_URL: 'https://a.example/v//' }, { publicUrl: 'https://a.example/v' }],
+    [
+      engine,
+      { PUBLIC_URL: 'https://bücher.example' },
+      { publicUrl: 'https://xn--bcher-kva.example' },
+    ],
+    [engine, { PUBLIC_PORT: '9000' }, { publicUrl: 'http://127.0.0.1:9000' }],
+    [engine, { PUBLIC_PORT: '0', PUBLIC_URL: 'http://a:1' }, { publicUrl: 'http://a:1' }],
+    [facade, { LOG_VKEY: `${one},${two}` }, { logVkey: [one, two] }],
+    [facade, {}, { snapshotDir: resolve('.data/public'), snapshotUrl: null, publicPort: 8081 }],
+    [
+      facade,
+      { SNAPSHOT_URL: 'https://a.org/s/' },
+      { snapshotDir: null, snapshotUrl: 'https://a.org/s' },
+    ],
+    [publisher, { LOG_RETIRED_VKEYS: `${one},${two}` }, { logRetiredVkeys: [one, two] }],
+    [publisher, { LOG_ORIGIN: 'a.org/log' }, { snapshotName: 'a.org/snapshot' }],
+    [publisher, { SNAPSHOT_TTL: '15m' }, { snapshotTtl: 900_000 }],
+    [publisher, { SNAPSHOT_TTL: '900' }, { snapshotTtl: 900_000 }],
+    [publisher, { SNAPSHOT_TTL: '900000ms' }, { snapshotTtl: 900_000 }],
+    [publisher, { SNAPSHOT_TTL: '1d' }, { snapshotTtl: 86_400_000 }],
+    [startConfig, {}, { logOrigin: 'svc.local/log', aepKeyFile: resolve('.data/aep-key.pem') }],
+  ])('%o reads %o', (read, env, expected) => {
+    expect(read(env)).toMatchObject(expected);
   });
 
-  it('treats an empty variable as unset', () => {
-    const empty = { REDIS_URL: '', LISTEN_ADDRESS: '', ENGINE_PORT: '', LOG_LEVEL: '' };
-    expect(engineConfig({ DATABASE_URL: url, ...empty })).toEqual({
-      databaseUrl: url,
-      redisUrl: null,
-      bind: '127.0.0.1',
-      port: 8080,
-      publicUrl: 'http://127.0.0.1:8081',
-      logVkey: null,
-      retiredLogVkeys: [],
-      rateLimit: 5_000,
-      maxQueuedAdmissions: 100_000,
-      admissionsPaused: false,
-      ops: { kind: 'none' },
-      drain: { delayMs: 0, deadlineMs: null },
-      logLevel: 'info',
-    });
+  it.each<[(env: Environment) => object, Environment, RegExp]>([
+    [engine, { DATABASE_URL: 'mysql://x' }, /^DATABASE_URL must be a URL like postgres:/],
+    [engine, { RATE_LIMIT: '0' }, /^RATE_LIMIT must be from 1/],
+    [engine, { MAX_QUEUED_ADMISSIONS: '1.5' }, /^MAX_QUEUED_ADMISSIONS must be a whole number/],
+    [engine, { OPS_PORT: 'x' }, /^OPS_PORT must be/],
+    [engine, { OPS_PORT: '65536' }, /^OPS_PORT must be/],
+    [engine, { SHUTDOWN_TIMEOUT: '0' }, /^SHUTDOWN_TIMEOUT must be a duration/],
+    [engine, { REDIS_URL: 'redis://' }, /^REDIS_URL must be a URL like redis:/],
+    [engine, { REDIS_URL: 'redis://a, redis://b' }, /^REDIS_URL must be a URL like redis:/],
+    [
+      engine,
+      { REDIS_URL: 'redis://:hunter2%@a,redis://b' },
+      /^REDIS_URL must be a URL like redis:/,
+    ],
+    [engine, { REDIS_URL: 'redis://a,rediss://b' }, /one scheme for all nodes/],
+    [engine, { REDIS_URL: 'redis://:hunter2@a,redis://:hunter3@b' }, /one user and password/],
+    [engine, { REDIS_URL: 'redis://a/1,redis://b/1' }, /must not have a database number/],
+    [engine, { REDIS_URL: 'redis+cluster://a?family=6' }, /options, for a cluster/],
+    [engine, { PUBLIC_PORT: '0' }, /^PUBLIC_URL is not set/],
+    [engine, { PUBLIC_URL: 'ftp://a.example' }, /^PUBLIC_URL must be an http or https URL/],
+    [engine, { PUBLIC_URL: 'https://u:hunter2@a.example' }, /^PUBLIC_URL must be an http/],
+    [engine, { PUBLIC_URL: 'https://a.example/?a=b' }, /^PUBLIC_URL must be an http/],
+    [engine, { PUBLIC_URL: `https://a.example/${'a'.repeat(200)}` }, /^PUBLIC_URL must be an http/],
+    [facade, { LOG_VKEY: '' }, /^LOG_VKEY is not set: pin/],
+    [facade, { LOG_VKEY: `${one},` }, /^LOG_VKEY must be a C2SP verifier key/],
+    [facade, { LOG_VKEY: `${one} ${two}` }, /^LOG_VKEY must be a C2SP verifier key/],
+    [facade, { SNAPSHOT_VKEY: '' }, /^SNAPSHOT_VKEY is not set: pin/],
+    [facade, { SNAPSHOT_URL: 'file:///x' }, /^SNAPSHOT_URL must be an http or https URL/],
+    [facade, { SNAPSHOT_URL: 'https://u:hunter2@a.org' }, /^SNAPSHOT_URL must be an http/],
+    [publisher, { LOG_KEY_FILE: '' }, /^LOG_KEY_FILE is not set/],
+    [
+      publisher,
+      { LOG_ORIGIN: '' },
+      /^LOG_ORIGIN is not set.* choose a log name in your own domain/,
+    ],
+    [publisher, { LOG_ORIGIN: 'svc.local/log' }, /^LOG_ORIGIN is svc.local\/log/],
+    [publisher, { LOG_ORIGIN: 'a b' }, /^LOG_ORIGIN must be a name/],
+    [publisher, { SNAPSHOT_TTL: '1.5h' }, /^SNAPSHOT_TTL must be a duration/],
+    [publisher, { SNAPSHOT_TTL: '1s' }, /^SNAPSHOT_TTL must be a duration/],
+    [publisher, { SNAPSHOT_TTL: '31d' }, /^SNAPSHOT_TTL must be a duration/],
+    [startConfig, { DATABASE_URL: url }, /^LOG_ORIGIN is not set/],
+  ])('%o rejects %o', (read, env, problem) => {
+    const problems = problemsOf(() => read(env));
+    expect(problems).toEqual([expect.stringMatching(problem)]);
+    expect(problems.join()).not.toContain('hunter');
   });
 
-  it('reads the variables that are set', () => {
-    const given = {
+  it('gives a public API server no database, queue or secret of the environment', () => {
+    const secrets = {
       DATABASE_URL: url,
-      REDIS_URL: 'rediss://a:6379,rediss://b:6379',
-      LISTEN_ADDRESS: '0.0.0.0',
-      ENGINE_PORT: '0',
-      RATE_LIMIT: '50',
-      MAX_QUEUED_ADMISSIONS: '7',
-      ADMISSIONS_PAUSED: 'true',
-      SHUTDOWN_DELAY: '10s',
-      SHUTDOWN_TIMEOUT: '25s',
-      LOG_LEVEL: 'debug',
+      REDIS_URL: 'redis://:hunter2@x',
+      AEP_KEY_FILE: '/keys/aep',
+      LOG_KEY_FILE: '/keys/log',
+      DATABASE_URL_FILE: '/nowhere',
     };
-    expect(engineConfig(given)).toMatchObject({
-      redisUrl: 'rediss://a:6379,rediss://b:6379',
-      bind: '0.0.0.0',
-      port: 0,
-      rateLimit: 50,
-      maxQueuedAdmissions: 7,
-      admissionsPaused: true,
-      drain: { delayMs: 10_000, deadlineMs: 25_000 },
-      logLevel: 'debug',
-    });
-  });
-
-  it('reads one or several keys of a log during a rotation', () => {
-    const [one, two] = [vkey('example.org/a,log'), vkey('example.org/b')];
-    expect(facadeConfig({ ...facade, LOG_VKEY: one }).logVkeys).toEqual([one]);
-    expect(facadeConfig({ ...facade, LOG_VKEY: `${one},${two}` }).logVkeys).toEqual([one, two]);
-    expect(engineConfig({ DATABASE_URL: url, LOG_VKEY: `${one},${two}` })).toMatchObject({
-      logVkey: one,
-      retiredLogVkeys: [two],
-    });
-    expect(
-      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', LOG_RETIRED_VKEYS: `${one},${two}` }),
-    ).toMatchObject({
-      retiredLogVkeys: [one, two],
-      retiredSnapshotVkeys: [],
-    });
-    for (const LOG_VKEY of [`${one},`, `${one} ${two}`, `${one};${two}`]) {
-      expect(problemsOf(() => facadeConfig({ ...facade, LOG_VKEY }))).toHaveLength(1);
-    }
-  });
-
-  it('requires signing keys only for the programs that sign', () => {
-    expect(problemsOf(() => workerConfig({ DATABASE_URL: url }))).toEqual([
-      expect.stringMatching(/^AEP_KEY_FILE is not set/),
-    ]);
-    expect(problemsOf(() => publisherConfig({ DATABASE_URL: url, LOG_ORIGIN: 'a/log' }))).toEqual([
-      expect.stringMatching(/^LOG_KEY_FILE is not set/),
-      expect.stringMatching(/^SNAPSHOT_KEY_FILE is not set/),
-    ]);
-    expect(Object.keys(engineConfig({ DATABASE_URL: url, AEP_KEY_FILE: 'x' }))).not.toContain(
-      'aepKeyFile',
-    );
-  });
-
-  describe('log name', () => {
-    it('rejects the default with an external database', () => {
-      for (const LOG_ORIGIN of [undefined, '', 'svc.local/log']) {
-        const env = { ...publisher, LOG_ORIGIN };
-        expect(problemsOf(() => publisherConfig(env))).toEqual([
-          expect.stringMatching(/^LOG_ORIGIN .*choose a log name in your own domain/),
-        ]);
-        expect(problemsOf(() => startConfig({ DATABASE_URL: url, LOG_ORIGIN }))).toHaveLength(1);
-      }
-    });
-
-    it('derives the name of the snapshot key', () => {
-      const named = (LOG_ORIGIN: string) => publisherConfig({ ...publisher, LOG_ORIGIN });
-      expect(named('example.org/log').snapshotName).toBe('example.org/snapshot');
-      expect(named('example.org/a').snapshotName).toBe('example.org/a/snapshot');
-    });
-
-    it('rejects names that a signed note cannot contain', () => {
-      for (const LOG_ORIGIN of ['a b', 'a+b']) {
-        expect(problemsOf(() => publisherConfig({ ...publisher, LOG_ORIGIN }))).toHaveLength(1);
-      }
-    });
-  });
-
-  describe('public API server', () => {
-    it('requires both pinned keys', () => {
-      expect(problemsOf(() => facadeConfig({}))).toEqual([
-        expect.stringMatching(/^LOG_VKEY is not set: pin/),
-        expect.stringMatching(/^SNAPSHOT_VKEY is not set: pin/),
-      ]);
-      expect(problemsOf(() => facadeConfig({ ...facade, LOG_VKEY: 'nonsense' }))).toHaveLength(1);
-    });
-
-    it('ignores database, queue and secrets in the environment', () => {
-      const config = facadeConfig({
-        ...facade,
-        DATABASE_URL: url,
-        REDIS_URL: 'redis://:hunter2@x',
-        AEP_KEY_FILE: '/keys/aep',
-        LOG_KEY_FILE: '/keys/log',
-        SNAPSHOT_KEY_FILE: '/keys/snapshot',
-      });
-      expect(JSON.stringify(config)).not.toMatch(/postgres:|redis:|\/keys\//);
-    });
-
-    it('reads a directory or a URL', () => {
-      expect(facadeConfig(facade)).toMatchObject({
-        snapshotDir: resolve('.data/public'),
-        snapshotUrl: null,
-        port: 8081,
-      });
-      expect(facadeConfig({ ...facade, SNAPSHOT_URL: 'https://example.org/s/' })).toMatchObject({
-        snapshotDir: null,
-        snapshotUrl: 'https://example.org/s',
-      });
-      for (const url of ['file:///x', 'x', 'https://u:p@example.org', 'https://example.org/?a']) {
-        expect(problemsOf(() => facadeConfig({ ...facade, SNAPSHOT_URL: url }))).toEqual([
-          'SNAPSHOT_URL must be an http or https URL without a user, a query or a fragment',
-        ]);
-      }
-    });
-  });
-
-  describe('PUBLIC_URL', () => {
-    const urlFrom = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env }).publicUrl;
-
-    it.each([
-      [{ PUBLIC_URL: 'https://registry.example/' }, 'https://registry.example'],
-      [{ PUBLIC_URL: 'https://registry.example/v//' }, 'https://registry.example/v'],
-      [{ PUBLIC_URL: 'https://bücher.example' }, 'https://xn--bcher-kva.example'],
-      [{ PUBLIC_PORT: '9000' }, 'http://127.0.0.1:9000'],
-      [{ PUBLIC_PORT: '0', PUBLIC_URL: 'http://a:1' }, 'http://a:1'],
-    ])('reads %o', (env, expected) => {
-      expect(urlFrom(env)).toBe(expected);
-    });
-
-    it.each([
-      'registry.example',
-      'ftp://registry.example',
-      'https://user:secret@registry.example',
-      'https://registry.example/?a=b',
-      'https://registry.example/#a',
-      `https://registry.example/${'a'.repeat(200)}`,
-    ])('refuses %s', (PUBLIC_URL) => {
-      expect(problemsOf(() => urlFrom({ PUBLIC_URL }))).toEqual([
-        expect.stringMatching(/^PUBLIC_URL must be an http or https URL/),
-      ]);
-      expect(problemsOf(() => startConfig({ PUBLIC_URL }))).toHaveLength(1);
-    });
-
-    it('is required when PUBLIC_PORT is 0', () => {
-      expect(problemsOf(() => urlFrom({ PUBLIC_PORT: '0' }))).toEqual([
-        expect.stringMatching(/^PUBLIC_URL is not set/),
-      ]);
-    });
-  });
-
-  describe('durations', () => {
-    const validFor = (SNAPSHOT_TTL: string): number =>
-      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', SNAPSHOT_TTL }).snapshotValidForMs;
-
-    it.each([
-      ['15m', 900_000],
-      ['900s', 900_000],
-      ['900', 900_000],
-      ['900000ms', 900_000],
-      ['2h', 7_200_000],
-      ['1d', 86_400_000],
-    ])('reads %s', (text, ms) => {
-      expect(validFor(text)).toBe(ms);
-    });
-
-    it.each(['15 m', '1.5h', '-5m', '0', '1s', '31d', 'soon', '1e3'])('reject %s', (text) => {
-      expect(problemsOf(() => validFor(text))).toEqual([
-        expect.stringMatching(/^SNAPSHOT_TTL must be a duration/),
-      ]);
-    });
+    expect(JSON.stringify(facade(secrets))).not.toMatch(/postgres:|redis:|\/keys\//);
   });
 
   it('isolates a demo from the environment', () => {
-    const config = demoConfig('/tmp/demo', {
-      DATABASE_URL: url,
-      REDIS_URL: 'redis://x',
-      DATA_DIR: 'y',
-    });
-    expect(config).toMatchObject({
+    const env = { DATABASE_URL: url, REDIS_URL: 'redis://x', DATA_DIR: 'y' };
+    expect(demoConfig('/tmp/demo', env)).toMatchObject({
       databaseUrl: null,
       redisUrl: null,
       dataDir: '/tmp/demo',
@@ -368,9 +168,6 @@ describe('configuration', () => {
     });
   });
 });
-
-const DATABASE_URL = 'postgres://svc_engine:hunter2@127.0.0.1:5432/svc';
-const REDIS_URL = 'redis://:hunter3@127.0.0.1:6379';
 
 describe('*_FILE settings', () => {
   let dir: string;
@@ -385,57 +182,27 @@ describe('*_FILE settings', () => {
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  it('trim white space around the value', async () => {
-    const config = engineConfig({
-      DATABASE_URL_FILE: await file('database', `${DATABASE_URL}\n`),
-      REDIS_URL_FILE: await file('redis', ` ${REDIS_URL}\r\n`),
-    });
-    expect(config).toMatchObject({ databaseUrl: DATABASE_URL, redisUrl: REDIS_URL });
-  });
-
-  it('supply the pinned keys of a public API server, which ignores other files', async () => {
-    const config = facadeConfig({
-      LOG_VKEY_FILE: await file('log', facade.LOG_VKEY),
-      SNAPSHOT_VKEY_FILE: await file('snapshot', facade.SNAPSHOT_VKEY),
-      DATABASE_URL_FILE: '/nowhere',
-      REDIS_URL_FILE: '/nowhere',
-    });
-    expect(config).toMatchObject({
-      logVkeys: [facade.LOG_VKEY],
-      snapshotVkeys: [facade.SNAPSHOT_VKEY],
-    });
-  });
-
-  it('are rejected together with the variable itself', async () => {
-    const DATABASE_URL_FILE = await file('both', DATABASE_URL);
-    expect(problemsOf(() => engineConfig({ DATABASE_URL, DATABASE_URL_FILE }))).toEqual([
+  it('trim white space, and are rejected together with the variable itself', async () => {
+    const DATABASE_URL_FILE = await file('database', ` ${url}\r\n`);
+    expect(engineConfig({ DATABASE_URL_FILE }).databaseUrl).toBe(url);
+    expect(problemsOf(() => engine({ DATABASE_URL_FILE }))).toEqual([
       'DATABASE_URL and DATABASE_URL_FILE are both set: keep one of them',
     ]);
-    expect(problemsOf(() => engineConfig({ DATABASE_URL, DATABASE_URL_FILE: ' ' }))).toEqual([]);
   });
 
-  it('report missing, empty and unreadable files together with every other problem', async () => {
+  it('report unusable files together with every other problem, never with their content', async () => {
     const empty = await file('empty', '\n');
-    const problems = problemsOf(() =>
-      engineConfig({
-        DATABASE_URL_FILE: join(dir, 'missing'),
-        REDIS_URL_FILE: empty,
-        LOG_VKEY_FILE: dir,
-        LOG_LEVEL: 'loud',
-      }),
-    );
-    expect(problems).toEqual([
-      `DATABASE_URL_FILE names ${join(dir, 'missing')}, which cannot be read (ENOENT)`,
+    const env = {
+      DATABASE_URL_FILE: await file('wrong', 'mysql://u:hunter2@host/db'),
+      REDIS_URL_FILE: empty,
+      LOG_VKEY_FILE: dir,
+      LOG_LEVEL: 'loud',
+    };
+    expect(problemsOf(() => engineConfig(env))).toEqual([
       `REDIS_URL_FILE names ${empty}, which is empty`,
       `LOG_VKEY_FILE names ${dir}, which cannot be read (EISDIR)`,
+      'DATABASE_URL must be a URL like postgres://user:password@host:5432/database',
       expect.stringMatching(/^LOG_LEVEL must be one of/) as string,
     ]);
-  });
-
-  it('never appear in an error with their content', async () => {
-    const DATABASE_URL_FILE = await file('wrong', 'mysql://u:hunter2@host/db');
-    const problems = problemsOf(() => engineConfig({ DATABASE_URL_FILE }));
-    expect(problems.join()).toMatch(/^DATABASE_URL must be a URL like postgres:/);
-    expect(problems.join()).not.toContain('hunter2');
   });
 });

@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { HttpServer } from '#runtime/http/server';
-import { asOne, besideEachOther, countersOf } from '#runtime/ops/registry';
+import { asOne, countersOf } from '#runtime/ops/registry';
 import { healthCheck, type OpsSource } from '#runtime/ops/health';
 import { openOpsListener } from '#runtime/ops/listener';
 import { createRegistry, exposition, valuesOf } from '#runtime/ops/registry';
 import { Counter, Gauge } from 'prom-client';
-import { parseExposition, scrape, valueOf } from '../fixtures/exposition.js';
+import { parseExposition, valueOf } from '../fixtures/exposition.js';
 
 const open: HttpServer[] = [];
 afterEach(async () => {
@@ -33,14 +33,6 @@ async function serve(source: OpsSource, patienceMs?: number): Promise<string> {
 }
 
 describe('the operations listener', () => {
-  it('serves valid metrics with program and version', async () => {
-    const metrics = await scrape(await serve(good));
-    expect(valueOf(metrics, 'svc_build_info', { program: 'test', version: '0.1.0' })).toBe(1);
-    expect(valueOf(metrics, 'process_resident_memory_bytes', { program: 'test' })).toBeGreaterThan(
-      1e6,
-    );
-  });
-
   it('serves three paths, read-only', async () => {
     const url = await serve(good);
     const status = async (path: string, method = 'GET'): Promise<number> => {
@@ -111,13 +103,6 @@ describe('metrics of several processes', () => {
     gauge.set(n);
     return valuesOf(registry);
   }
-
-  it('keep the values of different programs apart', async () => {
-    const text = await exposition(besideEachOther([await counted('a', 1), await counted('b', 2)]));
-    const both = parseExposition(text);
-    expect(valueOf(both, 'svc_x_total', { program: 'a' })).toBe(1);
-    expect(valueOf(both, 'svc_x_total', { program: 'b' })).toBe(2);
-  });
 
   it('aggregate the processes of one program, and keep the counters of exited ones', async () => {
     const ended = countersOf(await counted('a', 10));

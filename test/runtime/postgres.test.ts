@@ -82,28 +82,6 @@ describe.each(TRANSPORTS)('a pool over %s whose connection is cut', (_, query) =
     },
   );
 
-  it('serves again promptly under constant load', async () => {
-    const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
-    const sql = open(proxy.url);
-    for (let time = 0; time < 2; time += 1) {
-      await untilServed(sql);
-      const state = { isOver: false, sent: [] as Promise<unknown>[] };
-      const sendAgain = (): void => {
-        if (state.isOver) return;
-        state.sent.push(outcomeOf(sql`select 2`));
-        setImmediate(sendAgain);
-      };
-      sendAgain();
-      setTimeout(() => proxy.cut('reset'), 20);
-      await new Promise((resolve) => setTimeout(resolve, 40));
-      state.isOver = true;
-      await Promise.all(state.sent);
-      const began = performance.now();
-      await untilServed(sql);
-      expect(performance.now() - began).toBeLessThan(2_500);
-    }
-  });
-
   it.each(['reset', 'end'] as const)(
     'fails statements and transactions while connection attempts are refused (%s)',
     async (how) => {
@@ -161,13 +139,9 @@ it('a pool > causes no unhandled rejection when the connection is cut during ses
 it('TaskWatchdog > reports a task that hangs while others complete', async () => {
   const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
   const hung: HungError[] = [];
-  const watchdog = new TaskWatchdog({
-    what: 'it',
-    limitMs: 200,
-    onHung: (error) => hung.push(error),
-  });
-  for (let n = 0; n < 12; n += 1) void watchdog.watch(() => pause(60));
-  await pause(500);
+  const onHung = (error: HungError) => hung.push(error);
+  const watchdog = new TaskWatchdog({ what: 'it', limitMs: 200, onHung });
+  for (let n = 0; n < 8; n += 1) await watchdog.watch(() => pause(60));
   expect(hung).toEqual([]);
   void watchdog.watch(() => new Promise(() => undefined));
   for (let n = 0; n < 20 && hung.length === 0; n += 1) await watchdog.watch(() => pause(50));

@@ -1,0 +1,219 @@
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { formatCheckpoint } from '#protocol/checkpoint';
+import { jwkThumbprint } from '#protocol/keys';
+import { formatVkey, keyId, signNote } from '#protocol/note';
+import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
+import { transaction } from '#sql/db/transaction';
+import { appendKeyChange } from '#sql/lifecycle/entries';
+import { adminWith, type AdminLine } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { parseExposition, valueOf } from '../fixtures/exposition.js';
+import { startProgram, type RunningProgram } from '../fixtures/program.js';
+import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
+import { openRegistry } from '../fixtures/registry.js';
+import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
+
+/** What the separate programs and `admin status` report while one part after the other fails. */
+
+const LOG_ORIGIN = 'outage.example/log';
+const WAIT = { timeout: 60_000, interval: 200 };
+
+let db: TestDatabase;
+let redis: TestRedis;
+let admin: AdminLine;
+/** Between the database and all programs but the engine. */
+let proxy: TcpProxy;
+let logKey: SigningKey;
+let aepKey: SigningKey;
+const home = mkdtempSync(join(tmpdir(), 'svc-outages-'));
+const programs: Record<string, RunningProgram & { opsUrl: string }> = {};
+
+async function start(name: string, env: Record<string, string> = {}, as = name) {
+  const url = new URL(db.urlFor(`svc_${name}`));
+  if (name !== 'engine') url.host = new URL(proxy.url).host;
+  const program = await startProgram(name, {
+    PATH: process.env['PATH'] ?? '',
+    OPS_PORT: '0',
+    ...(name === 'facade' ? {} : { DATABASE_URL: url.href }),
+    ...env,
+  });
+  const opsUrl = /"ops_url":"([^"]+)"/.exec(program.stderr.join())?.[1] ?? '';
+  return (programs[as] = { ...program, opsUrl });
+}
+
+const publisherEnv = () => ({
+  LOG_KEY_FILE: join(home, 'log.pem'),
+  SNAPSHOT_KEY_FILE: join(home, 'snapshot.pem'),
+  LOG_ORIGIN,
+  SNAPSHOT_DIR: join(home, 'public'),
+});
+
+async function ask(name: string, path: '/healthz' | '/readyz' | '/metrics') {
+  const response = await fetch(programs[name]!.opsUrl + path);
+  return { status: response.status, text: await response.text() };
+}
+
+const metricOf = async (name: string, metric: string): Promise<number | null> =>
+  valueOf(parseExposition((await ask(name, '/metrics')).text), metric);
+
+const readiness = async (name: string): Promise<number> => (await ask(name, '/readyz')).status;
+
+async function attention(): Promise<string[]> {
+  const { json } = await admin('status', '--json');
+  return (json as { attention: { what: string }[] }).attention.map(({ what }) => what);
+}
+
+const allWell = () => expect.poll(attention, WAIT).toEqual([]);
+
+beforeAll(async () => {
+  if (skipsRedis) return;
+  [db, redis] = await Promise.all([freshDatabase(), startRedis()]);
+  proxy = await startTcpProxy(new URL(db.url));
+  logKey = createSigningKey(join(home, 'log.pem'));
+  aepKey = createSigningKey(join(home, 'aep.pem'));
+  const snapshotKey = createSigningKey(join(home, 'snapshot.pem'));
+  await openRegistry(db);
+  const queue = { REDIS_URL: redis.url };
+  const [facade] = await Promise.all([
+    start('facade', {
+      PUBLIC_PORT: '0',
+      SNAPSHOT_DIR: join(home, 'public'),
+      LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, logKey.publicKey),
+      SNAPSHOT_VKEY: formatVkey(nativeSha256, 'outage.example/snapshot', snapshotKey.publicKey),
+    }),
+    start('engine', { ...queue, ENGINE_PORT: '0', PUBLIC_URL: 'http://127.0.0.1:1' }),
+    start('worker', { ...queue, AEP_KEY_FILE: join(home, 'aep.pem') }),
+    start('verifier'),
+    start('publisher', publisherEnv()),
+  ]);
+  await start('publisher', publisherEnv(), 'standby');
+  admin = adminWith({ DATABASE_URL: db.urlFor('svc_admin'), PUBLIC_URL: facade.url });
+}, 120_000);
+afterAll(async () => {
+  if (skipsRedis) return;
+  await Promise.all(Object.values(programs).map((program) => program.stop()));
+  proxy.close();
+  await redis.close();
+  await db.drop();
+  rmSync(home, { recursive: true, force: true });
+}, 60_000);
+
+describe.skipIf(skipsRedis)(`an outage${withoutRedis}`, () => {
+  it('a worker whose key is not active is not ready, and admin status names the key', async () => {
+    const aepKeyId = jwkThumbprint(nativeSha256, aepKey.publicKey);
+    await expect.poll(() => readiness('worker'), WAIT).toBe(503);
+    expect((await ask('worker', '/readyz')).text).toContain('"signing_key":"unknown"');
+    const what = `a worker's key is not active, so it commits no admissions: ${aepKeyId}`;
+    await expect.poll(attention, WAIT).toContain(what);
+    await transaction(db.as('svc_admin'), (tx) =>
+      appendKeyChange(tx, nativeSha256, {
+        keyId: aepKeyId,
+        publicKey: toBase64Url(aepKey.publicKey),
+        change: 'activate',
+      }),
+    );
+    await allWell();
+    expect(await admin('status')).toMatchObject({ code: 0, json: { status: 'well' } });
+    for (const name of ['engine', 'worker', 'verifier', 'publisher', 'standby', 'facade']) {
+      await expect.poll(() => readiness(name), WAIT).toBe(200);
+    }
+    expect((await ask('publisher', '/readyz')).text).toContain('"role":"leader"');
+    expect((await ask('standby', '/readyz')).text).toContain('"role":"standby"');
+  }, 150_000);
+
+  it('programs report a hanging database at once, without stale readings', async () => {
+    const gauges = [
+      ['worker', 'svc_pending_admissions'],
+      ['verifier', 'svc_verifier_lag_leaves'],
+      ['publisher', 'svc_clock_skew_seconds'],
+    ] as const;
+    for (const [name, metric] of gauges) {
+      await expect.poll(() => metricOf(name, metric), WAIT).not.toBeNull();
+    }
+    proxy.state.loses = 'all';
+    for (const [name, metric] of gauges) {
+      expect((await ask(name, '/healthz')).status).toBe(200);
+      const began = performance.now();
+      expect((await ask(name, '/metrics')).status).toBe(200);
+      await ask(name, '/readyz');
+      expect(performance.now() - began).toBeLessThan(16_000);
+      await expect.poll(() => readiness(name), WAIT).toBe(503);
+      await expect.poll(() => metricOf(name, metric), WAIT).toBeNull();
+      expect(await metricOf(name, 'svc_metrics_collection_errors_total')).toBeGreaterThan(0);
+    }
+    const { text } = await ask('worker', '/readyz');
+    expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });
+    expect(text).not.toContain('postgres:');
+    // What the proxy dropped is lost: the connections are as good as dead.
+    proxy.state.loses = 'nothing';
+    proxy.cut();
+    for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
+      await expect.poll(() => readiness(name), WAIT).toBe(200);
+    }
+    await expect.poll(() => metricOf('worker', 'svc_pending_admissions'), WAIT).not.toBeNull();
+  }, 120_000);
+
+  it('a standby leads once the leader is killed', async () => {
+    const isLeader = (name: string) => metricOf(name, 'svc_publisher_is_leader');
+    const names = ['publisher', 'standby'];
+    const roles = await Promise.all(names.map(isLeader));
+    expect(roles.sort()).toEqual([0, 1]);
+    const [leader, other] = (await isLeader('publisher')) === 1 ? names : names.reverse();
+    programs[leader!]!.kill();
+    programs['publisher'] = programs[other!]!;
+    delete programs['standby'];
+    await expect.poll(() => isLeader('publisher'), WAIT).toBe(1);
+  }, 60_000);
+
+  it('admin status names the queue, and the programs that cannot reach it', async () => {
+    await redis.kill();
+    await expect
+      .poll(attention, WAIT)
+      .toContain('queue down, as reported by engine (1 of 1), worker (1 of 1)');
+    expect((await admin('status')).code).toBe(1);
+    await redis.start();
+    await allWell();
+  }, 150_000);
+
+  it('admin status names a publisher that cannot write the snapshot directory', async () => {
+    renameSync(join(home, 'public'), join(home, 'away'));
+    writeFileSync(join(home, 'public'), '');
+    await expect
+      .poll(attention, WAIT)
+      .toContain('ticks failing, as reported by publisher (1 of 1)');
+    rmSync(join(home, 'public'));
+    renameSync(join(home, 'away'), join(home, 'public'));
+    await allWell();
+  }, 150_000);
+
+  it('admin status names stopped programs', async () => {
+    const { url } = programs['facade']!;
+    await Promise.all(['engine', 'facade', 'verifier'].map((name) => programs[name]!.stop()));
+    const found = await attention();
+    expect(found).toContain('no engine is connected');
+    expect(found).toContain('no verifier is connected');
+    expect(found).toContain(`the public API is down at ${url}: ECONNREFUSED`);
+  }, 60_000);
+
+  it('admin status names why a publisher refuses to publish, which log end requires', async () => {
+    const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];
+    await programs['publisher']!.stop();
+    expect((await admin(...end)).err).toContain('no publisher has reported a loss');
+    const signer = {
+      name: LOG_ORIGIN,
+      keyHash: keyId(nativeSha256, LOG_ORIGIN, logKey.publicKey),
+      sign: logKey.sign,
+    };
+    const head = { origin: LOG_ORIGIN, size: 1_000, root: new Uint8Array(32) };
+    const TRUSTED_CHECKPOINT = join(home, 'kept');
+    writeFileSync(TRUSTED_CHECKPOINT, signNote(formatCheckpoint(head), signer));
+    const refusing = await start('publisher', { ...publisherEnv(), TRUSTED_CHECKPOINT });
+    expect(await refusing.exited).toBe(1);
+    expect(await attention()).toContain('the publisher refuses to publish: database_behind');
+    expect(await admin(...end)).toMatchObject({ code: 0, json: { ended: true } });
+  }, 90_000);
+});
