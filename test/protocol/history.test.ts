@@ -124,10 +124,6 @@ describe('eventsOf', () => {
     );
   });
 
-  it('starts with acceptance and append before the first verification', () => {
-    expect(eventsOf(PROOF, { verdicts: [], revocations: [] })).toEqual(impliedEvents(IN_BODY));
-  });
-
   it('impliedEvents omits log_size of a proof that was only verified', () => {
     const [accepted, appended, verified] = eventsOf(PROOF, registryRows(false, []));
     const plain = impliedEvents(IN_BODY, at(10));
@@ -197,12 +193,6 @@ describe('mergeEvents', () => {
       revocations: [{ ...revocation, reasonHash: 'b'.repeat(64) }],
     });
     expect(mergeEvents(published, known)).toEqual(published);
-  });
-
-  it('keeps a published event that later proves to be no change', () => {
-    const plain = impliedEvents(IN_BODY, at(20));
-    const known = eventsOf(PROOF, registryRows(false, []));
-    expect(mergeEvents(plain, known)).toEqual([...known, plain[2]]);
   });
 
   it('adds only a missing log_size to published events', () => {
