@@ -124,26 +124,6 @@ describe('admitTool', () => {
     expect(outcomes).toMatchObject([[{ result: 'succeeded' }], [{ result: 'failed' }]]);
   });
 
-  it('passes streamed events and the return value through', async () => {
-    const events: unknown[] = [];
-    const words = tool(
-      async function* () {
-        yield 'a';
-        yield await Promise.resolve('b');
-        return 'ab';
-      },
-      { name: 'words', description: 'Says words.', schema: z.object({}) },
-    );
-    const wrapped = admitTool(words, world.common);
-    const handleToolEvent = (chunk: unknown): number => events.push(chunk);
-    const said: unknown = await wrapped.invoke({}, { callbacks: [{ handleToolEvent }] });
-    expect(said).toBe('ab');
-    expect(events).toEqual(['a', 'b']);
-    expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([
-      { result: 'succeeded', result_hash: canonicalHash(['a', 'b', 'ab']) },
-    ]);
-  });
-
   it('rejects an object that is not a StructuredTool', () => {
     const other = { name: 'other', invoke: () => Promise.resolve(1) };
     expect(() => admitTool(other, world.common)).toThrow(SdkError);
