@@ -1,6 +1,6 @@
 import { toBase64, utf8 } from './bytes.js';
 import { canonicalize, orderedBytes, orderedText } from './canonical-json.js';
-import { asciiHashHex, hashHex, type Sha256 } from './hash.js';
+import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
 import {
   type Aep,
@@ -139,7 +139,7 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
     status,
     request_hash: facts.request_hash,
     registry_proof_id: facts.proof_id,
-    response_hash: asciiHashHex(sha256, orderedText(unhashed)),
+    response_hash: hashHex(sha256, orderedText(unhashed)),
     vee_recorded: true,
   };
 }
@@ -198,7 +198,7 @@ export function buildProofRecord(
 }
 
 export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
-  return asciiHashHex(sha256, proofRecordText(record));
+  return hashHex(sha256, proofRecordText(record));
 }
 
 export function proofRecordBytes(record: ProofRecord): Uint8Array {
