@@ -7,7 +7,7 @@ import {
   type RevocationInHistory,
   type VerdictInHistory,
 } from '#protocol/history';
-import { proofEventSchema, publicEventSchema, type ProofEvent } from '#protocol/schemas/proof-view';
+import { proofEventSchema, type ProofEvent } from '#protocol/schemas/proof-view';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 
@@ -122,15 +122,6 @@ describe('eventsOf', () => {
         for (const event of events) expect(proofEventSchema.parse(event)).toEqual(event);
       }),
     );
-  });
-
-  it('impliedEvents omits log_size of a proof that was only verified', () => {
-    const [accepted, appended, verified] = eventsOf(PROOF, registryRows(false, []));
-    const plain = impliedEvents(IN_BODY, at(10));
-    expect(plain).toEqual([accepted, appended, { event: 'verified', at: at(10) }]);
-    expect(verified).toEqual({ event: 'verified', at: at(10), log_size: 10 });
-    for (const event of plain) expect(publicEventSchema.parse(event)).toEqual(event);
-    expect(proofEventSchema.safeParse(plain[2]).success).toBe(false);
   });
 });
 

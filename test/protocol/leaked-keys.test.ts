@@ -62,15 +62,6 @@ describe('secret scanner patterns', () => {
       }
     }
   });
-
-  it('match neither longer words nor other forms', async () => {
-    const key = newKey();
-    for (const pattern of Object.values(await patterns())) {
-      for (const text of [`${key}x`, `x${key}`, key.slice(0, -1), key.replace('sk', 'pk')]) {
-        expect(text.match(pattern), text).toBeNull();
-      }
-    }
-  });
 });
 
 describe('repository', () => {

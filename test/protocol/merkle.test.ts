@@ -103,6 +103,17 @@ describe('inclusion proofs', () => {
     expect(refusal(() => inclusionPath(sha256, leaves, index, n)).code).toBe('out_of_range');
   });
 
+  it('have one hash for each level above the leaf', () => {
+    const [a, b] = [leaves[0]!, leaves[1]!];
+    const claim = { index: 0, size: 2, leafHash: a, path: [b], root: nodeHash(sha256, a, b) };
+    expect(verifyInclusion(sha256, claim)).toBe(true);
+    expect(verifyInclusion(sha256, { ...claim, size: 4 })).toBe(false);
+    const alone = { index: 0, size: 1, leafHash: a, path: [b] };
+    for (const root of [nodeHash(sha256, a, b), nodeHash(sha256, b, a)]) {
+      expect(verifyInclusion(sha256, { ...alone, root })).toBe(false);
+    }
+  });
+
   it('work with sizes beyond 32 bits', () => {
     // The last leaf of a tree of 2^33 + 1 hangs beside one perfect subtree.
     const big = 2 ** 33 + 1;

@@ -147,30 +147,12 @@ describe('admitServer', () => {
     await client.close();
   });
 
-  it('runs no tool without an admission, and gives concurrent calls their own', async () => {
+  it('runs no tool for a response that is not an admission', async () => {
     const ran: string[] = [];
     const { server, client, connect } = mcpPair();
-    admitServer(server, { ...world.common, action: (tool) => (tool === 'fail' ? 'PING' : 'SIT') });
+    admitServer(server, world.common);
     registerTools(server, ran);
     await connect();
-    const results = await Promise.all([
-      called(client, 'book_table', { seats: 1 }),
-      called(client, 'deleteAuditLog'),
-      called(client, 'book_table', { seats: 2 }),
-    ]);
-    expect(results.map(textOf)).toEqual(['a table for 1', 'done', 'a table for 2']);
-    expect(new Set(results.map(proofOf)).size).toBe(3);
-    const actions = (await world.proofs()).flatMap(({ proof_id, subject }) =>
-      results.map(proofOf).includes(proof_id) && subject.kind === 'admission'
-        ? [[subject.action, subject.tool]]
-        : [],
-    );
-    expect(actions.sort()).toEqual([
-      ['SIT', 'book_table'],
-      ['SIT', 'book_table'],
-      ['SIT', 'deleteAuditLog'],
-    ]);
-    ran.length = 0;
     world.network.faults.push({ kind: 'answer', status: 200, body: '{"status":"ADMITTED"}' });
     expect(await called(client, 'book_table', { seats: 1 })).toMatchObject({ isError: true });
     expect(ran).toEqual([]);

@@ -118,6 +118,12 @@ describe('executeIntentHttp', () => {
     const text = `${error.message} ${error.stack ?? ''} ${JSON.stringify(error)}`;
     expect(text).not.toContain('secret');
   });
+
+  it('keeps the path of engineUrl', async ({ world }) => {
+    const engineUrl = `${world.network.url}/gateway`;
+    await sdkError(executeIntentHttp({ ...world.shaky, engineUrl }, intent()), 'not_found');
+    expect(world.network.seen[0]?.path).toBe('/gateway/v1/intents/execute');
+  });
 });
 
 describe('a pending admission', () => {

@@ -60,6 +60,19 @@ describe('executeIntentHttp, on an error response', () => {
     expect(world.network.seen).toHaveLength(1);
   });
 
+  it('reads a problem document only with the status of its response', async ({ world }) => {
+    const problem = { type: 'urn:svc:problem:a', title: 'a', detail: 'b', code: 'lane_locked' };
+    const problemWith = (body: object) =>
+      json(423, JSON.stringify(body), 'application/problem+json');
+    world.network.faults.push(problemWith({ ...problem, status: 423, request_id: 'r-1' }));
+    const error = await sdkError(executeIntentHttp(world.shaky, intent()), 'lane_locked');
+    expect(error.problem).toMatchObject({ code: 'lane_locked', request_id: 'r-1' });
+    for (const body of [{ ...problem, status: 403 }, { status: 423 }]) {
+      world.network.faults.push(problemWith(body));
+      await sdkError(executeIntentHttp(world.shaky, intent()), 'unexpected_response');
+    }
+  });
+
   it('reports a denial without its receipt as unexpected', async ({ world }) => {
     world.network.faults.push({
       kind: 'changed',
@@ -72,9 +85,6 @@ describe('executeIntentHttp, on an error response', () => {
 });
 
 describe('Retry-After', () => {
-  const date = (ms: number): string =>
-    new Date(Date.parse('2031-01-01T00:00:00Z') + ms).toUTCString();
-
   it('ends the call when it exceeds the remaining time', async ({ world }) => {
     world.network.faults.push(answering(429, { 'Retry-After': '3600' }));
     const error = await sdkError(executeIntentHttp(world.shaky, intent()), 'rate_limited');
@@ -116,10 +126,22 @@ describe('a signal', () => {
     expect(world.network.seen).toHaveLength(1);
   });
 
-  it('that fired before the call prevents every request', async ({ world }) => {
-    const signal = AbortSignal.abort();
-    await sdkError(executeIntentHttp({ ...world.shaky, signal }, intent()), 'aborted');
-    expect(world.network.seen).toEqual([]);
+  it('has no listener after the call', async ({ world }) => {
+    const { signal } = new AbortController();
+    let listeners = 0;
+    const add = signal.addEventListener.bind(signal);
+    const remove = signal.removeEventListener.bind(signal);
+    signal.addEventListener = (...listening: Parameters<typeof add>) => {
+      listeners += 1;
+      add(...listening);
+    };
+    signal.removeEventListener = (...listening: Parameters<typeof remove>) => {
+      listeners -= 1;
+      remove(...listening);
+    };
+    world.network.faults.push({ kind: 'lost' });
+    await executeIntentHttp({ ...world.shaky, signal }, intent());
+    expect(listeners).toBe(0);
   });
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { executeIntentHttp, type CallOptions } from '#sdk/index';
+import { executeIntentHttp, lookupHttp, type CallOptions } from '#sdk/index';
 import { sdkError } from '../fixtures/sdk-error.js';
 
 const PROOF = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
@@ -72,5 +72,12 @@ describe('retry', () => {
     const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 503 })));
     await sdkError(execute({ fetch, retry: retry as never, timeoutMs: 200 }), 'invalid_input');
     expect(sent).toEqual([]);
+  });
+
+  it('keeps the host of publicUrl when its path names another host', async () => {
+    const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 500 })));
+    const options = { publicUrl: 'http://registry.example//other.example/', fetch };
+    await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');
+    expect(sent.map((url) => new URL(url).host)).toEqual(['registry.example']);
   });
 });

@@ -77,6 +77,22 @@ describe('lookupHttp', () => {
     }
   });
 
+  it('rejects every other 404', async ({ facades, options, publicNetwork }) => {
+    const input = { kind: 'proof', identifier: facades.proof } as const;
+    const elsewhere = { ...options, publicUrl: `${publicNetwork.url}/elsewhere` };
+    const error = await sdkError(lookupHttp(elsewhere, input), 'not_found');
+    expect(error.problem?.code).toBe('route_not_found');
+    publicNetwork.faults.push({ kind: 'answer', status: 404 });
+    await sdkError(lookupHttp(options, input), 'unexpected_response');
+    publicNetwork.faults.push({
+      kind: 'answer',
+      status: 404,
+      headers: { 'Content-Type': 'application/json' },
+      body: '{"result":"NOT_FOUND"}',
+    });
+    await sdkError(lookupHttp(options, input), 'unexpected_response');
+  });
+
   it('rejects a contradictory verdict, and one about another identifier', async ({
     facades,
     options,

@@ -154,17 +154,6 @@ describe('getProofInclusionHttp', () => {
     const changed = getProofInclusionHttp(world.shaky, { ...proof, format: 'tlog-proof' });
     await sdkError(changed, 'unexpected_response');
   });
-
-  it('throws not_ready for a tlog-proof before a checkpoint covers the proof', async ({
-    world,
-  }) => {
-    const receipt = await executeIntentHttp(world.options, intent());
-    const fresh = { proof_id: receipt.registry_proof_id };
-    const { response } = await getProofInclusionHttp(world.options, fresh);
-    expect(response.state).toBe('pending_checkpoint');
-    const call = getProofInclusionHttp(world.options, { ...fresh, format: 'tlog-proof' });
-    await sdkError(call, 'not_ready');
-  });
 });
 
 describe('replayProofHttp', () => {
