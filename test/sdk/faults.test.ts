@@ -181,6 +181,15 @@ describe('a 200 without the receipt of the request', () => {
     expect(world.network.seen).toHaveLength(1);
   });
 
+  it('is unexpected with another media type than JSON', async ({ world }) => {
+    const input = intent();
+    const body = JSON.stringify(await executeIntentHttp(world.options, input));
+    world.network.faults.push(json(200, body, 'text/plain'));
+    await sdkError(executeIntentHttp(world.shaky, input), 'unexpected_response');
+    world.network.faults.push(json(200, body));
+    expect(await executeIntentHttp(world.shaky, input)).toEqual(JSON.parse(body));
+  });
+
   it('is unexpected with the receipt or the proof of another request', async ({ world }) => {
     const one = await executeIntentHttp(world.options, intent());
     const two = await executeIntentHttp(world.options, intent());
