@@ -7,7 +7,7 @@ import { nativeTextHash } from '#runtime/crypto/node';
 import type { PinnedIntake } from '#sql/admissions/pinned-intake';
 import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.js';
 import { IntakeMismatchError } from './errors.js';
-import { readPlain, readSubject } from './subject.js';
+import { readSubject } from './subject.js';
 
 /** The unsigned AEP of an admission. */
 export interface DerivedAep {
@@ -27,14 +27,13 @@ export interface DerivedAep {
  */
 export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
   const request = parseStrict(intake.request);
-  const plain = readPlain(intake, request);
-  const requestHash = nativeTextHash(plain?.canonical ?? canonicalize(request));
+  const requestHash = nativeTextHash(canonicalize(request));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
       'the hash of the stored request differs from the one at acceptance',
     );
   }
-  const { subject, fixtureRef, policyInput } = readSubject(intake, request, plain?.body);
+  const { subject, fixtureRef, policyInput } = readSubject(intake, request);
   const input = printedInput(policyInput);
   const decision = policy.decide(policyInput, input.text);
   const aep = buildAep({

@@ -1,9 +1,4 @@
 import type { JsonValue } from '#protocol/json';
-import {
-  plainAgentEnvelope,
-  plainExecuteRequest,
-  type PlainRequest,
-} from '#protocol/plain-request';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
@@ -18,28 +13,12 @@ export interface Subject {
   policyInput: PolicyInput;
 }
 
-/** A request with plain fields, parsed without its schema. */
-export type PlainBody = ExecuteRequest | AgentEnvelope;
-
-/** Parses the request of an intake without its schema; null if the schema must decide. */
-export function readPlain(
-  { lane }: PinnedIntake,
-  request: JsonValue,
-): PlainRequest<PlainBody> | null {
-  return lane === 1 ? plainExecuteRequest(request) : plainAgentEnvelope(request);
-}
-
-/** The subject of an intake. Parses the request by its schema unless `plain` is given. */
-export function readSubject(
-  intake: PinnedIntake,
-  request: JsonValue,
-  plain: PlainBody | null = null,
-): Subject {
+export function readSubject(intake: PinnedIntake, request: JsonValue): Subject {
   switch (intake.lane) {
     case 1:
-      return readExecute(intake, (plain ?? executeRequestSchema.parse(request)) as ExecuteRequest);
+      return readExecute(intake, executeRequestSchema.parse(request));
     case 2:
-      return readEnvelope(intake, (plain ?? agentEnvelopeSchema.parse(request)) as AgentEnvelope);
+      return readEnvelope(intake, agentEnvelopeSchema.parse(request));
     default:
       throw new UnknownRequestTypeError(
         `this version does not know request type ${String(intake.lane)}`,

@@ -15,13 +15,10 @@ export interface Sha256 {
 
 export const nobleSha256: Sha256 = (data) => sha256(data);
 
-/** Lower-case hex SHA-256, without a domain tag. */
-export function hashHex(digest: Sha256, bytes: Uint8Array): string {
-  return digest.hex === undefined ? toHex(digest(bytes)) : digest.hex(bytes);
-}
-
-export function asciiHashHex(digest: Sha256, text: string): string {
-  return digest.hex === undefined ? toHex(digest(utf8(text))) : digest.hex(text);
+/** Lower-case hex SHA-256, without a domain tag, of bytes or ASCII text. */
+export function hashHex(digest: Sha256, data: Uint8Array | string): string {
+  if (digest.hex !== undefined) return digest.hex(data);
+  return toHex(digest(typeof data === 'string' ? utf8(data) : data));
 }
 
 /** The value of every `*_hash` field: the hash of a document's RFC 8785 bytes. */

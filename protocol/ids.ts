@@ -28,22 +28,6 @@ export const ID_PREFIX = {
 
 export type IdField = keyof typeof ID_PREFIX;
 
-export interface ProofIds {
-  proof_id: ProofId;
-  registry_proof_id: ProofId;
-  registry_entry_id: string;
-  execution_id: string;
-  certificate_id: string;
-  cert_id: string;
-  certificate_ref: string;
-  passport_id: string;
-  passport_ref: string;
-  execution_passport_id: string;
-  trust_id: string;
-  trust_ref: string;
-  trust_asset_id: string;
-}
-
 const FIELD_OF_PREFIX = new Map<string, IdField>(
   (Object.keys(ID_PREFIX) as IdField[]).map((field) => [ID_PREFIX[field], field]),
 );
@@ -64,7 +48,7 @@ export function isBatchId(text: string): boolean {
   return BATCH_ID_PATTERN.test(text);
 }
 
-export function idsOf(proofId: ProofId): ProofIds {
+export function idsOf(proofId: ProofId) {
   return {
     proof_id: proofId,
     registry_proof_id: proofId,

@@ -30,8 +30,9 @@ export {
   type LookupInput,
   type LookupKind,
   type LookupQuery,
+  type PublicAnswer,
+  type SnapshotFacts,
 } from './public/lookup.js';
-export type { PublicAnswer, SnapshotFacts } from './public/lookup.js';
 export * from './public/views.js';
 export * from './public/wait.js';
 export type { JsonValue } from '../protocol/json.js';
@@ -55,18 +56,14 @@ export type { Aep } from '../protocol/schemas/aep.js';
 export type { AgentEnvelope, AgentReceipt } from '../protocol/schemas/agent.js';
 export type { Batch } from '../protocol/schemas/batch.js';
 export type { ExecuteReceipt, ExecuteRequest } from '../protocol/schemas/execute.js';
-export type { Facade as LookupResponse } from '../protocol/schemas/facade.js';
-export type { InclusionResponse } from '../protocol/schemas/proof-export.js';
-export type { NotFound } from '../protocol/schemas/facade.js';
-export type { ProofExport } from '../protocol/schemas/proof-export.js';
-export type { ListedProof } from '../protocol/schemas/proof-view.js';
-export type { ProofView } from '../protocol/schemas/proof-view.js';
+export type { Facade as LookupResponse, NotFound } from '../protocol/schemas/facade.js';
+export type { InclusionResponse, ProofExport, Replay } from '../protocol/schemas/proof-export.js';
+export type { ListedProof, ProofView } from '../protocol/schemas/proof-view.js';
 export type {
   PublicHistory,
   PublicTrustChain,
   PublicTrustPackage,
 } from '../protocol/schemas/public-views.js';
-export type { Replay } from '../protocol/schemas/proof-export.js';
 export type { Verdict } from '../protocol/schemas/verdict.js';
 export type { PublicKeys } from '../protocol/snapshot/keys.js';
 export type { VerificationStatus } from '../protocol/status.js';

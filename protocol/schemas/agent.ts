@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { SCHEMA } from './ids.js';
-import { idempotencyKeySchema } from './execute.js';
+import { idempotencyKeySchema, receiptMembers } from './execute.js';
 import {
   actionSchema,
   hashSchema,
@@ -16,10 +16,9 @@ export const agentSchema = z.strictObject({
 });
 
 /** Distinguishes two admissions of the same thing: equal envelopes are one admission. */
-export const NONCE_PATTERN = /^[A-Za-z0-9_-]{16,128}$/;
 export const nonceSchema = z
   .string()
-  .regex(NONCE_PATTERN, 'expected 16 to 128 characters of A-Z a-z 0-9 _ -');
+  .regex(/^[A-Za-z0-9_-]{16,128}$/, 'expected 16 to 128 characters of A-Z a-z 0-9 _ -');
 
 const envelopeMembers = {
   schema_version: z.literal(SCHEMA.agentEnvelope),
@@ -78,12 +77,6 @@ export type AgentEnvelope = z.infer<typeof agentEnvelopeSchema>;
 export const agentReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.agentReceipt),
   receipt_id: z.string().regex(/^svc-agent-admission-[0-9a-f]{16}$/),
-  status: z.enum(['ADMITTED', 'DENIED']),
-  request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
-  registry_proof_id: proofIdSchema.meta({ description: 'The proof id.' }),
-  response_hash: hashSchema.meta({
-    description: 'SHA-256 of the RFC 8785 form of this receipt without this field.',
-  }),
-  vee_recorded: z.literal(true),
+  ...receiptMembers,
 });
 export type AgentReceipt = z.infer<typeof agentReceiptSchema>;

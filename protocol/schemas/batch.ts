@@ -18,7 +18,6 @@ export const batchRequestSchema = z
   .array(z.union([executeRequestSchema, agentEnvelopeSchema]))
   .min(1)
   .max(BATCH_ITEMS_MAX);
-export type BatchRequest = z.infer<typeof batchRequestSchema>;
 
 const countSchema = z.int().nonnegative();
 
@@ -30,7 +29,6 @@ export const BATCH_ITEM_STATES = [
   'pending',
   'erased',
 ] as const;
-export type BatchItemState = (typeof BATCH_ITEM_STATES)[number];
 
 /** Answer of `POST /v1/batches` and of `GET /v1/batches/{batch_id}`. */
 export const batchSchema = z
@@ -85,7 +83,6 @@ export const batchListSchema = z.strictObject({
   batches: z.array(batchSchema).max(200),
   next_cursor: z.string().nullable(),
 });
-export type BatchList = z.infer<typeof batchListSchema>;
 
 /** One item of a batch. It has a receipt or a problem, or neither while pending. */
 export const batchResultSchema = z.strictObject({

@@ -11,10 +11,9 @@ import {
 export const intentIdSchema = textSchema;
 export const fixtureRefSchema = textSchema;
 /** Opaque; printable ASCII because a header returns it. */
-export const IDEMPOTENCY_KEY_PATTERN = /^[\x20-\x7e]{1,255}$/;
 export const idempotencyKeySchema = z
   .string()
-  .regex(IDEMPOTENCY_KEY_PATTERN, 'expected 1 to 255 printable ASCII characters');
+  .regex(/^[\x20-\x7e]{1,255}$/, 'expected 1 to 255 printable ASCII characters');
 
 /** Body of `POST /v1/intents/execute` (spec 2.4). */
 export const executeRequestSchema = z.strictObject({
@@ -33,10 +32,8 @@ export const executeRequestSchema = z.strictObject({
 });
 export type ExecuteRequest = z.infer<typeof executeRequestSchema>;
 
-/** The response: these seven fields and no others (spec 2.5). */
-export const executeReceiptSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.executeReceipt),
-  receipt_id: z.string().regex(/^svc-runtime-execute-[0-9a-f]{16}$/),
+/** The members that receipts of both request types share. */
+export const receiptMembers = {
   status: z.enum(['ADMITTED', 'DENIED']),
   request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
   registry_proof_id: proofIdSchema.meta({ description: 'The proof id.' }),
@@ -44,6 +41,13 @@ export const executeReceiptSchema = z.strictObject({
     description: 'SHA-256 of the RFC 8785 form of this receipt without this field.',
   }),
   vee_recorded: z.literal(true),
+};
+
+/** The response: these seven fields and no others (spec 2.5). */
+export const executeReceiptSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.executeReceipt),
+  receipt_id: z.string().regex(/^svc-runtime-execute-[0-9a-f]{16}$/),
+  ...receiptMembers,
 });
 export type ExecuteReceipt = z.infer<typeof executeReceiptSchema>;
 
@@ -53,4 +57,3 @@ export const admissionStatusSchema = z.strictObject({
   proof_id: proofIdSchema,
   state: z.literal('pending'),
 });
-export type AdmissionStatus = z.infer<typeof admissionStatusSchema>;

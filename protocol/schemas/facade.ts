@@ -1,9 +1,10 @@
 import * as z from 'zod';
-import { canAssertValidity, STATUSES, TRUST_CHAIN } from '../status.js';
+import { STATUSES, TRUST_CHAIN } from '../status.js';
 import { SCHEMA } from './ids.js';
 import { packageIdSchema } from './lifecycle.js';
 import {
   artifactKindSchema,
+  assertsByStatus,
   effectSchema,
   environmentSchema,
   hashSchema,
@@ -89,10 +90,7 @@ const facadeVerificationSchema = z
     /** Time of the verification; absent when the lookup did not resolve. */
     verified_at: timeSchema.exactOptional(),
   })
-  .refine(
-    (found) => found.can_assert_validity === canAssertValidity(found.verification_status),
-    'can_assert_validity does not follow from the status',
-  );
+  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
 
 const trustChainSchema = z.strictObject({
   available: z.boolean(),
@@ -147,7 +145,6 @@ export const lookupRequestSchema = z
   .refine((body) => LOOKUP_FIELDS.filter((field) => body[field] !== undefined).length === 1, {
     message: `expected exactly one of ${LOOKUP_FIELDS.join(', ')}`,
   });
-export type LookupRequest = z.infer<typeof lookupRequestSchema>;
 
 /** Response for an unknown proof identifier (spec 2.2). */
 export const notFoundSchema = z.strictObject({

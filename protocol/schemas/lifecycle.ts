@@ -19,7 +19,6 @@ export const revocationRequestSchema = z.strictObject({
   /** Who revokes, in the tenant's words: recorded, never validated. */
   actor: textSchema,
 });
-export type RevocationRequest = z.infer<typeof revocationRequestSchema>;
 
 /** A revoked artifact, by the first revocation in the log. */
 export const revocationSchema = z.strictObject({
@@ -41,7 +40,6 @@ export const revocationStatusSchema = z.strictObject({
   artifact_kind: artifactKindSchema,
   state: z.literal('pending'),
 });
-export type RevocationStatus = z.infer<typeof revocationStatusSchema>;
 
 /** Why an artifact was revoked. Private: the log has its hash. */
 export const revocationReasonSchema = z.strictObject({
@@ -98,7 +96,6 @@ export const createdShareTokenSchema = z.discriminatedUnion('artifact_kind', [
   z.strictObject({ ...createdMembers, ...sharedArtifact }),
   z.strictObject({ ...createdMembers, ...sharedPackage }),
 ]);
-export type CreatedShareToken = z.infer<typeof createdShareTokenSchema>;
 
 const listedMembers = { ...tokenMembers, revoked_at: timeSchema.nullable() };
 
@@ -116,7 +113,6 @@ export const shareTokenListSchema = z.strictObject({
   share_tokens: z.array(listedShareTokenSchema),
   next_cursor: nextCursorSchema,
 });
-export type ShareTokenList = z.infer<typeof shareTokenListSchema>;
 
 const MOST_MEMBERS = 100;
 
@@ -141,7 +137,6 @@ export const packageRequestSchema = z.strictObject({
   /** 1 to 100 different proofs of admissions, in display order. */
   proof_ids: membersSchema,
 });
-export type PackageRequest = z.infer<typeof packageRequestSchema>;
 
 const packageMembers = {
   package_id: packageIdSchema,
@@ -161,4 +156,3 @@ export const packageListSchema = z.strictObject({
   packages: z.array(z.strictObject(packageMembers)),
   next_cursor: nextCursorSchema,
 });
-export type PackageList = z.infer<typeof packageListSchema>;

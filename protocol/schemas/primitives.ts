@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { fromBase64 } from '../bytes.js';
 import { PROOF_ID_PATTERN } from '../ids.js';
+import { canAssertValidity } from '../status.js';
 import { isTime, TIME_PATTERN } from '../time.js';
 
 export const HASH_PATTERN = /^[0-9a-f]{64}$/;
@@ -81,3 +82,9 @@ export const textSchema = z
   }, `expected 1 to ${TEXT_MAX} characters`)
   // JSON Schema counts code points as well.
   .meta({ minLength: 1, maxLength: TEXT_MAX });
+
+/** For `refine`: validity is asserted exactly when the status asserts it. */
+export const assertsByStatus = (of: {
+  verification_status: string;
+  can_assert_validity: boolean;
+}): boolean => of.can_assert_validity === canAssertValidity(of.verification_status);

@@ -17,4 +17,3 @@ export type ProblemDocument = z.infer<typeof problemSchema>;
 
 /** An error of the public API, which assigns no request ids. */
 export const publicProblemSchema = problemSchema.omit({ request_id: true });
-export type PublicProblemDocument = z.infer<typeof publicProblemSchema>;

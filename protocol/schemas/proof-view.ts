@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import { canAssertValidity, STATUSES } from '../status.js';
+import { STATUSES } from '../status.js';
 import { aepSchema, proofRecordSchema } from './aep.js';
 import { agentReceiptSchema } from './agent.js';
 import { executeReceiptSchema } from './execute.js';
@@ -8,6 +8,7 @@ import { proofEntrySchema } from './log-entry.js';
 import {
   actionSchema,
   artifactKindSchema,
+  assertsByStatus,
   effectSchema,
   environmentSchema,
   hashSchema,
@@ -108,7 +109,7 @@ export const listedProofSchema = z
     verification_status: z.enum(STATUSES),
     can_assert_validity: z.boolean(),
   })
-  .refine((proof) => proof.can_assert_validity === canAssertValidity(proof.verification_status), {
+  .refine(assertsByStatus, {
     path: ['can_assert_validity'],
     message: 'does not follow from the status',
   });

@@ -1,9 +1,9 @@
 import * as z from 'zod';
-import { canAssertValidity, STATUSES, TRUST_CHAIN_SEQUENCE } from '../status.js';
+import { STATUSES, TRUST_CHAIN_SEQUENCE } from '../status.js';
 import { facadeSchema } from './facade.js';
 import { SCHEMA } from './ids.js';
 import { proofEntrySchema } from './log-entry.js';
-import { artifactKindSchema, logIndexSchema } from './primitives.js';
+import { artifactKindSchema, assertsByStatus, logIndexSchema } from './primitives.js';
 import { publicEventSchema } from './proof-view.js';
 import { publicKeysSchema } from '../snapshot/keys.js';
 
@@ -16,12 +16,6 @@ const viewMembers = {
   can_assert_validity: z.boolean(),
 };
 
-const assertionMatchesStatus = (view: {
-  verification_status: string;
-  can_assert_validity: boolean;
-}): boolean => view.can_assert_validity === canAssertValidity(view.verification_status);
-const ASSERTION_MISMATCH = 'can_assert_validity does not follow from the status';
-
 /**
  * History of an artifact: `/history` of a certificate or passport, `/timeline` of a trust artifact.
  * The events of the proof and of every artifact that this one depends on, oldest first; empty when
@@ -33,7 +27,7 @@ export const historySchema = z
     ...viewMembers,
     events: z.array(publicEventSchema),
   })
-  .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
+  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
 export type PublicHistory = z.infer<typeof historySchema>;
 
 const chainLinkSchema = z.strictObject({
@@ -53,7 +47,7 @@ export const trustChainSchema = z
     sequence: z.array(z.enum(TRUST_CHAIN_SEQUENCE)),
     links: z.array(chainLinkSchema),
   })
-  .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
+  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
 export type PublicTrustChain = z.infer<typeof trustChainSchema>;
 
 /**
@@ -78,5 +72,5 @@ export const trustPackageSchema = z
       })
       .nullable(),
   })
-  .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
+  .refine(assertsByStatus, 'can_assert_validity does not follow from the status');
 export type PublicTrustPackage = z.infer<typeof trustPackageSchema>;

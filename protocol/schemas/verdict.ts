@@ -2,6 +2,7 @@ import * as z from 'zod';
 import { canAssertValidity, STATUSES } from '../status.js';
 import { SCHEMA } from './ids.js';
 import {
+  assertsByStatus,
   effectSchema,
   keyIdSchema,
   logIndexSchema,
@@ -57,14 +58,10 @@ export const verdictStatementSchema = z
      */
     log_size: logIndexSchema,
   })
-  .refine(
-    (statement) =>
-      statement.can_assert_validity === canAssertValidity(statement.verification_status),
-    {
-      path: ['can_assert_validity'],
-      message: 'does not follow from the status',
-    },
-  );
+  .refine(assertsByStatus, {
+    path: ['can_assert_validity'],
+    message: 'does not follow from the status',
+  });
 export type VerdictStatement = z.infer<typeof verdictStatementSchema>;
 
 /**
@@ -87,11 +84,7 @@ export const VERIFY_CHECK_NAMES = [
   'not_expired',
 ] as const;
 
-export const verifyCheckSchema = z.strictObject({
-  name: z.enum(VERIFY_CHECK_NAMES),
-  result: z.enum(['pass', 'fail', 'not_applicable']),
-  detail: z.string().exactOptional(),
-});
+export const verifyCheckSchema = checkSchema.extend({ name: z.enum(VERIFY_CHECK_NAMES) });
 export type VerifyCheck = z.infer<typeof verifyCheckSchema>;
 
 /** Why validity is not asserted, in order of precedence. */

@@ -12,7 +12,6 @@ import { submissionOf } from '#api/engine/verification/submission';
 import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
 import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
 import { parseStrict } from '#protocol/json';
-import { plainAgentEnvelope, plainExecuteRequest } from '#protocol/plain-request';
 import { agentEnvelopeSchema } from '#protocol/schemas/agent';
 import { executeRequestSchema } from '#protocol/schemas/execute';
 import {
@@ -72,17 +71,7 @@ const engineBody: Target = {
     ),
   ],
   run: (input) => {
-    const parse = parsing(parseJson, (value) => {
-      const execute = executeRequestSchema.safeParse(value);
-      const plain = plainExecuteRequest(value);
-      must(plain === null || execute.success, 'the fast path accepts an invalid request');
-      const agent = agentEnvelopeSchema.safeParse(value);
-      must(
-        plainAgentEnvelope(value) === null || agent.success,
-        'the fast path accepts an invalid envelope',
-      );
-    });
-    const outcome = parse(input);
+    const outcome = parsing(parseJson, () => undefined)(input);
     if (outcome !== 'accepted') return outcome;
     const outcomes = [
       executeRequestSchema,

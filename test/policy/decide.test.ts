@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import * as fc from 'fast-check';
 import { afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { toHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -14,7 +13,6 @@ import {
   type PolicyInput,
 } from '#policy/decide';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
-import { policySelfTest } from '#policy/self-test';
 import { freshDatabase } from '../fixtures/database.js';
 
 const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
@@ -45,15 +43,6 @@ describe('default policy set', () => {
   beforeAll(async () => {
     files = await readPolicyFolder(folder);
     engine = await preparePolicyEngine(await makePolicySet(files));
-  });
-
-  it('permits any action in the sandbox', () => {
-    fc.assert(
-      fc.property(fc.stringMatching(/^[A-Z0-9_.:-]{1,128}$/), (action) => {
-        fc.pre(action !== 'DELETE_AUDIT_LOG');
-        expect(engine.decide(input({ action })).effect).toBe('ADMIT');
-      }),
-    );
   });
 
   it('forbids the action DELETE_AUDIT_LOG, with a sentence that states exactly this', () => {
@@ -114,67 +103,36 @@ describe('default policy set', () => {
 });
 
 describe('a policy can refer to', () => {
-  const speaks = async (condition: string, yes: Partial<PolicyInput>, no: Partial<PolicyInput>) => {
-    const engine = await engineOf({ p: `permit (principal, action, resource) ${condition};` });
+  const hash = 'a'.repeat(64);
+  const agent = (id: string, framework: string | null = null) => ({ agent: { id, framework } });
+  const tenant = (tenant_id: string, environment: 'sandbox' | 'live') => ({
+    tenant: { tenant_id, environment },
+  });
+  const fixture = (other: string | null) => ({ fixture: { ref: 'f', hash: other } });
+
+  it.each<[condition: string, yes: Partial<PolicyInput>, no: Partial<PolicyInput>]>([
+    ['principal == Svc::Tenant::"acme"', {}, tenant('other', 'sandbox')],
+    ['principal.environment == "sandbox"', {}, tenant('acme', 'live')],
+    ['context.environment == "sandbox"', {}, { environment: 'live' }],
+    ['context.lane == "execute"', {}, { lane: 'agent' }],
+    ['resource == Svc::Operation::"BOOK_RESERVATION"', {}, { action: 'OTHER' }],
+    ['context has agent && context.agent.id == "a"', agent('a'), agent('b')],
+    ['context has agent && context.agent has framework', agent('a', 'f'), agent('a')],
+    ['context has tool && context.tool == "t"', { tool: 't' }, { tool: 'u' }],
+    ['context has fixture && context.fixture.ref == "f"', fixture(hash), { fixture: null }],
+    ['context has fixture && context.fixture.resolved', fixture(hash), fixture(null)],
+    [
+      `context has fixture && context.fixture has hash && context.fixture.hash == "${hash}"`,
+      fixture(hash),
+      fixture('b'.repeat(64)),
+    ],
+  ])('%s', async (condition, yes, no) => {
+    const p = `permit (principal, action, resource) when { ${condition} };`;
+    const engine = await engineOf({ p });
     // One engine for both: a cached decision must not apply to the other input.
     expect(engine.decide(input(yes)).effect).toBe('ADMIT');
     expect(engine.decide(input(no)).effect).toBe('DENY');
-  };
-  const hash = 'a'.repeat(64);
-
-  it.each<[string, string, Partial<PolicyInput>, Partial<PolicyInput>]>([
-    [
-      'the tenant',
-      'when { principal == Svc::Tenant::"acme" }',
-      {},
-      { tenant: { tenant_id: 'other', environment: 'sandbox' } },
-    ],
-    [
-      "the tenant's environment",
-      'when { principal.environment == "sandbox" }',
-      {},
-      { tenant: { tenant_id: 'acme', environment: 'live' } },
-    ],
-    ['the environment', 'when { context.environment == "sandbox" }', {}, { environment: 'live' }],
-    ['the lane', 'when { context.lane == "execute" }', {}, { lane: 'agent' }],
-    [
-      'the operation',
-      'when { resource == Svc::Operation::"BOOK_RESERVATION" }',
-      {},
-      { action: 'OTHER' },
-    ],
-    [
-      'the agent',
-      'when { context has agent && context.agent.id == "a" }',
-      { agent: { id: 'a', framework: null } },
-      { agent: { id: 'b', framework: null } },
-    ],
-    [
-      "the agent's framework",
-      'when { context has agent && context.agent has framework && context.agent.framework == "f" }',
-      { agent: { id: 'a', framework: 'f' } },
-      { agent: { id: 'a', framework: null } },
-    ],
-    ['the tool', 'when { context has tool && context.tool == "t" }', { tool: 't' }, { tool: 'u' }],
-    [
-      'the fixture',
-      'when { context has fixture && context.fixture.ref == "f" }',
-      { fixture: { ref: 'f', hash } },
-      { fixture: null },
-    ],
-    [
-      'a fixture being known',
-      'when { context has fixture && context.fixture.resolved }',
-      { fixture: { ref: 'f', hash } },
-      { fixture: { ref: 'f', hash: null } },
-    ],
-    [
-      'the hash of the fixture',
-      `when { context has fixture && context.fixture has hash && context.fixture.hash == "${hash}" }`,
-      { fixture: { ref: 'f', hash } },
-      { fixture: { ref: 'f', hash: 'b'.repeat(64) } },
-    ],
-  ])('%s', (_, condition, yes, no) => speaks(condition, yes, no));
+  });
 });
 
 describe('concurrent policy sets', () => {
@@ -240,10 +198,6 @@ describe('policy engine', () => {
     expect(engine.decide(input({ tool: deep as string }))).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('denies when the set has no policies', async () => {
-    expect((await engineOf({})).decide(input())).toEqual({ effect: 'DENY', reasons: [] });
-  });
-
   it.each([
     ['ADMIT', (n: number) => `permit (principal, action, resource); // ${n}`],
     ['DENY', (n: number) => `forbid (principal, action, resource) when { ${MAX} + 1 == ${n} };`],
@@ -274,10 +228,6 @@ describe('policy engine', () => {
     afterEach(() => {
       vi.doUnmock('#policy/decide');
       vi.resetModules();
-    });
-
-    it('accepts this engine', async () => {
-      await policySelfTest();
     });
 
     const admits: Decision = { effect: 'ADMIT', reasons: [] };

@@ -37,19 +37,6 @@ describe('RFC 8785', () => {
 });
 
 describe('canonical JSON', () => {
-  it('parses to the same value, and is idempotent', () => {
-    fc.assert(
-      fc.property(strictJson, (value) => {
-        const bytes = canonicalBytes(value);
-        const read = parseStrict(bytes);
-        // JSON has one zero.
-        expect(read).toEqual(JSON.parse(JSON.stringify(value)));
-        expect(canonicalBytes(read)).toEqual(bytes);
-        expect(isCanonical(bytes)).toBe(true);
-      }),
-    );
-  });
-
   it('equals the fast form for documents with ordered members', () => {
     const plain = fc.letrec<{ value: JsonValue }>((tie) => ({
       value: fc.oneof(
@@ -70,20 +57,6 @@ describe('canonical JSON', () => {
     }
   });
 
-  it('does not depend on the member order or the spelling of the input', () => {
-    fc.assert(
-      fc.property(strictJson, (value) => {
-        const reversed = reverseMembers(value);
-        expect(canonicalize(reversed)).toBe(canonicalize(value));
-        const spelled = JSON.stringify(reversed, null, 2).replaceAll(
-          /[^\x20-\x7e\n]/g,
-          (c) => `\\u${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}`,
-        );
-        expect(canonicalize(parseStrict(utf8(spelled)))).toBe(canonicalize(value));
-      }),
-    );
-  });
-
   it.each(['{"b":1,"a":2}', '[1.0]', '"\\/"', '\ufeff1', '{"a":1,"a":1}', ''])(
     'isCanonical rejects %j',
     (text) => {
@@ -101,13 +74,3 @@ describe('canonical JSON', () => {
     }
   });
 });
-
-function reverseMembers(value: JsonValue): JsonValue {
-  if (Array.isArray(value)) return value.map(reverseMembers);
-  if (typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value)
-      .reverse()
-      .map(([name, member]) => [name, reverseMembers(member)]),
-  );
-}

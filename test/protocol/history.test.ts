@@ -7,7 +7,7 @@ import {
   type RevocationInHistory,
   type VerdictInHistory,
 } from '#protocol/history';
-import { proofEventSchema, publicEventSchema, type ProofEvent } from '#protocol/schemas/proof-view';
+import { proofEventSchema, type ProofEvent } from '#protocol/schemas/proof-view';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 
@@ -123,19 +123,6 @@ describe('eventsOf', () => {
       }),
     );
   });
-
-  it('starts with acceptance and append before the first verification', () => {
-    expect(eventsOf(PROOF, { verdicts: [], revocations: [] })).toEqual(impliedEvents(IN_BODY));
-  });
-
-  it('impliedEvents omits log_size of a proof that was only verified', () => {
-    const [accepted, appended, verified] = eventsOf(PROOF, registryRows(false, []));
-    const plain = impliedEvents(IN_BODY, at(10));
-    expect(plain).toEqual([accepted, appended, { event: 'verified', at: at(10) }]);
-    expect(verified).toEqual({ event: 'verified', at: at(10), log_size: 10 });
-    for (const event of plain) expect(publicEventSchema.parse(event)).toEqual(event);
-    expect(proofEventSchema.safeParse(plain[2]).success).toBe(false);
-  });
 });
 
 describe('mergeEvents', () => {
@@ -197,12 +184,6 @@ describe('mergeEvents', () => {
       revocations: [{ ...revocation, reasonHash: 'b'.repeat(64) }],
     });
     expect(mergeEvents(published, known)).toEqual(published);
-  });
-
-  it('keeps a published event that later proves to be no change', () => {
-    const plain = impliedEvents(IN_BODY, at(20));
-    const known = eventsOf(PROOF, registryRows(false, []));
-    expect(mergeEvents(plain, known)).toEqual([...known, plain[2]]);
   });
 
   it('adds only a missing log_size to published events', () => {

@@ -67,15 +67,6 @@ describe('identifiers', () => {
 });
 
 describe('times', () => {
-  it('survive a round trip through text', () => {
-    expect(formatTime(Date.UTC(2026, 10, 20, 17, 29, 0, 123))).toBe('2026-11-20T17:29:00.123Z');
-    fc.assert(
-      fc.property(fc.integer({ min: -62167219200000, max: 253402300799999 }), (ms) => {
-        expect(parseTime(formatTime(ms))).toBe(ms);
-      }),
-    );
-  });
-
   it('equal the platform’s, in sequence and within one second', () => {
     const times = fc.integer({ min: -62167219200000, max: 253402300799999 });
     fc.assert(
@@ -105,9 +96,4 @@ describe('times', () => {
       expect(refusal(() => formatTime(ms)).code).toBe('malformed_time');
     },
   );
-
-  it('are correct before 1970 after a rejected time of the same second', () => {
-    expect(refusal(() => formatTime(-0.5)).code).toBe('malformed_time');
-    expect(formatTime(-45)).toBe('1969-12-31T23:59:59.955Z');
-  });
 });

@@ -52,11 +52,6 @@ describe('strict JSON', () => {
     },
   );
 
-  it('reports the byte at which a document is malformed', () => {
-    expect(refusal(() => parse('{"é":x}')).message).toContain('byte 6');
-    expect(refused('{"a":[1,{"b":x}]}')).toEqual({ code: 'malformed_json', pointer: '/a/1/b' });
-  });
-
   it('rejects a duplicate member name at any depth and in any spelling', () => {
     expect(refused('{"a":1,"a":1}')).toEqual({ code: 'duplicate_key', pointer: '/a' });
     expect(refused('[0,{"b":{"c~/":1,"c\\u007e\\/":2}}]')).toEqual({
@@ -100,10 +95,6 @@ describe('strict JSON', () => {
     expect(refused('{"\\u0000":1}')).toEqual({ code: 'nul_character', pointer: '' });
   });
 
-  it('reads surrogate pairs, escaped or not', () => {
-    expect(parse('"\\ud83d\\ude00😀"')).toBe('😀😀');
-  });
-
   it.each(['9007199254740992', '9007199254740993.0', '1e20', '1e400'])(
     'rejects the number %s',
     (number) => {
@@ -113,12 +104,6 @@ describe('strict JSON', () => {
       });
     },
   );
-
-  it('reads every other number as a double', () => {
-    expect(parse('[9007199254740991,-9007199254740991,1E30,4.50,2e-3,-0,1e-400,1.5e300]')).toEqual([
-      9007199254740991, -9007199254740991, 1e30, 4.5, 0.002, -0, 0, 1.5e300,
-    ]);
-  });
 
   it('rejects nesting beyond the limit of open arrays and objects', () => {
     const nested = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);

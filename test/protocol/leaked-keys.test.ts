@@ -62,24 +62,6 @@ describe('secret scanner patterns', () => {
       }
     }
   });
-
-  it('match neither longer words nor other forms', async () => {
-    const key = newKey();
-    for (const pattern of Object.values(await patterns())) {
-      for (const text of [`${key}x`, `x${key}`, key.slice(0, -1), key.replace('sk', 'pk')]) {
-        expect(text.match(pattern), text).toBeNull();
-      }
-    }
-  });
-
-  it('have an example with a correct checksum', async () => {
-    const file = join(packageRoot, 'examples', 'github-secret-pattern.json');
-    const { test_string: text = '' } = JSON.parse(await readFile(file, 'utf8')) as Record<
-      string,
-      string
-    >;
-    expect(parseApiKey(FOUND.exec(text)![0])?.keyId).toBe(EXAMPLE_ID);
-  });
 });
 
 describe('repository', () => {

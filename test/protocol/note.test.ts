@@ -1,8 +1,8 @@
 import { createPrivateKey, sign as nodeSign } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { fromBase64, toBase64, toHex } from '#protocol/bytes';
-import { formatCheckpoint, openCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
+import { fromBase64, toHex } from '#protocol/bytes';
+import { formatCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
 import { nobleVerify } from '#protocol/ed25519';
 import { nobleSha256 } from '#protocol/hash';
 import { formatVkey, keyId, openNote, parseVkey, signNote } from '#protocol/note';
@@ -32,8 +32,6 @@ function signer(name: string, vector: number) {
 }
 
 const log = signer('example.com/log', 0);
-const witness = signer('witness.example/w', 1);
-const signatureLine = (note: string) => note.slice(note.lastIndexOf('\n\n') + 2);
 
 describe('signed notes', () => {
   it('open for the example of the specification', () => {
@@ -54,31 +52,6 @@ describe('signed notes', () => {
     );
   });
 
-  it('ignore signatures by unknown keys at any position', () => {
-    const text = 'text\n';
-    const [own, other] = [signNote(text, log), signNote(text, witness)];
-    for (const note of [own + signatureLine(other), other + signatureLine(own)]) {
-      expect(openNote(note, [log.vkey], nobleVerify).key.name).toBe(log.name);
-      expect(openNote(note, [witness.vkey], nobleVerify).key.name).toBe(witness.name);
-    }
-  });
-
-  it('are rejected without a signature by a pinned key', () => {
-    expect(refusal(() => openNote(NOTE, [log.vkey], nobleVerify)).code).toBe('unknown_signer');
-    expect(refusal(() => openNote(NOTE, [], nobleVerify)).code).toBe('unknown_signer');
-    // The same name under another key is another key.
-    const namesake = signer('example.com/foo', 2);
-    expect(refusal(() => openNote(NOTE, [namesake.vkey], nobleVerify)).code).toBe('unknown_signer');
-  });
-
-  it('are rejected with a bad signature by a pinned key, even beside a valid one', () => {
-    const good = signNote('text\n', log);
-    const bad = signatureLine(signNote('other\n', log));
-    expect(refusal(() => openNote(good + bad, [log.vkey], nobleVerify)).code).toBe('bad_signature');
-    const forged = good.replace('text', 'test');
-    expect(refusal(() => openNote(forged, [log.vkey], nobleVerify)).code).toBe('bad_signature');
-  });
-
   it('are rejected with any character of the example changed, omitted or doubled', () => {
     const characters = [...NOTE];
     for (let i = 0; i < characters.length; i++) {
@@ -94,21 +67,6 @@ describe('signed notes', () => {
         expect(['malformed_note', 'unknown_signer', 'bad_signature']).toContain(code);
       }
     }
-  });
-
-  it.each([
-    ['no signature', 'text\n\n'],
-    ['no text', '\n\n— a AAAAAAA=\n'.slice(2)],
-    ['no newline after the last of two signatures', `${NOTE}— a AAAAAAA=`],
-    ['a carriage return', NOTE.replaceAll('\n', '\r\n')],
-    ['a tab in the text', NOTE.replace('an example', 'an\texample')],
-    ['no name', NOTE.replace(' example.com/foo', ' ')],
-    ['a signature without bytes', NOTE + '— a AAAAAA==\n'],
-    ['something after the signatures', NOTE + 'x\n'],
-    ['an empty line among the signatures', NOTE + '\n' + '— a AAAAAAA=\n' + '\n'],
-    ['too many signatures', NOTE + '— a AAAAAAA=\n'.repeat(64)],
-  ])('are rejected with %s', (_, note) => {
-    expect(refusal(() => openNote(note, [VKEY], nobleVerify)).code).toBe('malformed_note');
   });
 
   it.each(['no newline', 'tab\there\n', 'nul\0\n', ''])(
@@ -129,13 +87,6 @@ describe('signed notes', () => {
   ])('reject the verifier key %j', (vkey) => {
     expect(refusal(() => parseVkey(vkey)).code).toBe('malformed_vkey');
   });
-
-  it('reject keys with invalid names or lengths', () => {
-    expect(refusal(() => keyId(nobleSha256, 'a b', log.publicKey)).code).toBe('malformed_vkey');
-    expect(refusal(() => keyId(nobleSha256, 'a+b', log.publicKey)).code).toBe('malformed_vkey');
-    expect(refusal(() => keyId(nobleSha256, '', log.publicKey)).code).toBe('malformed_vkey');
-    expect(refusal(() => keyId(nobleSha256, 'a', new Uint8Array(31))).code).toBe('malformed_key');
-  });
 });
 
 // The text of the example of the C2SP tlog-checkpoint specification.
@@ -149,40 +100,6 @@ describe('checkpoints', () => {
     expect(checkpoint.size).toBe(20852163);
     expect(checkpoint.root).toEqual(fromBase64('CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I='));
     expect(formatCheckpoint(checkpoint)).toBe(CHECKPOINT);
-  });
-
-  it.each([
-    CHECKPOINT.replace('20852163', '020852163'),
-    CHECKPOINT.replace('20852163', '-1'),
-    CHECKPOINT.replace('20852163', '9007199254740992'),
-    CHECKPOINT.replace('q2I=', 'q2J='),
-    CHECKPOINT.replace('CsUY', ''),
-    CHECKPOINT.replace('example.com/behind-the-sofa', ''),
-    CHECKPOINT + 'extension\n',
-    CHECKPOINT.replaceAll('\n', '\r\n'),
-    '',
-  ])('reject %j', (text) => {
-    expect(refusal(() => parseCheckpoint(text)).code).toBe('malformed_checkpoint');
-  });
-
-  it('open only under the pinned key and origin', () => {
-    const checkpoint = { origin: log.name, size: 3, root: leafHashes(1)[0]! };
-    const note = signNote(formatCheckpoint(checkpoint), log);
-    expect(openCheckpoint(note, log.vkey, log.name, nobleVerify)).toEqual(checkpoint);
-    expect(refusal(() => openCheckpoint(note, witness.vkey, log.name, nobleVerify)).code).toBe(
-      'unknown_signer',
-    );
-    expect(refusal(() => openCheckpoint(note, log.vkey, 'other', nobleVerify)).code).toBe(
-      'wrong_origin',
-    );
-    const grown = note.replace('\n3\n', '\n4\n');
-    expect(refusal(() => openCheckpoint(grown, log.vkey, log.name, nobleVerify)).code).toBe(
-      'bad_signature',
-    );
-    const notOne = signNote('just text\n', log);
-    expect(refusal(() => openCheckpoint(notOne, log.vkey, log.name, nobleVerify)).code).toBe(
-      'malformed_checkpoint',
-    );
   });
 });
 
@@ -198,41 +115,6 @@ describe('tlog-proofs', () => {
       expect(parseTlogProof(formatTlogProof(proof))).toEqual(proof);
       const extra = Uint8Array.of(1, 2, 3, 255);
       expect(parseTlogProof(formatTlogProof({ ...proof, extra }))).toEqual({ ...proof, extra });
-    }
-  });
-
-  it('have the lines of the specification', () => {
-    const [hash] = leafHashes(1);
-    expect(
-      formatTlogProof({ extra: Uint8Array.of(65), index: 73894, path: [hash!], checkpoint }),
-    ).toBe(`c2sp.org/tlog-proof@v1\nextra QQ==\nindex 73894\n${toBase64(hash!)}\n\n${checkpoint}`);
-  });
-
-  const text = formatTlogProof({ index: 7, path: leafHashes(2), checkpoint });
-  it.each([
-    text.replace('@v1', '@v2'),
-    text.replace('index 7', 'index 07'),
-    text.replace('index 7', 'index -7'),
-    text.replace('index 7\n', 'extra \nindex 7\n'),
-    text.replace('index 7\n', 'index 7\nextra QQ==\n'),
-    text.replace('=\n', '=\nQQ==\n'),
-    text.replaceAll('\n', '\r\n'),
-    '',
-  ])('reject %j', (damaged) => {
-    expect(refusal(() => parseTlogProof(damaged)).code).toBe('malformed_tlog_proof');
-  });
-
-  it('are not written for invalid parts', () => {
-    const proof = { index: 7, path: leafHashes(1), checkpoint };
-    for (const wrong of [
-      { index: -1 },
-      { index: 0.5 },
-      { path: [new Uint8Array(31)] },
-      { extra: new Uint8Array(0) },
-    ]) {
-      expect(refusal(() => formatTlogProof({ ...proof, ...wrong })).code).toBe(
-        'malformed_tlog_proof',
-      );
     }
   });
 });

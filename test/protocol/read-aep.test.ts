@@ -1,23 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import {
-  aepBytes,
-  buildProofRecord,
-  proofCommitments,
-  proofRecordHash,
-  requestTypeOf,
-} from '#protocol/aep';
+import { aepBytes } from '#protocol/aep';
 import { fromUtf8, utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { canonicalProofEntry, parseEntry } from '#protocol/entries';
-import { nobleSha256 } from '#protocol/hash';
 import { canonicalAep, parseAep, readAep, type ReadAep } from '#protocol/read-aep';
 import { type Aep } from '#protocol/schemas/aep';
 import { logEntrySchema } from '#protocol/schemas/log-entry';
 import { parseStrict } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
-import { refusal } from '../fixtures/refusal.js';
 import { admitted, denied, entries } from '../fixtures/worked-log.js';
 
 /** The result of the general parser. */
@@ -168,39 +159,5 @@ describe('canonicalProofEntry', () => {
       }),
       { numRuns: 3000 },
     );
-  });
-});
-
-describe('proofCommitments', () => {
-  const inputOf = (aep: Aep, signature: Uint8Array) => ({
-    proof_id: aep.proof_id,
-    aep: aepBytes(aep),
-    signature,
-    key_id: aep.key_id,
-    request_hash: aep.request_hash,
-    effect: aep.decision.effect,
-    lane: requestTypeOf(aep.subject),
-  });
-
-  it('equals the hashes of the proof record for every content', () => {
-    const signature = fc.uint8Array({ minLength: 64, maxLength: 64 });
-    fc.assert(
-      fc.property(anyAep, signature, (aep, signature) => {
-        const input = inputOf(aep, signature);
-        const record = buildProofRecord(nobleSha256, input);
-        for (const sha256 of [nobleSha256, nativeSha256]) {
-          expect(proofCommitments(sha256, input)).toEqual({
-            aep_hash: record.aep_hash,
-            proof_record_hash: proofRecordHash(nobleSha256, record),
-          });
-        }
-      }),
-      { numRuns: 300 },
-    );
-  });
-
-  it.each(['proof_id', 'request_hash', 'key_id'])('rejects a malformed %s', (name) => {
-    const input = { ...inputOf(admitted.aep, admitted.signature), [name]: '","x":"' };
-    expect(refusal(() => proofCommitments(nativeSha256, input)).code).toBe('malformed_entry');
   });
 });

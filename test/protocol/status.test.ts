@@ -4,10 +4,8 @@ import {
   canAssertValidity,
   EFFECTS,
   isOutcomeAnswer,
-  NO_TRUST_CHAIN,
   packageStatus,
   STATUSES,
-  TRUST_CHAIN,
   verificationStatus,
   type ArtifactKind,
   type StatusFacts,
@@ -78,6 +76,7 @@ describe('packageStatus', () => {
 
   it('follows its rules for every package of up to three members', () => {
     expect(sets).toHaveLength(8 + 64 + 512);
+    expect(packageStatus([])).toBe('BACKEND_LOOKUP_REQUIRED');
     const good = ['PASS', 'TRUST_ESTABLISHED', 'VALID', 'VERIFIED'];
     for (const members of sets) {
       let expected = 'TRUST_ESTABLISHED';
@@ -89,10 +88,6 @@ describe('packageStatus', () => {
       expect(packageStatus(members), members.join()).toBe(expected);
     }
   });
-
-  it('makes no statement about an empty package', () => {
-    expect(packageStatus([])).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
 });
 
 it('isOutcomeAnswer > distinguishes an outcome from an action, a denial and a package', () => {
@@ -101,25 +96,4 @@ it('isOutcomeAnswer > distinguishes an outcome from an action, a denial and a pa
   expect(isOutcomeAnswer({ effect: 'ADMIT' }, { proof_id, certificate_id })).toBe(false);
   expect(isOutcomeAnswer({ effect: 'DENY' }, { proof_id })).toBe(false);
   expect(isOutcomeAnswer({ effect: 'ADMIT' }, {})).toBe(false);
-});
-
-describe('trust chain', () => {
-  it('has the documented order, and ends with verification for a denial or an outcome', () => {
-    expect(TRUST_CHAIN.FULL).toEqual({
-      available: true,
-      sequence: [
-        'execution',
-        'evidence',
-        'verification',
-        'passport',
-        'certificate',
-        'trust_established',
-      ],
-    });
-    expect(TRUST_CHAIN.PROOF_ONLY).toEqual({
-      available: false,
-      sequence: ['execution', 'evidence', 'verification'],
-    });
-    expect(NO_TRUST_CHAIN).toEqual({ available: false, sequence: [] });
-  });
 });

@@ -33,16 +33,4 @@ describe('TemplateReader', () => {
     );
     expect(seen.size).toBe(2);
   });
-
-  it.each([
-    ['a'.repeat(63), false],
-    ['a'.repeat(64), true],
-    ['a'.repeat(65), false],
-    [`${'a'.repeat(63)}A`, false],
-    [` ${'a'.repeat(63)}`, false],
-  ])('accepts only lower-case hex as a hash: %s', (text, isHash) => {
-    const reader = new TemplateReader(text);
-    expect(reader.hex(64)).toBe(reader.ended || text.length > 64 ? text.slice(0, 64) : '');
-    expect(reader.ended).toBe(isHash);
-  });
 });

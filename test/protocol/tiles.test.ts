@@ -6,7 +6,6 @@ import {
   consistencyFromTiles,
   decodeEntryBundle,
   encodeEntryBundle,
-  entriesPath,
   extendTiles,
   hashAt,
   inclusionFromTiles,
@@ -75,31 +74,9 @@ describe('tile paths', () => {
   ])('format tile %d %d of width %j as %s', (level, index, width, path) => {
     expect(tilePath(level, index, width)).toBe(path);
   });
-
-  it('format entry bundles', () => {
-    expect(entriesPath(0)).toBe('tile/entries/000');
-    expect(entriesPath(1234067, 7)).toBe('tile/entries/x001/x234/067.p/7');
-  });
-
-  it('throw for nonexistent tiles', () => {
-    expect(refusal(() => tilePath(64, 0)).code).toBe('out_of_range');
-    expect(refusal(() => tilePath(0, -1)).code).toBe('out_of_range');
-    expect(refusal(() => tilePath(0, 0, 0)).code).toBe('out_of_range');
-    expect(refusal(() => tilePath(0, 0, 257)).code).toBe('out_of_range');
-  });
 });
 
 describe('tiles of a tree', () => {
-  it('of 70,000 leaves are those of the specification', () => {
-    const tiles = tilesBetween(0, 70_000);
-    const at = (level: number) =>
-      tiles.filter((tile) => tile.level === level).map((tile) => tile.width);
-    expect(at(0)).toEqual([...Array<number>(273).fill(256), 112]);
-    expect(at(1)).toEqual([256, 17]);
-    expect(at(2)).toEqual([1]);
-    expect(tiles).toHaveLength(277);
-  });
-
   it('do not depend on the sizes of the appends', () => {
     fc.assert(
       fc.property(
@@ -204,12 +181,6 @@ describe('entry bundles', () => {
     );
     const long = new Uint8Array(65_535).fill(7);
     expect(decodeEntryBundle(encodeEntryBundle([long]))).toEqual([long]);
-  });
-
-  it('consist of big-endian lengths and bytes', () => {
-    expect(
-      encodeEntryBundle([utf8('ab'), new Uint8Array(0), new Uint8Array(258)]).subarray(0, 8),
-    ).toEqual(Uint8Array.of(0, 2, 0x61, 0x62, 0, 0, 1, 2));
   });
 
   it('are rejected when truncated, overlong or with an oversized entry', () => {

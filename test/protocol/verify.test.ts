@@ -96,132 +96,111 @@ describe('verifyProof', () => {
     expect(checks[0]).toMatchObject({ name: 'request_hash', result: 'not_applicable' });
   });
 
-  it('depends on the content of the request, not its spelling', () => {
-    const compact = utf8(JSON.stringify(JSON.parse(Buffer.from(admitted.request).toString())));
-    expect(failed({ request: compact })).toEqual([]);
-    const other = utf8(Buffer.from(admitted.request).toString().replace('step-3', 'step-4'));
-    expect(failed({ request: other })).toEqual(['request_hash']);
-    expect(failed({ request: utf8('not json') })).toEqual(['request_hash']);
-  });
-
-  it('fails for the AEP with any bit flipped', () => {
+  it('fails for the AEP, the signature or the log entry with any bit flipped', () => {
     for (let bit = 0; bit < admitted.aepBytes.length * 8; bit += 5) {
       const names = failed({ aep: turned(admitted.aepBytes, bit) });
       expect(names).toEqual(expect.arrayContaining(['aep_hash', 'signature', 'proof_record_hash']));
     }
-  });
-
-  it('fails for the signature with any bit flipped', () => {
     for (let bit = 0; bit < 512; bit += 7) {
-      expect(failed({ signature: turned(admitted.signature, bit) })).toEqual([
-        'signature',
-        'proof_record_hash',
-      ]);
+      const names = failed({ signature: turned(admitted.signature, bit) });
+      expect(names).toEqual(['signature', 'proof_record_hash']);
     }
-    expect(failed({ signature: new Uint8Array(0) })).toEqual(['signature', 'proof_record_hash']);
-  });
-
-  it('fails for the log entry with any bit flipped', () => {
     for (let bit = 0; bit < admitted.entry.length * 8; bit += 3) {
       expect(failed({ entry: turned(admitted.entry, bit) })).toContain('inclusion');
     }
   });
 
-  it('fails for an entry of another proof or another type', () => {
-    expect(failed({ entry: denied.entry })).toEqual([
-      'aep_hash',
-      'proof_record_hash',
-      'log_entry',
+  const text = Buffer.from(admitted.request).toString();
+  const inclusion = genuine.inclusion as { size: number; path: Uint8Array[]; root: Uint8Array };
+  const key = (
+    state: 'active' | 'retired' | 'compromised' | 'unknown',
+    publicKey?: Uint8Array,
+  ) => ({
+    key: { publicKey: publicKey ?? aepKey.publicKey, state },
+  });
+  const signedBytes = (aep: Uint8Array) => ({
+    aep,
+    signature: aepKey.sign(pae(AEP_PAYLOAD_TYPE, aep)),
+  });
+  const forger = testKey(2);
+  const { proofId: otherId } = denied;
+  const unlogged = { inclusion: { leafHashInTree: new Uint8Array(32) } };
+
+  it.each<[title: string, change: Partial<ProofEvidence>, expected: string]>([
+    ['another spelling of the request', { request: utf8(JSON.stringify(JSON.parse(text))) }, ''],
+    ['another request', { request: utf8(text.replace('step-3', 'step-4')) }, 'request_hash'],
+    ['a request that is not JSON', { request: utf8('not json') }, 'request_hash'],
+    ['an empty signature', { signature: new Uint8Array(0) }, 'signature proof_record_hash'],
+    [
+      'the payload signed, not its encoding',
+      { signature: aepKey.sign(admitted.aepBytes) },
+      'signature proof_record_hash',
+    ],
+    [
+      'the entry of another proof',
+      { entry: denied.entry },
+      'aep_hash proof_record_hash log_entry inclusion',
+    ],
+    [
+      'an entry of no type',
+      { entry: utf8('{}') },
+      'aep_identity aep_hash proof_record_hash log_entry inclusion',
+    ],
+    ['another proof id', { proof_id: otherId }, 'aep_identity proof_record_hash log_entry'],
+    ['another leaf in the tree', { inclusion: { leafHashInTree: leaves[2]! } }, 'inclusion'],
+    ['another root', { inclusion: { ...inclusion, root: turned(root, 0) } }, 'inclusion'],
+    ['another size', { inclusion: { ...inclusion, size: 4 } }, 'inclusion'],
+    [
+      'a truncated path',
+      { inclusion: { ...inclusion, path: inclusion.path.slice(1) } },
       'inclusion',
-    ]);
-    expect(failed({ entry: utf8('{}') })).toContain('log_entry');
-  });
-
-  it('fails for another leaf in the tree, and for a wrong path, size or root', () => {
-    const inclusion = genuine.inclusion as { size: number; path: Uint8Array[]; root: Uint8Array };
-    for (const change of [
-      { leafHashInTree: leaves[2]! },
-      { ...inclusion, root: turned(root, 0) },
-      { ...inclusion, size: 4 },
-      { ...inclusion, path: inclusion.path.slice(1) },
-      { ...inclusion, path: inclusion.path.with(0, turned(inclusion.path[0]!, 9)) },
-    ]) {
-      expect(failed({ inclusion: change })).toEqual(['inclusion']);
-    }
-    expect(failed({ leafIndex: 2 })).toEqual(['inclusion']);
-  });
-
-  it.each(['retired', 'compromised', 'unknown'] as const)(
-    'fails under a key that is %s',
-    (state) => {
-      expect(failed({ key: { publicKey: aepKey.publicKey, state } })).toEqual(['signing_key']);
-    },
-  );
-
-  it('fails when the log does not know the key that the artifact names', () => {
-    expect(failed({ key: null })).toEqual(['signing_key', 'signature']);
-    expect(failed({ key: { publicKey: null, state: 'active' } })).toEqual([
-      'signing_key',
-      'signature',
-    ]);
-  });
-
-  it('fails for a forger with another key, because the key comes from the log', () => {
-    const forger = testKey(2);
-    const forged = resigned({ ...admitted.aep, key_id: forger.keyId }, forger);
-    expect(failed(forged)).toEqual(['signing_key', 'signature', 'inclusion']);
-    // An AEP that names the real key fails too.
-    expect(failed(resigned(admitted.aep, forger))).toEqual(['signature', 'inclusion']);
-    // Another active key of the log fails too.
-    expect(failed({ key: { publicKey: forger.publicKey, state: 'active' } })).toEqual([
-      'signing_key',
-      'signature',
-    ]);
-  });
-
-  it('fails for a signed and logged AEP of another proof or time', () => {
-    const elsewhere = { leafHashInTree: new Uint8Array(32) };
-    const other = resigned({
-      ...admitted.aep,
-      proof_id: denied.proofId,
-      execution_id: `exec_${denied.proofId}`,
-    });
-    expect(failed({ ...other, inclusion: elsewhere })).toEqual(['aep_identity', 'inclusion']);
-    const later = resigned({ ...admitted.aep, accepted_at: '2026-11-20T17:29:00.124Z' });
-    expect(failed({ ...later, inclusion: elsewhere })).toEqual(['aep_identity', 'inclusion']);
-    const otherRequest = resigned({ ...admitted.aep, request_hash: denied.aep.request_hash });
-    expect(failed({ ...otherRequest, inclusion: elsewhere })).toEqual([
-      'request_hash',
-      'inclusion',
-    ]);
-    expect(failed({ proof_id: denied.proofId })).toEqual([
-      'aep_identity',
-      'proof_record_hash',
-      'log_entry',
-    ]);
-  });
-
-  it('fails for a signed AEP that is not in canonical form', () => {
-    const bytes = utf8(JSON.stringify(admitted.aep));
-    const names = failed({ aep: bytes, signature: aepKey.sign(pae(AEP_PAYLOAD_TYPE, bytes)) });
-    expect(names).toEqual(['aep_canonical', 'aep_hash', 'proof_record_hash']);
-  });
-
-  it('fails for a signed canonical AEP outside its schema', () => {
-    const bytes = utf8('{"schema_version":"svc.aep/1.0"}');
-    const names = failed({ aep: bytes, signature: aepKey.sign(pae(AEP_PAYLOAD_TYPE, bytes)) });
-    expect(names).toEqual([
-      'request_hash',
-      'aep_schema',
-      'aep_identity',
-      'aep_hash',
-      'signing_key',
-      'proof_record_hash',
-    ]);
-  });
-
-  it('accepts only a signature over the pre-authentication encoding', () => {
-    const signature = aepKey.sign(admitted.aepBytes);
-    expect(failed({ signature })).toContain('signature');
+    ],
+    ['another leaf index', { leafIndex: 2 }, 'inclusion'],
+    ['a retired key', key('retired'), 'signing_key'],
+    ['a compromised key', key('compromised'), 'signing_key'],
+    ['a key of unknown state', key('unknown'), 'signing_key'],
+    ['no key in the log', { key: null }, 'signing_key signature'],
+    [
+      'no public key in the log',
+      { key: { publicKey: null, state: 'active' } },
+      'signing_key signature',
+    ],
+    ['another active key of the log', key('active', forger.publicKey), 'signing_key signature'],
+    [
+      'a forger who names his key',
+      resigned({ ...admitted.aep, key_id: forger.keyId }, forger),
+      'signing_key signature inclusion',
+    ],
+    ['a forger who names the real key', resigned(admitted.aep, forger), 'signature inclusion'],
+    [
+      'a signed and logged AEP of another proof',
+      {
+        ...resigned({ ...admitted.aep, proof_id: otherId, execution_id: `exec_${otherId}` }),
+        ...unlogged,
+      },
+      'aep_identity inclusion',
+    ],
+    [
+      'a signed and logged AEP of another time',
+      { ...resigned({ ...admitted.aep, accepted_at: '2026-11-20T17:29:00.124Z' }), ...unlogged },
+      'aep_identity inclusion',
+    ],
+    [
+      'a signed and logged AEP of another request',
+      { ...resigned({ ...admitted.aep, request_hash: denied.aep.request_hash }), ...unlogged },
+      'request_hash inclusion',
+    ],
+    [
+      'a signed AEP that is not canonical',
+      signedBytes(utf8(JSON.stringify(admitted.aep))),
+      'aep_canonical aep_hash proof_record_hash',
+    ],
+    [
+      'a signed AEP outside its schema',
+      signedBytes(utf8('{"schema_version":"svc.aep/1.0"}')),
+      'request_hash aep_schema aep_identity aep_hash signing_key proof_record_hash',
+    ],
+  ])('checks %s', (_, change, expected) => {
+    expect(failed(change).join(' ')).toBe(expected);
   });
 });

@@ -176,24 +176,6 @@ describe('admitTools', () => {
     ).toEqual(['failed', 'succeeded']);
   });
 
-  it('returns the last value of an undeclared generator', async () => {
-    const { words } = tools();
-    const stream = words.execute!;
-    const wrapped = admitTools(
-      { words: tool({ inputSchema: z.object({}), execute: (...call) => stream(...call) }) },
-      world.common,
-    );
-    const result = await generateText({
-      model: model([['words', {}]]),
-      tools: wrapped,
-      prompt: 'Go',
-      stopWhen,
-    });
-    expect(result.steps[0]?.toolResults.map((one) => one.output)).toEqual(['ab']);
-    const [outcome] = await world.outcomesOf(world.admitted[0]!);
-    expect(outcome).toMatchObject({ result_hash: canonicalHash(['a', 'ab']) });
-  });
-
   it('keeps all other members, and the signal', async () => {
     const before = tools();
     const after = admitTools(before, world.common);

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { admitted, NotAdmittedError, type NotAdmittedCode } from '#sdk/adapters/index';
 import { canonicalHash, SdkError } from '#sdk/index';
@@ -68,14 +67,6 @@ describe('an admitted function', () => {
     ]);
   });
 
-  it('names its parent proof', async () => {
-    await tool()('first');
-    const [parentProofId = ''] = world.admitted;
-    await tool({ parentProofId })('second');
-    const { subject } = (await world.proofs()).find((one) => one.proof_id === world.admitted[1])!;
-    expect(subject).toMatchObject({ kind: 'admission', parent_proof_id: parentProofId });
-  });
-
   it('keeps `this`, arguments and name, and hashes the chosen part', async () => {
     const table = {
       seats: 4,
@@ -109,21 +100,6 @@ describe('an admitted function', () => {
     expect(await world.outcomesOf(proofId)).toEqual([
       { kind: 'outcome', parent_proof_id: proofId, result: 'succeeded' },
     ]);
-  });
-
-  it('keeps concurrent calls apart', async () => {
-    const echo = admitted((n: number) => sleep(20 - n).then(() => n), {
-      ...world.common,
-      tool: 'echo',
-    });
-    const all = Array.from({ length: 20 }, (_, n) => n);
-    expect(await Promise.all(all.map((n) => echo(n)))).toEqual(all);
-    const mine = new Set(world.admitted);
-    expect(mine.size).toBe(20);
-    const hashes = (await world.proofs()).flatMap(({ proof_id, subject }) =>
-      mine.has(proof_id) && subject.kind === 'admission' ? [subject.arguments_hash] : [],
-    );
-    expect(hashes.sort()).toEqual(all.map((n) => canonicalHash([n])).sort());
   });
 });
 

@@ -54,34 +54,6 @@ const through =
   };
 const adding = through((document) => changed(document, added));
 
-const PROBLEM = {
-  type: 'urn:svc:problem:invalid_body',
-  title: 'Invalid body',
-  status: 400,
-  detail: 'text',
-  code: 'invalid_body',
-};
-
-/** Replaces the first receipt by the 202 that precedes it. */
-function pendingFirst(then: typeof fetch): typeof fetch {
-  let isFirst = true;
-  return async (input, init) => {
-    const response = await then(input, init);
-    if (!isFirst) return response;
-    isFirst = false;
-    const { registry_proof_id: id } = (await response.json()) as { registry_proof_id: string };
-    const body = { schema_version: 'svc.runtime.admission_status/1.0', proof_id: id };
-    return new Response(JSON.stringify(added({ ...body, state: 'pending' })), {
-      status: 202,
-      headers: {
-        'Content-Type': 'application/json',
-        Location: `/v1/admissions/${id}`,
-        'Retry-After': '0',
-      },
-    });
-  };
-}
-
 async function listOf<T>(items: AsyncIterable<T>): Promise<T[]> {
   const list: T[] = [];
   for await (const item of items) list.push(item);
@@ -98,10 +70,7 @@ const exported = async () => (await sdk.exportProofHttp(world.options, proof)).r
 
 /** Every function that reads a response, with one call per form of its response. */
 const calls: Record<string, (fetcher: typeof fetch) => (() => Promise<unknown>)[]> = {
-  executeIntentHttp: (fetcher) => [
-    () => sdk.executeIntentHttp(engine(fetcher), intent()),
-    () => sdk.executeIntentHttp(engine(pendingFirst(fetcher)), intent()),
-  ],
+  executeIntentHttp: (fetcher) => [() => sdk.executeIntentHttp(engine(fetcher), intent())],
   admitHttp: (fetcher) => [
     () => sdk.admitHttp(engine(fetcher), { kind: 'admission', agent: { id: 'a' }, action: 'SEND' }),
   ],
@@ -188,25 +157,10 @@ describe('an added member', () => {
     if (!WITHOUT.includes(name)) expect(JSON.stringify(first)).toContain('"added_since":"text"');
   });
 
-  it('is accepted in problem documents and denials', async () => {
-    const invalid = through(() =>
-      changed({ ...PROBLEM, errors: [{ pointer: '/a', detail: 'text' }] }, added),
-    );
-    const rejecting: typeof fetch = async (input, init) => {
-      const { headers, body } = await invalid(input, init);
-      const type = { ...Object.fromEntries(headers), 'content-type': 'application/problem+json' };
-      return new Response(body, { status: 400, headers: type });
-    };
-    const read = sdk.readProofHttp(engine(rejecting), proof);
-    const { problem } = await sdkError(read, 'invalid_request');
-    expect(problem).toMatchObject({ added_since: 'text', errors: [{ added_since: 'text' }] });
-    const denied = sdk.executeIntentHttp(engine(adding), intent({ action: 'DELETE_AUDIT_LOG' }));
-    expect((await sdkError(denied, 'policy_denied')).denial?.receipt.status).toBe('DENIED');
-    const lookup = sdk.lookupHttp(registry(rejecting), {
-      kind: 'proof',
-      identifier: facades.proof,
-    });
-    await sdkError(lookup, 'invalid_request');
+  it('is accepted in a problem document', async () => {
+    const unknown = { proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
+    const { problem } = await sdkError(sdk.readProofHttp(engine(adding), unknown), 'not_found');
+    expect(problem).toMatchObject({ code: 'proof_not_found', added_since: 'text' });
   });
 
   it.each([...FIXED, 'payloadType'])('is rejected in the fixed document %s', async (version) => {
@@ -229,29 +183,5 @@ describe('an added member', () => {
       expect([name, outcome]).toEqual([name, wasChanged ? 'unexpected_response' : 'accepted']);
     }
     expect(rejected).toBeGreaterThan(0);
-  });
-});
-
-describe('an unknown value', () => {
-  const inAnswer = (name: string, value: JsonValue): typeof fetch =>
-    through((document) =>
-      changed(document, (object) => (name in object ? { ...object, [name]: value } : object)),
-    );
-
-  it.each([
-    ['a status', 'verification_status', 'SUPER_VALID'],
-    ['a contradictory status', 'verification_status', 'REVOKED'],
-    ['an effect', 'effect', 'MAYBE'],
-    ['a hash', 'aep_hash', 'none'],
-  ])('is rejected in a lookup: %s', async (_what, name, value) => {
-    const call = calls['waitForVerdictHttp']!(inAnswer(name, value))[0]!();
-    await sdkError(call, 'unexpected_response');
-  });
-
-  it('is rejected in a verdict and in the counts of a batch', async () => {
-    const verdict = calls['verifyProofHttp']!(inAnswer('status', 'SUPER_VALID'))[0]!();
-    await sdkError(verdict, 'unexpected_response');
-    const batch = calls['followBatchHttp']!(inAnswer('total', 2))[0]!();
-    await sdkError(batch, 'unexpected_response');
   });
 });

@@ -1,7 +1,6 @@
 import { describe, expect, it as test } from 'vitest';
-import { utf8 } from '#protocol/bytes';
 import type { Batch } from '#protocol/schemas/batch';
-import { chunksOf, mapInOrder } from '#sdk/engine/batch';
+import { chunksOf } from '#sdk/engine/batch';
 import {
   admitBatchHttp,
   agentEnvelope,
@@ -89,12 +88,6 @@ describe('admitBatchHttp', () => {
     expect(progress.at(-1)).toEqual(done);
   });
 
-  it('reads the results of a large batch in pages', async ({ world }) => {
-    const results = await admitAll(world.shaky, executions(2_300));
-    expect(new Set(results.map(({ proof_id }) => proof_id)).size).toBe(2_300);
-    expect(world.network.seen.filter(({ path }) => path.includes('/results'))).toHaveLength(3);
-  });
-
   it('returns the first receipts when an input repeats, despite faults', async ({ world }) => {
     const items = executions(12);
     const before = await treeSize(world.db.sql);
@@ -149,16 +142,6 @@ describe('admitBatchHttp', () => {
     expect(world.network.seen.length).toBe(sent);
     world.engine.worker.rests = false;
     await world.engine.worker.work();
-  });
-
-  it('throws aborted when the signal fires during polling', async ({ world }) => {
-    world.engine.worker.rests = true;
-    const stopping = new AbortController();
-    const call = admitAll({ ...world.shaky, signal: stopping.signal }, executions(2));
-    call.catch(() => undefined);
-    await expect.poll(() => world.network.seen.length).toBeGreaterThan(2);
-    stopping.abort();
-    await sdkError(call, 'aborted');
   });
 
   it('times out without progress, and continues with progress', async ({ world }) => {
@@ -257,35 +240,5 @@ describe('chunksOf', () => {
       start += own.length;
     }
     expect(lines.map((line) => JSON.parse(line) as unknown)).toEqual(items);
-  });
-
-  test('fills a batch to its last byte', async () => {
-    const bytes = 2 * utf8('{"n":1}\n').length;
-    const counts: number[] = [];
-    const chunks = chunksOf([{ n: 1 }, { n: 2 }, { n: 3 }], { items: 10, bytes });
-    for await (const { hashes } of chunks) counts.push(hashes.length);
-    expect(counts).toEqual([2, 1]);
-  });
-});
-
-describe('mapInOrder', () => {
-  test('keeps the order and the limit of concurrent work', async () => {
-    async function* numbers(): AsyncGenerator<number> {
-      for (let at = 0; at < 9; at++) {
-        await Promise.resolve();
-        yield at;
-      }
-    }
-    let [running, most] = [0, 0];
-    const work = async (at: number): Promise<number> => {
-      most = Math.max(most, ++running);
-      await new Promise((resolve) => setTimeout(resolve, at % 2 === 0 ? 20 : 1));
-      running -= 1;
-      return at;
-    };
-    const out: number[] = [];
-    for await (const at of mapInOrder(numbers(), work, 3)) out.push(at);
-    expect(out).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
-    expect(most).toBe(3);
   });
 });

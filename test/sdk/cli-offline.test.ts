@@ -1,74 +1,58 @@
-import { describe, expect } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { publicJwk } from '#protocol/keys';
-import type { ProofExport } from '#protocol/schemas/proof-export';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { exportProofHttp, getProofInclusionHttp } from '#sdk/index';
-import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
+import { tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
 import { testKey } from '../fixtures/snapshot.js';
-import { openFolder, svc, type RunOptions } from '../fixtures/svc.js';
+import { openFolder, svc, type Folder, type RunOptions } from '../fixtures/svc.js';
+import {
+  admitted as worked,
+  aepKey,
+  denied,
+  exportOf,
+  logVkey,
+  ORIGIN,
+} from '../fixtures/worked-log.js';
 
-interface Files {
-  admitted: ProofExport;
-  /** The pins of AEP and log key, as options. */
-  keys: string[];
-  /** `svc verify --offline`, with no settings: it can reach no service. */
-  verify(args: string[], options?: RunOptions): ReturnType<typeof svc>;
-}
+const admitted = exportOf(worked);
+/** The pins of AEP and log key, as options. */
+const keys = ['--aep-key', toBase64Url(aepKey.publicKey), '--log-vkey', logVkey];
 
-const it = sdkTest().extend<{ files: Files }>({
-  files: [
-    async ({ world }, use) => {
-      const folder = await openFolder();
-      const { registry, options, log } = world;
-      const ids = await registry.admitAll([
-        registry.item(),
-        registry.item({ action: 'DELETE_AUDIT_LOG' }),
-      ]);
-      await registry.verifyAll();
-      await log.publish();
-      const [admitted, denied] = await Promise.all(
-        ids.map(async (proof_id) => (await exportProofHttp(options, { proof_id })).response),
-      );
-      if (admitted === undefined || denied === undefined) throw new Error('expected two exports');
-      const { proof_id, aep } = admitted;
-      const tlog = await getProofInclusionHttp(options, { proof_id, format: 'tlog-proof' });
-      const { publicKey } = registry.admit.signer;
-      await Promise.all([
-        folder.write('admitted.json', [admitted]),
-        folder.write('denied.json', [denied]),
-        folder.write('altered.json', [{ ...admitted, aep: { ...aep, tenant_id: 'other' } }]),
-        folder.write('not-in-tree.json', [{ ...admitted, entry: denied.entry }]),
-        folder.write('pins.json', [pins(world, publicKey)]),
-        folder.write('other-pins.json', [pins(world, testKey().publicKey)]),
-        folder.write('proof.tlog-proof', tlog.response),
-        folder.write('twice.json', '{"proof_id":1,"proof_id":2}'),
-      ]);
-      await use({
-        admitted,
-        keys: ['--aep-key', toBase64Url(publicKey), '--log-vkey', log.vkey],
-        verify: (args, more = {}) =>
-          svc(['verify', '--offline', ...args], { cwd: folder.path, ...more }),
-      });
-      await folder.remove();
-    },
-    { scope: 'file' },
-  ],
-});
+let folder: Folder;
+/** `svc verify --offline`, with no settings: it can reach no service. */
+const verify = (args: string[], more: RunOptions = {}) =>
+  svc(['verify', '--offline', ...args], { cwd: folder.path, ...more });
 
-function pins({ log: { vkey, origin } }: SdkWorld, publicKey: Uint8Array): PublicKeys {
+function pins(publicKey: Uint8Array): PublicKeys {
   const lifetime = { activated_at: 0, retired_at: null, compromised_from: null };
   return {
     schema_version: KEYS_SCHEMA,
     aep: [{ ...publicJwk(nativeSha256, publicKey), ...lifetime }],
-    log: { vkey, origin, retired: [] },
-    snapshot: { vkey, retired: [] },
+    log: { vkey: logVkey, origin: ORIGIN, retired: [] },
+    snapshot: { vkey: logVkey, retired: [] },
   };
 }
 
+beforeAll(async () => {
+  folder = await openFolder();
+  const altered = { ...admitted, aep: { ...admitted.aep, tenant_id: 'other' } };
+  const files: Record<string, string | object[]> = {
+    'admitted.json': [admitted],
+    'denied.json': [exportOf(denied)],
+    'altered.json': [altered],
+    'not-in-tree.json': [{ ...admitted, entry: exportOf(denied).entry }],
+    'pins.json': [pins(aepKey.publicKey)],
+    'other-pins.json': [pins(testKey().publicKey)],
+    'proof.tlog-proof': tlogProofOf(worked.leafIndex),
+    'twice.json': '{"proof_id":1,"proof_id":2}',
+  };
+  await Promise.all(Object.entries(files).map(([name, text]) => folder.write(name, text)));
+});
+afterAll(() => folder.remove());
+
 describe('svc verify --offline', () => {
-  it('reports authentic and included, never valid', async ({ files: { admitted, verify } }) => {
+  it('reports authentic and included, never valid', async () => {
     const { code, stdout } = await verify(['admitted.json', '--pins', 'pins.json']);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^authentic, included\n/);
@@ -77,8 +61,7 @@ describe('svc verify --offline', () => {
     expect(stdout).not.toMatch(/\bvalid\b/i);
   });
 
-  it('takes single keys, a tlog-proof and standard input', async ({ files }) => {
-    const { admitted, keys, verify } = files;
+  it('takes single keys, a tlog-proof and standard input', async () => {
     const tlog = ['--tlog-proof', 'proof.tlog-proof'];
     expect((await verify(['admitted.json', ...keys, ...tlog])).code).toBe(0);
     const stdin = JSON.stringify(admitted);
@@ -88,7 +71,7 @@ describe('svc verify --offline', () => {
     expect(lines).toMatchObject([result]);
   });
 
-  it('takes a key that begins with a dash', async ({ files: { verify } }) => {
+  it('takes a key that begins with a dash', async () => {
     let key = '';
     while (!key.startsWith('-')) key = toBase64Url(testKey().publicKey);
     const { code, stdout } = await verify(['admitted.json', '--aep-key', key]);
@@ -96,13 +79,7 @@ describe('svc verify --offline', () => {
     expect(stdout).toContain('signing_key_not_pinned');
   });
 
-  it('exits 4 for a proof of a denial', async ({ files: { verify } }) => {
-    const { code, stdout } = await verify(['denied.json', '--pins', 'pins.json']);
-    expect(code).toBe(4);
-    expect(stdout).toMatch(/^authentic, included, of a denial\n/);
-  });
-
-  it('exits 1 for a forged proof, and names the fault', async ({ files: { keys, verify } }) => {
+  it('exits 1 for a forged proof, and names the fault', async () => {
     for (const [name, fault] of [
       ['altered.json', 'payload_mismatch'],
       ['twice.json', 'duplicate_key'],
@@ -117,7 +94,7 @@ describe('svc verify --offline', () => {
     expect(wrong.stdout).toMatch(/^authentic, not included\n/);
   });
 
-  it('exits 3 when the pins decide nothing', async ({ files: { keys, verify } }) => {
+  it('exits 3 when the pins decide nothing', async () => {
     for (const [args, output] of [
       [[], /^undecidable {2}\(no_pinned_key\)\n/],
       [['--pins', 'other-pins.json'], /signing_key_not_pinned/],
@@ -129,8 +106,7 @@ describe('svc verify --offline', () => {
     }
   });
 
-  it('exits 2 for unusable pins and unreadable files', async ({ files }) => {
-    const { admitted, keys, verify } = files;
+  it('exits 2 for unusable pins and unreadable files', async () => {
     for (const args of [
       ['admitted.json', '--aep-key', 'AAAA'],
       ['admitted.json', '--pins', 'admitted.json'],
@@ -140,7 +116,7 @@ describe('svc verify --offline', () => {
       ['nowhere.json', '--pins', 'pins.json'],
       [admitted.proof_id, '--pins', 'pins.json'],
     ]) {
-      const { code, stdout } = await files.verify(args);
+      const { code, stdout } = await verify(args);
       expect([args, code, stdout]).toEqual([args, 2, '']);
     }
     const { stderr } = await verify(['admitted.json', '--pins', 'nowhere.json']);

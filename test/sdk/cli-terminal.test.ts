@@ -1,7 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { showsBar } from '#sdk/cli/batch-output';
 import { openTerminal, type Terminal } from '#sdk/cli/terminal';
-import { svc } from '../fixtures/svc.js';
+import { svcProcess } from '../fixtures/svc.js';
 
 /** A terminal whose streams keep the output. */
 function open(isTTY: boolean): { terminal: Terminal; out: () => string; err: () => string } {
@@ -54,13 +53,6 @@ describe('openTerminal', () => {
     expect(screen.out()).toMatch(/^first\n.*authentic.*\n$/u);
     expect(pipe.out()).toBe(bytes.toString());
   });
-
-  it('writes no colours to a pipe, not even with FORCE_COLOR', () => {
-    vi.stubEnv('FORCE_COLOR', '1');
-    const { terminal, out } = open(false);
-    terminal.print({ style: 'green', text: 'authentic' });
-    expect(out()).toBe('authentic\n');
-  });
 });
 
 describe('the redactor of a terminal', () => {
@@ -103,30 +95,19 @@ describe('the redactor of a terminal', () => {
   });
 });
 
-describe('showsBar', () => {
-  const on = (outIsTerminal: boolean, errorIsTerminal: boolean, json = false, quiet = false) =>
-    showsBar({ outIsTerminal, errorIsTerminal }, { quiet, json });
-
-  it('is true only when standard error is a terminal, and never next to JSON', () => {
-    expect([on(true, true), on(false, true), on(false, true, true)]).not.toContain(false);
-    const off = [on(true, true, true), on(true, false), on(true, true, false, true)];
-    expect(off).not.toContain(true);
-  });
-});
-
 describe('the exit code of svc', () => {
   it('survives a closed standard error', async () => {
-    expect(await svc(['frobnicate'], { unheard: true })).toMatchObject({ code: 2 });
+    expect(await svcProcess(['frobnicate'], { unheard: true })).toMatchObject({ code: 2 });
     const args = ['lookup', 'a', '--public-url', 'http://127.0.0.1:1', '--timeout', '0.2'];
-    expect(await svc(args, { unheard: true })).toMatchObject({ code: 3 });
+    expect(await svcProcess(args, { unheard: true })).toMatchObject({ code: 3 });
   });
 
   it('is 130, without a verdict, when an interrupt cuts the input', async () => {
     const began = performance.now();
-    await svc(['--help']);
+    await svcProcess(['--help']);
     // Long after the start of the program, at the present speed of this machine.
     const delay = 500 + 4 * (performance.now() - began);
-    const run = await svc(['verify', '-', '--offline', '--json'], {
+    const run = await svcProcess(['verify', '-', '--offline', '--json'], {
       stdin: null,
       started: ({ interrupt }) => setTimeout(interrupt, delay),
     });

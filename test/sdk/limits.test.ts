@@ -73,10 +73,8 @@ describe('retry', () => {
     await sdkError(execute({ fetch, retry: retry as never, timeoutMs: 200 }), 'invalid_input');
     expect(sent).toEqual([]);
   });
-});
 
-describe('publicUrl', () => {
-  it('keeps its host when its path names another host', async () => {
+  it('keeps the host of publicUrl when its path names another host', async () => {
     const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 500 })));
     const options = { publicUrl: 'http://registry.example//other.example/', fetch };
     await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');

@@ -4,7 +4,6 @@ import {
   lookupByBodyHttp,
   lookupHttp,
   readHistoryHttp,
-  readPublicKeysHttp,
   readTrustChainHttp,
   readTrustPackageHttp,
   type LookupKind,
@@ -126,13 +125,6 @@ describe('lookupHttp', () => {
     await sdkError(lookupHttp(options, { kind: 'proof', identifier }), 'unexpected_response');
   });
 
-  it('retries after lost responses', async ({ facades, options, publicNetwork }) => {
-    publicNetwork.faults.push({ kind: 'lost' }, { kind: 'cut' });
-    const found = await lookupHttp(options, { kind: 'proof', identifier: facades.proof });
-    expect(found.verification_status).toBe('VALID');
-    expect(publicNetwork.seen).toHaveLength(3);
-  });
-
   it('rejects invalid identifiers and kinds before a request', async ({
     options,
     publicNetwork,
@@ -166,12 +158,6 @@ describe('lookupByBodyHttp', () => {
     const none = await lookupByBodyHttp(options, { identifier: 'anything' });
     expect(none.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
   });
-
-  it('rejects two identifiers, and none', async ({ options }) => {
-    const two = { proof_id: 'a', trust_id: 'b' };
-    await sdkError(lookupByBodyHttp(options, two), 'invalid_input');
-    await sdkError(lookupByBodyHttp(options, {} as never), 'invalid_input');
-  });
 });
 
 describe('the views', () => {
@@ -196,11 +182,5 @@ describe('the views', () => {
       readHistoryHttp(options, { kind: 'proof' as never, identifier: 'a' }),
       'invalid_input',
     );
-  });
-
-  it('include the published keys', async ({ facades, options }) => {
-    const { record } = await readPublicKeysHttp(options);
-    expect(record.log.vkey).toBe(facades.snapshot.logVkey);
-    expect(record.snapshot.vkey).toBe(facades.snapshot.snapshotVkey);
   });
 });

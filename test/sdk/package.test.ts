@@ -21,14 +21,18 @@ describe('the package', () => {
     expect(sdk.size).toBeLessThan(200_000);
   });
 
-  it('depends on the versions that the service is tested with', async () => {
-    const read = async (path: string): Promise<Record<string, string>> => {
-      const text = await readFile(join(packageRoot, path), 'utf8');
-      return (JSON.parse(text) as { dependencies: Record<string, string> }).dependencies;
-    };
+  it('depends on the versions that the service is tested with, and on optional peers', async () => {
+    const read = async (path: string) =>
+      JSON.parse(await readFile(join(packageRoot, path), 'utf8')) as Manifest;
     const service = await read('package.json');
-    for (const [name, version] of Object.entries(await read('sdk/package.json'))) {
-      expect([name, service[name]]).toEqual([name, version]);
+    const own = await read('sdk/package.json');
+    for (const [name, version] of Object.entries(own.dependencies)) {
+      expect([name, service.dependencies[name]]).toEqual([name, version]);
+    }
+    expect(Object.keys(own.peerDependencies)).toHaveLength(3);
+    for (const name of Object.keys(own.peerDependencies)) {
+      expect(service.devDependencies[name]).toMatch(/^[0-9]+\.[0-9]+\.[0-9]+$/);
+      expect(own.peerDependenciesMeta[name]).toEqual({ optional: true });
     }
   });
 
@@ -48,16 +52,55 @@ describe('the package', () => {
 
   it('documents every export', async () => {
     const typedoc = join(packageRoot, 'node_modules/typedoc/bin/typedoc');
-    const options = ['--options', join(packageRoot, 'sdk/typedoc.json'), '--emit', 'none'];
+    const options = [
+      '--options',
+      join(packageRoot, 'sdk/typedoc.json'),
+      '--emit',
+      'none',
+      '--skipErrorChecking',
+    ];
     expect(await sdk.run('node', [typedoc, ...options])).not.toContain('warning');
   }, 60_000);
 
-  it.each(['nodenext', 'bundler'])(
-    'has types for the module resolution %s',
-    async (how) => {
-      await sdk.write(
-        'use.ts',
-        `import { executeIntentHttp, isDenial, exportProofHttp, lookupHttp } from 'svc-sdk';
+  it('loads every adapter without its peer library, with one error class', async () => {
+    await sdk.write(
+      'load.js',
+      `import { NotAdmittedError } from 'svc-sdk/adapters';
+       import { SdkError } from 'svc-sdk';
+       const found = [];
+       for (const name of ['adapters', 'mcp', 'ai', 'langchain']) {
+         const module = await import('svc-sdk/' + name);
+         found.push(...Object.keys(module));
+         const open = module.admitTools ?? module.admitTool ?? module.admitServer ?? module.admitted;
+         try { open({}, { engine: {}, agent: {} }); } catch (error) {
+           if (!(error instanceof SdkError)) throw error;
+         }
+       }
+       for (const name of ['ai', '@langchain/core/tools', '@modelcontextprotocol/sdk/types.js']) {
+         await import(name).then(() => found.push('installed: ' + name), () => undefined);
+       }
+       console.log(JSON.stringify([found, new NotAdmittedError('aborted', 'a', 'b').message]));`,
+    );
+    const [found, message] = JSON.parse(await sdk.run('node', ['load.js'])) as [string[], string];
+    expect(found.sort()).toEqual([
+      'NOT_ADMITTED_CODES',
+      'NOT_ADMITTED_META',
+      'NotAdmittedError',
+      'PROOF_ID_META',
+      'actionOf',
+      'admitClient',
+      'admitServer',
+      'admitTool',
+      'admitTools',
+      'admitted',
+    ]);
+    expect(message).toBe('a did not run: b');
+  });
+
+  it('has types, also without the peer libraries', async () => {
+    await sdk.write(
+      'use.ts',
+      `import { executeIntentHttp, isDenial, exportProofHttp, lookupHttp } from 'svc-sdk';
        import type { EngineOptions, ProofExport, SdkErrorCode } from 'svc-sdk';
        export async function use(options: EngineOptions): Promise<'ADMITTED' | string> {
          const receipt = await executeIntentHttp(options, { intent_id: 'a', action: 'B' });
@@ -79,17 +122,44 @@ describe('the package', () => {
          const none: SdkErrorCode = 'anything';
          return isDenial(error) ? error.denial.reasons : none;
        }`,
-      );
-      const module = how === 'bundler' ? 'esnext' : how;
-      const compilerOptions = {
-        ...{ module, moduleResolution: how, target: 'es2023', lib: ['es2023', 'dom'], types: [] },
-        ...{ strict: true, exactOptionalPropertyTypes: true, noEmit: true, skipLibCheck: false },
-      };
-      await sdk.write('tsconfig.json', JSON.stringify({ compilerOptions, files: ['use.ts'] }));
-      const tsc = join(packageRoot, 'node_modules/typescript/bin/tsc');
-      const printed = await sdk.run('node', [tsc]);
-      expect(printed).toBe('');
-    },
-    60_000,
-  );
+    );
+    await sdk.write(
+      'adapters.ts',
+      `import { admitted, NotAdmittedError, type GateOptions } from 'svc-sdk/adapters';
+       import { admitTools } from 'svc-sdk/ai';
+       import { admitTool } from 'svc-sdk/langchain';
+       import { admitClient, admitServer } from 'svc-sdk/mcp';
+       export async function use(options: GateOptions): Promise<string> {
+         const book = admitted((input: { seats: number }, more: boolean) => input.seats, {
+           ...options,
+           tool: 'book',
+           hashed: (input) => input.seats,
+         });
+         const seats: number = await book({ seats: 2 }, true);
+         // @ts-expect-error the arguments are those of the function
+         await book('two');
+         // @ts-expect-error observe requires onNotAdmitted
+         admitted(() => 1, { engine: options.engine, agent: { id: 'a' }, tool: 'a', mode: 'observe', onOutcomeError: () => undefined });
+         // @ts-expect-error not a LangChain tool
+         admitTool({ name: 'a' }, options);
+         // @ts-expect-error not an MCP server
+         admitServer({}, options);
+         const tools = admitTools({ a: { execute: () => 1 } }, options);
+         return String(tools.a.execute() + seats) + typeof admitClient + NotAdmittedError.name;
+       }`,
+    );
+    const compilerOptions = {
+      ...{ module: 'nodenext', target: 'es2023', lib: ['es2023', 'dom'], types: [] },
+      ...{ strict: true, exactOptionalPropertyTypes: true, noEmit: true, skipLibCheck: false },
+    };
+    const files = ['use.ts', 'adapters.ts'];
+    await sdk.write('tsconfig.json', JSON.stringify({ compilerOptions, files }));
+    const tsc = join(packageRoot, 'node_modules/typescript/bin/tsc');
+    expect(await sdk.run('node', [tsc])).toBe('');
+  }, 60_000);
 });
+
+type Manifest = Record<
+  'dependencies' | 'devDependencies' | 'peerDependencies',
+  Record<string, string>
+> & { peerDependenciesMeta: Record<string, { optional: boolean }> };

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
 import { serveConsumerPage } from '../fixtures/consumer-page.js';
-import { offlineVectors } from '../fixtures/offline-vectors/index.js';
+import { offlineVectors } from '../fixtures/offline-vectors/published.js';
 import { packedProject, type PackedProject } from '../fixtures/packed-project.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 

@@ -104,27 +104,6 @@ describe('verifyProofHttp', () => {
     const signed = await verifyProofHttp(world.options, { aep, envelope });
     expect(signed.response.status).toBe('VALID');
   });
-
-  it('returns a verdict without validity for an altered and an unknown proof', async ({
-    world,
-    proof,
-  }) => {
-    const { response: exported } = await exportProofHttp(world.options, proof);
-    const altered = { ...exported, request_hash: '0'.repeat(64) };
-    const { response } = await verifyProofHttp(world.options, altered);
-    expect(response).toMatchObject({ can_assert_validity: false, cause: 'altered' });
-    const unknown = await verifyProofHttp(world.options, { proof_id: UNKNOWN });
-    expect(unknown.response).toMatchObject({ status: 'NOT_FOUND', can_assert_validity: false });
-  });
-
-  it('rejects a verdict that contradicts itself', async ({ world }) => {
-    world.network.faults.push({
-      kind: 'changed',
-      change: (body) => body.replace('"can_assert_validity":false', '"can_assert_validity":true'),
-    });
-    const call = verifyProofHttp(world.shaky, { proof_id: UNKNOWN });
-    await sdkError(call, 'unexpected_response');
-  });
 });
 
 describe('exportProofHttp', () => {
@@ -174,17 +153,6 @@ describe('getProofInclusionHttp', () => {
     world.network.faults.push({ kind: 'changed', change: (body) => body.replace('index ', 'at ') });
     const changed = getProofInclusionHttp(world.shaky, { ...proof, format: 'tlog-proof' });
     await sdkError(changed, 'unexpected_response');
-  });
-
-  it('throws not_ready for a tlog-proof before a checkpoint covers the proof', async ({
-    world,
-  }) => {
-    const receipt = await executeIntentHttp(world.options, intent());
-    const fresh = { proof_id: receipt.registry_proof_id };
-    const { response } = await getProofInclusionHttp(world.options, fresh);
-    expect(response.state).toBe('pending_checkpoint');
-    const call = getProofInclusionHttp(world.options, { ...fresh, format: 'tlog-proof' });
-    await sdkError(call, 'not_ready');
   });
 });
 

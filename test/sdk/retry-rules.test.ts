@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { SDK_ERROR_CODES, SdkError } from '#sdk/errors';
 import { backoffMs } from '#sdk/http/client';
 import { retryAfterMs } from '#sdk/http/answers';
 
@@ -46,11 +45,4 @@ describe('retryAfterMs', () => {
       expect(of({ 'retry-after': text })).toBeNull();
     },
   );
-});
-
-describe('SdkError', () => {
-  it('is retryable for transient codes only', () => {
-    const retryable = SDK_ERROR_CODES.filter((code) => new SdkError(code, '').retryable);
-    expect(retryable).toEqual(['timeout', 'network', 'not_ready', 'rate_limited', 'unavailable']);
-  });
 });

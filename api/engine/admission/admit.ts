@@ -4,11 +4,6 @@ import { parentFault } from '#policy/parent';
 import { findParents, type Parent } from '#sql/admissions/parents';
 import { canonicalize } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
-import {
-  plainAgentEnvelope,
-  plainExecuteRequest,
-  type PlainRequest,
-} from '#protocol/plain-request';
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -137,8 +132,6 @@ export interface AdmissionBody {
 export interface RequestType<Body extends AdmissionBody = AdmissionBody> {
   lane: Lane;
   schema: z.ZodType<Body>;
-  /** Fast path for plain bodies; null: the schema decides. */
-  readPlain: (value: JsonValue) => PlainRequest<Body> | null;
   version: string;
   referencesOf: (body: Body) => Pick<ParsedAdmission, 'fixtureRef' | 'parent'>;
 }
@@ -146,7 +139,6 @@ export interface RequestType<Body extends AdmissionBody = AdmissionBody> {
 export const EXECUTE: RequestType<ExecuteRequest> = {
   lane: 1,
   schema: executeRequestSchema,
-  readPlain: plainExecuteRequest,
   version: SCHEMA.executeRequest,
   referencesOf: (body) => ({ fixtureRef: body.proof_chain_fixture_ref ?? null, parent: null }),
 };
@@ -154,7 +146,6 @@ export const EXECUTE: RequestType<ExecuteRequest> = {
 export const AGENT: RequestType<AgentEnvelope> = {
   lane: 2,
   schema: agentEnvelopeSchema,
-  readPlain: plainAgentEnvelope,
   version: SCHEMA.agentEnvelope,
   referencesOf: ({ kind, parent_proof_id: proofId }) => ({
     fixtureRef: null,
@@ -179,12 +170,11 @@ export interface ParsedAdmission {
 
 /** @throws Problem 400 */
 export function parseAdmission<Body extends AdmissionBody>(
-  { lane, readPlain, referencesOf, schema, version }: RequestType<Body>,
+  { lane, referencesOf, schema, version }: RequestType<Body>,
   value: JsonValue,
 ): ParsedAdmission {
-  const plain = readPlain(value);
-  const body = plain?.body ?? parseDocument(schema, value, version);
-  const requestHash = nativeTextHash(plain?.canonical ?? canonicalize(value));
+  const body = parseDocument(schema, value, version);
+  const requestHash = nativeTextHash(canonicalize(value));
   return { lane, body, requestHash, ...referencesOf(body) };
 }
 

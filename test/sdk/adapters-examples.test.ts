@@ -1,0 +1,61 @@
+import { execFile } from 'node:child_process';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { readyFile } from '../fixtures/ready-file.js';
+
+let world: AdapterWorld;
+beforeAll(async () => {
+  world = await openAdapterWorld();
+});
+afterAll(() => world.close());
+
+describe('examples/adapters', () => {
+  const run = promisify(execFile);
+  const PROOF = '[0-9a-f]{32}';
+  const DENIED = `did not run: denied by policy: .+ \\(proof ${PROOF}\\)`;
+  const outputs: Record<string, RegExp> = {
+    'function.mjs': RegExp(
+      `^reservations\\.create admitted: ${PROOF}\na table for 2\ndenied: deleteAuditLog ${DENIED}\n$`,
+    ),
+    'mcp-client.mjs': RegExp(
+      `^book_table: admitted, proof ${PROOF}: a table for 2\n` +
+        `delete_audit_log: denied, proof ${PROOF}: delete_audit_log ${DENIED}\n$`,
+    ),
+    'ai.mjs': RegExp(
+      `^bookTable admitted: ${PROOF}\nbookTable: a table for 2\n` +
+        `deleteAuditLog: deleteAuditLog ${DENIED}\nA table is booked\\.\n$`,
+    ),
+    'langchain.mjs': RegExp(
+      `^book_table admitted: ${PROOF}\nbook_table: a table for 2\n` +
+        `delete_audit_log: delete_audit_log ${DENIED}\n$`,
+    ),
+  };
+
+  it('contains the code that docs/integrate.md shows', async () => {
+    const documented = await readFile(join(packageRoot, 'docs/integrate.md'), 'utf8');
+    const shown = [...documented.matchAll(/```mjs\n([\s\S]*?)```/g)].map(([, code]) => code!);
+    const files = await readdir(join(packageRoot, 'examples/adapters'));
+    const texts = await Promise.all(
+      files.map((file) => readFile(join(packageRoot, 'examples/adapters', file), 'utf8')),
+    );
+    expect(files.sort()).toEqual([...Object.keys(outputs), 'mcp-server.mjs'].sort());
+    expect(shown.length).toBeGreaterThan(0);
+    for (const code of shown) expect(texts.filter((text) => text.includes(code))).toHaveLength(1);
+  });
+
+  it.each(Object.entries(outputs))('runs %s', async (file, expected) => {
+    const ready = await readyFile(world.options);
+    try {
+      const args = [join('examples/adapters', file), ready.path];
+      const { stdout, stderr } = await run(process.execPath, args, { cwd: packageRoot });
+      expect(stdout).toMatch(expected);
+      expect(stderr).toBe(file === 'mcp-client.mjs' ? 'booking for 2\n' : '');
+    } finally {
+      await ready.remove();
+    }
+  });
+});
