@@ -36,7 +36,7 @@ export const REDIS_FAULTS: Fault[] = [
     (scene) => linksOf(scene).forEach((link) => link.slow(0)),
   ),
   lasting(
-    'Redis out of records: every write rejected for 3 s',
+    'Redis out of memory: every write rejected for 3 s',
     3_000,
     ({ world }) => world.redis.client.config('SET', 'maxmemory', '1'),
     ({ world }) => world.redis.client.config('SET', 'maxmemory', '0'),

@@ -52,7 +52,6 @@ export const WRITE_POINTS: WritePoint[] = [
       'insert into svc.batch_watch ',
       'insert into svc.intake ',
       'insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items) ',
-      'insert into svc.idempotency_key ',
     ],
     provoke: async ({ client }) => {
       await client.send(client.newBatch());
