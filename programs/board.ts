@@ -36,7 +36,7 @@ const code = await runProgram(
     ops.readyWhen(async () => {
       const found = await queue();
       const status = found === 'up' ? 'ready' : 'unavailable';
-      return { ready: found === 'up', says: { status, dependencies: { queue: found } } };
+      return { ready: found === 'up', details: { status, dependencies: { queue: found } } };
     });
     log.info({ url: server.url }, 'queue dashboard started');
     reportReady(server.url);

@@ -25,7 +25,7 @@ export async function startHeartbeat(
   const beat = (): Promise<void> => (last = last.then(record));
   const record = async (): Promise<void> => {
     try {
-      await recordHeartbeat(sql, instance, (await find()).says);
+      await recordHeartbeat(sql, instance, (await find()).details);
       isFailing = false;
     } catch (error) {
       if (!isFailing && !signal.aborted)

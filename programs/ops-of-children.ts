@@ -18,7 +18,7 @@ const readinessOf = (children: readonly Supervised[]): Promise<Readiness[]> =>
       const found = await sourceOf(child)
         ?.readiness()
         .catch(() => null);
-      return found ?? { ready: false, says: { status: 'no answer' } };
+      return found ?? { ready: false, details: { status: 'no answer' } };
     }),
   );
 
@@ -44,8 +44,8 @@ export function programsTogether(programs: readonly Supervised[]): OpsSource {
     readiness: async () => {
       const found = await readinessOf(programs);
       const ready = found.length > 0 && found.every((one) => one.ready);
-      const says = programs.map(({ name }, at) => [name, found[at]?.says]);
-      return { ready, says: { status: statusOf(ready), programs: Object.fromEntries(says) } };
+      const details = programs.map(({ name }, at) => [name, found[at]?.details]);
+      return { ready, details: { status: statusOf(ready), programs: Object.fromEntries(details) } };
     },
   };
 }
@@ -90,8 +90,8 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
       const found = await readinessOf(processes.filter((one) => one.isReady()));
       // One ready process is enough to accept connections.
       const ready = found.some((one) => one.ready);
-      const all = processes.map((_, at) => found[at]?.says ?? { status: 'no answer' });
-      return { ready, says: { status: statusOf(ready), processes: all } };
+      const all = processes.map((_, at) => found[at]?.details ?? { status: 'no answer' });
+      return { ready, details: { status: statusOf(ready), processes: all } };
     },
   };
 }

@@ -38,7 +38,7 @@ const code = await runProgram('worker', async (program) => {
       signer,
       keyId,
       policy,
-      laneLocked: config.admissionsPaused,
+      admissionsPaused: config.admissionsPaused,
       ...(ops.registry && { metrics: admitMetrics(ops.registry) }),
     },
     config,

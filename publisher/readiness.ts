@@ -38,14 +38,14 @@ export function publisherReadiness(): PublisherReadiness {
     },
     find: () => {
       if (outcome === null && cycles.state === 'up') {
-        return { ready: false, says: { status: 'starting' } };
+        return { ready: false, details: { status: 'starting' } };
       }
       const role = outcome === null ? 'unknown' : outcome === 'standby' ? 'standby' : 'leader';
       const verifier = outcome === 'verifier_silent' ? 'silent' : 'up';
       const ready = cycles.state === 'up' && verifier === 'up';
       return {
         ready,
-        says: {
+        details: {
           status: ready ? 'ready' : 'unavailable',
           role,
           ticks: cycles.state,

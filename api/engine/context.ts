@@ -4,7 +4,7 @@ import type { Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
 import type { Lane } from '#sql/admissions/accept';
 import type { Pool } from '#sql/db/transaction';
-import type { RevocationSettlement } from '#sql/lifecycle/revocations';
+import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
 import type { TenantConnections } from '#sql/db/tenant-connections';
 import type { OutcomeWaiter } from './admission/wait.js';
@@ -18,7 +18,7 @@ export interface EngineContext {
   /** Wakes the workers. Jobs carry ids only, so a lost job loses no data. */
   queue: Pick<AdmitQueue, 'add' | 'addBatches' | 'addRevocations' | 'ping'>;
   waiting: OutcomeWaiter;
-  revocations: OutcomeWaiter<RevocationSettlement>;
+  revocations: OutcomeWaiter<RevocationOutcome>;
   log: Logger;
   clock: Clock;
   /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */

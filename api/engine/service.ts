@@ -46,9 +46,9 @@ export const readyzOperation: Operation = {
   handler: ({ ctx }) => {
     const find = engineReadiness(ctx);
     return async (_req, res) => {
-      const { ready, says } = await find();
+      const { ready, details } = await find();
       if (!ready) res.setHeader('Retry-After', '1');
-      sendBytes(res, ready ? 200 : 503, 'application/json', utf8(JSON.stringify(says)));
+      sendBytes(res, ready ? 200 : 503, 'application/json', utf8(JSON.stringify(details)));
     };
   },
 };
@@ -70,7 +70,7 @@ export function engineReadiness({
     const ready = ofDatabase === 'up' && !isStopping;
     const whenReady = ofQueue === 'up' ? 'ready' : 'degraded';
     const status = isStopping ? 'stopping' : ready ? whenReady : 'unavailable';
-    return { ready, says: { status, dependencies: { database: ofDatabase, queue: ofQueue } } };
+    return { ready, details: { status, dependencies: { database: ofDatabase, queue: ofQueue } } };
   };
 }
 

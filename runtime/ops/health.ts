@@ -55,7 +55,7 @@ export type MetricOfMoment = MetricObjectWithValues<MetricValue<string>> & {
 /** Whether a program is ready, with public details: no secret, tenant, id or payload. */
 export interface Readiness {
   ready: boolean;
-  says: Readonly<Record<string, unknown>>;
+  details: Readonly<Record<string, unknown>>;
 }
 
 /** The data behind /metrics and /readyz. Neither call may depend on anything that can hang. */

@@ -48,11 +48,11 @@ export function openOpsListener(
   }
 
   async function readyz(): Promise<Answer> {
-    const { ready, says } = await look().catch(() => ({
+    const { ready, details } = await look().catch(() => ({
       ready: false,
-      says: { status: 'unavailable', detail: 'readiness check timed out' },
+      details: { status: 'unavailable', detail: 'readiness check timed out' },
     }));
-    const body = JSON.stringify(says);
+    const body = JSON.stringify(details);
     if (ready) return { status: 200, type: JSON_TYPE, body };
     return { status: 503, type: JSON_TYPE, body, headers: AGAIN_SOON };
   }

@@ -28,12 +28,12 @@ export async function openOps(
   const registry = createRegistry(name);
   let find = (): Readiness | Promise<Readiness> => ({
     ready: false,
-    says: { status: 'starting' },
+    details: { status: 'starting' },
   });
   await serveOps(config, program, {
     metrics: () => valuesOf(registry),
     readiness: async () =>
-      program.signal.aborted ? { ready: false, says: { status: 'stopping' } } : find(),
+      program.signal.aborted ? { ready: false, details: { status: 'stopping' } } : find(),
   });
   return { registry, readyWhen: (finder) => void (find = finder) };
 }

@@ -88,7 +88,7 @@ function unpackIds(ids: string): string[] {
 
 export interface Gate {
   allowlisted: boolean;
-  laneOpen: boolean;
+  environmentOpen: boolean;
   /** The caller's API key is not revoked; its expiry since acceptance does not matter. */
   keyHolds: boolean;
   /** The environment is the tenant's, the acceptance time has passed, and the policy was active then. */
@@ -98,8 +98,8 @@ export interface Gate {
 /** The gates of admissions, by proof id. Checks the pinned columns instead of trusting them. */
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
   const rows = await tx<(Gate & { ids: string })[]>`
-    select ${packIds(tx)} as ids, allowlisted, "laneOpen", "keyHolds", "pinsHold"
-    from (select i.proof_id, t.allowlisted, l.open as "laneOpen",
+    select ${packIds(tx)} as ids, allowlisted, "environmentOpen", "keyHolds", "pinsHold"
+    from (select i.proof_id, t.allowlisted, l.open as "environmentOpen",
         i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
           and k.tenant_no = i.tenant_no and k.revoked_at is null) as "keyHolds",
         i.environment = t.environment
@@ -110,7 +110,7 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
       join svc.tenant t using (tenant_no)
       join svc.lane l on l.environment = t.environment
       where i.proof_id = any(${arrayOf(proofIds)}::uuid[])) asked
-    group by allowlisted, "laneOpen", "keyHolds", "pinsHold"`;
+    group by allowlisted, "environmentOpen", "keyHolds", "pinsHold"`;
   return new Map(
     rows.flatMap(({ ids, ...gate }) => unpackIds(ids).map((proofId) => [proofId, gate] as const)),
   );

@@ -2,7 +2,7 @@ import type { Db, Pool } from '../db/transaction.js';
 import { unpackAep } from '../proofs/packed-aep.js';
 import { readAsTenants, type OwnId } from '../db/tenant-scope.js';
 
-export type Settlement =
+export type Outcome =
   | {
       state: 'proved';
       lane: 1 | 2;
@@ -17,7 +17,7 @@ export type Settlement =
   /** Admitted or denied, and its payload has been erased. */
   | { state: 'erased' };
 
-export interface SettlementRow {
+export interface OutcomeRow {
   proofId: string;
   lane: 1 | 2;
   effect: 'ADMIT' | 'DENY' | null;
@@ -31,7 +31,7 @@ export interface SettlementRow {
   detail: string;
 }
 
-/** Selects a SettlementRow from `svc.intake i` with `svc.proof p` and `svc.refusal r`. */
+/** Selects an OutcomeRow from `svc.intake i` with `svc.proof p` and `svc.refusal r`. */
 export const settlementColumns = (sql: Db) => sql`
   i.proof_id as "proofId", i.lane, p.effect, i.request_hash as "requestHash",
   p.leaf_index as "leafIndex", case when p.effect = 'DENY' then p.aep end as aep,
@@ -46,7 +46,7 @@ function reasonsOf(aep: Buffer | null): string[] {
   return parsed.decision?.reasons ?? [];
 }
 
-export function settlementOf(row: SettlementRow): Settlement | null {
+export function outcomeOf(row: OutcomeRow): Outcome | null {
   const { lane, effect, requestHash, leafIndex, policyDigest, acceptedAt, code, detail } = row;
   if (effect === null) return code === null ? null : { state: 'refused', code, detail };
   if (requestHash === null) return { state: 'erased' };
@@ -59,23 +59,23 @@ export function settlementOf(row: SettlementRow): Settlement | null {
 export async function readOutcomes(
   sql: Pool,
   admissions: readonly OwnId[],
-): Promise<Map<string, Settlement>> {
-  const rows = await readSettlements(sql, admissions);
+): Promise<Map<string, Outcome>> {
+  const rows = await readOutcomeRows(sql, admissions);
   return new Map(
     rows.flatMap((row) => {
-      const settlement = settlementOf(row);
-      return settlement === null ? [] : [[row.proofId, settlement]];
+      const outcome = outcomeOf(row);
+      return outcome === null ? [] : [[row.proofId, outcome]];
     }),
   );
 }
 
-function readSettlements(sql: Pool, admissions: readonly OwnId[]): Promise<SettlementRow[]> {
+function readOutcomeRows(sql: Pool, admissions: readonly OwnId[]): Promise<OutcomeRow[]> {
   const tenants = admissions.map(({ tenantNo }) => tenantNo);
   // Join on proof_id only: a predicate on tenant_no makes the cached plan scan every proof of the tenant.
   return readAsTenants(
     sql,
     tenants,
-    (tx) => tx<SettlementRow[]>`
+    (tx) => tx<OutcomeRow[]>`
       select ${settlementColumns(tx)}
       from unnest(${admissions.map(({ id }) => id)}::uuid[], ${tenants}::int[])
         as asked(proof_id, tenant_no)
@@ -90,9 +90,9 @@ export async function admissionState(
   sql: Pool,
   tenantNo: number,
   proofId: string,
-): Promise<'pending' | Settlement | null> {
-  const [row] = await readSettlements(sql, [{ tenantNo, id: proofId }]);
-  return row === undefined ? null : (settlementOf(row) ?? 'pending');
+): Promise<'pending' | Outcome | null> {
+  const [row] = await readOutcomeRows(sql, [{ tenantNo, id: proofId }]);
+  return row === undefined ? null : (outcomeOf(row) ?? 'pending');
 }
 
 export interface PendingPlace {

@@ -5,7 +5,7 @@ import { lockHead } from '../log/log.js';
 
 export interface BatchOutcomeCount {
   share: BatchRef;
-  became: 'admitted' | 'denied' | 'refused';
+  outcome: 'admitted' | 'denied' | 'refused';
 }
 
 /**
@@ -18,10 +18,10 @@ export async function countSettled(
   tallies: readonly BatchOutcomeCount[],
 ): Promise<void> {
   if (tallies.length === 0) return;
-  const sums = new Map<string, Record<BatchOutcomeCount['became'], number>>();
-  for (const { share, became } of tallies) {
+  const sums = new Map<string, Record<BatchOutcomeCount['outcome'], number>>();
+  for (const { share, outcome } of tallies) {
     const counted = sums.get(share.batchId) ?? { admitted: 0, denied: 0, refused: 0 };
-    counted[became] += share.items;
+    counted[outcome] += share.items;
     sums.set(share.batchId, counted);
   }
   const rows = [...sums];
@@ -173,20 +173,20 @@ interface WatchedItem {
 /** Deletes the watch rows and counts them: only one transaction can delete a row. */
 async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<number> {
   await lockHead(tx);
-  const gone = await tx<(Pick<BatchOutcomeCount, 'became'> & { batch: string; items: number })[]>`
+  const gone = await tx<(Pick<BatchOutcomeCount, 'outcome'> & { batch: string; items: number })[]>`
     with gone as (
       delete from svc.batch_watch
       where (proof_id, batch_id) in (select * from unnest(
         ${found.map(({ proof }) => proof)}::uuid[], ${found.map(({ batch }) => batch)}::uuid[]))
       returning proof_id, batch_id, items)
     select g.batch_id as batch, g.items, case p.effect when 'ADMIT' then 'admitted'
-      when 'DENY' then 'denied' else 'refused' end as became
+      when 'DENY' then 'denied' else 'refused' end as outcome
     from gone g left join svc.proof p using (proof_id)`;
   await countSettled(
     tx,
-    gone.map(({ batch, items, became }) => ({
+    gone.map(({ batch, items, outcome }) => ({
       share: { batchId: batchIdOf(batch), items },
-      became,
+      outcome,
     })),
   );
   return gone.length;

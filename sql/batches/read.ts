@@ -2,9 +2,9 @@ import type { Db, Pool } from '../db/transaction.js';
 import { batchIdOf, hexOf, inMs, type WithDates } from '../db/columns.js';
 import {
   settlementColumns,
-  settlementOf,
-  type Settlement,
-  type SettlementRow,
+  outcomeOf,
+  type Outcome,
+  type OutcomeRow,
 } from '../admissions/outcomes.js';
 import { asTenants } from '../db/tenant-scope.js';
 
@@ -85,7 +85,7 @@ export type ItemOutcome =
       state: 'accepted';
       proofId: string;
       replayed: boolean;
-      settlement: Settlement | null;
+      outcome: Outcome | null;
     };
 
 export interface BatchOutcomes {
@@ -93,7 +93,7 @@ export interface BatchOutcomes {
   items: ItemOutcome[];
 }
 
-interface ItemRow extends SettlementRow {
+interface ItemRow extends OutcomeRow {
   index: number;
   replayed: boolean | null;
 }
@@ -167,6 +167,6 @@ function acceptedItem(row: ItemRow): ItemOutcome {
     state: 'accepted',
     proofId: row.proofId,
     replayed: row.replayed === true,
-    settlement: settlementOf(row),
+    outcome: outcomeOf(row),
   };
 }

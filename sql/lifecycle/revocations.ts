@@ -14,22 +14,21 @@ export interface RevocationItem {
 }
 
 /** The log's entry for a revoked artifact; the first of several counts. */
-export interface StandingRevocation {
+export interface LoggedRevocation {
   state: 'revoked';
   leafIndex: number;
   entry: StatusEntry;
 }
 
-export type RevocationRefusal = 'api_key_revoked' | 'processing_failed';
+export type RevocationRejection = 'api_key_revoked' | 'processing_failed';
 
-export type RevocationSettlement =
-  StandingRevocation | { state: 'refused'; code: RevocationRefusal };
+export type RevocationOutcome = LoggedRevocation | { state: 'refused'; code: RevocationRejection };
 
-export type AskOutcome =
+export type RevocationRequestResult =
   | { outcome: 'unknown_proof' }
   /** A denial or an outcome has no artifact but its proof. */
   | { outcome: 'absent_artifact' }
-  | { outcome: 'revoked'; standing: StandingRevocation }
+  | { outcome: 'revoked'; revocation: LoggedRevocation }
   /** Stored: a worker appends it or rejects it. A repeat returns the pending request. */
   | { outcome: 'asked' | 'repeat'; requestId: string };
 
@@ -40,7 +39,7 @@ async function revocationInLog(
   tx: Db,
   proofId: string,
   kind: ArtifactKind,
-): Promise<StandingRevocation | null> {
+): Promise<LoggedRevocation | null> {
   for (const { leafIndex, entry } of await statusesOf(tx, [proofId])) {
     if (entry === null) throw new DamagedEntryError(`leaf ${leafIndex} about proof ${proofId}`);
     if (entry.artifact_kind === kind) return { state: 'revoked', leafIndex, entry };
@@ -64,19 +63,19 @@ export async function decidedOf(
  * Stores a tenant's request to revoke an artifact of its own proof, unless it is revoked or requested
  * already. A worker appends the entry, because the engine's role may not.
  */
-export function askRevocation(
+export function insertRevocationRequest(
   sql: Pool,
   tenantNo: number,
   item: RevocationItem,
-): Promise<AskOutcome> {
+): Promise<RevocationRequestResult> {
   const { requestId, proofId, artifactKind } = item;
   return asTenants(sql, [tenantNo], async (tx) => {
     const decided = await decidedOf(tx, tenantNo, proofId);
     if (decided === null) return { outcome: 'unknown_proof' };
     if (artifactKind !== 'proof' && isProofOnly(decided)) return { outcome: 'absent_artifact' };
     for (let round = 0; round < MAX_ATTEMPTS; round += 1) {
-      const standing = await revocationInLog(tx, proofId, artifactKind);
-      if (standing !== null) return { outcome: 'revoked', standing };
+      const revocation = await revocationInLog(tx, proofId, artifactKind);
+      if (revocation !== null) return { outcome: 'revoked', revocation };
       if (await insertRequest(tx, tenantNo, item)) return { outcome: 'asked', requestId };
       const first = await firstRequest(tx, tenantNo, proofId, artifactKind);
       if (first !== null) return { outcome: 'repeat', requestId: first };
@@ -124,7 +123,7 @@ interface RequestRow {
   requestId: string;
   proofId: string;
   artifactKind: ArtifactKind;
-  refused: RevocationRefusal | null;
+  refused: RevocationRejection | null;
   isPending: boolean;
 }
 
@@ -133,7 +132,7 @@ const requestColumns = (tx: Db) => tx`
   r.request_id as "requestId", r.proof_id as "proofId", r.artifact_kind as "artifactKind", r.refused,
   exists (select from svc.revocation_pending p where p.request_id = r.request_id) as "isPending"`;
 
-async function settlementOf(tx: Db, row: RequestRow): Promise<RevocationSettlement | null> {
+async function outcomeOf(tx: Db, row: RequestRow): Promise<RevocationOutcome | null> {
   if (row.isPending) return null;
   if (row.refused !== null) return { state: 'refused', code: row.refused };
   return revocationInLog(tx, row.proofId, row.artifactKind);
@@ -143,7 +142,7 @@ async function settlementOf(tx: Db, row: RequestRow): Promise<RevocationSettleme
 export function settledRevocations(
   sql: Pool,
   requests: readonly OwnId[],
-): Promise<Map<string, RevocationSettlement>> {
+): Promise<Map<string, RevocationOutcome>> {
   const tenants = requests.map(({ tenantNo }) => tenantNo);
   return asTenants(sql, tenants, async (tx) => {
     const rows = await tx<RequestRow[]>`
@@ -151,10 +150,10 @@ export function settledRevocations(
       from unnest(${requests.map(({ id }) => id)}::uuid[], ${tenants}::int[])
         as asked(request_id, tenant_no)
       join svc.revocation_request r using (request_id, tenant_no)`;
-    const settled = new Map<string, RevocationSettlement>();
+    const settled = new Map<string, RevocationOutcome>();
     for (const row of rows) {
-      const settlement = await settlementOf(tx, row);
-      if (settlement !== null) settled.set(row.requestId, settlement);
+      const outcome = await outcomeOf(tx, row);
+      if (outcome !== null) settled.set(row.requestId, outcome);
     }
     return settled;
   });
@@ -166,18 +165,18 @@ export function revocationState(
   tenantNo: number,
   proofId: string,
   kind: ArtifactKind,
-): Promise<'pending' | RevocationSettlement | null> {
+): Promise<'pending' | RevocationOutcome | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
     if ((await decidedOf(tx, tenantNo, proofId)) === null) return null;
-    const standing = await revocationInLog(tx, proofId, kind);
-    if (standing !== null) return standing;
+    const revocation = await revocationInLog(tx, proofId, kind);
+    if (revocation !== null) return revocation;
     const [row] = await tx<RequestRow[]>`
       select ${requestColumns(tx)} from svc.revocation_request r
       where r.proof_id = ${proofId}::uuid and r.artifact_kind = ${kind}
         and r.tenant_no = ${tenantNo}
       order by r.requested_at desc, r.request_id desc limit 1`;
     if (row === undefined) return null;
-    return (await settlementOf(tx, row)) ?? 'pending';
+    return (await outcomeOf(tx, row)) ?? 'pending';
   });
 }
 
@@ -220,7 +219,7 @@ export function claimRevocations(
 /** Rejects claimed requests; the artifact can be requested again. */
 export async function refuseRevocations(
   tx: Transaction,
-  refusals: { requestId: string; code: RevocationRefusal }[],
+  refusals: { requestId: string; code: RevocationRejection }[],
 ): Promise<void> {
   for (const { requestId, code } of refusals) {
     await tx`

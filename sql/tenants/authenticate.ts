@@ -12,7 +12,7 @@ export interface Credential {
   tenantId: string;
   environment: Environment;
   allowlisted: boolean;
-  laneOpen: boolean;
+  environmentOpen: boolean;
   scopes: string[];
   expiresAt: number | null;
   revokedAt: number | null;
@@ -26,7 +26,7 @@ export async function authenticate(sql: Db, keyIds: string[]): Promise<Map<strin
   const rows = await sql<Row[]>`
     select k.key_id as "keyId", k.secret_hash as "secretHash", k.key_no as "keyNo",
       k.tenant_no as "tenantNo", t.tenant_id as "tenantId", t.environment, t.allowlisted,
-      l.open as "laneOpen", k.scopes, k.expires_at as "expiresAt", k.revoked_at as "revokedAt",
+      l.open as "environmentOpen", k.scopes, k.expires_at as "expiresAt", k.revoked_at as "revokedAt",
       t.rate_limit as "rateLimit"
     from svc.api_key k
     join svc.tenant t using (tenant_no)

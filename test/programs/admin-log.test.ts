@@ -83,8 +83,8 @@ const publisherOn = (overrides: Partial<Parameters<typeof sqlPublisher>[1]> = {}
 async function recordPublisher(went: (of: ReturnType<typeof publisherReadiness>) => void) {
   const readiness = publisherReadiness();
   went(readiness);
-  const { says } = readiness.find();
-  await recordHeartbeat(restored.as('svc_publisher'), randomUUID(), says);
+  const { details } = readiness.find();
+  await recordHeartbeat(restored.as('svc_publisher'), randomUUID(), details);
 }
 
 const end = (origin: string, reason = 'a test') =>

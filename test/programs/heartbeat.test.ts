@@ -10,7 +10,7 @@ describe('startHeartbeat', () => {
     const stop = new AbortController();
     const finds: ((readiness: Readiness) => void)[] = [];
     const find = () => new Promise<Readiness>((resolve) => finds.push(resolve));
-    const report = (n: number): Readiness => ({ ready: true, says: { n } });
+    const report = (n: number): Readiness => ({ ready: true, details: { n } });
     const context = { signal: stop.signal, log: logger('test', 'silent') };
     const started = startHeartbeat(db.as('svc_engine'), find, context);
     await expect.poll(() => finds.length).toBe(1);

@@ -147,7 +147,7 @@ describe('standby with the old keys', () => {
     const running = runPublisher(standby, { signal: stopping.signal, log, watch });
     const expected = {
       ready: false,
-      says: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
+      details: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
     };
     await expect.poll(() => watch.find()).toMatchObject(expected);
     stopping.abort();

@@ -15,7 +15,7 @@ afterEach(async () => {
 
 const good: OpsSource = {
   metrics: () => valuesOf(createRegistry('test')),
-  readiness: () => Promise.resolve({ ready: true, says: { status: 'ready' } }),
+  readiness: () => Promise.resolve({ ready: true, details: { status: 'ready' } }),
 };
 const hanging: OpsSource = {
   metrics: () => new Promise(() => undefined),
@@ -51,11 +51,14 @@ describe('the operations listener', () => {
   });
 
   it('answers 503 with the reason while not ready', async () => {
-    const says = { status: 'unavailable', dependencies: { database: 'down' } };
-    const url = await serve({ ...good, readiness: () => Promise.resolve({ ready: false, says }) });
+    const details = { status: 'unavailable', dependencies: { database: 'down' } };
+    const url = await serve({
+      ...good,
+      readiness: () => Promise.resolve({ ready: false, details }),
+    });
     const response = await fetch(`${url}/readyz`);
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1']);
-    expect(await response.json()).toEqual(says);
+    expect(await response.json()).toEqual(details);
   });
 
   it('shares one collection among concurrent requests', async () => {

@@ -217,8 +217,8 @@ describe('batch progress', () => {
     const batchId = await accepted(items(3));
     const worker = registry.admit.sql;
     const share = { batchId, items: 2 };
-    const count = (became: 'admitted' | 'denied', n = share.items) =>
-      transaction(worker, (tx) => countSettled(tx, [{ share: { ...share, items: n }, became }]));
+    const count = (outcome: 'admitted' | 'denied', n = share.items) =>
+      transaction(worker, (tx) => countSettled(tx, [{ share: { ...share, items: n }, outcome }]));
     await count('admitted');
     await expect(count('denied')).rejects.toThrow(/check constraint|may only settle/);
     const uuid = hexOf(batchId);
@@ -255,7 +255,7 @@ describe('batch progress', () => {
     // The same ids again, together with the next.
     await processAdmissions(registry.admit, ids.slice(0, 2));
     expect(await progress()).toMatchObject({ admitted: 2, pending: 2 });
-    await processAdmissions({ ...registry.admit, laneLocked: true }, ids.slice(2));
+    await processAdmissions({ ...registry.admit, admissionsPaused: true }, ids.slice(2));
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 

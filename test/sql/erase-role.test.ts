@@ -7,7 +7,7 @@ import { eraseTenantTraces } from '#sql/erasure/tenant';
 import { erasePayloads } from '#sql/erasure/payloads';
 import { acceptIntake } from '#sql/admissions/accept';
 import { toUuid } from '#sql/db/columns';
-import { askRevocation } from '#sql/lifecycle/revocations';
+import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { transaction } from '#sql/db/transaction';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { issueKey, workBatches } from '../fixtures/engine.js';
@@ -143,7 +143,7 @@ describe('erase role', () => {
       salt: '5'.repeat(64),
     };
     const document = revocationReasonBytes(reason);
-    await askRevocation(registry.engine, registry.tenantNo, {
+    await insertRevocationRequest(registry.engine, registry.tenantNo, {
       requestId: registry.item().proofId,
       keyNo,
       proofId,

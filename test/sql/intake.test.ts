@@ -27,7 +27,7 @@ afterAll(() => db.drop());
 const accept = (...items: IntakeItem[]) => acceptIntake(registry.engine, items);
 const fresh = (item: IntakeItem): IntakeItem => ({ ...item, proofId: registry.item().proofId });
 const refuse = (item: IntakeItem) =>
-  processAdmissions({ ...registry.admit, laneLocked: true }, [item.proofId]);
+  processAdmissions({ ...registry.admit, admissionsPaused: true }, [item.proofId]);
 
 describe('acceptIntake of concurrent groups', () => {
   afterEach(async () => {

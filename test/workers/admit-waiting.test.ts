@@ -137,7 +137,7 @@ describe('gates apply between acceptance and append', () => {
   });
 
   it('ADMISSIONS_PAUSED', async () => {
-    await processAdmissions({ ...registry.admit, laneLocked: true }, [waiting]);
+    await processAdmissions({ ...registry.admit, admissionsPaused: true }, [waiting]);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
   });
 

@@ -6,7 +6,7 @@ import { revocationReasonBytes } from '#protocol/revocation-reason';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { toUuid } from '#sql/db/columns';
-import { askRevocation, revocationState } from '#sql/lifecycle/revocations';
+import { insertRevocationRequest, revocationState } from '#sql/lifecycle/revocations';
 import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
@@ -45,7 +45,7 @@ async function request(proofId: string, artifactKind: ArtifactKind): Promise<str
   const reasonHash = nativeSha256(document);
   const { registry, keyNo } = world;
   const item = { requestId, keyNo, proofId, artifactKind, document, reasonHash };
-  expect(await askRevocation(registry.engine, registry.tenantNo, item)).toMatchObject({
+  expect(await insertRevocationRequest(registry.engine, registry.tenantNo, item)).toMatchObject({
     outcome: 'asked',
   });
   return requestId;

@@ -8,10 +8,10 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { createTenant } from '#sql/tenants/administration';
 import { statusEntriesOf } from '#sql/log/log';
 import {
-  askRevocation,
+  insertRevocationRequest,
   revocationsOlderThan,
   revocationState,
-  type AskOutcome,
+  type RevocationRequestResult,
   type RevocationItem,
 } from '#sql/lifecycle/revocations';
 import { commitRevocations } from '#workers/lifecycle/revocations';
@@ -64,8 +64,8 @@ function item(overrides: Partial<RevocationItem> = {}, reason = 'it was wrong'):
   };
 }
 
-const request = (one: RevocationItem): Promise<AskOutcome> =>
-  askRevocation(registry.engine, registry.tenantNo, one);
+const request = (one: RevocationItem): Promise<RevocationRequestResult> =>
+  insertRevocationRequest(registry.engine, registry.tenantNo, one);
 const commit = (...ids: string[]): Promise<void> => commitRevocations(registry.admit, ids);
 
 async function entries(about = proofId) {
@@ -122,7 +122,7 @@ describe('revocation that a tenant cannot request', () => {
       select tenant_no from svc.tenant where tenant_id = 'stranger'`;
     const key = await newKey('stranger');
     const one = item({ keyNo: key.keyNo });
-    expect(await askRevocation(registry.engine, stranger!.tenant_no, one)).toEqual({
+    expect(await insertRevocationRequest(registry.engine, stranger!.tenant_no, one)).toEqual({
       outcome: 'unknown_proof',
     });
     expect(

@@ -125,9 +125,9 @@ async function appendLockedHead(
       })),
     ),
   );
-  const countOf = (proofId: string, became: BatchOutcomeCount['became']): BatchOutcomeCount[] => {
+  const countOf = (proofId: string, outcome: BatchOutcomeCount['outcome']): BatchOutcomeCount[] => {
     const share = batches.get(proofId) ?? null;
-    return share === null ? [] : [{ share, became }];
+    return share === null ? [] : [{ share, outcome }];
   };
   await countSettled(tx, [
     ...rejected.flatMap(({ proofId }) => countOf(proofId, 'refused')),
@@ -156,7 +156,7 @@ function rejectionBy(
   gate: Gate | undefined,
   parentFault: string | undefined,
 ): Omit<Rejection, 'proofId'> | null {
-  if (context.laneLocked || gate?.laneOpen !== true) {
+  if (context.admissionsPaused || gate?.environmentOpen !== true) {
     return { code: 'lane_locked', detail: 'admissions were paused before signing' };
   }
   if (!gate.keyHolds) {

@@ -16,7 +16,7 @@ export interface AdmitContext {
   /** Loads the policy set with this digest. */
   policy(digest: Buffer): Promise<PolicyEngine>;
   /** True while `ADMISSIONS_PAUSED` overrides the database and rejects every admission. */
-  laneLocked: boolean;
+  admissionsPaused: boolean;
   /** Default: no metrics. */
   metrics?: AdmitMetrics;
 }

@@ -104,7 +104,7 @@ async function quarantine(
     const claimed = (await claimPending(tx, [proofId])).get(proofId);
     if (claimed === undefined) return undefined;
     await refuse(tx, [{ proofId, code: 'processing_failed', detail }]);
-    if (claimed !== null) await countSettled(tx, [{ share: claimed, became: 'refused' }]);
+    if (claimed !== null) await countSettled(tx, [{ share: claimed, outcome: 'refused' }]);
     return claimed;
   });
   if (share === undefined) return;

@@ -163,7 +163,7 @@ export function startAdmitWorker(
       databaseState === 'up' && queueState === 'up' && jobs === 'up' && signingKey === 'active';
     return {
       ready,
-      says: {
+      details: {
         status: ready ? 'ready' : 'unavailable',
         dependencies: { database: databaseState, queue: queueState },
         jobs,

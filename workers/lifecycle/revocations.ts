@@ -12,7 +12,7 @@ import {
   claimRevocations,
   insertReasons,
   refuseRevocations,
-  type RevocationRefusal,
+  type RevocationRejection,
 } from '#sql/lifecycle/revocations';
 import { appendLocked, lockHead, statusEntriesOf } from '#sql/log/log';
 
@@ -91,7 +91,7 @@ async function commitIn(
   const claimed = await claimRevocations(tx, requestIds);
   if (claimed.length === 0) return;
   const revoked = await revokedIn(tx, claimed, size);
-  const refusals: { requestId: string; code: RevocationRefusal }[] = [];
+  const refusals: { requestId: string; code: RevocationRejection }[] = [];
   const open: ClaimedRevocation[] = [];
   for (const request of claimed) {
     // Already revoked by an earlier request: the first reason is final.

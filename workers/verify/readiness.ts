@@ -26,7 +26,7 @@ export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => 
       dependencies.database === 'up' && Object.values(rounds).every((state) => state === 'up');
     return {
       ready,
-      says: { status: ready ? 'ready' : 'unavailable', dependencies, rounds },
+      details: { status: ready ? 'ready' : 'unavailable', dependencies, rounds },
     };
   };
 }

@@ -51,7 +51,7 @@ function admit<Body extends AdmissionBody>(
     if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
     if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
 
-    const outcome = await ctx.waiting.settlement(
+    const outcome = await ctx.waiting.wait(
       { tenantNo, id: proofId },
       { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, signal: clientGone(res) },
     );

@@ -3,13 +3,13 @@ import { buildReceipt, receiptBytes } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Settlement } from '#sql/admissions/outcomes';
+import type { Outcome } from '#sql/admissions/outcomes';
 import { policyAnnotations } from '#sql/admissions/policies';
 import type { EngineContext } from '../context.js';
 import { Problem } from '../http/problem.js';
 import { sendBytes, sendJson } from '../http/respond.js';
 
-type Proved = Extract<Settlement, { state: 'proved' }>;
+type Proved = Extract<Outcome, { state: 'proved' }>;
 
 /** Human-readable sentences of a policy set, by policy id. */
 export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
@@ -19,7 +19,7 @@ export async function sendOutcome(
   { sql }: EngineContext,
   res: Response,
   proofId: string,
-  outcome: Settlement,
+  outcome: Outcome,
 ): Promise<void> {
   const result = await receiptOrProblem(proofId, outcome, (digest) =>
     policyAnnotations(sql, digest),
@@ -41,7 +41,7 @@ export function sendPending(res: Response, proofId: string): void {
 /** The receipt of an admission, or the problem that the client gets instead. */
 export async function receiptOrProblem(
   proofId: string,
-  outcome: Settlement,
+  outcome: Outcome,
   sentences: Sentences,
 ): Promise<ReturnType<typeof receiptOf> | Problem> {
   if (outcome.state === 'erased') return new Problem('payload_erased');

@@ -1,14 +1,14 @@
 import type { Logger } from '#runtime/process/log';
-import type { Settlement } from '#sql/admissions/outcomes';
+import type { Outcome } from '#sql/admissions/outcomes';
 import type { OwnId } from '#sql/db/tenant-scope';
 
 /**
  * Waits for the outcome of admissions. Only the registry is authoritative: queue events just trigger
  * a query, and polling covers lost events.
  */
-export interface OutcomeWaiter<T = Settlement> {
+export interface OutcomeWaiter<T = Outcome> {
   /** The outcome, or null after the timeout or when the client disconnects. */
-  settlement(admission: OwnId, options: WaitOptions): Promise<T | null>;
+  wait(admission: OwnId, options: WaitOptions): Promise<T | null>;
   /** Queries these admissions now, after a queue event. */
   wake(proofIds: Iterable<string>): void;
   /** Limits all waits to `ms` from now, for shutdown. */
@@ -22,7 +22,7 @@ export interface WaitOptions {
   signal?: AbortSignal;
 }
 
-export interface WaitingOptions<T = Settlement> {
+export interface WaitingOptions<T = Outcome> {
   readOutcomes: (admissions: OwnId[]) => Promise<Map<string, T>>;
   log: Logger;
   /** Polling: first interval, doubled up to the longest. */
@@ -32,14 +32,14 @@ export interface WaitingOptions<T = Settlement> {
 
 interface Watched<T> {
   tenantNo: number;
-  answer: Set<(settlement: T | null) => void>;
+  answer: Set<(outcome: T | null) => void>;
   pollAt: number;
   interval: number;
 }
 
 const TICK_MS = 25;
 
-export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>): OutcomeWaiter<T> {
+export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): OutcomeWaiter<T> {
   const { readOutcomes, log, firstPollMs = 100, longestPollMs = 500 } = options;
   const watched = new Map<string, Watched<T>>();
   const due = new Set<string>();
@@ -60,7 +60,7 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
       due.clear();
       if (admissions.length === 0) continue;
       try {
-        for (const [id, settlement] of await readOutcomes(admissions)) deliver(id, settlement);
+        for (const [id, outcome] of await readOutcomes(admissions)) deliver(id, outcome);
         failing = false;
       } catch (error) {
         // The intake is durable; the next tick queries again.
@@ -71,8 +71,8 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
     isQuerying = false;
   }
 
-  function deliver(id: string, settlement: T): void {
-    for (const answer of [...(watched.get(id)?.answer ?? [])]) answer(settlement);
+  function deliver(id: string, outcome: T): void {
+    for (const answer of [...(watched.get(id)?.answer ?? [])]) answer(outcome);
   }
 
   function tick(): void {
@@ -112,18 +112,18 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
   }
 
   return {
-    settlement(admission, { timeoutMs, checkImmediately = false, signal }) {
+    wait(admission, { timeoutMs, checkImmediately = false, signal }) {
       const { id } = admission;
       if (signal?.aborted === true) return Promise.resolve(null);
       return new Promise((resolve) => {
         const entry = watch(admission);
         const giveUp = (): void => finish(null);
-        const finish = (settlement: T | null): void => {
+        const finish = (outcome: T | null): void => {
           clearTimeout(timer);
           signal?.removeEventListener('abort', giveUp);
           entry.answer.delete(finish);
           if (entry.answer.size === 0) unwatch(id);
-          resolve(settlement);
+          resolve(outcome);
         };
         const timer = setTimeout(giveUp, Math.min(timeoutMs, stopBy - performance.now()));
         entry.answer.add(finish);

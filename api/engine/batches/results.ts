@@ -213,14 +213,14 @@ async function resultOf(
     return failed('invalid', new Problem(code as ProblemCode, detail, options));
   }
   if (item.state === 'erased') return failed('erased', new Problem('payload_erased'));
-  const { proofId, settlement } = item;
+  const { proofId, outcome } = item;
   const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
-  if (settlement === null) return { index, state: 'pending', status: 202, ...own };
-  const result = await receiptOrProblem(proofId, settlement, sentences);
+  if (outcome === null) return { index, state: 'pending', status: 202, ...own };
+  const result = await receiptOrProblem(proofId, outcome, sentences);
   if (!(result instanceof Problem)) {
     return { index, state: 'admitted', status: 200, ...own, receipt: result };
   }
-  const state = settlement.state === 'proved' ? 'denied' : settlement.state;
+  const state = outcome.state === 'proved' ? 'denied' : outcome.state;
   return { ...failed(state, result), ...own };
 }
 

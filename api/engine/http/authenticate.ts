@@ -61,9 +61,9 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     if (key === null || found === undefined || !matches || !inForce)
       throw new Problem('unauthenticated');
     addLogFields(res, { keyId, tenantId: found.tenantId });
-    const { keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes } = found;
+    const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes } = found;
     // Here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));
-    return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes };
+    return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes };
   };
 }

@@ -33,7 +33,7 @@ export async function authorizeAdmission(
   res: Response,
 ): Promise<Caller> {
   const caller = await authenticate(req, res);
-  if (ctx.admissionsPaused || !caller.laneOpen) {
+  if (ctx.admissionsPaused || !caller.environmentOpen) {
     throw new Problem(
       'lane_locked',
       `The operator has locked admissions in the ${caller.environment} environment. Nothing was admitted. Send the request again later.`,

@@ -11,11 +11,11 @@ import {
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import {
-  askRevocation,
+  insertRevocationRequest,
   revocationState,
   type RevocationItem,
-  type RevocationSettlement,
-  type StandingRevocation,
+  type RevocationOutcome,
+  type LoggedRevocation,
 } from '#sql/lifecycle/revocations';
 import { wakeWorkers } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
@@ -117,15 +117,15 @@ export const revokeArtifactOperation = tenantOperation(
 async function requestRevocation(
   { caller, ctx, inTenant, res }: Call,
   item: RevocationItem,
-): Promise<StandingRevocation | null> {
+): Promise<LoggedRevocation | null> {
   const { tenantNo } = caller;
   const until = performance.now() + ctx.waitMs;
   const signal = clientGone(res);
   for (;;) {
-    const request = await inTenant((sql) => askRevocation(sql, tenantNo, item));
+    const request = await inTenant((sql) => insertRevocationRequest(sql, tenantNo, item));
     if (request.outcome === 'unknown_proof') throw new Problem('proof_not_found');
     if (request.outcome === 'absent_artifact') throw artifactAbsent();
-    if (request.outcome === 'revoked') return request.standing;
+    if (request.outcome === 'revoked') return request.revocation;
     const isOwn = request.outcome === 'asked';
     addLogFields(res, { revocationId: request.requestId });
     if (isOwn) {
@@ -137,7 +137,7 @@ async function requestRevocation(
         { request_id: requestId },
       );
     }
-    const outcome = await ctx.revocations.settlement(
+    const outcome = await ctx.revocations.wait(
       { tenantNo, id: request.requestId },
       { timeoutMs: Math.max(0, until - performance.now()), checkImmediately: !isOwn, signal },
     );
@@ -195,7 +195,7 @@ export const readRevocationOperation = tenantOperation(
 const pathOf = ({ proofId, artifactKind }: RevokedArtifact): string =>
   `/v1/proofs/${proofId}/revocations/${artifactKind}`;
 
-function loggedRevocation(outcome: RevocationSettlement): StandingRevocation {
+function loggedRevocation(outcome: RevocationOutcome): LoggedRevocation {
   if (outcome.state !== 'refused') return outcome;
   throw outcome.code === 'api_key_revoked'
     ? new Problem(
@@ -208,7 +208,7 @@ function loggedRevocation(outcome: RevocationSettlement): StandingRevocation {
 function sendRevocation(
   res: Response,
   status: 200 | 201,
-  { leafIndex, entry }: StandingRevocation,
+  { leafIndex, entry }: LoggedRevocation,
 ): void {
   sendJson(res, status, {
     schema_version: SCHEMA.revocation,

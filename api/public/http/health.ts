@@ -98,9 +98,10 @@ export function publicReadiness(
   const { current, rejection: refusal } = ctx.poller;
   const source = ctx.source.kind;
   if (ctx.stopping?.aborted === true) {
-    return { ready: false, says: { status: 'stopping', source, refusal } };
+    return { ready: false, details: { status: 'stopping', source, refusal } };
   }
-  if (current === null) return { ready: false, says: { status: 'no snapshot', source, refusal } };
+  if (current === null)
+    return { ready: false, details: { status: 'no snapshot', source, refusal } };
   const { manifest, issuedAt, validUntil } = current.opened;
   const now = ctx.clock.now();
   const served = {
@@ -114,18 +115,18 @@ export function publicReadiness(
     age_ms: Math.max(0, now - issuedAt),
     refusal,
   };
-  if (now < validUntil) return { ready: true, says: { status: 'ready', ...served } };
-  return { ready: false, says: { status: 'snapshot expired', ...served } };
+  if (now < validUntil) return { ready: true, details: { status: 'ready', ...served } };
+  return { ready: false, details: { status: 'snapshot expired', ...served } };
 }
 
 function getReadiness(exchange: Exchange): void {
-  const { ready, says } = publicReadiness(exchange.ctx);
-  sendState(exchange, ready ? 200 : 503, says);
+  const { ready, details } = publicReadiness(exchange.ctx);
+  sendState(exchange, ready ? 200 : 503, details);
 }
 
 type PublicReadiness =
-  | { ready: true; says: z.infer<typeof readySchema> }
-  | { ready: false; says: z.infer<typeof notReadySchema> };
+  | { ready: true; details: z.infer<typeof readySchema> }
+  | { ready: false; details: z.infer<typeof notReadySchema> };
 
 type State =
   z.infer<typeof healthSchema> | z.infer<typeof readySchema> | z.infer<typeof notReadySchema>;

@@ -1,9 +1,9 @@
 import { describe, expect, it, vi } from 'vitest';
 import { createOutcomeWaiter, type OutcomeWaiter } from '#api/engine/admission/wait';
 import { logger } from '#runtime/process/log';
-import type { Settlement } from '#sql/admissions/outcomes';
+import type { Outcome } from '#sql/admissions/outcomes';
 
-const proved: Settlement = {
+const proved: Outcome = {
   state: 'proved',
   lane: 1,
   effect: 'ADMIT',
@@ -16,7 +16,7 @@ const proved: Settlement = {
 
 /** A fake registry: tests write `settled`, and it records the queries. */
 function registry(options: { firstPollMs?: number; longestPollMs?: number } = {}) {
-  const settled = new Map<string, Settlement>();
+  const settled = new Map<string, Outcome>();
   const questions: string[][] = [];
   let fails = false;
   const waiting: OutcomeWaiter = createOutcomeWaiter({
@@ -40,7 +40,7 @@ const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 describe('createOutcomeWaiter', () => {
   it('queries the registry when woken and trusts only the registry', async () => {
     const { settled, questions, waiting } = registry({ firstPollMs: 10_000 });
-    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
+    const answer = waiting.wait(own('a'), { timeoutMs: 5_000 });
     waiting.wake(['a']);
     await after(10);
     expect(questions).toEqual([['a']]);
@@ -54,9 +54,7 @@ describe('createOutcomeWaiter', () => {
     vi.useFakeTimers();
     try {
       const { questions, waiting } = registry();
-      const answers = ['a', 'b', 'c'].map((id) =>
-        waiting.settlement(own(id), { timeoutMs: 2_400 }),
-      );
+      const answers = ['a', 'b', 'c'].map((id) => waiting.wait(own(id), { timeoutMs: 2_400 }));
       await vi.advanceTimersByTimeAsync(2_500);
       expect(await Promise.all(answers)).toEqual([null, null, null]);
       expect(questions.every((ids) => ids.length === 3)).toBe(true);
@@ -71,8 +69,8 @@ describe('createOutcomeWaiter', () => {
 
   it('rejects a second tenant for the same id', async () => {
     const { settled, waiting } = registry({ firstPollMs: 10_000 });
-    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
-    const stranger = waiting.settlement({ tenantNo: 2, id: 'a' }, { timeoutMs: 5_000 });
+    const answer = waiting.wait(own('a'), { timeoutMs: 5_000 });
+    const stranger = waiting.wait({ tenantNo: 2, id: 'a' }, { timeoutMs: 5_000 });
     await expect(stranger).rejects.toThrow(/two tenants wait for a/);
     settled.set('a', proved);
     waiting.wake(['a']);
@@ -83,11 +81,11 @@ describe('createOutcomeWaiter', () => {
     const { questions, waiting } = registry({ firstPollMs: 20 });
     const client = new AbortController();
     const { signal } = client;
-    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000, signal });
+    const answer = waiting.wait(own('a'), { timeoutMs: 5_000, signal });
     client.abort();
     expect(await answer).toBeNull();
     await after(80);
     expect(questions).toEqual([]);
-    expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, signal })).toBeNull();
+    expect(await waiting.wait(own('a'), { timeoutMs: 5_000, signal })).toBeNull();
   });
 });
