@@ -101,6 +101,8 @@ function refuseForeign(value: unknown, pointer: string): void {
       refuseForeign(member, pointer + pointerStep(key));
     }
   } else if (typeof value !== 'boolean' && value !== null) {
-    throw new ProtocolError('malformed_json', `a ${typeof value} is not JSON`, { pointer });
+    throw new ProtocolError('malformed_json', `a value of type ${typeof value} is not JSON`, {
+      pointer,
+    });
   }
 }

@@ -63,7 +63,8 @@ export interface OfflineOptions {
  * unusable pins, which are the caller's. Does not check the verdict: it is unsigned, and only the
  * registry can confirm it.
  *
- * An undecidable result is not a defect of the document: its signer is not among the pinned keys.
+ * An undecidable result says nothing against the document: the caller has not pinned the key or log
+ * that the check needs.
  */
 export function verifyOffline(
   exported: unknown,

@@ -160,7 +160,11 @@ function alteration(failed: ReadonlySet<CheckName>): Fault | null {
     failed.has(name),
   );
   if (malformed === undefined) return null;
-  return { code: 'aep_invalid', table: 'proof', expected: `an AEP that passes ${malformed}` };
+  return {
+    code: 'aep_invalid',
+    table: 'proof',
+    expected: `an AEP that passes the check ${malformed}`,
+  };
 }
 
 /** Tenant and lane count only where the intake row agrees. */

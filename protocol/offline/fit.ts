@@ -76,12 +76,12 @@ function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): Off
 const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
   payload_not_canonical: 'the payload is not JSON in its RFC 8785 form',
   payload_mismatch: 'the shown AEP differs from the one in the envelope',
-  proof_id_mismatch: 'not the proof id of the AEP',
-  key_id_mismatch: 'not the key id in the AEP',
-  proof_record_mismatch: 'not the proof record that follows from the envelope',
-  request_hash_mismatch: 'not the request hash of the AEP',
-  response_hash_mismatch: 'not the hash of the receipt that follows from the AEP',
-  entry_time_mismatch: 'not the acceptance time in the AEP',
+  proof_id_mismatch: 'proof_id differs from the id that the AEP gives',
+  key_id_mismatch: 'the key id differs from the one in the AEP',
+  proof_record_mismatch: 'the proof record differs from the one derived from the envelope',
+  request_hash_mismatch: 'request_hash differs from the one in the AEP',
+  response_hash_mismatch: 'response_hash differs from the hash of the receipt derived from the AEP',
+  entry_time_mismatch: 'the entry time differs from the acceptance time in the AEP',
   aep_hash_mismatch: 'the log entry commits to another AEP',
   proof_record_hash_mismatch: 'the log entry commits to another proof record',
 };

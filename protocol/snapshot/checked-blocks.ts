@@ -1,7 +1,7 @@
 import { BLOCK, ROW_BYTES } from './index-part.js';
 
 const BLOCK_BYTES = BLOCK * ROW_BYTES;
-/** Of one part: 6 MiB, for 130,000 proofs. Unused ones take no memory. */
+/** Slots of one index segment: 6 MiB, for 130,000 proofs. A segment that is never read allocates none. */
 const SLOTS = 8192;
 
 /**

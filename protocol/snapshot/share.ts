@@ -46,8 +46,8 @@ export function encodeShare(share: Share): Uint8Array {
 }
 
 /**
- * The share of the token with that hash. Throws `malformed_snapshot` for an invalid record or
- * another token's: the index finds a row by half of the hash.
+ * The share of the token with that hash. Throws `malformed_snapshot` for an invalid record and for
+ * the record of another token, because the index compares only the first half of the hash.
  */
 export function openShare(record: Uint8Array, hash: Uint8Array): Share {
   const parsed = shareSchema.safeParse(parsedShare(record));

@@ -103,7 +103,9 @@ export const setupSettings = {
   DATABASE_URL: databaseUrl(ROLE_URL('admin')),
   AEP_PUBLIC_KEY_FILE: required(
     'name a PEM file with the public key of the key that signs AEPs',
-  ).describe('PEM file with the public half of the AEP key, to be activated where no key ever was'),
+  ).describe(
+    'PEM file with the AEP public key, which `setup` activates unless the log already has an entry for it',
+  ),
   LOG_LEVEL: logLevel,
 };
 

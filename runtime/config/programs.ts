@@ -159,7 +159,7 @@ export const boardSettings = {
   BOARD_PORT: port('8082', 'the queue dashboard'),
   BOARD_KEY_FILE: required(
     'name a file of mode 0600 with the dashboard key (openssl rand -hex 32)',
-  ).describe('file of mode 0600 with the key that visitors present'),
+  ).describe('file of mode 0600 with the password of the queue dashboard (HTTP Basic)'),
   ...processSettings,
 };
 

@@ -16,7 +16,7 @@ const MAY_IMPORT: Record<string, string[]> = {
   api: [...SERVER, 'policy'],
   workers: [...SERVER, 'policy'],
   publisher: SERVER,
-  // Checks what the others wrote, so it shares only the code that defines the formats.
+  // fsck checks what the other programs wrote, so it may import only the code that defines the formats.
   fsck: SERVER,
   programs: ALL,
   bench: [...ALL, 'programs'],

@@ -65,7 +65,7 @@ describe('keyStateAt', () => {
     );
   });
 
-  it('outlasts a retirement when it is a compromise', () => {
+  it('is compromised from the named index on, even when the key was retired earlier', () => {
     const entries = [change(0, 'activate'), change(2, 'retire'), change(4, 'compromise', 3)];
     expect(states(entries, 5)).toEqual(words('unknown active active compromised compromised'));
   });

@@ -285,7 +285,7 @@ describe('package', () => {
     expect(await published.package(forged)).toBeNull();
   });
 
-  it('with a policy denial asserts nothing', async () => {
+  it('asserts nothing when a member is a policy denial', async () => {
     const denied = snapshot.registry.addProof({ effect: 'DENY' });
     snapshot.registry.verify();
     const packageId = snapshot.registry.bundle([ids[0]!, denied]);

@@ -128,7 +128,7 @@ describe('publish cycle', () => {
     expect(after.manifest.index_parts).toEqual(before.manifest.index_parts);
   });
 
-  it('applies a revocation by its log position, before its verdict', async () => {
+  it('applies a revocation once the verified prefix covers its entry', async () => {
     const { registry } = snapshot;
     const [published, fresh] = registry.addProofs(2);
     registry.verify();

@@ -242,7 +242,7 @@ describe('array parameters', () => {
     await expect(sql`select ${values}::text[]`).rejects.toThrow(TypeError);
   });
 
-  it('cover every array column of the registry', async () => {
+  it('have a parser for the type of every array column in schema svc', async () => {
     const columns = await db.sql<{ type: number; name: string }[]>`
       select distinct a.atttypid::int as type, format_type(a.atttypid, null) as name
       from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_type t on t.oid = a.atttypid

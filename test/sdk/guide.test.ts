@@ -51,7 +51,7 @@ describe('guides of the SDK', () => {
     expect(await node('offline.js')).toMatch(/^true true unknown since checkpoint [0-9]+\n$/);
   });
 
-  it('repeats the steps on the command line', async () => {
+  it('have a command-line section that runs as printed', async () => {
     const [, block = ''] =
       /From the command line\n\n[^`]*`npm start`[^\n]*\n\n```sh\n([\s\S]*?)```/.exec(guide) ?? [];
     const lines = block

@@ -95,7 +95,7 @@ describe('requested revocation', () => {
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
   });
 
-  it('stays pending when its append fails, and its neighbours are appended', async () => {
+  it('stays pending when its append fails; the other revocations of the job are appended', async () => {
     const [other = ''] = await registry.admitAll([registry.item()]);
     const bad = item();
     const good = item({ proofId: other });

@@ -43,7 +43,7 @@ describe('statementOf', () => {
     expect(said).toContainEqual(statementOf(ADMIT, { verdicts, revocations }));
   });
 
-  it('statementsOf has no VALID for a leaf that failed in the same transaction', () => {
+  it('omits VALID when the transaction that verified the prefix also recorded the leaf as failed', () => {
     const failed = verdict(3, { outcome: 'fail', verdictId: 4 });
     const statuses = (verdicts: VerdictInHistory[]) =>
       statementsOf(ADMIT, { verdicts, revocations: [] }).map((one) => one.verification_status);

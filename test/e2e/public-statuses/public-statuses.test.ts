@@ -139,7 +139,7 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
 });
 
 describe('the served OpenAPI document', () => {
-  it('documents exactly these lookups', () => {
+  it('lists exactly the lookup routes that this file tests', () => {
     const lookups = openApi.operations.filter(({ operation }) =>
       operation.tags.some((tag) => tag === 'Verification' || tag === 'Artifacts'),
     );

@@ -46,7 +46,7 @@ export interface PublicStack {
   registry: TestRegistry;
   engine: TestEngine;
   queue: {
-    /** Revocations are enqueued successfully and their jobs are lost. */
+    /** When true, the queue acknowledges each revocation job and drops it. */
     losesRevocations: boolean;
   };
   /** The available snapshot sources. */
