@@ -40,30 +40,37 @@ export async function answerLookup(exchange: Exchange, target: LookupTarget): Pr
   }
 }
 
-/** The response of a route for a resolved or unresolved identifier. */
+/** The response of a route for a resolved or unresolved identifier. Spreading objects here costs a fifth of a lookup. */
 export function verdictAnswer(
   route: VerdictRoute,
   requested: string,
   resolved: Resolved | null,
 ): Answer {
   const secret = isSecret(route, requested);
-  const common = { type: JSON_TYPE, cache: secret ? CACHE_PRIVATE : CACHE_VERDICT };
+  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
   if (resolved === null) {
     return route.unmatched === 'not-found'
-      ? { ...common, status: 404, body: NOT_FOUND_BODY }
-      : { ...common, status: 200, body: utf8(unresolvedBody(route.unmatched, requested)) };
+      ? { status: 404, type: JSON_TYPE, cache, body: NOT_FOUND_BODY }
+      : {
+          status: 200,
+          type: JSON_TYPE,
+          cache,
+          body: utf8(unresolvedBody(route.unmatched, requested)),
+        };
   }
   const { kind, matchedOn, record, body } = resolved;
-  return {
-    ...common,
+  const answer: Answer = {
     status: 200,
+    type: JSON_TYPE,
+    cache,
     // Latin-1 keeps the bytes of the record; a resolved identifier is ASCII.
     body:
       responseHead(kind, requested, matchedOn) +
       buffer(body.part).toString('latin1') +
       buffer(body.tail).toString('latin1'),
-    ...(secret ? {} : { etag: `${buffer(record.digest).toString('hex')}-${kind}` }),
   };
+  if (!secret) answer.etag = `${buffer(record.digest).toString('hex')}-${kind}`;
+  return answer;
 }
 
 /** Every rendered part begins with this text. */
