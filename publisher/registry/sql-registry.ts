@@ -125,12 +125,17 @@ async function leaves(sql: Db, from: number, to: number): Promise<Leaf[]> {
     statusEntries(sql, from, to),
     keyEntries(sql),
   ]);
-  const found: Leaf[] = proofs.map(({ at, aepHash, proofRecordHash, ...row }) => ({
-    ...row,
+  const found: Leaf[] = proofs.map((row) => ({
     kind: 'proof',
-    aepHash: aepHash.toString('hex'),
-    proofRecordHash: proofRecordHash.toString('hex'),
-    acceptedAt: at,
+    leafIndex: row.leafIndex,
+    proofId: row.proofId,
+    aepHash: row.aepHash.toString('hex'),
+    proofRecordHash: row.proofRecordHash.toString('hex'),
+    acceptedAt: row.at,
+    effect: row.effect,
+    isOutcome: row.isOutcome,
+    environment: row.environment,
+    keyId: row.keyId,
   }));
   for (const { leafIndex, body } of [...statuses, ...keys]) {
     if (leafIndex >= from && leafIndex < to) found.push({ kind: 'other', leafIndex, bytes: body });
