@@ -13,7 +13,7 @@ import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
-import { settledRevocations } from '#sql/lifecycle/revocations';
+import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 import { readOutcomes } from '#sql/admissions/outcomes';
 import { assertDatabase } from './database.js';
 import { startHeartbeat } from './heartbeat.js';
@@ -53,7 +53,7 @@ const exitCode = await runProgram('engine', async (program) => {
 
   const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
   const revocations = createOutcomeWaiter({
-    readOutcomes: (ids) => settledRevocations(sql, ids),
+    readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
   const queue = openAdmitQueue(config, { log });

@@ -12,15 +12,14 @@ function sourceOf(child: Supervised): OpsSource | null {
   return running && processSource(running, TIMEOUT_MS);
 }
 
-const readinessOf = (children: readonly Supervised[]): Promise<Readiness[]> =>
-  Promise.all(
-    children.map(async (child) => {
-      const found = await sourceOf(child)
-        ?.readiness()
-        .catch(() => null);
-      return found ?? { ready: false, details: { status: 'no answer' } };
-    }),
-  );
+const NO_ANSWER: Readiness = { ready: false, details: { status: 'no answer' } };
+
+async function readinessOf(child: Supervised): Promise<Readiness> {
+  const found = await sourceOf(child)
+    ?.readiness()
+    .catch(() => null);
+  return found ?? NO_ANSWER;
+}
 
 const statusOf = (ready: boolean): string => (ready ? 'ready' : 'unavailable');
 
@@ -42,7 +41,7 @@ export function programsTogether(programs: readonly Supervised[]): OpsSource {
       return besideEachOther(found);
     },
     readiness: async () => {
-      const found = await readinessOf(programs);
+      const found = await Promise.all(programs.map(readinessOf));
       const ready = found.length > 0 && found.every((one) => one.ready);
       const details = programs.map(({ name }, at) => [name, found[at]?.details]);
       return { ready, details: { status: statusOf(ready), programs: Object.fromEntries(details) } };
@@ -87,11 +86,13 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
     // One collection at a time: the counters of an exited process are added once.
     metrics: singleFlight(gather),
     readiness: async () => {
-      const found = await readinessOf(processes.filter((one) => one.isReady()));
+      const found = await Promise.all(
+        processes.map(async (one) => (one.isReady() ? readinessOf(one) : NO_ANSWER)),
+      );
       // One ready process is enough to accept connections.
       const ready = found.some((one) => one.ready);
-      const all = processes.map((_, at) => found[at]?.details ?? { status: 'no answer' });
-      return { ready, details: { status: statusOf(ready), processes: all } };
+      const details = found.map((one) => one.details);
+      return { ready, details: { status: statusOf(ready), processes: details } };
     },
   };
 }

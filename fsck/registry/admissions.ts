@@ -130,7 +130,7 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['changes', 'grant_changes_differ', 'the token or package of the change'],
   ['erasures', 'erasure_incomplete', 'an admission, and the leaf of its proof'],
   ['pending', 'intake_missing', 'the intake row of a pending admission'],
-  ['identities', 'identity_twice', 'one admission per tenant, request type and request hash'],
+  ['duplicates', 'identity_twice', 'one admission per tenant, request type and request hash'],
   ['policySets', 'policy_set_altered', 'the content of that hash'],
   ['fixtures', 'fixture_altered', 'the content of that hash'],
 ];

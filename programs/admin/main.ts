@@ -2,6 +2,7 @@ import { userInfo } from 'node:os';
 import { Command, CommanderError } from 'commander';
 import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/process/operator-error';
+import { isConnectionLost } from '#sql/db/errors';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
@@ -46,7 +47,7 @@ export async function runAdmin(
     // Commander has printed the error or the requested help.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
     terminal.err(`${trouble(error, env)}\n`);
-    return error instanceof UsageError ? 2 : 1;
+    return error instanceof UsageError || isConnectionLost(error) ? 2 : 1;
   }
 }
 
@@ -165,6 +166,9 @@ async function execute(
 function trouble(error: unknown, env: Environment | undefined): string {
   if (isForOperator(error) || error instanceof UsageError) return error.message;
   if (!(error instanceof Error)) return String(error);
+  if (isConnectionLost(error)) {
+    return `the connection to the database was lost: ${error.message}. Check whether the command took effect before you repeat it.`;
+  }
   const level = readLogLevel('info', env);
   if (level === 'debug' || level === 'trace') return error.stack ?? error.message;
   return `${error.message}\n(unexpected error; LOG_LEVEL=debug shows the stack)`;

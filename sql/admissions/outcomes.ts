@@ -32,7 +32,7 @@ export interface OutcomeRow {
 }
 
 /** Selects an OutcomeRow from `svc.intake i` with `svc.proof p` and `svc.refusal r`. */
-export const settlementColumns = (sql: Db) => sql`
+export const outcomeColumns = (sql: Db) => sql`
   i.proof_id as "proofId", i.lane, p.effect, i.request_hash as "requestHash",
   p.leaf_index as "leafIndex", case when p.effect = 'DENY' then p.aep end as aep,
   i.policy_digest as "policyDigest", i.accepted_at as "acceptedAt", r.code, r.detail`;
@@ -76,7 +76,7 @@ function readOutcomeRows(sql: Pool, admissions: readonly OwnId[]): Promise<Outco
     sql,
     tenants,
     (tx) => tx<OutcomeRow[]>`
-      select ${settlementColumns(tx)}
+      select ${outcomeColumns(tx)}
       from unnest(${admissions.map(({ id }) => id)}::uuid[], ${tenants}::int[])
         as asked(proof_id, tenant_no)
       join svc.intake i using (proof_id, tenant_no)

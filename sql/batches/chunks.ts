@@ -13,7 +13,7 @@ export interface BatchOutcomeCount {
  * items. Callers that count several batches hold the append lock, because unordered row locks could
  * deadlock.
  */
-export async function countSettled(
+export async function countOutcomes(
   tx: Transaction,
   tallies: readonly BatchOutcomeCount[],
 ): Promise<void> {
@@ -182,7 +182,7 @@ async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<numb
     select g.batch_id as batch, g.items, case p.effect when 'ADMIT' then 'admitted'
       when 'DENY' then 'denied' else 'refused' end as outcome
     from gone g left join svc.proof p using (proof_id)`;
-  await countSettled(
+  await countOutcomes(
     tx,
     gone.map(({ batch, items, outcome }) => ({
       share: { batchId: batchIdOf(batch), items },

@@ -1,7 +1,7 @@
 import type { Db, Pool } from '../db/transaction.js';
 import { batchIdOf, hexOf, inMs, type WithDates } from '../db/columns.js';
 import {
-  settlementColumns,
+  outcomeColumns,
   outcomeOf,
   type Outcome,
   type OutcomeRow,
@@ -117,7 +117,7 @@ export function batchOutcomes(
         where b.batch_id = ${id} and b.tenant_no = ${tenantNo} and p.problems is not null
           and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}`,
       tx<ItemRow[]>`
-        select c.first_index + u.n - 1 as index, u.replayed, ${settlementColumns(tx)}
+        select c.first_index + u.n - 1 as index, u.replayed, ${outcomeColumns(tx)}
         from svc.batch b
         join svc.batch_part c using (batch_id)
         cross join lateral unnest(c.proof_ids, c.replayed) with ordinality as u(proof_id, replayed, n)

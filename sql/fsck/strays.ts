@@ -50,16 +50,16 @@ export const STRAYS = {
     select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
     from svc.intake_pending q left join svc.intake i using (proof_id)
     where i.proof_id is null order by at limit ${limit}`,
-  /** Admissions with one deduplication key, which the index forbids. */
-  identities: (sql, limit) => sql`
+  /** Admissions that share a deduplication key, which the index forbids. */
+  duplicates: (sql, limit) => sql`
     select 'svc.intake proof_id='
       || string_agg(replace(proof_id::text, '-', ''), ',' order by proof_id) as at
     from svc.intake where not refused and request_hash is not null
     group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`,
   policySets: (sql, limit) => sql`
     select 'svc.policy_set digest=' || encode(digest, 'hex') as at from svc.policy_set
-    where sha256(convert_to(manifest, 'UTF8')) <> digest limit ${limit}`,
+    where sha256(convert_to(manifest, 'UTF8')) is distinct from digest limit ${limit}`,
   fixtures: (sql, limit) => sql`
     select 'svc.fixture fixture_ref=' || fixture_ref as at from svc.fixture
-    where sha256(content) <> fixture_hash limit ${limit}`,
+    where sha256(content) is distinct from fixture_hash limit ${limit}`,
 } as const satisfies Record<string, Query>;

@@ -30,7 +30,7 @@ export type RevocationRequestResult =
   | { outcome: 'absent_artifact' }
   | { outcome: 'revoked'; revocation: LoggedRevocation }
   /** Stored: a worker appends it or rejects it. A repeat returns the pending request. */
-  | { outcome: 'asked' | 'repeat'; requestId: string };
+  | { outcome: 'stored' | 'repeat'; requestId: string };
 
 /** Each round means that a concurrent request was rejected meanwhile. */
 const MAX_ATTEMPTS = 8;
@@ -76,7 +76,7 @@ export function insertRevocationRequest(
     for (let round = 0; round < MAX_ATTEMPTS; round += 1) {
       const revocation = await revocationInLog(tx, proofId, artifactKind);
       if (revocation !== null) return { outcome: 'revoked', revocation };
-      if (await insertRequest(tx, tenantNo, item)) return { outcome: 'asked', requestId };
+      if (await insertRequest(tx, tenantNo, item)) return { outcome: 'stored', requestId };
       const first = await firstRequest(tx, tenantNo, proofId, artifactKind);
       if (first !== null) return { outcome: 'repeat', requestId: first };
       // The first request was rejected meanwhile: try again.
@@ -139,7 +139,7 @@ async function outcomeOf(tx: Db, row: RequestRow): Promise<RevocationOutcome | n
 }
 
 /** The outcomes of the tenant's requests, by request id; pending requests are absent. */
-export function settledRevocations(
+export function readRevocationOutcomes(
   sql: Pool,
   requests: readonly OwnId[],
 ): Promise<Map<string, RevocationOutcome>> {

@@ -9,6 +9,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
 import type { TestDatabase } from '../fixtures/database.js';
+import { holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
 import { it } from './fixture.js';
 
@@ -102,7 +103,6 @@ describe('admin > a rejected command', () => {
   const urlOf = (db: TestDatabase, from: RegExp, to: string) =>
     db.urlFor('svc_admin').replace(from, to);
   it.for<[string, (db: TestDatabase) => string, RegExp]>([
-    ['the database is unreachable', () => NOWHERE, /cannot be reached/],
     ['no database is configured', () => '', /DATABASE_URL is not set/],
     ['the password is wrong', (db) => urlOf(db, /:[^:@]+@/, ':no@'), /rejected the password/],
     ['the role is wrong', (db) => db.urlFor('svc_worker'), /as svc_admin/],
@@ -118,6 +118,31 @@ describe('admin > a rejected command', () => {
     expect(code).toBe(1);
     expect(err).toMatch(reason);
     expect(err).not.toMatch(/\n\s+at |unexpected/);
+  });
+
+  it('exits with 2 and the reason when the database is unreachable', async ({ db }) => {
+    const { code, err } = await adminOn(db, { url: NOWHERE })('tenant', 'list');
+    expect(code).toBe(2);
+    expect(err).toMatch(/cannot be reached/);
+  });
+
+  it('exits with 2 when the connection is lost during a command, and says what to do', async ({
+    db,
+  }) => {
+    const admin = adminOn(db);
+    const unlock = await holdLock(db.sql, 'lock table svc.tenant in access exclusive mode');
+    const reply = admin('tenant', 'list');
+    await expect
+      .poll(
+        () => db.sql`select pg_terminate_backend(pid) from pg_stat_activity
+          where application_name = 'svc-admin' and wait_event_type = 'Lock'
+            and datname = current_database()`,
+      )
+      .toHaveLength(1);
+    await unlock();
+    const { code, err } = await reply;
+    expect(code).toBe(2);
+    expect(err).toMatch(/connection to the database was lost: .* Check whether the command took/);
   });
 });
 

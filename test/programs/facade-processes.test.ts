@@ -92,9 +92,14 @@ const restarts = (facade: RunningFacade): number =>
   facade.lines().filter(({ msg }) => msg === 'child is ready again').length;
 
 /** Kills a process and waits until it is replaced. */
-async function replace(facade: RunningFacade, name: string): Promise<void> {
+async function replace(
+  facade: RunningFacade,
+  name: string,
+  meanwhile: () => Promise<void> = () => Promise.resolve(),
+): Promise<void> {
   const before = restarts(facade);
   process.kill(facade.pidOf(name), 'SIGKILL');
+  await meanwhile();
   await expect.poll(() => restarts(facade)).toBeGreaterThan(before);
 }
 
@@ -161,13 +166,18 @@ describe('several public API processes', () => {
     for (let i = 0; i < 20; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
     expect(await counted()).toBe(20);
     expect(valueOf(await scrape(opsUrl), 'svc_snapshot_proofs')).toBe(1);
-    const ready = await fetch(`${opsUrl}/readyz`);
-    expect(await ready.json()).toMatchObject({
+    const ready = async () => await (await fetch(`${opsUrl}/readyz`)).json();
+    expect(await ready()).toMatchObject({
       status: 'ready',
       processes: [{ status: 'ready' }, { status: 'ready' }],
     });
 
-    await replace(facade, 'facade 1');
+    await replace(facade, 'facade 1', () =>
+      expect.poll(ready, { interval: 5 }).toMatchObject({
+        status: 'ready',
+        processes: [{ status: 'no answer' }, { status: 'ready' }],
+      }),
+    );
     expect(await counted()).toBe(20);
     for (let i = 0; i < 5; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
     expect(await counted()).toBe(25);

@@ -94,12 +94,3 @@ it.each([-1, 1])('coalesce > rejects all items when %i results are surplus', asy
   const statuses = (await settle([1, 2])).map(({ status }) => status);
   expect(statuses).toEqual(['rejected', 'rejected']);
 });
-
-it.each([-1, 1])('coalesce > rejects all items when %i results are surplus', async (surplus) => {
-  const { settle } = batcher({
-    maxItems: 2,
-    run: (items) => Promise.resolve(Array.from({ length: items.length + surplus }, () => 0)),
-  });
-  const statuses = (await settle([1, 2])).map(({ status }) => status);
-  expect(statuses).toEqual(['rejected', 'rejected']);
-});

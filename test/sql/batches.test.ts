@@ -5,7 +5,7 @@ import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { acceptBatch, CHUNK_ITEMS, type BatchItem, type BatchOutcome } from '#sql/batches/accept';
 import { batchOutcomes, readBatch } from '#sql/batches/read';
 import {
-  countSettled,
+  countOutcomes,
   leaseNextChunk,
   requeueExpiredLeases,
   resolveDuplicateItems,
@@ -218,7 +218,7 @@ describe('batch progress', () => {
     const worker = registry.admit.sql;
     const share = { batchId, items: 2 };
     const count = (outcome: 'admitted' | 'denied', n = share.items) =>
-      transaction(worker, (tx) => countSettled(tx, [{ share: { ...share, items: n }, outcome }]));
+      transaction(worker, (tx) => countOutcomes(tx, [{ share: { ...share, items: n }, outcome }]));
     await count('admitted');
     await expect(count('denied')).rejects.toThrow(/check constraint|may only settle/);
     const uuid = hexOf(batchId);

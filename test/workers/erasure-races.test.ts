@@ -46,7 +46,7 @@ async function request(proofId: string, artifactKind: ArtifactKind): Promise<str
   const { registry, keyNo } = world;
   const item = { requestId, keyNo, proofId, artifactKind, document, reasonHash };
   expect(await insertRevocationRequest(registry.engine, registry.tenantNo, item)).toMatchObject({
-    outcome: 'asked',
+    outcome: 'stored',
   });
   return requestId;
 }

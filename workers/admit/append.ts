@@ -8,7 +8,7 @@ import {
   type BatchRef,
   type Gate,
 } from '#sql/admissions/append';
-import { countSettled, type BatchOutcomeCount } from '#sql/batches/chunks';
+import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, keyEntries, lockHead } from '#sql/log/log';
 import { parentsOf } from '#sql/admissions/parents';
@@ -129,7 +129,7 @@ async function appendLockedHead(
     const share = batches.get(proofId) ?? null;
     return share === null ? [] : [{ share, outcome }];
   };
-  await countSettled(tx, [
+  await countOutcomes(tx, [
     ...rejected.flatMap(({ proofId }) => countOf(proofId, 'refused')),
     ...admitted.flatMap(({ intake, effect }) =>
       countOf(intake.proofId, effect === 'ADMIT' ? 'admitted' : 'denied'),

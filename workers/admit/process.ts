@@ -3,7 +3,7 @@ import { ZodError } from 'zod';
 import { IntakeMismatchError } from '#policy/errors';
 import { ProtocolError } from '#protocol/errors';
 import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/admissions/append';
-import { countSettled } from '#sql/batches/chunks';
+import { countOutcomes } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
 import { append } from './append.js';
@@ -104,7 +104,7 @@ async function quarantine(
     const claimed = (await claimPending(tx, [proofId])).get(proofId);
     if (claimed === undefined) return undefined;
     await refuse(tx, [{ proofId, code: 'processing_failed', detail }]);
-    if (claimed !== null) await countSettled(tx, [{ share: claimed, outcome: 'refused' }]);
+    if (claimed !== null) await countOutcomes(tx, [{ share: claimed, outcome: 'refused' }]);
     return claimed;
   });
   if (share === undefined) return;

@@ -9,9 +9,8 @@ import { Problem, type ProblemCode } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { json, specOf } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
-import { admissionOperation } from './admit.js';
 import { sendOutcome, sendPending } from './outcome.js';
-import { AGENT, EXECUTE } from './admit.js';
+import { admissionOperation, AGENT, EXECUTE } from './admit.js';
 
 export const ADMISSION_HEADERS: Record<string, string> = {
   'X-Svc-Idempotency-Key': 'Optional. The engine rejects the same key with another body.',

@@ -126,7 +126,7 @@ async function requestRevocation(
     if (request.outcome === 'unknown_proof') throw new Problem('proof_not_found');
     if (request.outcome === 'absent_artifact') throw artifactAbsent();
     if (request.outcome === 'revoked') return request.revocation;
-    const isOwn = request.outcome === 'asked';
+    const isOwn = request.outcome === 'stored';
     addLogFields(res, { revocationId: request.requestId });
     if (isOwn) {
       const requestId = requestIdOf(res);

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
+import { answersOf } from '../../fixtures/openapi-checks.js';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { html } from '#api/docs/html';
 import { PROBLEMS, type ProblemCode } from '#api/engine/http/problem';
 import { engineOpenApi } from '#api/engine/openapi/document';
 import { OPERATIONS } from '#api/engine/operations';
-import type { OpenApiResponse } from '#api/openapi/types';
 import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { callArbitrary, type Credentials } from '../../fixtures/call-arbitrary.js';
 import { commonScenario, type Scenario } from '../../fixtures/common-scenarios.js';
@@ -41,16 +41,6 @@ it('html tag > escapes every inserted value', () => {
     '<p title="&quot;&gt;&lt;script&gt;">&lt;b&gt;&#39;&amp;</p>',
   );
 });
-
-/** The different answers of one status: one a problem code, one a media type, or one without a body. */
-function answersOf([status, response]: [string, OpenApiResponse]): string[] {
-  const codes = response['x-codes'] ?? [];
-  const types = Object.keys(response.content ?? {}).filter(
-    (type) => type !== 'application/problem+json',
-  );
-  const answers = [...types, ...codes].map((what) => `${status} ${what}`);
-  return answers.length > 0 ? answers : [status];
-}
 
 /** Every answer that is documented, with what gets it: `null` when nothing does. */
 const table = specs.map((spec) => {

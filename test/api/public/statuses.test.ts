@@ -1,6 +1,6 @@
+import { answersOf } from '../../fixtures/openapi-checks.js';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openApiDocument } from '#api/openapi/document';
-import type { OpenApiResponse } from '#api/openapi/types';
 import { publicDescription } from '#api/public/openapi/description';
 import { OPERATIONS } from '#api/public/operations';
 import { SCENARIOS, scenarioOf } from '../../fixtures/public-server-scenarios.js';
@@ -20,16 +20,6 @@ beforeAll(async () => {
   served = await readOpenApi(world.good.server.url);
 });
 afterAll(() => world.close());
-
-/** The different answers of one status: one a problem code, one a media type, or one without a body. */
-function answersOf([status, response]: [string, OpenApiResponse]): string[] {
-  const codes = response['x-codes'] ?? [];
-  const types = Object.keys(response.content ?? {}).filter(
-    (type) => type !== 'application/problem+json',
-  );
-  const answers = [...types, ...codes].map((what) => `${status} ${what}`);
-  return answers.length > 0 ? answers : [status];
-}
 
 /** Every answer that is documented, or that there is a scenario for, with what gets it. */
 const table = specs.map((spec) => {

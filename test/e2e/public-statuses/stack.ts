@@ -16,7 +16,7 @@ import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/package-root';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
 import type { PolicyFiles } from '#sql/admissions/policies';
-import { settledRevocations } from '#sql/lifecycle/revocations';
+import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 import { readOutcomes } from '#sql/admissions/outcomes';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
@@ -80,7 +80,7 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
   const sql = registry.engine;
   const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
   const revocations = createOutcomeWaiter({
-    readOutcomes: (ids) => settledRevocations(sql, ids),
+    readOutcomes: (ids) => readRevocationOutcomes(sql, ids),
     log,
   });
   const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
