@@ -299,6 +299,12 @@ const others: Damage[] = [
     () => `update svc.policy_set set manifest = manifest || ' '`,
   ],
   [
+    'fixture',
+    { fixture_altered: 1 },
+    () => `insert into svc.fixture (fixture_ref, fixture_hash, content)
+      values ('altered', sha256('{}'), '{"a":1}')`,
+  ],
+  [
     'two admissions with one deduplication key',
     { identity_twice: 1 },
     (id) => `drop index svc.intake_identity; update svc.intake set (request, request_hash) =

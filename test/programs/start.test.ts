@@ -295,7 +295,7 @@ describe('metrics of a stack', () => {
   });
 });
 
-it('npm start > drains every program on SIGTERM, and restarts with its data', async () => {
+it('npm start > drains on SIGTERM, restarts with its data, and passes ADMISSIONS_PAUSED on', async () => {
   const { dataDir, lines, apiKey } = stack;
   const admitted = await stack.execute({ intent_id: 'kept', action: 'BOOK_RESERVATION' });
   const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };
@@ -305,7 +305,9 @@ it('npm start > drains every program on SIGTERM, and restarts with its data', as
   const programs = ['engine', 'facade', 'publisher', 'start', 'verifier', 'worker'];
   expect(stopped.map(({ program }) => program).sort()).toEqual(programs);
   expect(stopped.map(({ reason }) => reason)).toEqual(programs.map(() => 'SIGTERM'));
-  stack = await startStack({}, dataDir);
+  stack = await startStack({ ADMISSIONS_PAUSED: 'true' }, dataDir);
   expect(stack.apiKey).toBe(apiKey);
   await expect.poll(async () => (await stack.lookUp(id)).status).toBe(200);
+  const paused = await stack.execute({ intent_id: 'paused', action: 'BOOK_RESERVATION' });
+  expect(paused.status).toBe(423);
 }, 120_000);
