@@ -12,7 +12,7 @@ import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
 import { createSubmit } from './admission/submit.js';
 
-/** The engine API (spec 4.2). The caller opens and closes every resource. */
+/** The engine API. The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
   const deps: EngineDeps = {
     ctx,

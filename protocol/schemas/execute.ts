@@ -15,7 +15,7 @@ export const idempotencyKeySchema = z
   .string()
   .regex(/^[\x20-\x7e]{1,255}$/, 'expected 1 to 255 printable ASCII characters');
 
-/** Body of `POST /v1/intents/execute` (spec 2.4). */
+/** Body of `POST /v1/intents/execute`. */
 export const executeRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeRequest),
   intent_id: intentIdSchema.meta({ description: 'Your name for the intent.' }),
@@ -43,7 +43,7 @@ export const receiptMembers = {
   vee_recorded: z.literal(true),
 };
 
-/** The response: these seven fields and no others (spec 2.5). */
+/** The response: these seven fields and no others. */
 export const executeReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeReceipt),
   receipt_id: z.string().regex(/^svc-runtime-execute-[0-9a-f]{16}$/),

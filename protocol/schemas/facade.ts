@@ -97,7 +97,7 @@ const trustChainSchema = z.strictObject({
   sequence: z.array(z.enum(TRUST_CHAIN.FULL.sequence)),
 });
 
-/** Every successful public lookup, resolved or unresolved (spec 2.1). */
+/** Every successful public lookup, resolved or unresolved. */
 export const facadeSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.facade),
   artifact_kind: artifactKindSchema,
@@ -129,7 +129,7 @@ export type LookupField = (typeof LOOKUP_FIELDS)[number];
 
 const askedSchema = z.string().exactOptional();
 
-/** Body of `POST /api/public/verify` (spec 2.3): exactly one identifier field. */
+/** Body of `POST /api/public/verify`: exactly one identifier field. */
 export const lookupRequestSchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.lookupRequest),
@@ -146,7 +146,7 @@ export const lookupRequestSchema = z
     message: `expected exactly one of ${LOOKUP_FIELDS.join(', ')}`,
   });
 
-/** Response for an unknown proof identifier (spec 2.2). */
+/** Response for an unknown proof identifier. */
 export const notFoundSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.notFound),
   result: z.literal('NOT_FOUND'),

@@ -16,7 +16,7 @@ export function responseHead(kind: ArtifactKind, requested: string, matchedOn: s
 /** Members of every public response. */
 export const PUBLIC_FLAGS = { mutation_allowed: false, serves_authoritative_truth: false } as const;
 
-/** The response to an unresolved lookup, except on the proof route (spec 7). */
+/** The response to an unresolved lookup, except on the proof route. */
 export function unresolvedBody(kind: ArtifactKind, requested: string): string {
   return JSON.stringify({
     schema_version: SCHEMA.facade,

@@ -11,11 +11,11 @@ import { createPublicStates, tokenName, type PublicStates } from './states.js';
 import { KINDS, LOOKUPS, NONE, STATES, TOKENS, type Kind } from './table.js';
 
 /**
- * Every lookup of the specification for every state, over HTTP, from a stack that the tenants'
- * engine requests brought into these states. Expectations: table.ts.
+ * Every public lookup (spec/answers.md) in every state, over HTTP, from a stack that tenants'
+ * requests brought into these states. Expectations: table.ts.
  */
 
-/** Specification, section 1, item 3: for every other status it is false. */
+/** The statuses with `can_assert_validity: true`; for every other status it is false. */
 const ASSERTING = ['PASS', 'VALID', 'VERIFIED', 'TRUST_ESTABLISHED'];
 
 /** Specification, section 3. */

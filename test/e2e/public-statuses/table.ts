@@ -1,6 +1,6 @@
 /**
- * Expected public responses as data: the lookups of the specification (section 4.1) and the states of
- * artifacts. The tests combine every lookup with every state.
+ * Expected public responses as data: the public lookups (spec/answers.md) and the states of artifacts.
+ * The tests combine every lookup with every state.
  */
 
 export const KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
