@@ -36,7 +36,7 @@ import {
   root,
 } from '../../fixtures/worked-log.js';
 
-/** The examples in the specification of public answers. */
+/** The examples of spec/answers.md. */
 const examples = [
   ...readFileSync(new URL('../../../spec/answers.md', import.meta.url), 'utf8')
     .split('\n## ')

@@ -144,7 +144,7 @@ function allAsked(states: PublicStates): Asked[] {
 
 type Json = Record<string, unknown>;
 
-/** Specification, section 2.1; a denial has the first three. */
+/** The stages of a trust chain; a denial has the first three. */
 const SEQUENCE = [
   'execution',
   'evidence',

@@ -18,7 +18,7 @@ import { KINDS, LOOKUPS, NONE, STATES, TOKENS, type Kind } from './table.js';
 /** The statuses with `can_assert_validity: true`; for every other status it is false. */
 const ASSERTING = ['PASS', 'VALID', 'VERIFIED', 'TRUST_ESTABLISHED'];
 
-/** Specification, section 3. */
+/** Every status of spec/answers.md. */
 const STATUSES = [
   'BACKEND_LOOKUP_REQUIRED',
   'EXPIRED',
