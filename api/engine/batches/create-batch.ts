@@ -118,7 +118,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       const about = { requestId: requestIdOf(res), idempotencyKey };
       const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room, commits);
       isAccepted = true;
-      addLogFields(res, { batchId });
+      addLogFields(res, { batch_id: batchId });
       const stored = await readBatch(ctx.sql, caller.tenantNo, batchId);
       if (stored === null) throw new Error('an accepted batch is missing');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
