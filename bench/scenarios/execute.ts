@@ -2,18 +2,16 @@ import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { JsonValue } from '#protocol/json';
-import { urlOf } from '../harness/child.js';
-import { withCleanup } from '../harness/command.js';
-import { cpuBetween, sampleCpu, type CpuShares, type Watched } from '../harness/cpu.js';
+import { startChild, urlOf } from '../harness/child.js';
+import { startCpu, type CpuShares, type Watched } from '../harness/cpu.js';
 import {
-  atRate,
   engineHeaders,
   EXECUTE_PATH,
-  executeOnce,
+  executeAtRate,
   type Credential,
 } from '../harness/engine-api.js';
-import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
-import { type BenchStack, startPeer, startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
+import { bodyTemplates, newRun } from '../harness/items.js';
+import { type BenchStack, startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
 import {
   resultOf,
   UnexpectedAnswers,
@@ -39,13 +37,9 @@ const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, halfSeconds: 10, receipt
 const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl } = context;
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED });
-  try {
-    return executeResults(await measure(stack, context));
-  } finally {
-    await stack.close();
-  }
+  const { dir, redisUrl, cleanup } = context;
+  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
+  return executeResults(await measure(stack, context));
 }
 
 export interface ExecuteRound extends ExecuteLoadResult {
@@ -62,62 +56,42 @@ export interface ExecuteMeasured {
   unexpected: UnexpectedAnswers;
 }
 
-function measure(stack: BenchStack, context: RunContext): Promise<ExecuteMeasured> {
-  const { dir, quick, redisPid, signal } = context;
+async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteMeasured> {
+  const { dir, quick, redisPid, signal, cleanup } = context;
   const plan = quick ? QUICK : FULL;
   const loader =
     (url: string, watched: Watched) =>
     async (seconds: number, pauseMs = 0): Promise<ExecuteRound> => {
       const load = { url, credential: stack.registry, connections: CONNECTIONS, seconds, pauseMs };
-      const before = sampleCpu(watched);
+      const cpuSince = startCpu(watched);
       const result = await runExecuteLoad({ ...load, dir, signal });
-      return { ...result, cpu: cpuBetween(before, sampleCpu(watched), result.requests) };
+      return { ...result, cpu: cpuSince(result.requests) };
     };
-  return withCleanup(async (cleanup) => {
-    const peer = startPeer({ kind: 'express-echo' });
-    cleanup.push(() => peer.stop());
-    const loadEcho = loader(await urlOf(peer), { echo: [peer.pid] });
-    const loadEngine = loader(stack.engineUrl, watchedOf(stack, redisPid));
-    await loadEngine(plan.warmUpSeconds);
-    await loadEcho(Math.min(plan.warmUpSeconds, 2));
-    const [engine, echo]: [ExecuteRound[], ExecuteRound[]] = [[], []];
-    for (let i = 0; i < plan.rounds; i += 1) {
-      echo.push(await loadEcho(plan.seconds));
-      engine.push(await loadEngine(plan.seconds));
-    }
-    const unexpected = new UnexpectedAnswers();
-    const pauseMs = pauseFor(median(engine.map(rateOf)));
-    const [half, sent] = await Promise.all([
-      loadEngine(plan.halfSeconds, pauseMs),
-      collectReceipts(stack, { ...plan, unexpected, signal }),
-    ]);
-    const receipts = await checkReceipts(outsiderOf(stack), sent, RECEIPT_PUBLIC_WITHIN_MS);
-    return { engine, echo, half, receipts, unexpected };
-  });
-}
-
-/** Sends executions beside the load, with the load's bodies, and keeps requests and receipts. */
-async function collectReceipts(
-  { engineUrl, registry }: BenchStack,
-  options: {
-    receipts: number;
-    halfSeconds: number;
-    unexpected: UnexpectedAnswers;
-    signal: AbortSignal;
-  },
-): Promise<Admission[]> {
-  const { receipts: count, halfSeconds, unexpected, signal } = options;
-  const templates = bodyTemplates(registry);
-  const run = newRun();
+  const peer = startChild({ module: 'bench/harness/peer-process', task: {} });
+  cleanup.push(() => peer.stop());
+  const loadEcho = loader(await urlOf(peer), { echo: peer.pid });
+  const loadEngine = loader(stack.engineUrl, watchedOf(stack, redisPid));
+  await loadEngine(plan.warmUpSeconds);
+  await loadEcho(Math.min(plan.warmUpSeconds, 2));
+  const [engine, echo]: [ExecuteRound[], ExecuteRound[]] = [[], []];
+  for (let i = 0; i < plan.rounds; i += 1) {
+    echo.push(await loadEcho(plan.seconds));
+    engine.push(await loadEngine(plan.seconds));
+  }
+  const unexpected = new UnexpectedAnswers();
+  // Some executions beside the load, with the load's bodies, whose receipts are checked.
   const sent: Admission[] = [];
-  await atRate({ perSecond: count / halfSeconds, count, signal }, async (n) => {
-    const body = bodyAt(templates, run, n);
-    const answered = await executeOnce(engineUrl, registry, body, unexpected);
-    if (answered === null) return;
-    const request = JSON.parse(body) as JsonValue;
-    sent.push({ receipt: answered.receipt, request, effect: 'ADMIT' });
-  });
-  return sent;
+  const { receipts: count, halfSeconds } = plan;
+  const credential = stack.registry;
+  const options = { credential, perSecond: count / halfSeconds, count, unexpected, signal };
+  const [half] = await Promise.all([
+    loadEngine(halfSeconds, pauseFor(median(engine.map(rateOf)))),
+    executeAtRate(stack.engineUrl, options, ({ receipt }, body) => {
+      sent.push({ receipt, request: JSON.parse(body) as JsonValue, effect: 'ADMIT' });
+    }),
+  ]);
+  const receipts = await checkReceipts(outsiderOf(stack), sent, RECEIPT_PUBLIC_WITHIN_MS);
+  return { engine, echo, half, receipts, unexpected };
 }
 
 /** An estimate of the latency at half load as a share of the saturated latency. */
@@ -231,13 +205,12 @@ function cpuPerRequest({ engine, echo }: ExecuteMeasured): Result {
     (name) => `${name} ${micros(engine, ({ cpu }) => cpu.micros[name] ?? 0).toFixed(0)}`,
   );
   const wrk = micros(engine, ({ cpuSeconds, requests }) => (cpuSeconds * 1e6) / requests);
-  const others = engine.map(({ cpu }) => cpu.others * 100);
   return resultOf({
     name: 'single execute: CPU per request',
     value: micros(engine),
     unit: 'µs',
     against: { what: 'the echo', value: micros(echo) },
-    note: `${parts.join(', ')}, and wrk ${wrk.toFixed(0)}; other processes, wrk included, used ${spread(others)} % of the machine`,
+    note: `${parts.join(', ')}, and wrk ${wrk.toFixed(0)}`,
   });
 }
 
