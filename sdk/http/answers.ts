@@ -1,4 +1,5 @@
 import type * as z from 'zod';
+import { attempt } from '../../protocol/errors.js';
 import { parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
 import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
@@ -105,12 +106,8 @@ function describe({ code, detail, errors }: ServiceProblem): string {
 function problemOf({ status, headers, bytes }: Answer): ServiceProblem | undefined {
   const type = headers.get('content-type') ?? '';
   if (!/^application\/problem\+json(?:\s*;|\s*$)/i.test(type)) return undefined;
-  try {
-    const document = openSchema(publicProblemSchema).parse(parseStrict(bytes));
-    return document.status === status ? document : undefined;
-  } catch {
-    return undefined;
-  }
+  const document = attempt(() => openSchema(publicProblemSchema).parse(parseStrict(bytes)));
+  return document?.status === status ? document : undefined;
 }
 
 /**
