@@ -32,7 +32,7 @@ export async function runScenarios(
   try {
     const redis = await startBenchRedis(join(root, 'redis'));
     try {
-      print(`${describeMachine()}, Redis ${redis.version}; ${root}`);
+      print(`${describeMachine()}; ${root}`);
       const results: Result[] = [];
       for (const [i, scenario] of chosen.entries()) {
         print(`[${String(i + 1)}/${String(chosen.length)}] ${scenario.name}`);

@@ -32,8 +32,8 @@ import {
 export const execute: Scenario = { name: 'execute', needs: ['wrk'], run };
 
 const CONNECTIONS = 64;
-const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, halfSeconds: 1, receipts: 5 };
-const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, halfSeconds: 10, receipts: 30 };
+const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, receipts: 5 };
+const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, receipts: 30 };
 const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
 
 async function run(context: RunContext): Promise<Result[]> {
@@ -49,8 +49,8 @@ export interface ExecuteRound extends ExecuteLoadResult {
 export interface ExecuteMeasured {
   engine: ExecuteRound[];
   echo: ExecuteRound[];
-  /** The engine at about half the throughput. */
-  half: ExecuteRound;
+  /** Another round of the engine, with executions beside the load whose receipts were checked. */
+  checked: ExecuteRound;
   receipts: CheckedReceipts;
   /** Answers beside the load that were no receipts. */
   unexpected: UnexpectedAnswers;
@@ -61,8 +61,8 @@ async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteM
   const plan = quick ? QUICK : FULL;
   const loader =
     (url: string, watched: Watched) =>
-    async (seconds: number, pauseMs = 0): Promise<ExecuteRound> => {
-      const load = { url, credential: stack.registry, connections: CONNECTIONS, seconds, pauseMs };
+    async (seconds: number): Promise<ExecuteRound> => {
+      const load = { url, credential: stack.registry, connections: CONNECTIONS, seconds };
       const cpuSince = startCpu(watched);
       const result = await runExecuteLoad({ ...load, dir, signal });
       return { ...result, cpu: cpuSince(result.requests) };
@@ -79,26 +79,19 @@ async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteM
     engine.push(await loadEngine(plan.seconds));
   }
   const unexpected = new UnexpectedAnswers();
-  // Some executions beside the load, with the load's bodies, whose receipts are checked.
   const sent: Admission[] = [];
-  const { receipts: count, halfSeconds } = plan;
+  const { receipts: count, seconds } = plan;
   const credential = stack.registry;
-  const options = { credential, perSecond: count / halfSeconds, count, unexpected, signal };
-  const [half] = await Promise.all([
-    loadEngine(halfSeconds, pauseFor(median(engine.map(rateOf)))),
+  const options = { credential, perSecond: count / seconds, count, unexpected, signal };
+  const [checked] = await Promise.all([
+    loadEngine(seconds),
     executeAtRate(stack.engineUrl, options, ({ receipt }, body) => {
       sent.push({ receipt, request: JSON.parse(body) as JsonValue, effect: 'ADMIT' });
     }),
   ]);
   const receipts = await checkReceipts(outsiderOf(stack), sent, RECEIPT_PUBLIC_WITHIN_MS);
-  return { engine, echo, half, receipts, unexpected };
+  return { engine, echo, checked, receipts, unexpected };
 }
-
-/** An estimate of the latency at half load as a share of the saturated latency. */
-const LATENCY_AT_HALF = 0.4;
-
-/** The pause between an answer and the next request that about halves the rate, in milliseconds. */
-const pauseFor = (rate: number): number => ((2 - LATENCY_AT_HALF) * CONNECTIONS * 1000) / rate;
 
 export interface ExecuteLoadResult {
   requests: number;
@@ -115,19 +108,17 @@ const TIMEOUT_SECONDS = 15;
 
 /**
  * Posts unique execute bodies over keep-alive connections, each as soon as the previous is answered.
- *
- * @param load `pauseMs` is the mean pause before the next request; wrk's template file goes to `dir`
+ * wrk's template file goes to `dir`.
  */
 export async function runExecuteLoad(load: {
   url: string;
   credential: Credential;
   connections: number;
   seconds: number;
-  pauseMs: number;
   dir: string;
   signal: AbortSignal;
 }): Promise<ExecuteLoadResult> {
-  const { credential, pauseMs, dir, ...options } = load;
+  const { credential, dir, ...options } = load;
   const templatesFile = join(dir, 'execute.templates');
   await writeFile(templatesFile, bodyTemplates(credential).join('\n'));
   const { quantiles, ...result } = await runWrk<
@@ -136,7 +127,7 @@ export async function runExecuteLoad(load: {
     ...options,
     url: load.url + EXECUTE_PATH,
     script: 'wrk-executes.lua',
-    args: [templatesFile, newRun(), String(Math.round(pauseMs))],
+    args: [templatesFile, newRun()],
     timeoutSeconds: TIMEOUT_SECONDS,
     headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
   });
@@ -153,7 +144,7 @@ const latency = (rounds: readonly ExecuteRound[], percent: number): number =>
   );
 
 export function executeResults(measured: ExecuteMeasured): Result[] {
-  const { engine, echo, half } = measured;
+  const { engine, echo } = measured;
   const [rates, echoRates] = [engine.map(rateOf), echo.map(rateOf)];
   const wrkBusy = (rounds: readonly ExecuteRound[]): string =>
     median(rounds.map(({ cpuSeconds, seconds }) => (cpuSeconds / seconds) * 100)).toFixed(0);
@@ -181,12 +172,6 @@ export function executeResults(measured: ExecuteMeasured): Result[] {
       note:
         `saturated: each connection sends as soon as it is answered; p50 ${latency(engine, 50).toFixed(1)}, p99 of each ` +
         `round ${spread(roundTails, 1)}; the echo ${latency(echo, 99).toFixed(1)}`,
-    }),
-    resultOf({
-      name: 'single execute, half load, p99',
-      value: latency([half], 99),
-      unit: 'ms',
-      note: `${rateOf(half).toFixed(0)} req/s over as many connections; p50 ${latency([half], 50).toFixed(1)}`,
     }),
     cpuPerRequest(measured),
     unexpectedAnswers(measured),
@@ -216,8 +201,8 @@ function cpuPerRequest({ engine, echo }: ExecuteMeasured): Result {
 
 /** Only a 200 is expected: the policy denies no body of the load, and no admission takes long. */
 function unexpectedAnswers(measured: ExecuteMeasured): Result {
-  const { engine, echo, half, receipts, unexpected } = measured;
-  const rounds = [...engine, ...echo, half];
+  const { engine, echo, checked, receipts, unexpected } = measured;
+  const rounds = [...engine, ...echo, checked];
   for (const { answers, failed } of rounds) {
     unexpected.add('without an answer', failed);
     for (const [status, count] of Object.entries(answers)) {
