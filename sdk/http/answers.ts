@@ -32,15 +32,15 @@ export function requireType(answer: Answer, type: string): void {
   if (sent !== type) throw unexpected(answer, `the response is not ${type}`);
 }
 
-export function requireSameProof<T extends { proof_id: string }>(
+/** {@link readDocument} for a document about the requested proof. */
+export function readProofDocument<T extends { proof_id: string }>(
   answer: Answer,
+  schema: z.ZodType<T>,
   requested: string | undefined,
-  document: T,
 ): T {
-  if (document.proof_id !== requested) {
-    throw unexpected(answer, 'the response is about another proof');
-  }
-  return document;
+  const document = readDocument(answer, schema);
+  if (document.proof_id === requested) return document;
+  throw unexpected(answer, 'the response is about another proof');
 }
 
 export function unexpected({ status }: Answer, message: string, cause?: unknown): SdkError {
