@@ -4,7 +4,7 @@ import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 import { withCleanup } from '../harness/cleanup.js';
 import { cpuSecondsOf } from '../harness/cpu.js';
 import { admittedIn, openFilledRegistry, sizesOf, startAppender } from '../harness/fill.js';
-import { PROOF_PATH, readiness } from '../harness/public-api.js';
+import { proofPath, readiness } from '../harness/public-api.js';
 import { randomProofIds, type BenchRegistry } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { median, pairedRatio, spread, sumOf, whole } from '../harness/statistics.js';
@@ -64,8 +64,7 @@ async function lookupCosts(
       const { url, pid } = await startPublicApi(registry, recentLookupLimit, cleanup);
       const { tree_size: to } = await readiness(url);
       const ids = await randomProofIds(registry)(Math.max(0, to - recentLookupLimit), to, IDS);
-      const paths = ids.map((id) => PROOF_PATH + id);
-      const pathsFile = await writePaths(join(dir, `${String(i)}.paths`), paths);
+      const pathsFile = await writePaths(join(dir, `${String(i)}.paths`), ids.map(proofPath));
       targets.push({ name: String(i), url, pid, pathsFile, isAbsent: false });
     }
     const rounds = await loadInterleaved(targets, plan);

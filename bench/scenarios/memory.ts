@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { requireCorrect, runBatches } from '../harness/batch-load.js';
 import { peakMemoryOf } from '../harness/cpu.js';
 import { openSharedRegistry, sizesOf } from '../harness/fill.js';
-import { PROOF_PATH, readiness } from '../harness/public-api.js';
+import { proofPath, readiness } from '../harness/public-api.js';
 import { randomProofIds } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { startPrograms, type BenchStack } from '../harness/stack.js';
@@ -50,8 +50,7 @@ async function lookUp(
 ): Promise<number> {
   const { tree_size: to } = await readiness(publicUrl);
   const ids = await randomProofIds(registry)(0, to, IDS);
-  const paths = ids.map((id) => PROOF_PATH + id);
-  const pathsFile = await writePaths(join(dir, 'memory.paths'), paths);
+  const pathsFile = await writePaths(join(dir, 'memory.paths'), ids.map(proofPath));
   const load = { url: publicUrl, pathsFile, connections: 64, seconds, seed: 1, signal };
   const result = await runLookups(load);
   requireAnswered('public API', result, false);
