@@ -4,7 +4,7 @@ import * as programs from './config/programs.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export { ConfigError, type Environment } from './config/environment.js';
-export { LOCAL_ORIGIN, snapshotNameFor } from './config/fields.js';
+export { LOCAL_ORIGIN, opsPortOf, snapshotNameFor } from './config/fields.js';
 export type { DrainConfig, OpsConfig, QueueConfig } from './config/fields.js';
 export type * from './config/commands.js';
 export type * from './config/programs.js';
