@@ -64,7 +64,7 @@ export interface ListenOptions {
   portVariable?: string;
   /** Like `portVariable`, for `host`; LISTEN_ADDRESS by default. */
   hostVariable?: string;
-  /** A cluster's process listens by itself, without its primary. */
+  /** Whether a cluster's process has a socket of its own, instead of one shared with the others. */
   exclusive?: boolean;
   /** After `close` was called, new connections are accepted for this long, for one request each. */
   drainDelayMs?: number;
