@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
-import { programFacts, type Facts, type ProgramFacts } from '#programs/admin/status/facts';
+import { programFacts, type Facts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminWith, type AdminLine } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
@@ -137,8 +137,9 @@ describe('admin status', () => {
 });
 
 describe('attentionFor', () => {
-  const programs: ProgramFacts[] = Object.keys(READINESS).map((program) => ({
-    program,
+  type ProgramFacts = Facts['programs'][number];
+  const programs = Object.keys(READINESS).map((program) => ({
+    program: program as ProgramFacts['program'],
     alive: 2,
     last_heartbeat_ms: 900,
     up_ms: 60_000,
