@@ -18,7 +18,7 @@ const MAY_IMPORT: Record<string, string[]> = {
   publisher: SERVER,
   // fsck checks what the other programs wrote, so it may import only the code that defines the formats.
   fsck: SERVER,
-  programs: ALL,
+  programs: [...ALL, 'sdk'],
   bench: [...ALL, 'programs', 'sdk'],
 };
 /** The parts of the SDK that need Node or a framework; the rest runs in a browser. */
