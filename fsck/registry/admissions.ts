@@ -26,18 +26,12 @@ export async function checkAdmissions(
   step: (rows: number) => void,
 ): Promise<void> {
   const { sql, findings, size } = ctx;
-  const idOf = ({ proofId }: { proofId: string }): string => proofId;
-  const admissions = pages(PAGE_SIZE, FIRST_ID, (...page) => admissionsFrom(sql, ...page), idOf);
-  for await (const rows of admissions) {
+  const ids = ['proofId', PAGE_SIZE, FIRST_ID] as const;
+  for await (const rows of pages(...ids, (...page) => admissionsFrom(sql, ...page))) {
     for (const row of rows) checkAdmission(row, findings.add);
     step(rows.length);
   }
-  for await (const rows of pages(
-    PAGE_SIZE,
-    FIRST_ID,
-    (...page) => proofsFrom(sql, ...page),
-    idOf,
-  )) {
+  for await (const rows of pages(...ids, (...page) => proofsFrom(sql, ...page))) {
     for (const { proofId, leafIndex, isInLog, isAccepted } of rows) {
       // The check of its leaf reports proofs in the log and on damaged leaves.
       if (isInLog || damagedLeaves.has(leafIndex)) continue;
@@ -86,11 +80,8 @@ function isRequestOf({ request, requestHash }: { request: Uint8Array; requestHas
 
 /** Checks that batches have all their items and correct counts. */
 export async function checkBatches({ sql, findings }: RegistryContext): Promise<void> {
-  const all = pages(
-    BATCHES_AT_ONCE,
-    `batch_${FIRST_ID}`,
-    (...page) => batchesFrom(sql, ...page),
-    ({ batchId }) => batchId,
+  const all = pages('batchId', BATCHES_AT_ONCE, `batch_${FIRST_ID}`, (...page) =>
+    batchesFrom(sql, ...page),
   );
   for await (const batches of all) {
     for (const batch of batches) {

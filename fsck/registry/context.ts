@@ -14,19 +14,19 @@ export interface RegistryContext {
   size: number;
 }
 
-/** The rows of a table in order of their keys, in pages. `read` returns the rows after a key. */
-export async function* pages<T>(
+/** The rows of a table in order of their member `key`, in pages. `read` returns the rows after a key. */
+export async function* pages<K extends string, T extends Record<K, string>>(
+  key: K,
   size: number,
   first: string,
   read: (after: string, limit: number) => Promise<T[]>,
-  keyOf: (row: T) => string,
 ): AsyncGenerator<T[]> {
   for (let after = first; ;) {
     const rows = await read(after, size);
     yield rows;
     const last = rows.at(-1);
     if (last === undefined || rows.length < size) return;
-    after = keyOf(last);
+    after = last[key];
   }
 }
 

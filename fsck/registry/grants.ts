@@ -16,18 +16,15 @@ import { FIRST_ID, pages, type RegistryContext } from './context.js';
 const PAGE_SIZE = 10_000;
 
 /** The packages of the registry in order of their ids, in pages. */
-export function allPackages({
-  sql,
-}: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedPackage[]> {
-  const read = (after: string, limit: number) => packagesFrom(sql, after, limit);
-  return pages(PAGE_SIZE, `pkg_${FIRST_ID}`, read, ({ packageId }) => packageId);
+export function allPackages({ sql }: RegistryContext): AsyncGenerator<CheckedPackage[]> {
+  return pages('packageId', PAGE_SIZE, `pkg_${FIRST_ID}`, (...page) => packagesFrom(sql, ...page));
 }
 
 /** The share tokens of the registry in order of their hashes, in pages. */
-export function allTokens({ sql }: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedToken[]> {
-  const read = (after: string, limit: number) =>
-    asOfOneMoment(sql, (tx) => tokensFrom(tx, after, limit));
-  return pages(PAGE_SIZE, '', read, ({ tokenHash }) => tokenHash);
+export function allTokens({ sql }: RegistryContext): AsyncGenerator<CheckedToken[]> {
+  return pages('tokenHash', PAGE_SIZE, '', (...page) =>
+    asOfOneMoment(sql, (tx) => tokensFrom(tx, ...page)),
+  );
 }
 
 /** Checks members of packages, targets and expiries of tokens, and their change numbers. */

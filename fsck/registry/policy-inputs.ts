@@ -22,8 +22,7 @@ export async function checkNamedInputs(
 
 /** Checks that stored policy inputs match their hashes. */
 export async function checkStoredInputs({ sql, findings }: RegistryContext): Promise<void> {
-  const read = (after: string, limit: number) => inputsFrom(sql, after, limit);
-  for await (const rows of pages(PAGE_SIZE, '', read, ({ hash }) => hash)) {
+  for await (const rows of pages('hash', PAGE_SIZE, '', (...page) => inputsFrom(sql, ...page))) {
     for (const { hash, isRight } of rows) {
       if (!isRight) findings.add('policy_input_altered', whereOf(hash), 'the input of that hash');
     }

@@ -16,11 +16,8 @@ export async function checkRevocations(ctx: RegistryContext): Promise<void> {
     lost.add(artifact);
     findings.add('revocation_lost', where, `an entry in the log that revokes ${artifact}`);
   };
-  const requested = pages(
-    PAGE_SIZE,
-    FIRST_ID,
-    (...page) => settledRequests(sql, ...page),
-    ({ requestId }) => requestId,
+  const requested = pages('requestId', PAGE_SIZE, FIRST_ID, (...page) =>
+    settledRequests(sql, ...page),
   );
   for await (const requests of requested) {
     const entries = await entriesAbout(ctx, requests);
@@ -30,12 +27,7 @@ export async function checkRevocations(ctx: RegistryContext): Promise<void> {
       if (!revoked.has(`${artifactKind} ${proofId}`)) reportLost(where, artifactKind, proofId);
     }
   }
-  const documents = pages(
-    PAGE_SIZE,
-    '',
-    (...page) => reasonsFrom(sql, ...page),
-    ({ reasonHash }) => reasonHash,
-  );
+  const documents = pages('reasonHash', PAGE_SIZE, '', (...page) => reasonsFrom(sql, ...page));
   for await (const rows of documents) {
     // The check of its log entry reports a damaged document.
     const reasons = rows.flatMap(({ reasonHash, document }) => {

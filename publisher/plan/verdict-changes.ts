@@ -1,7 +1,7 @@
 import { rangesAt, type VoidedRange } from '#protocol/snapshot/voided';
 import type { CycleContext } from '../context.js';
 import type { Published } from '../store/directory.js';
-import type { VerdictChange } from '../registry/sql-registry.js';
+import type { VerdictChange } from '#sql/log/verdicts';
 import { FatalPublishError } from '../errors.js';
 
 /** Limit of verdicts on single leaves per cycle. */

@@ -16,7 +16,7 @@ import {
 } from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import type { ProofLeaf } from '../registry/sql-registry.js';
+import type { ProofLeaf } from '#sql/log/log';
 
 /** Immutable facts of a logged proof, and the tile that first published its leaf. */
 export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {

@@ -4,7 +4,7 @@ import { AdministrationError } from '../tenants/audit.js';
 
 export interface StoredCheckpoint {
   treeSize: number;
-  root: Buffer;
+  root: Uint8Array;
   /** The published C2SP signed note. */
   note: string;
 }

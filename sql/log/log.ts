@@ -12,8 +12,9 @@ import {
   tileWidth,
 } from '#protocol/tiles';
 import type { Sha256 } from '#protocol/hash';
+import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import { arrayOf, inMs } from '../db/columns.js';
+import { arrayOf } from '../db/columns.js';
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 
 export const PROOF = 1;
@@ -233,14 +234,20 @@ const tileRoots: HashesBelow = async (tx, sha256, level, from, to) => {
 };
 
 /** A tile's hashes, 32 bytes each, or null when it does not exist. */
-export async function readTile(sql: Db, level: number, index: number): Promise<Buffer | null> {
+export async function readTile(sql: Db, level: number, index: number): Promise<Uint8Array | null> {
   const [row] = await sql<{ hashes: Buffer }[]>`
     select hashes from svc.tile where level = ${level} and tile_index = ${index}`;
   return row?.hashes ?? null;
 }
 
-export function keyEntries(sql: Db): Promise<{ leafIndex: number; body: Buffer }[]> {
-  return sql<{ leafIndex: number; body: Buffer }[]>`
+/** A status or key entry with its canonical bytes. */
+export interface EntryBody {
+  leafIndex: number;
+  body: Uint8Array;
+}
+
+export function keyEntries(sql: Db): Promise<EntryBody[]> {
+  return sql<EntryBody[]>`
     select leaf_index as "leafIndex", body from svc.log_entry where kind = 3 order by leaf_index`;
 }
 
@@ -267,63 +274,67 @@ export function voidingLeaf(
   return keys === null ? 0 : voidedAt(keys, keyId, leafIndex);
 }
 
-export interface StatusEntryRow {
-  leafIndex: number;
-  proofId: string;
-  body: Buffer;
-}
-
 /** The status entries with indexes in [from, to), in order. */
-export function statusEntries(sql: Db, from: number, to: number): Promise<StatusEntryRow[]> {
-  return sql<StatusEntryRow[]>`
-    select leaf_index as "leafIndex", proof_id as "proofId", body from svc.log_entry
+export function statusEntries(sql: Db, from: number, to: number): Promise<EntryBody[]> {
+  return sql<EntryBody[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry
     where kind = 2 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
 }
 
 /** The status entries about the given proofs at indexes below `size`, in order. */
-export function statusEntriesOf(
-  sql: Db,
-  proofIds: string[],
-  size: number,
-): Promise<StatusEntryRow[]> {
-  return sql<StatusEntryRow[]>`
-    select leaf_index as "leafIndex", proof_id as "proofId", body from svc.log_entry
+export function statusEntriesOf(sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> {
+  return sql<EntryBody[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry
     where kind = 2 and proof_id = any(${proofIds}::uuid[]) and leaf_index < ${size}
     order by leaf_index`;
 }
 
-/** The public part of a proof: commitments only. */
-export interface PublicProofRow {
+/** The public data of a proof: commitments, never a payload. */
+export interface ProofLeaf {
+  kind: 'proof';
   leafIndex: number;
   proofId: string;
-  aepHash: Buffer;
-  proofRecordHash: Buffer;
+  /** Hex. */
+  aepHash: string;
+  proofRecordHash: string;
   /** Epoch milliseconds. */
-  at: number;
-  effect: 'ADMIT' | 'DENY';
+  acceptedAt: number;
+  effect: Effect;
   isOutcome: boolean;
   environment: 'sandbox' | 'live';
   keyId: string;
 }
 
 /** The proofs with leaf indexes in [from, to), in order. */
-export function proofRows(sql: Db, from: number, to: number): Promise<PublicProofRow[]> {
+export function proofRows(sql: Db, from: number, to: number): Promise<ProofLeaf[]> {
   return publicProofs(sql, sql`e.leaf_index >= ${from} and e.leaf_index < ${to}`);
 }
 
 /** The proofs at the given leaf indexes, in log order; other kinds of leaves are absent. */
-export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<PublicProofRow[]> {
+export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<ProofLeaf[]> {
   return publicProofs(sql, sql`e.leaf_index = any(${leafIndexes}::bigint[])`);
 }
 
-async function publicProofs(sql: Db, where: Fragment): Promise<PublicProofRow[]> {
-  const rows = await sql<(Omit<PublicProofRow, 'at'> & { at: Date })[]>`
-    select e.leaf_index as "leafIndex", e.proof_id as "proofId", e.aep_hash as "aepHash",
-      e.proof_record_hash as "proofRecordHash", e.at, p.effect, p.is_outcome as "isOutcome",
-      p.environment, p.key_id as "keyId"
+async function publicProofs(sql: Db, where: Fragment): Promise<ProofLeaf[]> {
+  const rows = await sql<(Omit<ProofLeaf, 'kind' | 'acceptedAt'> & { at: Date })[]>`
+    select e.leaf_index as "leafIndex", e.proof_id as "proofId",
+      encode(e.aep_hash, 'hex') as "aepHash", encode(e.proof_record_hash, 'hex') as "proofRecordHash",
+      e.at, p.effect, p.is_outcome as "isOutcome", p.environment, p.key_id as "keyId"
     from svc.log_entry e join svc.proof p using (proof_id)
     where e.kind = 1 and ${where} order by e.leaf_index`;
-  return rows.map(inMs);
+  // Called for every leaf: copying the members one by one costs less than spreading them.
+  return rows.map((row) => ({
+    kind: 'proof',
+    leafIndex: row.leafIndex,
+    proofId: row.proofId,
+    aepHash: row.aepHash,
+    proofRecordHash: row.proofRecordHash,
+    acceptedAt: row.at.getTime(),
+    effect: row.effect,
+    isOutcome: row.isOutcome,
+    environment: row.environment,
+    keyId: row.keyId,
+  }));
 }
 
 /** The canonical entry bytes with indexes in [from, to), in order. */

@@ -51,8 +51,10 @@ const failedChecks = (sql: Db) => sql`
 export interface VerdictChange {
   verdictId: number;
   leafIndex: number;
+  /** Leaves of the log that the verifier saw. */
   treeSize: number;
-  failedChecks: string[];
+  failedChecks: readonly string[];
+  /** The key that signed the proof; null for a status or key entry. */
   keyId: string | null;
 }
 

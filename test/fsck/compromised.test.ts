@@ -1,37 +1,23 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { toBase64Url } from '#protocol/bytes';
-import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
-import { nativeSha256 } from '#runtime/crypto/node';
-import { appendKeyChange } from '#sql/lifecycle/entries';
 import { scrub } from '#workers/verify/scrub';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { checked } from '../fixtures/planted.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
-import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { SqlSnapshot } from '../fixtures/sql-publisher.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
-const home = mkdtempSync(join(tmpdir(), 'svc-fsck-'));
-const directory = join(home, 'public');
-const [logKey, snapshotKey] = [testKey(), testKey()];
-let db: TestDatabase;
+const db = useDatabase('file');
+const snapshot = new SqlSnapshot(db);
 let world: EventfulRegistry;
 let publisher: Publisher;
 
 beforeAll(async () => {
-  db = await freshDatabase();
   world = await EventfulRegistry.open(db);
-  publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
+  publisher = snapshot.publisher();
   await world.begin(publish);
 });
-afterAll(async () => {
-  await publisher.close();
-  await db.drop();
-  rmSync(home, { recursive: true });
-});
+afterAll(() => snapshot.close());
 
 async function publish(): Promise<void> {
   await world.registry.verifyAll();
@@ -39,20 +25,15 @@ async function publish(): Promise<void> {
 }
 
 it('fsck > finds nothing corrupt before the verifier sees a compromised key, and before and after it verifies the proofs again', async () => {
-  const { admit, admin, verify } = world.registry;
-  await appendKeyChange(admin, nativeSha256, {
-    keyId: admit.keyId,
-    publicKey: toBase64Url(admit.signer.publicKey),
-    change: 'compromise',
-    fromIndex: 100,
-  });
+  const { verify } = world.registry;
+  await world.registry.changeKey('compromise', 100);
   await publisher.runCycle();
   const env = {
     DATABASE_URL: db.urlFor('svc_fsck'),
-    SNAPSHOT_DIR: directory,
-    DATA_DIR: home,
-    LOG_VKEY: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-    SNAPSHOT_VKEY: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+    SNAPSHOT_DIR: snapshot.directory,
+    DATA_DIR: join(snapshot.directory, 'state'),
+    LOG_VKEY: snapshot.logVkey,
+    SNAPSHOT_VKEY: snapshot.snapshotVkey,
     SNAPSHOT_TTL: '60s',
   };
   expect((await checked(env)).corrupt).toEqual({});

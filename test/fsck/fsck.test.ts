@@ -114,7 +114,7 @@ describe('fsck of the registry', () => {
 });
 
 describe('fsck of the snapshot finds', () => {
-  it.each(DAMAGES)('%s', async (_what, plant, found) => {
+  it.each(DAMAGES)('%s', async (_what, found, plant) => {
     const copy = await plantation.copy();
     await plant(copy);
     // Without a seen generation the earlier manifest is only a minute behind.

@@ -8,6 +8,8 @@ export type Damage = [
   plant: (id: string, leaf: string) => string,
 ];
 
+const damage = (...row: Damage): Damage => row;
+
 /** An SQL assignment that flips a bit. */
 export const flip = (column: string, at = 40): string =>
   `${column} = set_byte(${column}, ${at}, get_byte(${column}, ${at}) # 1)`;
@@ -51,303 +53,298 @@ export const REWRITTEN_LOG = `
     from svc.log_entry e where e.kind = 2 and level = 0 and tile_index = e.leaf_index / 256`;
 
 const payloads: Damage[] = [
-  ['AEP', { aep_altered: 1 }, (id, leaf) => set('proof', flip('aep'), id) + failed(leaf)],
-  ['passing', { aep_altered: 1, verdict_passes: 1 }, (id) => set('proof', flip('aep'), id)],
-  [
+  damage('AEP', { aep_altered: 1 }, (id, leaf) => set('proof', flip('aep'), id) + failed(leaf)),
+  damage('passing', { aep_altered: 1, verdict_passes: 1 }, (id) => set('proof', flip('aep'), id)),
+  damage(
     'signature',
     { signature_invalid: 1 },
     (id, leaf) => set('proof', flip('signature'), id) + failed(leaf),
-  ],
-  [
+  ),
+  damage(
     'request',
     { request_altered: 1 },
     (id, leaf) => set('intake', flip('request', 60), id) + failed(leaf),
-  ],
-  [
+  ),
+  damage(
     'missing AEP',
     { proof_payload_missing: 1 },
     (id, leaf) => set('proof', 'aep = null', id) + failed(leaf),
-  ],
-  [
+  ),
+  damage(
     'missing payload',
     { proof_payload_missing: 1 },
     (id, leaf) => withoutPayload(id) + failed(leaf),
-  ],
-  ['missing request', { intake_differs: 1 }, (id) => set('intake', 'request = null', id)],
-  [
+  ),
+  damage('missing request', { intake_differs: 1 }, (id) => set('intake', 'request = null', id)),
+  damage(
     'missing request of a rejection',
     { proof_payload_missing: 1 },
     () => 'update svc.intake set request = null where refused',
-  ],
-  ['erasure record of a payload', { erasure_incomplete: 1, verdict_passes: 1 }, erasure],
-  ['erasure that passes', { verdict_passes: 1 }, (id) => erasure(id) + withoutPayload(id)],
-  [
+  ),
+  damage('erasure record of a payload', { erasure_incomplete: 1, verdict_passes: 1 }, erasure),
+  damage('erasure that passes', { verdict_passes: 1 }, (id) => erasure(id) + withoutPayload(id)),
+  damage(
     'column',
     { columns_differ: 1 },
     (id, leaf) => set('proof', `effect = 'DENY'`, id) + failed(leaf),
-  ],
-  [
+  ),
+  damage(
     'missing intake row',
     { intake_missing: 1 },
     (id) => `delete from svc.intake where proof_id = ${id}`,
-  ],
-  [
-    'validity',
-    { intake_differs: 1 },
-    (id) =>
-      set(
-        'intake',
-        `validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'`,
-        id,
-      ),
-  ],
-  ['salt', { intake_differs: 1 }, (id) => set('intake', flip('salt', 1), id)],
-  [
+  ),
+  damage('validity', { intake_differs: 1 }, (id) =>
+    set('intake', `validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'`, id),
+  ),
+  damage('salt', { intake_differs: 1 }, (id) => set('intake', flip('salt', 1), id)),
+  damage(
     'rejected proof',
     { intake_contradicts: 1 },
     (id) => `insert into svc.refusal values (${id}, 'x', 'x')`,
-  ],
-  [
+  ),
+  damage(
     'items hash',
     { batch_differs: 1 },
     () => `update svc.batch b set ${flip('items_hash', 3)} where ${VALID_BATCH}`,
-  ],
+  ),
 ];
 
 const rows: Damage[] = [
-  [
+  damage(
     'partial erasure of a misplaced proof',
     { erasure_incomplete: 2, proof_misplaced: 1, proof_not_in_log: 1 },
     (id, leaf) =>
       erased(id, leaf) + set('proof', `signature = '\\x00', leaf_index = leaf_index + 1000000`, id),
-  ],
-  [
-    'misplaced proof',
-    { proof_misplaced: 1, proof_not_in_log: 1 },
-    (id) => set('proof', 'leaf_index = leaf_index + 1', id),
-  ],
-  [
+  ),
+  damage('misplaced proof', { proof_misplaced: 1, proof_not_in_log: 1 }, (id) =>
+    set('proof', 'leaf_index = leaf_index + 1', id),
+  ),
+  damage(
     'missing proof',
     { proof_missing: 1 },
     (id, leaf) => `${failed(leaf)} insert into svc.intake_pending
       select proof_id, accepted_at from svc.intake where proof_id = ${id};
       delete from svc.proof where proof_id = ${id}`,
-  ],
-  [
+  ),
+  damage(
     'proof without a leaf',
     { proof_not_in_log: 1, intake_missing: 1 },
     (id) => `insert into svc.proof select '${UNKNOWN}', 9999, effect, environment, key_id, aep,
       signature, tenant_no, lane, action, intent_id from svc.proof where proof_id = ${id}`,
-  ],
-  [
+  ),
+  damage(
     'log entry',
     { leaf_altered: 1 },
     (id, leaf) => failed(leaf) + set('log_entry', flip('aep_hash', 3), id),
-  ],
-  [
+  ),
+  damage(
     'log entry of the last tile',
     { leaf_altered: 1 },
     () => `${failed('(select max(leaf_index) from svc.log_entry where kind = 1)')}
       update svc.log_entry set ${flip('proof_record_hash', 3)}
       where leaf_index = (select max(leaf_index) from svc.log_entry where kind = 1)`,
-  ],
-  [
+  ),
+  damage(
     'missing log entry',
     { leaf_missing: 1 },
     (id, leaf) => `${failed(leaf)} delete from svc.log_entry where proof_id = ${id} and kind = 1`,
-  ],
-  [
+  ),
+  damage(
     'log entry beyond the head',
     { leaf_beyond_head: 1 },
     () => `insert into svc.log_entry (leaf_index, kind, at, body) values (9999, 3, now(), '{}')`,
-  ],
-  ['missing reason', { revocation_reason_missing: 1 }, () => 'delete from svc.revocation_reason'],
-  [
+  ),
+  damage(
+    'missing reason',
+    { revocation_reason_missing: 1 },
+    () => 'delete from svc.revocation_reason',
+  ),
+  damage(
     'missing expiry',
     { expiry_missing: 1 },
     () => `delete from svc.expiry where artifact_kind = 'passport'`,
-  ],
-  [
+  ),
+  damage(
     'missing policy input',
     { policy_input_missing: 1 },
     () => `delete from svc.policy_input
       where input_hash = (select min(input_hash) from svc.policy_input)`,
-  ],
-  [
+  ),
+  damage(
     'token with an unknown target',
     { share_target_missing: 1 },
     () => `update svc.share_token set proof_id = '${ALSO_UNKNOWN}' where artifact_kind = 'trust'`,
-  ],
-  [
+  ),
+  damage(
     'token that expired early',
     { share_end_differs: 1 },
     () => `update svc.share_token set expires_at = expires_at + interval '1 day'
       where expires_at is not null`,
-  ],
-  [
+  ),
+  damage(
     'replaced batch item',
     { batch_differs: 1 },
     (id) => `update svc.batch_part b set proof_ids[2] = ${id} where ${VALID_BATCH}`,
-  ],
+  ),
 ];
 
 const derived: Damage[] = [
-  [
+  damage(
     'full tile',
     { tile_altered: 1 },
     () => `update svc.tile set ${flip('hashes', 320)} where level = 0 and tile_index = 0`,
-  ],
-  [
+  ),
+  damage(
     'last tile',
     { tile_altered: 1 },
     () => `update svc.tile set ${flip('hashes', 64)} where level = 0 and tile_index = 1`,
-  ],
-  [
+  ),
+  damage(
     'tile beyond the log',
     { tile_beyond_head: 1 },
     () => `insert into svc.tile values (0, 7, '\\x${'ab'.repeat(32)}')`,
-  ],
-  [
+  ),
+  damage(
     'note of a checkpoint',
     { checkpoint_unverifiable: 1 },
     () => `update svc.checkpoint set note = overlay(note placing
       case substr(note, length(note) - 20, 1) when 'A' then 'B' else 'A' end
       from length(note) - 20) ${FIRST_CHECKPOINT}`,
-  ],
-  [
+  ),
+  damage(
     'keys digest of a verdict',
     { verdict_keys_differ: 1 },
     () => `update svc.verdict set ${flip('keys_digest', 1)} ${LAST_VERDICT}`,
-  ],
-  [
+  ),
+  damage(
     'root of a verdict',
     { verdict_root_differs: 1 },
     () => `update svc.verdict set ${flip('root', 1)} ${LAST_VERDICT}`,
-  ],
-  [
+  ),
+  damage(
     'reason',
     { revocation_reason_altered: 1 },
     () => `update svc.revocation_reason set ${flip('document', 20)}`,
-  ],
-  [
+  ),
+  damage(
     'expiry',
     { expiry_differs: 1 },
     () => `update svc.expiry set expires_at = expires_at + interval '1 day'`,
-  ],
-  ['lost admission', { intake_lost: 1 }, () => 'delete from svc.intake_pending'],
-  [
+  ),
+  damage('lost admission', { intake_lost: 1 }, () => 'delete from svc.intake_pending'),
+  damage(
     'policy input',
     { policy_input_altered: 1 },
     () => `update svc.policy_input set ${flip('input', 3)}
       where input_hash = (select min(input_hash) from svc.policy_input)`,
-  ],
-  [
+  ),
+  damage(
     'package member',
     { package_differs: 1 },
     (id) => `update svc.package_member set proof_id = ${id} where position = 0
       and package_id = ${FIRST_PACKAGE}`,
-  ],
-  [
+  ),
+  damage(
     'missing revocation of a token',
     { grant_changes_differ: 1 },
     () => 'delete from svc.share_revocation',
-  ],
-  [
+  ),
+  damage(
     'missing items hash',
     { batch_differs: 1 },
     () => `update svc.batch b set items_hash = null where ${VALID_BATCH}`,
-  ],
+  ),
 ];
 
 const others: Damage[] = [
-  [
+  damage(
     'upper tile',
     { tile_altered: 1 },
     () => `update svc.tile set ${flip('hashes', 3)} where level = 1`,
-  ],
-  [
+  ),
+  damage(
     'swapped leaves',
     { leaf_altered: 2 },
     () => `${failed('10')}${failed('11')}
       update svc.log_entry set leaf_index = leaf_index + 10000 where leaf_index in (10, 11);
       update svc.log_entry set leaf_index = 10021 - leaf_index where leaf_index in (10010, 10011)`,
-  ],
-  [
+  ),
+  damage(
     'root of a checkpoint',
     { checkpoint_altered: 1 },
     () => `update svc.checkpoint set ${flip('root', 5)} ${FIRST_CHECKPOINT}`,
-  ],
-  [
+  ),
+  damage(
     'missing revocation',
     { leaf_missing: 1, revocation_lost: 1 },
     () => `${failed(FIRST_STATUS)} delete from svc.log_entry where kind = 2`,
-  ],
-  [
+  ),
+  damage(
     'missing verdict',
     { verdict_gap: 1 },
     () => `delete from svc.verdict
       where frontier and last_index = (select min(last_index) from svc.verdict where frontier)`,
-  ],
-  [
+  ),
+  damage(
     'invented expiry',
     { expiry_differs: 1 },
     () => `insert into svc.expiry values (3, 'trust', now() + interval '1 day')`,
-  ],
-  [
+  ),
+  damage(
     'policy set',
     { policy_set_altered: 1 },
     () => `update svc.policy_set set manifest = manifest || ' '`,
-  ],
-  [
+  ),
+  damage(
     'fixture',
     { fixture_altered: 1 },
     () => `insert into svc.fixture (fixture_ref, fixture_hash, content)
       values ('altered', sha256('{}'), '{"a":1}')`,
-  ],
-  [
+  ),
+  damage(
     'two admissions with one deduplication key',
     { identity_twice: 1 },
     (id) => `drop index svc.intake_identity; update svc.intake set (request, request_hash) =
       (select request, request_hash from svc.intake where proof_id = ${id})
       where proof_id = (select proof_id from svc.intake_pending)`,
-  ],
-  [
+  ),
+  damage(
     'pending item without a chunk lease',
     { intake_lost: 1 },
     () => `update svc.intake_pending set batch_id = ${FIRST_BATCH}`,
-  ],
-  [
+  ),
+  damage(
     'missing change number',
     { grant_changes_differ: 2 },
     () => 'delete from svc.grant_change where change_no = 1',
-  ],
-  [
+  ),
+  damage(
     'missing batch item',
     { batch_differs: 1 },
     () => `update svc.batch_part set proof_ids = proof_ids[1:4], replayed = null
       where cardinality(proof_ids) > 4`,
-  ],
+  ),
 ];
 
 const rest: Damage[] = [
-  ['missing upper tile', { tile_missing: 1 }, () => 'delete from svc.tile where level = 1'],
-  [
+  damage('missing upper tile', { tile_missing: 1 }, () => 'delete from svc.tile where level = 1'),
+  damage(
     'revocation of another proof',
     { leaf_misfiled: 1, revocation_lost: 1 },
     (id) => `${failed(FIRST_STATUS)} update svc.log_entry set proof_id = ${id} where kind = 2`,
-  ],
-  [
+  ),
+  damage(
     'requests without a leaf',
     { request_altered: 2 },
     () => `update svc.intake set ${flip('request', 30)}
       where refused or proof_id in (select proof_id from svc.intake_pending)`,
-  ],
-  [
+  ),
+  damage(
     'counts of a batch',
     { batch_differs: 1 },
     () => `update svc.batch_progress set admitted = admitted - 1, denied = denied + 1
       where invalid > 0`,
-  ],
+  ),
 ];
 
 /** Damages that do not affect each other, for one copy of the registry. */
@@ -361,40 +358,40 @@ export const TOGETHER: [what: string, damages: Damage[]][] = [
 
 /** Damages with wide effects, each for its own copy. */
 export const ALONE: Damage[] = [
-  [
+  damage(
     'a log shorter than its checkpoint',
     // Proofs and tiles of the lost leaves are still there, without their leaves.
     { checkpoint_beyond_log: 1, verdict_beyond_log: 1, tile_beyond_head: 1, proof_not_in_log: 2 },
     () => `update svc.log_head set tree_size = tree_size - 3;
       delete from svc.log_entry where leaf_index >= (select tree_size from svc.log_head)`,
-  ],
-  [
+  ),
+  damage(
     'a consistently rewritten log',
     { checkpoint_root_differs: 1, verdict_root_differs: 1 },
     () => REWRITTEN_LOG,
-  ],
-  [
+  ),
+  damage(
     'an altered key entry',
     { key_history_broken: 1 },
     () => `${failed('0')} update svc.log_entry set ${flip('body', 60)} where leaf_index = 0`,
-  ],
-  [
+  ),
+  damage(
     'a missing key entry, without its consequences',
     { leaf_missing: 1 },
     () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
-  ],
-  [
+  ),
+  damage(
     'orphan rows of missing tokens, packages, batches and admissions',
     { grant_changes_differ: 5, package_differs: 1, batch_differs: 1, erasure_incomplete: 1 },
     () => `delete from svc.share_token where package_id is not null;
       delete from svc.trust_package where package_id = ${FIRST_PACKAGE};
       delete from svc.batch where batch_id = ${FIRST_BATCH};
       insert into svc.erasure values ('${UNKNOWN}', null, now(), 'ada', 'CASE-1')`,
-  ],
+  ),
 ];
 
 /** The statements of a damage, for the proof with a number, and its findings. */
-export function planted({ world }: SoundRegistry, damage: Damage, number = 0): string {
+export function planted({ world }: SoundRegistry, [, , plant]: Damage, number = 0): string {
   const id = `'${toUuid(world.old[60 + number]!)}'::uuid`;
-  return `${damage[2](id, `(select leaf_index from svc.proof where proof_id = ${id})`)};`;
+  return `${plant(id, `(select leaf_index from svc.proof where proof_id = ${id})`)};`;
 }

@@ -144,7 +144,9 @@ const tile0 = 'tile/0/000';
 const bundle0 = 'tile/entries/000';
 
 /** One damage of the snapshot, and exactly its findings. */
-type Row = [what: string, plant: (at: Planted) => Promise<unknown>, found: Record<string, number>];
+type Row = [what: string, found: Record<string, number>, plant: (at: Planted) => Promise<unknown>];
+
+const damage = (...row: Row): Row => row;
 
 async function withKeys(at: Planted, from: string, to: string): Promise<void> {
   const manifest = await manifestOf(at);
@@ -156,206 +158,132 @@ async function withKeys(at: Planted, from: string, to: string): Promise<void> {
 }
 
 export const DAMAGES: Row[] = [
-  [
-    'a flipped byte in a segment',
-    async (at) => {
-      const { file, offset } = await placeOf(at, PROOF_PARTS, at.sound.world.old[50]!);
-      await put(at, segmentPath(file), await flipped(at.file(segmentPath(file)), offset + 200));
-    },
-    { segment_altered: 1 },
-  ],
-  [
-    'a missing segment',
-    async (at) => {
-      const { file } = await placeOf(at, PROOF_PARTS, at.sound.world.old[50]!);
-      await rm(at.file(segmentPath(file)));
-    },
-    { segment_missing: 1 },
-  ],
-  [
-    'a flipped byte in an index segment',
-    async (at) => {
-      const path = segmentPath((await partsOf(at, PROOF_PARTS))[0]!.sha256);
-      await put(at, path, await flipped(at.file(path), -100));
-    },
-    { part_altered: 1 },
-  ],
-  [
-    'a missing index segment',
-    async (at) => rm(at.file(segmentPath((await partsOf(at, SHARE_PARTS))[0]!.sha256))),
-    { segment_missing: 1 },
-  ],
-  [
-    'a flipped byte in a tile',
-    async (at) => put(at, tile0, await flipped(at.file(tile0), 320)),
-    { public_tile_altered: 1 },
-  ],
-  ['a missing tile', (at) => rm(at.file(tile0)), { public_tile_missing: 1 }],
-  [
-    'a tile with trailing bytes',
-    async (at) => {
-      const folder = at.file('tile/0/001.p');
-      const [name = ''] = (await readdir(folder)).sort((a, b) => Number(b) - Number(a));
-      const bytes = await readFile(join(folder, name));
-      await writeFile(join(folder, name), Buffer.concat([bytes, Buffer.alloc(32)]));
-    },
-    { public_tile_altered: 1 },
-  ],
-  [
-    'a flipped byte in an entry bundle',
-    async (at) => put(at, bundle0, await flipped(at.file(bundle0), 40_000)),
-    { bundle_altered: 1 },
-  ],
-  ['a missing entry bundle', (at) => rm(at.file(bundle0)), { bundle_missing: 1 }],
-  ['a missing manifest', (at) => rm(at.file(MANIFEST_PATH)), { manifest_missing: 1 }],
-  [
+  damage('a flipped byte in a segment', { segment_altered: 1 }, async (at) => {
+    const { file, offset } = await placeOf(at, PROOF_PARTS, at.sound.world.old[50]!);
+    await put(at, segmentPath(file), await flipped(at.file(segmentPath(file)), offset + 200));
+  }),
+  damage('a missing segment', { segment_missing: 1 }, async (at) => {
+    const { file } = await placeOf(at, PROOF_PARTS, at.sound.world.old[50]!);
+    await rm(at.file(segmentPath(file)));
+  }),
+  damage('a flipped byte in an index segment', { part_altered: 1 }, async (at) => {
+    const path = segmentPath((await partsOf(at, PROOF_PARTS))[0]!.sha256);
+    await put(at, path, await flipped(at.file(path), -100));
+  }),
+  damage('a missing index segment', { segment_missing: 1 }, async (at) =>
+    rm(at.file(segmentPath((await partsOf(at, SHARE_PARTS))[0]!.sha256))),
+  ),
+  damage('a flipped byte in a tile', { public_tile_altered: 1 }, async (at) =>
+    put(at, tile0, await flipped(at.file(tile0), 320)),
+  ),
+  damage('a missing tile', { public_tile_missing: 1 }, (at) => rm(at.file(tile0))),
+  damage('a tile with trailing bytes', { public_tile_altered: 1 }, async (at) => {
+    const folder = at.file('tile/0/001.p');
+    const [name = ''] = (await readdir(folder)).sort((a, b) => Number(b) - Number(a));
+    const bytes = await readFile(join(folder, name));
+    await writeFile(join(folder, name), Buffer.concat([bytes, Buffer.alloc(32)]));
+  }),
+  damage('a flipped byte in an entry bundle', { bundle_altered: 1 }, async (at) =>
+    put(at, bundle0, await flipped(at.file(bundle0), 40_000)),
+  ),
+  damage('a missing entry bundle', { bundle_missing: 1 }, (at) => rm(at.file(bundle0))),
+  damage('a missing manifest', { manifest_missing: 1 }, (at) => rm(at.file(MANIFEST_PATH))),
+  damage(
     'an altered status under a manifest signed with another key',
+    { manifest_unverifiable: 1 },
     async (at) => {
       const id = at.sound.world.old[5]!;
       const manifest = await rewritten(at, PROOF_PARTS, id, '"REVOKED"', '"VALID"  ');
       await sign(at, manifest, testKey());
     },
-    { manifest_unverifiable: 1 },
-  ],
-  [
+  ),
+  damage(
     'a revoked proof reported as valid, under a correctly signed manifest',
+    // The passport has its own verification; a package shows the published status of its members.
+    { body_asserts: 1 },
     async (at) => {
       const id = at.sound.world.old[5]!;
       const from = '"verification_status":"REVOKED","can_assert_validity":false';
       const to = '"verification_status":"VALID"  ,"can_assert_validity":true ';
       await byPublisher(at, await rewritten(at, PROOF_PARTS, id, from, to));
     },
-    // The passport has its own verification; a package shows the published status of its members.
-    { body_asserts: 1 },
-  ],
-  [
-    'a body with an altered fact',
-    async (at) => {
-      const id = at.sound.world.old[50]!;
-      await byPublisher(at, await rewritten(at, PROOF_PARTS, id, '"sandbox"', '"sendbox"'));
-    },
-    { body_differs: 1 },
-  ],
-  [
-    'a history with an invented event',
-    async (at) => {
-      const id = at.sound.world.old[5]!;
-      const manifest = await rewritten(
-        at,
-        PROOF_PARTS,
-        id,
-        '"event":"revoked"',
-        '"event":"expired"',
+  ),
+  damage('a body with an altered fact', { body_differs: 1 }, async (at) => {
+    const id = at.sound.world.old[50]!;
+    await byPublisher(at, await rewritten(at, PROOF_PARTS, id, '"sandbox"', '"sendbox"'));
+  }),
+  damage('a history with an invented event', { history_differs: 1 }, async (at) => {
+    const id = at.sound.world.old[5]!;
+    const manifest = await rewritten(at, PROOF_PARTS, id, '"event":"revoked"', '"event":"expired"');
+    await byPublisher(at, manifest);
+  }),
+  damage('a proof missing from the index', { record_missing: 1 }, async (at) => {
+    const id = at.sound.world.old[50]!;
+    const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
+    await byPublisher(at, await reindexed(at, PROOF_PARTS, drop));
+  }),
+  damage('an unknown proof in the index', { record_unknown: 1 }, async (at) => {
+    const add = (rows: IndexRow[]) =>
+      rows.some((row) => row.id === at.sound.world.old[50])
+        ? [...rows, { ...rows[0]!, id: '0'.repeat(31) + '1' }]
+        : rows;
+    await byPublisher(at, await reindexed(at, PROOF_PARTS, add));
+  }),
+  damage('a row that refers to another record', { record_malformed: 1 }, async (at) => {
+    const [one, other] = [at.sound.world.old[50]!, at.sound.world.old[51]!];
+    const place = await placeOf(at, PROOF_PARTS, other);
+    const swap = (rows: IndexRow[]) =>
+      rows.map((row) =>
+        row.id === one
+          ? { ...row, offset: place.offset, length: place.length, digest: place.digest }
+          : row,
       );
-      await byPublisher(at, manifest);
-    },
-    { history_differs: 1 },
-  ],
-  [
-    'a proof missing from the index',
-    async (at) => {
-      const id = at.sound.world.old[50]!;
-      const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
-      await byPublisher(at, await reindexed(at, PROOF_PARTS, drop));
-    },
-    { record_missing: 1 },
-  ],
-  [
-    'an unknown proof in the index',
-    async (at) => {
-      const add = (rows: IndexRow[]) =>
-        rows.some((row) => row.id === at.sound.world.old[50])
-          ? [...rows, { ...rows[0]!, id: '0'.repeat(31) + '1' }]
-          : rows;
-      await byPublisher(at, await reindexed(at, PROOF_PARTS, add));
-    },
-    { record_unknown: 1 },
-  ],
-  [
-    'a row that refers to another record',
-    async (at) => {
-      const [one, other] = [at.sound.world.old[50]!, at.sound.world.old[51]!];
-      const place = await placeOf(at, PROOF_PARTS, other);
-      const swap = (rows: IndexRow[]) =>
-        rows.map((row) =>
-          row.id === one
-            ? { ...row, offset: place.offset, length: place.length, digest: place.digest }
-            : row,
-        );
-      await byPublisher(at, await reindexed(at, PROOF_PARTS, swap));
-    },
-    { record_malformed: 1 },
-  ],
-  [
-    'a row with another leaf index',
-    async (at) => {
-      const move = (rows: IndexRow[]) =>
-        rows.map((row) => (row.id === at.sound.world.old[50] ? { ...row, proofNumber: 7 } : row));
-      await byPublisher(at, await reindexed(at, PROOF_PARTS, move));
-    },
-    { row_differs: 1 },
-  ],
-  [
-    'a manifest with another number of proofs',
-    async (at) => {
-      const manifest = await manifestOf(at);
-      await byPublisher(at, { ...manifest, proofs: manifest.proofs - 1 });
-    },
-    { manifest_differs: 1 },
-  ],
-  [
-    'served keys that are not in the log',
-    (at) => withKeys(at, '"activated_at":0', '"activated_at":1'),
-    { keys_file_differs: 1 },
-  ],
-  [
-    'a served key compromise without a log entry',
-    (at) => withKeys(at, '"compromised_from":null', '"compromised_from":9'),
-    { keys_file_differs: 1 },
-  ],
-  [
-    'a revoked token with a target',
-    async (at) => {
-      // The record of an active token in place of that of a revoked one.
-      const pins = await partsOf(at, SHARE_PARTS);
-      const all = (await Promise.all(pins.map((pin) => rowsIn(at, pin)))).flat();
-      const ended = all.reduce((a, b) => (a.length < b.length ? a : b));
-      const live = all.find((row) => row.length > ended.length)!;
-      const swap = (rows: IndexRow[]) =>
-        rows.map((row) =>
-          row.id === ended.id ? { ...live, id: row.id, leafIndex: row.leafIndex } : row,
-        );
-      await byPublisher(at, await reindexed(at, SHARE_PARTS, swap));
-    },
-    { share_record_differs: 1 },
-  ],
-  [
-    'a token missing from the index',
-    async (at) => {
-      // Always the first: without the row of the last change the segments would end before it,
-      // and the change would count as one for the next publish cycle.
-      const id = toHex(tokenHash(nativeSha256, at.sound.world.tokens[0]!)).slice(0, 32);
-      const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
-      await byPublisher(at, await reindexed(at, SHARE_PARTS, drop));
-    },
-    { share_record_missing: 1 },
-  ],
-  [
-    'an altered package',
-    async (at) => {
-      const id = at.sound.world.packages[0]!.slice('pkg_'.length);
-      await byPublisher(at, await rewritten(at, PACKAGE_PARTS, id, '"sandbox"', '"sendbox"'));
-    },
-    { package_record_differs: 1 },
-  ],
-  [
-    'a restored earlier manifest',
-    async (at) => cp(join(at.earlier, MANIFEST_PATH), at.file(MANIFEST_PATH)),
-    { manifest_went_back: 1 },
-  ],
-  [
+    await byPublisher(at, await reindexed(at, PROOF_PARTS, swap));
+  }),
+  damage('a row with another leaf index', { row_differs: 1 }, async (at) => {
+    const move = (rows: IndexRow[]) =>
+      rows.map((row) => (row.id === at.sound.world.old[50] ? { ...row, proofNumber: 7 } : row));
+    await byPublisher(at, await reindexed(at, PROOF_PARTS, move));
+  }),
+  damage('a manifest with another number of proofs', { manifest_differs: 1 }, async (at) => {
+    const manifest = await manifestOf(at);
+    await byPublisher(at, { ...manifest, proofs: manifest.proofs - 1 });
+  }),
+  damage('served keys that are not in the log', { keys_file_differs: 1 }, (at) =>
+    withKeys(at, '"activated_at":0', '"activated_at":1'),
+  ),
+  damage('a served key compromise without a log entry', { keys_file_differs: 1 }, (at) =>
+    withKeys(at, '"compromised_from":null', '"compromised_from":9'),
+  ),
+  damage('a revoked token with a target', { share_record_differs: 1 }, async (at) => {
+    // The record of an active token in place of that of a revoked one.
+    const pins = await partsOf(at, SHARE_PARTS);
+    const all = (await Promise.all(pins.map((pin) => rowsIn(at, pin)))).flat();
+    const ended = all.reduce((a, b) => (a.length < b.length ? a : b));
+    const live = all.find((row) => row.length > ended.length)!;
+    const swap = (rows: IndexRow[]) =>
+      rows.map((row) =>
+        row.id === ended.id ? { ...live, id: row.id, leafIndex: row.leafIndex } : row,
+      );
+    await byPublisher(at, await reindexed(at, SHARE_PARTS, swap));
+  }),
+  damage('a token missing from the index', { share_record_missing: 1 }, async (at) => {
+    // Always the first: without the row of the last change the segments would end before it,
+    // and the change would count as one for the next publish cycle.
+    const id = toHex(tokenHash(nativeSha256, at.sound.world.tokens[0]!)).slice(0, 32);
+    const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
+    await byPublisher(at, await reindexed(at, SHARE_PARTS, drop));
+  }),
+  damage('an altered package', { package_record_differs: 1 }, async (at) => {
+    const id = at.sound.world.packages[0]!.slice('pkg_'.length);
+    await byPublisher(at, await rewritten(at, PACKAGE_PARTS, id, '"sandbox"', '"sendbox"'));
+  }),
+  damage('a restored earlier manifest', { manifest_went_back: 1 }, async (at) =>
+    cp(join(at.earlier, MANIFEST_PATH), at.file(MANIFEST_PATH)),
+  ),
+  damage(
     'a checkpoint without a pinned signature',
-    async (at) => put(at, 'checkpoint', await flipped(at.file('checkpoint'), -20)),
     { public_checkpoint_unverifiable: 1 },
-  ],
+    async (at) => put(at, 'checkpoint', await flipped(at.file('checkpoint'), -20)),
+  ),
 ];

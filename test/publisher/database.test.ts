@@ -3,20 +3,15 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { createPublicServer, type PublicServer } from '#api/public/server';
-import { directorySource } from '#api/public/snapshot/source';
+import { type PublicServer } from '#api/public/server';
 import { utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
-import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
-import { systemClock } from '#runtime/process/clock';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { listen, type HttpServer } from '#runtime/http/server';
-import { logger } from '#runtime/process/log';
+import { type HttpServer } from '#runtime/http/server';
 import { connect } from '#runtime/postgres/connect';
-import { appendRevocation } from '#sql/lifecycle/entries';
 import type { Pool } from '#sql/db/transaction';
 import { createPackage } from '#sql/lifecycle/packages';
 import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
@@ -25,60 +20,38 @@ import { scanExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { PublishedGrants } from '../fixtures/published.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
-import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { SqlSnapshot } from '../fixtures/sql-publisher.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 /** From the registry in a real Postgres, filled by the real pipeline, to HTTP. */
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let publicServer: PublicServer;
 let server: HttpServer;
-const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
-const logKey = testKey();
-const snapshotKey = testKey();
+const snapshot = new SqlSnapshot(db);
+const { directory } = snapshot;
 const publishers: Publisher[] = [];
 const pools: Pool[] = [];
 
 function publisherIn(where: string): Publisher {
-  const sql = db.as('svc_publisher');
   const lock = connect(db.urlFor('svc_publisher'), { application: 'lock', max: 1 });
   pools.push(lock);
-  const publisher = sqlPublisher(sql, {
-    leases: [new DatabaseLease(lock)],
-    directory: where,
-    logKey,
-    snapshotKey,
-  });
+  const publisher = snapshot.publisher({ leases: [new DatabaseLease(lock)], directory: where });
   publishers.push(publisher);
   return publisher;
 }
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  publicServer = createPublicServer({
-    snapshotSource: directorySource(directory),
-    logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-    snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
-    clock: systemClock,
-    log: logger('facade', 'silent'),
-  });
-  server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
+  publicServer = snapshot.publicServer();
+  server = await snapshot.serve(publicServer);
 });
 afterEach(async () => {
   for (const publisher of publishers.splice(0)) await publisher.close();
   for (const pool of pools.splice(0)) await pool.end({ timeout: 5 });
 });
-afterAll(async () => {
-  await server.close(0);
-  publicServer.close();
-  rmSync(directory, { recursive: true });
-  await db.drop();
-});
+afterAll(() => snapshot.close());
 
 async function statusOf(path: string): Promise<string> {
   await publicServer.poller.refresh();
@@ -95,10 +68,7 @@ describe('publisher on PostgreSQL', () => {
   it('never publishes a policy denial as an admission when its columns were changed and repaired', async () => {
     const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     const set = (effect: string) =>
-      db.sql.begin(async (tx) => {
-        await tx`set local session_replication_role = replica`;
-        await tx`update svc.proof set effect = ${effect} where proof_id = ${id!}::uuid`;
-      });
+      withoutTriggers(db, `update svc.proof set effect = '${effect}' where proof_id = '${id!}'`);
     await set('ADMIT');
     await registry.verifyAll();
     const publisher = publisherIn(directory);
@@ -123,13 +93,7 @@ describe('publisher on PostgreSQL', () => {
         await db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
       expect(waiting.length).toBeGreaterThan(0);
     });
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: id!,
-      artifactKind: 'proof',
-      reason: 'an audit found it wrong',
-      actor: 'auditor',
-      salt: '5'.repeat(64),
-    });
+    await registry.revoke(id!);
     await lock`select pg_advisory_unlock(${VERDICT_LOCK})`;
     lock.release();
     expect(await verifying).toBeGreaterThan(0);
@@ -159,12 +123,10 @@ describe('publisher on PostgreSQL', () => {
     await judgeAgain('pass');
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
     const file = (from: string, under: string) =>
-      db.sql.begin(async (tx) => {
-        await tx`set local session_replication_role = replica`;
-        await tx`
-          update svc.log_entry set proof_id = ${under}::uuid
-          where kind = 2 and proof_id = ${from}::uuid`;
-      });
+      withoutTriggers(
+        db,
+        `update svc.log_entry set proof_id = '${under}' where kind = 2 and proof_id = '${from}'`,
+      );
     await file(id!, '0'.repeat(32));
     await judgeAgain('pass');
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
@@ -196,11 +158,7 @@ describe('publisher on PostgreSQL', () => {
     const lasting = await share({ artifactKind: 'package', packageId }, null);
     const ending = await share({ artifactKind: 'trust', proofId: proofIds[0]! }, 60_000);
     const publisher = publisherIn(directory);
-    const published = new PublishedGrants({
-      directory,
-      logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-      snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
-    });
+    const published = new PublishedGrants(snapshot);
     // Its members are not verified yet, and the tokens came after it.
     expect(await publisher.runCycle()).toMatchObject({ shareChanges: 0 });
     await registry.verifyAll();
@@ -212,13 +170,7 @@ describe('publisher on PostgreSQL', () => {
     await db.sql`update svc.share_due set expires_at = now()`;
     expect(await publisher.runCycle()).toMatchObject({ shareChanges: 0 });
     await scanExpiries(registry.verify, 100);
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: proofIds[1]!,
-      artifactKind: 'proof',
-      reason: 'an audit found it wrong',
-      actor: 'auditor',
-      salt: '6'.repeat(64),
-    });
+    await registry.revoke(proofIds[1]!);
     await registry.verifyAll();
     expect(await publisher.runCycle()).toMatchObject({ shareChanges: 1, changedRecords: 1 });
     expect(await published.share(ending)).toMatchObject({ artifact_kind: null });

@@ -1,19 +1,18 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { TestSnapshot } from '../fixtures/snapshot.js';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Failures inside a living process; killed.test.ts kills the process at every write. */
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 const fileAt = (path: string): string | null => {
   const file = join(snapshot.directory, path);
   return existsSync(file) ? readFileSync(file, 'hex') : null;
 };
 
 beforeEach(async () => {
-  snapshot = new TestSnapshot();
   const { registry } = snapshot;
   const old = registry.addProofs(260);
   registry.verify();
@@ -30,7 +29,6 @@ beforeEach(async () => {
   registry.verify();
   snapshot.clock.at += 1000;
 });
-afterEach(() => snapshot.close());
 
 it('publisher > never shows a partly written file', async () => {
   let reads = 0;

@@ -1,23 +1,22 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { impliedEvents } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import type { RegistryView } from '#publisher/registry/sql-registry';
 import { historyIn, proofBodyIn, publishedRecord, eventLines } from '../fixtures/public-history.js';
-import { START, TestSnapshot } from '../fixtures/snapshot.js';
+import { START } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Status histories of proofs, as published in their records. */
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 let publisher: Publisher;
 beforeEach(() => {
-  snapshot = new TestSnapshot();
   publisher = snapshot.publisher();
 });
-afterEach(() => snapshot.close());
 
 const after = (ms: number): string => formatTime(START + ms);
 

@@ -1,15 +1,11 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { TestSnapshot } from '../fixtures/snapshot.js';
+import { describe, expect, it } from 'vitest';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
 const MINUTE = 60_000;
 
-let snapshot: TestSnapshot;
-beforeEach(() => {
-  snapshot = new TestSnapshot();
-});
-afterEach(() => snapshot.close());
+const snapshot = useSnapshot();
 
 const at = (path: string): string => join(snapshot.directory, path);
 const segments = (): string[] => readdirSync(at('lookup/segments'));

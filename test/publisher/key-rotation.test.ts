@@ -12,23 +12,20 @@ import { UnknownSignerError } from '#publisher/errors';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Changing the keys that sign checkpoints and snapshots, as docs/operate.md describes. */
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 const facades: PublicServer[] = [];
 beforeEach(async () => {
-  snapshot = new TestSnapshot();
   snapshot.registry.addProofs(3);
   snapshot.registry.verify();
   const publisher = snapshot.publisher();
   await publisher.runCycle();
   await publisher.close();
 });
-afterEach(async () => {
-  facades.splice(0).forEach((publicServer) => publicServer.close());
-  await snapshot.close();
-});
+afterEach(() => facades.splice(0).forEach((publicServer) => publicServer.close()));
 
 const newLogKey = testKey();
 const newSnapshotKey = testKey();

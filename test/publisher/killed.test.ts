@@ -16,7 +16,6 @@ import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { recordExpiryScan } from '#sql/log/verdicts';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import type { KillPoint } from '../fixtures/dying-publisher.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { DyingPublishers, type Fate } from '../fixtures/killed-publisher.js';
@@ -24,6 +23,7 @@ import { auditSnapshot } from '../fixtures/outsider.js';
 import { seenBy as facadeSees, type Seen } from '../fixtures/seen.js';
 import { ORIGIN, SNAPSHOT_NAME, TestClock } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
 /**
  * A cycle with every kind of change, over a real database and directory. After each of its writes an
@@ -55,7 +55,7 @@ const clock = new TestClock(Date.now());
 const facades: PublicServer[] = [];
 const publishers: Publisher[] = [];
 
-let db: TestDatabase;
+const db = useDatabase('file');
 let world: EventfulRegistry;
 let dying: DyingPublishers;
 let publisherPool: Pool;
@@ -108,7 +108,6 @@ const forgetCheckpoint = (): Promise<unknown> =>
   world.tamper(`delete from svc.checkpoint where tree_size > ${String(BEFORE)}`);
 
 beforeAll(async () => {
-  db = await freshDatabase();
   world = await EventfulRegistry.open(db);
   publisherPool = db.as('svc_publisher');
   lockPool = connect(db.urlFor('svc_publisher'), { application: 'lock', max: 1 });
@@ -146,7 +145,6 @@ afterEach(async () => {
 afterAll(async () => {
   dying.close();
   await lockPool.end({ timeout: 5 });
-  await db.drop();
   rmSync(home, { recursive: true });
 });
 

@@ -1,20 +1,18 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { LeaseLostError } from '#publisher/errors';
 import type { Lease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { runPublisher } from '#publisher/run';
 import { logger } from '#runtime/process/log';
-import { TestSnapshot } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 beforeEach(() => {
-  snapshot = new TestSnapshot();
   snapshot.registry.addProofs(3);
   snapshot.registry.verify();
 });
-afterEach(() => snapshot.close());
 
 const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
 

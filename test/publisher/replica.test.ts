@@ -15,7 +15,6 @@ import { pinKeys } from '#protocol/snapshot/trust';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
 import { connect, type Sql } from '#runtime/postgres/connect';
-import { appendRevocation } from '#sql/lifecycle/entries';
 import { freshDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
@@ -100,14 +99,7 @@ async function publisherWithout(): Promise<Publisher> {
 const admit = (count: number): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item()));
 
-const revoke = (proofId: string): Promise<unknown> =>
-  appendRevocation(registry.admin, nativeSha256, {
-    proofId,
-    artifactKind: 'proof',
-    reason: 'an audit found it wrong',
-    actor: 'auditor',
-    salt: '5'.repeat(64),
-  });
+const revoke = (proofId: string): Promise<unknown> => registry.revoke(proofId);
 
 const manifest = async () => (await snapshot.manifest())!.opened;
 

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { hashHex } from '#protocol/hash';
 import { utf8 } from '#protocol/bytes';
 import { PACKAGE_PARTS, PROOF_PARTS, SHARE_PARTS } from '#protocol/snapshot/manifest';
@@ -8,24 +8,22 @@ import type { Publisher } from '#publisher/publisher';
 import { FatalPublishError } from '#publisher/errors';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { PublishedGrants } from '../fixtures/published.js';
-import { TestSnapshot } from '../fixtures/snapshot.js';
 import { become, type Standing } from '../fixtures/standing.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** Share tokens and packages, cycle by cycle. */
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 let published: PublishedGrants;
 let publisher: Publisher;
 let ids: string[];
 beforeEach(async () => {
-  snapshot = new TestSnapshot();
   published = new PublishedGrants(snapshot);
   ids = snapshot.registry.addProofs(6);
   snapshot.registry.verify();
   publisher = snapshot.publisher();
   await publisher.runCycle();
 });
-afterEach(() => snapshot.close());
 
 const tick = async () => {
   snapshot.clock.at += 1000;

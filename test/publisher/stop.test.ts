@@ -1,16 +1,15 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { FatalPublishError } from '#publisher/errors';
 import { ORIGIN, TestSnapshot } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 beforeEach(() => {
-  snapshot = new TestSnapshot();
   snapshot.registry.addProofs(400);
   snapshot.registry.verify();
 });
-afterEach(() => snapshot.close());
 
 async function stop(tick: Promise<unknown>): Promise<FatalPublishError> {
   const error: unknown = await tick.catch((reason: unknown) => reason);

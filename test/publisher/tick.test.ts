@@ -1,30 +1,20 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { fromUtf8, toHex } from '#protocol/bytes';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
-import { openManifest } from '#protocol/snapshot/manifest';
-import { parseVkey } from '#protocol/note';
 import { decodeEntryBundle, entriesPath, rootFromTiles, tilePath } from '#protocol/tiles';
 import { leafHash } from '#protocol/merkle';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import { ORIGIN, TestSnapshot } from '../fixtures/snapshot.js';
+import { ORIGIN } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
-let snapshot: TestSnapshot;
-beforeEach(() => {
-  snapshot = new TestSnapshot();
-});
-afterEach(() => snapshot.close());
+const snapshot = useSnapshot();
 
 const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
 
-function manifest() {
-  return openManifest(nativeVerify, read('lookup/manifest'), {
-    log: [parseVkey(snapshot.logVkey)],
-    snapshot: [parseVkey(snapshot.snapshotVkey)],
-  });
-}
+const manifest = () => snapshot.manifest();
 
 /** Public view of a proof, through a public API server that has just started. */
 async function look(path: string): Promise<{ status: number; body: FacadeBody }> {

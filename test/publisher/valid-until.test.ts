@@ -1,27 +1,25 @@
 import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { PROOF_PARTS } from '#protocol/snapshot/manifest';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import { PublishedGrants } from '../fixtures/published.js';
-import { TestSnapshot } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
 /** How long the public may go on asserting what the last tick published. */
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 let published: PublishedGrants;
 let publisher: Publisher;
 let ids: string[];
 beforeEach(async () => {
-  snapshot = new TestSnapshot();
   published = new PublishedGrants(snapshot);
   ids = snapshot.registry.addProofs(6);
   snapshot.registry.verify();
   publisher = snapshot.publisher();
   await publisher.runCycle();
 });
-afterEach(() => snapshot.close());
 
 const tick = async () => {
   snapshot.clock.at += 1000;

@@ -1,35 +1,24 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { parseVkey } from '#protocol/note';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
-import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { Publisher } from '#publisher/publisher';
 import { FatalPublishError } from '#publisher/errors';
-import { nativeVerify } from '#runtime/crypto/node';
 import type { HttpServer } from '#runtime/http/server';
-import { TestSnapshot } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
 
-let snapshot: TestSnapshot;
+const snapshot = useSnapshot();
 let publisher: Publisher;
 let ids: string[];
 beforeEach(async () => {
-  snapshot = new TestSnapshot();
   ids = snapshot.registry.addProofs(400);
   snapshot.registry.verify();
   publisher = snapshot.publisher();
   await publisher.runCycle();
 });
-afterEach(() => snapshot.close());
 
 const manifestBytes = () => readFileSync(join(snapshot.directory, 'lookup/manifest'));
-
-function manifest(): OpenedManifest {
-  return openManifest(nativeVerify, manifestBytes(), {
-    log: [parseVkey(snapshot.logVkey)],
-    snapshot: [parseVkey(snapshot.snapshotVkey)],
-  });
-}
+const manifest = () => snapshot.manifest();
 
 async function statusOf(server: HttpServer, id: string, kind = 'proof'): Promise<string> {
   const response = await fetch(`${server.url}/api/public/verify/${kind}/${id}`);

@@ -1,33 +1,24 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { putFixture } from '#sql/tenants/administration';
-import { appendRevocation } from '#sql/lifecycle/entries';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { openRegistry } from '../fixtures/registry.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
 const LOG_TABLES = ['log_entry', 'proof', 'checkpoint', 'verdict', 'tile', 'log_head'];
 
 describe('append-only tables', () => {
-  let db: TestDatabase;
+  const db = useDatabase('file');
   beforeAll(async () => {
-    db = await freshDatabase();
     const registry = await openRegistry(db);
     const content = Buffer.from('{}');
     const fixture = { fixtureRef: 'f', fixtureHash: nativeSha256(content), content };
     await putFixture(registry.admin, fixture);
     const [id = ''] = await registry.admitAll([registry.item()]);
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: id,
-      artifactKind: 'proof',
-      reason: 'wrong',
-      actor: 'auditor',
-      salt: '5'.repeat(64),
-    });
+    await registry.revoke(id);
     await registry.verifyAll();
     await db.sql`insert into svc.checkpoint (tree_size, root, note) values (1, ${Buffer.alloc(32)}, '')`;
     await db.sql`insert into svc.tile values (7, 0, ${Buffer.alloc(64, 1)})`;
   });
-  afterAll(() => db.drop());
 
   // The triggers also apply to the owner. A superuser can disable them, and the verifier then
   // finds the change.

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { leafHash } from '#protocol/merkle';
 import { extendTiles } from '#protocol/tiles';
@@ -9,14 +9,10 @@ import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { appendLocked, lockHead, TileDamagedError, treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { openRegistry } from '../fixtures/registry.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-beforeEach(async () => {
-  db = await freshDatabase();
-});
-afterEach(() => db.drop());
+const db = useDatabase('test');
 
 /** Runs without triggers, as damage from outside would. */
 async function damage(statement: string): Promise<void> {

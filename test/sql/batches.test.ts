@@ -1,8 +1,7 @@
-import { createHash, randomBytes } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { randomBytes } from 'node:crypto';
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fromHex, toHex } from '#protocol/bytes';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
-import { acceptBatch, CHUNK_ITEMS, type BatchItem, type BatchOutcome } from '#sql/batches/accept';
+import { CHUNK_ITEMS, type BatchItem } from '#sql/batches/accept';
 import { batchOutcomes, readBatch } from '#sql/batches/read';
 import {
   countOutcomes,
@@ -14,34 +13,28 @@ import { acceptIntake } from '#sql/admissions/accept';
 import { pendingDepth, pendingOlderThan } from '#sql/admissions/outcomes';
 import { transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { keyOf } from '../fixtures/batch-items.js';
+import {
+  acceptedBatch,
+  batchItem,
+  storeBatch,
+  type BatchOptions,
+} from '../fixtures/batch-items.js';
+import { beforeRow } from '../fixtures/database.js';
 import { workBatches } from '../fixtures/engine.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-const ROOM = { admissions: 1_000_000, batches: 1_000_000, own: 1_000_000 };
-
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 /** Three tenants; the first is the registry's own. */
 let tenants: number[];
-let keyNo: number;
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  for (const tenantId of ['second', 'third']) {
-    await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
-    await setAllowlisted(registry.admin, tenantId, true);
-  }
-  const rows = await db.sql<{ no: number }[]>`select tenant_no as no from svc.tenant order by 1`;
-  tenants = rows.map(({ no }) => no);
-  keyNo = await keyOf(registry, registry.tenantNo, TENANT);
+  tenants = [
+    registry.tenantNo,
+    await registry.addTenant('second'),
+    await registry.addTenant('third'),
+  ];
 });
-afterAll(() => db.drop());
 afterEach(async () => {
-  await db.sql.unsafe('drop trigger if exists in_the_way on svc.batch_progress');
-  await db.sql.unsafe('drop trigger if exists slow on svc.intake');
   await workBatches(registry);
   await requeueExpiredLeases(registry.admit.sql, -60_000);
 }, 120_000);
@@ -50,52 +43,13 @@ const hexOf = (id: string): string => id.replace('batch_', '');
 const newId = (): string => registry.item().proofId;
 
 function items(count: number, start = 0): BatchItem[] {
-  return Array.from({ length: count }, (_, i) => {
-    const { proofId, lane, request, requestHash, fixtureRef } = registry.item();
-    return {
-      index: start + i,
-      proofId,
-      lane,
-      request,
-      requestHash: toHex(requestHash),
-      fixtureRef,
-    };
-  });
+  return Array.from({ length: count }, (_, i) => batchItem(registry.item(), start + i));
 }
 
-interface Given {
-  tenantNo?: number;
-  problems?: Map<number, string>;
-  idempotencyKey?: string;
-  room?: Partial<typeof ROOM>;
-  itemsHash?: Buffer;
-}
+const accept = (some: BatchItem[], options?: BatchOptions) => storeBatch(registry, some, options);
 
-function accept(some: BatchItem[], given: Given = {}): Promise<BatchOutcome> {
-  const { tenantNo = registry.tenantNo, problems = new Map<number, string>() } = given;
-  const total = some.length + problems.size;
-  const hash = createHash('sha256');
-  for (const { requestHash } of some) hash.update(requestHash);
-  return acceptBatch(
-    registry.engine,
-    {
-      batchId: `batch_${newId()}`,
-      tenantNo,
-      keyNo,
-      itemsHash: given.itemsHash ?? hash.digest(),
-      requestId: 'request',
-      idempotencyKey: given.idempotencyKey ?? null,
-      total,
-      items: some,
-      problems,
-      salts: randomBytes(total * 32),
-    },
-    { ...ROOM, ...given.room },
-  );
-}
-
-async function accepted(some: BatchItem[], given: Given = {}): Promise<string> {
-  const outcome = await accept(some, given);
+async function accepted(some: BatchItem[], options?: BatchOptions): Promise<string> {
+  const outcome = await accept(some, options);
   if (outcome.outcome !== 'accepted') throw new Error(outcome.outcome);
   return outcome.batchId;
 }
@@ -129,16 +83,16 @@ describe('acceptBatch', () => {
     const counts = async () => Promise.all(tables.map(countIn));
     const before = await counts();
     // The last insert fails.
-    await db.sql.unsafe(`
-      create or replace function public.in_the_way() returns trigger language plpgsql as $$ begin
-        raise exception 'in the way'; end $$;
-      create trigger in_the_way before insert on svc.batch_progress
-        for each row execute function public.in_the_way()`);
+    const remove = await beforeRow(
+      db,
+      'insert on svc.batch_progress',
+      `raise exception 'in the way';`,
+    );
     const some = items(1_200);
     const failing = accept(some, { idempotencyKey: 'of-a-failed-batch' });
     await expect(failing).rejects.toThrow(/in the way/);
     expect(await counts()).toEqual(before);
-    await db.sql.unsafe('drop trigger in_the_way on svc.batch_progress');
+    await remove();
     expect(await accept(some, { idempotencyKey: 'of-a-failed-batch' })).toMatchObject({
       outcome: 'accepted',
     });
@@ -146,11 +100,7 @@ describe('acceptBatch', () => {
 
   it('does not deadlock when concurrent batches share items in different orders', async () => {
     // Every insert is slow, so each batch holds its first row when it inserts its second.
-    await db.sql.unsafe(`
-      create or replace function public.slow() returns trigger language plpgsql as $$ begin
-        perform pg_sleep(0.1); return new; end $$;
-      create trigger slow before insert on svc.intake
-        for each row execute function public.slow()`);
+    const remove = await beforeRow(db, 'insert on svc.intake', 'perform pg_sleep(0.1);');
     const some = items(4);
     const at = (order: BatchItem[]) =>
       order.map((item, index) => ({ ...item, index, proofId: newId() }));
@@ -170,7 +120,12 @@ describe('acceptBatch', () => {
           keyNo: null,
         })),
       ),
-    ]);
+    ]).finally(remove);
+    // Without them, a batch that came later would wait for the single admissions.
+    await processAdmissions(
+      registry.admit,
+      some.map((_, i) => (outcomes[3][i] as { proofId: string }).proofId),
+    );
     expect(outcomes.slice(0, 3).map((one) => 'outcome' in one && one.outcome)).toEqual([
       'accepted',
       'accepted',
@@ -298,20 +253,19 @@ describe('batch progress', () => {
 describe('chunk leases', () => {
   it('alternate between tenants, whatever their order of arrival and number of items', async () => {
     const [a = 0, b = 0, c = 0] = tenants;
-    await accepted(items(CHUNK_ITEMS * 4), { tenantNo: a });
-    await accepted(items(CHUNK_ITEMS * 2), { tenantNo: a });
-    await accepted(items(CHUNK_ITEMS * 2), { tenantNo: b });
+    await accepted(items(CHUNK_ITEMS * 4));
+    await accepted(items(CHUNK_ITEMS * 2));
+    await acceptedBatch(registry, CHUNK_ITEMS * 2, 'second');
     const first = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     expect(first).toHaveLength(CHUNK_ITEMS);
     // A new tenant is next, then waits like the others.
-    await accepted(items(CHUNK_ITEMS * 3), { tenantNo: c });
+    await acceptedBatch(registry, CHUNK_ITEMS * 3, 'third');
     const order = (await turns()).map(({ tenant }) => tenant);
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
   });
 
   it('combine small batches of a tenant up to the size of a chunk', async () => {
-    const [a = 0] = tenants;
-    for (const size of [3, 4, CHUNK_ITEMS - 2, 5]) await accepted(items(size), { tenantNo: a });
+    for (const size of [3, 4, CHUNK_ITEMS - 2, 5]) await accepted(items(size));
     expect((await turns()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
   });
 

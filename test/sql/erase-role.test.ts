@@ -1,33 +1,27 @@
-import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { revocationReasonBytes } from '#protocol/revocation-reason';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { acceptBatch } from '#sql/batches/accept';
 import { eraseTenantTraces } from '#sql/erasure/tenant';
 import { erasePayloads } from '#sql/erasure/payloads';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
 import { toUuid } from '#sql/db/columns';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { transaction } from '#sql/db/transaction';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { storeBatch, batchItem } from '../fixtures/batch-items.js';
 import { issueKey, workBatches } from '../fixtures/engine.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 /** With arbitrary SQL the erase role can remove only data of erased admissions. */
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let keyNo: number;
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
   await issueKey(registry, { scopes: ['lifecycle'] });
   const [key] = await db.sql<{ key_no: number }[]>`select key_no from svc.api_key limit 1`;
   keyNo = key!.key_no;
 });
-afterAll(() => db.drop());
 
 const asEraser = (statement: string) => db.as('svc_erase').unsafe(statement);
 const keys = async (): Promise<string[]> =>
@@ -35,38 +29,19 @@ const keys = async (): Promise<string[]> =>
     ({ key }) => key,
   );
 
-async function admit(key: string, fields = {}): Promise<ReturnType<TestRegistry['item']>> {
+async function admit(key: string, fields = {}): Promise<IntakeItem> {
   const item = { ...registry.item(fields), idempotencyKey: key };
   await registry.admitAll([item]);
   return item;
 }
 
 /** A batch of these items and an invalid one. */
-async function batch(key: string, items: ReturnType<TestRegistry['item']>[]): Promise<string> {
-  const batchId = `batch_${registry.item().proofId}`;
-  const made = await acceptBatch(
-    registry.engine,
-    {
-      batchId,
-      tenantNo: registry.tenantNo,
-      keyNo,
-      itemsHash: randomBytes(32),
-      requestId: 'r',
-      idempotencyKey: key,
-      total: items.length + 1,
-      items: items.map((item, index) => ({
-        ...item,
-        index,
-        requestHash: Buffer.from(item.requestHash).toString('hex'),
-      })),
-      problems: new Map([[items.length, '{"status":400}']]),
-      salts: randomBytes(32 * items.length),
-    },
-    { admissions: 1000, batches: 1000, own: 1000 },
-  );
+async function batch(idempotencyKey: string, items: IntakeItem[]): Promise<string> {
+  const problems = new Map([[items.length, '{"status":400}']]);
+  const made = await storeBatch(registry, items.map(batchItem), { idempotencyKey, problems });
   if (made.outcome !== 'accepted') throw new Error(made.outcome);
   await workBatches(registry);
-  return batchId;
+  return made.batchId;
 }
 
 const problemsOf = (batchId: string): PromiseLike<unknown> => db.sql`

@@ -1,30 +1,20 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
-import { acceptBatch } from '#sql/batches/accept';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
 import { toUuid } from '#sql/db/columns';
-import { appendRevocation } from '#sql/lifecycle/entries';
 import { findParents } from '#sql/admissions/parents';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { storeBatch, batchItem } from '../fixtures/batch-items.js';
 import { workBatches } from '../fixtures/engine.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { valuesHolding } from '../fixtures/marks.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 const MARK = 'Maria-Markworth';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterAll(() => db.drop());
+const { db, registry } = useRegistry('file');
 
 const eraser = () => db.as('svc_erase');
 
@@ -127,17 +117,11 @@ describe('erasePayloads', () => {
       { ...item, idempotencyKey: `key-${MARK}`, proofId: item.proofId },
     ]);
     const other = registry.item({ intent_id: `${MARK}-2`, action: 'PAY_MARKWORTH' });
-    const batch = await batchOf([other], `batch-${MARK}`);
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: first,
-      artifactKind: 'proof',
-      reason: `because ${MARK} said so`,
-      actor: 'auditor',
-      salt: '5'.repeat(64),
-    });
+    const itemsHash = await batchOf([other], `batch-${MARK}`);
+    await registry.revoke(first, 'proof', `because ${MARK} said so`);
     const [entry] = await entries(first);
     const hashes = [item, other].map(({ requestHash }) => Buffer.from(requestHash).toString('hex'));
-    const marks = [MARK, 'MARKWORTH', ...hashes, batch.itemsHash];
+    const marks = [MARK, 'MARKWORTH', ...hashes, itemsHash];
     const { length } = await valuesHolding(db.sql, marks);
     expect(length).toBeGreaterThan(8);
 
@@ -156,13 +140,7 @@ describe('erasePayloads', () => {
     const mark = 'SAMPLED_MARKWORTH';
     const items = [1, 2, 3].map((n) => registry.item({ intent_id: `${mark}-${n}`, action: mark }));
     await registry.admitAll(items);
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: items[0]!.proofId,
-      artifactKind: 'proof',
-      reason: mark,
-      actor: 'auditor',
-      salt: '7'.repeat(64),
-    });
+    await registry.revoke(items[0]!.proofId, 'proof', mark);
     await db.sql.unsafe('analyze');
     const sampled = async (): Promise<string[]> => {
       const rows = await db.sql<{ place: string }[]>`
@@ -189,13 +167,7 @@ describe('erasePayloads', () => {
   it('erases data added since when repeated', async () => {
     const id = await admitOne();
     await erase(id);
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: id,
-      artifactKind: 'proof',
-      reason: `once more ${MARK}`,
-      actor: 'auditor',
-      salt: '6'.repeat(64),
-    });
+    await registry.revoke(id, 'proof', `once more ${MARK}`);
     expect(await valuesHolding(db.sql, [MARK])).not.toEqual([]);
     await erase(id);
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
@@ -230,37 +202,12 @@ async function entries(proofId: string): Promise<object[]> {
     where proof_id = ${toUuid(proofId)}::uuid order by leaf_index`;
 }
 
-async function batchOf(
-  items: ReturnType<TestRegistry['item']>[],
-  idempotencyKey: string | null = null,
-): Promise<{ itemsHash: string }> {
-  const itemsHash = createHash('sha256').update(randomBytes(8)).digest();
-  const [key] = await db.sql<{ key_no: number }[]>`
-    insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref)
-    values (gen_random_uuid()::text, ${registry.tenantNo}, sha256(''), '{admit}', 'R') returning key_no`;
-  const made = await acceptBatch(
-    registry.engine,
-    {
-      batchId: `batch_${registry.item().proofId}`,
-      tenantNo: registry.tenantNo,
-      keyNo: key!.key_no,
-      itemsHash,
-      requestId: 'r',
-      idempotencyKey,
-      total: items.length,
-      items: items.map((item, index) => ({
-        ...item,
-        index,
-        requestHash: Buffer.from(item.requestHash).toString('hex'),
-      })),
-      problems: new Map(),
-      salts: randomBytes(32 * items.length),
-    },
-    { admissions: 1000, batches: 1000, own: 1000 },
-  );
-  if (made.outcome !== 'accepted') throw new Error(made.outcome);
+/** Stores and processes a batch, and returns its hash in hex. */
+async function batchOf(items: IntakeItem[], idempotencyKey?: string): Promise<string> {
+  const itemsHash = randomBytes(32);
+  await storeBatch(registry, items.map(batchItem), { idempotencyKey, itemsHash });
   await workBatches(registry);
-  return { itemsHash: itemsHash.toString('hex') };
+  return itemsHash.toString('hex');
 }
 
 it('findParents > does not return an erased proof', async () => {

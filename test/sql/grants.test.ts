@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool, Transaction } from '#sql/db/transaction';
@@ -7,23 +7,18 @@ import { shareChangesSince, type ShareChange } from '#sql/lifecycle/shares';
 import { createPackage } from '#sql/lifecycle/packages';
 import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { asTenants } from '#sql/db/tenant-scope';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 /** Changes of tokens and packages reach the publisher numbered, in order, and reach no other role. */
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let publisher: Pool;
 let proofs: string[];
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
   proofs = await registry.admitAll(Array.from({ length: 4 }, () => registry.item()));
   publisher = db.as('svc_publisher');
 });
-afterAll(() => db.drop());
 
 async function share(
   target: ShareTarget,

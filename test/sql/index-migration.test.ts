@@ -6,26 +6,24 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { MIGRATIONS } from '#programs/database';
 import type { Pool } from '#sql/db/transaction';
 import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
 /** Migrations that run outside a transaction. */
 
 const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
 
-let db: TestDatabase;
+const db = useDatabase('file');
 let folder: string;
 /** The number of migrations. */
 let count: number;
 let index: string;
 beforeAll(async () => {
-  db = await freshDatabase();
   folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
   await cp(MIGRATIONS, folder, { recursive: true });
   await add('create table svc.later (a integer, b text default repeat(chr(65), 500));');
   await migrate(db.sql, folder);
 });
 afterAll(async () => {
-  await db.drop();
   await rm(folder, { recursive: true });
 });
 beforeEach(async () => {

@@ -1,28 +1,22 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createTenant, setValidity } from '#sql/tenants/administration';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { setValidity } from '#sql/tenants/administration';
 import type { Pool } from '#sql/db/transaction';
 import { toUuid } from '#sql/db/columns';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
 import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { beforeRow } from '../fixtures/database.js';
+import { TENANT } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let otherTenantNo: number;
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
-  const [row] = await db.sql<{ tenant_no: number }[]>`
-    select tenant_no from svc.tenant where tenant_id = 'other'`;
-  otherTenantNo = row!.tenant_no;
+  otherTenantNo = await registry.addTenant('other');
 });
-afterAll(() => db.drop());
 
 const accept = (...items: IntakeItem[]) => acceptIntake(registry.engine, items);
 const fresh = (item: IntakeItem): IntakeItem => ({ ...item, proofId: registry.item().proofId });
@@ -30,20 +24,11 @@ const refuse = (item: IntakeItem) =>
   processAdmissions({ ...registry.admit, admissionsPaused: true }, [item.proofId]);
 
 describe('acceptIntake of concurrent groups', () => {
-  afterEach(async () => {
-    await db.sql.unsafe('drop trigger if exists slow on svc.intake');
-    await db.sql.unsafe('drop trigger if exists slow on svc.idempotency_key');
-  });
-
   it.each(['intake', 'idempotency_key'])(
     'does not deadlock whatever their order (%s)',
     async (table) => {
       // Every insert is slow, so each group holds its first row when it inserts its second.
-      await db.sql.unsafe(`
-        create or replace function public.slow() returns trigger language plpgsql as $$ begin
-          perform pg_sleep(0.1); return new; end $$;
-        create trigger slow before insert on svc.${table}
-          for each row execute function public.slow()`);
+      const remove = await beforeRow(db, `insert on svc.${table}`, 'perform pg_sleep(0.1);');
       const items = ['a', 'b', 'c'].map((key) => ({
         ...registry.item(),
         idempotencyKey: table === 'intake' ? null : `circle-${key}`,
@@ -52,7 +37,7 @@ describe('acceptIntake of concurrent groups', () => {
         accept(...items),
         accept(...items.map(fresh).reverse()),
         accept(...items.map(fresh)),
-      ]);
+      ]).finally(remove);
       const outcomes = groups.flat().map((one) => one.outcome);
       expect(outcomes.filter((one) => one === 'accepted')).toHaveLength(3);
       expect(outcomes.filter((one) => one === 'repeat')).toHaveLength(6);

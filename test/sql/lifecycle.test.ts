@@ -1,18 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { AdministrationError } from '#sql/tenants/administration';
 import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
 import { treeSize } from '#sql/log/log';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterAll(() => db.drop());
+const { registry } = useRegistry('file');
 
 describe('appendKeyChange', () => {
   it('rejects the end of a key that was never activated', async () => {

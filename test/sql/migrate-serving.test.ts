@@ -7,22 +7,20 @@ import { assertDatabase, MIGRATIONS } from '#programs/database';
 import { connect } from '#runtime/postgres/connect';
 import { migrate } from '#sql/schema/migrate';
 import { requireSchema, SchemaMismatchError } from '#sql/schema/version';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { executeBody, headersFor, issueKey, startEngine } from '../fixtures/engine.js';
 import { openRegistry } from '../fixtures/registry.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
+const db = useDatabase('test');
 let folder: string;
 /** The number of migrations of this version. */
 let known: number;
 beforeEach(async () => {
-  db = await freshDatabase();
   folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
   await cp(MIGRATIONS, folder, { recursive: true });
   known = (await readdir(MIGRATIONS)).length;
 });
 afterEach(async () => {
-  await db.drop();
   await rm(folder, { recursive: true });
 });
 

@@ -1,16 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
 import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
 import { DatabaseUnavailableError, isConnectionLost, isUnavailable } from '#sql/db/errors';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
+const db = useDatabase('file');
 beforeAll(async () => {
-  db = await freshDatabase();
   await db.sql`create table public.note (text text primary key)`;
 });
-afterAll(() => db.drop());
 
 const notes = async () =>
   (await db.sql<{ text: string }[]>`select text from public.note order by text`).map(

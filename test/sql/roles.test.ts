@@ -1,19 +1,18 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { connect } from '#runtime/postgres/connect';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
 import type { Pool } from '#sql/db/transaction';
 import { assertRole, frozenRights, PROGRAMS, TooMuchPrivilegeError } from '#sql/db/roles';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
 /** Tries every privilege of every role on every table. */
 
-let db: TestDatabase;
+const db = useDatabase('file');
 let relations: Relation[];
 beforeAll(async () => {
-  db = await freshDatabase();
   relations = await db.sql<Relation[]>`
     select n.nspname || '.' || c.relname as name, c.relkind = 'S' as "isSequence",
       (select array_agg(attname::text order by attnum) from pg_attribute a
@@ -22,7 +21,6 @@ beforeAll(async () => {
     where n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
       and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S') order by 1`;
 });
-afterAll(() => db.drop());
 
 /** One pool per role, because the server's connections are limited. */
 const pools = new Map<string, Pool>();

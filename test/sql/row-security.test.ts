@@ -1,22 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { fromHex } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
-import { documentHash } from '#protocol/hash';
-import { parseStrict, type JsonValue } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/accept';
 import { assertRole, frozenRights } from '#sql/db/roles';
 import { readOutcomes } from '#sql/admissions/outcomes';
 import { asTenants, readAsTenants, TENANT_TABLES } from '#sql/db/tenant-scope';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { itemWith } from '../fixtures/admissions.js';
+import { withoutTriggers } from '../fixtures/database.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let ours: number;
 let theirs: number;
 /** A proof and a pending admission of each tenant. */
@@ -28,16 +22,12 @@ let theirBatch: string;
 let ourOpen: string;
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
   ours = registry.tenantNo;
-  await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
-  await setAllowlisted(registry.admin, 'rival', true);
-  const [rival] = await db.sql<{ tenant_no: number }[]>`
-    select tenant_no from svc.tenant where tenant_id = 'rival'`;
-  theirs = rival!.tenant_no;
-  [ourProof = ''] = await registry.admitAll([registry.item()]);
-  theirProof = await proofOf('rival', theirs);
+  theirs = await registry.addTenant('rival');
+  [ourProof = '', theirProof = ''] = await registry.admitAll([
+    registry.item(),
+    { ...itemWith(registry, { tenant_id: 'rival' }), tenantNo: theirs },
+  ]);
   await acceptIntake(registry.engine, [registry.item()]);
   for (const [tenant, proof] of [
     [ours, ourProof],
@@ -48,10 +38,10 @@ beforeAll(async () => {
     await asTenants(registry.engine, [tenant], (tx) => fill(tx, tenant, proof));
   }
   await db.sql`insert into svc.refusal select proof_id, 'lane_locked', '' from svc.intake`;
-  await db.sql.begin(async (tx) => {
-    await tx`set local session_replication_role = replica`;
-    await tx`insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'x' from svc.proof`;
-  });
+  await withoutTriggers(
+    db,
+    `insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'x' from svc.proof`,
+  );
   await db.sql`insert into svc.share_expiry select token_hash from svc.share_token`;
   await db.sql`insert into svc.status_exception select tenant_no, leaf_index from svc.proof`;
   const batchOf = async (tenant: number): Promise<string> => {
@@ -64,23 +54,6 @@ beforeAll(async () => {
   await acceptIntake(registry.engine, [open]);
   ourOpen = open.proofId;
 });
-afterAll(() => db.drop());
-
-/** A proof of another tenant. */
-async function proofOf(tenantId: string, tenantNo: number): Promise<string> {
-  const item = registry.item();
-  const said = parseStrict(item.request) as Record<string, JsonValue>;
-  const request = { ...said, tenant_id: tenantId };
-  const [id = ''] = await registry.admitAll([
-    {
-      ...item,
-      tenantNo,
-      request: canonicalBytes(request),
-      requestHash: fromHex(documentHash(nativeSha256, request)),
-    },
-  ]);
-  return id;
-}
 
 async function fill(tx: Transaction, tenant: number, proof: string): Promise<void> {
   const hash = randomBytes(32);

@@ -1,23 +1,19 @@
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { connect } from '#runtime/postgres/connect';
 
 import { migrate } from '#sql/schema/migrate';
 import { SchemaMismatchError } from '#sql/schema/version';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 import { describeSchema } from './describe-schema.js';
 
 const migrations = join(packageRoot, 'sql', 'migrations');
 
 describe('schema', () => {
-  let db: TestDatabase;
-  beforeAll(async () => {
-    db = await freshDatabase();
-  });
-  afterAll(() => db.drop());
+  const db = useDatabase('file');
 
   it('equals sql/schema.txt', async () => {
     const file = join(packageRoot, 'sql', 'schema.txt');
@@ -43,15 +39,13 @@ describe('schema', () => {
 });
 
 describe('migrate', () => {
-  let db: TestDatabase;
+  const db = useDatabase('test');
   let folder: string;
   beforeEach(async () => {
-    db = await freshDatabase();
     folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
     await cp(migrations, folder, { recursive: true });
   });
   afterEach(async () => {
-    await db.drop();
     await rm(folder, { recursive: true });
   });
   const add = (name: string, text: string) => writeFile(join(folder, name), text);

@@ -1,15 +1,11 @@
 import postgres from 'postgres';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { assertDatabase } from '#programs/database';
 import type { Pool } from '#sql/db/transaction';
 import { DatabaseUnusableError } from '#sql/db/errors';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-beforeAll(async () => {
-  db = await freshDatabase();
-});
-afterAll(() => db.drop());
+const db = useDatabase('file');
 
 it('assertDatabase > rejects a connection without its settings, as through a transaction pooler', async () => {
   await expect(assertDatabase(db.as('svc_publisher'), 'publisher')).resolves.toBeUndefined();

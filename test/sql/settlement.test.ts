@@ -1,14 +1,7 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { expect, it } from 'vitest';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterAll(() => db.drop());
+const { db, registry } = useRegistry('file');
 
 /** A backend flushes its statistics on demand; otherwise it may take ten seconds. */
 const statisticsFlushed = async (): Promise<void> => {

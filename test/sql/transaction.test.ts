@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
 import {
   pipeline,
@@ -8,14 +8,12 @@ import {
   type Transaction,
   transaction,
 } from '#sql/db/transaction';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
+const db = useDatabase('file');
 beforeAll(async () => {
-  db = await freshDatabase();
   await db.sql`create table public.note (text text primary key)`;
 });
-afterAll(() => db.drop());
 
 const notes = async () =>
   (await db.sql<{ text: string }[]>`select text from public.note order by text`).map(

@@ -1,21 +1,13 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import {
   insertVerdicts,
   verdictsForLeaves,
   verdictsForRange,
   type NewVerdict,
 } from '#sql/log/verdicts';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeEach(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterEach(() => db.drop());
+const { registry } = useRegistry('test');
 
 describe('the effective verdict', () => {
   const verdict = (

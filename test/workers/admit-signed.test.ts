@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { putFixture, setValidity } from '#sql/tenants/administration';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
@@ -20,17 +20,10 @@ import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { CEDAR_VERSION, makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { TENANT } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterAll(() => db.drop());
+const { db, registry } = useRegistry('file');
 
 const defaultPolicy = join(packageRoot, 'policy', 'default');
 
@@ -206,14 +199,9 @@ describe('compromised key', () => {
 
 describe('retired key', () => {
   it('signs nothing more', async () => {
-    const { keyId, signer } = registry.admit;
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
-    await appendKeyChange(registry.admin, nativeSha256, {
-      keyId,
-      publicKey: toBase64Url(signer.publicKey),
-      change: 'retire',
-    });
+    await registry.changeKey('retire');
     await expect(processAdmissions(registry.admit, [item.proofId])).rejects.toThrow(/retired/);
     expect(await pendingDepth(registry.engine, 10)).toBe(1);
   });

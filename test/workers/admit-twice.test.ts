@@ -1,19 +1,11 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/accept';
 import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeEach(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterEach(() => db.drop());
+const { db, registry } = useRegistry('test');
 
 describe('repeated processing', () => {
   it('gives the same bytes', async () => {

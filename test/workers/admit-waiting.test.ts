@@ -1,5 +1,5 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { setAllowlisted, setLane } from '#sql/tenants/administration';
 import { fromHex } from '#protocol/bytes';
 import { openAdmitQueue, openBatchQueue } from '#runtime/queue/queues';
 import { HungError } from '#runtime/process/watchdog';
@@ -16,28 +16,12 @@ import { UnknownRequestTypeError } from '#policy/errors';
 import { PolicySetError } from '#policy/policy-set';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { beforeRow } from '../fixtures/database.js';
+import { TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterAll(() => db.drop());
-
-/** Makes the append of any proof fail with this SQLSTATE until it is called again with null. */
-async function failAppends(code: string | null): Promise<void> {
-  await db.sql.unsafe('drop trigger if exists failing on svc.proof');
-  if (code === null) return;
-  await db.sql.unsafe(`
-    create or replace function public.failing() returns trigger language plpgsql as $$ begin
-      raise exception 'not now' using errcode = '${code}'; end $$;
-    create trigger failing before insert on svc.proof for each row execute function public.failing()`);
-}
+const { db, registry } = useRegistry('file');
 
 describe('admission stays pending after a failure that it did not cause', () => {
   let waiting: string;
@@ -55,12 +39,10 @@ describe('admission stays pending after a failure that it did not cause', () => 
     ['a deadlock', '40P01'],
     ['a lock that was not had in time', '55P03'],
   ])('%s', async (_, code) => {
-    await failAppends(code);
-    try {
-      await expect(processAdmissions(registry.admit, [waiting])).rejects.toMatchObject({ code });
-    } finally {
-      await failAppends(null);
-    }
+    const fail = `raise exception 'not now' using errcode = '${code}';`;
+    const remove = await beforeRow(db, 'insert on svc.proof', fail);
+    const working = processAdmissions(registry.admit, [waiting]).finally(remove);
+    await expect(working).rejects.toMatchObject({ code });
     await isProvedLater();
   });
 
@@ -150,11 +132,7 @@ describe('gates apply between acceptance and append', () => {
 
   it('a paused environment, for its own tenants only', async () => {
     const tenantId = 'acme-live';
-    await createTenant(registry.admin, { tenantId, environment: 'live' });
-    await setAllowlisted(registry.admin, tenantId, true);
-    const [tenant] = await registry.admin<{ tenant_no: number }[]>`
-      select tenant_no from svc.tenant where tenant_id = ${tenantId}`;
-    const tenantNo = tenant!.tenant_no;
+    const tenantNo = await registry.addTenant(tenantId, 'live');
     const item = () => ({
       ...itemWith(registry, { tenant_id: tenantId }),
       tenantNo,

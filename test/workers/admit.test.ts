@@ -1,5 +1,7 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { accepted, stateOf } from '../fixtures/admissions.js';
+import { beforeRow } from '../fixtures/database.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 import { verifyEnvelopeOf } from '../fixtures/verify-envelope.js';
 import { acceptIntake } from '#sql/admissions/accept';
 import { entryRows, treeSize } from '#sql/log/log';
@@ -9,17 +11,8 @@ import { asTenants } from '#sql/db/tenant-scope';
 import { processAdmissions } from '#workers/admit/process';
 import { IntakeMismatchError } from '#policy/errors';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterAll(() => db.drop());
+const { db, registry } = useRegistry('file');
 
 describe('admission', () => {
   it('leads to a signed proof with a leaf index', async () => {
@@ -73,14 +66,14 @@ describe('admission', () => {
   it('is rejected without its neighbours when it makes their transaction fail', async () => {
     const items = [registry.item(), registry.item(), registry.item({ action: 'POISON' })];
     const ids = items.map((item) => item.proofId);
-    await db.sql.unsafe(`
-      create function public.poison() returns trigger language plpgsql as $$ begin
-        if new.action = 'POISON' then raise exception 'poison'; end if;
-        return new; end $$;
-      create trigger poison before insert on svc.proof for each row execute function public.poison()`);
+    const remove = await beforeRow(
+      db,
+      'insert on svc.proof',
+      `if new.action = 'POISON' then raise exception 'poison'; end if;`,
+    );
     await acceptIntake(registry.engine, items);
     await processAdmissions(registry.admit, ids);
-    await db.sql.unsafe('drop trigger poison on svc.proof; drop function public.poison()');
+    await remove();
     const settled = await registry.readOutcomes(ids);
     expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved', 'refused']);
     // The culprit has its identity back: the same body may be sent again, and now it passes.

@@ -1,20 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createTenant } from '#sql/tenants/administration';
+import { describe, expect, it } from 'vitest';
 import { acceptIntake } from '#sql/admissions/accept';
 import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../fixtures/agent.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterAll(() => db.drop());
+const { db, registry } = useRegistry('file');
 
 const keyNoOf = async (apiKey: string): Promise<number> => {
   const [row] = await db.sql<{ key_no: number }[]>`
@@ -45,15 +36,8 @@ describe('worker checks parents itself and rejects items', () => {
     expect(await settled(agentItem(registry, follows))).toMatchObject(refused);
 
     const parent = await proved(admissionEnvelope());
-    await createTenant(registry.admin, {
-      tenantId: 'rival',
-      environment: 'sandbox',
-      allowlisted: true,
-    });
-    const [rival] = await db.sql<{ tenant_no: number }[]>`
-      select tenant_no from svc.tenant where tenant_id = 'rival'`;
     const stolen = agentItem(registry, outcomeEnvelope(parent, { tenant_id: 'rival' }));
-    stolen.tenantNo = rival!.tenant_no;
+    stolen.tenantNo = await registry.addTenant('rival');
     await acceptIntake(registry.engine, [stolen]);
     await processAdmissions(registry.admit, [stolen.proofId]);
     const [refusal] = await db.sql<{ code: string; detail: string }[]>`
@@ -79,7 +63,7 @@ describe('pinned API key', () => {
       state: 'proved',
     });
     expect(await settled(item(999_999))).toMatchObject(refused);
-    await createTenant(registry.admin, { tenantId: 'stranger', environment: 'sandbox' });
+    await registry.addTenant('stranger');
     const strangers = await issueKey(registry, { tenantId: 'stranger' });
     expect(await settled(item(await keyNoOf(strangers)))).toMatchObject(refused);
   });

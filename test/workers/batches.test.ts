@@ -6,7 +6,6 @@ import {
   openBatchQueue,
   openBatchWorker,
 } from '#runtime/queue/queues';
-import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { acceptIntake } from '#sql/admissions/accept';
 import { dispatchChunks } from '#workers/admit/batches';
@@ -14,28 +13,20 @@ import { processAdmissions } from '#workers/admit/process';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 import { acceptedBatch, workItems } from '../fixtures/batch-items.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { workBatches } from '../fixtures/engine.js';
 import { startRedis, type TestRedis } from '../fixtures/redis.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let redis: TestRedis | null = null;
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
-  await setAllowlisted(registry.admin, 'other', true);
+  await registry.addTenant('other');
   if (withRedis) redis = await startRedis();
 });
-afterAll(async () => {
-  await redis?.close();
-  await db.drop();
-});
+afterAll(() => redis?.close());
 
 const log = { warn: () => undefined };
 

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { revocationReasonBytes } from '#protocol/revocation-reason';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -11,26 +10,25 @@ import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { untilWaiting } from '../fixtures/append-lock.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { valuesHolding } from '../fixtures/marks.js';
 import { TENANT } from '../fixtures/registry.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
 /** Concurrent requests during an erasure. */
 
 const MARK = 'Maria-Markworth';
 
-let db: TestDatabase;
+const db = useDatabase('file');
 let world: EventfulRegistry;
 let admin: AdminLine;
 
 beforeAll(async () => {
-  db = await freshDatabase();
   world = await EventfulRegistry.open(db);
   admin = adminOn(db, { url: db.urlFor('svc_erase') });
 });
-afterAll(() => db.drop());
 
 async function request(proofId: string, artifactKind: ArtifactKind): Promise<string> {
   const requestId = uuidv7().replaceAll('-', '');
@@ -52,11 +50,6 @@ async function request(proofId: string, artifactKind: ArtifactKind): Promise<str
 }
 
 const line = ['erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT];
-
-/** Resolves when a transaction waits for the lock of another one. */
-async function untilLockAwaited(): Promise<void> {
-  while ((await db.sql`select from pg_locks where not granted`).length === 0) await sleep(5);
-}
 
 const commit = (id: string): Promise<void> => commitRevocations(world.registry.admit, [id]);
 const stateOf = (proofId: string, kind: ArtifactKind) =>
@@ -84,7 +77,7 @@ describe('pending revocation', () => {
     await holding`begin`;
     await holding`select from svc.proof where proof_id = ${toUuid(id)}::uuid for no key update`;
     const erasing = eraseProof(db, id);
-    await untilLockAwaited();
+    await untilWaiting(db.sql);
     const waits = await request(id, 'proof');
     await holding`rollback`;
     holding.release();
@@ -110,7 +103,7 @@ describe('reason that arrives during or after the erasure of its proof', () => {
     await holding`select from svc.revocation_reason where document is not null for no key update`;
     await commit(waits);
     const erasing = eraseProof(db, id);
-    await untilLockAwaited();
+    await untilWaiting(db.sql);
     await commit(await request(id, 'proof'));
     await holding`rollback`;
     holding.release();

@@ -1,46 +1,31 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createPublicServer } from '#api/public/server';
-import { directorySource } from '#api/public/snapshot/source';
 import { idsOf } from '#protocol/ids';
-import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
-import { systemClock } from '#runtime/process/clock';
-import { nativeSha256 } from '#runtime/crypto/node';
-import { listen } from '#runtime/http/server';
-import { logger } from '#runtime/process/log';
 import { toUuid } from '#sql/db/columns';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { eraseProof } from '../fixtures/erase.js';
 import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { callAt, type Reply } from '../fixtures/public-call.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
-import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { SqlSnapshot } from '../fixtures/sql-publisher.js';
+import { useDatabase } from '../fixtures/use-registry.js';
 
 /** From the erasure to the public status: the verifier records it, the publisher publishes it. */
 
 const MARK = 'PAY_MARKWORTH';
 
-let db: TestDatabase;
+const db = useDatabase('file');
 let world: EventfulRegistry;
+const snapshot = new SqlSnapshot(db);
 let publisher: Publisher;
-const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
-const [logKey, snapshotKey] = [testKey(), testKey()];
 
 beforeAll(async () => {
-  db = await freshDatabase();
   world = await EventfulRegistry.open(db);
-  publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
+  publisher = snapshot.publisher();
 });
-afterAll(async () => {
-  await publisher.close();
-  await db.drop();
-  rmSync(directory, { recursive: true });
-});
+afterAll(() => snapshot.close());
 
 async function publish(): Promise<void> {
   await scanExpiries(world.registry.verify, 100);
@@ -75,23 +60,10 @@ function routesOf(proofId: string, packageId: string, token: string): string[] {
 
 /** Queries a public API server for the published snapshot. */
 async function getAll(paths: string[]): Promise<Reply[]> {
-  const publicServer = createPublicServer({
-    snapshotSource: directorySource(directory),
-    logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-    snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
-    clock: systemClock,
-    log: logger('facade', 'silent'),
-  });
-  await publicServer.poller.refresh();
-  const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
-  try {
-    const replies: Reply[] = [];
-    for (const path of paths) replies.push(await callAt(server, path));
-    return replies;
-  } finally {
-    await server.close(0);
-    publicServer.close();
-  }
+  const server = await snapshot.serve(snapshot.publicServer());
+  const replies: Reply[] = [];
+  for (const path of paths) replies.push(await callAt(server, path));
+  return replies;
 }
 
 /** Status by route, with a mark where validity is asserted. */
@@ -189,7 +161,7 @@ describe('erased proof', () => {
     await publish();
     await eraseProof(db, id);
     await publish();
-    for (const file of readdirSync(directory, { recursive: true, withFileTypes: true })) {
+    for (const file of readdirSync(snapshot.directory, { recursive: true, withFileTypes: true })) {
       if (!file.isFile()) continue;
       expect(readFileSync(join(file.parentPath, file.name)).includes(MARK)).toBe(false);
     }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { ArtifactKind } from '#protocol/status';
 import { setValidity } from '#sql/tenants/administration';
 import { leaseNextChunk } from '#sql/batches/chunks';
@@ -9,20 +9,14 @@ import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { beforeRow } from '../fixtures/database.js';
+import { TENANT } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('test');
 
-beforeEach(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterEach(() => db.drop());
-
-const { leafOf, tamper } = tampering(() => ({ db, registry }));
+const { leafOf, tamper } = tampering({ db, registry });
 
 describe('validity', () => {
   it('stays expired when the leaf is verified again', async () => {
@@ -120,12 +114,9 @@ describe('expiries', () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await end('trust');
-    await db.sql.unsafe(`
-      create function public.failing() returns trigger language plpgsql as $$ begin
-        raise exception 'not now'; end $$;
-      create trigger failing before insert on svc.verdict execute function public.failing()`);
+    const remove = await beforeRow(db, 'insert on svc.verdict', `raise exception 'not now';`);
     await expect(recordExpiries(registry.verify, 100)).rejects.toThrow('not now');
-    await db.sql`drop trigger failing on svc.verdict`;
+    await remove();
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect((await verdictOf(id))?.expired).toEqual(['trust']);
   });

@@ -8,9 +8,8 @@ import { DeferredError, NO_METRICS } from '#workers/admit/context';
 import { groupJobs } from '#workers/admit/group-jobs';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 describe('groupJobs', () => {
   /** Each group waits until the test ends it. */
@@ -89,20 +88,14 @@ describe('groupJobs', () => {
 });
 
 describe('worker', () => {
-  let db: TestDatabase;
-  let registry: TestRegistry;
+  const { db, registry } = useRegistry('file');
   let config: QueueConfig;
   let queue: AdmitQueue;
-  beforeAll(async () => {
-    db = await freshDatabase();
-    registry = await openRegistry(db);
+  beforeAll(() => {
     config = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
     queue = openAdmitQueue(config);
   });
-  afterAll(async () => {
-    await queue.close();
-    await db.drop();
-  });
+  afterAll(() => queue.close());
 
   async function accepted(count: number): Promise<string[]> {
     const items = Array.from({ length: count }, () => registry.item());

@@ -1,11 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parseEntry } from '#protocol/entries';
 import { revocationReasonBytes } from '#protocol/revocation-reason';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { createTenant } from '#sql/tenants/administration';
 import { statusEntriesOf } from '#sql/log/log';
 import {
   insertRevocationRequest,
@@ -16,12 +15,12 @@ import {
 } from '#sql/lifecycle/revocations';
 import { commitRevocations } from '#workers/lifecycle/revocations';
 import { requeueStaleRevocations } from '#workers/requeue';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { beforeRow } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { TENANT } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let keyNo: number;
 let proofId: string;
 
@@ -34,14 +33,11 @@ async function newKey(tenantId = TENANT): Promise<{ keyId: string; keyNo: number
 }
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
   ({ keyNo } = await newKey());
 });
 beforeEach(async () => {
   [proofId = ''] = await registry.admitAll([registry.item()]);
 });
-afterAll(() => db.drop());
 
 function item(overrides: Partial<RevocationItem> = {}, reason = 'it was wrong'): RevocationItem {
   const artifactKind: ArtifactKind = overrides.artifactKind ?? 'proof';
@@ -101,13 +97,13 @@ describe('requested revocation', () => {
     const good = item({ proofId: other });
     await request(bad);
     await request(good);
-    await db.sql.unsafe(`
-      create function public.poison() returns trigger language plpgsql as $$ begin
-        if new.proof_id = '${proofId}'::uuid then raise exception 'poison'; end if;
-        return new; end $$;
-      create trigger poison before insert on svc.log_entry for each row execute function public.poison()`);
+    const remove = await beforeRow(
+      db,
+      'insert on svc.log_entry',
+      `if new.proof_id = '${proofId}'::uuid then raise exception 'poison'; end if;`,
+    );
     await expect(commit(bad.requestId, good.requestId)).rejects.toThrow(/poison/);
-    await db.sql.unsafe('drop trigger poison on svc.log_entry; drop function public.poison()');
+    await remove();
     expect(await entries(other)).toHaveLength(1);
     expect(await stateOf()).toBe('pending');
     await commit(bad.requestId);
@@ -117,23 +113,19 @@ describe('requested revocation', () => {
 
 describe('revocation that a tenant cannot request', () => {
   it('concerns the proof of another tenant', async () => {
-    await createTenant(registry.admin, { tenantId: 'stranger', environment: 'sandbox' });
-    const [stranger] = await db.sql<{ tenant_no: number }[]>`
-      select tenant_no from svc.tenant where tenant_id = 'stranger'`;
+    const stranger = await registry.addTenant('stranger');
     const key = await newKey('stranger');
     const one = item({ keyNo: key.keyNo });
-    expect(await insertRevocationRequest(registry.engine, stranger!.tenant_no, one)).toEqual({
+    expect(await insertRevocationRequest(registry.engine, stranger, one)).toEqual({
       outcome: 'unknown_proof',
     });
-    expect(
-      await revocationState(registry.engine, stranger!.tenant_no, proofId, 'proof'),
-    ).toBeNull();
+    expect(await revocationState(registry.engine, stranger, proofId, 'proof')).toBeNull();
 
     // An engine that lies about whose proof it is meets a worker that looks for itself.
     await db.sql`
       insert into svc.revocation_request
         (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
-      values (${one.requestId}::uuid, ${stranger!.tenant_no}, ${key.keyNo}, ${proofId}::uuid,
+      values (${one.requestId}::uuid, ${stranger}, ${key.keyNo}, ${proofId}::uuid,
         'proof', ${Buffer.from(one.reasonHash)}, ${Buffer.from(one.document)})`;
     await db.sql`insert into svc.revocation_pending values (${one.requestId}::uuid, now())`;
     await commit(one.requestId);

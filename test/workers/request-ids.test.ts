@@ -4,7 +4,6 @@ import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
 import { setAllowlisted } from '#sql/tenants/administration';
 import { acceptIntake } from '#sql/admissions/accept';
 import { startAdmitWorker, WORKER_DEFAULTS, type AdmitWorker } from '#workers/admit/worker';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import {
   executeBody,
   headersFor,
@@ -12,11 +11,11 @@ import {
   startEngine,
   type TestEngine,
 } from '../fixtures/engine.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { TENANT } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let key: string;
 let queue: AdmitQueue;
 let engine: TestEngine;
@@ -32,8 +31,6 @@ const log = pino(
 );
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
   key = await issueKey(registry);
   queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }, { log });
   engine = await startEngine(registry, { queue, log, waitMs: 50 });
@@ -49,7 +46,6 @@ afterEach(async () => {
 afterAll(async () => {
   await engine.close();
   await queue.close();
-  await db.drop();
 });
 
 /** Runs `work` beside a worker of this test that logs at debug. */

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { HungError } from '#runtime/process/watchdog';
 import { setValidity } from '#sql/tenants/administration';
 import { treeSize } from '#sql/log/log';
@@ -9,22 +9,15 @@ import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier } from '#workers/verify/verifier';
 import { untilWaiting } from '../fixtures/append-lock.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { eraseProof } from '../fixtures/erase.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { TENANT } from '../fixtures/registry.js';
 import { FLIP, tampering } from '../fixtures/tampering.js';
 import { eventually } from '../fixtures/stack.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('test');
 
-beforeEach(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterEach(() => db.drop());
-
-const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
+const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering({ db, registry });
 
 const HOUR_OF_TRUST = { proof: null, certificate: null, passport: null, trust: 3600 };
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { setValidity } from '#sql/tenants/administration';
 import { shareChangesSince, sharesNow } from '#sql/lifecycle/shares';
 import { createShareToken } from '#sql/lifecycle/share-tokens';
@@ -12,21 +12,19 @@ import {
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { expireShares, scanExpiries } from '#workers/verify/expiries';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { beforeRow, withoutTriggers } from '../fixtures/database.js';
+import { untilWaiting } from '../fixtures/append-lock.js';
 import { eventually } from '../fixtures/stack.js';
-import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { TENANT } from '../fixtures/registry.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
 /** Expiries by the database's clock, and the recorded scan times. */
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('test');
 let proofId: string;
 beforeEach(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
   [proofId = ''] = await registry.admitAll([registry.item()]);
 });
-afterEach(() => db.drop());
 
 async function share(endsIn: number | null): Promise<string> {
   const tokenHash = randomBytes(32);
@@ -106,14 +104,7 @@ describe('scanExpiries', () => {
     await lock`begin`;
     await lock`lock table svc.share_due in access exclusive mode`;
     const looking = scanExpiries(registry.verify, 10);
-    await eventually(
-      async () => {
-        const waiting = await db.sql`select from pg_locks where not granted`;
-        return waiting.length > 0 ? true : null;
-      },
-      10_000,
-      'that it waits',
-    );
+    await untilWaiting(db.sql);
     const meanwhile = await databaseTime(db.sql);
     await lock`commit`;
     lock.release();
@@ -159,10 +150,7 @@ describe('runVerifier', () => {
     const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
     await urgent(1);
     // It cannot write down how far it has come.
-    await db.sql.unsafe(`
-      create function public.failing() returns trigger language plpgsql as
-        $$ begin raise exception 'not now'; end $$;
-      create trigger failing before update on svc.scrub execute function public.failing()`);
+    await beforeRow(db, 'update on svc.scrub', `raise exception 'not now';`);
     const running = runVerifier(registry.verify, stopping.signal, options);
     try {
       const token = await share(60_000);
@@ -182,13 +170,8 @@ describe('runVerifier', () => {
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     await scanExpiries(registry.verify, 10);
     const before = (await expiryScanDoneAt(db.sql))!;
-    const [{ size = 0 } = {}] = await db.sql<{ size: number }[]>`
-      select tree_size::int as size from svc.log_head`;
     // The head counts one leaf more than the log has.
-    await db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`; // no trigger refuses it
-      await tx`update svc.log_head set tree_size = ${size + 1}`;
-    });
+    await withoutTriggers(db, 'update svc.log_head set tree_size = tree_size + 1');
     const token = await share(60_000);
     await letEnd(token);
     const running = runVerifier(registry.verify, stopping.signal, options);

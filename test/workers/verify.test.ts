@@ -1,10 +1,9 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { toBase64Url, utf8 } from '#protocol/bytes';
+import { describe, expect, it } from 'vitest';
+import { utf8 } from '#protocol/bytes';
 import { statusEntryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
-import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
 import { appendLocked, entryRows, lockHead, treeSize, type NewEntry } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { verifiedPrefix, verdictsForLeaves } from '#sql/log/verdicts';
@@ -13,21 +12,14 @@ import { LogDamagedError } from '#workers/verify/context';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scrub } from '#workers/verify/scrub';
 import { untilWaiting } from '../fixtures/append-lock.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { beforeRow } from '../fixtures/database.js';
 import { byId, FLIP, tampering } from '../fixtures/tampering.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-
-beforeEach(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-});
-afterEach(() => db.drop());
+const { db, registry } = useRegistry('test');
 
 const FLIPS = Object.entries(FLIP);
-const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
+const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering({ db, registry });
 
 it('checkLeaf > fails a revocation whose row has another kind', () => {
   const proof_id = registry.item().proofId;
@@ -77,14 +69,14 @@ describe('verified prefix', () => {
   it('is extended atomically with the verdicts on single leaves', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(FLIP.signature, [id]);
-    await db.sql.unsafe(`
-      create function public.failing() returns trigger language plpgsql as $$ begin
-        if not new.frontier then raise exception 'not now'; end if;
-        return new; end $$;
-      create trigger failing before insert on svc.verdict for each row execute function public.failing()`);
+    const remove = await beforeRow(
+      db,
+      'insert on svc.verdict',
+      `if not new.frontier then raise exception 'not now'; end if;`,
+    );
     await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow('not now');
     expect(await verifiedPrefix(registry.verify.sql)).toBeNull();
-    await db.sql`drop trigger failing on svc.verdict`;
+    await remove();
     await registry.verifyAll();
     expect(await outcomeOf(id)).toBe('fail');
   });
@@ -215,16 +207,7 @@ describe('leaf', () => {
 
   it('fails when it was exchanged together with its tile', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
-    const revocation = {
-      proofId: ids[0]!,
-      reason: 'wrong',
-      actor: 'auditor',
-      salt: '5'.repeat(64),
-    };
-    const index = await appendRevocation(registry.admin, nativeSha256, {
-      ...revocation,
-      artifactKind: 'proof',
-    });
+    const index = await registry.revoke(ids[0]!);
     await registry.verifyAll();
     const [row] = await db.sql<{ body: string }[]>`
       select convert_from(body, 'UTF8') as body from svc.log_entry where kind = 2`;
@@ -248,13 +231,7 @@ describe('leaf', () => {
 describe('revocation', () => {
   it('fails when it is damaged', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
-    const index = await appendRevocation(registry.admin, nativeSha256, {
-      proofId: id,
-      artifactKind: 'certificate',
-      reason: 'an audit found it wrong',
-      actor: 'auditor',
-      salt: '5'.repeat(64),
-    });
+    const index = await registry.revoke(id, 'certificate');
     await registry.verifyAll();
     const outcome = async () => {
       await scrub(registry.verify, 1000);
@@ -327,19 +304,9 @@ describe('flipped bit of a tile', () => {
 });
 
 describe('signing keys', () => {
-  const change = async (what: 'activate' | 'retire' | 'compromise', fromIndex?: number) => {
-    const { keyId, signer } = registry.admit;
-    await appendKeyChange(registry.admin, nativeSha256, {
-      keyId,
-      publicKey: toBase64Url(signer.publicKey),
-      change: what,
-      ...(fromIndex === undefined ? {} : { fromIndex }),
-    });
-  };
-
   it('verify earlier proofs when they are retired', async () => {
     const ids = await registry.admitAll([registry.item()]);
-    await change('retire');
+    await registry.changeKey('retire');
     await registry.verifyAll();
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(ids[0]!)).toBe('pass');
@@ -353,7 +320,7 @@ describe('signing keys', () => {
     const log = { ...registry.verify.log, error: take, warn: take } as unknown as Logger;
     const verify = { ...registry.verify, log };
     const first = await leafOf(ids[3]!);
-    await change('compromise', first);
+    await registry.changeKey('compromise', first);
     while ((await extendVerifiedPrefix(verify, 1000)) > 0);
     await scrub(verify, 10);
     expect(await outcomeOf(ids[29]!)).toBe('fail');
@@ -368,7 +335,7 @@ describe('signing keys', () => {
   it('are read up to the verified prefix by the scrubber', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
-    await change('compromise', 0);
+    await registry.changeKey('compromise', 0);
     expect(await scrub(registry.verify, 1000)).toEqual({ changed: 0, urgent: false });
     expect(await outcomeOf(ids[0]!)).toBe('pass');
   });
@@ -389,11 +356,11 @@ describe('signing keys', () => {
   ])('stay compromised when the compromise %s in the database', async (_, statement) => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
-    await change('compromise', 0);
+    await registry.changeKey('compromise', 0);
     await registry.verifyAll();
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(id)).toBe('fail');
-    await change('retire');
+    await registry.changeKey('retire');
     await tamper(statement, []);
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(id)).toBe('fail');
@@ -405,13 +372,13 @@ describe('signing keys', () => {
 
   it('stay untrusted when their history is lost and they are activated again', async () => {
     const [before = ''] = await registry.admitAll([registry.item()]);
-    await change('compromise', 0);
+    await registry.changeKey('compromise', 0);
     await registry.verifyAll();
     await tamper(
       'update svc.log_entry set kind = 2, proof_id = gen_random_uuid() where kind = 3',
       [],
     );
-    await change('activate');
+    await registry.changeKey('activate');
     const [after = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     for (const id of [before, after]) expect(await outcomeOf(id)).toBe('fail');

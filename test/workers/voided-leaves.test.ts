@@ -1,40 +1,27 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { toBase64Url } from '#protocol/bytes';
+import { beforeAll, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
 import { readFacts } from '#programs/admin/status/facts';
-import { nativeSha256 } from '#runtime/crypto/node';
-import { appendKeyChange } from '#sql/lifecycle/entries';
 import { failingLeaves } from '#sql/ops/metrics-queries';
 import type { VerifyContext } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { withoutTriggers } from '../fixtures/database.js';
+import { useRegistry } from '../fixtures/use-registry.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
+const { db, registry } = useRegistry('file');
 let verify: VerifyContext;
 /** Verdicts of failure that the metric counts. */
 let failures = 0;
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
   verify = {
     ...registry.verify,
     metrics: { verified: () => undefined, failed: (leaves) => (failures += leaves) },
   };
   await registry.admitAll([registry.item(), registry.item(), registry.item()]);
   await registry.verifyAll();
-  const { admin, admit } = registry;
-  await appendKeyChange(admin, nativeSha256, {
-    keyId: admit.keyId,
-    publicKey: toBase64Url(admit.signer.publicKey),
-    change: 'compromise',
-    fromIndex: 1,
-  });
+  await registry.changeKey('compromise', 1);
   await registry.verifyAll();
 });
-afterAll(() => db.drop());
 
 const scrubAll = async () => {
   while ((await scrub(verify, 1000)).urgent);
@@ -52,13 +39,13 @@ it('voided leaves > are counted separately from changed leaves', async () => {
 });
 
 it('voided leaves > hide no altered leaf', async () => {
-  await db.sql.begin(async (tx) => {
-    await tx`set local session_replication_role = replica`;
-    await tx`update svc.proof set signature = decode(repeat('00', 64), 'hex') where leaf_index = 2`;
-    await tx`insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
+  await withoutTriggers(
+    db,
+    `update svc.proof set signature = decode(repeat('00', 64), 'hex') where leaf_index = 2;
+    insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
       select false, leaf, leaf, 20000, root, outcome, checks
-      from svc.verdict, generate_series(1000, 11000) as leaf where not frontier and first_index = 3`;
-  });
+      from svc.verdict, generate_series(1000, 11000) as leaf where not frontier and first_index = 3`,
+  );
   await scrubAll();
   expect(await failingLeaves(registry.admin)).toEqual({ failing: 1, voided: 10_000 });
   expect(failures).toBe(1);
