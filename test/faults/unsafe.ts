@@ -19,7 +19,8 @@ const UNFLUSHED = {
  * records.
  */
 export async function runUnsafe(): Promise<Outcome> {
-  const scene = await openScene({ ...LOAD, actsPerSecond: NO_ACTS, withDisks: false }, UNFLUSHED);
+  const load = { ...LOAD, actsPerSecond: NO_ACTS };
+  const scene = await openScene({ ...load, withDisks: false, settings: UNFLUSHED });
   const { database } = scene.world;
   try {
     // A default of the database, because programs reject a server with this setting.

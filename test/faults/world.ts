@@ -39,11 +39,12 @@ const SNAPSHOT_MB = 256;
 
 export interface World {
   database: Cluster;
-  redis: TestRedis;
+  /** Null when the queue is elsewhere. */
+  redis: TestRedis | null;
   programs: Record<ProcessName, Program>;
   /** Proxies to Postgres, one for each process and one for the admin program. */
   links: Record<(typeof LINKED)[number], Link>;
-  /** To Redis. */
+  /** To `redis`. */
   queueLinks: Record<(typeof QUEUING)[number], Link>;
   /** The disks, or the reason for their absence. */
   disks: { database: SmallDisk; snapshot: SmallDisk } | string;
@@ -104,11 +105,20 @@ async function closeAll(): Promise<void> {
   );
 }
 
+export interface WorldOptions {
+  withDisks: boolean;
+  /** More settings of its Postgres. */
+  settings?: Record<string, string>;
+  /** A Redis for the queue in place of its own; null for the queue in Postgres. */
+  redisUrl?: string | null | undefined;
+}
+
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
-export async function startWorld(
-  withDisks: boolean,
-  settings: Record<string, string> = {},
-): Promise<World> {
+export async function startWorld({
+  withDisks,
+  settings = {},
+  redisUrl,
+}: WorldOptions): Promise<World> {
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Readable by the account that Postgres runs as when the tests run as root.
   await chmod(dir, 0o755);
@@ -144,8 +154,8 @@ export async function startWorld(
     const database = await Cluster.start(join(dir, 'database', 'registry'), settings);
     servers.push(database);
     stops.push(() => database.close());
-    const redis = await TestRedis.start();
-    stops.push(() => redis.close());
+    const redis = redisUrl === undefined ? await TestRedis.start() : null;
+    stops.push(async () => redis?.close());
 
     const keyFile = (name: string): string => join(dir, `${name}.pem`);
     const keys = {
@@ -179,7 +189,7 @@ export async function startWorld(
       return Object.fromEntries(await Promise.all(opened)) as Record<Name, Link>;
     };
     const links = await linksTo(database.port, 'postgres', LINKED);
-    const queueLinks = await linksTo(redis.port, 'other', QUEUING);
+    const queueLinks = await linksTo(redis?.port ?? 0, 'other', QUEUING);
     const databaseUrl = (
       process: keyof World['links'],
       program: ProgramName | 'admin' | 'erase',
@@ -188,19 +198,21 @@ export async function startWorld(
       url.port = String(links[process].port);
       return url.toString();
     };
-    const redisUrl = (process: keyof World['queueLinks']): string =>
-      `redis://127.0.0.1:${String(queueLinks[process].port)}`;
+    const queueEnv = (process: keyof World['queueLinks']): Record<string, string> =>
+      redisUrl === null
+        ? {}
+        : { REDIS_URL: redisUrl ?? `redis://127.0.0.1:${String(queueLinks[process].port)}` };
     const enginePorts = { 'engine-1': await freePort(), 'engine-2': await freePort() };
     const publicPort = await freePort();
     const publicUrl = `http://127.0.0.1:${String(publicPort)}`;
     const worker = (process: 'worker-1' | 'worker-2'): Record<string, string> => ({
       DATABASE_URL: databaseUrl(process, 'worker'),
-      REDIS_URL: redisUrl(process),
+      ...queueEnv(process),
       AEP_KEY_FILE: keyFile('aep'),
     });
     const engine = (process: 'engine-1' | 'engine-2'): Record<string, string> => ({
       DATABASE_URL: databaseUrl(process, 'engine'),
-      REDIS_URL: redisUrl(process),
+      ...queueEnv(process),
       ENGINE_PORT: String(enginePorts[process]),
       PUBLIC_URL: publicUrl,
       LOG_VKEY: vkeys.LOG_VKEY,

@@ -4,6 +4,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUuid } from '#sql/db/columns';
 import { lasting, repeated, type Fault, type Scene } from '../fault.js';
 
+function redisOf({ world: { redis } }: Scene) {
+  if (redis === null) throw new Error('this stack has no Redis of its own');
+  return redis;
+}
+
 const linksOf = ({ world }: Scene) => Object.values(world.queueLinks);
 
 /** The queue only wakes workers: it may lose everything, at any time. */
@@ -11,11 +16,11 @@ export const REDIS_FAULTS: Fault[] = [
   lasting(
     'Redis killed, and restarted empty after 3 s',
     3_000,
-    ({ world }) => world.redis.kill(),
-    ({ world }) => world.redis.start(),
+    (scene) => redisOf(scene).kill(),
+    (scene) => redisOf(scene).start(),
   ),
-  repeated('Redis flushed, ten times in 2 s', [10, 200], ({ world }) =>
-    world.redis.client.flushall(),
+  repeated('Redis flushed, ten times in 2 s', [10, 200], (scene) =>
+    redisOf(scene).client.flushall(),
   ),
   lasting(
     'Redis partitioned: packets dropped for 5 s',
@@ -38,14 +43,14 @@ export const REDIS_FAULTS: Fault[] = [
   lasting(
     'Redis out of memory: every write rejected for 3 s',
     3_000,
-    ({ world }) => world.redis.client.config('SET', 'maxmemory', '1'),
-    ({ world }) => world.redis.client.config('SET', 'maxmemory', '0'),
+    (scene) => redisOf(scene).client.config('SET', 'maxmemory', '1'),
+    (scene) => redisOf(scene).client.config('SET', 'maxmemory', '0'),
   ),
   lasting(
     'Redis stopped (SIGSTOP) for 5 s',
     5_000,
-    ({ world }) => process.kill(world.redis.pid, 'SIGSTOP'),
-    ({ world }) => process.kill(world.redis.pid, 'SIGCONT'),
+    (scene) => process.kill(redisOf(scene).pid, 'SIGSTOP'),
+    (scene) => process.kill(redisOf(scene).pid, 'SIGCONT'),
   ),
   {
     name: 'queue: poisoned with garbage, a megabyte, and unknown ids',
@@ -92,9 +97,9 @@ const POISON: [name: string, data: unknown][] = [
   ['toString', { ids: [] }],
 ];
 
-async function inQueues({ world }: Scene, add: (queue: Queue) => Promise<void>): Promise<void> {
+async function inQueues(scene: Scene, add: (queue: Queue) => Promise<void>): Promise<void> {
   for (const name of ['admit', 'batch'] as const) {
-    const connection = { host: '127.0.0.1', port: world.redis.port };
+    const connection = { host: '127.0.0.1', port: redisOf(scene).port };
     const queue = new Queue(name, { connection, prefix: '{svc}' });
     await add(queue);
     await queue.close();
