@@ -23,47 +23,22 @@ import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scanExpiries } from '#workers/verify/expiries';
 import { runVerifier } from '#workers/verify/verifier';
 import { freshDatabase } from '../../fixtures/database.js';
-import {
-  send,
-  startEngine,
-  type Call,
-  type Reply,
-  type TestEngine,
-} from '../../fixtures/engine.js';
+import { send, startEngine, type Call, type Reply } from '../../fixtures/engine.js';
 import { nginxPath, startNginx } from '../../fixtures/nginx.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { openRegistry } from '../../fixtures/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../../fixtures/snapshot.js';
 import { sqlPublisher } from '../../fixtures/sql-publisher.js';
 
 /** The snapshot source of each public API server; nginx only where installed. */
 export type FedFrom = 'directory' | 'nginx';
 
+export type PublicStack = Awaited<ReturnType<typeof openPublicStack>>;
+
 /**
  * The whole service in one process: engine over HTTP, worker behind a real queue, verifier and publisher
  * with their own database roles, and public API servers over the snapshot directory and over nginx.
  */
-export interface PublicStack {
-  registry: TestRegistry;
-  engine: TestEngine;
-  queue: {
-    /** When true, the queue acknowledges each revocation job and drops it. */
-    losesRevocations: boolean;
-  };
-  /** The available snapshot sources. */
-  sources: FedFrom[];
-  urlOf(from: FedFrom): string;
-  /** Sends a request to a public API server over kept connections. */
-  call(from: FedFrom, call: Call): Promise<Reply>;
-  /** The status that a public API server reports for a path after `/api/public/verify`. */
-  statusOf(from: FedFrom, path: string): Promise<string>;
-  /** Runs one cycle of verifier, publisher and pollers: everything becomes public. */
-  publish(): Promise<void>;
-  /** Runs the loops of the programs until `close`. */
-  run(): Promise<void>;
-  close(): Promise<void>;
-}
-
-export async function openPublicStack(recentLookupLimit: number): Promise<PublicStack> {
+export async function openPublicStack(recentLookupLimit: number) {
   const closers: (() => unknown)[] = [];
   const closing = <T>(thing: T, close: (thing: T) => unknown): T => {
     closers.push(() => close(thing));
@@ -87,6 +62,7 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
   const real = closing(openAdmitQueue(engineQueue, { log }), (one) => one.close());
   const queue = {
     ...real,
+    /** When true, the queue acknowledges each revocation job and drops it. */
     losesRevocations: false,
     addRevocations: (ids: readonly string[]) =>
       queue.losesRevocations ? Promise.resolve('lost') : real.addRevocations([...ids]),
@@ -140,20 +116,24 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
   }
 
   const urlOf = (from: FedFrom): string => servers.get(from)!.url;
+  /** Sends a request to a public API server over kept connections. */
   const call = (from: FedFrom, request: Call): Promise<Reply> =>
     send(urlOf(from), { method: 'GET', ...request, agent });
   return {
     registry,
     engine,
     queue,
+    /** The available snapshot sources. */
     sources: [...servers.keys()],
     urlOf,
     call,
-    statusOf: async (from, path) => {
+    /** The status that a public API server reports for a path after `/api/public/verify`. */
+    statusOf: async (from: FedFrom, path: string): Promise<string> => {
       const { json } = await call(from, { path: `/api/public/verify${path}` });
       const verdict = (json['verification'] ?? json) as Record<string, unknown>;
       return String(verdict['verification_status']);
     },
+    /** Runs one cycle of verifier, publisher and pollers: everything becomes public. */
     publish: async () => {
       while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
       await scanExpiries(registry.verify, 1000);
@@ -165,6 +145,7 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
         if (rejection !== null) throw new Error(`a snapshot was rejected: ${rejection}`);
       }
     },
+    /** Runs the loops of the programs until `close`. */
     run: async () => {
       const stopping = new AbortController();
       const { signal } = stopping;
