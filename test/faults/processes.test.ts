@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { untilLocked } from '../fixtures/hold-lock.js';
 import { eventually } from '../fixtures/stack.js';
-import { NO_ACTS } from './acts.js';
+import { NO_ACTS } from './next-acts.js';
 import { lasting, type Fault, type Scene } from './fault.js';
 import { FAULTS } from './rows/index.js';
 import { commitOf } from './rows/writes.js';

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createRequestCounter } from '#api/engine/http/rate-limit';
 import { openRedis, warnOfEviction, type RedisClient } from '#runtime/queue/redis';
 import { RedisCluster, skipsRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
-import { NO_ACTS } from './acts.js';
+import { NO_ACTS } from './next-acts.js';
 import { lasting, repeated, type Fault, type Scene } from './fault.js';
 import { runFault } from './run-fault.js';
 import { LOAD, openScene } from './stacks.js';

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { NO_ACTS } from './acts.js';
+import { NO_ACTS } from './next-acts.js';
 import type { Outcome } from './fault.js';
 import { LOAD, openScene } from './stacks.js';
 import { ALL_KILLED } from './rows/postgres.js';
