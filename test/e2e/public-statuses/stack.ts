@@ -3,14 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
-import { createPublicServer, type PublicServer } from '#api/public/server';
+import type { PublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { formatVkey } from '#protocol/note';
 import { readPolicyFolder } from '#policy/policy-set';
 import { runPublisher } from '#publisher/run';
-import { systemClock } from '#runtime/process/clock';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/package-root';
@@ -26,8 +23,7 @@ import { freshDatabase } from '../../fixtures/database.js';
 import { send, startEngine, type Call, type Reply } from '../../fixtures/engine.js';
 import { nginxPath, startNginx } from '../../fixtures/nginx.js';
 import { openRegistry } from '../../fixtures/registry.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey } from '../../fixtures/snapshot.js';
-import { sqlPublisher } from '../../fixtures/sql-publisher.js';
+import { publicServerOver, sqlPublisher, testKeys } from '../../fixtures/sql-publisher.js';
 
 /** The snapshot source of each public API server; nginx only where installed. */
 export type FedFrom = 'directory' | 'nginx';
@@ -80,17 +76,10 @@ export async function openPublicStack(recentLookupLimit: number) {
     (one) => one.close(),
   );
 
-  const [logKey, snapshotKey] = [testKey(), testKey()];
+  const keys = testKeys();
   const snapshotTtlMs = 15 * 60 * 1000;
   const publisher = closing(
-    sqlPublisher(db.as('svc_publisher'), {
-      directory,
-      logKey,
-      snapshotKey,
-      log,
-      snapshotTtlMs,
-      recentLookupLimit,
-    }),
+    sqlPublisher(db.as('svc_publisher'), { directory, ...keys, snapshotTtlMs, recentLookupLimit }),
     (one) => one.close(),
   );
   const sources = new Map<FedFrom, SnapshotSource>([['directory', directorySource(directory)]]);
@@ -100,15 +89,8 @@ export async function openPublicStack(recentLookupLimit: number) {
   }
   const servers = new Map<FedFrom, { publicServer: PublicServer; url: string }>();
   for (const [from, snapshotSource] of sources) {
-    const publicServer = closing(
-      createPublicServer({
-        snapshotSource,
-        logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-        snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
-        clock: systemClock,
-        log,
-      }),
-      (one) => one.close(),
+    const publicServer = closing(publicServerOver(directory, keys, { snapshotSource }), (one) =>
+      one.close(),
     );
     const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
     closers.push(() => server.close(0));
