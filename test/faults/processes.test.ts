@@ -48,7 +48,6 @@ const engineKilled = (when: string, breaks: 'unsent' | 'unanswered'): Fault => (
     batch.n = 0;
     await client.send(batch);
     await killed;
-    return () => undefined;
   },
 });
 
@@ -71,7 +70,6 @@ const largestBatch: Fault = {
       );
       for (const name of ['worker-1', 'worker-2'] as const) world.programs[name].signal('SIGKILL');
     }
-    return () => undefined;
   },
 };
 

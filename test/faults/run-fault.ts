@@ -17,7 +17,7 @@ export async function beginFault(scene: Scene, fault: Fault): Promise<Heal> {
   const injected = fault.inject(scene);
   const heal = await inTime(injected, fault.injectMs ?? INJECT_MS, 'the fault did not happen');
   if (fault.holdMs !== undefined) await sleep(fault.holdMs);
-  return heal;
+  return heal ?? (() => undefined);
 }
 
 /** Ends a fault; returns the milliseconds until every engine has acknowledged a request. */

@@ -2,14 +2,15 @@ import { randomBytes } from 'node:crypto';
 import { Queue } from 'bullmq';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUuid } from '#sql/db/columns';
-import { lasting, repeated, type Fault, type Scene } from '../fault.js';
+import { lasting, onLinks, repeated, type Fault, type Scene } from '../fault.js';
+import type { World } from '../world.js';
 
 function redisOf({ world: { redis } }: Scene) {
   if (redis === null) throw new Error('this stack has no Redis of its own');
   return redis;
 }
 
-const linksOf = ({ world }: Scene) => Object.values(world.queueLinks);
+const allLinks = ({ queueLinks }: World) => Object.values(queueLinks);
 
 /** The queue only wakes workers: it may lose everything, at any time. */
 export const REDIS_FAULTS: Fault[] = [
@@ -22,23 +23,17 @@ export const REDIS_FAULTS: Fault[] = [
   repeated('Redis flushed, ten times in 2 s', [10, 200], (scene) =>
     redisOf(scene).client.flushall(),
   ),
-  lasting(
-    'Redis partitioned: packets dropped for 5 s',
-    5_000,
-    (scene) => linksOf(scene).forEach((link) => link.stall(true)),
-    (scene) => linksOf(scene).forEach((link) => link.stall(false)),
+  onLinks('Redis partitioned: packets dropped for 5 s', 5_000, allLinks, (link, isFaulty) =>
+    link.stall(isFaulty),
   ),
-  lasting(
+  onLinks(
     'Redis cut off from one of two engines for 4 s',
     4_000,
-    ({ world }) => world.queueLinks['engine-1'].cut(true),
-    ({ world }) => world.queueLinks['engine-1'].cut(false),
+    ({ queueLinks }) => [queueLinks['engine-1']],
+    (link, isFaulty) => link.cut(isFaulty),
   ),
-  lasting(
-    'Redis slow: 300 ms delay each way for 3 s',
-    3_000,
-    (scene) => linksOf(scene).forEach((link) => link.slow(300)),
-    (scene) => linksOf(scene).forEach((link) => link.slow(0)),
+  onLinks('Redis slow: 300 ms delay each way for 3 s', 3_000, allLinks, (link, isFaulty) =>
+    link.slow(isFaulty ? 300 : 0),
   ),
   lasting(
     'Redis out of memory: every write rejected for 3 s',
@@ -59,7 +54,6 @@ export const REDIS_FAULTS: Fault[] = [
         for (const [job, data] of POISON) await queue.add(job, data, { attempts: 3 });
       });
       await sleep(1_000);
-      return () => undefined;
     },
   },
   {
@@ -78,7 +72,6 @@ export const REDIS_FAULTS: Fault[] = [
       });
       await sleep(200);
       await release();
-      return () => undefined;
     },
   },
 ];
