@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { canonicalize } from '#protocol/canonical-json';
+import { attempt } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
@@ -107,9 +108,5 @@ function identify(
 /** A manifest that does not match the digest was changed, so its engine is unknown. */
 function engineOf(manifest: string, digest: Buffer): EngineIdentity | null {
   if (hashHex(nativeSha256, utf8(manifest)) !== digest.toString('hex')) return null;
-  try {
-    return identitySchema.parse(JSON.parse(manifest));
-  } catch {
-    return null;
-  }
+  return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }

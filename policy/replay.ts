@@ -1,5 +1,6 @@
 import { ZodError } from 'zod';
 import { canonicalize } from '#protocol/canonical-json';
+import { attempt } from '#protocol/errors';
 import { documentHash } from '#protocol/hash';
 import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
@@ -73,11 +74,7 @@ function derive(intake: PinnedIntake, policy: ReplayPolicy, keyId: string): Deri
 
 /** Hash of the canonical form; null when the request is invalid JSON. */
 function hashOf(request: Uint8Array): string | null {
-  try {
-    return documentHash(nativeSha256, parseStrict(request));
-  } catch {
-    return null;
-  }
+  return attempt(() => documentHash(nativeSha256, parseStrict(request))) ?? null;
 }
 
 /**

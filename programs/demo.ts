@@ -1,15 +1,27 @@
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { SingleBar } from 'cli-progress';
 import { demoConfig } from '#runtime/config';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 import { type ProgramContext, runProgram } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
 import { packageRoot } from '#runtime/process/package-root';
+import {
+  executeIntentHttp,
+  exportProofHttp,
+  isDenial,
+  SdkError,
+  verifyOffline,
+  waitForVerdictHttp,
+  type ExecuteInput,
+  type OfflineResult,
+} from '#sdk/index';
 import { table } from './admin/print.js';
-import { actionSchema, admit, checkOffline, follow } from './demo/requests.js';
-import { startStack } from './stack.js';
+import { startStack, type Stack } from './stack.js';
+
+const TIMEOUT_MS = 30_000;
 
 const code = await runProgram('demo', demonstrate, {
   drainMs: 60_000,
@@ -24,7 +36,7 @@ async function demonstrate(ctx: ProgramContext): Promise<void> {
 
   const file = join(packageRoot, 'examples', 'agent-actions.ndjson');
   const lines = (await readFile(file, 'utf8')).split('\n').filter((line) => line !== '');
-  const actions = lines.map((line) => actionSchema.parse(JSON.parse(line)));
+  const actions = lines.map((line) => JSON.parse(line) as ExecuteInput);
   console.log(`Admitting ${actions.length} agent actions at ${stack.engineUrl}`);
   const admitted = await Promise.all(actions.map((action) => admit(stack, action)));
 
@@ -37,25 +49,26 @@ async function demonstrate(ctx: ProgramContext): Promise<void> {
   bar.start(admitted.length, 0);
   const verdicts = await Promise.all(
     admitted.map(async (one) => {
-      const verdict = await follow(stack, one);
+      const verdict = await follow(stack, one.receipt);
       bar.increment();
-      return verdict;
+      return { admitted: one, verdict, afterMs: performance.now() - one.at };
     }),
   );
   bar.stop();
 
-  const rows = verdicts.map(({ admitted: { action, receipt }, status, afterMs }) => ({
+  const rows = verdicts.map(({ admitted: { action, receipt }, verdict, afterMs }) => ({
     action,
     receipt: receipt.status,
-    'public verdict': status,
+    'public verdict': verdict?.verification_status,
     after: `${(afterMs / 1000).toFixed(1)} s`,
     proof: receipt.registry_proof_id,
   }));
   console.log(`\n${table(rows).replaceAll(/^(?=.)/gm, '  ')}`);
   for (const { action, denial } of admitted) {
-    if (denial !== null) console.log(`${action} was denied by policy, with a proof: ${denial}`);
+    if (denial !== undefined)
+      console.log(`${action} was denied by policy, with a proof: ${denial}`);
   }
-  const without = verdicts.filter(({ assertsValidity }) => !assertsValidity);
+  const without = verdicts.filter(({ verdict }) => verdict?.can_assert_validity !== true);
   if (without.length > 0) {
     throw new OperatorError(`${without.length} proofs are not publicly reported as valid`);
   }
@@ -71,6 +84,48 @@ Proof ${proofId}, checked offline under the pinned keys:
   authentic: yes · included: yes · status: ${result.status}
 
 Stopping all programs …`);
+}
+
+/** Admits one execution. A denial has a receipt too; anything else is an error. */
+async function admit(stack: Stack, input: ExecuteInput) {
+  const { action } = input;
+  try {
+    const receipt = await executeIntentHttp({ ...stack, timeoutMs: TIMEOUT_MS }, input);
+    return { action, receipt, denial: undefined, at: performance.now() };
+  } catch (error) {
+    if (!isDenial(error)) throw error;
+    const { receipt } = error.denial;
+    return { action, receipt, denial: error.problem?.detail, at: performance.now() };
+  }
+}
+
+/** The public verdict on a proof; null after a timeout. */
+async function follow(stack: Stack, receipt: { registry_proof_id: string }) {
+  const input = { proof_id: receipt.registry_proof_id };
+  return waitForVerdictHttp({ ...stack, timeoutMs: TIMEOUT_MS }, input).catch((error: unknown) => {
+    if (error instanceof SdkError && error.code === 'timeout') return null;
+    throw error;
+  });
+}
+
+/**
+ * Exports a proof and checks it with the stack's keys, not with keys from the document. Waits for a
+ * signed checkpoint that covers the proof.
+ */
+async function checkOffline(stack: Stack, proofId: string): Promise<OfflineResult> {
+  const { aepPublicKey, logVkey: vkey } = stack;
+  const deadline = performance.now() + TIMEOUT_MS;
+  for (;;) {
+    try {
+      const { response: exported } = await exportProofHttp(stack, { proof_id: proofId });
+      const log = { vkey, origin: vkey.slice(0, vkey.indexOf('+')) };
+      return verifyOffline(exported, { aepKeys: [aepPublicKey], log });
+    } catch (error) {
+      const isEarly = error instanceof SdkError && error.code === 'not_ready';
+      if (!isEarly || performance.now() > deadline) throw error;
+      await sleep(200);
+    }
+  }
 }
 
 /** A temporary data directory, removed when the demo ends. */

@@ -1,7 +1,7 @@
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { engineReadiness } from '#api/engine/service';
-import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
+import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';

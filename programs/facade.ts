@@ -1,5 +1,5 @@
 import cluster from 'node:cluster';
-import { facadeConfig, type FacadeConfig } from '#runtime/config';
+import { facadeConfig } from '#runtime/config';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { superviseProcesses } from './facade/processes.js';
 import { serve } from './facade/serve.js';
@@ -13,16 +13,10 @@ if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
 const code = await runProgram(
   'facade',
   async (program) => {
-    const isOneOfSeveral = cluster.isWorker;
-    const given = facadeConfig();
-    // One process of several: the parent collects its metrics and has the listener.
-    const config: FacadeConfig =
-      isOneOfSeveral && given.ops.kind === 'listener'
-        ? { ...given, ops: { kind: 'starter' } }
-        : given;
+    const config = facadeConfig();
     program.drainAs(config.drain);
     const url =
-      config.publicProcesses === 1 || isOneOfSeveral
+      config.publicProcesses === 1 || cluster.isWorker
         ? await serve(config, program)
         : await superviseProcesses(config, program);
     program.log.info({ url, pid: process.pid }, 'public API started');

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatVkey } from '#protocol/note';
-import { SETTINGS, type DrainConfig, type StartConfig } from '#runtime/config';
+import { opsPortOf, SETTINGS, type DrainConfig, type StartConfig } from '#runtime/config';
 import {
   createSigningKey,
   loadSigningKey,
@@ -15,11 +15,9 @@ import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/
 import { createPrivateFile, makeFolder, makePublicFolder } from '#runtime/process/files';
 import { listen } from '#runtime/http/server';
 import type { ProgramContext } from '#runtime/process/lifecycle';
-import { serveOps } from '#runtime/ops/ops';
 import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
 import type { ProgramRole } from './migrate-database.js';
-import { programsTogether } from './ops-of-children.js';
 
 /** Everything needed to use the stack and to verify its answers. */
 export interface Stack {
@@ -111,22 +109,24 @@ async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promi
 
 type Environment = Record<string, string>;
 
+/** In the order of their operations listeners. */
+const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
+type ProgramName = (typeof PROGRAMS)[number];
+
 /** Each program's environment: only its own settings and secrets. */
 function environments(
   config: StartConfig,
   database: Bootstrapped,
   vkeys: { log: string; snapshot: string },
-): Record<'engine' | 'worker' | 'verifier' | 'publisher' | 'facade', Environment> {
+): Record<ProgramName, Environment> {
   /** What was given to this program, of the settings that the child shares with it. */
-  const child = (name: keyof typeof SETTINGS, own: Environment): Environment => {
-    const shared = Object.keys(SETTINGS[name]).filter(
-      (setting) => setting in SETTINGS.start && !setting.startsWith('OPS_'),
-    );
+  const child = (name: ProgramName, own: Environment): Environment => {
+    const shared = Object.keys(SETTINGS[name]).filter((setting) => setting in SETTINGS.start);
     const given = shared.flatMap((setting) => {
       const value = config.env[setting];
       return value === undefined ? [] : [[setting, value] as const];
     });
-    const ops: Environment = config.ops.kind === 'none' ? {} : { OPS_ASKED_BY_STARTER: 'yes' };
+    const ops = opsPortOf(config.ops, PROGRAMS.indexOf(name));
     return { ...Object.fromEntries(given), ...ops, ...own };
   };
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
@@ -209,8 +209,6 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   };
 
   await checkPorts(config);
-  const children: Supervised[] = [];
-  await serveOps(config.ops, ctx, programsTogether(children));
   await makeFolder('DATA_DIR', config.dataDir);
   await makeFolder('SNAPSHOT_DIR', config.snapshotDir, makePublicFolder);
   const database =
@@ -240,7 +238,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
 
   const env = environments(config, admitted, vkeys);
   // Started together; stopped in reverse order, so that each program outlives its clients.
-  const start = (name: keyof typeof env, portVariable?: string): Supervised => {
+  const start = (name: ProgramName, portVariable?: string): Supervised => {
     const child = supervise(
       {
         name,
@@ -250,7 +248,6 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
       },
       { log, graceMs: childGraceMs(config.drain) },
     );
-    children.push(child);
     ctx.onStop(() => child.stop());
     return child;
   };

@@ -1,4 +1,5 @@
 import { fromBase64Url, toBase64Url } from './bytes.js';
+import { attempt } from './errors.js';
 import type { Sha256 } from './hash.js';
 
 /**
@@ -29,11 +30,8 @@ export function parseApiKey(text: string): ApiKey | null {
   if (match === null) return null;
   const [, keyId = '', secretText = '', crc = ''] = match;
   if (checksum(text.slice(0, -crc.length)) !== crc) return null;
-  try {
-    return { keyId, secret: fromBase64Url(secretText) };
-  } catch {
-    return null;
-  }
+  const secret = attempt(() => fromBase64Url(secretText));
+  return secret === undefined ? null : { keyId, secret };
 }
 
 /** @throws RangeError when the id or the secret is malformed */

@@ -1,6 +1,6 @@
 import serialize from 'canonicalize';
 import { equalBytes, isWellFormed, utf8 } from './bytes.js';
-import { ProtocolError } from './errors.js';
+import { attempt, ProtocolError } from './errors.js';
 import { parseStrict, pointerStep, type JsonValue } from './json.js';
 
 /**
@@ -77,11 +77,8 @@ const SURROGATE_ESCAPE = /\\ud[89a-f]/;
 
 /** Whether the bytes are strict JSON in RFC 8785 form. Never throws. */
 export function isCanonical(bytes: Uint8Array): boolean {
-  try {
-    return equalBytes(canonicalBytes(parseStrict(bytes)), bytes);
-  } catch {
-    return false;
-  }
+  const canonical = attempt(() => canonicalBytes(parseStrict(bytes)));
+  return canonical !== undefined && equalBytes(canonical, bytes);
 }
 
 function refuseForeign(value: unknown, pointer: string): void {

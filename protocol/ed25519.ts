@@ -1,6 +1,7 @@
 import { Point } from '@noble/ed25519';
 import { sha512 } from '@noble/hashes/sha2.js';
 import { concat, equalBytes } from './bytes.js';
+import { attempt } from './errors.js';
 
 /**
  * Verifies an Ed25519 signature (RFC 8032 §5.1.7): public key 32 bytes, signature 64 bytes. False
@@ -65,12 +66,7 @@ export function isUsablePublicKey(publicKey: Uint8Array): boolean {
 }
 
 export function isPoint(encoded: Uint8Array): boolean {
-  try {
-    Point.fromBytes(encoded, false);
-    return true;
-  } catch {
-    return false;
-  }
+  return attempt(() => Point.fromBytes(encoded, false)) !== undefined;
 }
 
 /** Every encoding of a point of small order, non-canonical ones included. */

@@ -1,6 +1,6 @@
 import { equalBytes, fromUtf8, utf8 } from './bytes.js';
 import { canonicalBytes } from './canonical-json.js';
-import { ProtocolError } from './errors.js';
+import { attempt, ProtocolError } from './errors.js';
 import { PROOF_ID_PATTERN } from './ids.js';
 import { parseStrict, type JsonValue } from './json.js';
 import { SCHEMA } from './schemas/ids.js';
@@ -94,11 +94,7 @@ export function parseEntry(bytes: Uint8Array): LogEntry {
 }
 
 export function readEntry(bytes: Uint8Array): LogEntry | null {
-  try {
-    return parseEntry(bytes);
-  } catch {
-    return null;
-  }
+  return attempt(() => parseEntry(bytes)) ?? null;
 }
 
 /**

@@ -51,3 +51,12 @@ export class ProtocolError extends Error {
     if (options.pointer !== undefined) this.pointer = options.pointer;
   }
 }
+
+/** The result, or undefined if `run` throws: for input whose rejection is an ordinary answer. */
+export function attempt<T>(run: () => T): T | undefined {
+  try {
+    return run();
+  } catch {
+    return undefined;
+  }
+}

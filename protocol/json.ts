@@ -89,14 +89,8 @@ class StrictReader {
   }
 
   private object(): JsonValue {
-    this.enter();
     const object: { [key: string]: JsonValue } = {};
-    this.skipSpace();
-    if (this.takes(0x7d)) {
-      this.depth--;
-      return object;
-    }
-    for (;;) {
+    for (let more = this.opens(0x7d); more; more = this.continues(0x7d, "',' or '}'")) {
       if (this.text.charCodeAt(this.at) !== 0x22) throw this.malformed('expected a member name');
       const key = this.string();
       this.path.push(key);
@@ -119,41 +113,43 @@ class StrictReader {
         object[key] = value;
       }
       this.path.pop();
-      this.skipSpace();
-      if (this.takes(0x7d)) break;
-      if (!this.takes(0x2c)) throw this.malformed("expected ',' or '}'");
-      this.skipSpace();
     }
-    this.depth--;
     return object;
   }
 
   private array(): JsonValue {
-    this.enter();
     const array: JsonValue[] = [];
-    this.skipSpace();
-    if (this.takes(0x5d)) {
-      this.depth--;
-      return array;
-    }
-    for (;;) {
+    for (let more = this.opens(0x5d); more; more = this.continues(0x5d, "',' or ']'")) {
       this.path.push(array.length);
       array.push(this.value());
       this.path.pop();
-      this.skipSpace();
-      if (this.takes(0x5d)) break;
-      if (!this.takes(0x2c)) throw this.malformed("expected ',' or ']'");
-      this.skipSpace();
     }
-    this.depth--;
     return array;
   }
 
-  private enter(): void {
+  /** Enters an array or object. False when it is empty. */
+  private opens(end: number): boolean {
     this.at++;
     if (++this.depth > this.maxDepth) {
       throw this.refuse('too_deep', `nested deeper than ${this.maxDepth} levels`);
     }
+    this.skipSpace();
+    return !this.closes(end);
+  }
+
+  /** After an item: whether another one follows. */
+  private continues(end: number, expected: string): boolean {
+    this.skipSpace();
+    if (this.closes(end)) return false;
+    if (!this.takes(0x2c)) throw this.malformed(`expected ${expected}`);
+    this.skipSpace();
+    return true;
+  }
+
+  private closes(end: number): boolean {
+    const isEnd = this.takes(end);
+    if (isEnd) this.depth--;
+    return isEnd;
   }
 
   private string(): string {

@@ -69,20 +69,7 @@ export function inclusionRanges(index: number, size: number): LeafRange[] {
   requireSize(size);
   if (index >= size)
     throw new ProtocolError('out_of_range', `leaf index ${index} is not below tree size ${size}`);
-  const ranges: LeafRange[] = [];
-  let start = 0;
-  let end = size;
-  while (end - start > 1) {
-    const middle = start + splitPoint(end - start);
-    if (index < middle) {
-      ranges.push({ start: middle, end });
-      end = middle;
-    } else {
-      ranges.push({ start, end: middle });
-      start = middle;
-    }
-  }
-  return ranges.reverse();
+  return descend(index, size, ({ start, end }) => end - start === 1).siblings;
 }
 
 /**
@@ -100,22 +87,27 @@ export function consistencyRanges(size1: number, size2: number): LeafRange[] {
     );
   }
   if (size1 === 0 || size1 === size2) return [];
-  const ranges: LeafRange[] = [];
-  let start = 0;
-  let end = size2;
-  while (end !== size1) {
-    const middle = start + splitPoint(end - start);
-    if (size1 <= middle) {
-      ranges.push({ start: middle, end });
-      end = middle;
-    } else {
-      ranges.push({ start, end: middle });
-      start = middle;
-    }
-  }
+  const { node, siblings } = descend(size1 - 1, size2, ({ end }) => end === size1);
   // A verifier that holds the old root needs no hash of a subtree equal to the old tree.
-  if (start > 0) ranges.push({ start, end });
-  return ranges.reverse();
+  return node.start > 0 ? [node, ...siblings] : siblings;
+}
+
+/** Descends from the root towards leaf `index`; the siblings are in the order from the node up. */
+function descend(
+  index: number,
+  size: number,
+  isEnd: (node: LeafRange) => boolean,
+): { node: LeafRange; siblings: LeafRange[] } {
+  const siblings: LeafRange[] = [];
+  let node: LeafRange = { start: 0, end: size };
+  while (!isEnd(node)) {
+    const middle = node.start + splitPoint(node.end - node.start);
+    const left = { start: node.start, end: middle };
+    const right = { start: middle, end: node.end };
+    siblings.push(index < middle ? right : left);
+    node = index < middle ? left : right;
+  }
+  return { node, siblings: siblings.reverse() };
 }
 
 /**
@@ -141,57 +133,6 @@ export function perfectNodes({ start, end }: LeafRange): PerfectNode[] {
 export function requireSize(n: number): void {
   if (!Number.isSafeInteger(n) || n < 0) {
     throw new ProtocolError('out_of_range', `${n} is not a log index or size`);
-  }
-}
-
-/** Root of a tree (RFC 6962 §2.1), optionally of a range of its leaves. */
-export function rootOf(
-  sha256: Sha256,
-  leafHashes: readonly Uint8Array[],
-  range: LeafRange = { start: 0, end: leafHashes.length },
-): Uint8Array {
-  const { start, end } = range;
-  if (end === start) return emptyRoot(sha256);
-  if (end - start === 1) return leafHashes[start]!;
-  const middle = start + splitPoint(end - start);
-  return nodeHash(
-    sha256,
-    rootOf(sha256, leafHashes, { start, end: middle }),
-    rootOf(sha256, leafHashes, { start: middle, end }),
-  );
-}
-
-/**
- * Inclusion proof of leaf `index` in the tree of the first `size` leaves (RFC 6962 §2.1.1), from
- * the leaf's sibling up to the child of the root.
- */
-export function inclusionPath(
-  sha256: Sha256,
-  leafHashes: readonly Uint8Array[],
-  index: number,
-  size: number = leafHashes.length,
-): Uint8Array[] {
-  requireLeaves(leafHashes, size);
-  return inclusionRanges(index, size).map((range) => rootOf(sha256, leafHashes, range));
-}
-
-/** Proof that the tree of `size2` leaves extends the tree of `size1` (RFC 6962 §2.1.2). */
-export function consistencyPath(
-  sha256: Sha256,
-  leafHashes: readonly Uint8Array[],
-  size1: number,
-  size2: number = leafHashes.length,
-): Uint8Array[] {
-  requireLeaves(leafHashes, size2);
-  return consistencyRanges(size1, size2).map((range) => rootOf(sha256, leafHashes, range));
-}
-
-function requireLeaves(leafHashes: readonly Uint8Array[], size: number): void {
-  if (size > leafHashes.length) {
-    throw new ProtocolError(
-      'out_of_range',
-      `${leafHashes.length} leaves are too few for tree size ${size}`,
-    );
   }
 }
 

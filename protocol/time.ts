@@ -1,4 +1,4 @@
-import { ProtocolError } from './errors.js';
+import { attempt, ProtocolError } from './errors.js';
 
 /** RFC 3339 UTC with milliseconds, the time format of every document. */
 export const TIME_PATTERN = /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$/;
@@ -48,10 +48,5 @@ export function parseTime(text: string): number {
 }
 
 export function isTime(text: string): boolean {
-  try {
-    parseTime(text);
-    return true;
-  } catch {
-    return false;
-  }
+  return attempt(() => parseTime(text)) !== undefined;
 }

@@ -9,6 +9,7 @@ import {
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { parseEntry } from './entries.js';
+import { attempt } from './errors.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
 import { parseStrict } from './json.js';
 import { jwkThumbprint } from './keys.js';
@@ -189,13 +190,4 @@ function commitments(
 
 function check(name: CheckName, passed: boolean, otherwise: string): Check {
   return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };
-}
-
-/** Undefined for input that the parser rejects; the caller reports a failed check. */
-function attempt<T>(parse: () => T): T | undefined {
-  try {
-    return parse();
-  } catch {
-    return undefined;
-  }
 }

@@ -26,7 +26,7 @@ export class FatalPublishError extends OperatorError {
   override name = 'FatalPublishError';
 
   constructor(
-    override readonly code: StopCode,
+    readonly code: StopCode,
     message: string,
     options?: { cause?: unknown },
   ) {

@@ -1,56 +1,388 @@
-import type { Environment } from './config/environment.js';
-import * as commands from './config/commands.js';
-import * as programs from './config/programs.js';
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import * as z from 'zod';
+import { ConfigError, type Environment, read, type Values } from './config/environment.js';
+import * as field from './config/fields.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export { ConfigError, type Environment } from './config/environment.js';
-export { LOCAL_ORIGIN, snapshotNameFor } from './config/fields.js';
+export { LOCAL_ORIGIN, opsPortOf, snapshotNameFor } from './config/fields.js';
 export type { DrainConfig, OpsConfig, QueueConfig } from './config/fields.js';
-export type * from './config/commands.js';
-export type * from './config/programs.js';
 
-/** Only this module reads `process.env`; readers in `config/` receive it. */
-const ofProcess =
-  <Config>(read: (env: Environment) => Config) =>
-  (env: Environment = process.env): Config =>
-    read(env);
+// Only this module reads `process.env`; tests give another environment.
 
-export const engineConfig = ofProcess(programs.readEngineConfig);
-export const workerConfig = ofProcess(programs.readWorkerConfig);
-export const verifierConfig = ofProcess(programs.readVerifierConfig);
-export const publisherConfig = ofProcess(programs.readPublisherConfig);
-export const facadeConfig = ofProcess(programs.readFacadeConfig);
-export const startConfig = ofProcess(programs.readStartConfig);
-export const boardConfig = ofProcess(programs.readBoardConfig);
-export const migrateConfig = ofProcess(commands.readMigrateConfig);
-export const setupConfig = ofProcess(commands.readSetupConfig);
-export const secretsConfig = ofProcess(commands.readSecretsConfig);
-export const statusConfig = ofProcess(commands.readStatusConfig);
+const enginePort = field.port('8080', 'the engine API');
+const publicPort = field.port('8081', 'the public API');
+
+const engineSettings = {
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL('engine')),
+  REDIS_URL: field.redisUrl,
+  LISTEN_ADDRESS: field.listenAddress,
+  ENGINE_PORT: enginePort,
+  RATE_LIMIT: field.rateLimit,
+  MAX_QUEUED_ADMISSIONS: field.maxQueuedAdmissions,
+  PUBLIC_URL: field.publicUrl,
+  PUBLIC_PORT: publicPort,
+  LOG_VKEY: field.vkeys('log').optional(),
+  ADMISSIONS_PAUSED: field.paused,
+  ...field.processSettings,
+};
+
+export function engineConfig(env: Environment = process.env) {
+  const v = read(engineSettings, env);
+  return {
+    ...v,
+    ...field.processOf(v),
+    publicUrl: v.publicUrl ?? field.localUrl(v.publicPort),
+    /** Included in exports; null omits it. */
+    logVkey: v.logVkey?.[0] ?? null,
+    /** Included in exports under checkpoints that these keys signed. */
+    logRetiredVkeys: v.logVkey?.slice(1) ?? [],
+  };
+}
+
+const workerSettings = {
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL('worker')),
+  REDIS_URL: field.redisUrl,
+  AEP_KEY_FILE: field.keyFile('key that signs AEPs'),
+  ADMISSIONS_PAUSED: field.paused,
+  ...field.processSettings,
+};
+
+export function workerConfig(env: Environment = process.env) {
+  const v = read(workerSettings, env);
+  return { ...v, ...field.processOf(v) };
+}
+
+const verifierSettings = {
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL('verifier')),
+  ...field.processSettings,
+};
+
+export function verifierConfig(env: Environment = process.env) {
+  const v = read(verifierSettings, env);
+  return { ...v, ...field.processOf(v) };
+}
+
+/** The settings of a log and its snapshots. */
+const logSettings = {
+  LOG_RETIRED_VKEYS: field.retiredVkeys,
+  SNAPSHOT_RETIRED_VKEYS: field.retiredVkeys,
+  LOG_ORIGIN: field.origin,
+  DATA_DIR: field.dataDir,
+  SNAPSHOT_DIR: field.snapshotDir,
+  TRUSTED_CHECKPOINT: z
+    .string()
+    .nullable()
+    .default(null)
+    .describe('path or URL of a checkpoint kept elsewhere, which the log must extend'),
+  SNAPSHOT_TTL: field.snapshotTtl,
+  RECENT_LOOKUP_LIMIT: field.recentLookupLimit,
+};
+
+function logOf(v: Values<typeof logSettings>, isEmbedded: boolean) {
+  const logOrigin = field.originFor(v.logOrigin, isEmbedded);
+  return {
+    logOrigin,
+    snapshotName: field.snapshotNameFor(logOrigin),
+    snapshotDir: resolve(v.snapshotDir ?? join(v.dataDir, 'public')),
+  };
+}
+
+const publisherSettings = {
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL('publisher')),
+  DATABASE_READ_URL: field.databaseReadUrl,
+  LOG_KEY_FILE: field.keyFile('key that signs checkpoints'),
+  SNAPSHOT_KEY_FILE: field.keyFile('key that signs snapshots'),
+  // Set by `start` for its children only: the database is the embedded one.
+  EMBEDDED_DATABASE: z.literal('yes').optional(),
+  ...logSettings,
+  ...field.processSettings,
+};
+
+export function publisherConfig(env: Environment = process.env) {
+  const v = read(publisherSettings, env);
+  return { ...v, ...logOf(v, v.embeddedDatabase === 'yes'), ...field.processOf(v) };
+}
+
+/** Names no database, queue or secret, so that a compromised public API server yields none of them. */
+const facadeSettings = {
+  LOG_VKEY: field.vkeys('log'),
+  SNAPSHOT_VKEY: field.vkeys('snapshot'),
+  DATA_DIR: field.dataDir,
+  SNAPSHOT_DIR: field.snapshotDir,
+  SNAPSHOT_URL: field.snapshotUrl,
+  LISTEN_ADDRESS: field.listenAddress,
+  PUBLIC_PORT: publicPort,
+  PUBLIC_PROCESSES: field
+    .wholeNumber(1, 256, '1')
+    .describe('processes that serve `PUBLIC_PORT`, 1 to 256'),
+  PUBLIC_URL: field.publicUrl,
+  RECENT_LOOKUP_LIMIT: field.recentLookupLimit,
+  ...field.processSettings,
+};
+
+export type FacadeConfig = ReturnType<typeof facadeConfig>;
+
+export function facadeConfig(env: Environment = process.env) {
+  const v = read(facadeSettings, env);
+  const directory = resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
+  // Null when the snapshot is read over HTTP.
+  return { ...v, ...field.processOf(v), snapshotDir: v.snapshotUrl === null ? directory : null };
+}
+
+/** Only what the dashboard needs: with the queue in Redis, no database URL. */
+const boardSettings = {
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL('board')).optional(),
+  REDIS_URL: field.redisUrl,
+  BOARD_BIND: field.listenAddress,
+  BOARD_PORT: field.port('8082', 'the queue dashboard'),
+  BOARD_KEY_FILE: field
+    .required('name a file of mode 0600 with the dashboard key (openssl rand -hex 32)')
+    .describe('file of mode 0600 with the password of the queue dashboard (HTTP Basic)'),
+  ...field.processSettings,
+};
+
+export function boardConfig(env: Environment = process.env) {
+  const v = read(boardSettings, env);
+  if (v.redisUrl === null && v.databaseUrl === undefined) {
+    throw new ConfigError([
+      'REDIS_URL and DATABASE_URL are not set: set one to the server that has the queue, with the role svc_board for a database',
+    ]);
+  }
+  return { ...v, ...field.processOf(v), databaseUrl: v.databaseUrl ?? '' };
+}
+
+const startSettings = {
+  DATABASE_URL: field.databaseUrl(field.OWNER_URL).nullable().default(null),
+  REDIS_URL: field.redisUrl,
+  LISTEN_ADDRESS: field.listenAddress,
+  ENGINE_PORT: enginePort,
+  PUBLIC_PORT: publicPort,
+  PUBLIC_URL: field.publicUrl,
+  RATE_LIMIT: field.rateLimit,
+  MAX_QUEUED_ADMISSIONS: field.maxQueuedAdmissions,
+  AEP_KEY_FILE: z.string().optional(),
+  LOG_KEY_FILE: z.string().optional(),
+  SNAPSHOT_KEY_FILE: z.string().optional(),
+  ADMISSIONS_PAUSED: field.paused,
+  ...logSettings,
+  ...field.processSettings,
+};
+
+export type StartConfig = ReturnType<typeof startConfig>;
+
+export function startConfig(env: Environment = process.env) {
+  const v = read(startSettings, env);
+  const file = (given: string | undefined, name: string): string =>
+    resolve(given ?? join(v.dataDir, name));
+  return {
+    ...v,
+    ...logOf(v, v.databaseUrl === null),
+    ...field.processOf(v),
+    aepKeyFile: file(v.aepKeyFile, 'aep-key.pem'),
+    logKeyFile: file(v.logKeyFile, 'log-key.pem'),
+    snapshotKeyFile: file(v.snapshotKeyFile, 'snapshot-key.pem'),
+    /** For the children, of which each reads its own settings. */
+    env,
+  };
+}
+
+/** A separate stack beside a running one: it ignores every variable but the log level. */
+export function demoConfig(dataDir: string, env: Environment = process.env): StartConfig {
+  return startConfig({
+    DATA_DIR: dataDir,
+    ENGINE_PORT: '0',
+    PUBLIC_PORT: '0',
+    LOG_LEVEL: env['LOG_LEVEL'] || 'error',
+  });
+}
 
 /** @param role database role of the command */
 export const adminConfig = (role: 'admin' | 'erase', env: Environment = process.env) =>
-  commands.readAdminConfig(role, env);
+  read({ DATABASE_URL: field.databaseUrl(field.ROLE_URL(role)), LOG_LEVEL: field.logLevel }, env);
+
+export type StatusConfig = ReturnType<typeof statusConfig>;
+
+export function statusConfig(env: Environment = process.env) {
+  const v = read(
+    {
+      PUBLIC_URL: z
+        .string()
+        .transform((text) => text.split(',').map((one) => one.trim()))
+        .pipe(z.array(field.anyPublicUrl))
+        .optional(),
+      DATA_DIR: field.dataDir,
+    },
+    env,
+  );
+  /** `publicUrls` are the public API URLs to check. */
+  return { publicUrls: v.publicUrl ?? [], dataDir: v.dataDir };
+}
+
+/** The key that an external check trusts: a public key, or the file of its private key. */
+export type TrustedKey = { vkeys: string[] } | { name: string; keyFile: string };
+
+export type FsckConfig = ReturnType<typeof fsckConfig>;
+
+function trustedKey(
+  pinned: string[] | undefined,
+  keyFile: string | undefined,
+  name: string,
+): TrustedKey | null {
+  if (pinned !== undefined) return { vkeys: pinned };
+  return keyFile === undefined ? null : { name, keyFile };
+}
+
+const missingKey = (variable: string, which: string): ConfigError =>
+  new ConfigError([
+    `${variable}_VKEY is not set: pin the ${which}'s public key, or name its file in ${variable}_KEY_FILE`,
+  ]);
+
+const fsckSettings = {
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL('fsck')),
+  LOG_VKEY: field.vkeys('log').optional(),
+  LOG_RETIRED_VKEYS: field.retiredVkeys,
+  SNAPSHOT_VKEY: field.vkeys('snapshot').optional(),
+  LOG_KEY_FILE: z.string().optional(),
+  SNAPSHOT_KEY_FILE: z.string().optional(),
+  LOG_ORIGIN: field.origin,
+  DATA_DIR: field.dataDir,
+  SNAPSHOT_DIR: field.snapshotDir,
+  SNAPSHOT_URL: field.snapshotUrl,
+  SNAPSHOT_TTL: field.snapshotTtl,
+  LOG_LEVEL: field.logLevel,
+};
 
 /** @param only the half to check; null for both */
-export const fsckConfig = (only: commands.FsckHalf | null, env: Environment = process.env) =>
-  commands.readFsckConfig(only, env);
+export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environment = process.env) {
+  const isOptional = only === 'snapshot';
+  const DATABASE_URL = isOptional
+    ? fsckSettings.DATABASE_URL.optional()
+    : fsckSettings.DATABASE_URL;
+  const v = read({ ...fsckSettings, DATABASE_URL }, env);
+  const name = v.logOrigin ?? field.LOCAL_ORIGIN;
+  const logKey = trustedKey(v.logVkey, v.logKeyFile, name);
+  const snapshotKey = trustedKey(v.snapshotVkey, v.snapshotKeyFile, field.snapshotNameFor(name));
+  if (logKey === null) throw missingKey('LOG', 'log');
+  if (snapshotKey === null && only !== 'registry') throw missingKey('SNAPSHOT', 'snapshot');
+  const directory = resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
+  return {
+    ...v,
+    /** Null to skip the registry. */
+    databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
+    logKey,
+    snapshotKey: snapshotKey ?? logKey,
+    /** Null to skip the snapshot, or when it is read over HTTP. */
+    snapshotDir: only === 'registry' || v.snapshotUrl !== null ? null : directory,
+    snapshotUrl: only === 'registry' ? null : v.snapshotUrl,
+  };
+}
 
-export const demoConfig = (dataDir: string, env: Environment = process.env): programs.StartConfig =>
-  programs.readDemoConfig(dataDir, env);
+const setupSettings = {
+  DATABASE_URL: field.databaseUrl(field.ROLE_URL('admin')),
+  AEP_PUBLIC_KEY_FILE: field
+    .required('name a PEM file with the public key of the key that signs AEPs')
+    .describe(
+      'PEM file with the AEP public key, which `setup` activates unless the log already has an entry for it',
+    ),
+  LOG_LEVEL: field.logLevel,
+};
+
+export const setupConfig = (env: Environment = process.env) => read(setupSettings, env);
+
+export type SecretsConfig = ReturnType<typeof secretsConfig>;
+
+const hostAndPort = (fallback: string) =>
+  z
+    .string()
+    .regex(/^[A-Za-z0-9.-]+:\d{1,5}$/, 'must be host:port')
+    .default(fallback)
+    .describe('host in the URLs that it creates, as the programs reach it');
+
+const secretsSettings = {
+  SECRETS_DIR: z
+    .string()
+    .transform((path) => resolve(path))
+    .prefault(join('deploy', 'secrets'))
+    .describe('folder for what Compose needs'),
+  LOG_ORIGIN: field.origin,
+  DATABASE_HOST: hostAndPort('postgres:5432'),
+  QUEUE_HOST: hostAndPort('valkey:6379'),
+  DATABASE_NAME: z
+    .string()
+    .regex(/^[a-z][a-z0-9_]{0,62}$/, 'must be a plain lower-case name')
+    .default('svc')
+    .describe('database in the URLs that it creates'),
+};
+
+export function secretsConfig(env: Environment = process.env) {
+  const v = read(secretsSettings, env);
+  const logOrigin = field.originFor(v.logOrigin, false);
+  return { ...v, logOrigin, snapshotName: field.snapshotNameFor(logOrigin) };
+}
+
+/** A program's database login, as in its `DATABASE_URL_FILE`. */
+interface RoleLogin {
+  role: string;
+  password: string;
+}
+
+function loginIn(file: string): RoleLogin | string {
+  let content;
+  try {
+    content = readFileSync(file, 'utf8').trim();
+  } catch (cause) {
+    return `cannot be read (${(cause as NodeJS.ErrnoException).code ?? 'unknown'})`;
+  }
+  const url = /^postgres(ql)?:/.test(content) && URL.canParse(content) ? new URL(content) : null;
+  if (url === null || url.username === '' || url.password === '') {
+    return 'does not hold a URL like postgres://role:password@host:5432/database';
+  }
+  return { role: decodeURIComponent(url.username), password: decodeURIComponent(url.password) };
+}
+
+const migrateSettings = {
+  DATABASE_URL: field.databaseUrl(field.OWNER_URL),
+  ROLE_URL_FILES: z
+    .string()
+    .default('')
+    .transform((list, context) =>
+      list
+        .split(',')
+        .map((file) => file.trim())
+        .filter((file) => file !== '')
+        .flatMap((file) => {
+          const found = loginIn(file);
+          if (typeof found !== 'string') return [found];
+          context.addIssue({ code: 'custom', message: `names ${file}, which ${found}` });
+          return [];
+        }),
+    )
+    .describe(
+      "files with the programs' database URLs, separated by commas: sets these roles' passwords and allows login",
+    ),
+  LOG_LEVEL: field.logLevel,
+};
+
+export function migrateConfig(env: Environment = process.env) {
+  const { roleUrlFiles: roleLogins, ...v } = read(migrateSettings, env);
+  return { ...v, roleLogins };
+}
 
 /** The settings that each program reads, for the documentation and for the children of `start`. */
 export const SETTINGS = {
-  engine: programs.engineSettings,
-  worker: programs.workerSettings,
-  verifier: programs.verifierSettings,
-  publisher: programs.publisherSettings,
-  facade: programs.facadeSettings,
-  start: programs.startSettings,
-  board: programs.boardSettings,
-  fsck: commands.fsckSettings,
-  migrate: commands.migrateSettings,
-  setup: commands.setupSettings,
-  secrets: commands.secretsSettings,
+  engine: engineSettings,
+  worker: workerSettings,
+  verifier: verifierSettings,
+  publisher: publisherSettings,
+  facade: facadeSettings,
+  start: startSettings,
+  board: boardSettings,
+  fsck: fsckSettings,
+  migrate: migrateSettings,
+  setup: setupSettings,
+  secrets: secretsSettings,
 };
 
 /** For a program whose configuration is not read yet. */

@@ -92,7 +92,7 @@ function errorsPage(): string {
 }
 
 /** Settings that only `start` passes to its children. */
-const INTERNAL = ['EMBEDDED_DATABASE', 'OPS_ASKED_BY_STARTER'];
+const INTERNAL = ['EMBEDDED_DATABASE'];
 
 /** docs/configuration.md: its own prose, and the table of settings from their definitions. */
 function configurationPage(): string {

@@ -6,7 +6,7 @@ import type { Lane } from '#sql/admissions/accept';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
-import type { TenantConnections } from '#sql/db/tenant-connections';
+import type { TenantConnections } from './tenant-connections.js';
 import type { OutcomeWaiter } from './admission/wait.js';
 
 /** Dependencies and settings of the engine. The program that starts it opens and closes them. */

@@ -1,6 +1,6 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
+import { BusyError } from '#runtime/concurrency/limiter';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
-import { TenantBusyError } from '#sql/db/tenant-connections';
 import { DamagedEntryError } from '#sql/proofs/status-entries';
 import { createAuthenticate } from './http/authenticate.js';
 import { createCapacityCheck } from './admission/submit.js';
@@ -112,7 +112,7 @@ function problemOf(error: unknown): Problem {
 
 function codeOf(error: unknown) {
   if (isUnavailable(error)) return 'database_unavailable';
-  if (error instanceof TenantBusyError || isLockTimeout(error)) return 'tenant_busy';
+  if (error instanceof BusyError || isLockTimeout(error)) return 'tenant_busy';
   if (error instanceof PolicyMissingError) return 'policy_missing';
   return error instanceof URIError ? 'malformed_path' : 'internal_error';
 }

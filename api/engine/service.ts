@@ -1,9 +1,7 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
-import { PAGE_POLICY, renderDocs } from '../docs/page.js';
-import { STYLE } from '../docs/style.js';
-import { exampleOpenApi, openApiSchema } from '../openapi/self.js';
+import { documentation } from '../docs/operations.js';
 import type { EngineContext } from './context.js';
 import { sendBytes, serveFixed } from './http/respond.js';
 import { READER_TEXT } from './openapi/guide.js';
@@ -11,7 +9,7 @@ import { ETAG_HEADER, json, NOT_MODIFIED, specOf, type Operation } from './opera
 
 const PUBLIC = { method: 'get', tag: 'Service', scopes: [] } as const;
 
-export const healthzOperation: Operation = {
+const healthzOperation: Operation = {
   spec: specOf({
     ...PUBLIC,
     id: 'healthz',
@@ -30,7 +28,7 @@ const readinessSchema = z.strictObject({
   dependencies: z.strictObject({ database: conditionSchema, queue: conditionSchema }),
 });
 
-export const readyzOperation: Operation = {
+const readyzOperation: Operation = {
   spec: specOf({
     ...PUBLIC,
     id: 'readyz',
@@ -74,57 +72,23 @@ export function engineReadiness({
   };
 }
 
-export const openApiOperation: Operation = {
-  spec: specOf({
-    ...PUBLIC,
-    id: 'openApi',
-    path: '/openapi.json',
-    summary: 'Get the OpenAPI document',
-    description: '[/docs](/docs) shows the same as a page.',
-    responses: {
-      200: {
-        ...json('OpenAPI 3.1 document of all operations.', openApiSchema, ETAG_HEADER),
-        example: exampleOpenApi('Engine API'),
-      },
-      ...NOT_MODIFIED,
+const documentationOperations = documentation('Engine API', READER_TEXT).map(
+  ({ spec, type, response, textOf, policy }): Operation => ({
+    spec: specOf({
+      ...PUBLIC,
+      ...spec,
+      produces: [type],
+      responses: { 200: { ...response, headers: ETAG_HEADER }, ...NOT_MODIFIED },
+    }),
+    handler: ({ openApi }) => {
+      const typed = type.startsWith('text/') ? `${type}; charset=utf-8` : type;
+      return serveFixed(typed, utf8(textOf(openApi)), policy);
     },
   }),
-  handler: ({ openApi }) =>
-    serveFixed({ type: 'application/json', body: utf8(JSON.stringify(openApi)) }),
-};
+);
 
-export const docsOperation: Operation = {
-  spec: specOf({
-    ...PUBLIC,
-    id: 'docs',
-    path: '/docs',
-    summary: 'Show the documentation page',
-    produces: ['text/html'],
-    responses: textResponses('The page, which needs no script.', 'text/html'),
-  }),
-  handler: ({ openApi }) =>
-    serveFixed({
-      type: 'text/html; charset=utf-8',
-      body: utf8(renderDocs(openApi, READER_TEXT)),
-      headers: { 'Content-Security-Policy': PAGE_POLICY },
-    }),
-};
-
-export const docsStyleOperation: Operation = {
-  spec: specOf({
-    ...PUBLIC,
-    id: 'docsStyle',
-    path: '/docs/style.css',
-    summary: 'Get the style sheet of the documentation page',
-    produces: ['text/css'],
-    responses: textResponses('The style sheet.', 'text/css'),
-  }),
-  handler: () => serveFixed({ type: 'text/css; charset=utf-8', body: utf8(STYLE) }),
-};
-
-function textResponses(description: string, type: string) {
-  return {
-    200: { description, content: { [type]: 'text' as const }, headers: ETAG_HEADER },
-    ...NOT_MODIFIED,
-  };
-}
+export const SERVICE_OPERATIONS: readonly Operation[] = [
+  healthzOperation,
+  readyzOperation,
+  ...documentationOperations,
+];

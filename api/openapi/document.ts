@@ -1,17 +1,17 @@
 import { componentsOf, type Components } from './components.js';
 import type { ApiDescription, GuideSection } from './description.js';
 import type { Content, OperationSpec, ResponseSpec } from './operation-spec.js';
-import { headerParameter } from './parameters.js';
 import { sampler } from './sample.js';
-import type {
-  JsonObject,
-  OpenApiContent,
-  OpenApiDocument,
-  OpenApiExamples,
-  OpenApiHeader,
-  OpenApiOperation,
-  OpenApiParameter,
-  OpenApiResponse,
+import {
+  headerParameter,
+  type JsonObject,
+  type OpenApiContent,
+  type OpenApiDocument,
+  type OpenApiExamples,
+  type OpenApiHeader,
+  type OpenApiOperation,
+  type OpenApiParameter,
+  type OpenApiResponse,
 } from './types.js';
 
 /** Generates the OpenAPI 3.1 document. Expensive: call once at start. */

@@ -1,3 +1,5 @@
+import * as z from 'zod';
+
 /** The subset of OpenAPI 3.1 in use. */
 export interface OpenApiDocument extends JsonObject {
   info: JsonObject & { title: string; version: string; summary: string };
@@ -60,4 +62,18 @@ export function componentOf(schema: unknown): string | null {
   return typeof $ref === 'string' && $ref.startsWith(COMPONENT)
     ? $ref.slice(COMPONENT.length)
     : null;
+}
+
+export function headerParameter(
+  name: string,
+  description: string,
+  schema: JsonObject = { type: 'string' },
+): OpenApiParameter {
+  return { name, in: 'header', required: false, description, schema };
+}
+
+/** Type and pattern of a string schema. */
+export function plainSchema(schema: z.ZodType): JsonObject {
+  const { type, pattern } = z.toJSONSchema(schema);
+  return { type, pattern };
 }

@@ -17,14 +17,14 @@ export interface PublicMetrics {
 export interface PublicContext {
   source: SnapshotSource;
   poller: SnapshotPoller;
-  /** Generic lookups cover at most this many recent proofs. */
+  /** Generic lookups cover at most this many recent proofs; the publisher has a limit too. */
   recentLookupLimit: number;
-  /** The public base URL for shared links, without a trailing slash; null when unknown. */
+  /** The public base URL for shared links, without a trailing slash; null: shared links are relative. */
   publicUrl: string | null;
   clock: Clock;
   log: Logger;
   metrics?: PublicMetrics;
-  /** Aborted when shutdown begins. */
+  /** Aborted when shutdown begins; the server then reports that it is not ready. */
   stopping?: AbortSignal;
 }
 

@@ -4,29 +4,21 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Readiness } from '#runtime/ops/health';
-import type { Clock } from '#runtime/process/clock';
-import type { Logger } from '#runtime/process/log';
 import { createApp } from './app.js';
-import type { PublicContext, PublicMetrics } from './context.js';
+import type { PublicContext } from './context.js';
 import { publicReadiness } from './http/health.js';
 import { handleLookup, routeOfLookup } from './lookup/routes.js';
 import { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
-export interface PublicServerOptions {
+export interface PublicServerOptions
+  extends
+    Pick<PublicContext, 'clock' | 'log' | 'metrics' | 'stopping'>,
+    Partial<Pick<PublicContext, 'recentLookupLimit' | 'publicUrl'>> {
   snapshotSource: SnapshotSource;
   /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
   logVkey: string | readonly string[];
   snapshotVkey: string | readonly string[];
-  /** Lowers the publisher's limit on recent lookups. */
-  recentLookupLimit?: number;
-  /** The public base URL; null: shared links are relative. */
-  publicUrl?: string | null;
-  clock: Clock;
-  log: Logger;
-  /** Aborted when shutdown begins; the server then reports that it is not ready. */
-  stopping?: AbortSignal;
-  metrics?: PublicMetrics;
   /** Interval of the snapshot poller. */
   pollMs?: number;
 }
@@ -52,22 +44,14 @@ const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
 export function createPublicServer(options: PublicServerOptions): PublicServer {
-  const { snapshotSource: source, clock, log } = options;
+  const { snapshotSource: source, logVkey, snapshotVkey, pollMs, ...settings } = options;
   const trust = {
-    log: pinKeys(nativeSha256, [options.logVkey].flat()),
-    snapshot: pinKeys(nativeSha256, [options.snapshotVkey].flat()),
+    log: pinKeys(nativeSha256, [logVkey].flat()),
+    snapshot: pinKeys(nativeSha256, [snapshotVkey].flat()),
   };
-  const poller = new SnapshotPoller({ source, trust, clock, log });
-  const ctx: PublicContext = {
-    source,
-    poller,
-    recentLookupLimit: options.recentLookupLimit ?? Infinity,
-    publicUrl: options.publicUrl ?? null,
-    clock,
-    log,
-    ...(options.metrics && { metrics: options.metrics }),
-    ...(options.stopping && { stopping: options.stopping }),
-  };
+  const poller = new SnapshotPoller({ source, trust, clock: settings.clock, log: settings.log });
+  const defaults = { recentLookupLimit: Infinity, publicUrl: null };
+  const ctx: PublicContext = { ...defaults, ...settings, source, poller };
   const app = createApp(ctx);
   return {
     poller,
@@ -76,7 +60,7 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
     start: async () => {
       const timeout = new AbortController();
       await Promise.race([
-        poller.start(options.pollMs ?? POLL_MS[source.kind]),
+        poller.start(pollMs ?? POLL_MS[source.kind]),
         sleep(START_MS, undefined, { signal: timeout.signal }).catch(() => undefined),
       ]);
       timeout.abort();

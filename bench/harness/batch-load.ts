@@ -1,8 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type CheckedReceipts, outsiderOf, ReceiptChecker } from '../receipts/receipt-checker.js';
+import {
+  type CheckedReceipts,
+  outsiderOf,
+  startReceiptChecker,
+} from '../receipts/receipt-checker.js';
 import type { BatchClientMessage, BatchClientTask, SentBatch } from './batch-client.js';
 import { startChild } from './child.js';
-import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu.js';
+import { startCpu, type CpuShares, type Watched } from './cpu.js';
 import { newRun } from './items.js';
 import { nextPublication, readiness, untilPublished } from './public-api.js';
 import { watchedOf, type BenchStack } from './stack.js';
@@ -99,7 +103,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
   const { items, inFlight, redisPid, signal } = options;
   const source = { tenantId: registry.tenantId, run: newRun() };
   const before = (await readiness(publicUrl)).proofs;
-  const checker = new ReceiptChecker(outsiderOf(stack), source, {
+  const checker = startReceiptChecker(outsiderOf(stack), source, {
     everyMs: options.checkEveryMs,
     publicWithinMs: RECEIPT_PUBLIC_WITHIN_MS,
   });
@@ -108,7 +112,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
   );
   try {
     const programs = watchedOf(stack, redisPid);
-    const watched = { ...programs, client: [load.pid], checker: [process.pid] };
+    const watched = { ...programs, client: load.pid, checker: process.pid };
     const measuring = measurePublished(publicUrl, watched, options);
     measuring.catch(() => undefined);
     const measured = await Promise.race([measuring, load.failed]);
@@ -136,10 +140,9 @@ async function measurePublished(
   await nextPublication(publicUrl, signal);
   await sleep(warmUpSeconds * 1000, undefined, { signal });
   const from = await nextPublication(publicUrl, signal);
-  const cpuFrom = sampleCpu(watched);
+  const cpuSince = startCpu(watched);
   await sleep(seconds * 1000, undefined, { signal });
   const to = await nextPublication(publicUrl, signal);
   const proofs = to.proofs - from.proofs;
-  const cpu = cpuBetween(cpuFrom, sampleCpu(watched), proofs);
-  return { proofs, seconds: (to.at - from.at) / 1000, cpu };
+  return { proofs, seconds: (to.at - from.at) / 1000, cpu: cpuSince(proofs) };
 }

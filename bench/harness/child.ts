@@ -17,7 +17,6 @@ export interface Child {
   pid: number;
   /** Resolves with the URL, if any, when the child serves; rejects when it exits before. */
   ready: Promise<string | undefined>;
-  exited: Promise<number | null>;
   /** Resolves at exit with code 0; rejects with the child's own error otherwise. */
   finished: Promise<void>;
   /** Sends SIGTERM and waits for the exit. */
@@ -52,7 +51,6 @@ export function startChild(options: ChildOptions): Child {
   return {
     pid: child.pid ?? 0,
     ready,
-    exited,
     finished,
     stop: () => {
       child.kill('SIGTERM');

@@ -1,3 +1,4 @@
+import { Console } from 'node:console';
 import { mkdir, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isForOperator } from '#runtime/process/operator-error';
@@ -6,19 +7,6 @@ import type { Bound, Result } from './scenario.js';
 
 export function print(line: string): void {
   process.stdout.write(`${line}\n`);
-}
-
-/** Functions that stop what was started, in the order of the starts. */
-export type Cleanup = (() => Promise<unknown>)[];
-
-/** Runs `work`, then its cleanup functions, last first, whether `work` succeeded or failed. */
-export async function withCleanup<T>(work: (cleanup: Cleanup) => Promise<T>): Promise<T> {
-  const cleanup: Cleanup = [];
-  try {
-    return await work(cleanup);
-  } finally {
-    for (const stop of cleanup.reverse()) await stop();
-  }
 }
 
 export class UsageError extends Error {}
@@ -52,12 +40,18 @@ export async function runCommand(
 const isParseError = (error: unknown): error is Error =>
   error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS');
 
-/** Prints the table and writes the file. Returns whether every target was met. */
+/** Prints a table with notes, and writes the file. Returns whether every target was met. */
 export async function reportResults(file: string, results: readonly Result[]): Promise<boolean> {
-  print(`\n${table(results)}`);
+  const rows = results.map((one) => [one.name, rowOf(one)] as const);
+  new Console(process.stdout).table(Object.fromEntries(rows));
+  for (const { name, against, note } of results) {
+    const more = [against === null ? '' : `against ${against.what}`, note ?? ''].filter(Boolean);
+    if (more.length > 0) print(`${name}: ${more.join('; ')}`);
+  }
+  const missed = results.filter(({ ok }) => ok === false).map(({ name }) => name);
   await writeResults(file, results);
-  print(file);
-  return results.every(({ ok }) => ok !== false);
+  print(`\nmissed: ${missed.join('; ') || 'none'}\n${file}`);
+  return missed.length === 0;
 }
 
 /** `latest` is a complete run; a quick or partial run never replaces it. */
@@ -72,63 +66,23 @@ async function writeResults(file: string, results: readonly Result[]): Promise<v
   await rename(`${file}.tmp`, file);
 }
 
-/** Names that are longer than their column are cut. */
-const COLUMNS = [
-  { title: 'result', width: 42, right: false },
-  { title: 'value', width: 20, right: true },
-  { title: 'against', width: 12, right: true },
-  { title: 'ratio', width: 7, right: true },
-  { title: 'target', width: 24, right: false },
-  { title: 'ok', width: 3, right: false },
-] as const;
-
-export function table(results: readonly Result[]): string {
-  const titles = line(COLUMNS.map(({ title }) => title));
-  const rule = '─'.repeat(titles.length);
-  return [titles, rule, ...results.flatMap(linesOf), rule, summary(results)].join('\n');
-}
-
-function linesOf({ name, value, unit, against, ratio, target, ok, note }: Result): string[] {
-  const figures = line([
-    name,
-    `${number(value)} ${unit}`,
-    against === null ? '' : number(against.value),
-    ratio === null ? '' : number(ratio),
-    [bounds('ratio ', target?.ratio), bounds('', target?.value)].filter(Boolean).join(', '),
-    ok === null ? '–' : ok ? 'yes' : 'NO',
-  ]);
-  const more = [against === null ? '' : `against ${against.what}`, note ?? ''];
-  return [figures, ...more.filter(Boolean).map((text) => `    ${text}`)];
-}
-
-function line(cells: readonly string[]): string {
-  return COLUMNS.map(({ width, right }, i) => {
-    const cell = cells[i] ?? '';
-    const cut = cell.length > width ? `${cell.slice(0, width - 1)}…` : cell;
-    return right ? cut.padStart(width) : cut.padEnd(width);
-  })
-    .join('  ')
-    .trimEnd();
+function rowOf({ value, unit, against, ratio, target, ok }: Result): object {
+  return {
+    value: rounded(value),
+    unit,
+    against: against === null ? null : rounded(against.value),
+    ratio: ratio === null ? null : rounded(ratio),
+    target: [bounds('ratio ', target?.ratio), bounds('', target?.value)].filter(Boolean).join(', '),
+    ok,
+  };
 }
 
 function bounds(of: string, { atLeast, atMost }: Bound = {}): string {
-  const least = atLeast === undefined ? '' : `${of}≥ ${number(atLeast)}`;
-  const most = atMost === undefined ? '' : `${of}≤ ${number(atMost)}`;
+  const least = atLeast === undefined ? '' : `${of}≥ ${String(atLeast)}`;
+  const most = atMost === undefined ? '' : `${of}≤ ${String(atMost)}`;
   return [least, most].filter(Boolean).join(', ');
 }
 
 /** Whole from 100 on, otherwise three significant digits. */
-function number(value: number): string {
-  if (!Number.isFinite(value)) return 'none';
-  const digits =
-    Math.abs(value) >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
-  return value.toLocaleString('en-US', digits);
-}
-
-function summary(results: readonly Result[]): string {
-  const count = (ok: boolean | null): string =>
-    String(results.filter((one) => one.ok === ok).length);
-  const missed = results.filter(({ ok }) => ok === false).map(({ name }) => name);
-  const counts = `${count(true)} met, ${count(false)} missed, ${count(null)} without a target`;
-  return missed.length === 0 ? counts : `${counts}\nmissed: ${missed.join('; ')}`;
-}
+const rounded = (value: number): number =>
+  Math.abs(value) >= 100 ? Math.round(value) : Number(value.toPrecision(3));

@@ -1,41 +1,28 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { sumOf } from './statistics.js';
 
-/** Process IDs by the name that a report uses; several processes may share a name. */
-export type Watched = Record<string, readonly number[]>;
+/** Process IDs by the name that a report uses. */
+export type Watched = Record<string, number>;
 
-interface CpuSample {
-  seconds: Record<string, number>;
-  machine: { busy: number; all: number };
-}
-
+/** CPU microseconds per proof. */
 export interface CpuShares {
   micros: Record<string, number>;
   total: number;
-  /** Share of the machine's time that unwatched processes used; 0 to 1. */
-  others: number;
 }
 
 /** Clock ticks per second in /proc: 100 on every Linux that Node runs on. */
 const TICKS = 100;
 
-export function sampleCpu(watched: Watched): CpuSample {
-  const seconds = Object.entries(watched).map(([name, pids]) => {
-    return [name, pids.reduce((sum, pid) => sum + cpuSecondsOf(pid), 0)] as const;
-  });
-  return { seconds: Object.fromEntries(seconds), machine: machineTicks() };
-}
-
-export function cpuBetween(from: CpuSample, to: CpuSample, proofs: number): CpuShares {
-  const used = Object.entries(to.seconds).map(
-    ([name, seconds]) => [name, seconds - (from.seconds[name] ?? 0)] as const,
+/** Starts to measure. The returned function divides the CPU time since then by a number of proofs. */
+export function startCpu(watched: Watched): (proofs: number) => CpuShares {
+  const from = Object.entries(watched).map(
+    ([name, pid]) => [name, pid, cpuSecondsOf(pid)] as const,
   );
-  const ours = used.reduce((sum, [, seconds]) => sum + seconds, 0);
-  const busy = to.machine.busy - from.machine.busy;
-  const all = to.machine.all - from.machine.all;
-  return {
-    micros: Object.fromEntries(used.map(([name, seconds]) => [name, (seconds * 1e6) / proofs])),
-    total: (ours * 1e6) / proofs,
-    others: Math.max(0, (busy - ours * TICKS) / all),
+  return (proofs) => {
+    const micros = from.map(([name, pid, before]): [string, number] => {
+      return [name, ((cpuSecondsOf(pid) - before) * 1e6) / proofs];
+    });
+    return { micros: Object.fromEntries(micros), total: sumOf(micros, ([, share]) => share) };
   };
 }
 
@@ -48,7 +35,7 @@ export function cpuSecondsOf(pid: number): number {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1e6;
   }
-  return processTree(pid).reduce((sum, one) => sum + ifAlive(() => ownSeconds(one), 0), 0);
+  return sumOf(processTree(pid), (one) => ifAlive(() => ownSeconds(one), 0));
 }
 
 function ownSeconds(pid: number): number {
@@ -62,21 +49,12 @@ function ownSeconds(pid: number): number {
   return nanoseconds / 1e9 + (childUser! + childSystem!) / TICKS;
 }
 
-/** Resident memory of a process and its descendants in MiB: now, and the peak. NaN when it ended. */
-export function memoryOf(pid: number): { residentMiB: number; peakMiB: number } {
-  const status = ifAlive(() => readFileSync(`/proc/${String(pid)}/status`, 'utf8'), '');
-  const mebibytes = (field: string): number =>
-    Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1] ?? NaN) / 1024;
-  const own = { residentMiB: mebibytes('VmRSS'), peakMiB: mebibytes('VmHWM') };
-  return childrenOf(pid)
-    .map(memoryOf)
-    .reduce(
-      (sum, { residentMiB, peakMiB }) => ({
-        residentMiB: sum.residentMiB + residentMiB,
-        peakMiB: sum.peakMiB + peakMiB,
-      }),
-      own,
-    );
+/** Peak resident memory of a process and its descendants in MiB. NaN when it ended. */
+export function peakMemoryOf(pid: number): number {
+  return sumOf(processTree(pid), (one) => {
+    const status = ifAlive(() => readFileSync(`/proc/${String(one)}/status`, 'utf8'), '');
+    return Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? NaN) / 1024;
+  });
 }
 
 function processTree(pid: number): number[] {
@@ -101,15 +79,4 @@ function ifAlive<T>(read: () => T, otherwise: T): T {
   } catch {
     return otherwise;
   }
-}
-
-/** The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, of all cores. */
-function machineTicks(): CpuSample['machine'] {
-  const [line = ''] = readFileSync('/proc/stat', 'utf8').split('\n');
-  const [user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, soft = 0, steal = 0] = line
-    .split(/\s+/)
-    .slice(1)
-    .map(Number);
-  const busy = user + nice + system + irq + soft + steal;
-  return { busy, all: busy + idle + wait };
 }

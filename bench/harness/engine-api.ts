@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecuteReceipt } from '#protocol/schemas/execute';
-import { requestAt, type ItemSource } from './items.js';
+import { bodyAt, bodyTemplates, newRun, requestAt, type ItemSource } from './items.js';
 import type { UnexpectedAnswers } from './scenario.js';
 
 export const EXECUTE_PATH = '/v1/intents/execute';
@@ -105,4 +105,26 @@ export async function atRate(
     started.push(one);
   }
   await Promise.all(started);
+}
+
+/** Sends execute bodies at a fixed rate, and calls `onReceipt` for each that got a receipt. */
+export async function executeAtRate(
+  engineUrl: string,
+  options: {
+    credential: Credential;
+    perSecond: number;
+    count: number;
+    unexpected: UnexpectedAnswers;
+    signal: AbortSignal;
+  },
+  onReceipt: (answered: Answered, body: string) => Promise<void> | void,
+): Promise<void> {
+  const { credential, unexpected } = options;
+  const templates = bodyTemplates(credential);
+  const run = newRun();
+  await atRate(options, async (n) => {
+    const body = bodyAt(templates, run, n);
+    const answered = await executeOnce(engineUrl, credential, body, unexpected);
+    if (answered !== null) await onReceipt(answered, body);
+  });
 }

@@ -2,12 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { treeSize } from '#sql/log/log';
 import { startBatchLoad } from './batch-load.js';
 import { aborted, urlOf } from './child.js';
-import { print, type Cleanup } from './command.js';
+import { withCleanup, type Cleanup } from './cleanup.js';
+import { print } from './command.js';
 import { batchBody, sendBatch } from './engine-api.js';
 import { newRun } from './items.js';
 import { startProgram, startPrograms, UNLIMITED } from './stack.js';
 import { untilPublished } from './public-api.js';
-import type { BenchRegistry } from './registry.js';
+import { openBenchRegistry, type BenchRegistry } from './registry.js';
 import type { RunContext } from './scenario.js';
 
 /** Sizes of the registry that growth, storage, lookup and memory share. */
@@ -37,17 +38,27 @@ const BATCH = 5_000;
 const IN_FLIGHT = 20_000;
 const DRAIN_MS = 120_000;
 
+/** The registry that growth, storage, lookup and memory share, filled by the first of them. */
+export async function openSharedRegistry(context: RunContext): Promise<BenchRegistry> {
+  const { sharedDir, signal, cleanup } = context;
+  return openFilledRegistry(sharedDir, { ...sizesOf(context), signal }, cleanup);
+}
+
 /**
- * Fills a registry with batches up to `proofs`, all public. An interrupted run continues, and a larger
- * registry keeps what it has. The queue is in Postgres, since registries must not share a Redis.
+ * Opens a registry, and fills it with batches up to `proofs`, all public. An interrupted run
+ * continues, and a larger registry keeps what it has. The queue is in Postgres, since registries must
+ * not share a Redis.
  */
-export async function fillRegistry(
-  registry: BenchRegistry,
+export async function openFilledRegistry(
+  dir: string,
   options: { proofs: number; recentLookupLimit: number; signal: AbortSignal },
-): Promise<void> {
+  cleanup: Cleanup,
+): Promise<BenchRegistry> {
   const { proofs, recentLookupLimit, signal } = options;
-  const stack = await startPrograms(registry, { recentLookupLimit, engineEnv: UNLIMITED });
-  try {
+  const registry = await openBenchRegistry(dir, cleanup);
+  await withCleanup(async (inner) => {
+    const stackOptions = { recentLookupLimit, engineEnv: UNLIMITED };
+    const stack = await startPrograms(registry, stackOptions, inner);
     const admitted = await admittedIn(registry);
     const total = Math.max(0, proofs - admitted);
     print(`      ${String(admitted)} proofs, ${String(total)} to admit`);
@@ -59,9 +70,8 @@ export async function fillRegistry(
     }
     const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
     await untilPublished(stack.publicUrl, admitted + total, drained);
-  } finally {
-    await stack.close();
-  }
+  });
+  return registry;
 }
 
 async function sendItems(registry: BenchRegistry, engineUrl: string, count: number): Promise<void> {
@@ -88,9 +98,7 @@ export async function startAppender(
   cleanup: Cleanup,
 ): Promise<Appender> {
   const programs = (['engine', 'worker'] as const).map((name) => {
-    const program = startProgram(name, registry, { recentLookupLimit: 1, env: UNLIMITED });
-    cleanup.push(() => program.stop());
-    return program;
+    return startProgram(name, registry, { recentLookupLimit: 1, env: UNLIMITED }, cleanup);
   });
   const [engine, worker] = programs;
   const engineUrl = await urlOf(engine!);

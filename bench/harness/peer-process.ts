@@ -6,27 +6,15 @@ import { reportReady } from '#runtime/process/lifecycle';
 import { aborted, runTask } from './child.js';
 import { EXECUTE_PATH } from './engine-api.js';
 
-/** A server that the service is compared with. */
-export type PeerTask =
-  { kind: 'express-echo' } | { kind: 'constant'; headers: string[]; body: string };
-
-/** Entry point of a peer on a free loopback port. */
-runTask<PeerTask>(async (task, stopping) => {
-  const server = createServer(task.kind === 'constant' ? constant(task) : expressEcho());
+/** Entry point of the server that single executions are compared with, on a free loopback port. */
+runTask<object>(async (_task, stopping) => {
+  const server = createServer(expressEcho());
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   reportReady(`http://127.0.0.1:${String((server.address() as AddressInfo).port)}`);
   await aborted(stopping);
   server.close();
   server.closeAllConnections();
 });
-
-/** The minimum cost of an answer of Node's HTTP server, and of every server built on it. */
-const constant =
-  ({ headers, body }: { headers: string[]; body: string }): RequestListener =>
-  (_req, res) => {
-    res.writeHead(200, headers);
-    res.end(body, 'latin1');
-  };
 
 /** Parses and validates an execute body with the engine's own schema, and echoes it. */
 function expressEcho(): RequestListener {

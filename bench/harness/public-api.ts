@@ -3,6 +3,8 @@ import type { UnexpectedAnswers } from './scenario.js';
 
 export const PROOF_PATH = '/api/public/verify/proof/';
 
+export const proofPath = (proofId: string): string => PROOF_PATH + proofId;
+
 export interface Readiness {
   generation: number;
   tree_size: number;
@@ -80,7 +82,7 @@ export async function untilValid(
 ): Promise<number | null> {
   const deadline = performance.now() + VALID_WITHIN_MS;
   while (performance.now() < deadline) {
-    const response = await fetch(publicUrl + PROOF_PATH + proofId);
+    const response = await fetch(publicUrl + proofPath(proofId));
     const body = (await response.json()) as {
       verification?: { verification_status?: string };
     };

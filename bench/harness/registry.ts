@@ -16,6 +16,7 @@ import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';
 import { fromUuid } from '#sql/db/columns';
 import type { Pool } from '#sql/db/transaction';
+import type { Cleanup } from './cleanup.js';
 
 /** A registry in a data directory with the layout of `npm start`, which could continue with it. */
 export interface BenchRegistry {
@@ -29,11 +30,7 @@ export interface BenchRegistry {
   apiKey: string;
   keyFiles: { aep: string; log: string; snapshot: string };
   origin: string;
-  /** Durability settings that are on, of `DURABLE_SETTINGS`. */
-  durableSettings: number;
   vkeys: { log: string; snapshot: string };
-  /** Stops Postgres; everything committed is on disk. */
-  close(): Promise<void>;
 }
 
 const openKey = (file: string): SigningKey =>
@@ -45,57 +42,49 @@ const openKey = (file: string): SigningKey =>
  *
  * @throws Error when the database does not keep what it commits
  */
-export async function openBenchRegistry(dataDir: string): Promise<BenchRegistry> {
+export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Promise<BenchRegistry> {
   const home = resolve(dataDir);
   const snapshotDir = join(home, 'public');
   await mkdir(home, { recursive: true, mode: 0o755 });
   await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
   const postgres = await startEmbeddedPostgres({ dataDir: home });
+  // Everything committed is on disk.
+  cleanup.push(() => postgres.stop());
   const ownerUrl = postgres.superuserUrl;
   const owner = connect(ownerUrl, { application: 'bench', max: 2, statementTimeoutMs: 0 });
-  const close = async (): Promise<void> => {
-    await owner.end({ timeout: 5 });
-    await postgres.stop();
+  cleanup.push(() => owner.end({ timeout: 5 }));
+  const keyFiles = {
+    aep: join(home, 'aep-key.pem'),
+    log: join(home, 'log-key.pem'),
+    snapshot: join(home, 'snapshot-key.pem'),
   };
-  try {
-    const keyFiles = {
-      aep: join(home, 'aep-key.pem'),
-      log: join(home, 'log-key.pem'),
-      snapshot: join(home, 'snapshot-key.pem'),
-    };
-    const [aep, log, snapshot] = [keyFiles.aep, keyFiles.log, keyFiles.snapshot].map(openKey);
-    const { tenantId, apiKey, ...admitted } = await bootstrap({
-      ownerUrl,
-      dataDir: home,
-      rolePassword: (role) => postgres.rolePassword(role),
-      aepPublicKey: aep!.publicKey,
-      openSandbox: true,
-      log: logger('bench', 'warn'),
-    });
-    const roleUrl = (role: ProgramRole): string => admitted.roleUrl(role);
-    const durableSettings = await countDurableSettings(roleUrl);
-    const origin = LOCAL_ORIGIN;
-    return {
-      snapshotDir,
-      postgresPid: postgres.pid,
-      owner,
-      ownerUrl,
-      roleUrl,
-      tenantId,
-      apiKey,
-      keyFiles,
-      origin,
-      durableSettings,
-      vkeys: {
-        log: formatVkey(nativeSha256, origin, log!.publicKey),
-        snapshot: formatVkey(nativeSha256, snapshotNameFor(origin), snapshot!.publicKey),
-      },
-      close,
-    };
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  const [aep, log, snapshot] = [keyFiles.aep, keyFiles.log, keyFiles.snapshot].map(openKey);
+  const { tenantId, apiKey, ...admitted } = await bootstrap({
+    ownerUrl,
+    dataDir: home,
+    rolePassword: (role) => postgres.rolePassword(role),
+    aepPublicKey: aep!.publicKey,
+    openSandbox: true,
+    log: logger('bench', 'warn'),
+  });
+  const roleUrl = (role: ProgramRole): string => admitted.roleUrl(role);
+  for (const role of WRITERS) await requireDurable(role, roleUrl(role));
+  const origin = LOCAL_ORIGIN;
+  return {
+    snapshotDir,
+    postgresPid: postgres.pid,
+    owner,
+    ownerUrl,
+    roleUrl,
+    tenantId,
+    apiKey,
+    keyFiles,
+    origin,
+    vkeys: {
+      log: formatVkey(nativeSha256, origin, log!.publicKey),
+      snapshot: formatVkey(nativeSha256, snapshotNameFor(origin), snapshot!.publicKey),
+    },
+  };
 }
 
 /** Without any of these, a crash may lose commits, and the figures would be those of another database. */
@@ -103,28 +92,16 @@ const DURABLE = ['fsync', 'synchronous_commit', 'full_page_writes'];
 
 const WRITERS = ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'] as const;
 
-export const DURABLE_SETTINGS = WRITERS.length * DURABLE.length;
-
-/**
- * Counts the durability settings that are on, as the writing roles see them.
- *
- * @throws Error when one is off
- */
-async function countDurableSettings(roleUrl: BenchRegistry['roleUrl']): Promise<number> {
-  let count = 0;
-  for (const role of WRITERS) {
-    const sql = connect(roleUrl(role), { application: 'bench', max: 1 });
-    try {
-      const off = await sql<{ name: string }[]>`
-        select name from pg_settings where name = any(${DURABLE}) and setting <> 'on'`;
-      if (off.length > 0)
-        throw new Error(`${off.map(({ name }) => name).join()} of ${role} is off`);
-      count += DURABLE.length;
-    } finally {
-      await sql.end({ timeout: 5 });
-    }
+/** @throws Error when a durability setting is off, as a writing role sees it */
+async function requireDurable(role: ProgramRole, url: string): Promise<void> {
+  const sql = connect(url, { application: 'bench', max: 1 });
+  try {
+    const off = await sql<{ name: string }[]>`
+      select name from pg_settings where name = any(${DURABLE}) and setting <> 'on'`;
+    if (off.length > 0) throw new Error(`${off.map(({ name }) => name).join()} of ${role} is off`);
+  } finally {
+    await sql.end({ timeout: 5 });
   }
-  return count;
 }
 
 /** IDs of up to `count` random proofs among the leaves `[from, to)`. */

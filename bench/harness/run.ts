@@ -4,6 +4,7 @@ import { cpus, loadavg, tmpdir, totalmem } from 'node:os';
 import { join, resolve } from 'node:path';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 import { OperatorError } from '#runtime/process/operator-error';
+import { withCleanup } from './cleanup.js';
 import { print } from './command.js';
 import { startBenchRedis, type BenchRedis } from './redis.js';
 import { failedResult, type Result, type Scenario, type RunContext } from './scenario.js';
@@ -31,7 +32,7 @@ export async function runScenarios(
   try {
     const redis = await startBenchRedis(join(root, 'redis'));
     try {
-      print(`${describeMachine()}, Redis ${redis.version}; ${root}`);
+      print(`${describeMachine()}; ${root}`);
       const results: Result[] = [];
       for (const [i, scenario] of chosen.entries()) {
         print(`[${String(i + 1)}/${String(chosen.length)}] ${scenario.name}`);
@@ -62,7 +63,7 @@ async function runOne(
   await redis.flush();
   try {
     const context = { ...options, dir, sharedDir, redisUrl: redis.url, redisPid: redis.pid };
-    const results = await scenario.run(context);
+    const results = await withCleanup((cleanup) => scenario.run({ ...context, cleanup }));
     if (results.length === 0) throw new Error('the scenario returned no results');
     return results;
   } catch (error) {

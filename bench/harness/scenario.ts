@@ -1,3 +1,4 @@
+import type { Cleanup } from './cleanup.js';
 import type { Tool } from './tools.js';
 
 export interface Bound {
@@ -88,11 +89,13 @@ export interface RunContext {
   /** A Redis that persists as operators are advised to configure it. */
   redisUrl: string;
   redisPid: number;
-  /** Aborts when the bench is interrupted; the scenario then cleans up and throws. */
+  /** Aborts when the bench is interrupted; the scenario then throws. */
   signal: AbortSignal;
+  /** Runs after the scenario, whether it succeeded or failed. */
+  cleanup: Cleanup;
 }
 
-/** One part of `npm run bench`: starts what it measures, measures, and stops it. */
+/** One part of `npm run bench`: starts what it measures, and measures. */
 export interface Scenario {
   /** For `--only`, and the name of its directory. */
   name: string;

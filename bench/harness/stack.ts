@@ -1,6 +1,6 @@
 import { type Child, startChild, urlOf } from './child.js';
+import type { Cleanup } from './cleanup.js';
 import type { Watched } from './cpu.js';
-import type { PeerTask } from './peer-process.js';
 import { untilReady } from './public-api.js';
 import { type BenchRegistry, openBenchRegistry } from './registry.js';
 
@@ -14,68 +14,45 @@ export interface BenchStack {
   engineUrl: string;
   publicUrl: string;
   programs: Record<ProgramName, Child>;
-  /** Stops the programs, then Postgres if the stack started it. Data stays in the directory. */
-  close(): Promise<void>;
 }
 
 /** An engine's rate limit that no load here reaches. Requests are still counted in Redis. */
 export const UNLIMITED = { RATE_LIMIT: '1000000' } as const;
 
 /** Starts the service over `dir`, which may hold a registry, and waits until lookups are answered. */
-export async function startStack(dir: string, options: StackOptions): Promise<BenchStack> {
-  const registry = await openBenchRegistry(dir);
-  try {
-    const stack = await startPrograms(registry, options);
-    const close = async (): Promise<void> => {
-      await stack.close();
-      await registry.close();
-    };
-    return { ...stack, close };
-  } catch (error) {
-    await registry.close();
-    throw error;
-  }
+export async function startStack(
+  dir: string,
+  options: StackOptions,
+  cleanup: Cleanup,
+): Promise<BenchStack> {
+  return startPrograms(await openBenchRegistry(dir, cleanup), options, cleanup);
 }
 
-/** {@link startStack} over an open registry, which stays open when the stack closes. */
+/** {@link startStack} over an open registry. */
 export async function startPrograms(
   registry: BenchRegistry,
   { recentLookupLimit = 100_000, redisUrl, engineEnv = {} }: StackOptions,
+  cleanup: Cleanup,
 ): Promise<BenchStack> {
-  const started: Child[] = [];
-  // In reverse, so that no program loses what it still writes to.
-  const close = async (): Promise<void> => {
-    for (const child of started.reverse()) await child.stop();
-  };
-  const start = (name: ProgramName, env?: Record<string, string>): Child => {
-    const child = startProgram(name, registry, { recentLookupLimit, redisUrl, env });
-    started.push(child);
-    return child;
-  };
-  try {
-    const facade = start('facade');
-    const publisher = start('publisher');
-    const verifier = start('verifier');
-    const worker = start('worker');
-    const publicUrl = await urlOf(facade);
-    const engine = start('engine', { PUBLIC_URL: publicUrl, ...engineEnv });
-    const engineUrl = await urlOf(engine);
-    await Promise.all([publisher, verifier, worker].map(({ ready }) => ready));
-    await untilReady(publicUrl);
-    const programs = { engine, worker, verifier, publisher, facade };
-    return { registry, engineUrl, publicUrl, programs, close };
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  // Stopped in reverse, so that no program loses what it still writes to.
+  const start = (name: ProgramName, env?: Record<string, string>): Child =>
+    startProgram(name, registry, { recentLookupLimit, redisUrl, env }, cleanup);
+  const facade = start('facade');
+  const publisher = start('publisher');
+  const verifier = start('verifier');
+  const worker = start('worker');
+  const publicUrl = await urlOf(facade);
+  const engine = start('engine', { PUBLIC_URL: publicUrl, ...engineEnv });
+  const engineUrl = await urlOf(engine);
+  await Promise.all([publisher, verifier, worker].map(({ ready }) => ready));
+  await untilReady(publicUrl);
+  const programs = { engine, worker, verifier, publisher, facade };
+  return { registry, engineUrl, publicUrl, programs };
 }
 
 export function watchedOf({ programs, registry }: BenchStack, redisPid: number): Watched {
-  return {
-    ...Object.fromEntries(Object.entries(programs).map(([name, { pid }]) => [name, [pid]])),
-    Postgres: [registry.postgresPid],
-    Redis: [redisPid],
-  };
+  const pids = Object.entries(programs).map(([name, { pid }]) => [name, pid] as const);
+  return { ...Object.fromEntries(pids), Postgres: registry.postgresPid, Redis: redisPid };
 }
 
 export type ProgramName = 'engine' | 'worker' | 'verifier' | 'publisher' | 'facade';
@@ -92,6 +69,7 @@ export function startProgram(
   name: ProgramName,
   registry: BenchRegistry,
   { recentLookupLimit, redisUrl, env = {} }: ProgramOptions,
+  cleanup: Cleanup,
 ): Child {
   const queue: Record<string, string> = redisUrl === undefined ? {} : { REDIS_URL: redisUrl };
   const snapshot = {
@@ -126,12 +104,10 @@ export function startProgram(
       PUBLIC_PORT: '0',
     },
   };
-  return startChild({
+  const program = startChild({
     module: `programs/${name}`,
     env: { LOG_LEVEL: 'warn', ...environments[name], ...env },
   });
+  cleanup.push(() => program.stop());
+  return program;
 }
-
-/** Starts a server that the service is compared with. */
-export const startPeer = (task: PeerTask): Child =>
-  startChild({ module: 'bench/harness/peer-process', task });

@@ -3,15 +3,8 @@ import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
-/** Programs that scenarios need, and the Debian package of each. */
-const PACKAGES = {
-  'redis-server': 'redis-server',
-  nginx: 'nginx',
-  wrk: 'wrk',
-  taskset: 'util-linux',
-} as const;
-
-export type Tool = keyof typeof PACKAGES;
+/** Programs that scenarios need. */
+export type Tool = 'redis-server' | 'nginx' | 'wrk' | 'taskset';
 
 const PLACES = ['', '/usr/sbin/', '/usr/local/sbin/', '/opt/homebrew/bin/'];
 
@@ -32,7 +25,7 @@ export function toolPath(tool: Tool): string {
 export function requireTools(tools: Iterable<Tool>): void {
   const absent = [...new Set(tools)].filter((tool) => findTool(tool) === null);
   if (absent.length === 0) return;
-  const packages = [...new Set(absent.map((tool) => PACKAGES[tool]))].join(' ');
+  const packages = absent.map((tool) => (tool === 'taskset' ? 'util-linux' : tool)).join(' ');
   throw new OperatorError(
     `${absent.join(', ')}: not installed, and needed to measure. On Debian: apt-get install ${packages}`,
   );

@@ -1,7 +1,6 @@
 -- For wrk, in one thread: posts unique execute bodies and prints the result as one line of JSON. Called as
---   wrk ... -s wrk-executes.lua <url> -- <templates> <run> <pause>
--- with a file of templates (filled in as by `bodyAt` in items.ts) and the mean pause of a connection
--- between an answer and its next request in milliseconds.
+--   wrk ... -s wrk-executes.lua <url> -- <templates> <run>
+-- with a file of templates (filled in as by `bodyAt` in items.ts).
 
 local threads = {}
 local templates = {}
@@ -23,14 +22,6 @@ function init(args)
       parts[#parts + 1] = part
     end
     templates[#templates + 1] = parts
-  end
-  local pause = tonumber(args[3])
-  if pause > 0 then
-    -- Random, or connections that start together would stay together.
-    math.randomseed(os.time())
-    delay = function()
-      return math.random(math.floor(pause / 2), math.ceil(pause * 3 / 2))
-    end
   end
   local lines = { "POST " .. wrk.path .. " HTTP/1.1" }
   for name, value in pairs(wrk.headers) do

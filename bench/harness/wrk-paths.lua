@@ -18,8 +18,7 @@ end
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(
-    '{"requests":%d,"bytes":%d,"seconds":%.6f,"p50":%d,"p99":%d,"rejected":%d,"failed":%d,"cpuSeconds":%.3f}\n',
-    summary.requests, summary.bytes, summary.duration / 1e6, latency:percentile(50),
-    latency:percentile(99), errors.status, errors.connect + errors.read + errors.write + errors.timeout,
-    os.clock()))
+    '{"requests":%d,"seconds":%.6f,"p99":%d,"rejected":%d,"failed":%d,"cpuSeconds":%.3f}\n',
+    summary.requests, summary.duration / 1e6, latency:percentile(99), errors.status,
+    errors.connect + errors.read + errors.write + errors.timeout, os.clock()))
 end

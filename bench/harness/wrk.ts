@@ -46,10 +46,8 @@ export async function runWrk<T>(options: WrkOptions): Promise<T> {
 /** What wrk measured with `wrk-paths.lua`. */
 export interface LookupLoad {
   requests: number;
-  bytes: number;
   seconds: number;
   /** Microseconds from a request to the end of its answer. */
-  p50: number;
   p99: number;
   /** Answers with a status of 400 or more. */
   rejected: number;

@@ -92,15 +92,10 @@ async function get(url: string): Promise<{ status: number; body: Buffer }> {
 
 /** Every proof of the bench is valid, and every other ID is unknown. */
 function requireVerdict(id: string, status: number, body: Buffer, wanted: 200 | 404): void {
-  const answer = JSON.parse(body.toString()) as {
-    result?: string;
-    verification?: { verification_status: string };
-  };
-  const verdict = answer.result ?? answer.verification?.verification_status ?? '';
-  const expected = wanted === 200 ? 'VALID' : 'NOT_FOUND';
+  const verdict = `"verification_status":"${wanted === 200 ? 'VALID' : 'NOT_FOUND'}"`;
   const isItsOwn = wanted === 404 || body.includes(id);
-  if (status !== wanted || verdict !== expected || !isItsOwn) {
-    throw new Error(`${id} is answered ${String(status)} ${verdict}`);
+  if (status !== wanted || !body.includes(verdict) || !isItsOwn) {
+    throw new Error(`${id} is answered ${String(status)} ${body.toString()}`);
   }
 }
 

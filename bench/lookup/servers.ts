@@ -2,9 +2,9 @@ import { execFile } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import { promisify } from 'node:util';
 import { OperatorError } from '#runtime/process/operator-error';
-import { urlOf, type Child } from '../harness/child.js';
-import type { Cleanup } from '../harness/command.js';
-import { startPeer, startProgram } from '../harness/stack.js';
+import { urlOf } from '../harness/child.js';
+import type { Cleanup } from '../harness/cleanup.js';
+import { startProgram } from '../harness/stack.js';
 import { untilReady } from '../harness/public-api.js';
 import type { BenchRegistry } from '../harness/registry.js';
 import { toolPath } from '../harness/tools.js';
@@ -24,27 +24,11 @@ export async function startPublicApi(
   recentLookupLimit: number,
   cleanup: Cleanup,
 ): Promise<PinnedServer> {
-  const server = await pinned(startProgram('facade', registry, { recentLookupLimit }), cleanup);
-  await untilReady(server.url);
-  return server;
-}
-
-/** Headers that Node adds to every answer. */
-const ADDED = new Set(['connection', 'date', 'keep-alive']);
-
-/** Node's HTTP server with one constant answer, that of a lookup. */
-export async function startConstant(lookupUrl: string, cleanup: Cleanup): Promise<PinnedServer> {
-  const response = await fetch(lookupUrl);
-  const body = Buffer.from(await response.arrayBuffer()).toString('latin1');
-  const headers = [...response.headers].filter(([name]) => !ADDED.has(name)).flat();
-  return pinned(startPeer({ kind: 'constant', headers, body }), cleanup);
-}
-
-async function pinned(child: Child, cleanup: Cleanup): Promise<PinnedServer> {
-  cleanup.push(() => child.stop());
-  const url = await urlOf(child);
-  await pin(child.pid, SERVER_CORE);
-  return { url, pid: child.pid };
+  const server = startProgram('facade', registry, { recentLookupLimit }, cleanup);
+  const url = await urlOf(server);
+  await pin(server.pid, SERVER_CORE);
+  await untilReady(url);
+  return { url, pid: server.pid };
 }
 
 /** Runs verifier and publisher, which keep the snapshot valid, on the core of the load. */
@@ -54,8 +38,7 @@ export async function keepPublished(
   cleanup: Cleanup,
 ): Promise<void> {
   for (const name of ['verifier', 'publisher'] as const) {
-    const program = startProgram(name, registry, { recentLookupLimit });
-    cleanup.push(() => program.stop());
+    const program = startProgram(name, registry, { recentLookupLimit }, cleanup);
     await program.ready;
     await pin(program.pid, LOAD_CORE);
   }

@@ -3,13 +3,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { openCheckpoint } from '#protocol/checkpoint';
 import type { JsonValue } from '#protocol/json';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
-import type { ProofExport } from '#protocol/schemas/proof-export';
 import { inclusionFromTiles, tilePath } from '#protocol/tiles';
 import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import {
+  exportProofHttp,
+  waitForVerdictHttp,
+  type EngineOptions,
+  type PublicOptions,
+} from '#sdk/index';
 import type { SentBatch } from '../harness/batch-client.js';
 import { engineHeaders } from '../harness/engine-api.js';
 import { isDenied, type ItemSource, requestAt } from '../harness/items.js';
-import { PROOF_PATH } from '../harness/public-api.js';
 import type { BenchStack } from '../harness/stack.js';
 import {
   type PinnedKeys,
@@ -27,28 +31,31 @@ export interface CheckedReceipts {
 
 /** A client outside the service: two URLs, an API key and two pinned public keys. */
 export interface Outsider {
-  engineUrl: string;
-  publicUrl: string;
-  headers: Record<string, string>;
+  engine: EngineOptions;
+  registry: PublicOptions;
   trust: PinnedKeys;
 }
 
 export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outsider {
-  const aepKey = loadSigningKey(registry.keyFiles.aep).publicKey;
-  const trust = { aepKey, logVkey: registry.vkeys.log, logOrigin: registry.origin };
-  return { engineUrl, publicUrl, headers: engineHeaders(registry), trust };
+  const { apiKey, tenantId, keyFiles, vkeys, origin } = registry;
+  const aepKey = loadSigningKey(keyFiles.aep).publicKey;
+  return {
+    engine: { engineUrl, apiKey, tenantId },
+    registry: { publicUrl },
+    trust: { aepKey, logVkey: vkeys.log, logOrigin: origin },
+  };
 }
 
 /** A request and its receipt; `effect` is the policy's decision for that request. */
 export type Admission = Pick<ReceiptEvidence, 'receipt' | 'request' | 'effect'>;
 
-/** Checks receipts from outside, each against the request that was sent. */
+/** Checks receipts from outside, each against the request that was sent, and adds to `found`. */
 export async function checkReceipts(
   outsider: Outsider,
   sent: readonly Admission[],
   publicWithinMs: number,
+  found: CheckedReceipts = { checked: 0, denied: 0, wrong: [] },
 ): Promise<CheckedReceipts> {
-  const found: CheckedReceipts = { checked: 0, denied: 0, wrong: [] };
   for (const admission of sent) {
     const proofId = admission.receipt.registry_proof_id;
     const faults = await gatherEvidence(outsider, proofId, publicWithinMs).then(
@@ -62,53 +69,51 @@ export async function checkReceipts(
   return found;
 }
 
-/** Checks random receipts of batches from outside while they are processed. */
-export class ReceiptChecker {
-  private readonly sent: SentBatch[] = [];
-  private readonly found: CheckedReceipts = { checked: 0, denied: 0, wrong: [] };
-  private readonly stopping = new AbortController();
-  private readonly checking: Promise<void>;
+interface ReceiptChecker {
+  add(batch: SentBatch): void;
+  stop(): Promise<CheckedReceipts>;
+}
 
-  /** @param everyMs between checks, so that the checker is not a load of its own */
-  constructor(
-    private readonly outsider: Outsider,
-    private readonly source: ItemSource,
-    private readonly options: { everyMs: number; publicWithinMs: number },
-  ) {
-    this.checking = this.checkUntilStopped();
-  }
-
-  add(batch: SentBatch): void {
-    this.sent.push(batch);
-  }
-
-  async stop(): Promise<CheckedReceipts> {
-    this.stopping.abort();
-    await this.checking;
-    return this.found;
-  }
-
-  private async checkUntilStopped(): Promise<void> {
-    const { found, options } = this;
-    const { signal } = this.stopping;
+/**
+ * Checks random receipts of batches from outside while they are processed.
+ *
+ * @param everyMs between checks, so that the checker is not a load of its own
+ */
+export function startReceiptChecker(
+  outsider: Outsider,
+  source: ItemSource,
+  { everyMs, publicWithinMs }: { everyMs: number; publicWithinMs: number },
+): ReceiptChecker {
+  const sent: SentBatch[] = [];
+  const found: CheckedReceipts = { checked: 0, denied: 0, wrong: [] };
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const check = async (batch: SentBatch): Promise<void> => {
+    const page = await randomPage(outsider, batch);
+    const sample = sampleOf(page.filter(({ state }) => state !== 'pending'));
+    const admissions = sample.map((result) => admissionOf(source, batch, result));
+    await checkReceipts(outsider, admissions, publicWithinMs, found);
+  };
+  const checkUntilStopped = async (): Promise<void> => {
     while (!signal.aborted) {
-      const batch = this.sent[randomInt(Math.max(1, this.sent.length))];
+      const batch = sent[randomInt(Math.max(1, sent.length))];
       if (batch !== undefined) {
-        try {
-          const page = await randomPage(this.outsider, batch);
-          const sample = sampleOf(page.filter(({ state }) => state !== 'pending'));
-          const admissions = sample.map((result) => admissionOf(this.source, batch, result));
-          const more = await checkReceipts(this.outsider, admissions, options.publicWithinMs);
-          found.checked += more.checked;
-          found.denied += more.denied;
-          found.wrong.push(...more.wrong);
-        } catch (error) {
-          found.wrong.push(`${batch.batchId}: ${String(error)}`);
-        }
+        await check(batch).catch((error: unknown) =>
+          found.wrong.push(`${batch.batchId}: ${String(error)}`),
+        );
       }
-      await sleep(options.everyMs, undefined, { signal }).catch(() => undefined);
+      await sleep(everyMs, undefined, { signal }).catch(() => undefined);
     }
-  }
+  };
+  const checking = checkUntilStopped();
+  return {
+    add: (batch) => void sent.push(batch),
+    stop: async () => {
+      stopping.abort();
+      await checking;
+      return found;
+    },
+  };
 }
 
 const PAGE = 50;
@@ -136,13 +141,13 @@ function admissionOf(source: ItemSource, batch: SentBatch, result: BatchResult):
 const LONGEST_PAGE = 1_000;
 
 /** A random page of results, reached from page to page as clients do. */
-async function randomPage(outsider: Outsider, batch: SentBatch): Promise<BatchResult[]> {
+async function randomPage({ engine }: Outsider, batch: SentBatch): Promise<BatchResult[]> {
   const start = randomInt(Math.max(1, batch.items - PAGE));
   let cursor = '';
   for (let from = 0; ;) {
     const limit = from === start ? PAGE : Math.min(LONGEST_PAGE, start - from);
-    const url = `${outsider.engineUrl}/v1/batches/${batch.batchId}/results?limit=${String(limit)}`;
-    const response = await fetch(url + cursor, outsider);
+    const url = `${engine.engineUrl}/v1/batches/${batch.batchId}/results?limit=${String(limit)}`;
+    const response = await fetch(url + cursor, { headers: engineHeaders(engine) });
     if (response.status !== 200) throw new Error(`results are answered ${String(response.status)}`);
     const page = (await response.json()) as BatchResults;
     if (from === start) return page.results;
@@ -155,45 +160,27 @@ async function randomPage(outsider: Outsider, batch: SentBatch): Promise<BatchRe
 /**
  * Fetches everything that the two APIs publish about a proof.
  *
- * @throws Error when the proof is not public, or cannot be exported, within `publicWithinMs`
+ * @throws Error when the proof is not public within `publicWithinMs`, or cannot be exported
  */
 export async function gatherEvidence(
-  { engineUrl, publicUrl, headers, trust }: Outsider,
+  { engine, registry, trust }: Outsider,
   proofId: string,
   publicWithinMs: number,
 ): Promise<Omit<ReceiptEvidence, keyof Admission>> {
-  const deadline = performance.now() + publicWithinMs;
-  const exportUrl = `${engineUrl}/v1/proofs/${proofId}/export`;
-  const verdict = await untilFound(publicUrl + PROOF_PATH + proofId, 404, deadline);
-  const exported = await untilFound(exportUrl, 409, deadline, headers);
-  const checkpoint = Buffer.from(await bytesAt(`${publicUrl}/log/checkpoint`)).toString();
+  const proof = { proof_id: proofId };
+  const { record } = await waitForVerdictHttp({ ...registry, timeoutMs: publicWithinMs }, proof);
+  const verdict = record as unknown as PublicVerdict;
+  // The public verdict follows the checkpoint that an export needs.
+  const { response: exported } = await exportProofHttp(engine, proof);
+  const log = `${registry.publicUrl}/log`;
+  const checkpoint = Buffer.from(await bytesAt(`${log}/checkpoint`)).toString();
   const { logVkey, logOrigin } = trust;
   const { size } = openCheckpoint(checkpoint, logVkey, logOrigin, nativeVerify, nativeSha256);
-  const { leaf_index: leafIndex } = (verdict as PublicVerdict).integrity;
+  const leafIndex = verdict.integrity.leaf_index;
   const path = await inclusionFromTiles(nativeSha256, leafIndex, size, (level, index, width) =>
-    bytesAt(`${publicUrl}/log/${tilePath(level, index, width)}`),
+    bytesAt(`${log}/${tilePath(level, index, width)}`),
   );
-  return { verdict: verdict as PublicVerdict, exported: exported as ProofExport, checkpoint, path };
-}
-
-const POLL_MS = 200;
-
-/** Repeats the request while the answer has the status that means "not yet". */
-async function untilFound(
-  url: string,
-  pending: number,
-  deadline: number,
-  headers: Record<string, string> = {},
-): Promise<unknown> {
-  for (;;) {
-    const response = await fetch(url, { headers });
-    const body: unknown = await response.json();
-    if (response.status === 200) return body;
-    if (response.status !== pending || performance.now() > deadline) {
-      throw new Error(`${new URL(url).pathname} is answered ${String(response.status)}`);
-    }
-    await sleep(POLL_MS);
-  }
+  return { verdict, exported, checkpoint, path };
 }
 
 async function bytesAt(url: string): Promise<Uint8Array> {

@@ -1,13 +1,9 @@
 import { runBaselineLoop, type Baseline } from '../baseline/baseline-loop.js';
 import { createBaselineTable, dropBaselineTable } from '../baseline/signed-documents.js';
 import { runBatches, type BatchRun } from '../harness/batch-load.js';
+import { withCleanup } from '../harness/cleanup.js';
 import { print } from '../harness/command.js';
-import {
-  databaseSize,
-  DURABLE_SETTINGS,
-  openBenchRegistry,
-  type DatabaseSize,
-} from '../harness/registry.js';
+import { openBenchRegistry } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { startPrograms } from '../harness/stack.js';
 import { whole } from '../harness/statistics.js';
@@ -30,9 +26,9 @@ const FULL = {
 };
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl, redisPid, signal, quick } = context;
+  const { dir, redisUrl, redisPid, signal, quick, cleanup } = context;
   const plan = quick ? QUICK : FULL;
-  const registry = await openBenchRegistry(dir);
+  const registry = await openBenchRegistry(dir, cleanup);
   const { owner } = registry;
   const baselineLoop = async (): Promise<Baseline> => {
     await createBaselineTable(owner);
@@ -44,27 +40,14 @@ async function run(context: RunContext): Promise<Result[]> {
     print(`      baseline loop: ${baseline.rate.toFixed(0)} rows/s`);
     return baseline;
   };
-  const runService = async (): Promise<BatchRun> => {
-    const stack = await startPrograms(registry, { redisUrl, engineEnv: { MAX_QUEUED_ADMISSIONS } });
-    try {
-      return await runBatches(stack, { ...plan.batches, redisPid, signal });
-    } finally {
-      await stack.close();
-    }
-  };
-  try {
-    const before = await baselineLoop();
-    const run = await runService();
-    print(`      batches: ${rateOf(run).toFixed(0)} proofs/s`);
-    const size = await databaseSize(owner);
-    const after = await baselineLoop();
-    return batchResults(
-      { baseline: [before, after], run, size, durable: registry.durableSettings },
-      quick,
-    );
-  } finally {
-    await registry.close();
-  }
+  const before = await baselineLoop();
+  const run = await withCleanup(async (inner) => {
+    const options = { redisUrl, engineEnv: { MAX_QUEUED_ADMISSIONS } };
+    const stack = await startPrograms(registry, options, inner);
+    return runBatches(stack, { ...plan.batches, redisPid, signal });
+  });
+  print(`      batches: ${rateOf(run).toFixed(0)} proofs/s`);
+  return batchResults({ baseline: [before, await baselineLoop()], run }, quick);
 }
 
 const rateOf = ({ proofs, seconds }: BatchRun): number => proofs / seconds;
@@ -72,13 +55,10 @@ const rateOf = ({ proofs, seconds }: BatchRun): number => proofs / seconds;
 export interface BatchMeasured {
   baseline: readonly [before: Baseline, after: Baseline];
   run: BatchRun;
-  size: DatabaseSize;
-  /** Durability settings that are on. */
-  durable: number;
 }
 
 export function batchResults(measured: BatchMeasured, quick: boolean): Result[] {
-  const { run, size, durable } = measured;
+  const { run } = measured;
   const { checkedAtLeast } = quick ? QUICK : FULL;
   const { checked, denied, wrong } = run.checked;
   const retried = Object.entries(run.retried).map(([code, count]) => `${String(count)} × ${code}`);
@@ -102,27 +82,12 @@ export function batchResults(measured: BatchMeasured, quick: boolean): Result[] 
       target: { value: { atMost: 0, atLeast: 0 } },
       note: `of ${whole(run.items)} accepted; deferred: ${retried.join(', ') || 'none'}`,
     }),
-    resultOf({
-      name: 'bytes in Postgres per proof, after batches',
-      value: size.bytes / size.proofs,
-      unit: 'bytes',
-      // Few proofs share the size of an empty registry.
-      ...(!quick && { target: { value: { atMost: 1_600 } } }),
-      note: `all tables and indexes of ${whole(size.proofs)} proofs, before any vacuum`,
-    }),
-    resultOf({
-      name: 'durability settings that are on',
-      value: durable,
-      unit: 'on',
-      target: { value: { atLeast: DURABLE_SETTINGS } },
-      note: 'fsync, synchronous_commit and full_page_writes, as each of the writing roles sees them',
-    }),
   ];
 }
 
 function admission({ baseline: [before, after], run }: BatchMeasured): Result {
   const { processes } = before;
-  const { total, others } = run.cpu;
+  const { total } = run.cpu;
   return resultOf({
     name: 'batch admission',
     value: rateOf(run),
@@ -135,7 +100,7 @@ function admission({ baseline: [before, after], run }: BatchMeasured): Result {
     note:
       `${whole(run.proofs)} proofs were published in ${whole(run.seconds)} s; one tenant, ${whole(run.batches)} batches of ` +
       `${whole(run.items / run.batches)}, one worker; CPU-bound: ${whole(total)} µs per proof are at most ` +
-      `${whole((processes * 1e6) / total)}/s on ${String(processes)} idle cores; other processes used ${whole(others * 100)} %`,
+      `${whole((processes * 1e6) / total)}/s on ${String(processes)} idle cores`,
   });
 }
 

@@ -2,18 +2,16 @@ import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { JsonValue } from '#protocol/json';
-import { urlOf } from '../harness/child.js';
-import { withCleanup } from '../harness/command.js';
-import { cpuBetween, sampleCpu, type CpuShares, type Watched } from '../harness/cpu.js';
+import { startChild, urlOf } from '../harness/child.js';
+import { startCpu, type CpuShares, type Watched } from '../harness/cpu.js';
 import {
-  atRate,
   engineHeaders,
   EXECUTE_PATH,
-  executeOnce,
+  executeAtRate,
   type Credential,
 } from '../harness/engine-api.js';
-import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
-import { type BenchStack, startPeer, startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
+import { bodyTemplates, newRun } from '../harness/items.js';
+import { type BenchStack, startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
 import {
   resultOf,
   UnexpectedAnswers,
@@ -34,18 +32,14 @@ import {
 export const execute: Scenario = { name: 'execute', needs: ['wrk'], run };
 
 const CONNECTIONS = 64;
-const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, halfSeconds: 1, receipts: 5 };
-const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, halfSeconds: 10, receipts: 30 };
+const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, receipts: 5 };
+const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, receipts: 30 };
 const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl } = context;
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED });
-  try {
-    return executeResults(await measure(stack, context));
-  } finally {
-    await stack.close();
-  }
+  const { dir, redisUrl, cleanup } = context;
+  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
+  return executeResults(await measure(stack, context));
 }
 
 export interface ExecuteRound extends ExecuteLoadResult {
@@ -55,76 +49,49 @@ export interface ExecuteRound extends ExecuteLoadResult {
 export interface ExecuteMeasured {
   engine: ExecuteRound[];
   echo: ExecuteRound[];
-  /** The engine at about half the throughput. */
-  half: ExecuteRound;
+  /** Another round of the engine, with executions beside the load whose receipts were checked. */
+  checked: ExecuteRound;
   receipts: CheckedReceipts;
   /** Answers beside the load that were no receipts. */
   unexpected: UnexpectedAnswers;
 }
 
-function measure(stack: BenchStack, context: RunContext): Promise<ExecuteMeasured> {
-  const { dir, quick, redisPid, signal } = context;
+async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteMeasured> {
+  const { dir, quick, redisPid, signal, cleanup } = context;
   const plan = quick ? QUICK : FULL;
   const loader =
     (url: string, watched: Watched) =>
-    async (seconds: number, pauseMs = 0): Promise<ExecuteRound> => {
-      const load = { url, credential: stack.registry, connections: CONNECTIONS, seconds, pauseMs };
-      const before = sampleCpu(watched);
+    async (seconds: number): Promise<ExecuteRound> => {
+      const load = { url, credential: stack.registry, connections: CONNECTIONS, seconds };
+      const cpuSince = startCpu(watched);
       const result = await runExecuteLoad({ ...load, dir, signal });
-      return { ...result, cpu: cpuBetween(before, sampleCpu(watched), result.requests) };
+      return { ...result, cpu: cpuSince(result.requests) };
     };
-  return withCleanup(async (cleanup) => {
-    const peer = startPeer({ kind: 'express-echo' });
-    cleanup.push(() => peer.stop());
-    const loadEcho = loader(await urlOf(peer), { echo: [peer.pid] });
-    const loadEngine = loader(stack.engineUrl, watchedOf(stack, redisPid));
-    await loadEngine(plan.warmUpSeconds);
-    await loadEcho(Math.min(plan.warmUpSeconds, 2));
-    const [engine, echo]: [ExecuteRound[], ExecuteRound[]] = [[], []];
-    for (let i = 0; i < plan.rounds; i += 1) {
-      echo.push(await loadEcho(plan.seconds));
-      engine.push(await loadEngine(plan.seconds));
-    }
-    const unexpected = new UnexpectedAnswers();
-    const pauseMs = pauseFor(median(engine.map(rateOf)));
-    const [half, sent] = await Promise.all([
-      loadEngine(plan.halfSeconds, pauseMs),
-      collectReceipts(stack, { ...plan, unexpected, signal }),
-    ]);
-    const receipts = await checkReceipts(outsiderOf(stack), sent, RECEIPT_PUBLIC_WITHIN_MS);
-    return { engine, echo, half, receipts, unexpected };
-  });
-}
-
-/** Sends executions beside the load, with the load's bodies, and keeps requests and receipts. */
-async function collectReceipts(
-  { engineUrl, registry }: BenchStack,
-  options: {
-    receipts: number;
-    halfSeconds: number;
-    unexpected: UnexpectedAnswers;
-    signal: AbortSignal;
-  },
-): Promise<Admission[]> {
-  const { receipts: count, halfSeconds, unexpected, signal } = options;
-  const templates = bodyTemplates(registry);
-  const run = newRun();
+  const peer = startChild({ module: 'bench/harness/peer-process', task: {} });
+  cleanup.push(() => peer.stop());
+  const loadEcho = loader(await urlOf(peer), { echo: peer.pid });
+  const loadEngine = loader(stack.engineUrl, watchedOf(stack, redisPid));
+  await loadEngine(plan.warmUpSeconds);
+  await loadEcho(Math.min(plan.warmUpSeconds, 2));
+  const [engine, echo]: [ExecuteRound[], ExecuteRound[]] = [[], []];
+  for (let i = 0; i < plan.rounds; i += 1) {
+    echo.push(await loadEcho(plan.seconds));
+    engine.push(await loadEngine(plan.seconds));
+  }
+  const unexpected = new UnexpectedAnswers();
   const sent: Admission[] = [];
-  await atRate({ perSecond: count / halfSeconds, count, signal }, async (n) => {
-    const body = bodyAt(templates, run, n);
-    const answered = await executeOnce(engineUrl, registry, body, unexpected);
-    if (answered === null) return;
-    const request = JSON.parse(body) as JsonValue;
-    sent.push({ receipt: answered.receipt, request, effect: 'ADMIT' });
-  });
-  return sent;
+  const { receipts: count, seconds } = plan;
+  const credential = stack.registry;
+  const options = { credential, perSecond: count / seconds, count, unexpected, signal };
+  const [checked] = await Promise.all([
+    loadEngine(seconds),
+    executeAtRate(stack.engineUrl, options, ({ receipt }, body) => {
+      sent.push({ receipt, request: JSON.parse(body) as JsonValue, effect: 'ADMIT' });
+    }),
+  ]);
+  const receipts = await checkReceipts(outsiderOf(stack), sent, RECEIPT_PUBLIC_WITHIN_MS);
+  return { engine, echo, checked, receipts, unexpected };
 }
-
-/** An estimate of the latency at half load as a share of the saturated latency. */
-const LATENCY_AT_HALF = 0.4;
-
-/** The pause between an answer and the next request that about halves the rate, in milliseconds. */
-const pauseFor = (rate: number): number => ((2 - LATENCY_AT_HALF) * CONNECTIONS * 1000) / rate;
 
 export interface ExecuteLoadResult {
   requests: number;
@@ -141,19 +108,17 @@ const TIMEOUT_SECONDS = 15;
 
 /**
  * Posts unique execute bodies over keep-alive connections, each as soon as the previous is answered.
- *
- * @param load `pauseMs` is the mean pause before the next request; wrk's template file goes to `dir`
+ * wrk's template file goes to `dir`.
  */
 export async function runExecuteLoad(load: {
   url: string;
   credential: Credential;
   connections: number;
   seconds: number;
-  pauseMs: number;
   dir: string;
   signal: AbortSignal;
 }): Promise<ExecuteLoadResult> {
-  const { credential, pauseMs, dir, ...options } = load;
+  const { credential, dir, ...options } = load;
   const templatesFile = join(dir, 'execute.templates');
   await writeFile(templatesFile, bodyTemplates(credential).join('\n'));
   const { quantiles, ...result } = await runWrk<
@@ -162,7 +127,7 @@ export async function runExecuteLoad(load: {
     ...options,
     url: load.url + EXECUTE_PATH,
     script: 'wrk-executes.lua',
-    args: [templatesFile, newRun(), String(Math.round(pauseMs))],
+    args: [templatesFile, newRun()],
     timeoutSeconds: TIMEOUT_SECONDS,
     headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
   });
@@ -179,7 +144,7 @@ const latency = (rounds: readonly ExecuteRound[], percent: number): number =>
   );
 
 export function executeResults(measured: ExecuteMeasured): Result[] {
-  const { engine, echo, half } = measured;
+  const { engine, echo } = measured;
   const [rates, echoRates] = [engine.map(rateOf), echo.map(rateOf)];
   const wrkBusy = (rounds: readonly ExecuteRound[]): string =>
     median(rounds.map(({ cpuSeconds, seconds }) => (cpuSeconds / seconds) * 100)).toFixed(0);
@@ -208,12 +173,6 @@ export function executeResults(measured: ExecuteMeasured): Result[] {
         `saturated: each connection sends as soon as it is answered; p50 ${latency(engine, 50).toFixed(1)}, p99 of each ` +
         `round ${spread(roundTails, 1)}; the echo ${latency(echo, 99).toFixed(1)}`,
     }),
-    resultOf({
-      name: 'single execute, half load, p99',
-      value: latency([half], 99),
-      unit: 'ms',
-      note: `${rateOf(half).toFixed(0)} req/s over as many connections; p50 ${latency([half], 50).toFixed(1)}`,
-    }),
     cpuPerRequest(measured),
     unexpectedAnswers(measured),
   ];
@@ -231,20 +190,19 @@ function cpuPerRequest({ engine, echo }: ExecuteMeasured): Result {
     (name) => `${name} ${micros(engine, ({ cpu }) => cpu.micros[name] ?? 0).toFixed(0)}`,
   );
   const wrk = micros(engine, ({ cpuSeconds, requests }) => (cpuSeconds * 1e6) / requests);
-  const others = engine.map(({ cpu }) => cpu.others * 100);
   return resultOf({
     name: 'single execute: CPU per request',
     value: micros(engine),
     unit: 'µs',
     against: { what: 'the echo', value: micros(echo) },
-    note: `${parts.join(', ')}, and wrk ${wrk.toFixed(0)}; other processes, wrk included, used ${spread(others)} % of the machine`,
+    note: `${parts.join(', ')}, and wrk ${wrk.toFixed(0)}`,
   });
 }
 
 /** Only a 200 is expected: the policy denies no body of the load, and no admission takes long. */
 function unexpectedAnswers(measured: ExecuteMeasured): Result {
-  const { engine, echo, half, receipts, unexpected } = measured;
-  const rounds = [...engine, ...echo, half];
+  const { engine, echo, checked, receipts, unexpected } = measured;
+  const rounds = [...engine, ...echo, checked];
   for (const { answers, failed } of rounds) {
     unexpected.add('without an answer', failed);
     for (const [status, count] of Object.entries(answers)) {

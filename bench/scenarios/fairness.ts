@@ -7,8 +7,7 @@ import { createTenant } from '#sql/tenants/administration';
 import { insertApiKey } from '#sql/tenants/api-keys';
 import { withAuditContext } from '#sql/tenants/audit';
 import { startBatchLoad } from '../harness/batch-load.js';
-import { atRate, engineHeaders, executeOnce, type Credential } from '../harness/engine-api.js';
-import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
+import { engineHeaders, executeAtRate, type Credential } from '../harness/engine-api.js';
 import { nextPublication, readiness, untilPublished } from '../harness/public-api.js';
 import type { BenchRegistry } from '../harness/registry.js';
 import {
@@ -32,13 +31,9 @@ const FULL = { items: 10_000, inFlight: 20_000, idle: 400, loaded: 800 };
 /** Executions before the first that counts. */
 const WARM_UP = 20;
 
-async function run({ dir, redisUrl, quick, signal }: RunContext): Promise<Result[]> {
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED });
-  try {
-    return fairnessResults(await measure(stack, quick ? QUICK : FULL, signal));
-  } finally {
-    await stack.close();
-  }
+async function run({ dir, redisUrl, quick, signal, cleanup }: RunContext): Promise<Result[]> {
+  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
+  return fairnessResults(await measure(stack, quick ? QUICK : FULL, signal));
 }
 
 export interface FairnessMeasured {
@@ -60,16 +55,11 @@ async function measure(
 ): Promise<FairnessMeasured> {
   const { engineUrl, publicUrl, registry } = stack;
   const neighbour = await createSecondTenant(registry);
-  const templates = bodyTemplates(neighbour);
   const unexpected = new UnexpectedAnswers();
   const trickle = async (count: number): Promise<number[]> => {
-    const run = newRun();
     const latencies: number[] = [];
-    await atRate({ perSecond: PER_SECOND, count, signal }, async (n) => {
-      const body = bodyAt(templates, run, n);
-      const answered = await executeOnce(engineUrl, neighbour, body, unexpected);
-      if (answered !== null) latencies.push(answered.ms);
-    });
+    const load = { credential: neighbour, perSecond: PER_SECOND, count, unexpected, signal };
+    await executeAtRate(engineUrl, load, ({ ms }) => void latencies.push(ms));
     return latencies;
   };
   await trickle(WARM_UP);

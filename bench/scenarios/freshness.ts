@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { requireCorrect, runBatches } from '../harness/batch-load.js';
-import { atRate, batchBody, executeOnce, sendBatch } from '../harness/engine-api.js';
-import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
+import { batchBody, executeAtRate, sendBatch } from '../harness/engine-api.js';
+import { newRun } from '../harness/items.js';
 import { LOOKUP_EVERY_MS, untilValid } from '../harness/public-api.js';
 import {
   resultOf,
@@ -20,13 +20,9 @@ const QUICK = { seconds: 1, items: 2_500, inFlight: 10_000, samples: 20, perSeco
 const FULL = { seconds: 15, items: 5_000, inFlight: 20_000, samples: 240, perSecond: 8 };
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl } = context;
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED });
-  try {
-    return freshnessResults(await measure(stack, context));
-  } finally {
-    await stack.close();
-  }
+  const { dir, redisUrl, cleanup } = context;
+  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
+  return freshnessResults(await measure(stack, context));
 }
 
 export interface FreshnessMeasured {
@@ -49,8 +45,6 @@ async function measure(
   requireCorrect(full);
   const fullRate = full.proofs / full.seconds;
   const unexpected = new UnexpectedAnswers();
-  const templates = bodyTemplates(registry);
-  const run = newRun();
   const done = new AbortController();
   const stopping = AbortSignal.any([done.signal, signal]);
   const sending = sendPaced(stack, fullRate / 2, unexpected, stopping);
@@ -58,12 +52,10 @@ async function measure(
   sending.catch(() => undefined);
   const ms: number[] = [];
   try {
-    await atRate({ perSecond, count: samples, signal }, async (n) => {
-      const body = bodyAt(templates, run, n);
-      const answered = await executeOnce(engineUrl, registry, body, unexpected);
-      if (answered === null) return;
-      const valid = await untilValid(publicUrl, answered.receipt.registry_proof_id, unexpected);
-      if (valid !== null) ms.push(valid - answered.at);
+    const sampled = { credential: registry, perSecond, count: samples, unexpected, signal };
+    await executeAtRate(engineUrl, sampled, async ({ at, receipt }) => {
+      const valid = await untilValid(publicUrl, receipt.registry_proof_id, unexpected);
+      if (valid !== null) ms.push(valid - at);
     });
   } finally {
     done.abort();

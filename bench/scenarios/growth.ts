@@ -1,11 +1,11 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
-import { withCleanup } from '../harness/command.js';
+import { withCleanup } from '../harness/cleanup.js';
 import { cpuSecondsOf } from '../harness/cpu.js';
-import { admittedIn, fillRegistry, sizesOf, startAppender } from '../harness/fill.js';
-import { PROOF_PATH, readiness } from '../harness/public-api.js';
-import { openBenchRegistry, randomProofIds, type BenchRegistry } from '../harness/registry.js';
+import { admittedIn, openFilledRegistry, sizesOf, startAppender } from '../harness/fill.js';
+import { proofPath, readiness } from '../harness/public-api.js';
+import { randomProofIds, type BenchRegistry } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { median, pairedRatio, spread, sumOf, whole } from '../harness/statistics.js';
 import { writePaths } from '../harness/wrk.js';
@@ -22,34 +22,28 @@ const QUICK = { appends: { rounds: 3, proofs: 500 }, lookups: { rounds: 1, secon
 const FULL = { appends: { rounds: 15, proofs: 1_000 }, lookups: { rounds: 6, seconds: 2 } };
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { quick, dir, sharedDir, signal } = context;
+  const { quick, dir, sharedDir, signal, cleanup } = context;
   const plan = quick ? QUICK : FULL;
   const { steps, recentLookupLimit } = sizesOf(context);
-  return withCleanup(async (cleanup) => {
-    const registries: BenchRegistry[] = [];
-    for (const step of steps) {
-      const isShared = step === steps.at(-1);
-      const home = isShared ? sharedDir : join(dir, String(step));
-      if (!isShared) {
-        await removeEmbeddedPostgres(home);
-        await rm(home, { recursive: true, force: true, maxRetries: 10 });
-      }
-      const registry = await openBenchRegistry(home);
-      cleanup.push(() => registry.close());
-      await fillRegistry(registry, { proofs: step, recentLookupLimit, signal });
-      registries.push(registry);
+  const registries: BenchRegistry[] = [];
+  for (const proofs of steps) {
+    const isShared = proofs === steps.at(-1);
+    const home = isShared ? sharedDir : join(dir, String(proofs));
+    if (!isShared) {
+      await removeEmbeddedPostgres(home);
+      await rm(home, { recursive: true, force: true, maxRetries: 10 });
     }
-    const sizes: number[] = [];
-    for (const registry of registries) sizes.push(await admittedIn(registry));
-    const lookups = await lookupCosts(registries, dir, recentLookupLimit, {
-      ...plan.lookups,
-      signal,
-    });
-    const appends = await appendCosts(registries, plan.appends, signal);
-    return growthResults(
-      sizes.map((proofs, i) => ({ proofs, append: appends[i] ?? [], lookup: lookups[i] ?? [] })),
-    );
-  });
+    const options = { proofs, recentLookupLimit, signal };
+    registries.push(await openFilledRegistry(home, options, cleanup));
+  }
+  const sizes: number[] = [];
+  for (const registry of registries) sizes.push(await admittedIn(registry));
+  const lookupPlan = { ...plan.lookups, signal };
+  const lookups = await lookupCosts(registries, dir, recentLookupLimit, lookupPlan);
+  const appends = await appendCosts(registries, plan.appends, signal);
+  return growthResults(
+    sizes.map((proofs, i) => ({ proofs, append: appends[i] ?? [], lookup: lookups[i] ?? [] })),
+  );
 }
 
 /** IDs that are looked up: more than the processor's caches hold the records of. */
@@ -70,11 +64,7 @@ async function lookupCosts(
       const { url, pid } = await startPublicApi(registry, recentLookupLimit, cleanup);
       const { tree_size: to } = await readiness(url);
       const ids = await randomProofIds(registry)(Math.max(0, to - recentLookupLimit), to, IDS);
-      const file = join(dir, `${String(i)}.paths`);
-      const pathsFile = await writePaths(
-        file,
-        ids.map((id) => PROOF_PATH + id),
-      );
+      const pathsFile = await writePaths(join(dir, `${String(i)}.paths`), ids.map(proofPath));
       targets.push({ name: String(i), url, pid, pathsFile, isAbsent: false });
     }
     const rounds = await loadInterleaved(targets, plan);

@@ -1,10 +1,9 @@
 import { join } from 'node:path';
 import { requireCorrect, runBatches } from '../harness/batch-load.js';
-import { withCleanup } from '../harness/command.js';
-import { fillRegistry, sizesOf } from '../harness/fill.js';
-import { memoryOf } from '../harness/cpu.js';
-import { PROOF_PATH, readiness } from '../harness/public-api.js';
-import { openBenchRegistry, randomProofIds } from '../harness/registry.js';
+import { peakMemoryOf } from '../harness/cpu.js';
+import { openSharedRegistry, sizesOf } from '../harness/fill.js';
+import { proofPath, readiness } from '../harness/public-api.js';
+import { randomProofIds } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { startPrograms, type BenchStack } from '../harness/stack.js';
 import { whole } from '../harness/statistics.js';
@@ -18,34 +17,27 @@ const QUICK = { items: 500, inFlight: 2_500, seconds: 1, lookupSeconds: 1 };
 const FULL = { items: 5_000, inFlight: 25_000, seconds: 20, lookupSeconds: 10 };
 const MAX_MIB = 512;
 
-function run(context: RunContext): Promise<Result[]> {
-  const { quick, sharedDir, redisUrl, redisPid, signal } = context;
-  const sizes = sizesOf(context);
+async function run(context: RunContext): Promise<Result[]> {
+  const { quick, redisUrl, redisPid, signal, cleanup } = context;
   const { lookupSeconds, ...load } = quick ? QUICK : FULL;
-  return withCleanup(async (cleanup) => {
-    const registry = await openBenchRegistry(sharedDir);
-    cleanup.push(() => registry.close());
-    await fillRegistry(registry, { ...sizes, signal });
-    const { recentLookupLimit } = sizes;
-    const stack = await startPrograms(registry, { recentLookupLimit, redisUrl });
-    cleanup.push(() => stack.close());
-    const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, redisPid, signal };
-    const batches = await runBatches(stack, options);
-    requireCorrect(batches);
-    const lookups = await lookUp(stack, lookupSeconds, context);
-    return Object.entries(stack.programs).map(([name, { pid }]) => {
-      const { peakMiB, residentMiB } = memoryOf(pid);
-      return resultOf({
-        name: `memory: ${name}`,
-        value: peakMiB,
-        unit: 'MiB',
-        target: { value: { atMost: MAX_MIB } },
-        note:
-          `peak; ${residentMiB.toFixed(0)} MiB resident after ${whole(batches.items)} proofs in batches and ` +
-          `${whole(lookups)} lookups over the whole history`,
-      });
-    });
-  });
+  const { recentLookupLimit } = sizesOf(context);
+  const registry = await openSharedRegistry(context);
+  const stack = await startPrograms(registry, { recentLookupLimit, redisUrl }, cleanup);
+  const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, redisPid, signal };
+  const batches = await runBatches(stack, options);
+  requireCorrect(batches);
+  const lookups = await lookUp(stack, lookupSeconds, context);
+  return Object.entries(stack.programs).map(([name, { pid }]) =>
+    resultOf({
+      name: `memory: ${name}`,
+      value: peakMemoryOf(pid),
+      unit: 'MiB',
+      target: { value: { atMost: MAX_MIB } },
+      note:
+        `peak of ${whole(batches.items)} proofs in batches and ${whole(lookups)} lookups ` +
+        'over the whole history',
+    }),
+  );
 }
 
 /** More IDs than the public API caches. */
@@ -58,11 +50,7 @@ async function lookUp(
 ): Promise<number> {
   const { tree_size: to } = await readiness(publicUrl);
   const ids = await randomProofIds(registry)(0, to, IDS);
-  const file = join(dir, 'memory.paths');
-  const pathsFile = await writePaths(
-    file,
-    ids.map((id) => PROOF_PATH + id),
-  );
+  const pathsFile = await writePaths(join(dir, 'memory.paths'), ids.map(proofPath));
   const load = { url: publicUrl, pathsFile, connections: 64, seconds, seed: 1, signal };
   const result = await runLookups(load);
   requireAnswered('public API', result, false);

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { treeSize } from '#sql/log/log';
-import { withCleanup } from '../harness/command.js';
-import { fillRegistry, sizesOf, startAppender } from '../harness/fill.js';
+import { withCleanup } from '../harness/cleanup.js';
+import { openSharedRegistry, sizesOf, startAppender } from '../harness/fill.js';
 import { startProgram } from '../harness/stack.js';
-import { databaseSize, openBenchRegistry, type BenchRegistry } from '../harness/registry.js';
+import { databaseSize, type BenchRegistry } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { liveBytes, publishedManifest } from '../harness/snapshot.js';
 import { whole } from '../harness/statistics.js';
@@ -13,33 +13,28 @@ import { whole } from '../harness/statistics.js';
 export const storage: Scenario = { name: 'storage', run };
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { quick, sharedDir, signal } = context;
+  const { quick, signal, cleanup } = context;
   const sizes = sizesOf(context);
-  return withCleanup(async (cleanup) => {
-    const registry = await openBenchRegistry(sharedDir);
-    cleanup.push(() => registry.close());
-    await fillRegistry(registry, { ...sizes, signal });
-    const { bytes, proofs } = await databaseSize(registry.owner);
-    const verifier = startProgram('verifier', registry, sizes);
-    cleanup.push(() => verifier.stop());
-    const cycles = quick ? 2 : 16;
-    const publish = (each: number): Promise<Publishing> =>
-      measurePublishing(registry, { ...sizes, cycles, each, signal });
-    const steady = await publish(quick ? 500 : 1_000);
-    const trickle = await publish(5);
-    return [
-      resultOf({
-        name: 'bytes in Postgres per proof',
-        value: bytes / proofs,
-        unit: 'bytes',
-        // Few proofs share the size of an empty registry.
-        ...(!quick && { target: { value: { atMost: 1_600 } } }),
-        note: `all tables, indexes and TOAST of ${whole(proofs)} proofs`,
-      }),
-      writtenResult('bytes written per byte published', steady, 3),
-      writtenResult('bytes written per byte, in a trickle', trickle),
-    ];
-  });
+  const registry = await openSharedRegistry(context);
+  const { bytes, proofs } = await databaseSize(registry.owner);
+  startProgram('verifier', registry, sizes, cleanup);
+  const cycles = quick ? 2 : 16;
+  const publish = (each: number): Promise<Publishing> =>
+    measurePublishing(registry, { ...sizes, cycles, each, signal });
+  const steady = await publish(quick ? 500 : 1_000);
+  const trickle = await publish(5);
+  return [
+    resultOf({
+      name: 'bytes in Postgres per proof',
+      value: bytes / proofs,
+      unit: 'bytes',
+      // Few proofs share the size of an empty registry.
+      ...(!quick && { target: { value: { atMost: 1_600 } } }),
+      note: `all tables, indexes and TOAST of ${whole(proofs)} proofs`,
+    }),
+    writtenResult('bytes written per byte published', steady, 3),
+    writtenResult('bytes written per byte, in a trickle', trickle),
+  ];
 }
 
 interface Publishing {
@@ -58,8 +53,7 @@ async function measurePublishing(
   const { recentLookupLimit, cycles, each, signal } = options;
   return withCleanup(async (cleanup) => {
     const { append } = await startAppender(registry, signal, cleanup);
-    const publisher = startProgram('publisher', registry, { recentLookupLimit });
-    cleanup.push(() => publisher.stop());
+    const publisher = startProgram('publisher', registry, { recentLookupLimit }, cleanup);
     await publisher.ready;
     const publish = async (): Promise<{ written: number; live: number }> => {
       await append(each);

@@ -2,8 +2,9 @@ import { equalBytes, toHex } from '#protocol/bytes';
 import { RECORD_DIGEST_BYTES } from '#protocol/snapshot/index-part';
 import { segmentPath } from '#protocol/snapshot/manifest';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { ByteCache } from '#runtime/process/byte-cache';
 import type { SnapshotContext } from './context.js';
-import { ByteCache, type IndexedRow } from './parts.js';
+import type { IndexedRow } from './parts.js';
 
 const CACHED_BYTES = 96 * 1024 * 1024;
 

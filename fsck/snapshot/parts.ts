@@ -11,6 +11,7 @@ import {
 } from '#protocol/snapshot/index-part';
 import { segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { ByteCache } from '#runtime/process/byte-cache';
 import type { SnapshotContext } from './context.js';
 
 /** The location of a record in the index. */
@@ -144,30 +145,4 @@ function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
     return `leaves from ${pin.first_leaf} to ${pin.last_leaf}`;
   }
   return null;
-}
-
-/** A least-recently-used cache with a byte limit. */
-export class ByteCache<V> {
-  private readonly kept = new Map<string, { value: V; bytes: number }>();
-  private bytes = 0;
-
-  constructor(private readonly most: number) {}
-
-  get(name: string): V | undefined {
-    const found = this.kept.get(name);
-    if (found === undefined) return undefined;
-    this.kept.delete(name);
-    this.kept.set(name, found);
-    return found.value;
-  }
-
-  put(name: string, value: V, bytes: number): void {
-    this.kept.set(name, { value, bytes });
-    this.bytes += bytes;
-    for (const [oldest, { bytes: freed }] of this.kept) {
-      if (this.bytes <= this.most || this.kept.size === 1) return;
-      this.kept.delete(oldest);
-      this.bytes -= freed;
-    }
-  }
 }

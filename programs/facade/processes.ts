@@ -1,11 +1,9 @@
 import cluster from 'node:cluster';
-import type { FacadeConfig } from '#runtime/config';
+import { opsPortOf, type FacadeConfig } from '#runtime/config';
 import { listen } from '#runtime/http/server';
 import type { ProgramContext } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
-import { serveOps } from '#runtime/ops/ops';
 import { supervise, type Supervised } from '#runtime/process/supervise';
-import { processesAsOne } from '../ops-of-children.js';
 
 /** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;
@@ -28,11 +26,13 @@ export async function superviseProcesses(
   const children: Supervised[] = [];
   program.onStop(() => Promise.all(children.map((child) => child.stop())));
 
-  await serveOps(config.ops, program, processesAsOne(children));
-
   const start = (number: number): Supervised => {
     const child = supervise(
-      { name: `facade ${number}`, file: '', env: { PUBLIC_PORT: String(port) } },
+      {
+        name: `facade ${number}`,
+        file: '',
+        env: { PUBLIC_PORT: String(port), ...opsPortOf(config.ops, number - 1) },
+      },
       {
         log,
         // They share the process group: a signal from the terminal reaches them too.

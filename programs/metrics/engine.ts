@@ -1,6 +1,5 @@
 import type { AdmissionOutcome, EngineMetrics } from '#api/engine/context';
-import { Tally } from '#runtime/ops/instruments';
-import type { Registry } from '#runtime/ops/registry';
+import { Tally, type Registry } from '#runtime/ops/instruments';
 import { httpMetrics } from './http.js';
 
 const LANES = { 1: 'execute', 2: 'agent', batch: 'batch' } as const;
@@ -8,14 +7,8 @@ const OUTCOMES: readonly AdmissionOutcome[] = ['accepted', 'replayed', 'refused'
 
 export function engineMetrics(registry: Registry): EngineMetrics {
   const http = httpMetrics(registry, 'engine');
-  const admissions = new Tally(
-    registry,
-    {
-      name: 'svc_admissions_total',
-      help: 'Submitted admissions: accepted, duplicate or rejected',
-    },
-    ['lane', 'outcome'],
-  );
+  const help = 'Submitted admissions: accepted, duplicate or rejected';
+  const admissions = new Tally(registry, 'svc_admissions_total', help, ['lane', 'outcome']);
   // Initialized to 0: a counter that appears with its first increment has no rate for it.
   for (const lane of Object.values(LANES)) {
     for (const outcome of OUTCOMES) admissions.of({ lane, outcome });

@@ -1,7 +1,6 @@
 import type { PublicMetrics } from '#api/public/context';
 import { STATUSES } from '#protocol/status';
-import { distribution, SECONDS, Tally, type Count } from '#runtime/ops/instruments';
-import type { Registry } from '#runtime/ops/registry';
+import { distribution, SECONDS, Tally, type Count, type Registry } from '#runtime/ops/instruments';
 
 /** Label for every unknown path: clients must not be able to create labels. */
 const NO_ROUTE = 'none';
@@ -12,15 +11,14 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'OPTIONS', 'PUT', 'PATCH', 'DELE
 export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
   const requests = new Tally(
     registry,
-    { name: 'svc_http_requests_total', help: 'HTTP requests by route, method and status' },
+    'svc_http_requests_total',
+    'HTTP requests by route, method and status',
     ['api', 'route', 'method', 'status'],
   );
   const durations = distribution(
     registry,
-    {
-      name: 'svc_http_request_duration_seconds',
-      help: 'Time from request line to end of response; one in 64 for public lookups',
-    },
+    'svc_http_request_duration_seconds',
+    'Time from request line to end of response; one in 64 for public lookups',
     SECONDS.short,
     ['api', 'route'],
   );
@@ -47,11 +45,8 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public') {
 
 export function publicMetrics(registry: Registry): PublicMetrics {
   const http = httpMetrics(registry, 'public');
-  const lookups = new Tally(
-    registry,
-    { name: 'svc_lookups_total', help: 'Lookups answered with a verdict, by status' },
-    ['status'],
-  );
+  const help = 'Lookups answered with a verdict, by status';
+  const lookups = new Tally(registry, 'svc_lookups_total', help, ['status']);
   const statuses = new Map(STATUSES.map((status) => [status as string, lookups.of({ status })]));
   // For unknown statuses: another version rendered the snapshot.
   const other = lookups.of({ status: 'other' });

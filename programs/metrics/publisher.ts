@@ -3,8 +3,7 @@ import type { Manifest } from '#protocol/snapshot/manifest';
 import { parseTime } from '#protocol/time';
 import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
-import { addGauges, distribution, SECONDS, Tally } from '#runtime/ops/instruments';
-import type { Registry } from '#runtime/ops/registry';
+import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
 import type { Clock } from '#runtime/process/clock';
 import { databaseBytes, logAndCheckpoint } from '#sql/ops/metrics-queries';
 import type { Readings } from './readings.js';
@@ -33,13 +32,13 @@ export function publisherMetrics(
   let latest: Manifest | null = null;
   const ticks = distribution(
     registry,
-    { name: 'svc_publish_duration_seconds', help: 'Duration of a publish cycle' },
+    'svc_publish_duration_seconds',
+    'Duration of a publish cycle',
     SECONDS.long,
   );
-  const failures = new Tally(registry, {
-    name: 'svc_publish_failures_total',
-    help: 'Failed publish cycles',
-  }).of({});
+  const failures = new Tally(registry, 'svc_publish_failures_total', 'Failed publish cycles').of(
+    {},
+  );
   snapshotGauges(registry, clock, () =>
     latest === null
       ? null
@@ -83,10 +82,11 @@ export function publisherMetrics(
       () => disk.value && disk.value.bavail * disk.value.bsize,
     ],
   ]);
-  const bytes = new Tally(registry, {
-    name: 'svc_snapshot_written_bytes_total',
-    help: 'Bytes written into the snapshot directory',
-  }).of({});
+  const bytes = new Tally(
+    registry,
+    'svc_snapshot_written_bytes_total',
+    'Bytes written into the snapshot directory',
+  ).of({});
   const took = (ms: number): void => {
     ticks.observe(ms / 1_000);
     bytes.n = written();

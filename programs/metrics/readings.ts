@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { withTimeout } from '#runtime/concurrency/promises';
 import type { ProgramContext } from '#runtime/process/lifecycle';
-import { addGauges, Tally } from '#runtime/ops/instruments';
-import type { Registry } from '#runtime/ops/registry';
+import { addGauges, Tally, type Registry } from '#runtime/ops/instruments';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
@@ -38,10 +37,8 @@ export function databaseReadings(
   onStop(() => sql.end({ timeout: 1 }));
   const errors = new Tally(
     registry,
-    {
-      name: 'svc_metrics_collection_errors_total',
-      help: 'Failed readings of gauges, which are absent meanwhile',
-    },
+    'svc_metrics_collection_errors_total',
+    'Failed readings of gauges, which are absent meanwhile',
     ['reading'],
   );
   function every<T>(everyMs: number, reading: string, read: () => Promise<T>): Sampled<T> {

@@ -1,7 +1,6 @@
-import { addGauges } from '#runtime/ops/instruments';
+import { addGauges, type Registry } from '#runtime/ops/instruments';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import type { Clock } from '#runtime/process/clock';
-import type { Registry } from '#runtime/ops/registry';
 
 interface Snapshot {
   manifest: Manifest;
@@ -25,7 +24,6 @@ export function snapshotGauges(
       'svc_snapshot_generation',
       'Generation of the snapshot',
       of(({ manifest }) => manifest.generation),
-      'min',
     ],
     [
       'svc_snapshot_age_seconds',
@@ -36,19 +34,16 @@ export function snapshotGauges(
       'svc_snapshot_valid_seconds',
       'Remaining validity of the snapshot; negative once expired',
       of(({ validUntil }) => (validUntil - clock.now()) / 1_000),
-      'min',
     ],
     [
       'svc_snapshot_tree_size',
       'Leaves that the snapshot covers',
       of(({ manifest }) => manifest.tree_size),
-      'min',
     ],
     [
       'svc_snapshot_proofs',
       'Proofs that the snapshot covers',
       of(({ manifest }) => manifest.proofs),
-      'min',
     ],
     [
       'svc_snapshot_bytes',

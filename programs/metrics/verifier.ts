@@ -1,5 +1,4 @@
-import { addGauges, Tally } from '#runtime/ops/instruments';
-import type { Registry } from '#runtime/ops/registry';
+import { addGauges, Tally, type Registry } from '#runtime/ops/instruments';
 import { verifierPlace } from '#sql/ops/metrics-queries';
 import type { VerifierMetrics } from '#workers/verify/context';
 import type { Readings } from './readings.js';
@@ -7,10 +6,8 @@ import type { Readings } from './readings.js';
 export function verifierMetrics(registry: Registry): VerifierMetrics {
   const leaves = new Tally(
     registry,
-    {
-      name: 'svc_verified_leaves_total',
-      help: 'Leaves verified, for the first time (log) or again (scrub)',
-    },
+    'svc_verified_leaves_total',
+    'Leaves verified, for the first time (log) or again (scrub)',
     ['round', 'outcome'],
   );
   const count = (round: 'log' | 'scrub') => ({
@@ -18,10 +15,11 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
     fail: leaves.of({ round, outcome: 'fail' }),
   });
   const counts = { log: count('log'), scrub: count('scrub') };
-  const failures = new Tally(registry, {
-    name: 'svc_verification_failures_total',
-    help: 'Recorded verification failures, without voided proofs',
-  }).of({});
+  const failures = new Tally(
+    registry,
+    'svc_verification_failures_total',
+    'Recorded verification failures, without voided proofs',
+  ).of({});
   return {
     verified: (round, passed, failed) => {
       counts[round].pass.n += passed;

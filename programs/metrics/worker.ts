@@ -1,5 +1,4 @@
-import { addGauges, distribution, gauges, SECONDS, Tally } from '#runtime/ops/instruments';
-import type { Registry } from '#runtime/ops/registry';
+import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
 import type { QueueState } from '#runtime/queue/queues';
 import { pendingNow } from '#sql/ops/metrics-queries';
 import type { AdmitWorker } from '#workers/admit/worker';
@@ -12,7 +11,8 @@ const GROUPS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000];
 export function admitMetrics(registry: Registry): AdmitMetrics {
   const settled = new Tally(
     registry,
-    { name: 'svc_admission_outcomes_total', help: 'Committed admissions by outcome' },
+    'svc_admission_outcomes_total',
+    'Committed admissions by outcome',
     ['outcome'],
   );
   const outcomes = {
@@ -22,7 +22,8 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
   const requeued = new Tally(
     registry,
-    { name: 'svc_requeued_total', help: 'Stale admissions that were requeued' },
+    'svc_requeued_total',
+    'Stale admissions that were requeued',
     ['kind'],
   );
   const kinds = {
@@ -32,19 +33,22 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
   const items = distribution(
     registry,
-    { name: 'svc_group_items', help: 'Admissions committed in one transaction' },
+    'svc_group_items',
+    'Admissions committed in one transaction',
     GROUPS,
   );
   const stages = distribution(
     registry,
-    { name: 'svc_stage_seconds', help: 'Time of a group of admissions in each stage' },
+    'svc_stage_seconds',
+    'Time of a group of admissions in each stage',
     SECONDS.short,
     ['stage'],
   );
   for (const stage of STAGES) stages.zero({ stage });
   const lockWait = distribution(
     registry,
-    { name: 'svc_append_lock_wait_seconds', help: 'Wait time for the append lock' },
+    'svc_append_lock_wait_seconds',
+    'Wait time for the append lock',
     SECONDS.short,
   );
   return {
@@ -73,6 +77,8 @@ export function waitingGauges(
   worker: Pick<AdmitWorker, 'queues'>,
 ): void {
   const pending = readings.every(5_000, 'pending', () => pendingNow(readings.sql));
+  const queues = readings.every(5_000, 'queues', () => worker.queues());
+  const found = (): [string, QueueState][] => Object.entries(queues.value ?? {});
   addGauges(registry, [
     [
       'svc_pending_admissions',
@@ -84,31 +90,26 @@ export function waitingGauges(
       'Age of the oldest pending admission; 0 without any',
       () => pending.value && secondsSince(pending.value.oldestAt),
     ],
+    [
+      'svc_queue_jobs',
+      'Jobs in the queues, by state',
+      () =>
+        found().flatMap(([queue, { jobs }]) =>
+          Object.entries(jobs).map(([state, value]) => ({ labels: { queue, state }, value })),
+        ),
+      ['queue', 'state'],
+    ],
+    [
+      'svc_queue_oldest_seconds',
+      'Age of the oldest job in the queues; 0 without any',
+      () =>
+        found().map(([queue, { oldestAt }]) => ({
+          labels: { queue },
+          value: secondsSince(oldestAt),
+        })),
+      ['queue'],
+    ],
   ]);
-  const queues = readings.every(5_000, 'queues', () => worker.queues());
-  const found = (): [string, QueueState][] => Object.entries(queues.value ?? {});
-  gauges(
-    registry,
-    { name: 'svc_queue_jobs', help: 'Jobs in the queues, by state' },
-    ['queue', 'state'],
-    () =>
-      found().flatMap(([queue, { jobs }]) =>
-        Object.entries(jobs).map(([state, value]) => ({ labels: { queue, state }, value })),
-      ),
-  );
-  gauges(
-    registry,
-    {
-      name: 'svc_queue_oldest_seconds',
-      help: 'Age of the oldest job in the queues; 0 without any',
-    },
-    ['queue'],
-    () =>
-      found().map(([queue, { oldestAt }]) => ({
-        labels: { queue },
-        value: secondsSince(oldestAt),
-      })),
-  );
 }
 
 const secondsSince = (at: number | null): number =>

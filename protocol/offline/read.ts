@@ -1,6 +1,6 @@
 import type * as z from 'zod';
 import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8 } from '../bytes.js';
-import { ProtocolError } from '../errors.js';
+import { attempt, ProtocolError } from '../errors.js';
 import { parseStrict, pointerStep } from '../json.js';
 import { proofExportSchema, type ProofExport } from '../schemas/proof-export.js';
 import { OFFLINE_FAULTS, type OfflineFault, type OfflineFaultCode } from './result.js';
@@ -62,17 +62,8 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
   if (member === 'schema_version') return fault('wrong_schema_version');
   if (member === 'payloadType') return fault('wrong_payload_type');
   const decode = ENCODED[member];
-  if (decode !== undefined && !decodes(decode, found)) {
+  if (decode !== undefined && attempt(() => decode(found)) === undefined) {
     return fault('malformed_base64', 'not canonical base64');
   }
   return fault('malformed_export');
-}
-
-function decodes(decode: (text: string) => Uint8Array, text: string): boolean {
-  try {
-    decode(text);
-    return true;
-  } catch {
-    return false;
-  }
 }

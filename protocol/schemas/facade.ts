@@ -128,20 +128,13 @@ export const LOOKUP_FIELDS = [
 export type LookupField = (typeof LOOKUP_FIELDS)[number];
 
 const askedSchema = z.string().exactOptional();
+const identifiers = Object.fromEntries(
+  LOOKUP_FIELDS.map((field) => [field, askedSchema]),
+) as Record<LookupField, typeof askedSchema>;
 
 /** Body of `POST /api/public/verify`: exactly one identifier field. */
 export const lookupRequestSchema = z
-  .strictObject({
-    schema_version: z.literal(SCHEMA.lookupRequest),
-    proof_id: askedSchema,
-    certificate_id: askedSchema,
-    passport_id: askedSchema,
-    trust_id: askedSchema,
-    trust_asset_id: askedSchema,
-    share_token: askedSchema,
-    package_id: askedSchema,
-    identifier: askedSchema,
-  })
+  .strictObject({ schema_version: z.literal(SCHEMA.lookupRequest), ...identifiers })
   .refine((body) => LOOKUP_FIELDS.filter((field) => body[field] !== undefined).length === 1, {
     message: `expected exactly one of ${LOOKUP_FIELDS.join(', ')}`,
   });

@@ -61,20 +61,22 @@ export const packageIdSchema = z
   .regex(PACKAGE_ID_PATTERN, 'expected a package id: pkg_ and 32 lower-case hex characters');
 
 /** A token shows an artifact of one proof, or a package. */
-const sharedArtifact = { artifact_kind: artifactKindSchema, proof_id: proofIdSchema };
-const sharedPackage = { artifact_kind: z.literal('package'), package_id: packageIdSchema };
+const sharing = <Members extends z.core.$ZodShape>(members: Members) =>
+  z.discriminatedUnion('artifact_kind', [
+    z.strictObject({ ...members, artifact_kind: artifactKindSchema, proof_id: proofIdSchema }),
+    z.strictObject({
+      ...members,
+      artifact_kind: z.literal('package'),
+      package_id: packageIdSchema,
+    }),
+  ]);
 
-const requestMembers = {
+/** Body of `POST /v1/share-tokens`. */
+export const shareTokenRequestSchema = sharing({
   schema_version: z.literal(SCHEMA.shareTokenRequest),
   /** The token shows nothing after this time; without it, until it is revoked. */
   expires_at: timeSchema.exactOptional(),
-};
-
-/** Body of `POST /v1/share-tokens`. */
-export const shareTokenRequestSchema = z.discriminatedUnion('artifact_kind', [
-  z.strictObject({ ...requestMembers, ...sharedArtifact }),
-  z.strictObject({ ...requestMembers, ...sharedPackage }),
-]);
+});
 export type ShareTokenRequest = z.infer<typeof shareTokenRequestSchema>;
 
 const tokenMembers = {
@@ -84,25 +86,15 @@ const tokenMembers = {
   expires_at: timeSchema.nullable(),
 };
 
-const createdMembers = {
+/** Answer of `POST /v1/share-tokens`. */
+export const createdShareTokenSchema = sharing({
   schema_version: z.literal(SCHEMA.shareToken),
   /** Returned only here; the service stores its hash. */
   share_token: shareTokenSchema,
   ...tokenMembers,
-};
+});
 
-/** Answer of `POST /v1/share-tokens`. */
-export const createdShareTokenSchema = z.discriminatedUnion('artifact_kind', [
-  z.strictObject({ ...createdMembers, ...sharedArtifact }),
-  z.strictObject({ ...createdMembers, ...sharedPackage }),
-]);
-
-const listedMembers = { ...tokenMembers, revoked_at: timeSchema.nullable() };
-
-const listedShareTokenSchema = z.discriminatedUnion('artifact_kind', [
-  z.strictObject({ ...listedMembers, ...sharedArtifact }),
-  z.strictObject({ ...listedMembers, ...sharedPackage }),
-]);
+const listedShareTokenSchema = sharing({ ...tokenMembers, revoked_at: timeSchema.nullable() });
 export type ListedShareToken = z.infer<typeof listedShareTokenSchema>;
 
 const nextCursorSchema = z.string().nullable();

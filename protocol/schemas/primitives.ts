@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { fromBase64 } from '../bytes.js';
+import { attempt } from '../errors.js';
 import { PROOF_ID_PATTERN } from '../ids.js';
 import { canAssertValidity } from '../status.js';
 import { isTime, TIME_PATTERN } from '../time.js';
@@ -36,7 +37,7 @@ export const signatureSchema = z
  */
 export const base64Schema = z
   .string()
-  .refine(isBase64, 'expected canonical base64')
+  .refine((text) => attempt(() => fromBase64(text)) !== undefined, 'expected canonical base64')
   .meta({ pattern: BASE64_PATTERN.source });
 export const timeSchema = z
   .string()
@@ -57,15 +58,6 @@ export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 't
 export const logIndexSchema = z.int().nonnegative();
 
 export type Environment = z.infer<typeof environmentSchema>;
-
-function isBase64(text: string): boolean {
-  try {
-    fromBase64(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 export const TEXT_MAX = 512;
 

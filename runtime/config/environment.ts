@@ -67,7 +67,7 @@ const camel = (name: string): string =>
   name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
 /** Treats an empty variable as unset, and ignores variables outside `shape`. */
-export function read<Shape extends z.ZodRawShape>(env: Environment, shape: Shape): Values<Shape> {
+export function read<Shape extends z.ZodRawShape>(shape: Shape, env: Environment): Values<Shape> {
   const given: Record<string, string> = {};
   const problems = new Map<string, string>();
   for (const name of Object.keys(shape)) {

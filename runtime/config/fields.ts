@@ -235,14 +235,15 @@ export interface DrainConfig {
   deadlineMs: number | null;
 }
 
-/** Where a program exposes health and metrics. */
-export type OpsConfig =
-  /** On its own listener; port 0 takes any free one. */
-  | { kind: 'listener'; port: number; bind: string }
-  /** Over IPC to the parent process, which has the listener. */
-  | { kind: 'starter' }
-  /** Nowhere: no metrics are kept. */
-  | { kind: 'none' };
+/** Listener of health and metrics; port 0 takes any free one. */
+export interface OpsConfig {
+  port: number;
+  bind: string;
+}
+
+/** OPS_PORT for one of several child processes: they take consecutive ports. */
+export const opsPortOf = (ops: OpsConfig | null, at: number): Record<string, string> =>
+  ops === null ? {} : { OPS_PORT: String(ops.port === 0 ? 0 : ops.port + at) };
 
 /** The settings of every program that serves, read by {@link processOf}. */
 export const processSettings = {
@@ -254,8 +255,6 @@ export const processSettings = {
       'listener of `/healthz`, `/readyz` and `/metrics`: see [metrics](runbooks.md#metrics-and-readiness)',
     ),
   OPS_BIND: listenAddress,
-  // Set by `start` for its children only: it collects their metrics and has the listener for all.
-  OPS_ASKED_BY_STARTER: z.literal('yes').optional(),
   SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s')
     .prefault('0')
     .describe('how long engine and public API server accept connections after SIGTERM'),
@@ -267,11 +266,10 @@ export const processSettings = {
 };
 
 export function processOf(v: Values<typeof processSettings>): {
-  ops: OpsConfig;
+  /** Null without a listener: no metrics are kept. */
+  ops: OpsConfig | null;
   drain: DrainConfig;
 } {
-  let ops: OpsConfig = { kind: 'none' };
-  if (v.opsAskedByStarter === 'yes') ops = { kind: 'starter' };
-  else if (v.opsPort !== undefined) ops = { kind: 'listener', port: v.opsPort, bind: v.opsBind };
+  const ops = v.opsPort === undefined ? null : { port: v.opsPort, bind: v.opsBind };
   return { ops, drain: { delayMs: v.shutdownDelay, deadlineMs: v.shutdownTimeout } };
 }

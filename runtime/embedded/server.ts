@@ -1,6 +1,7 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -10,7 +11,7 @@ import { spawnAs } from './account.js';
 import type { Binaries } from './binaries.js';
 import { clusterOf, type Place } from './place.js';
 
-export interface PostgresExit {
+interface PostgresExit {
   code: number | null;
   signal: NodeJS.Signals | null;
   /** True when `stop` was called; otherwise the server crashed. */
@@ -29,7 +30,9 @@ export interface ServerOptions {
 export interface Server {
   pid: number;
   port: number;
+  /** Resolves when the server has exited, whether stopped or crashed. */
   exited: Promise<PostgresExit>;
+  /** Fast shutdown: sessions end, and committed data is on disk. */
   stop(): Promise<void>;
 }
 
@@ -42,17 +45,12 @@ const FAST_SHUTDOWN_MS = 30_000;
 /** Recovery after a crash replays the whole write-ahead log since the last checkpoint. */
 const RECOVERY_MS = 10 * 60_000;
 
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const probe = createServer();
-    probe.once('error', reject);
-    probe.listen(0, '127.0.0.1', () => {
-      const address = probe.address();
-      probe.close(() => {
-        resolve(typeof address === 'object' && address !== null ? address.port : 0);
-      });
-    });
-  });
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port } = probe.address() as AddressInfo;
+  await once(probe.close(), 'close');
+  return port;
 }
 
 /**
@@ -107,16 +105,17 @@ async function launch(
     detached: true,
   });
   let isExpected = false;
+  let isRunning = true;
   const exited = new Promise<PostgresExit>((resolve) => {
+    const end = (code: number | null, signal: NodeJS.Signals | null): void => {
+      isRunning = false;
+      resolve({ code, signal, expected: isExpected });
+    };
     child.once('error', (error) => {
       said.push(error.message);
-      resolve({ code: null, signal: null, expected: false });
+      end(null, null);
     });
-    child.once('exit', (code, signal) => resolve({ code, signal, expected: isExpected }));
-  });
-  let running = true;
-  const over = exited.then(() => {
-    running = false;
+    child.once('exit', end);
   });
   child.stderr.setEncoding('utf8');
   child.stderr.on('data', (text: string) => {
@@ -125,12 +124,9 @@ async function launch(
     log.debug({ postgres: text.trimEnd() });
   });
   const { pid } = child;
-  if (pid === undefined) {
-    await exited;
-    return null;
-  }
+  if (pid === undefined) return exited.then(() => null);
   const watchdog = watch(pid, place);
-  void over.then(() => watchdog.kill('SIGKILL'));
+  void exited.then(() => watchdog.kill('SIGKILL'));
 
   const stop = async (): Promise<void> => {
     isExpected = true;
@@ -144,14 +140,14 @@ async function launch(
   };
 
   const deadline = Date.now() + RECOVERY_MS;
-  while (running) {
+  while (isRunning) {
     const state = await readPostmasterPid(cluster);
     if (Date.now() > deadline || stopping?.aborted === true) {
       await stop();
       return null;
     }
     if (state?.pid === pid && state.status === 'ready') return { pid, port, exited, stop };
-    await Promise.race([sleep(15), over]);
+    await Promise.race([sleep(15), exited]);
   }
   return null;
 }
@@ -179,14 +175,12 @@ export async function startServer(
       if (waited > REMAINS_MS) {
         throw new OperatorError(
           `Postgres did not start on ${place.directory}:\n${said.join('\n')}`,
-          { code: 'start_failed' },
         );
       }
     } else if (waited > (rival.status === 'stopping' ? STOPPING_MS : RIVAL_MS)) {
       throw new OperatorError(
         `Another Postgres (process ${String(rival.pid)}) is already running on ${place.directory}: ` +
           'stop the one that started it first, or choose another DATA_DIR.',
-        { code: 'already_running' },
       );
     }
     await sleep(250);
@@ -196,22 +190,20 @@ export async function startServer(
 const run = promisify(execFile);
 
 /** Lines of Postgres' `postmaster.pid` that we use: the process id (1st) and its state (8th). */
-export interface PostmasterPid {
+interface PostmasterPid {
   pid: number;
   status: string;
 }
 
 const file = (cluster: string): string => join(cluster, 'postmaster.pid');
 
-export async function readPostmasterPid(cluster: string): Promise<PostmasterPid | null> {
-  let lines: string[];
-  try {
-    lines = (await readFile(file(cluster), 'utf8')).split('\n');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+async function readPostmasterPid(cluster: string): Promise<PostmasterPid | null> {
+  const text = await readFile(file(cluster), 'utf8').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return null;
     throw error;
-  }
-  return { pid: Number(lines[0]), status: (lines[7] ?? '').trim() };
+  });
+  const lines = text?.split('\n');
+  return lines ? { pid: Number(lines[0]), status: (lines[7] ?? '').trim() } : null;
 }
 
 function alive(pid: number): boolean {
@@ -234,7 +226,7 @@ async function commandLine(pid: number): Promise<string | null> {
 }
 
 /** The server that runs on this cluster, if any. */
-export async function runningOn(cluster: string): Promise<PostmasterPid | null> {
+async function runningOn(cluster: string): Promise<PostmasterPid | null> {
   const found = await readPostmasterPid(cluster);
   if (found === null || !Number.isSafeInteger(found.pid) || found.pid <= 0) return null;
   if (!alive(found.pid)) return null;
@@ -251,7 +243,7 @@ export async function runningOn(cluster: string): Promise<PostmasterPid | null> 
  * the dead server may still use. So only the id is replaced, by that of the server's parent, which
  * Postgres never takes for a rival.
  */
-export async function disownStalePid(cluster: string): Promise<void> {
+async function disownStalePid(cluster: string): Promise<void> {
   const found = await readPostmasterPid(cluster);
   if (found === null || !alive(found.pid)) return;
   const lines = (await readFile(file(cluster), 'utf8')).split('\n');

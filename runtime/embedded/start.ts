@@ -1,27 +1,28 @@
+import { execFile } from 'node:child_process';
 import { createHmac, randomBytes } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { chown, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
 import postgres from 'postgres';
 import type { Logger } from '../process/log.js';
 import { createPrivateFile } from '../process/files.js';
-import { findBinaries } from './binaries.js';
+import { type Binaries, findBinaries } from './binaries.js';
+import { spawnAs } from './account.js';
 import { OperatorError } from '../process/operator-error.js';
-import { checkVersion, initialise, SUPERUSER } from './initdb.js';
 import { clusterOf, findPlace, type Place, rememberPlace, removePlace } from './place.js';
-import { type PostgresExit, startServer } from './server.js';
+import { type Server, startServer } from './server.js';
 
 export { removePlace as removeEmbeddedPostgres } from './place.js';
-export type { PostgresExit } from './server.js';
+
+const run = promisify(execFile);
 
 /** The service's database; created at the first start. */
-export const DATABASE = 'svc';
+const DATABASE = 'svc';
 
-export interface EmbeddedPostgres {
+export interface EmbeddedPostgres extends Server {
   /** Connects to the service's database as the cluster's superuser. */
   superuserUrl: string;
-  pid: number;
-  port: number;
   /**
    * A stable password for a role, derived from a secret in DATA_DIR. The caller that creates the
    * role sets it.
@@ -29,10 +30,6 @@ export interface EmbeddedPostgres {
   rolePassword(role: string): string;
   /** The superuser's password for the superuser, `rolePassword` for any other role. */
   urlFor(role: string, database?: string): string;
-  /** Resolves when the server has exited, whether stopped or crashed. */
-  exited: Promise<PostgresExit>;
-  /** Fast shutdown: sessions end, and committed data is on disk. */
-  stop(): Promise<void>;
   /** `stop`, then removes the cluster. */
   destroy(): Promise<void>;
 }
@@ -56,7 +53,6 @@ async function superuserPassword(dataDir: string, place: Place): Promise<string>
   if (place.initialised) {
     throw new OperatorError(
       `${file} is missing, and the database in ${place.directory} cannot be opened without it: restore it, or remove ${dataDir} to start with an empty database.`,
-      { code: 'password_missing' },
     );
   }
   const password = randomBytes(24).toString('base64url');
@@ -71,6 +67,59 @@ async function ensureDatabase(url: string): Promise<void> {
     if (found.length === 0) await sql`create database ${sql(DATABASE)}`;
   } finally {
     await sql.end({ timeout: 5 });
+  }
+}
+
+const SUPERUSER = 'postgres';
+
+/** Creates a cluster and syncs it; it gets its final name only when complete. */
+async function initialise(
+  binaries: Binaries,
+  place: Place,
+  password: string,
+  sync: boolean,
+): Promise<void> {
+  const tag = randomBytes(6).toString('hex');
+  const staging = join(place.directory, `data.${tag}`);
+  const passwordFile = join(place.directory, `password.${tag}`);
+  try {
+    createPrivateFile(passwordFile, password + '\n');
+    if (place.account !== null) {
+      await chown(passwordFile, place.account.uid, place.account.gid);
+    }
+    await run(
+      binaries.initdb,
+      [
+        `--pgdata=${staging}`,
+        `--username=${SUPERUSER}`,
+        `--pwfile=${passwordFile}`,
+        '--auth=scram-sha-256',
+        '--encoding=UTF8',
+        // Postgres' own collation, so that index order does not depend on the machine's libraries.
+        '--locale=C',
+        '--locale-provider=builtin',
+        '--builtin-locale=C.UTF-8',
+        ...(sync ? [] : ['--no-sync']),
+      ],
+      spawnAs(place.account),
+    );
+    await rename(staging, clusterOf(place));
+  } catch (cause) {
+    await rm(staging, { recursive: true, force: true });
+    const said = (cause as { stderr?: string }).stderr ?? String(cause);
+    throw new OperatorError(`initdb failed: ${said.trim()}`, { cause });
+  } finally {
+    await rm(passwordFile, { force: true });
+  }
+}
+
+async function checkVersion(binaries: Binaries, place: Place): Promise<void> {
+  const version = (await readFile(join(clusterOf(place), 'PG_VERSION'), 'utf8')).trim();
+  if (Number(version) !== binaries.major) {
+    throw new OperatorError(
+      `The database in ${place.directory} was created by Postgres ${version}; version ${String(binaries.major)} is installed. ` +
+        'Dump it with the old version and load it into a new DATA_DIR.',
+    );
   }
 }
 
@@ -114,13 +163,10 @@ export async function startEmbeddedPostgres(
     throw error;
   }
   return {
+    ...server,
     superuserUrl: urlFor(SUPERUSER),
-    pid: server.pid,
-    port: server.port,
     rolePassword,
     urlFor,
-    exited: server.exited,
-    stop: () => server.stop(),
     destroy: async () => {
       await server.stop();
       await removePlace(dataDir);

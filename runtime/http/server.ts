@@ -64,6 +64,8 @@ export interface ListenOptions {
   portVariable?: string;
   /** Like `portVariable`, for `host`; LISTEN_ADDRESS by default. */
   hostVariable?: string;
+  /** Whether a cluster's process has a socket of its own, instead of one shared with the others. */
+  exclusive?: boolean;
   /** After `close` was called, new connections are accepted for this long, for one request each. */
   drainDelayMs?: number;
   /** Overrides of `HTTP_LIMITS`. */
@@ -194,6 +196,7 @@ export async function listen(
 ): Promise<HttpServer> {
   const limits: HttpLimits = { ...HTTP_LIMITS, ...options.limits };
   const { headersMs, requestMs } = limits;
+  const { exclusive = false } = options;
   let closing = false;
   const exchanges = new WeakMap<Duplex, Exchange>();
   const refused = new WeakSet<Duplex>();
@@ -250,7 +253,7 @@ export async function listen(
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) => reject(explain(error, options)));
-    server.listen({ host: options.host, port: options.port }, resolve);
+    server.listen({ host: options.host, port: options.port, exclusive }, resolve);
   });
   server.removeAllListeners('error');
   const { port } = server.address() as AddressInfo;

@@ -1,4 +1,3 @@
-import type { MetricObjectWithValues, MetricValue } from 'prom-client';
 import { singleFlight, withTimeout } from '../concurrency/promises.js';
 
 export type Condition = 'up' | 'down';
@@ -46,20 +45,8 @@ export class Heartbeat {
   }
 }
 
-/** One metric with its current values, in a form that can be sent to another process. */
-export type MetricOfMoment = MetricObjectWithValues<MetricValue<string>> & {
-  /** How prom-client aggregates the values of several processes. */
-  aggregator?: string;
-};
-
 /** Whether a program is ready, with public details: no secret, tenant, id or payload. */
 export interface Readiness {
   ready: boolean;
   details: Readonly<Record<string, unknown>>;
-}
-
-/** The data behind /metrics and /readyz. Neither call may depend on anything that can hang. */
-export interface OpsSource {
-  metrics(): Promise<MetricOfMoment[]>;
-  readiness(): Promise<Readiness>;
 }

@@ -1,13 +1,10 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 
+export type { Registry };
+
 /** A plain number, so that an increment on a hot path costs nothing else. */
 export interface Count {
   n: number;
-}
-
-interface Naming {
-  name: string;
-  help: string;
 }
 
 /**
@@ -17,10 +14,11 @@ interface Naming {
 export class Tally<Label extends string = never> {
   private readonly parts = new Map<string, { labels: Record<Label, string>; count: Count }>();
 
-  constructor(registry: Registry, naming: Naming, labelNames: readonly Label[] = []) {
+  constructor(registry: Registry, name: string, help: string, labelNames: readonly Label[] = []) {
     const { parts } = this;
     new Counter({
-      ...naming,
+      name,
+      help,
       labelNames: [...labelNames],
       registers: [registry],
       collect() {
@@ -49,26 +47,29 @@ export const SECONDS = {
   long: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
 } as const;
 
-export function distribution<Label extends string = never>(
+export const distribution = <Label extends string = never>(
   registry: Registry,
-  naming: Naming,
+  name: string,
+  help: string,
   buckets: readonly number[],
   labelNames: readonly Label[] = [],
-): Histogram<Label> {
-  return new Histogram({
-    ...naming,
+): Histogram<Label> =>
+  new Histogram({
+    name,
+    help,
     buckets: [...buckets],
     labelNames: [...labelNames],
     registers: [registry],
   });
-}
 
-/** `together` combines the values of several processes. */
+/** Values that differ in their labels, one value without labels, or nothing while it is unknown. */
+type Reading = readonly { labels: Record<string, string>; value: number }[] | number | null;
+
 type GaugeRow = [
   name: string,
   help: string,
-  read: () => number | null | undefined,
-  together?: 'min',
+  read: () => Reading | undefined,
+  labelNames?: readonly string[],
 ];
 
 /**
@@ -76,36 +77,19 @@ type GaugeRow = [
  * must not look current. `read` only reads memory.
  */
 export function addGauges(registry: Registry, rows: readonly GaugeRow[]): void {
-  for (const [name, help, read, together = 'max'] of rows) {
+  for (const [name, help, read, labelNames = []] of rows) {
     new Gauge({
       name,
       help,
+      labelNames,
       registers: [registry],
-      aggregator: together,
       collect() {
-        const value = read() ?? null;
-        if (value === null) this.remove();
-        else this.set(value);
+        const found = read() ?? [];
+        const values = typeof found === 'number' ? [{ labels: {}, value: found }] : found;
+        this.reset();
+        if (values.length === 0) this.remove();
+        for (const { labels, value } of values) this.set(labels, value);
       },
     });
   }
-}
-
-/** Like `addGauges`, for several values that differ in their labels. */
-export function gauges<Label extends string>(
-  registry: Registry,
-  naming: Naming,
-  labelNames: readonly Label[],
-  find: () => readonly { labels: Record<Label, string>; value: number }[],
-): void {
-  new Gauge({
-    ...naming,
-    labelNames: [...labelNames],
-    registers: [registry],
-    aggregator: 'max',
-    collect() {
-      this.reset();
-      for (const { labels, value } of find()) this.set(labels as never, value);
-    },
-  });
 }

@@ -1,8 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Registry } from 'prom-client';
+import type { OpsConfig } from '../config.js';
 import { listen, type HttpServer } from '../http/server.js';
 import { singleFlight, withTimeout } from '../concurrency/promises.js';
-import { exposition, EXPOSITION_TYPE } from './registry.js';
-import type { OpsSource } from './health.js';
+import type { Readiness } from './health.js';
+
+/** The data behind /metrics, in Prometheus' text format, and /readyz. */
+export interface OpsSource {
+  metrics(): Promise<string>;
+  readiness(): Promise<Readiness>;
+}
 
 /** Upper bound of every answer, shorter than the scrape timeout of Prometheus. */
 const TIMEOUT_MS = 3_000;
@@ -25,13 +32,13 @@ const AGAIN_SOON = { 'Retry-After': '1' };
  */
 export function openOpsListener(
   source: OpsSource,
-  options: { host: string; port: number; patienceMs?: number },
+  { bind, port }: OpsConfig,
+  patienceMs = TIMEOUT_MS,
 ): Promise<HttpServer> {
-  const { patienceMs = TIMEOUT_MS, ...address } = options;
   const bounded = <T>(promise: Promise<T>): Promise<T> =>
     withTimeout(promise, patienceMs, () => new Error('no answer in time'));
   // Concurrent requests share one collection: clients must not be able to multiply its cost.
-  const gather = singleFlight(() => bounded(source.metrics().then(exposition)));
+  const gather = singleFlight(() => bounded(source.metrics()));
   const look = singleFlight(() => bounded(source.readiness()));
 
   async function answer(path: string): Promise<Answer> {
@@ -57,11 +64,10 @@ export function openOpsListener(
     return { status: 503, type: JSON_TYPE, body, headers: AGAIN_SOON };
   }
 
-  /** All metrics or a 503: a partial sum of a counter would be wrong. */
   async function metrics(): Promise<Answer> {
     try {
       const body = await gather();
-      return { status: 200, type: EXPOSITION_TYPE, body };
+      return { status: 200, type: Registry.PROMETHEUS_CONTENT_TYPE, body };
     } catch {
       const body = 'Metrics collection timed out.\n';
       return { status: 503, type: TEXT_TYPE, body, headers: AGAIN_SOON };
@@ -90,7 +96,10 @@ export function openOpsListener(
   }
 
   return listen((req, res) => void respond(req, res), {
-    ...address,
+    host: bind,
+    port,
+    // Otherwise the processes of one public API would share the port that Node picks for 0.
+    exclusive: true,
     portVariable: 'OPS_PORT',
     hostVariable: 'OPS_BIND',
     limits: { headersMs: 5_000, requestMs: 5_000, idleMs: 30_000 },

@@ -1,9 +1,11 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import type { OpsConfig } from '../config.js';
 import type { ProgramContext } from '../process/lifecycle.js';
+import { packageRoot } from '../process/package-root.js';
 import { openOpsListener } from './listener.js';
-import { answerStarter } from './over-ipc.js';
-import { createRegistry, valuesOf, type Registry } from './registry.js';
-import type { OpsSource, Readiness } from './health.js';
+import type { Readiness } from './health.js';
 
 /** A program's side of the operations listener. */
 export interface Ops {
@@ -21,36 +23,38 @@ export interface Ops {
  */
 export async function openOps(
   name: string,
-  config: OpsConfig,
-  program: Pick<ProgramContext, 'signal' | 'log' | 'onStop'>,
+  config: OpsConfig | null,
+  { signal, log, onStop }: Pick<ProgramContext, 'signal' | 'log' | 'onStop'>,
 ): Promise<Ops> {
-  if (config.kind === 'none') return { registry: null, readyWhen: () => undefined };
+  if (config === null) return { registry: null, readyWhen: () => undefined };
   const registry = createRegistry(name);
   let find = (): Readiness | Promise<Readiness> => ({
     ready: false,
     details: { status: 'starting' },
   });
-  await serveOps(config, program, {
-    metrics: () => valuesOf(registry),
+  const source = {
+    metrics: () => registry.metrics(),
     readiness: async () =>
-      program.signal.aborted ? { ready: false, details: { status: 'stopping' } } : find(),
-  });
+      signal.aborted ? { ready: false, details: { status: 'stopping' } } : find(),
+  };
+  const server = await openOpsListener(source, config);
+  onStop(() => server.close(0));
+  log.info({ ops_url: server.url }, 'operations listener started');
   return { registry, readyWhen: (finder) => void (find = finder) };
 }
 
-/** Serves a source on a listener, or over IPC to the parent process. */
-export async function serveOps(
-  config: OpsConfig,
-  { log, onStop }: Pick<ProgramContext, 'log' | 'onStop'>,
-  source: OpsSource,
-): Promise<void> {
-  if (config.kind === 'none') return;
-  if (config.kind === 'starter') {
-    onStop(answerStarter(source));
-    return;
-  }
-  const { bind: host, port } = config;
-  const server = await openOpsListener(source, { host, port });
-  onStop(() => server.close(0));
-  log.info({ ops_url: server.url }, 'operations listener started');
+/** The metrics of one program, which every value has as its label `program`. */
+export function createRegistry(program: string): Registry {
+  const registry = new Registry();
+  registry.setDefaultLabels({ program });
+  collectDefaultMetrics({ register: registry });
+  const info = new Gauge({
+    name: 'svc_build_info',
+    help: 'Always 1; the version is in the label',
+    labelNames: ['version'],
+    registers: [registry],
+  });
+  const manifest = readFileSync(join(packageRoot, 'package.json'), 'utf8');
+  info.set({ version: (JSON.parse(manifest) as { version: string }).version }, 1);
+  return registry;
 }

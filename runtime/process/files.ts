@@ -83,7 +83,7 @@ export function readPrivateFile(file: string, what: string): string {
   try {
     descriptor = fs.openSync(file, 'r');
   } catch (cause) {
-    throw new OperatorError(`The ${what} ${file} cannot be read.`, { code: 'unreadable', cause });
+    throw new OperatorError(`The ${what} ${file} cannot be read.`, { cause });
   }
   try {
     const stats = fs.fstatSync(descriptor);
@@ -92,7 +92,6 @@ export function readPrivateFile(file: string, what: string): string {
       throw new OperatorError(
         `The ${what} ${file} has mode ${mode}: other users must not be able to read it. Run: chmod 600 ${file} ` +
           '(0440 and 0640 are accepted for a file of root with a group of this process)',
-        { code: 'too_open' },
       );
     }
     return fs.readFileSync(descriptor, 'utf8');

@@ -4,13 +4,6 @@
  */
 export class OperatorError extends Error {
   override name = 'OperatorError';
-  /** Where a caller distinguishes cases. */
-  readonly code: string | undefined;
-
-  constructor(message: string, { code, ...options }: ErrorOptions & { code?: string } = {}) {
-    super(message, options);
-    this.code = code;
-  }
 }
 
 /**

@@ -23,8 +23,6 @@ export interface Supervised {
   isReady(): boolean;
   /** The current process id, if it runs. */
   pid(): number | undefined;
-  /** The current process, if it runs: for messages only, `stop` ends it. */
-  process(): ChildProcess | null;
   /** Asks it to drain, waits for its exit and does not restart it. */
   stop(): Promise<void>;
 }
@@ -181,7 +179,6 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     ready,
     isReady: () => isReadyNow,
     pid: () => child?.pid,
-    process: () => child,
     stop,
   };
 }

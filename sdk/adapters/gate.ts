@@ -1,3 +1,4 @@
+import { attempt } from '../../protocol/errors.js';
 import {
   notify,
   planCall,
@@ -12,7 +13,7 @@ import {
   NotAdmittedError,
   requireOptions,
 } from './options.js';
-import { resultHash } from './plain-json.js';
+import { plainHash, resultHash } from './plain-json.js';
 import { followStream } from './stream.js';
 
 /** One call of a tool, as an adapter sees it. */
@@ -83,7 +84,7 @@ export function openGate(options: AdapterOptions): Gate {
     call: ToolCall<R>,
   ): Promise<void> {
     const { tool, action, proofId } = admission;
-    const isUnchanged = hashOf(call.args) === argumentsHash;
+    const isUnchanged = attempt(() => plainHash(call.args())) === argumentsHash;
     if (isUnchanged && call.signal?.aborted !== true) return;
     await record(admission, { result: 'failed' });
     const [code, reason] = isUnchanged
@@ -121,12 +122,4 @@ async function runTool<R>(
 
 function success(result: unknown): Outcome {
   return { result: 'succeeded', resultHash: resultHash(result) };
-}
-
-function hashOf(args: () => unknown): string | undefined {
-  try {
-    return resultHash(args());
-  } catch {
-    return undefined;
-  }
 }

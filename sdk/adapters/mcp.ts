@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
 import type { Outcome } from './admission.js';
 import { type Gate, openGate } from './gate.js';
@@ -124,23 +125,19 @@ function requireMcpV1(object: object): void {
 }
 
 function registersBySchema(object: V1Handlers): boolean {
-  const isFree = (): boolean => {
-    try {
+  const isFree = (): boolean =>
+    attempt(() => {
       object.assertCanSetRequestHandler(PROBE);
       return true;
-    } catch {
-      return false;
-    }
-  };
-  try {
+    }) ?? false;
+  const isV1 = attempt(() => {
     if (!isFree()) return false;
     object.setRequestHandler(probeSchema, () => ({}));
     const isTaken = !isFree();
     object.removeRequestHandler(PROBE);
     return isTaken && isFree();
-  } catch {
-    return false;
-  }
+  });
+  return isV1 ?? false;
 }
 
 /** Member of an MCP result's `_meta` with the proof of the decision. */

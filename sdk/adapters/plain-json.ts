@@ -1,7 +1,7 @@
 import { sha256 } from '@noble/hashes/sha2.js';
 import { toHex, utf8 } from '../../protocol/bytes.js';
 import { canonicalize } from '../../protocol/canonical-json.js';
-import { ProtocolError } from '../../protocol/errors.js';
+import { attempt, ProtocolError } from '../../protocol/errors.js';
 import { pointerStep, type JsonValue } from '../../protocol/json.js';
 import { canonicalHash } from '../canonical.js';
 
@@ -16,11 +16,7 @@ export function plainHash(value: unknown): string {
 
 /** The same hash, undefined for a value that is not plain JSON. */
 export function resultHash(value: unknown): string | undefined {
-  try {
-    return plainHash(value);
-  } catch {
-    return undefined;
-  }
+  return attempt(() => plainHash(value));
 }
 
 /** The hash of a list whose items arrive one by one. Holds no items. */

@@ -1,3 +1,4 @@
+import type * as z from 'zod';
 import { fromUtf8 } from '../../protocol/bytes.js';
 import { aepSchema, type Aep } from '../../protocol/schemas/aep.js';
 import {
@@ -8,7 +9,7 @@ import {
 } from '../../protocol/schemas/proof-export.js';
 import { parseTlogProof } from '../../protocol/tlog-proof.js';
 import { SdkError } from '../errors.js';
-import { readDocument, requireSameProof, requireType, unexpected } from '../http/answers.js';
+import { readProofDocument, requireType, unexpected } from '../http/answers.js';
 import type { Answer } from '../http/attempt.js';
 import type { HttpRequest } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
@@ -18,7 +19,11 @@ type Formats<All> = {
   [F in keyof All]: { accept: string; read: (answer: Answer, proofId: string) => All[F] };
 };
 
-const JSON_TYPE = 'application/json';
+const jsonOf = <T extends { proof_id: string }>(schema: z.ZodType<T>) => ({
+  accept: 'application/json',
+  read: (answer: Answer, proofId: string) => readProofDocument(answer, schema, proofId),
+});
+
 const PDF_TYPE = 'application/pdf';
 const PDF_START = [0x25, 0x50, 0x44, 0x46, 0x2d];
 
@@ -33,15 +38,8 @@ export interface ExportFormats {
 export type ExportFormat = keyof ExportFormats;
 
 const EXPORT_FORMATS: Formats<ExportFormats> = {
-  json: {
-    accept: JSON_TYPE,
-    read: (answer, proofId) =>
-      requireSameProof(answer, proofId, readDocument(answer, proofExportSchema)),
-  },
-  'aep-json': {
-    accept: JSON_TYPE,
-    read: (answer, proofId) => requireSameProof(answer, proofId, readDocument(answer, aepSchema)),
-  },
+  json: jsonOf(proofExportSchema),
+  'aep-json': jsonOf(aepSchema),
   pdf: {
     accept: PDF_TYPE,
     read: (answer) => {
@@ -79,11 +77,7 @@ export interface InclusionFormats {
 export type InclusionFormat = keyof InclusionFormats;
 
 const INCLUSION_FORMATS: Formats<InclusionFormats> = {
-  json: {
-    accept: JSON_TYPE,
-    read: (answer, proofId) =>
-      requireSameProof(answer, proofId, readDocument(answer, inclusionResponseSchema)),
-  },
+  json: jsonOf(inclusionResponseSchema),
   'tlog-proof': {
     accept: 'text/plain',
     read: (answer) => {

@@ -15,7 +15,7 @@ import {
 } from '../../protocol/schemas/proof-view.js';
 import { verdictSchema, type Verdict } from '../../protocol/schemas/verdict.js';
 import { canonicalBody } from '../canonical.js';
-import { readDocument, requireSameProof, unexpected, validInput } from '../http/answers.js';
+import { readDocument, readProofDocument, unexpected, validInput } from '../http/answers.js';
 import { withDeadline } from '../http/deadline.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requestEnvelope, requireProofId, type RequestHashEnvelope } from './engine.js';
@@ -32,7 +32,7 @@ export async function readProofHttp(
   const proofId = requireProofId(input.proof_id);
   const request = { method: 'GET', path: `/v1/proofs/${proofId}` } as const;
   return requestEnvelope(engine, options, request, (answer) =>
-    requireSameProof(answer, proofId, readDocument(answer, proofViewSchema)),
+    readProofDocument(answer, proofViewSchema, proofId),
   );
 }
 
@@ -57,7 +57,7 @@ export async function verifyProofHttp(
   const proofId = document.proof_id ?? document.aep?.proof_id;
   const request = { method: 'POST', path: '/v1/proofs/verify', body } as const;
   return requestEnvelope(engine, options, request, (answer) =>
-    requireSameProof(answer, proofId, readDocument(answer, verdictSchema)),
+    readProofDocument(answer, verdictSchema, proofId),
   );
 }
 
@@ -78,7 +78,7 @@ export async function replayProofHttp(
   const body = canonicalBody(document);
   const request = { method: 'POST', path: '/v1/proofs/replay', body } as const;
   return requestEnvelope(engine, options, request, (answer) =>
-    requireSameProof(answer, document.proof_id, readDocument(answer, replaySchema)),
+    readProofDocument(answer, replaySchema, document.proof_id),
   );
 }
 

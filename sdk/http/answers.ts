@@ -1,4 +1,5 @@
 import type * as z from 'zod';
+import { attempt } from '../../protocol/errors.js';
 import { parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
 import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
@@ -31,15 +32,15 @@ export function requireType(answer: Answer, type: string): void {
   if (sent !== type) throw unexpected(answer, `the response is not ${type}`);
 }
 
-export function requireSameProof<T extends { proof_id: string }>(
+/** {@link readDocument} for a document about the requested proof. */
+export function readProofDocument<T extends { proof_id: string }>(
   answer: Answer,
+  schema: z.ZodType<T>,
   requested: string | undefined,
-  document: T,
 ): T {
-  if (document.proof_id !== requested) {
-    throw unexpected(answer, 'the response is about another proof');
-  }
-  return document;
+  const document = readDocument(answer, schema);
+  if (document.proof_id === requested) return document;
+  throw unexpected(answer, 'the response is about another proof');
 }
 
 export function unexpected({ status }: Answer, message: string, cause?: unknown): SdkError {
@@ -105,12 +106,8 @@ function describe({ code, detail, errors }: ServiceProblem): string {
 function problemOf({ status, headers, bytes }: Answer): ServiceProblem | undefined {
   const type = headers.get('content-type') ?? '';
   if (!/^application\/problem\+json(?:\s*;|\s*$)/i.test(type)) return undefined;
-  try {
-    const document = openSchema(publicProblemSchema).parse(parseStrict(bytes));
-    return document.status === status ? document : undefined;
-  } catch {
-    return undefined;
-  }
+  const document = attempt(() => openSchema(publicProblemSchema).parse(parseStrict(bytes)));
+  return document?.status === status ? document : undefined;
 }
 
 /**

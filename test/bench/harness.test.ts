@@ -1,6 +1,4 @@
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test as base } from 'vitest';
@@ -12,6 +10,7 @@ import { runScenarios } from '#bench/harness/run';
 import { resultOf, UnexpectedAnswers, type Measured, type Scenario } from '#bench/harness/scenario';
 import { median, percentile } from '#bench/harness/statistics';
 import { OperatorError } from '#runtime/process/operator-error';
+import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { skipsRedis, withoutRedis } from '../fixtures/redis.js';
 
 const test = base.extend<{ dir: string }>({
@@ -127,20 +126,16 @@ describe('load', () => {
     expect(cpuSecondsOf(process.ppid)).toBeGreaterThan(before);
   });
 
-  let server: Server | undefined;
-  afterEach(() => {
-    server?.close();
-    server?.closeAllConnections();
-  });
+  let server: LocalServer | undefined;
+  afterEach(() => server?.close());
 
   /** Serves these answers in order, and the last one forever. */
   async function serveAnswers(...answers: [status: number, body: object][]): Promise<string> {
-    server = createServer((_, res) => {
+    server = await serveLocally((_, res) => {
       const [status, body] = (answers.length > 1 ? answers.shift() : answers[0]) ?? [500, {}];
       res.writeHead(status).end(JSON.stringify(body));
     });
-    await new Promise<void>((resolve) => server?.listen(0, '127.0.0.1', resolve));
-    return `http://127.0.0.1:${String((server?.address() as AddressInfo).port)}`;
+    return server.url;
   }
 
   test('untilValid > repeats a lookup until VALID and counts any other verdict', async () => {

@@ -3,17 +3,18 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { signDocument } from '#bench/baseline/signed-documents';
-import { batchBody, sendBatch } from '#bench/harness/engine-api';
+import { batchBody, engineHeaders, sendBatch } from '#bench/harness/engine-api';
 import { isDenied, requestAt } from '#bench/harness/items';
-import { startStack, type BenchStack } from '#bench/harness/stack';
+import { cleanUp, type Cleanup } from '#bench/harness/cleanup';
+import { startStack } from '#bench/harness/stack';
 import {
   checkReceipts,
   gatherEvidence,
   type Outsider,
   outsiderOf,
-  ReceiptChecker,
+  startReceiptChecker,
 } from '#bench/receipts/receipt-checker';
 import { receiptFaults, type ReceiptEvidence } from '#bench/receipts/receipt-faults';
 import { canonicalBytes } from '#protocol/canonical-json';
@@ -27,7 +28,7 @@ const DENIED = Array.from({ length: ITEMS }, (_, n) => n).find(isDenied)!;
 const PUBLIC_WITHIN_MS = 20_000;
 
 let dir: string;
-let stack: BenchStack;
+const cleanup: Cleanup = [];
 let outsider: Outsider;
 let batchId: string;
 let results: BatchResult[];
@@ -36,20 +37,21 @@ const source = { tenantId: 'demo', run: 'receipts' };
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'svc-bench-receipts-'));
   await chmod(dir, 0o755);
-  stack = await startStack(dir, {});
+  const stack = await startStack(dir, {}, cleanup);
   outsider = outsiderOf(stack);
   const { engineUrl, registry } = stack;
+  const headers = engineHeaders(registry);
   ({ batchId } = (await sendBatch(engineUrl, registry, batchBody(source, 0, ITEMS))) as {
     batchId: string;
   });
   const url = `${engineUrl}/v1/batches/${batchId}/results?limit=${ITEMS}`;
   do {
     await sleep(50);
-    ({ results } = (await (await fetch(url, outsider)).json()) as BatchResults);
+    ({ results } = (await (await fetch(url, { headers })).json()) as BatchResults);
   } while (results.some(({ state }) => state === 'pending'));
 }, 120_000);
 afterAll(async () => {
-  await stack.close();
+  await cleanUp(cleanup);
   await removeEmbeddedPostgres(dir);
   await rm(dir, { recursive: true, force: true, maxRetries: 10 });
 });
@@ -96,48 +98,44 @@ const TAMPERED: [what: string, tamper: Tamper, faults: string[]][] = [
   ],
 ];
 
-describe('receiptFaults', () => {
-  it('receiptFaults > finds none for admitted and denied items', async () => {
-    for (const n of [0, 1, DENIED]) {
-      expect(receiptFaults(await evidenceOf(n), outsider.trust)).toEqual([]);
-    }
-    expect((await evidenceOf(DENIED)).receipt.status).toBe('DENIED');
-  });
-
-  it.each(TAMPERED)('receiptFaults > finds %s', async (_what, tamper, faults) => {
-    const [evidence, other] = [await evidenceOf(2), await evidenceOf(4)];
-    tamper(evidence, other);
-    expect(receiptFaults(evidence, outsider.trust)).toEqual(faults);
-  });
+it('receiptFaults > finds none for admitted and denied items', async () => {
+  for (const n of [0, 1, DENIED]) {
+    expect(receiptFaults(await evidenceOf(n), outsider.trust)).toEqual([]);
+  }
+  expect((await evidenceOf(DENIED)).receipt.status).toBe('DENIED');
 });
 
-describe('receipt checks', () => {
-  it('checkReceipts > finds a receipt of another request and a proof that is not public', async () => {
-    const receipt = results[0]!.receipt as ExecuteReceipt;
-    const [request, other] = [0, 2].map((n) => requestAt(source, n) as unknown as JsonValue);
-    const unknown = { ...receipt, registry_proof_id: '0'.repeat(32) };
-    const effect = 'ADMIT' as const;
-    const sent = [
-      { receipt, request: request!, effect },
-      { receipt, request: other!, effect },
-      { receipt: unknown, request: request!, effect },
-    ];
-    const { checked, wrong } = await checkReceipts(outsider, sent, 0);
-    expect(checked).toBe(3);
-    expect(wrong).toHaveLength(2);
-    expect(wrong[0]).toContain('receipt_of_another_request');
-    expect(wrong[1]).toContain('is answered');
-  });
+it.each(TAMPERED)('receiptFaults > finds %s', async (_what, tamper, faults) => {
+  const [evidence, other] = [await evidenceOf(2), await evidenceOf(4)];
+  tamper(evidence, other);
+  expect(receiptFaults(evidence, outsider.trust)).toEqual(faults);
+});
 
-  it('ReceiptChecker > accepts the receipts of a batch', async () => {
-    const options = { everyMs: 1, publicWithinMs: PUBLIC_WITHIN_MS };
-    const checker = new ReceiptChecker(outsider, source, options);
-    checker.add({ batchId, first: 0, items: ITEMS });
-    await sleep(1_000);
-    const { checked, wrong } = await checker.stop();
-    expect(wrong).toEqual([]);
-    expect(checked).toBeGreaterThan(0);
-  });
+it('checkReceipts > finds a receipt of another request and a proof that is not public', async () => {
+  const receipt = results[0]!.receipt as ExecuteReceipt;
+  const [request, other] = [0, 2].map((n) => requestAt(source, n) as unknown as JsonValue);
+  const unknown = { ...receipt, registry_proof_id: '0'.repeat(32) };
+  const effect = 'ADMIT' as const;
+  const sent = [
+    { receipt, request: request!, effect },
+    { receipt, request: other!, effect },
+    { receipt: unknown, request: request!, effect },
+  ];
+  const { checked, wrong } = await checkReceipts(outsider, sent, 2_000);
+  expect(checked).toBe(3);
+  expect(wrong).toHaveLength(2);
+  expect(wrong[0]).toContain('receipt_of_another_request');
+  expect(wrong[1]).toContain('no verdict in time');
+});
+
+it('startReceiptChecker > accepts the receipts of a batch', async () => {
+  const options = { everyMs: 1, publicWithinMs: PUBLIC_WITHIN_MS };
+  const checker = startReceiptChecker(outsider, source, options);
+  checker.add({ batchId, first: 0, items: ITEMS });
+  await sleep(1_000);
+  const { checked, wrong } = await checker.stop();
+  expect(wrong).toEqual([]);
+  expect(checked).toBeGreaterThan(0);
 });
 
 it('signDocument > signs a document as long as the AEP of the same request', async () => {

@@ -88,7 +88,7 @@ const engineBody: Target = {
     );
     outcomes.push(
       parsing(
-        (bytes) => submissionOf(parseBody(verifyBodySchema, bytes).document),
+        (bytes) => submissionOf(parseBody(verifyBodySchema, bytes)),
         () => undefined,
       )(input),
     );

@@ -21,7 +21,7 @@ import { formatVkey, openNote, parseVkey } from '#protocol/note';
 import { formatTime, parseTime } from '#protocol/time';
 import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
 import { nativeVerify } from '#runtime/crypto/node';
-import { readEngineConfig, readFacadeConfig, readPublisherConfig } from '#runtime/config/programs';
+import { engineConfig, facadeConfig, publisherConfig } from '#runtime/config';
 import { parsing, texts, vectors, must, type Target } from './target.js';
 
 const checkpoint = vectors<{ origin: string; text: string; vkey: string; note: string }>(
@@ -149,7 +149,7 @@ export const TEXT_TARGETS: readonly Target[] = [
             return [line.slice(0, at), line.slice(at + 1)];
           }),
       );
-      const outcomes = [readEngineConfig, readFacadeConfig, readPublisherConfig].map((read) =>
+      const outcomes = [engineConfig, facadeConfig, publisherConfig].map((read) =>
         parsing(
           () => read(env),
           (config) => must(isDeepStrictEqual(read(env), config), 'a second read differs'),

@@ -18,8 +18,8 @@ const MAY_IMPORT: Record<string, string[]> = {
   publisher: SERVER,
   // fsck checks what the other programs wrote, so it may import only the code that defines the formats.
   fsck: SERVER,
-  programs: ALL,
-  bench: [...ALL, 'programs'],
+  programs: [...ALL, 'sdk'],
+  bench: [...ALL, 'programs', 'sdk'],
 };
 /** The parts of the SDK that need Node or a framework; the rest runs in a browser. */
 const SDK_RIM = /^sdk\/(?:cli|adapters)\//;

@@ -1,60 +1,48 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createPublicServer, type PublicServer } from '#api/public/server';
+import { afterAll, describe, expect, it } from 'vitest';
+import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { AepKey } from '#protocol/snapshot/keys';
-import type { Publisher } from '#publisher/publisher';
 import { systemClock } from '#runtime/process/clock';
 import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
-import { listen, type HttpServer } from '#runtime/http/server';
+import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
 import { acceptIntake } from '#sql/admissions/accept';
 import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { scrub } from '#workers/verify/scrub';
-import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { done } from '../fixtures/admin.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { testFolder, testRegistry } from './world.js';
 
 /** The life of the keys that sign proofs, from the command line to the public. */
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let admin: AdminLine;
-let publisher: Publisher;
-let publicServer: PublicServer;
-let server: HttpServer;
-let folder: string;
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  admin = adminOn(db);
-  folder = mkdtempSync(join(tmpdir(), 'svc-aep-keys-'));
-  const [logKey, snapshotKey] = [testKey(), testKey()];
-  publisher = sqlPublisher(db.as('svc_publisher'), { directory: folder, logKey, snapshotKey });
-  publicServer = createPublicServer({
-    snapshotSource: directorySource(folder),
-    logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-    snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
-    clock: systemClock,
-    log: logger('facade', 'silent'),
-  });
-  server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
+const { db, registry, admin } = await testRegistry();
+const folder = await testFolder();
+const [logKey, snapshotKey] = [testKey(), testKey()];
+const publisher = sqlPublisher(db.as('svc_publisher'), {
+  directory: folder,
+  logKey,
+  snapshotKey,
 });
+afterAll(() => publisher.close());
+const publicServer = createPublicServer({
+  snapshotSource: directorySource(folder),
+  logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+  snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+  clock: systemClock,
+  log: logger('facade', 'silent'),
+});
+const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
 afterAll(async () => {
   await server.close(0);
   publicServer.close();
-  await publisher.close();
-  rmSync(folder, { recursive: true });
-  await db.drop();
 });
 
 /** Verifies, publishes and follows all there is. */

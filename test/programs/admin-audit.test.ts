@@ -1,8 +1,8 @@
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, writeFileSync } from 'node:fs';
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
-import { tmpdir, userInfo } from 'node:os';
+import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { parseApiKey } from '#protocol/api-key';
 import { toBase64Url } from '#protocol/bytes';
 import { packageRoot } from '#runtime/process/package-root';
@@ -11,31 +11,19 @@ import { withAuditContext } from '#sql/tenants/audit';
 import type { Db } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminCommands } from '#programs/admin/main';
-import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { done } from '../fixtures/admin.js';
+import { testFolder, testRegistry } from './world.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let admin: AdminLine;
-const folder = mkdtempSync(join(tmpdir(), 'svc-admin-'));
+const { db, registry, admin, person } = await testRegistry();
+const folder = await testFolder();
+const shipped = join(packageRoot, 'policy', 'default');
+cpSync(join(shipped, 'schema.cedarschema'), join(folder, 'schema.cedarschema'));
+writeFileSync(join(folder, 'permit.cedar'), 'permit (principal, action, resource);');
+writeFileSync(join(folder, 'fixture.json'), '{"step": 1}');
+const { privateKey } = generateKeyPairSync('ed25519');
+writeFileSync(join(folder, 'aep.pem'), privateKey.export({ format: 'pem', type: 'pkcs8' }));
 let last = 0;
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  admin = adminOn(db);
-  const shipped = join(packageRoot, 'policy', 'default');
-  cpSync(join(shipped, 'schema.cedarschema'), join(folder, 'schema.cedarschema'));
-  writeFileSync(join(folder, 'permit.cedar'), 'permit (principal, action, resource);');
-  writeFileSync(join(folder, 'fixture.json'), '{"step": 1}');
-  const { privateKey } = generateKeyPairSync('ed25519');
-  writeFileSync(join(folder, 'aep.pem'), privateKey.export({ format: 'pem', type: 'pkcs8' }));
-  await fresh();
-});
-afterAll(async () => {
-  rmSync(folder, { recursive: true });
-  await db.drop();
-});
+await fresh();
 
 interface AuditRow {
   audit_id: number;
@@ -206,14 +194,14 @@ describe('the audit table', () => {
       before: { rate_limit: 7 },
       after: { rate_limit: 9 },
     });
-    const { out } = await adminOn(db, { isTerminal: true })('audit', 'list', '--limit', '1');
+    const { out } = await person('audit', 'list', '--limit', '1');
     expect(out).toMatch(/bob +tenant limit +update tenant +tenant_id=beta rate_limit=9/);
   });
 
   it('is printed without control characters', async () => {
     await registry.admin`select set_config('svc.actor', ${'\u001b[2Jeve'}, false)`;
     await registry.admin`update svc.lane set open = false where environment = 'live'`;
-    const { out } = await adminOn(db, { isTerminal: true })('audit', 'list', '--limit', '5');
+    const { out } = await person('audit', 'list', '--limit', '5');
     expect(out).not.toContain('\u001b');
   });
 });

@@ -1,35 +1,26 @@
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { acceptIntake } from '#sql/admissions/accept';
 import { toUuid } from '#sql/db/columns';
 import { processAdmissions } from '#workers/admit/process';
-import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
+import { adminOn, done } from '../fixtures/admin.js';
 import { valuesHolding } from '../fixtures/marks.js';
 import { TENANT } from '../fixtures/registry.js';
-import { it as base } from './fixture.js';
+import { testRegistry } from './world.js';
 
 const MARK = 'Maria-Markworth';
 
-const it = base.extend<{ $file: { erase: AdminLine; admitOne: () => Promise<string> } }>({
-  erase: [({ db }, use) => use(adminOn(db, { url: db.urlFor('svc_erase') })), { scope: 'file' }],
-  admitOne: [
-    ({ registry }, use) =>
-      use(async () => (await registry.admitAll([registry.item({ intent_id: MARK })]))[0]!),
-    { scope: 'file' },
-  ],
-});
+const { db, registry, admin } = await testRegistry();
+const erase = adminOn(db, { url: db.urlFor('svc_erase') });
+const admitOne = async () => (await registry.admitAll([registry.item({ intent_id: MARK })]))[0]!;
 
 const line = (what: string): string[] => [what, '--reason', 'CASE-7', '--confirm', what];
 
 describe('admin erase', () => {
-  it('erases one payload, reports repetitions, and records it once', async ({
-    admitOne,
-    db,
-    erase,
-  }) => {
+  it('erases one payload, reports repetitions, and records it once', async () => {
     const id = await admitOne();
     const first = await done(erase('erase', ...line(id), '--actor', 'ada'));
     expect(first).toMatchObject({ proof_id: id, erased: true, actor: 'ada', reason_ref: 'CASE-7' });
@@ -42,11 +33,7 @@ describe('admin erase', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('requires a confirmation, a reference and an existing proof', async ({
-    admitOne,
-    erase,
-    registry,
-  }) => {
+  it('requires a confirmation, a reference and an existing proof', async () => {
     const id = await admitOne();
     expect(await erase('erase', id, '--reason', 'CASE-7')).toMatchObject({ code: 2 });
     expect(await erase('erase', id, '--confirm', id)).toMatchObject({ code: 2 });
@@ -55,7 +42,7 @@ describe('admin erase', () => {
     expect((await erase('erase', 'tenant', ...line('none'))).err).toMatch(/unknown tenant/);
   });
 
-  it('rejects admissions without an outcome', async ({ erase, registry }) => {
+  it('rejects admissions without an outcome', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     expect(await erase('erase', ...line(item.proofId))).toMatchObject({
@@ -66,7 +53,7 @@ describe('admin erase', () => {
     expect((await erase('erase', ...line(item.proofId))).code).toBe(0);
   });
 
-  it('requires the erase role, which other commands reject', async ({ admin, admitOne, erase }) => {
+  it('requires the erase role, which other commands reject', async () => {
     const id = await admitOne();
     const asAdmin = await admin('erase', ...line(id));
     expect(asAdmin).toMatchObject({
@@ -78,7 +65,7 @@ describe('admin erase', () => {
 });
 
 describe('admin erase tenant', () => {
-  it('resumes after a kill and completes', async ({ db, erase, registry }) => {
+  it('resumes after a kill and completes', async () => {
     const items = Array.from({ length: 1_000 }, (_, i) =>
       registry.item({ intent_id: `${MARK}-${i}` }),
     );

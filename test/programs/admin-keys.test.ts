@@ -1,54 +1,31 @@
-import { describe, expect } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { done } from '../fixtures/admin.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
-import type { TestDatabase } from '../fixtures/database.js';
-import { executeBody, headersFor, startEngine, type TestEngine } from '../fixtures/engine.js';
+import { executeBody, headersFor, startEngine } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
-import { it as base } from './fixture.js';
+import { testRegistry } from './world.js';
 
-interface Keys {
-  engine: TestEngine;
-  issue: (...options: string[]) => Promise<Record<string, unknown>>;
-  /** The status of a request with a key. */
-  statusWith: (key: unknown) => Promise<number>;
+const { db, registry, admin } = await testRegistry();
+const engine = await startEngine(registry);
+afterAll(() => engine.close());
+
+const issue = (...options: string[]): Promise<Record<string, unknown>> =>
+  done(admin('key', 'issue', TENANT, '--review', 'REV-1', ...options));
+
+/** The status of a request with a key. */
+async function statusWith(key: unknown): Promise<number> {
+  const body = JSON.stringify(executeBody());
+  return (await engine.call({ headers: headersFor(String(key)), body })).status;
 }
 
-const it = base.extend<{ $file: Keys }>({
-  engine: [
-    async ({ registry }, use) => {
-      const engine = await startEngine(registry);
-      await use(engine);
-      await engine.close();
-    },
-    { scope: 'file' },
-  ],
-  issue: [
-    ({ admin }, use) =>
-      use((...options) => done(admin('key', 'issue', TENANT, '--review', 'REV-1', ...options))),
-    { scope: 'file' },
-  ],
-  statusWith: [
-    ({ engine }, use) =>
-      use(async (key) => {
-        const body = JSON.stringify(executeBody());
-        return (await engine.call({ headers: headersFor(String(key)), body })).status;
-      }),
-    { scope: 'file' },
-  ],
-});
-
 /** Moves a key's end into the past, as waiting would. */
-const letExpire = ({ sql }: TestDatabase, keyId: unknown) =>
-  sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
+const letExpire = (keyId: unknown) =>
+  db.sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
 
 describe('admin key issue', () => {
-  it('creates a key that works immediately, within its scopes', async ({
-    admin,
-    issue,
-    statusWith,
-  }) => {
+  it('creates a key that works immediately, within its scopes', async () => {
     const issued = await issue();
     expect(issued).toMatchObject({ scopes: ['admit', 'read'], expires_at: null });
     expect(await statusWith(issued['api_key'])).toBe(200);
@@ -62,7 +39,7 @@ describe('admin key issue', () => {
     });
   });
 
-  it('stores only a hash, which no command lists', async ({ admin, db, issue }) => {
+  it('stores only a hash, which no command lists', async () => {
     const { keyId, secret } = parseApiKey(String((await issue())['api_key']))!;
     const [row] = await db.sql<{ secret_hash: Buffer }[]>`
       select secret_hash from svc.api_key where key_id = ${keyId}`;
@@ -72,18 +49,18 @@ describe('admin key issue', () => {
     expect(out).not.toContain(row!.secret_hash.toString('hex'));
   });
 
-  it("computes the expiry with the database's clock", async ({ db, issue, statusWith }) => {
+  it("computes the expiry with the database's clock", async () => {
     const issued = await issue('--expires-in', '3600');
     const [row] = await db.sql<{ seconds: number }[]>`
       select extract(epoch from expires_at - created_at)::float8 as seconds
       from svc.api_key where key_id = ${String(issued['key_id'])}`;
     expect(row!.seconds).toBeCloseTo(3600, 0);
-    await letExpire(db, issued['key_id']);
+    await letExpire(issued['key_id']);
     expect(await statusWith(issued['api_key'])).toBe(401);
   });
 });
 
-it('admin key expire > allows an earlier expiry, never a later one', async ({ admin, issue }) => {
+it('admin key expire > allows an earlier expiry, never a later one', async () => {
   const { key_id: keyId } = await issue('--expires-in', '60');
   for (const [seconds, atMost] of [
     ['3600', 61_000],
@@ -95,12 +72,7 @@ it('admin key expire > allows an earlier expiry, never a later one', async ({ ad
 });
 
 describe('admin key revoke', () => {
-  it('applies to admissions that are accepted and not yet signed, and is final', async ({
-    admin,
-    engine,
-    issue,
-    statusWith,
-  }) => {
+  it('applies to admissions that are accepted and not yet signed, and is final', async () => {
     const issued = await issue();
     const keyId = String(issued['key_id']);
     engine.worker.rests = true;
@@ -118,11 +90,7 @@ describe('admin key revoke', () => {
     expect([code, err]).toEqual([1, expect.stringContaining('is already revoked')]);
   });
 
-  it('waits for the append lock: afterwards, nothing of the key is signed', async ({
-    admin,
-    db,
-    issue,
-  }) => {
+  it('waits for the append lock: afterwards, nothing of the key is signed', async () => {
     const issued = await issue();
     const lock = await holdAppendLock(db.sql);
     let returned = false;
@@ -137,12 +105,7 @@ describe('admin key revoke', () => {
 });
 
 describe('admin key rotate', () => {
-  it('keeps both keys valid during the overlap, and then only the new one', async ({
-    admin,
-    db,
-    issue,
-    statusWith,
-  }) => {
+  it('keeps both keys valid during the overlap, and then only the new one', async () => {
     const old = await issue('--scopes', 'admit,export');
     const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '60'));
     expect(fresh).toMatchObject({
@@ -151,17 +114,14 @@ describe('admin key rotate', () => {
       replaces: old['key_id'],
     });
     expect(await statusWith(old['api_key'])).toBe(200);
-    await letExpire(db, old['key_id']);
+    await letExpire(old['key_id']);
     expect(await statusWith(old['api_key'])).toBe(401);
     expect(await statusWith(fresh['api_key'])).toBe(200);
     await done(admin('key', 'rotate', String(fresh['key_id']), '--overlap', '0'));
     expect(await statusWith(fresh['api_key'])).toBe(401);
   });
 
-  it('gives the new key the old lifetime, which an overlap never prolongs', async ({
-    admin,
-    issue,
-  }) => {
+  it('gives the new key the old lifetime, which an overlap never prolongs', async () => {
     const old = await issue('--expires-in', '7200');
     const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
     for (const name of ['expires_at', 'replaced_until']) {
@@ -170,7 +130,7 @@ describe('admin key rotate', () => {
     }
   });
 
-  it('creates one successor, and none for an expired key', async ({ admin, db, issue }) => {
+  it('creates one successor, and none for an expired key', async () => {
     const keyId = String((await issue())['key_id']);
     // Both begin while a third holds the row, so that neither can see the other's key.
     const lock = await db.sql.reserve();

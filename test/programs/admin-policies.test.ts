@@ -1,8 +1,7 @@
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { policyCache } from '#policy/cache';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { logger } from '#runtime/process/log';
@@ -10,31 +9,18 @@ import { packageRoot } from '#runtime/process/package-root';
 import { acceptIntake } from '#sql/admissions/accept';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
 import { checkPolicies } from '#workers/admit/watch-policies';
-import { adminOn, adminWith, done, type AdminLine } from '../fixtures/admin.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { testFolder, testRegistry } from './world.js';
 
 const SHIPPED = join(packageRoot, 'policy', 'default');
 const CASES = join(packageRoot, 'examples', 'policy-cases.json');
 const NO_DATABASE = adminWith({});
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let admin: AdminLine;
-let base: string;
+const { db, registry, admin, person } = await testRegistry();
+const base = await testFolder();
 let folders = 0;
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  admin = adminOn(db);
-  base = mkdtempSync(join(tmpdir(), 'svc-policies-'));
-});
-afterAll(async () => {
-  rmSync(base, { recursive: true });
-  await db.drop();
-});
 
 /** A copy of the shipped folder with some files replaced. */
 function folderWith(files: Record<string, string>): string {
@@ -272,7 +258,7 @@ describe('a policy set that this version cannot run', () => {
       values (${foreign}, now() + interval '1 hour')`;
     expect(await checkPolicies(watch)).toEqual([foreign.toString('hex')]);
     expect(JSON.stringify(lines)).toContain('cannot run');
-    const { out } = await adminOn(db, { isTerminal: true })('policy', 'list');
+    const { out } = await person('policy', 'list');
     expect(out).toMatch(
       new RegExp(`^${foreign.toString('hex')}.*scheduled.*cedar 3\\.9\\.9.*CANNOT RUN`, 'm'),
     );
@@ -300,7 +286,7 @@ describe('policy show and policy diff', () => {
       removed: ['sandbox-tenants-may-act.cedar'],
       changed: [{ file: 'audit-log-is-kept.cedar' }],
     });
-    const { out } = await adminOn(db, { isTerminal: true })('policy', 'diff', SHIPPED, digest);
+    const { out } = await person('policy', 'diff', SHIPPED, digest);
     expect(out).toMatch(
       /^- {3}resource == .*DELETE_AUDIT_LOG(?:.*\n-)*.*\n\+ {3}resource == .*PURGE_AUDIT_LOG/m,
     );

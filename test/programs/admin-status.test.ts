@@ -1,21 +1,16 @@
 import { randomUUID } from 'node:crypto';
-import { createServer, type Server } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
-import { programFacts, type Facts, type ProgramFacts } from '#programs/admin/status/facts';
+import { programFacts, type Facts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
-import { adminWith, type AdminLine } from '../fixtures/admin.js';
+import { adminWith } from '../fixtures/admin.js';
 import { testLog } from '../fixtures/checkpoints.js';
-import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { issueKey } from '../fixtures/engine.js';
-import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { testRegistry } from './world.js';
 
-let db: TestDatabase;
-let registry: TestRegistry;
-let admin: AdminLine;
-let person: AdminLine;
-let facade: Server;
+const { db, registry } = await testRegistry();
 
 /** As programs that run; each keeps its connection. */
 const READINESS = {
@@ -26,32 +21,25 @@ const READINESS = {
 };
 const beats: (() => Promise<void>)[] = [];
 
-beforeAll(async () => {
-  db = await freshDatabase();
-  registry = await openRegistry(db);
-  await issueKey(registry);
-  facade = createServer((_req, res) => {
-    res.end(JSON.stringify({ status: 'ready', age_ms: 500, refusal: null }));
-  });
-  await new Promise<void>((resolve) => facade.listen(0, '127.0.0.1', resolve));
-  const env = {
-    DATABASE_URL: db.urlFor('svc_admin'),
-    PUBLIC_URL: `http://127.0.0.1:${String((facade.address() as AddressInfo).port)}`,
-  };
-  admin = adminWith(env);
-  person = adminWith(env, true);
-  await registry.admitAll([registry.item(), registry.item()]);
-  await registry.verifyAll();
-  await testLog(db).publish();
-  for (const [program, readiness] of Object.entries(READINESS)) {
-    const [sql, instance] = [db.as(`svc_${program}`), randomUUID()];
-    beats.push(() => recordHeartbeat(sql, instance, readiness));
-  }
+await issueKey(registry);
+const facade = createServer((_req, res) => {
+  res.end(JSON.stringify({ status: 'ready', age_ms: 500, refusal: null }));
 });
-afterAll(async () => {
-  facade.close();
-  await db.drop();
-});
+await new Promise<void>((resolve) => facade.listen(0, '127.0.0.1', resolve));
+afterAll(() => void facade.close());
+const env = {
+  DATABASE_URL: db.urlFor('svc_admin'),
+  PUBLIC_URL: `http://127.0.0.1:${String((facade.address() as AddressInfo).port)}`,
+};
+const admin = adminWith(env);
+const person = adminWith(env, true);
+await registry.admitAll([registry.item(), registry.item()]);
+await registry.verifyAll();
+await testLog(db).publish();
+for (const [program, readiness] of Object.entries(READINESS)) {
+  const [sql, instance] = [db.as(`svc_${program}`), randomUUID()];
+  beats.push(() => recordHeartbeat(sql, instance, readiness));
+}
 beforeEach(async () => {
   await Promise.all(beats.map((beat) => beat()));
 });
@@ -137,8 +125,9 @@ describe('admin status', () => {
 });
 
 describe('attentionFor', () => {
-  const programs: ProgramFacts[] = Object.keys(READINESS).map((program) => ({
-    program,
+  type ProgramFacts = Facts['programs'][number];
+  const programs = Object.keys(READINESS).map((program) => ({
+    program: program as ProgramFacts['program'],
     alive: 2,
     last_heartbeat_ms: 900,
     up_ms: 60_000,

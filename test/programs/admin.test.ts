@@ -2,17 +2,18 @@ import { spawnSync } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { formatVkey } from '#protocol/note';
 import { adminCommands } from '#programs/admin/main';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
-import type { TestDatabase } from '../fixtures/database.js';
 import { holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';
-import { it } from './fixture.js';
+import { testFolder, testRegistry } from './world.js';
 
+const { db, admin, person } = await testRegistry();
+const home = await testFolder();
 const NOWHERE = 'postgres://svc_admin:x@127.0.0.1:1/svc';
 const offline = adminWith({ DATABASE_URL: NOWHERE });
 const DEFAULT_POLICY = join(packageRoot, 'policy', 'default');
@@ -92,44 +93,35 @@ describe('admin > a rejected command', () => {
     [['aep-key', 'retire', DASH_ID, '--confirm', DASH_ID], 'never activated'],
     [['revoke', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'proof', '--reason', 'r'], 'unknown proof'],
     [['log', 'lost', '/nowhere', '--vkey', 'x'], '--vkey is not usable'],
-  ])('exits with 1 and the reason: %j', async ([line, reason], { registry, admin }) => {
-    expect(registry.tenantNo).toBeGreaterThan(0);
+  ])('exits with 1 and the reason: %j', async ([line, reason]) => {
     const { code, err, out } = await admin(...line);
     expect({ code, out }).toEqual({ code: 1, out: '' });
     expect(err).toContain(reason);
     expect(err).not.toMatch(/\n\s+at |unexpected/);
   });
 
-  const urlOf = (db: TestDatabase, from: RegExp, to: string) =>
-    db.urlFor('svc_admin').replace(from, to);
-  it.for<[string, (db: TestDatabase) => string, RegExp]>([
-    ['no database is configured', () => '', /DATABASE_URL is not set/],
-    ['the password is wrong', (db) => urlOf(db, /:[^:@]+@/, ':no@'), /rejected the password/],
-    ['the role is wrong', (db) => db.urlFor('svc_worker'), /as svc_admin/],
-    ['the role is the owner', (db) => db.url, /is a superuser/],
-    [
-      'the database is missing',
-      (db) => urlOf(db, /test_\w+/, 'nowhere'),
-      /no database of the name/,
-    ],
-    ['the database is empty', (db) => urlOf(db, /test_\w+/, 'postgres'), /run migrate/],
-  ])('exits with 1 and the reason when %s', async ([, url, reason], { db }) => {
-    const { code, err } = await adminOn(db, { url: url(db) })('tenant', 'list');
+  const urlOf = (from: RegExp, to: string) => db.urlFor('svc_admin').replace(from, to);
+  it.for<[string, string, RegExp]>([
+    ['no database is configured', '', /DATABASE_URL is not set/],
+    ['the password is wrong', urlOf(/:[^:@]+@/, ':no@'), /rejected the password/],
+    ['the role is wrong', db.urlFor('svc_worker'), /as svc_admin/],
+    ['the role is the owner', db.url, /is a superuser/],
+    ['the database is missing', urlOf(/test_\w+/, 'nowhere'), /no database of the name/],
+    ['the database is empty', urlOf(/test_\w+/, 'postgres'), /run migrate/],
+  ])('exits with 1 and the reason when %s', async ([, url, reason]) => {
+    const { code, err } = await adminOn(db, { url })('tenant', 'list');
     expect(code).toBe(1);
     expect(err).toMatch(reason);
     expect(err).not.toMatch(/\n\s+at |unexpected/);
   });
 
-  it('exits with 2 and the reason when the database is unreachable', async ({ db }) => {
+  it('exits with 2 and the reason when the database is unreachable', async () => {
     const { code, err } = await adminOn(db, { url: NOWHERE })('tenant', 'list');
     expect(code).toBe(2);
     expect(err).toMatch(/cannot be reached/);
   });
 
-  it('exits with 2 when the connection is lost during a command, and says what to do', async ({
-    db,
-  }) => {
-    const admin = adminOn(db);
+  it('exits with 2 when the connection is lost during a command, and says what to do', async () => {
     const unlock = await holdLock(db.sql, 'lock table svc.tenant in access exclusive mode');
     const reply = admin('tenant', 'list');
     await expect
@@ -146,7 +138,7 @@ describe('admin > a rejected command', () => {
   });
 });
 
-it('programs > report start errors in one line', ({ db }) => {
+it('programs > report start errors in one line', () => {
   const empty = db.urlFor('svc_engine').replace(/test_\w+/, 'postgres');
   for (const [program, DATABASE_URL, reason] of [
     ['verifier', db.url, /verifier: the database role .* is a superuser/],
@@ -162,8 +154,7 @@ it('programs > report start errors in one line', ({ db }) => {
 });
 
 describe('admin output', () => {
-  it('lists tenants and environments', async ({ registry, admin }) => {
-    expect(registry.tenantNo).toBeGreaterThan(0);
+  it('lists tenants and environments', async () => {
     await done(admin('tenant', 'create', 'beta', 'live'));
     await done(admin('tenant', 'limit', 'beta', '25'));
     expect(await done(admin('tenant', 'list'))).toMatchObject([
@@ -176,7 +167,7 @@ describe('admin output', () => {
     ]);
   });
 
-  it('is a table on a terminal, otherwise or on request JSON', async ({ person }) => {
+  it('is a table on a terminal, otherwise or on request JSON', async () => {
     expect((await person('tenant', 'list')).out).toMatch(/^tenant_id +environment +allowlisted/);
     expect((await person('tenant', 'list', '--json')).json).toHaveLength(2);
     expect((await person('lane', 'lock', 'live')).out).toBe(
@@ -185,7 +176,7 @@ describe('admin output', () => {
     expect((await person('fixture', 'list')).out).toBe('none\n');
   });
 
-  it('includes the verifier key of a key file', async ({ home }) => {
+  it('includes the verifier key of a key file', async () => {
     const { privateKey, publicKey } = generateKeyPairSync('ed25519');
     const file = join(home, 'log.pem');
     writeFileSync(file, privateKey.export({ format: 'pem', type: 'pkcs8' }));
@@ -194,7 +185,7 @@ describe('admin output', () => {
     expect(await done(offline('vkey', 'example.org/log', file))).toEqual({ vkey });
   });
 
-  it('lists fixtures, and rejects a change to a stored one', async ({ admin, home }) => {
+  it('lists fixtures, and rejects a change to a stored one', async () => {
     const file = join(home, 'fixture.json');
     writeFileSync(file, '{ "b": 1, "a": [2] }');
     const stored = await done(admin('fixture', 'put', 'chain-1', file));

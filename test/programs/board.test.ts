@@ -4,14 +4,14 @@ import { join } from 'node:path';
 import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import { chromium } from 'playwright-core';
-import { describe, expect } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadBoardKey } from '#programs/board/gate';
 import type { QueueConfig } from '#runtime/config';
 import { assertMayOnlyReadQueues, openAdmitQueue } from '#runtime/queue/queues';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
 import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
-import { it as base } from './fixture.js';
+import { testFolder, testRegistry } from './world.js';
 
 const KEY = randomBytes(32).toString('hex');
 const PASSWORD = 'password-of-the-reader';
@@ -24,52 +24,17 @@ const skipsChromium = chromiumPath === null && process.env['CI'] === undefined;
 const READER =
   'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 
-const it = base.extend<{
-  $file: {
-    redis: TestRedis;
-    keyFile: string;
-    /** Over the queue in Postgres. */
-    board: RunningProgram;
-    /** Over the queue in Redis, as the documented user. */
-    redisBoard: RunningProgram;
-  };
-}>({
-  redis: [
-    async ({}, use) => {
-      const redis = await startRedis();
-      await use(redis);
-      await redis.close();
-    },
-    { scope: 'file' },
-  ],
-  keyFile: [
-    async ({ home }, use) => {
-      const file = join(home, 'board.key');
-      await writeFile(file, `${KEY}\n`, { mode: 0o600 });
-      await use(file);
-    },
-    { scope: 'file' },
-  ],
-  board: [
-    async ({ db, keyFile }, use) => {
-      const board = await start(keyFile, { DATABASE_URL: db.urlFor('svc_board') });
-      await use(board);
-      expect(await board.stop()).toBe(0);
-    },
-    { scope: 'file' },
-  ],
-  redisBoard: [
-    async ({ redis, keyFile }, use) => {
-      const board = await start(keyFile, { REDIS_URL: await urlAs(redis, 'board', READER) });
-      await use(board);
-      expect(await board.stop()).toBe(0);
-    },
-    { scope: 'file' },
-  ],
-});
+const { db } = await testRegistry();
+const home = await testFolder();
+const keyFile = join(home, 'board.key');
+await writeFile(keyFile, `${KEY}\n`, { mode: 0o600 });
 
-const start = (BOARD_KEY_FILE: string, env: Record<string, string>): Promise<RunningProgram> =>
-  startProgram('board', { BOARD_PORT: '0', BOARD_KEY_FILE, ...env });
+const start = (env: Record<string, string>): Promise<RunningProgram> =>
+  startProgram('board', { BOARD_PORT: '0', BOARD_KEY_FILE: keyFile, ...env });
+
+/** Over the queue in Postgres. */
+const board = await start({ DATABASE_URL: db.urlFor('svc_board') });
+afterAll(async () => expect(await board.stop()).toBe(0));
 
 /** The same Redis as a new user with these rights. */
 async function urlAs(redis: TestRedis, user: string, rights: string): Promise<string> {
@@ -120,13 +85,13 @@ async function showsButNeverChanges(config: QueueConfig, board: RunningProgram):
 }
 
 describe('board', () => {
-  it('shows the jobs in Postgres and rejects every write', async ({ db, board }) => {
+  it('shows the jobs in Postgres and rejects every write', async () => {
     await showsButNeverChanges({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }, board);
   });
 
   it.skipIf(skipsChromium)(
     `shows forged jobs in a browser as text, and loads nothing from elsewhere${withoutChromium}`,
-    async ({ db, board: { url } }) => {
+    async () => {
       const queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null });
       await queue.add([IMAGE, MARKUP]);
       await queue.close();
@@ -136,7 +101,7 @@ describe('board', () => {
       const elsewhere: string[] = [];
       const failed: string[] = [];
       await page.route(
-        (requested) => requested.origin !== url,
+        (requested) => requested.origin !== board.url,
         (route) => {
           elsewhere.push(route.request().url());
           return route.abort();
@@ -145,7 +110,7 @@ describe('board', () => {
       page.on('response', (reply) => {
         if (reply.status() >= 400 && reply.status() !== 401) failed.push(reply.url());
       });
-      await page.goto(`${url}/queue/admit?status=waiting`);
+      await page.goto(`${board.url}/queue/admit?status=waiting`);
       await page.getByText('document.title').first().waitFor({ timeout: 20_000 });
       expect(await page.locator('img[onerror]').count()).toBe(0);
       expect(await page.title()).not.toBe('run');
@@ -155,7 +120,7 @@ describe('board', () => {
     60_000,
   );
 
-  it('rejects pages too large for memory', async ({ board }) => {
+  it('rejects pages too large for memory', async () => {
     const page = async (size: string) =>
       (await get(board, `/api/queues?activeQueue=admit&status=latest&jobsPerPage=${size}`)).status;
     for (const size of ['101', '1e9', '-1', 'x', '10&jobsPerPage=1000000']) {
@@ -165,10 +130,10 @@ describe('board', () => {
     expect((await get(board, '/api/queues/%ff/x')).status).toBe(400);
   });
 
-  it('gives one answer for every failed key, and throttles guesses', async ({ board: { url } }) => {
+  it('gives one answer for every failed key, and throttles guesses', async () => {
     const answers = new Set<string>();
     const visit = async (path: string, headers: Record<string, string> = {}): Promise<void> => {
-      const reply = await fetch(url + path, { headers });
+      const reply = await fetch(board.url + path, { headers });
       answers.add(`${reply.status} ${reply.headers.get('www-authenticate')} ${await reply.text()}`);
     };
     for (const path of ['/', '/api/queues', '/static/nothing', '/nowhere']) await visit(path);
@@ -178,8 +143,8 @@ describe('board', () => {
     expect([...answers]).toEqual([
       '401 Basic realm="board", charset="UTF-8" The dashboard key is required.\n',
     ]);
-    for (let n = 0; n < 10; n += 1) await fetch(url, { headers: as(`guess-${n}`) });
-    const late = await fetch(url, { headers: as(KEY) });
+    for (let n = 0; n < 10; n += 1) await fetch(board.url, { headers: as(`guess-${n}`) });
+    const late = await fetch(board.url, { headers: as(KEY) });
     expect(late.status).toBe(429);
     expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0);
   });
@@ -187,15 +152,15 @@ describe('board', () => {
   it.for([
     ['readable by others', KEY, 0o644, /mode 0644/],
     ['short enough to guess', 'swordfish', 0o600, /at least 32 characters/],
-  ] as const)('rejects a key that is %s', async ([, key, mode, reason], { home }) => {
+  ] as const)('rejects a key that is %s', async ([, key, mode, reason]) => {
     const file = join(home, `${mode}.key`);
     await writeFile(file, `${key}\n`, { mode });
     expect(() => loadBoardKey(file)).toThrow(reason);
     expect(() => loadBoardKey(file)).not.toThrow(key);
   });
 
-  it('starts only with a role that reads the queue and nothing else', async ({ db, keyFile }) => {
-    const wrong = await start(keyFile, { DATABASE_URL: db.urlFor('svc_engine') });
+  it('starts only with a role that reads the queue and nothing else', async () => {
+    const wrong = await start({ DATABASE_URL: db.urlFor('svc_engine') });
     expect(wrong.url).toBe('');
     expect(wrong.stderr.join('\n')).toMatch(/connect the dashboard as svc_board/);
     for (const role of ['svc_admin', 'svc_verifier']) {
@@ -216,11 +181,23 @@ describe('board', () => {
 });
 
 describe.skipIf(skipsRedis)(`board over Redis${withoutRedis}`, () => {
-  it('shows the jobs and rejects every write', async ({ redis, redisBoard }) => {
+  let redis: TestRedis;
+  /** As the documented user. */
+  let redisBoard: RunningProgram;
+  beforeAll(async () => {
+    redis = await startRedis();
+    redisBoard = await start({ REDIS_URL: await urlAs(redis, 'board', READER) });
+  });
+  afterAll(async () => {
+    expect(await redisBoard.stop()).toBe(0);
+    await redis.close();
+  });
+
+  it('shows the jobs and rejects every write', async () => {
     await showsButNeverChanges({ databaseUrl: '', redisUrl: redis.url }, redisBoard);
   });
 
-  it('sends no command that a read-only user may not', async ({ redis, redisBoard }) => {
+  it('sends no command that a read-only user may not', async () => {
     const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
     const queue = new Queue('admit', { connection: owner, prefix: '{svc}' });
     await queue.add(MARKUP, { ids: [IMAGE], requests: MARKUP }, { jobId: 'forged' });
@@ -248,7 +225,7 @@ describe.skipIf(skipsRedis)(`board over Redis${withoutRedis}`, () => {
     owner.disconnect();
   });
 
-  it('does not expose errors of Redis', async ({ redis, redisBoard }) => {
+  it('does not expose errors of Redis', async () => {
     await urlAs(redis, 'board', READER.replace('+eval +evalsha ', ''));
     const { status, text } = await get(redisBoard, '/api/queues');
     expect([status, text]).toEqual([500, 'The queue is unreachable.\n']);

@@ -1,47 +1,17 @@
 import { Agent, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describe, expect } from 'vitest';
-import { toBase64Url } from '#protocol/bytes';
-import { jwkThumbprint } from '#protocol/keys';
-import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { describe, expect, it } from 'vitest';
 import { acceptIntake } from '#sql/admissions/accept';
-import { ensureKeyActive } from '#sql/lifecycle/entries';
-import type { TestDatabase } from '../fixtures/database.js';
 import { executeBody, headersFor, issueKey } from '../fixtures/engine.js';
-import { startProgram, type RunningProgram } from '../fixtures/program.js';
-import { TestSnapshot } from '../fixtures/snapshot.js';
-import { it as base } from './fixture.js';
+import { startProgram } from '../fixtures/program.js';
+import { programsOn, testFolder, testRegistry, testSnapshot } from './world.js';
 
-type Start = (name: string, env?: Record<string, string>) => Promise<RunningProgram>;
-
-const it = base.extend<{ $file: { key: string; start: Start } }>({
-  key: [({ registry }, use) => issueKey(registry).then(use), { scope: 'file' }],
-  start: [
-    async ({ db, registry, home }, use) => {
-      const file = (name: string): string => join(home, `${name}.pem`);
-      for (const name of ['log', 'snapshot']) createSigningKey(file(name));
-      const { publicKey } = createSigningKey(file('aep'));
-      const keyId = jwkThumbprint(nativeSha256, publicKey);
-      const key = { keyId, publicKey: toBase64Url(publicKey) };
-      await ensureKeyActive(registry.admin, nativeSha256, key);
-      await use((name, env = {}) =>
-        startProgram(name, {
-          DATABASE_URL: db.urlFor(`svc_${name}`),
-          ENGINE_PORT: '0',
-          AEP_KEY_FILE: file('aep'),
-          LOG_KEY_FILE: file('log'),
-          SNAPSHOT_KEY_FILE: file('snapshot'),
-          LOG_ORIGIN: 'drain.example/log',
-          SNAPSHOT_DIR: join(home, 'public'),
-          ...env,
-        }),
-      );
-    },
-    { scope: 'file' },
-  ],
-});
+const { db, registry } = await testRegistry();
+const { start, activate } = programsOn(db, await testFolder());
+await activate(registry);
+const key = await issueKey(registry);
+const snapshot = await testSnapshot();
 
 const execute = (url: string, key: string): Promise<Response> =>
   fetch(`${url}/v1/intents/execute`, {
@@ -55,12 +25,11 @@ const readyz = async (url: string) => {
   return { status: reply.status, says: ((await reply.json()) as { status: string }).status };
 };
 
-const pending = async ({ sql }: TestDatabase): Promise<number> =>
-  (await sql`select from svc.intake_pending`).length;
+const pending = async (): Promise<number> => (await db.sql`select from svc.intake_pending`).length;
 
 /** Locks a table until released. */
-async function hold({ sql }: TestDatabase, table: string): Promise<() => Promise<void>> {
-  const connection = await sql.reserve();
+async function hold(table: string): Promise<() => Promise<void>> {
+  const connection = await db.sql.reserve();
   await connection.unsafe(`begin; lock table svc.${table} in access exclusive mode`);
   return async () => {
     await connection.unsafe('rollback');
@@ -68,17 +37,17 @@ async function hold({ sql }: TestDatabase, table: string): Promise<() => Promise
   };
 }
 
-const untilWaiting = ({ sql }: TestDatabase, application: string): Promise<unknown> =>
+const untilWaiting = (application: string): Promise<unknown> =>
   expect
     .poll(
-      () => sql`
+      () => db.sql`
         select from pg_stat_activity where application_name like ${`${application}%`}
           and datname = current_database() and wait_event_type = 'Lock'`,
     )
     .not.toHaveLength(0);
 
 describe('a stopping engine', () => {
-  it('reports not ready, and serves new requests during the delay', async ({ db, start, key }) => {
+  it('reports not ready, and serves new requests during the delay', async () => {
     const engine = await start('engine', { SHUTDOWN_DELAY: '2s' });
     expect(await readyz(engine.url)).toEqual({ status: 200, says: 'ready' });
     const kept = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -98,7 +67,7 @@ describe('a stopping engine', () => {
     expect(await sendKept()).toEqual({ status: 200, connection: 'keep-alive' });
     // Without a worker, each waits until its timeout.
     const before = execute(engine.url, key);
-    await expect.poll(() => pending(db)).toBe(1);
+    await expect.poll(() => pending()).toBe(1);
     engine.signal();
     await expect.poll(() => readyz(engine.url)).toEqual({ status: 503, says: 'stopping' });
     expect(await sendKept()).toEqual({ status: 200, connection: 'close' });
@@ -116,7 +85,7 @@ describe('a stopping engine', () => {
     kept.destroy();
   }, 30_000);
 
-  it('finishes receiving a batch', async ({ db, start, key }) => {
+  it('finishes receiving a batch', async () => {
     const engine = await start('engine');
     const lines = [executeBody(), executeBody()].map((one) => `${JSON.stringify(one)}\n`);
     const { hostname, port } = new URL(engine.url);
@@ -154,56 +123,38 @@ describe('a stopping program', () => {
     ['worker', 'log_head'],
     ['verifier', 'verdict'],
     ['publisher', 'checkpoint'],
-  ] as const)(
-    'finishes the work of the %s first',
-    async ([name, table], { db, registry, start }) => {
-      const release = await hold(db, table);
-      if (name === 'worker') await acceptIntake(registry.engine, [registry.item()]);
-      const program = await start(name);
-      await untilWaiting(db, `svc-${name}`);
-      program.signal();
-      let hasEnded = false;
-      void program.exited.then(() => (hasEnded = true));
-      await sleep(500);
-      expect(hasEnded).toBe(false);
-      await release();
-      expect(await program.exited).toBe(0);
-    },
-  );
+  ] as const)('finishes the work of the %s first', async ([name, table]) => {
+    const release = await hold(table);
+    if (name === 'worker') await acceptIntake(registry.engine, [registry.item()]);
+    const program = await start(name);
+    await untilWaiting(`svc-${name}`);
+    program.signal();
+    let hasEnded = false;
+    void program.exited.then(() => (hasEnded = true));
+    await sleep(500);
+    expect(hasEnded).toBe(false);
+    await release();
+    expect(await program.exited).toBe(0);
+  });
 
-  it('leaves admissions pending when it abandons them at the deadline', async ({
-    db,
-    registry,
-    start,
-  }) => {
-    const release = await hold(db, 'log_head');
+  it('leaves admissions pending when it abandons them at the deadline', async () => {
+    const release = await hold('log_head');
     await acceptIntake(registry.engine, [registry.item()]);
-    const left = await pending(db);
+    const left = await pending();
     const worker = await start('worker', { SHUTDOWN_TIMEOUT: '1s' });
-    await untilWaiting(db, 'svc-worker');
+    await untilWaiting('svc-worker');
     const began = performance.now();
     expect(await worker.stop()).toBe(1);
     expect(performance.now() - began).toBeLessThan(5_000);
     await release();
-    expect(await pending(db)).toBe(left);
+    expect(await pending()).toBe(left);
     expect(worker.stderr.join('\n')).toContain('shutdown incomplete');
   });
 });
 
 describe('a stopping public API server', () => {
   it('reports not ready and finishes requests in flight', async () => {
-    const snapshot = new TestSnapshot();
-    snapshot.registry.addProofs(10);
-    snapshot.registry.verify();
-    snapshot.clock.at = Date.now();
-    await snapshot.publisher().runCycle();
-    const facade = await startProgram('facade', {
-      PUBLIC_PORT: '0',
-      SNAPSHOT_DIR: snapshot.directory,
-      LOG_VKEY: snapshot.logVkey,
-      SNAPSHOT_VKEY: snapshot.snapshotVkey,
-      SHUTDOWN_DELAY: '1s',
-    });
+    const facade = await startProgram('facade', { ...snapshot.env, SHUTDOWN_DELAY: '1s' });
     expect(await readyz(facade.url)).toMatchObject({ status: 200 });
     const { hostname, port } = new URL(facade.url);
     // A client that reads slowly, and one in the middle of its request.
@@ -226,6 +177,5 @@ describe('a stopping public API server', () => {
     expect(few).toMatch(/^HTTP\/1\.1 200 .*Connection: close/s);
     expect(many.split('HTTP/1.1 200 ')).toHaveLength(9);
     expect(await facade.exited).toBe(0);
-    await snapshot.close();
   }, 30_000);
 });

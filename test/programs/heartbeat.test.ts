@@ -1,12 +1,14 @@
-import { describe, expect } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { startHeartbeat } from '#programs/heartbeat';
 import { logger } from '#runtime/process/log';
 import type { Readiness } from '#runtime/ops/health';
 import { publishing, readHeartbeats } from '#sql/ops/heartbeats';
-import { it } from './fixture.js';
+import { testRegistry } from './world.js';
+
+const { db } = await testRegistry();
 
 describe('startHeartbeat', () => {
-  it('never replaces a later report with an earlier one that took longer', async ({ db }) => {
+  it('never replaces a later report with an earlier one that took longer', async () => {
     const stop = new AbortController();
     const finds: ((readiness: Readiness) => void)[] = [];
     const find = () => new Promise<Readiness>((resolve) => finds.push(resolve));

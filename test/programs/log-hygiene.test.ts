@@ -1,26 +1,23 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { expect } from 'vitest';
-import { toBase64Url } from '#protocol/bytes';
-import { jwkThumbprint } from '#protocol/keys';
-import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { expect, it } from 'vitest';
 import { logger } from '#runtime/process/log';
-import { ensureKeyActive } from '#sql/lifecycle/entries';
 import { adminWith } from '../fixtures/admin.js';
 import { executeBody, headersFor, issueKey } from '../fixtures/engine.js';
 import { startProgram } from '../fixtures/program.js';
 import { skipsRedis, startRedis, withoutRedis } from '../fixtures/redis.js';
-import { TestSnapshot } from '../fixtures/snapshot.js';
-import { it as base } from './fixture.js';
+import { programsOn, testFolder, testRegistry, testSnapshot } from './world.js';
 
 const PAYLOAD = 'payload-to-hide';
 const PASSWORD = 'hush-hush-password';
 const KEY_FILE = 'key-file-content-to-hide';
 const SHARE = 'share_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA';
 
-const it = base.extend<{ $file: { key: string } }>({
-  key: [({ registry }, use) => issueKey(registry).then(use), { scope: 'file' }],
-});
+const { db, registry } = await testRegistry();
+const home = await testFolder();
+const { start, activate } = programsOn(db, home);
+const key = await issueKey(registry);
+const snapshot = await testSnapshot();
 
 /** Checks that no line contains a secret. */
 function expectClean(lines: readonly string[], key = KEY_FILE): void {
@@ -29,28 +26,10 @@ function expectClean(lines: readonly string[], key = KEY_FILE): void {
   }
 }
 
-it('engine and worker logs > contain no content, keys or tokens at any level', async ({
-  db,
-  home,
-  key,
-  registry,
-}) => {
-  const aep = join(home, 'aep-active.pem');
-  const { publicKey } = createSigningKey(aep);
-  await ensureKeyActive(registry.admin, nativeSha256, {
-    keyId: jwkThumbprint(nativeSha256, publicKey),
-    publicKey: toBase64Url(publicKey),
-  });
-  const engine = await startProgram('engine', {
-    DATABASE_URL: db.urlFor('svc_engine'),
-    ENGINE_PORT: '0',
-    LOG_LEVEL: 'trace',
-  });
-  const worker = await startProgram('worker', {
-    DATABASE_URL: db.urlFor('svc_worker'),
-    AEP_KEY_FILE: aep,
-    LOG_LEVEL: 'trace',
-  });
+it('engine and worker logs > contain no content, keys or tokens at any level', async () => {
+  await activate(registry);
+  const engine = await start('engine', { LOG_LEVEL: 'trace' });
+  const worker = await start('worker', { LOG_LEVEL: 'trace' });
   const send = async (body: string, headers: Record<string, string> = headersFor(key)) => {
     const url = `${engine.url}/v1/intents/execute?q=${PAYLOAD}`;
     const reply = await fetch(url, { method: 'POST', headers, body });
@@ -77,18 +56,7 @@ it('engine and worker logs > contain no content, keys or tokens at any level', a
 }, 40_000);
 
 it('public API logs > contain no identifiers or tokens of lookups', async () => {
-  const snapshot = new TestSnapshot();
-  snapshot.registry.addProofs(3);
-  snapshot.registry.verify();
-  snapshot.clock.at = Date.now();
-  await snapshot.publisher().runCycle();
-  const facade = await startProgram('facade', {
-    SNAPSHOT_DIR: snapshot.directory,
-    LOG_VKEY: snapshot.logVkey,
-    SNAPSHOT_VKEY: snapshot.snapshotVkey,
-    PUBLIC_PORT: '0',
-    LOG_LEVEL: 'trace',
-  });
+  const facade = await startProgram('facade', { ...snapshot.env, LOG_LEVEL: 'trace' });
   const paths = [
     `/api/public/verify/share/${SHARE}`,
     `/api/public/verify?identifier=${PAYLOAD}`,
@@ -102,29 +70,21 @@ it('public API logs > contain no identifiers or tokens of lookups', async () => 
   }
   await fetch(`${facade.url}/api/public/verify`, { method: 'POST', body: `{"${PAYLOAD}` });
   expect(await facade.stop()).toBe(0);
-  await snapshot.close();
   expect(facade.stderr.length).toBeGreaterThan(0);
   expectClean(facade.stderr);
 }, 40_000);
 
 it.skipIf(skipsRedis)(
   `engine and worker logs > contain no password that Redis rejects${withoutRedis}`,
-  async ({ db, home }) => {
+  async () => {
     const redis = await startRedis();
     const url = new URL(redis.url);
     url.username = 'svc';
     url.password = PASSWORD;
     for (const name of ['engine', 'worker']) {
-      const program = await startProgram(
+      const program = await start(
         name,
-        {
-          DATABASE_URL: db.urlFor(`svc_${name}`),
-          REDIS_URL: url.href,
-          SHUTDOWN_TIMEOUT: '1s',
-          ENGINE_PORT: '0',
-          AEP_KEY_FILE: join(home, 'aep-active.pem'),
-          LOG_LEVEL: 'trace',
-        },
+        { REDIS_URL: url.href, SHUTDOWN_TIMEOUT: '1s', LOG_LEVEL: 'trace' },
         { untilSaid: /WRONGPASS/ },
       );
       await program.stop();
@@ -138,19 +98,16 @@ it.skipIf(skipsRedis)(
 
 it.for(['engine', 'worker', 'verifier', 'publisher'])(
   '%s logs > contain neither a rejected database password nor a bad key file',
-  async (name, { db, home }) => {
-    const file = join(home, `${name}.pem`);
+  async (name) => {
+    const file = join(home, `bad-${name}.pem`);
     await writeFile(file, `-----BEGIN PRIVATE KEY-----\n${KEY_FILE}\n`, { mode: 0o600 });
     const url = new URL(db.urlFor(`svc_${name}`));
     url.password = PASSWORD;
-    const program = await startProgram(name, {
+    const program = await start(name, {
       DATABASE_URL: url.href,
-      ENGINE_PORT: '0',
       AEP_KEY_FILE: file,
       LOG_KEY_FILE: file,
       SNAPSHOT_KEY_FILE: file,
-      LOG_ORIGIN: 'hygiene.example/log',
-      SNAPSHOT_DIR: join(home, 'public'),
       LOG_LEVEL: 'trace',
     });
     expect(await program.stop()).toBe(1);
@@ -167,7 +124,7 @@ it('admin output > contains no credentials', async () => {
   }
 });
 
-it('the log of a database error > omits the row that the error quotes', async ({ db }) => {
+it('the log of a database error > omits the row that the error quotes', async () => {
   const logged: string[] = [];
   await db.sql.unsafe(`create table marked (payload text check (payload = ''))`);
   const error: unknown = await db.sql`insert into marked values (${PAYLOAD})`.then(

@@ -15,21 +15,31 @@ import { readPdf } from '../fixtures/pdf.js';
 import { startStack, type ProgramName, type RunningStack } from '../fixtures/stack.js';
 
 let stack: RunningStack;
-let opsUrl: string;
+let opsUrls: string[];
 const home = mkdtempSync(join(tmpdir(), 'svc-start-'));
 
 beforeAll(async () => {
   stack = await startStack({ OPS_PORT: '0', SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' });
-  opsUrl = stack.lines.flatMap((line) => line['ops_url'] ?? [])[0] as string;
+  opsUrls = stack.lines.flatMap((line) => line['ops_url'] ?? []) as string[];
+  expect(opsUrls).toHaveLength(5);
 }, 120_000);
 afterAll(async () => {
   await stack.destroy();
   rmSync(home, { recursive: true, force: true });
 }, 60_000);
 
+/** The metrics of all five programs. */
+async function scrapeAll(): Promise<Scrape> {
+  const found = await Promise.all(opsUrls.map(scrape));
+  return {
+    samples: found.flatMap(({ samples }) => samples),
+    types: new Map(found.flatMap(({ types }) => [...types])),
+  };
+}
+
 async function eventually(holds: (metrics: Scrape) => boolean, what: string): Promise<Scrape> {
   for (const deadline = Date.now() + 25_000; ; await sleep(100)) {
-    const metrics = await scrape(opsUrl);
+    const metrics = await scrapeAll();
     if (holds(metrics)) return metrics;
     if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
   }
@@ -154,7 +164,7 @@ describe('npm start', () => {
 
 describe('metrics of a stack', () => {
   it('count an admission, a denial and a repeat', async () => {
-    const before = await scrape(opsUrl);
+    const before = await scrapeAll();
     const fields = { intent_id: 'ops-1', action: 'BOOK_RESERVATION' };
     expect((await stack.execute(fields)).status).toBe(200);
     expect((await stack.execute(fields)).status).toBe(200);
@@ -190,7 +200,7 @@ describe('metrics of a stack', () => {
     const executed = await stack.execute({ intent_id: 'ops-9', action: 'BOOK_RESERVATION' });
     const { registry_proof_id: proofId } = (await executed.json()) as { registry_proof_id: string };
     await expect.poll(async () => (await stack.lookUp(proofId)).status).toBe(200);
-    const before = await scrape(opsUrl);
+    const before = await scrapeAll();
     const verify = '/api/public/verify';
     const { headers } = await stack.lookUp(proofId);
     const ifNoneMatch = { 'If-None-Match': headers.get('etag') ?? '' };
@@ -286,8 +296,9 @@ describe('metrics of a stack', () => {
     expect(valueOf(metrics, 'svc_verification_failures_total')).toBe(1);
     const scrubbed = { round: 'scrub', outcome: 'fail' };
     expect(valueOf(metrics, 'svc_verified_leaves_total', scrubbed)).toBeGreaterThanOrEqual(1);
-    const ready = await (await fetch(`${opsUrl}/readyz`)).text();
-    const text = JSON.stringify(metrics.samples) + ready;
+    const readyz = async (url: string) => (await fetch(`${url}/readyz`)).text();
+    const ready = await Promise.all(opsUrls.map(readyz));
+    const text = JSON.stringify(metrics.samples) + ready.join();
     for (const secret of [stack.apiKey, stack.tenantId, 'postgres://', 'ops-1', 'secret/path']) {
       expect(text).not.toContain(secret);
     }

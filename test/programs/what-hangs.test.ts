@@ -1,7 +1,9 @@
-import { expect } from 'vitest';
+import { expect, it } from 'vitest';
 import { startProgram } from '../fixtures/program.js';
 import { startTcpProxy } from '../fixtures/tcp-proxy.js';
-import { it } from './fixture.js';
+import { testRegistry } from './world.js';
+
+const { db } = await testRegistry();
 
 /** Shortens the seconds of a watchdog and the pauses of a monitor to milliseconds. */
 const SHORT_SECONDS = `
@@ -13,7 +15,7 @@ const SHORT_SECONDS = `
   process.getBuiltinModule('module').syncBuiltinESMExports();`;
 const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(SHORT_SECONDS)}`;
 
-it('an engine exits when statements do not complete', async ({ db }) => {
+it('an engine exits when statements do not complete', async () => {
   const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   const engine = await startProgram('engine', {
     NODE_OPTIONS,

@@ -1,15 +1,15 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import type { RequestListener } from 'node:http';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
 import { packageRoot } from '#runtime/process/package-root';
-import { svc } from '../fixtures/svc.js';
+import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
+import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 
 /** Key id of all examples in documents and tests; their secrets are 0, 1, 2, …. */
 const EXAMPLE_ID = 'abcdefghij23';
@@ -34,12 +34,6 @@ async function patterns(): Promise<Record<string, RegExp>> {
     ),
   };
 }
-
-const isThere = (file: string): Promise<boolean> =>
-  access(file).then(
-    () => true,
-    () => false,
-  );
 
 const FOUND = /svc_sk_[a-z0-9]{12}_[A-Za-z0-9_-]{49}/;
 const PLACES = [
@@ -83,7 +77,7 @@ describe('repository', () => {
 
 describe('command line', () => {
   // An echo server, such as those for inspecting requests.
-  const server = createServer((req, res) => {
+  const echo: RequestListener = (req, res) => {
     const heard = req.rawHeaders.join(' ');
     if (req.url?.includes('format=pdf') === true) {
       res.writeHead(200, { 'Content-Type': 'application/pdf' });
@@ -103,21 +97,15 @@ describe('command line', () => {
         [heard]: heard,
       }),
     );
-  });
-  let url: string;
-  beforeAll(async () => {
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    url = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}`;
-  });
-  afterAll(() => server.close());
-
+  };
   const key = newKey();
   const secret = key.slice(20, 63);
-  let dir: string;
+  let server: LocalServer;
+  let folder: Folder;
   beforeAll(async () => {
-    dir = await mkdtemp(join(tmpdir(), 'svc-keys-'));
+    [server, folder] = await Promise.all([serveLocally(echo), openFolder()]);
   });
-  afterAll(() => rm(dir, { recursive: true, force: true }));
+  afterAll(() => Promise.all([server.close(), folder.remove()]));
 
   it.each([
     ['a good key', key],
@@ -125,7 +113,7 @@ describe('command line', () => {
     ['a key of no form', secret],
   ])('never prints %s', async (_, value) => {
     const env = {
-      SVC_ENGINE_URL: url,
+      SVC_ENGINE_URL: server.url,
       SVC_TENANT_ID: 'acme',
       SVC_API_KEY: value,
     };
@@ -143,17 +131,16 @@ describe('command line', () => {
   });
 
   it('neither prints nor writes a document that contains the key', async () => {
-    const file = join(dir, 'key');
-    await writeFile(file, `${key}\n`);
-    const env = { SVC_ENGINE_URL: url, SVC_TENANT_ID: 'acme', SVC_API_KEY_FILE: file };
+    const file = join(folder.path, await folder.write('key', `${key}\n`));
+    const env = { SVC_ENGINE_URL: server.url, SVC_TENANT_ID: 'acme', SVC_API_KEY_FILE: file };
     const paper = ['export', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', '--format', 'pdf'];
-    const out = join(dir, 'proof.pdf');
+    const out = join(folder.path, 'proof.pdf');
     for (const args of [paper, [...paper, '--out', out]]) {
       const { code, stdout, stderr } = await svc(args, { env });
       expect([code, stdout]).toEqual([3, '']);
       expect(stderr).toContain('the response contains the API key');
       expect(stderr).not.toContain(secret.slice(0, 10));
     }
-    expect(await isThere(out)).toBe(false);
+    expect(existsSync(out)).toBe(false);
   });
 });

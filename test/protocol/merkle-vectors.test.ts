@@ -1,15 +1,10 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { toHex } from '#protocol/bytes';
-import {
-  consistencyRanges,
-  inclusionRanges,
-  leafHash,
-  rootOf,
-  type LeafRange,
-} from '#protocol/merkle';
+import { consistencyRanges, inclusionRanges, leafHash, type LeafRange } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto/node';
 import published from '../vectors/subtrees.json' with { type: 'json' };
+import { rootOf } from '../fixtures/tree.js';
 
 /**
  * The published vectors fold every proof over every subtree of all trees of up to 130 leaves into

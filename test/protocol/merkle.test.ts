@@ -4,16 +4,14 @@ import { concat, toHex } from '#protocol/bytes';
 import { nobleSha256 } from '#protocol/hash';
 import {
   CompactRange,
-  consistencyPath,
-  inclusionPath,
   leafHash,
   nodeHash,
-  rootOf,
   verifyConsistency,
   verifyInclusion,
 } from '#protocol/merkle';
 import { leafHashes, sha256 } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
+import { consistencyPath, inclusionPath, rootOf } from '../fixtures/tree.js';
 
 const MAX = 300;
 const leaves = leafHashes(MAX);

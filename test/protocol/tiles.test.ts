@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { concat, equalBytes, utf8 } from '#protocol/bytes';
-import { consistencyPath, inclusionPath, rootOf } from '#protocol/merkle';
 import {
   consistencyFromTiles,
   decodeEntryBundle,
@@ -17,6 +16,7 @@ import {
 } from '#protocol/tiles';
 import { leafHashes, sha256 } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
+import { consistencyPath, inclusionPath, rootOf } from '../fixtures/tree.js';
 
 /** A log that keeps its tiles as a server does and counts what is read. */
 class TileStore {

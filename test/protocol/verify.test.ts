@@ -10,7 +10,6 @@ import { utf8 } from '#protocol/bytes';
 import { pae } from '#protocol/dsse';
 import { proofEntryBytes } from '#protocol/entries';
 import { keyStateAt } from '#protocol/key-state';
-import { inclusionPath } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
 import { CHECK_NAMES } from '#protocol/schemas/verdict';
 import { allPassed, verifyProof, type CheckName, type ProofEvidence } from '#protocol/verify';
@@ -26,6 +25,7 @@ import {
   testKey,
   type WorkedProof,
 } from '../fixtures/worked-log.js';
+import { inclusionPath } from '../fixtures/tree.js';
 
 const crypto = { sha256, verify: nativeVerify };
 

@@ -132,15 +132,14 @@ describe('embedded Postgres', () => {
     const { mode } = await stat(join(dataDir, 'postgres-password'));
     expect(mode & 0o777).toBe(0o600);
     const second = startEmbeddedPostgres({ dataDir });
-    await expect(second).rejects.toMatchObject({ code: 'already_running' });
-    await expect(second).rejects.toThrow(String(first.pid));
+    await expect(second).rejects.toThrow(`process ${first.pid}) is already running`);
     expect(await query(first.superuserUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
     await first.stop();
     // An empty database instead would look like a registry that lost everything.
     await rm(join(dataDir, 'postgres-password'));
-    await expect(startEmbeddedPostgres({ dataDir })).rejects.toMatchObject({
-      code: 'password_missing',
-    });
+    await expect(startEmbeddedPostgres({ dataDir })).rejects.toThrow(
+      /postgres-password is missing/,
+    );
   });
 
   it('stops when its parent process is killed', async () => {
@@ -192,7 +191,7 @@ if (asRoot)
       expect(await clusterDirectory()).not.toBe(missing);
       await rm(await clusterDirectory(), { recursive: true });
       const again = startEmbeddedPostgres({ dataDir });
-      await expect(again).rejects.toMatchObject({ code: 'cluster_missing' });
+      await expect(again).rejects.toThrow(/which is missing/);
       await rm(missing, { recursive: true });
     });
   });

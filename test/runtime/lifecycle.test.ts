@@ -279,7 +279,7 @@ describe('supervise', () => {
     children.push(child);
     await child.ready;
     stopping.abort();
-    child.process()!.kill('SIGKILL');
+    process.kill(child.pid()!, 'SIGKILL');
     // Longer than the restart delay.
     await sleep(600);
     expect(starts).toHaveLength(1);

@@ -1,12 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { HttpServer } from '#runtime/http/server';
-import { asOne, countersOf } from '#runtime/ops/registry';
-import { healthCheck, type OpsSource } from '#runtime/ops/health';
-import { openOpsListener } from '#runtime/ops/listener';
-import { createRegistry, exposition, valuesOf } from '#runtime/ops/registry';
-import { Counter, Gauge } from 'prom-client';
-import { parseExposition, valueOf } from '../fixtures/exposition.js';
+import { healthCheck } from '#runtime/ops/health';
+import { openOpsListener, type OpsSource } from '#runtime/ops/listener';
+import { createRegistry } from '#runtime/ops/ops';
 
 const open: HttpServer[] = [];
 afterEach(async () => {
@@ -14,7 +11,7 @@ afterEach(async () => {
 });
 
 const good: OpsSource = {
-  metrics: () => valuesOf(createRegistry('test')),
+  metrics: () => createRegistry('test').metrics(),
   readiness: () => Promise.resolve({ ready: true, details: { status: 'ready' } }),
 };
 const hanging: OpsSource = {
@@ -23,11 +20,7 @@ const hanging: OpsSource = {
 };
 
 async function serve(source: OpsSource, patienceMs?: number): Promise<string> {
-  const server = await openOpsListener(source, {
-    host: '127.0.0.1',
-    port: 0,
-    ...(patienceMs === undefined ? {} : { patienceMs }),
-  });
+  const server = await openOpsListener(source, { bind: '127.0.0.1', port: 0 }, patienceMs);
   open.push(server);
   return server.url;
 }
@@ -94,25 +87,6 @@ describe('the operations listener', () => {
     }
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
     expect(performance.now() - began).toBeLessThan(3_000);
-  });
-});
-
-describe('metrics of several processes', () => {
-  function counted(program: string, n: number) {
-    const registry = createRegistry(program);
-    const counter = new Counter({ name: 'svc_x_total', help: 'x', registers: [registry] });
-    const gauge = new Gauge({ name: 'svc_y', help: 'y', registers: [registry], aggregator: 'max' });
-    counter.inc(n);
-    gauge.set(n);
-    return valuesOf(registry);
-  }
-
-  it('aggregate the processes of one program, and keep the counters of exited ones', async () => {
-    const ended = countersOf(await counted('a', 10));
-    const all = await asOne([await counted('a', 1), await counted('a', 2), ended]);
-    const one = parseExposition(await exposition(all));
-    expect(valueOf(one, 'svc_x_total')).toBe(13);
-    expect(valueOf(one, 'svc_y')).toBe(2);
   });
 });
 

@@ -1,19 +1,14 @@
 import { generateText, jsonSchema, stepCountIs, streamText, tool, type ToolSet } from 'ai';
 import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
 import { NotAdmittedError } from '#sdk/adapters/index';
 import { canonicalHash, SdkError } from '#sdk/index';
-import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
-let world: AdapterWorld;
+const world = useAdapterWorld();
 let ran: string[];
-beforeAll(async () => {
-  world = await openAdapterWorld();
-});
-afterEach(() => world.clear());
-afterAll(() => world.close());
 
 const usage = {
   inputTokens: { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 },

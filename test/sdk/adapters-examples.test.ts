@@ -2,16 +2,12 @@ import { execFile } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
-import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { readyFile } from '../fixtures/ready-file.js';
 
-let world: AdapterWorld;
-beforeAll(async () => {
-  world = await openAdapterWorld();
-});
-afterAll(() => world.close());
+const world = useAdapterWorld();
 
 describe('examples/adapters', () => {
   const run = promisify(execFile);

@@ -1,22 +1,17 @@
 import { ToolMessage } from '@langchain/core/messages';
 import { DynamicStructuredTool, tool } from '@langchain/core/tools';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { NotAdmittedError } from '#sdk/adapters/index';
 import { admitTool } from '#sdk/adapters/langchain';
 import { canonicalHash, SdkError } from '#sdk/index';
-import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
-let world: AdapterWorld;
+const world = useAdapterWorld();
 const ran: string[] = [];
-beforeAll(async () => {
-  world = await openAdapterWorld();
-});
 afterEach(() => {
-  world.clear();
   ran.length = 0;
 });
-afterAll(() => world.close());
 
 const schema = z.object({ seats: z.number(), garden: z.boolean().default(true) });
 const book = (name: string) =>

@@ -7,20 +7,15 @@ import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { CallToolRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
 import { McpServer as McpServerV2, Server as ServerV2 } from '@modelcontextprotocol/server';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/package-root';
 import { admitClient, admitServer, NOT_ADMITTED_META, PROOF_ID_META } from '#sdk/adapters/mcp';
 import { canonicalHash, type JsonValue } from '#sdk/index';
-import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { joined, mcpPair, registerTools } from '../fixtures/mcp-tools.js';
 import { readyFile } from '../fixtures/ready-file.js';
 
-let world: AdapterWorld;
-beforeAll(async () => {
-  world = await openAdapterWorld();
-});
-afterEach(() => world.clear());
-afterAll(() => world.close());
+const world = useAdapterWorld();
 
 const called = (client: Client, name: string, args?: Record<string, unknown>) =>
   client.callTool({

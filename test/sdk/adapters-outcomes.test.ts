@@ -1,15 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { admitted } from '#sdk/adapters/index';
 import { admitHttp, canonicalHash, SdkError } from '#sdk/index';
-import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
-let world: AdapterWorld;
-beforeAll(async () => {
-  world = await openAdapterWorld();
-});
-afterEach(() => world.clear());
-afterAll(() => world.close());
+const world = useAdapterWorld();
 
 function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
   const book = (..._args: unknown[]): Promise<unknown> => Promise.resolve({ table: 4 });

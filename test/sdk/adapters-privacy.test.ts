@@ -1,22 +1,18 @@
 import { tool as langChainTool } from '@langchain/core/tools';
 import { tool } from 'ai';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
 import { admitted } from '#sdk/adapters/index';
 import { admitTool } from '#sdk/adapters/langchain';
 import { admitClient, admitServer } from '#sdk/adapters/mcp';
 import { agentEnvelopeSchema } from '#protocol/schemas/agent';
-import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { mcpPair } from '../fixtures/mcp-tools.js';
 
 const MARKER = 'never-send-this';
 
-let world: AdapterWorld;
-beforeAll(async () => {
-  world = await openAdapterWorld();
-});
-afterAll(() => world.close());
+const world = useAdapterWorld();
 
 /** Options with a `fetch` that records every request as text. */
 function recording() {

@@ -1,21 +1,13 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { admitted, NotAdmittedError, type NotAdmittedCode } from '#sdk/adapters/index';
 import { canonicalHash, SdkError } from '#sdk/index';
-import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
 
-let world: AdapterWorld;
+// The engine answers 202 after a short wait.
+const world = useAdapterWorld({ waitMs: 1_000 });
 let ran: unknown[][];
-beforeAll(async () => {
-  // The engine answers 202 after a short wait.
-  world = await openAdapterWorld({ waitMs: 1_000 });
-});
-afterEach(() => {
-  world.clear();
-  world.engine.worker.rests = false;
-});
-afterAll(() => world.close());
 
 /** A tool that records its calls. */
 function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {

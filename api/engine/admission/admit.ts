@@ -29,35 +29,29 @@ export function admissionOperation<Body extends AdmissionBody>(
   spec: OperationSpec,
   type: RequestType<Body>,
 ): Operation {
-  return { spec, handler: (deps) => admit(deps, spec, type) };
-}
-
-function admit<Body extends AdmissionBody>(
-  deps: EngineDeps,
-  spec: OperationSpec,
-  type: RequestType<Body>,
-): RequestHandler {
-  const { ctx } = deps;
-  return async (req, res) => {
-    const { isRepeat, proofId, tenantNo } = await accept(deps, spec, type, req, res).catch(
-      (error: unknown) => {
-        ctx.metrics?.admissions(type.lane, 'refused', 1);
-        throw error;
-      },
-    );
-    ctx.metrics?.admissions(type.lane, isRepeat ? 'replayed' : 'accepted', 1);
-    addLogFields(res, { proofId });
-    // The access log line was written at disconnect, without the proof id.
-    if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
-    if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
-
-    const outcome = await ctx.waiting.wait(
-      { tenantNo, id: proofId },
-      { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, signal: clientGone(res) },
-    );
-    if (outcome === null) sendPending(res, proofId);
-    else await sendOutcome(ctx, res, proofId, outcome);
+  const handler = (deps: EngineDeps): RequestHandler => {
+    const { ctx } = deps;
+    return async (req, res) => {
+      const { isRepeat, proofId, tenantNo } = await accept(deps, spec, type, req, res).catch(
+        (error: unknown) => {
+          ctx.metrics?.admissions(type.lane, 'refused', 1);
+          throw error;
+        },
+      );
+      ctx.metrics?.admissions(type.lane, isRepeat ? 'replayed' : 'accepted', 1);
+      addLogFields(res, { proof_id: proofId });
+      // The access log line was written at disconnect, without the proof id.
+      if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
+      if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
+      const outcome = await ctx.waiting.wait(
+        { tenantNo, id: proofId },
+        { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, signal: clientGone(res) },
+      );
+      if (outcome === null) sendPending(res, proofId);
+      else await sendOutcome(ctx, res, proofId, outcome);
+    };
   };
+  return { spec, handler };
 }
 
 /** The order of the checks is documented in the OpenAPI guide. */

@@ -154,7 +154,7 @@ export const readAdmissionOperation = tenantOperation(
     if (state === null) {
       throw new Problem('admission_not_found');
     }
-    addLogFields(res, { proofId });
+    addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPending(res, proofId);
     else await sendOutcome(ctx, res, proofId, state);
   },

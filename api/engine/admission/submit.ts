@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { coalesce } from '#runtime/concurrency/coalesce';
+import { Limiter } from '#runtime/concurrency/limiter';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/accept';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
-import { TenantLimiter } from '#sql/db/tenant-connections';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { wakeWorkers, type EngineContext } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
@@ -34,9 +34,9 @@ const groupLockTimeoutMs = (): number => 20;
 const TIMEOUT_MS = 10_000;
 
 /** First stage after a lock timeout: single transactions with the group's short lock timeout. */
-const SINGLE = { total: 3, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
+const SINGLE = { total: 3, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 /** Second stage: single transactions that wait for the lock until the deadline. */
-const LOCKED = { total: 4, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
+const LOCKED = { total: 4, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 
 /**
  * Makes admissions durable. Concurrent admissions share one transaction and one job. If a group
@@ -74,8 +74,8 @@ export function createSubmit(ctx: EngineContext): Submit {
       !isUnavailable(error) && !isLockTimeout(error) && !(error instanceof PolicyMissingError),
     run: (items) => run(items, groupLockTimeoutMs),
   });
-  const single = new TenantLimiter(SINGLE);
-  const locked = new TenantLimiter(LOCKED);
+  const single = new Limiter(SINGLE);
+  const locked = new Limiter(LOCKED);
   /** Number of admissions in `locked`, by tenant. */
   const waiting = new Map<number, number>();
 

@@ -3,9 +3,9 @@ import type { RequestHandler } from 'express';
 import { agentEnvelopeSchema } from '#protocol/schemas/agent';
 import { BATCH_ITEMS_MAX, batchRequestSchema, batchSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { BusyError, Limiter } from '#runtime/concurrency/limiter';
 import { acceptBatch, type BatchItem, type Room } from '#sql/batches/accept';
 import { readBatch } from '#sql/batches/read';
-import { TenantBusyError, TenantLimiter } from '#sql/db/tenant-connections';
 import { ADMISSION_HEADERS } from '../admission/operations.js';
 import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
@@ -94,9 +94,9 @@ function createBatch(deps: EngineDeps): RequestHandler {
   const { ctx } = deps;
   const perTenant = ctx.batchesOfOneTenant;
   const uploads = new BatchUploads({ perTenant, budget: ctx.batchesAtOnce * ctx.batchLimit });
-  const commits = new TenantLimiter({
+  const commits = new Limiter({
     total: ctx.batchesAtOnce,
-    perTenant,
+    perOwner: perTenant,
     maxWaiting: perTenant,
     timeoutMs: COMMIT_TIMEOUT_MS,
   });
@@ -118,7 +118,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       const about = { requestId: requestIdOf(res), idempotencyKey };
       const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room, commits);
       isAccepted = true;
-      addLogFields(res, { batchId });
+      addLogFields(res, { batch_id: batchId });
       const stored = await readBatch(ctx.sql, caller.tenantNo, batchId);
       if (stored === null) throw new Error('an accepted batch is missing');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
@@ -149,7 +149,7 @@ async function accept(
   batch: ParsedBatch,
   about: { requestId: string; idempotencyKey: string | null },
   room: Room,
-  commits: TenantLimiter,
+  commits: Limiter,
 ): Promise<{ batchId: string; isRepeat: boolean }> {
   const { total, itemsHash, items } = batch;
   const wrong = new Map(batch.problems);
@@ -173,9 +173,7 @@ async function accept(
   const outcome = await commits
     .run(tenantNo, () => acceptBatch(ctx.sql, intake, room))
     .catch((error: unknown) => {
-      throw error instanceof TenantBusyError
-        ? new Problem('too_many_batches', { cause: error })
-        : error;
+      throw error instanceof BusyError ? new Problem('too_many_batches', { cause: error }) : error;
     });
   switch (outcome.outcome) {
     case 'idempotency_conflict':

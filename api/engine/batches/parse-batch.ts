@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import { streamBody } from '#runtime/http/json-body';
 import { findParents } from '#sql/admissions/parents';
-import type { TenantConnections } from '#sql/db/tenant-connections';
+import type { TenantConnections } from '../tenant-connections.js';
 import { parentProblem } from '../admission/admit.js';
 import {
   AGENT,

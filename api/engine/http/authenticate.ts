@@ -60,7 +60,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
       (found.expiresAt === null || now < found.expiresAt);
     if (key === null || found === undefined || !matches || !inForce)
       throw new Problem('unauthenticated');
-    addLogFields(res, { keyId, tenantId: found.tenantId });
+    addLogFields(res, { key_id: keyId, tenant_id: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes } = found;
     // Here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));

@@ -11,20 +11,6 @@ import {
 import type { Caller } from './authenticate.js';
 import { Problem } from './problem.js';
 
-/** Checks of every operation except admissions, in the order 401, 429, 403, 400, 406. */
-export async function authorize(
-  { authenticate }: EngineDeps,
-  spec: OperationSpec,
-  req: Request,
-  res: Response,
-): Promise<{ caller: Caller; type: string }> {
-  const caller = await authenticate(req, res);
-  requireTenantHeader(req, caller);
-  requireScope(caller, spec.scopes);
-  requireApiVersion(req);
-  return { caller, type: requireAcceptable(req, spec.produces) };
-}
-
 /** Checks of admissions and batches before the body is read. The OpenAPI guide has their order. */
 export async function authorizeAdmission(
   { authenticate, ctx, requireCapacity }: EngineDeps,
@@ -113,12 +99,19 @@ function readSingleHeader(req: Request, name: string): string | undefined {
   return values?.[0];
 }
 
-/** An operation that `authorize` guards. Admissions have more checks, in another order. */
+/**
+ * An operation with the checks of every operation except admissions, in the order 401, 429, 403, 400,
+ * 406. Admissions have more checks, in another order.
+ */
 export function tenantOperation(partial: SpecOf, handle: (call: Call) => Promise<void>): Operation {
   const spec = specOf(partial);
   const handler = (deps: EngineDeps): RequestHandler => {
     return async (req, res) => {
-      const { caller, type } = await authorize(deps, spec, req, res);
+      const caller = await deps.authenticate(req, res);
+      requireTenantHeader(req, caller);
+      requireScope(caller, spec.scopes);
+      requireApiVersion(req);
+      const type = requireAcceptable(req, spec.produces);
       const { tenantNo } = caller;
       const inTenant: Call['inTenant'] = (work) =>
         deps.ctx.tenantSql.run(tenantNo, (sql) => work(sql, tenantNo));

@@ -6,12 +6,6 @@ import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
 import type { ProblemMember } from '../../http/problem.js';
 import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
 
-export interface ParsedBody<T> {
-  /** As sent: canonicalized and hashed. */
-  value: JsonValue;
-  document: T;
-}
-
 // Bounds on what a hostile body can put into the error response.
 const MOST_ERRORS = 20;
 const LONGEST_POINTER = 512;
@@ -22,13 +16,8 @@ const LONGEST_POINTER = 512;
  * @param version the expected `schema_version`. A union schema reports only that no alternative
  *   matches, although the version is the likely fault.
  */
-export function parseBody<T>(
-  schema: z.ZodType<T>,
-  bytes: Uint8Array,
-  version?: string,
-): ParsedBody<T> {
-  const value = parseJson(bytes);
-  return { value, document: parseDocument(schema, value, version) };
+export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: string): T {
+  return parseDocument(schema, parseJson(bytes), version);
 }
 
 /** Validation step of `parseBody`, for a body whose schema depends on its content. */

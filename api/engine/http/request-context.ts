@@ -8,27 +8,29 @@ import type { EngineContext } from '../context.js';
 export const SECURITY_HEADERS = securityHeaders('same-origin');
 const SECURITY_HEADER_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
 
-interface Locals {
-  requestId: string;
-  keyId?: string;
-  tenantId?: string;
-  proofId?: string;
-  batchId?: string;
-  revocationId?: string;
-  /** The documented path; absent for an unknown one. */
-  route?: string;
+/** Fields of the access log line. */
+interface LogFields {
+  /** The documented path; null for an unknown one. Never the raw path: it may hold a share token. */
+  route: string | null;
+  key_id: string;
+  tenant_id: string;
+  proof_id: string;
+  batch_id: string;
+  revocation_id: string;
 }
+
+type Locals = Partial<LogFields> & { request_id: string };
 
 function localsOf(res: Response): Locals {
   return res.locals as Locals;
 }
 
 export function requestIdOf(res: Response): string {
-  return localsOf(res).requestId;
+  return localsOf(res).request_id;
 }
 
 /** Adds fields to the request's access log line. Never secrets, never payload. */
-export function addLogFields(res: Response, fields: Partial<Omit<Locals, 'requestId'>>): void {
+export function addLogFields(res: Response, fields: Partial<LogFields>): void {
   Object.assign(localsOf(res), fields);
 }
 
@@ -41,27 +43,18 @@ export function requestContext({
     const started = performance.now();
     const sent = req.get('x-request-id');
     const locals = localsOf(res);
-    locals.requestId = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
-    res.setHeader('X-Request-Id', locals.requestId);
+    locals.request_id = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
+    locals.route = null;
+    res.setHeader('X-Request-Id', locals.request_id);
     for (const name of SECURITY_HEADER_NAMES) res.setHeader(name, SECURITY_HEADERS[name]);
     res.setHeader('Cache-Control', 'no-store');
     res.once('close', () => {
       const status = res.headersSent ? res.statusCode : null;
-      metrics?.answered(locals.route ?? null, req.method, status, performance.now() - started);
+      const ms = performance.now() - started;
+      metrics?.answered(locals.route ?? null, req.method, status, ms);
+      const outcome = status === null ? { disconnected: true } : { status };
       log.info(
-        {
-          request_id: locals.requestId,
-          method: req.method,
-          // Never the raw path: a client may put a share token into it.
-          route: locals.route ?? null,
-          ...(res.headersSent ? { status: res.statusCode } : { disconnected: true }),
-          ms: Math.round((performance.now() - started) * 10) / 10,
-          ...(locals.keyId !== undefined && { key_id: locals.keyId }),
-          ...(locals.tenantId !== undefined && { tenant_id: locals.tenantId }),
-          ...(locals.proofId !== undefined && { proof_id: locals.proofId }),
-          ...(locals.batchId !== undefined && { batch_id: locals.batchId }),
-          ...(locals.revocationId !== undefined && { revocation_id: locals.revocationId }),
-        },
+        { ...locals, method: req.method, ...outcome, ms: Math.round(ms * 10) / 10 },
         'request',
       );
     });

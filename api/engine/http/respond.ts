@@ -28,16 +28,11 @@ export function sendRevalidatable(
   sendWithETag(req, res, 'private, no-cache', { type, body, etag: etagOf(body) });
 }
 
-export interface FixedDocument {
-  type: string;
-  body: Uint8Array;
-  headers?: Record<string, string>;
-}
-
-export function serveFixed({ type, body, headers = {} }: FixedDocument): RequestHandler {
+/** @param policy the Content-Security-Policy of a page */
+export function serveFixed(type: string, body: Uint8Array, policy?: string): RequestHandler {
   const etag = etagOf(body);
   return (req, res) => {
-    for (const [name, value] of Object.entries(headers)) res.setHeader(name, value);
+    if (policy !== undefined) res.setHeader('Content-Security-Policy', policy);
     sendWithETag(req, res, 'public, no-cache', { type, body, etag });
   };
 }

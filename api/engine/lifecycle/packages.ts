@@ -57,7 +57,7 @@ export const createPackageOperation = tenantOperation(
   },
   async ({ caller, ctx, inTenant, req, res }) => {
     const body = await readBody(req, ctx.bodyLimit);
-    const { document } = parseBody(packageRequestSchema, body, SCHEMA.packageRequest);
+    const document = parseBody(packageRequestSchema, body, SCHEMA.packageRequest);
     const created = await inTenant((sql, tenantNo) =>
       createPackage(sql, tenantNo, {
         packageId: `pkg_${newUuidHex()}`,

@@ -79,7 +79,7 @@ export const revokeArtifactOperation = tenantOperation(
   async (call) => {
     const { caller, ctx, req, res } = call;
     const body = await readBody(req, ctx.bodyLimit);
-    const { document } = parseBody(revocationRequestSchema, body, SCHEMA.revocationRequest);
+    const document = parseBody(revocationRequestSchema, body, SCHEMA.revocationRequest);
     const proofId = String(req.params['proof_id']);
     if (!isProofId(proofId)) throw new Problem('proof_not_found');
     const { actor, artifact_kind: artifactKind, reason } = document;
@@ -93,7 +93,7 @@ export const revokeArtifactOperation = tenantOperation(
       salt,
     });
     const reasonHash = Buffer.from(nativeSha256(reasonBytes));
-    addLogFields(res, { proofId });
+    addLogFields(res, { proof_id: proofId });
     const revocation = await requestRevocation(call, {
       ...artifact,
       requestId: newUuidHex(),
@@ -127,7 +127,7 @@ async function requestRevocation(
     if (request.outcome === 'absent_artifact') throw artifactAbsent();
     if (request.outcome === 'revoked') return request.revocation;
     const isOwn = request.outcome === 'stored';
-    addLogFields(res, { revocationId: request.requestId });
+    addLogFields(res, { revocation_id: request.requestId });
     if (isOwn) {
       const requestId = requestIdOf(res);
       void wakeWorkers(
@@ -186,7 +186,7 @@ export const readRevocationOperation = tenantOperation(
     if (state === null || artifactKind === undefined) {
       throw new Problem('revocation_not_found');
     }
-    addLogFields(res, { proofId });
+    addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPendingRevocation(res, { proofId, artifactKind });
     else sendRevocation(res, 200, loggedRevocation(state));
   },

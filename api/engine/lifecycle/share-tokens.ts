@@ -64,7 +64,7 @@ export const createShareTokenOperation = tenantOperation(
   },
   async ({ caller, ctx, inTenant, req, res }) => {
     const body = await readBody(req, ctx.bodyLimit);
-    const { document } = parseBody(shareTokenRequestSchema, body, SCHEMA.shareTokenRequest);
+    const document = parseBody(shareTokenRequestSchema, body, SCHEMA.shareTokenRequest);
     const target = targetOf(document);
     const expiresAt = document.expires_at === undefined ? null : parseTime(document.expires_at);
     const token = `share_${randomBytes(TOKEN_BYTES).toString('base64url')}`;

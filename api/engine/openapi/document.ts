@@ -4,8 +4,7 @@ import { HASH_PATTERN, tenantIdSchema } from '#protocol/schemas/primitives';
 import { problemSchema } from '#protocol/schemas/problem';
 import type { ApiDescription } from '../../openapi/description.js';
 import { openApiDocument } from '../../openapi/document.js';
-import type { OpenApiDocument } from '../../openapi/types.js';
-import { headerParameter, plainSchema } from '../../openapi/parameters.js';
+import { headerParameter, plainSchema, type OpenApiDocument } from '../../openapi/types.js';
 import {
   Problem,
   PROBLEM_HEADERS,

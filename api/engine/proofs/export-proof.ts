@@ -101,7 +101,7 @@ export const exportOperation = tenantOperation(
     const type = requireAcceptable(req, format.types);
     const proofId = String(req.params['proof_id']);
     const body = await format.make(call, proofId);
-    addLogFields(res, { proofId });
+    addLogFields(res, { proof_id: proofId });
     res.setHeader('Content-Disposition', `attachment; filename="${format.fileName(proofId)}"`);
     sendRevalidatable(req, res, type, body);
   },

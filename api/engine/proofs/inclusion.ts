@@ -54,7 +54,7 @@ export const inclusionOperation = tenantOperation(
       const { entry } = documentsOf(stored);
       return { stored, entry, proven: await proveInclusion(sql, stored, entry) };
     });
-    addLogFields(res, { proofId: stored.proofId });
+    addLogFields(res, { proof_id: stored.proofId });
     if (type === 'text/plain') {
       sendRevalidatable(req, res, 'text/plain; charset=utf-8', tlogProof(stored, proven));
     } else {

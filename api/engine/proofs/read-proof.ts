@@ -35,7 +35,7 @@ export const readProofOperation = tenantOperation(
       const found = await findProof(sql, tenantNo, proofId);
       return [found, await proofHistory(sql, found)] as const;
     });
-    addLogFields(res, { proofId: stored.proofId });
+    addLogFields(res, { proof_id: stored.proofId });
     sendRevalidatable(req, res, 'application/json', canonicalBytes(viewOf(stored, history)));
   },
 );

@@ -61,8 +61,8 @@ export const replayOperation = tenantOperation(
     problems: ['proof_not_found', 'policy_unknown', 'payload_erased', 'integrity_failure'],
   },
   async ({ caller, inTenant, req, res }) => {
-    const { document } = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
-    addLogFields(res, { proofId: document.proof_id });
+    const document = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
+    addLogFields(res, { proof_id: document.proof_id });
     const answer = await inTenant((sql) => replayed(sql, caller, document));
     sendJson(res, 200, answer);
   },

@@ -74,9 +74,9 @@ export const verifyOperation = tenantOperation(
     },
   },
   async ({ ctx, inTenant, req, res }) => {
-    const { document } = parseBody(verifyBodySchema, await readBody(req, SUBMISSION_LIMIT));
-    const submission = submissionOf(document);
-    addLogFields(res, { proofId: submission.proofId });
+    const body = await readBody(req, SUBMISSION_LIMIT);
+    const submission = submissionOf(parseBody(verifyBodySchema, body));
+    addLogFields(res, { proof_id: submission.proofId });
     const verdict = await inTenant((sql, tenantNo) => verification(ctx, sql, tenantNo, submission));
     sendJson(res, 200, verdict);
   },

@@ -142,25 +142,18 @@ export const examplePackageResponse: Facade = {
   },
 };
 
-const ID_OF = {
-  proof: 'proof_id',
-  certificate: 'certificate_id',
-  passport: 'passport_id',
-  trust: 'trust_id',
-} as const;
-
 export function exampleHistory(kind: ArtifactKind): PublicHistory {
-  const id = ID_OF[kind];
+  const id = `${kind}_id` as const;
   return historyOf(exampleResponse(kind, id), resolvedBy(kind, id));
 }
 
 export function exampleUnresolvedHistory(kind: ArtifactKind): PublicHistory {
-  const requested = `${EXAMPLE_ID[ID_OF[kind]].slice(0, -1)}…`;
+  const requested = `${EXAMPLE_ID[`${kind}_id`].slice(0, -1)}…`;
   return historyOf(unresolvedResponse(kind, requested), null);
 }
 
 export function exampleChain(kind: ArtifactKind) {
-  const id = ID_OF[kind];
+  const id = `${kind}_id` as const;
   return chainOf(exampleResponse(kind, id), resolvedBy(kind, id));
 }
 

@@ -80,16 +80,9 @@ export function membersIn({ references }: Relayed): Member[] | null {
   return references.members ?? null;
 }
 
-const OWN_ID = {
-  proof: 'proof_id',
-  certificate: 'certificate_id',
-  passport: 'passport_id',
-  trust: 'trust_id',
-} as const;
-
 /** The public id of the resolved artifact, also when a share token led to it. */
 export function ownId({ artifact_kind: kind, artifact, references }: Relayed): string | null {
-  const id = artifact.package_id ?? references[OWN_ID[kind]];
+  const id = artifact.package_id ?? references[`${kind}_id`];
   return typeof id === 'string' ? id : null;
 }
 

@@ -1,9 +1,9 @@
+import { Limiter } from '#runtime/concurrency/limiter';
+import { ByteCache } from '#runtime/process/byte-cache';
 import { malformed } from '#protocol/snapshot/malformed';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import { MANIFEST_PATH, segmentPath } from '#protocol/snapshot/manifest';
-import { Semaphore } from './semaphore.js';
 import { Origin, OriginError, unexpected, type OriginAnswer } from './origin.js';
-import { PieceCache } from './piece-cache.js';
 import type { SnapshotSource } from './source.js';
 
 export interface HttpSourceOptions {
@@ -18,6 +18,8 @@ export interface HttpSourceOptions {
 }
 
 const CACHE_BYTES = 64 * 1024 * 1024;
+/** Estimated memory of a map entry and buffer besides the bytes of the piece. */
+const PIECE_OVERHEAD = 512;
 const TIMEOUT_MS = 5_000;
 const CONCURRENCY = 32;
 const MAX_QUEUE = 1024;
@@ -60,13 +62,16 @@ interface Transfer {
 export function httpSource(base: string, options: HttpSourceOptions = {}): SnapshotSource {
   const { timeoutMs = TIMEOUT_MS } = options;
   const origin = new Origin(base, timeoutMs, MIN_BYTES_PER_SECOND);
-  const cache = new PieceCache(options.cacheBytes ?? CACHE_BYTES);
-  const concurrency = new Semaphore({
-    limit: options.concurrency ?? CONCURRENCY,
-    maxQueue: options.maxQueue ?? MAX_QUEUE,
-    maxWaitMs: timeoutMs,
-    busy: () => new OriginError('too many reads are waiting for the origin'),
+  const cache = new ByteCache<Uint8Array>(options.cacheBytes ?? CACHE_BYTES);
+  const { concurrency = CONCURRENCY, maxQueue = MAX_QUEUE } = options;
+  // When the origin hangs, a lookup waits for at most this timeout and that of its own request.
+  const limiter = new Limiter({
+    total: concurrency,
+    perOwner: concurrency,
+    maxWaiting: maxQueue,
+    timeoutMs,
   });
+  const limited = <T>(read: () => Promise<T>): Promise<T> => limiter.run(0, read);
   const inFlight = new Map<string, Promise<unknown>>();
   let manifest: KnownManifest | null = null;
   let interrupted: Transfer | null = null;
@@ -131,14 +136,15 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     },
     load: (wanted) => shared(`load ${nameOf(wanted)}`, () => fetchPiece(wanted)),
     logFile: (path, isUrgent = false) =>
-      isUrgent ? fetchFile(path) : shared(path, () => concurrency.run(() => fetchFile(path))),
+      isUrgent ? fetchFile(path) : shared(path, () => limited(() => fetchFile(path))),
     read(wanted) {
       const name = nameOf(wanted);
       return (
         cache.get(name) ??
         shared(name, async () => {
-          const bytes = await concurrency.run(() => fetchPiece(wanted));
-          cache.put(name, bytes);
+          const bytes = await limited(() => fetchPiece(wanted));
+          // `bytes` owns its memory: a view would keep the larger buffer alive.
+          cache.put(name, bytes, bytes.length + PIECE_OVERHEAD);
           return bytes;
         })
       );

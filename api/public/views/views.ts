@@ -206,21 +206,15 @@ const VIEWS = {
 
 export type ViewName = keyof typeof VIEWS;
 
+// Maps, because a client chooses the suffix: objects also have inherited members.
+const bySuffix = (views: Record<string, ViewName>): ReadonlyMap<string, ViewName> =>
+  new Map(Object.entries(views));
+
 /** The views of each kind by their path suffix. */
 export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
-  certificate: new Map([
-    ['history', 'history'],
-    ['trust-chain', 'chain'],
-  ]),
-  passport: new Map([
-    ['history', 'history'],
-    ['trust-chain', 'chain'],
-  ]),
-  trust: new Map([
-    ['timeline', 'history'],
-    ['chain', 'chain'],
-    ['package', 'package'],
-  ]),
+  certificate: bySuffix({ history: 'history', 'trust-chain': 'chain' }),
+  passport: bySuffix({ history: 'history', 'trust-chain': 'chain' }),
+  trust: bySuffix({ timeline: 'history', chain: 'chain', package: 'package' }),
 };
 
 /** The view of a resolved or unresolved identifier. */

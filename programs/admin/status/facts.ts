@@ -10,45 +10,14 @@ import {
   pendingNow,
   verifierPlace,
 } from '#sql/ops/metrics-queries';
-import { readOverview, type RoleInUse } from '#sql/ops/status-queries';
+import { readOverview } from '#sql/ops/status-queries';
 import { activePolicy } from '#sql/admissions/policies';
 import { verifiedPrefix } from '#sql/log/verdicts';
 
-/** State of the database and the public API at about one moment. Times in milliseconds. */
-export interface Facts {
-  lanes: { environment: string; open: boolean }[];
-  policy: string | null;
-  tenants_allowlisted: number;
-  api_keys_active: number;
-  aep_keys_active: string[];
-  /** Keys with which connected workers sign. */
-  worker_keys: string[];
-  programs: ProgramFacts[];
-  /** Age of the last snapshot, and why the publisher refuses to publish the next. */
-  publication: { age_ms: number | null; refused: string | null };
-  /** Empty when no address is configured, which is reported as a problem. */
-  public_api: PublicApi[];
-  log: { leaves: number };
-  pending: { admissions: number; oldest_ms: number | null };
-  batches: { open: number; oldest_ms: number | null };
-  verifier: {
-    lag: number;
-    scrubbed_to: number;
-    failing_leaves: number;
-    /** Leaves that fail only because a compromised key signed them; not counted as failing. */
-    voided_leaves: number;
-    verified_ms_ago: number | null;
-  };
-  checkpoint: { tree_size: number; lag: number; age_ms: number } | null;
-  database: { bytes: number };
-  roles: RoleInUse[];
-}
+export type Facts = Awaited<ReturnType<typeof readFacts>>;
 
-export async function readFacts(
-  sql: Db,
-  activeAepKeys: string[],
-  publicApi: PublicApi[],
-): Promise<Facts> {
+/** State of the database and the public API at about one moment. Times in milliseconds. */
+export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: PublicApi[]) {
   const pending = await pendingNow(sql);
   const { leaves, checkpoint } = await logAndCheckpoint(sql);
   const place = await verifierPlace(sql);
@@ -68,9 +37,12 @@ export async function readFacts(
     tenants_allowlisted: overview.allowlisted,
     api_keys_active: overview.apiKeys,
     aep_keys_active: activeAepKeys,
+    /** Keys with which connected workers sign. */
     worker_keys: overview.workerKeys,
     programs: programFacts(heartbeats, overview.now),
+    /** Age of the last snapshot, and why the publisher refuses to publish the next. */
     publication: { age_ms: sinceOrNull(publishedAt), refused },
+    /** Empty when no address is configured, which is reported as a problem. */
     public_api: publicApi,
     log: { leaves },
     pending: { admissions: pending.admissions, oldest_ms: sinceOrNull(pending.oldestAt) },
@@ -79,6 +51,7 @@ export async function readFacts(
       lag: place.lag,
       scrubbed_to: place.scrubbedTo,
       failing_leaves: place.failing,
+      /** Leaves that fail only because a compromised key signed them; not counted as failing. */
       voided_leaves: place.voided,
       verified_ms_ago: sinceOrNull(verified?.verifiedAt ?? null),
     },
@@ -92,30 +65,19 @@ export async function readFacts(
   };
 }
 
-/** A program's state according to its heartbeats. Times in milliseconds. */
-export interface ProgramFacts {
-  program: string;
-  /** Instances with a recent heartbeat. */
-  alive: number;
-  /** Age of the most recent heartbeat; null without one. */
-  last_heartbeat_ms: number | null;
-  /** Uptime of the oldest live instance. */
-  up_ms: number | null;
-  /** Parts reported as down, failing, stalled or silent, each with the number of instances. */
-  faults: Record<string, number>;
-}
-
 /** Programs that record heartbeats. */
 export const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher'] as const;
 
 /** Five heartbeats. */
 const ALIVE_MS = 10_000;
 
-export function programFacts(heartbeats: readonly Heartbeat[], now: number): ProgramFacts[] {
+/** A program's state according to its heartbeats. Times in milliseconds. */
+export function programFacts(heartbeats: readonly Heartbeat[], now: number) {
   return PROGRAMS.map((program) => {
     const all = heartbeats.filter((one) => one.program === program);
     // Ignores heartbeats from the future, recorded before the database's clock was set back.
     const alive = all.filter(({ beatAt }) => Math.abs(now - beatAt) <= ALIVE_MS);
+    /** Parts reported as down, failing, stalled or silent, each with the number of instances. */
     const faults: Record<string, number> = {};
     for (const fault of alive.flatMap(({ readiness }) => faultsIn(readiness))) {
       faults[fault] = (faults[fault] ?? 0) + 1;
@@ -124,8 +86,10 @@ export function programFacts(heartbeats: readonly Heartbeat[], now: number): Pro
     const first = Math.min(...alive.map(({ startedAt }) => startedAt));
     return {
       program,
+      /** Instances with a recent heartbeat. */
       alive: alive.length,
       last_heartbeat_ms: all.length === 0 ? null : Math.max(0, now - last),
+      /** Uptime of the oldest live instance. */
       up_ms: alive.length === 0 ? null : Math.max(0, now - first),
       faults,
     };

@@ -7,7 +7,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { OPERATIONS } from '#api/engine/operations';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
-import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
+import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
 import { TENANT_TABLES } from '#sql/db/tenant-scope';
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import type { TestDatabase } from '../../fixtures/database.js';

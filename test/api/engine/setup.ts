@@ -22,6 +22,7 @@ import {
 } from '../../fixtures/engine.js';
 import { revocationBody } from '../../fixtures/lifecycle.js';
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { verdictIn } from '../../fixtures/verify-call.js';
 
 type Headers = Record<string, string | string[]>;
 export type Body = string | Uint8Array | Record<string, unknown> | unknown[];
@@ -253,3 +254,7 @@ export const keyIdOf = (apiKey: string): string => apiKey.slice(7, 19);
 /** The condition of a statement on the rows of one proof. */
 export const ofProof = (proofId: string): string =>
   `replace(proof_id::text, '-', '') = '${proofId}'`;
+
+/** The verdict of `POST /v1/proofs/verify` on a submission. */
+export const verdictOn = async ({ post }: Setup, body: object, headers?: Headers) =>
+  verdictIn(await post('/v1/proofs/verify', { ...body }, headers));

@@ -2,13 +2,10 @@ import { describe, expect } from 'vitest';
 import { scanExpiries } from '#workers/verify/expiries';
 import { eraseProof } from '../../fixtures/erase.js';
 import { replacedIn } from '../../fixtures/rewritten.js';
-import { allWays, byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
-import { engineTest, ofProof, type Setup } from './setup.js';
+import { allWays, byId, checkOf } from '../../fixtures/verify-call.js';
+import { engineTest, ofProof, type Setup, verdictOn } from './setup.js';
 
 const it = engineTest({ scopes: ['read', 'export', 'verify'] });
-
-const verdictOn = async ({ post }: Setup, body: object, headers?: Record<string, string>) =>
-  verdictIn(await post('/v1/proofs/verify', { ...body }, headers));
 
 async function expectNotServed(
   { get }: Setup,

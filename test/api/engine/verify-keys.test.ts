@@ -14,15 +14,12 @@ import { appendKeyChange } from '#sql/lifecycle/entries';
 import { appendLocked, lockHead } from '#sql/log/log';
 import { processAdmissions } from '#workers/admit/process';
 import { forge, forgeExport, type ForgersKey } from '../../fixtures/forge.js';
-import { allWays, byAep, checkOf, verdictIn } from '../../fixtures/verify-call.js';
-import { engineTest, withSetup, type Setup } from './setup.js';
+import { allWays, byAep, checkOf } from '../../fixtures/verify-call.js';
+import { engineTest, withSetup, type Setup, verdictOn } from './setup.js';
 
 const NO_END = { proof: null, certificate: null, passport: null, trust: null };
 
 const it = engineTest({ scopes: ['export', 'verify'] });
-
-const verdictOn = async ({ post }: Setup, body: object, headers?: Record<string, string>) =>
-  verdictIn(await post('/v1/proofs/verify', { ...body }, headers));
 
 function newKey(): ForgersKey & { keyId: string; publicKeyText: string } {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');

@@ -7,8 +7,8 @@ import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { alterations } from '../../fixtures/altered.js';
 import { TENANT } from '../../fixtures/registry.js';
-import { allWays, byAep, byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
-import { engineTest, ofProof, type Body, type Setup } from './setup.js';
+import { allWays, byAep, byId, checkOf } from '../../fixtures/verify-call.js';
+import { engineTest, ofProof, type Body, verdictOn } from './setup.js';
 
 const PATH = '/v1/proofs/verify';
 const NO_END = { proof: null, certificate: null, passport: null, trust: null };
@@ -16,7 +16,6 @@ const WORDS = [STATUSES, EFFECTS, ['sandbox', 'live']];
 
 const it = engineTest({ scopes: ['export', 'verify'] });
 
-const verdictOn = async ({ post }: Setup, body: object) => verdictIn(await post(PATH, { ...body }));
 const asJson = (document: unknown): JsonValue => document as JsonValue;
 
 describe('POST /v1/proofs/verify', () => {

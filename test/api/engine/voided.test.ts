@@ -7,8 +7,8 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { scrub } from '#workers/verify/scrub';
 import { listAll } from '../../fixtures/proof-list.js';
-import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
-import { engineTest, type Setup } from './setup.js';
+import { byId, checkOf } from '../../fixtures/verify-call.js';
+import { engineTest, verdictOn, type Setup } from './setup.js';
 
 const NOTHING = 'BACKEND_LOOKUP_REQUIRED';
 const FILTERS = ['VALID', 'REVOKED', 'EXPIRED', NOTHING];
@@ -50,8 +50,7 @@ it.beforeAll(async ({ setup: own }) => {
 const get = (path: string) => setup.get(`/v1/proofs/${path}`);
 const view = async (id: string) => proofViewSchema.parse((await get(id)).json);
 const exported = async (id: string) => proofExportSchema.parse((await get(`${id}/export`)).json);
-const verified = async (body: object) =>
-  verdictIn(await setup.post('/v1/proofs/verify', { ...body }));
+const verified = (body: object) => verdictOn(setup, body);
 
 const summary = ({ artifacts, can_assert_validity: asserts }: VerdictStatement) =>
   `${Object.values(artifacts).join(' ')} ${asserts}`;

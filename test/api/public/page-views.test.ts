@@ -2,11 +2,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { lookupUrl } from '#api/public/page/urls';
 import { readAnswer } from '#api/public/page/relayed';
 import { verdictView } from '#api/public/page/verdict-view';
-import { directorySource } from '#api/public/snapshot/source';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import type { PublicHistory, PublicTrustChain } from '#protocol/schemas/public-views';
 import { STATUSES } from '#protocol/status';
 import { formatTime } from '#protocol/time';
+import { interruptible } from '../../fixtures/interruptible.js';
 import { fact, headline, only, section, textOf, times } from '../../fixtures/page-text.js';
 import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';
 import { everyPageState, type PageStates } from '../../fixtures/public-page.js';
@@ -83,29 +83,18 @@ describe('page history', () => {
     world.registry.verify();
     const publisher = world.publisher();
     await publisher.runCycle();
-    const source = directorySource(world.directory);
-    let meanwhile: (() => Promise<void>) | null = null;
-    const publicServer = world.publicServer({
-      source: {
-        ...source,
-        read: async (wanted) => {
-          const work = meanwhile;
-          meanwhile = null;
-          await work?.();
-          return source.read(wanted);
-        },
-      },
-    });
+    const { source, before: interrupt } = interruptible(world.directory, 'read');
+    const publicServer = world.publicServer({ source });
     try {
       const server = await world.serve(publicServer);
       const before = await callAt(server, `/?id=${proof}`);
-      meanwhile = async () => {
+      interrupt(async () => {
         world.registry.revoke(proof);
         world.registry.verify();
         await publisher.runCycle();
         await publicServer.poller.refresh();
         expect(publicServer.poller.current!.opened.manifest.tree_size).toBe(3);
-      };
+      });
       expect((await callAt(server, `/?id=${proof}`)).text).toBe(before.text);
       const after = await callAt(server, `/?id=${proof}`);
       expect(headline(after.text)).toBe('Sandbox: Revoked proof');

@@ -1,15 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { directorySource } from '#api/public/snapshot/source';
+import { lookupUrl } from '#api/public/page/urls';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { fact, headline, only, textOf } from '../../fixtures/page-text.js';
 import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';
-import {
-  everyPageState,
-  PUBLIC_URL,
-  type PageState,
-  type PageStates,
-} from '../../fixtures/public-page.js';
-import { TestSnapshot } from '../../fixtures/snapshot.js';
+import { everyPageState, PUBLIC_URL, type PageStates } from '../../fixtures/public-page.js';
+import { openPublicServers } from '../../fixtures/public-servers.js';
 
 let page: PageStates;
 beforeAll(async () => {
@@ -235,68 +230,26 @@ describe('page identifier', () => {
 });
 
 describe('page without a valid snapshot', () => {
-  async function expectSilence(base: string, states: PageState[], why: RegExp): Promise<void> {
-    for (const { identifier, jsonUrl, name } of states) {
-      const json = await call(jsonUrl, { base });
-      const { status, headers, text } = await ask(identifier, { base });
-      expect.soft(status, name).toBe(503);
-      expect.soft(json.status, name).toBe(503);
-      expect.soft(headers['retry-after'], name).toBe(json.headers['retry-after']);
-      expect.soft(headers['cache-control'], name).toBe(json.headers['cache-control']);
-      expect.soft(headline(text), name).toBe('No verdict right now');
-      expect.soft(textOf(text), name).toMatch(why);
-      expect.soft(text, name).not.toMatch(/<dt>Status|VALID|REVOKED|EXPIRED|NOT_FOUND|class="qr"/);
-    }
-  }
-
-  it('reports that no snapshot is published', async () => {
-    const empty = new TestSnapshot();
-    const { url } = await empty.serve(empty.publicServer());
-    await expectSilence(url, page.states.slice(0, 3), /No snapshot has been published yet/);
-    expect((await call('/', { base: url })).status).toBe(503);
-    await empty.close();
-  });
-
-  it('reports an expired snapshot from the exact millisecond, with its age', async () => {
-    const { clock } = page.snapshot;
-    const before = clock.at;
-    const end = Date.parse('2026-11-20T12:15:00.000Z');
-    clock.at = end - 1;
-    expect((await ask(page.state('valid').identifier)).status).toBe(200);
-    clock.at = end;
-    await expectSilence(page.server.url, page.states, /was valid until 2026-11-20T12:15:00.000Z/);
-    const { text, status } = await call('/');
-    expect(status).toBe(503);
-    expect(textOf(text)).toContain('15 minutes before this page');
-    clock.at = before;
-  });
-
   it.each([
-    [
-      'fails',
-      (): Uint8Array => {
-        throw new Error('disk');
-      },
-    ],
-    ['fails later', () => Promise.reject(new Error('network'))],
-    ['brings other bytes', (bytes: Uint8Array) => bytes.map((byte) => byte ^ 1)],
-  ])('reports a read error when reading %s', async (_how, spoil) => {
-    const { snapshot } = page;
-    const source = directorySource(snapshot.directory);
-    let spoiled = false;
-    const publicServer = snapshot.publicServer({
-      source: {
-        ...source,
-        read: (wanted) => {
-          const bytes = source.read(wanted) as Uint8Array;
-          return spoiled ? spoil(bytes) : bytes;
-        },
-      },
-    });
-    const { url } = await snapshot.serve(publicServer);
-    expect((await ask(page.state('valid').identifier, { base: url })).status).toBe(200);
-    spoiled = true;
-    const known = ['valid', 'denied', 'revoked', 'expired'].map((name) => page.state(name));
-    await expectSilence(url, known, /cannot be read right now/);
+    ['empty', /No snapshot has been published yet/],
+    ['expired', /was valid until 2026-11-20T12:15:00.000Z/],
+    ['unreadable', /cannot be read right now/],
+  ] as const)('gives no verdict when it is %s', async (which, why) => {
+    const servers = await openPublicServers();
+    const { url: base } = servers[which].server;
+    for (const id of [servers.proof, servers.revoked, servers.denied, servers.shareToken]) {
+      const json = await call(lookupUrl(id), { base });
+      const { status, headers, text } = await ask(id, { base });
+      expect([status, json.status]).toEqual([503, 503]);
+      expect(headers['retry-after']).toBe(json.headers['retry-after']);
+      expect(headers['cache-control']).toBe(json.headers['cache-control']);
+      expect(headline(text)).toBe('No verdict right now');
+      expect(textOf(text)).toMatch(why);
+      expect(text).not.toMatch(/<dt>Status|VALID|REVOKED|EXPIRED|NOT_FOUND|class="qr"/);
+    }
+    const home = await call('/', { base });
+    expect(home.status).toBe(which === 'unreadable' ? 200 : 503);
+    if (which === 'expired') expect(textOf(home.text)).toContain('24 hours before this page');
+    await servers.close();
   });
 });

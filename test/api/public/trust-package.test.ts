@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import { directorySource } from '#api/public/snapshot/source';
 import type { PublicContext } from '#api/public/context';
 import { trustPackageOf } from '#api/public/views/views';
 import { callAt } from '../../fixtures/public-call.js';
+import { interruptible } from '../../fixtures/interruptible.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 import { membersOf, ViewsWorld } from '../../fixtures/views-world.js';
 
@@ -60,24 +61,21 @@ describe('trust package view', () => {
     world.registry.verify();
     const publisher = world.publisher();
     await publisher.runCycle();
-    const gate = gated(directorySource(world.directory));
-    const publicServer = world.publicServer({ source: gate.source });
+    const { source, before: interrupt } = interruptible(world.directory, 'logFile');
+    const publicServer = world.publicServer({ source });
     const from = await world.serve(publicServer);
     try {
       const before = await packageOn(`trust_${proof}`, from);
-      gate.close();
-      const asked = callAt(from, `/api/public/trust/trust_${proof}/package`);
-      await gate.reached();
-      world.registry.revoke(proof);
-      world.registry.addProofs(300);
-      world.registry.addKeyEntry('retire');
-      world.registry.verify();
-      await publisher.runCycle();
-      gate.letFollowerPass();
-      await publicServer.poller.refresh();
-      expect(publicServer.poller.current!.opened.manifest.tree_size).toBe(304);
-      gate.open();
-      const reply = await asked;
+      interrupt(async () => {
+        world.registry.revoke(proof);
+        world.registry.addProofs(300);
+        world.registry.addKeyEntry('retire');
+        world.registry.verify();
+        await publisher.runCycle();
+        await publicServer.poller.refresh();
+        expect(publicServer.poller.current!.opened.manifest.tree_size).toBe(304);
+      });
+      const reply = await callAt(from, `/api/public/trust/trust_${proof}/package`);
       expect(reply.body).toEqual(before);
       expect(reply.headers['x-svc-tree-size']).toBe('2');
 
@@ -88,7 +86,6 @@ describe('trust package view', () => {
       expect(after.evidence!.keys).not.toEqual(before.evidence!.keys);
       expect(after.evidence!.tlog_proof).toContain('\n304\n');
     } finally {
-      gate.open();
       await world.close();
     }
   });
@@ -117,39 +114,3 @@ describe('trust package view', () => {
     source.close();
   });
 });
-
-/** A source whose log files wait behind a gate. */
-function gated(source: SnapshotSource) {
-  let opened: Promise<void> = Promise.resolve();
-  let open = (): void => undefined;
-  let arrive = (): void => undefined;
-  let passing = false;
-  const arrival = new Promise<void>((resolve) => {
-    arrive = resolve;
-  });
-  return {
-    source: {
-      ...source,
-      logFile: async (path: string) => {
-        if (!passing) {
-          const wait = opened;
-          arrive();
-          await wait;
-        }
-        return source.logFile(path);
-      },
-    },
-    close: () => {
-      opened = new Promise((resolve) => {
-        open = resolve;
-      });
-    },
-    reached: () => arrival,
-    letFollowerPass: () => {
-      passing = true;
-    },
-    open: () => {
-      open();
-    },
-  };
-}

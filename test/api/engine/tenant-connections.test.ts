@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { BusyError } from '#runtime/concurrency/limiter';
 import type { Pool } from '#sql/db/transaction';
-import { TenantBusyError, TenantConnections } from '#sql/db/tenant-connections';
+import { TenantConnections } from '#api/engine/tenant-connections';
 
-const LIMITS = { sql: {} as Pool, total: 2, perTenant: 1, maxWaiting: 2, timeoutMs: 60_000 };
+const LIMITS = { sql: {} as Pool, total: 2, perOwner: 1, maxWaiting: 2, timeoutMs: 60_000 };
 
 /** Units of work that run until finished, and their start order. */
 function pieces(connections: TenantConnections) {
@@ -41,8 +42,8 @@ describe('TenantConnections', () => {
     const { run, end, began } = pieces(new TenantConnections({ ...LIMITS, timeoutMs: 5 }));
     const first = run(1, 'a1');
     const waiting = [run(1, 'a2'), run(1, 'a3')];
-    await expect(run(1, 'a4')).rejects.toThrow(TenantBusyError);
-    for (const one of waiting) await expect(one).rejects.toThrow(TenantBusyError);
+    await expect(run(1, 'a4')).rejects.toThrow(BusyError);
+    for (const one of waiting) await expect(one).rejects.toThrow(BusyError);
     await end('a1');
     await first;
     const later = run(1, 'a5');

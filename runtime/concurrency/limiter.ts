@@ -1,0 +1,94 @@
+/** Too much work is queued. Nothing was done: retry later. */
+export class BusyError extends Error {
+  override readonly name = 'BusyError';
+}
+
+export interface Limits {
+  /** Concurrent units of work, all owners together. */
+  total: number;
+  /** Concurrent units of work of one owner. */
+  perOwner: number;
+  /** Queued units of work of one owner; more are rejected at once. */
+  maxWaiting: number;
+  /** Longest time in the queue, in milliseconds. */
+  timeoutMs: number;
+}
+
+interface Owner {
+  active: number;
+  waiting: Set<() => void>;
+}
+
+/** Limits work by its owner, such as a tenant. Owners with queued work are served round-robin. */
+export class Limiter {
+  private active = 0;
+  private readonly owners = new Map<number, Owner>();
+
+  constructor(private readonly limits: Limits) {}
+
+  /**
+   * Runs `work` when its owner has a free slot.
+   *
+   * @param timeoutMs longest time in the queue
+   * @throws BusyError when the owner's queue is full or the timeout passed
+   */
+  async run<T>(
+    ownerNo: number,
+    work: () => Promise<T>,
+    timeoutMs = this.limits.timeoutMs,
+  ): Promise<T> {
+    const owner = this.owners.get(ownerNo) ?? { active: 0, waiting: new Set() };
+    this.owners.set(ownerNo, owner);
+    try {
+      if (this.hasRoom(owner)) this.begin(owner);
+      else await this.turn(owner, timeoutMs);
+      try {
+        return await work();
+      } finally {
+        this.end(owner);
+      }
+    } finally {
+      if (owner.active === 0 && owner.waiting.size === 0) this.owners.delete(ownerNo);
+    }
+  }
+
+  private hasRoom(owner: Owner): boolean {
+    return this.active < this.limits.total && owner.active < this.limits.perOwner;
+  }
+
+  private begin(owner: Owner): void {
+    this.active += 1;
+    owner.active += 1;
+  }
+
+  private turn(owner: Owner, timeoutMs: number): Promise<void> {
+    if (owner.waiting.size >= this.limits.maxWaiting)
+      return Promise.reject(new BusyError('the queue is full'));
+    return new Promise((resolve, reject) => {
+      const serve = (): void => {
+        clearTimeout(timer);
+        owner.waiting.delete(serve);
+        this.begin(owner);
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        owner.waiting.delete(serve);
+        reject(new BusyError('no free slot within the timeout'));
+      }, timeoutMs);
+      owner.waiting.add(serve);
+    });
+  }
+
+  private end(owner: Owner): void {
+    this.active -= 1;
+    owner.active -= 1;
+    for (const [no, next] of this.owners) {
+      const [serve] = next.waiting;
+      if (serve === undefined || !this.hasRoom(next)) continue;
+      this.owners.delete(no);
+      this.owners.set(no, next);
+      serve();
+      break;
+    }
+  }
+}

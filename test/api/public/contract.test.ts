@@ -1,0 +1,245 @@
+import { Agent } from 'node:http';
+import { connect } from 'node:net';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openApiDocument } from '#api/openapi/document';
+import type { OpenApiDocument } from '#api/openapi/types';
+import { PROBLEMS } from '#api/public/http/problem';
+import { BY_PATH, lookupAt, VERIFY } from '#api/public/lookup/routes';
+import { publicDescription } from '#api/public/openapi/description';
+import { pathPattern } from '#api/public/operation';
+import { OPERATIONS } from '#api/public/operations';
+import { VIEW_PATHS } from '#api/public/views/views';
+import { idsOf } from '#protocol/ids';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { checkContract, stable } from '../../fixtures/contract-checks.js';
+import { SCENARIOS, scenarioOf } from '../../fixtures/public-server-scenarios.js';
+import { openPublicServers, type PublicServers } from '../../fixtures/public-servers.js';
+import { expectSecurityHeaders } from '../../fixtures/security-headers.js';
+import type { Call, Reply } from '../../fixtures/send.js';
+import { openApiReader } from '../../fixtures/served-openapi.js';
+
+const specs = OPERATIONS.map(({ spec }) => spec);
+const document = openApiDocument(specs, publicDescription());
+
+let world: PublicServers;
+beforeAll(async () => {
+  world = await openPublicServers();
+});
+afterAll(() => world.close());
+
+const good = (id: string): Call => SCENARIOS[id]!.good(world);
+
+checkContract({
+  api: 'public',
+  title: 'Public verification API',
+  specs,
+  document,
+  problems: PROBLEMS,
+  urlOf: () => world.good.server.url,
+  send: (call) => world.good.call(call),
+  scenarios: Object.keys(SCENARIOS),
+  good,
+  ownAnswers: (id) => Object.keys(SCENARIOS[id]?.own ?? {}),
+  scenarioOf(spec, answer) {
+    const scenario = scenarioOf(spec, answer);
+    return scenario && (() => scenario(world));
+  },
+  variables: () =>
+    Promise.resolve({
+      PROOF_ID: world.proof,
+      PACKAGE_ID: world.packageId,
+      SHARE_TOKEN: world.shareToken,
+      TILE: `entries/000.p/${world.snapshot.registry.all.length}`,
+    }),
+  random() {
+    const { proof, revoked, denied, packageId, shareToken } = world;
+    const each = (name: keyof ReturnType<typeof idsOf>): string[] =>
+      [proof, revoked, denied].map((id) => idsOf(id)[name]);
+    const any = [proof, ...each('execution_id'), packageId, shareToken];
+    const known = {
+      proof_id: [proof, revoked, denied],
+      certificate_id: [...each('certificate_id'), ...each('certificate_ref')],
+      passport_id: [...each('passport_id'), ...each('execution_passport_id')],
+      trust_id: [...each('trust_id'), ...each('trust_ref')],
+      trust_asset_id: each('trust_asset_id'),
+      share_token: [shareToken],
+      package_id: [packageId],
+      identifier: any,
+      q: any,
+      id: any,
+      leaf_index: ['0', '1', '3', '4', '-1', '1e1', '9'.repeat(20)],
+      tile: ['0/000.p/5', 'entries/000.p/5', '0/000', '1/000.p/1', 'entries/x001/000.p/255'],
+    };
+    const lookups = Object.entries({
+      identifier: any,
+      proof_id: [proof],
+      share_token: [shareToken],
+    })
+      .flatMap(([field, ids]) => ids.map((id) => [field, id] as const))
+      .map(([field, id]) => ({ schema_version: SCHEMA.lookupRequest, [field]: id }));
+    const credentials = { good: {}, others: [{}] };
+    return Promise.resolve({ known, credentials, genuine: { verifyByBody: lookups } });
+  },
+  runs: 25,
+});
+
+describe('public OpenAPI document', () => {
+  it('has no credentials and no write operations', () => {
+    expect(document.components).not.toHaveProperty('securitySchemes');
+    for (const { method, path } of specs) {
+      expect(method === 'get' || path === VERIFY, path).toBe(true);
+    }
+    for (const methods of Object.values(document.paths)) {
+      for (const { security } of Object.values(methods)) expect(security).toEqual([]);
+    }
+  });
+
+  it('documents exactly the lookups of the fast path', () => {
+    const ends = [...new Set(Object.values(VIEW_PATHS).flatMap((views) => [...views.keys()]))];
+    const candidates = Object.keys(BY_PATH).flatMap((name) =>
+      [`${VERIFY}/${name}/{}`, `/api/public/${name}/{}`].flatMap((path) => [
+        path,
+        ...ends.map((end) => `${path}/${end}`),
+      ]),
+    );
+    // The proof route takes the rest of the path as the identifier.
+    const isOther = (path: string) => !path.startsWith(`${VERIFY}/proof/{}/`);
+    const taken = candidates.filter(isOther).filter((path) => lookupAt(path) !== null);
+    expect(lookupAt(`${VERIFY}?q=x`)).not.toBeNull();
+    taken.push(VERIFY);
+    const documented = specs
+      .filter(({ tag, method }) => ['Verification', 'Artifacts'].includes(tag) && method === 'get')
+      .map(({ path }) => path.replaceAll(/\{\w+\}/g, '{}'));
+    expect(documented.sort()).toEqual(taken.sort());
+  });
+
+  it('matches each path with one route', () => {
+    const paths = [...new Set(specs.map(({ path }) => path))];
+    const patterns = paths.map((path) => pathPattern(specs.find((one) => one.path === path)!));
+    for (const path of paths) {
+      const asked = path.replaceAll(/\{\w+\}/g, 'a.b%2F');
+      const matching = patterns.filter((pattern) => pattern.test(asked));
+      expect(matching, path).toHaveLength(1);
+    }
+  });
+
+  it('documents every problem code in an operation or the guide', () => {
+    const text = JSON.stringify(document);
+    for (const code of Object.keys(PROBLEMS)) expect(text).toContain(code);
+  });
+});
+
+const api = openApiReader(JSON.parse(JSON.stringify(document)) as OpenApiDocument);
+const ORIGIN = { Origin: 'https://elsewhere.example' };
+
+function expectOpen({ headers }: Reply): void {
+  expect(headers['access-control-allow-origin']).toBe('*');
+  expect(headers['access-control-expose-headers']).toContain('X-Svc-Tree-Size');
+  // CORS allows every origin without credentials, so caches need no Vary.
+  expect(headers).not.toHaveProperty('access-control-allow-credentials');
+  expect(headers).not.toHaveProperty('vary');
+  expectSecurityHeaders(headers, 'public');
+}
+
+it.each(specs.filter(({ method }) => method === 'get').map(({ id }) => id))(
+  '%s allows every origin, with any snapshot',
+  async (id) => {
+    const operation = api.operations.find((one) => one.id === id)!;
+    const here = await world.good.call(good(id));
+    const there = await world.good.call({ ...good(id), headers: ORIGIN });
+    expect(here.status).toBe(200);
+    expect(there.bytes).toEqual(here.bytes);
+    expect(stable(there)).toEqual(stable(here));
+    const preflight = {
+      ...ORIGIN,
+      'Access-Control-Request-Method': 'GET',
+      'Access-Control-Request-Headers': 'content-type, if-none-match',
+    };
+    for (const one of [world.good, world.empty, world.expired, world.unreadable]) {
+      const whole = await one.call({ ...good(id), headers: ORIGIN });
+      expectOpen(whole);
+      expect(api.faultsOf(operation, whole)).toEqual([]);
+      const head = await one.call({ ...good(id), method: 'HEAD', headers: ORIGIN });
+      expect([head.status, stable(head)]).toEqual([whole.status, stable(whole)]);
+      const options = await one.call({ ...good(id), method: 'OPTIONS', headers: preflight });
+      expectOpen(options);
+      expect([options.status, options.bytes.length]).toEqual([204, 0]);
+      expect(options.headers).toMatchObject({
+        'access-control-allow-methods': options.headers.allow,
+        'access-control-allow-headers': 'Content-Type, If-None-Match',
+        'access-control-max-age': '86400',
+      });
+    }
+  },
+);
+
+describe('unknown path', () => {
+  it.each([
+    '/nothing',
+    '/api/public/verify/',
+    '/healthz/',
+    '/LOG/checkpoint',
+    '/api/public/trust/x/y',
+  ])('is 404 for every method: %s', async (path) => {
+    for (const method of ['GET', 'HEAD', 'POST', 'OPTIONS', 'DELETE']) {
+      const reply = await world.good.call({ path, method, headers: ORIGIN });
+      expect(reply.status).toBe(404);
+      if (method !== 'HEAD') expect(reply.json['code']).toBe('route_not_found');
+      expectOpen(reply);
+    }
+  });
+});
+
+describe('unexpected request body', () => {
+  const long = Buffer.alloc(6 * 1024 * 1024, 'x');
+
+  it.each(['/api/public/verify', '/healthz', '/nothing'])(
+    'does not lose the response at %s',
+    async (path) => {
+      for (let i = 0; i < 5; i += 1) {
+        const reply = await world.good.call({
+          path,
+          method: 'POST',
+          // A client that offers to keep the connection.
+          agent: new Agent({ keepAlive: true }),
+          headers: { 'Content-Type': 'application/json', 'Content-Length': String(long.length) },
+          body: long,
+        });
+        expect(reply.headers['content-type']).toBe('application/problem+json');
+        expect(reply.headers['connection']).toBe('close');
+        expectOpen(reply);
+      }
+    },
+  );
+});
+
+describe('client that sends without reading', () => {
+  it('gets its response when it reads', async () => {
+    const socket = connect({ host: '127.0.0.1', port: world.good.server.port });
+    socket.pause();
+    const failed = new Promise<never>((_, reject) => socket.once('error', reject));
+    const head = 'POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 6000000\r\n\r\n';
+    socket.write(head);
+    for (let i = 0; i < 4; i += 1) {
+      await Promise.race([sleep(100), failed]);
+      socket.write(Buffer.alloc(200_000, 'x'));
+    }
+    socket.setEncoding('latin1').resume();
+    const answer = once(socket, 'data') as Promise<[string]>;
+    const [text] = await Promise.race([answer, failed]);
+    expect(text).toContain('HTTP/1.1 404 Not Found');
+    expect(text).toContain('Connection: close');
+    socket.destroy();
+  });
+});
+
+describe('malformed request', () => {
+  it('gets a response that allows every origin', async () => {
+    const reply = await world.good.call({ path: `/?${'x'.repeat(20_000)}` });
+    expect(reply.status).toBe(431);
+    expectSecurityHeaders(reply.headers, 'public');
+    expect(reply.json).toMatchObject({ code: 'headers_too_large' });
+  });
+});

@@ -1,0 +1,78 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { ensureKeyActive } from '#sql/lifecycle/entries';
+import { adminOn } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { startProgram, type RunningProgram } from '../fixtures/program.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { TestSnapshot } from '../fixtures/snapshot.js';
+
+// Each of these lasts for the tests of one file, which awaits it at its top.
+
+/** A folder that other users may enter. */
+export async function testFolder(): Promise<string> {
+  const home = await mkdtemp(join(tmpdir(), 'svc-programs-'));
+  await chmod(home, 0o755);
+  afterAll(() => rm(home, { recursive: true, force: true }));
+  return home;
+}
+
+/** A registry, and the admin command line as for a script and as for a person at a terminal. */
+export async function testRegistry() {
+  const db = await freshDatabase();
+  afterAll(() => db.drop());
+  const registry = await openRegistry(db);
+  return { db, registry, admin: adminOn(db), person: adminOn(db, { isTerminal: true }) };
+}
+
+/** A snapshot of some proofs, valid by the programs' clock, and the settings to serve it. */
+export async function testSnapshot() {
+  const snapshot = new TestSnapshot();
+  afterAll(() => snapshot.close());
+  const proofs = snapshot.registry.addProofs(10);
+  snapshot.registry.verify();
+  snapshot.clock.at = Date.now();
+  await snapshot.publisher().runCycle();
+  const env = {
+    SNAPSHOT_DIR: snapshot.directory,
+    LOG_VKEY: snapshot.logVkey,
+    SNAPSHOT_VKEY: snapshot.snapshotVkey,
+    PUBLIC_PORT: '0',
+  };
+  return { proofs, env };
+}
+
+/** Creates the keys of all programs in a folder; returns a function that starts a program. */
+export function programsOn(db: TestDatabase, home: string) {
+  const file = (name: string): string => join(home, `${name}.pem`);
+  const [aep] = ['aep', 'log', 'snapshot'].map((name) => createSigningKey(file(name)));
+  const start = (
+    name: string,
+    env: Record<string, string> = {},
+    options?: Parameters<typeof startProgram>[2],
+  ): Promise<RunningProgram> => {
+    const all = {
+      DATABASE_URL: db.urlFor(`svc_${name}`),
+      ENGINE_PORT: '0',
+      AEP_KEY_FILE: file('aep'),
+      LOG_KEY_FILE: file('log'),
+      SNAPSHOT_KEY_FILE: file('snapshot'),
+      LOG_ORIGIN: 'test.example/log',
+      SNAPSHOT_DIR: join(home, 'public'),
+      ...env,
+    };
+    return startProgram(name, all, options);
+  };
+  /** Lets the worker sign. */
+  const activate = (registry: TestRegistry): Promise<unknown> =>
+    ensureKeyActive(registry.admin, nativeSha256, {
+      keyId: jwkThumbprint(nativeSha256, aep!.publicKey),
+      publicKey: toBase64Url(aep!.publicKey),
+    });
+  return { start, activate };
+}

@@ -1,0 +1,19 @@
+import { expect, it } from 'vitest';
+import { ByteCache } from '#runtime/process/byte-cache';
+
+it('ByteCache > keeps the most recently used values within its limit', () => {
+  const cache = new ByteCache<string>(100);
+  const put = (name: string, bytes = 30): void => cache.put(name, name, bytes);
+  const kept = (): string[] => ['a', 'b', 'c', 'd'].filter((name) => cache.get(name) !== undefined);
+  for (const name of ['a', 'a', 'b', 'c']) put(name);
+  cache.delete('nothing');
+  expect(kept()).toEqual(['a', 'b', 'c']);
+  cache.get('a');
+  put('d');
+  expect(kept()).toEqual(['a', 'c', 'd']);
+  cache.delete('c');
+  put('b');
+  expect(kept()).toEqual(['a', 'b', 'd']);
+  put('c', 1_000);
+  expect(kept()).toEqual(['c']);
+});
