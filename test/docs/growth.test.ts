@@ -10,11 +10,9 @@ import type { Publisher } from '#publisher/publisher';
 import { packageRoot } from '#runtime/process/package-root';
 import { scanExpiries } from '#workers/verify/expiries';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { checked } from '../fixtures/planted.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
-import { publicStatuses, vkeysOf } from '../fixtures/restored-service.js';
-import { testKey } from '../fixtures/snapshot.js';
-import { sqlPublisher } from '../fixtures/sql-publisher.js';
+import { fsck, publicStatuses } from '../fixtures/restored-service.js';
+import { sqlPublisher, testKeys } from '../fixtures/sql-publisher.js';
 
 /** The steps of docs/operate.md for a full disk. */
 
@@ -33,7 +31,7 @@ let old: string[];
 const home = mkdtempSync(join(tmpdir(), 'svc-growth-'));
 const directory = join(home, 'srv/public');
 const archive = join(home, 'archive');
-const keys = { logKey: testKey(), snapshotKey: testKey() };
+const keys = testKeys();
 
 beforeAll(async () => {
   db = await freshDatabase();
@@ -62,18 +60,7 @@ async function publish(by = publisher): Promise<void> {
 const statuses = (ids: readonly string[], days = 0): Promise<number[]> =>
   publicStatuses(directory, keys, ids, { now: () => Date.now() + days * DAY });
 
-const fsck = (env: Record<string, string> = {}) => {
-  const { log, snapshot } = vkeysOf(keys);
-  return checked({
-    DATABASE_URL: db.urlFor('svc_fsck'),
-    SNAPSHOT_DIR: directory,
-    DATA_DIR: home,
-    LOG_VKEY: log,
-    SNAPSHOT_VKEY: snapshot,
-    SNAPSHOT_TTL: '60s',
-    ...env,
-  });
-};
+const check = (env: Record<string, string> = {}) => fsck(db, { directory, home, ...keys }, env);
 
 async function files(): Promise<{ path: string; isLink: boolean }[]> {
   const all = await readdir(directory, { recursive: true });
@@ -110,7 +97,7 @@ describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () =>
     const more = await admit(20);
     await publish();
     expect(await statuses([...old, ...more])).toEqual([200]);
-    expect(await fsck()).toMatchObject({ code: 0, corrupt: {} });
+    expect(await check()).toMatchObject({ code: 0, corrupt: {} });
     // Nothing that was moved is written again.
     expect((await files()).filter(({ isLink }) => isLink)).toHaveLength(moved.length);
   });
@@ -152,7 +139,7 @@ describe('tables', () => {
       expect(tables).toEqual(['intake', 'proof', 'proof_pkey']);
       await admit(3);
       await publish();
-      expect(await fsck()).toMatchObject({ code: 0, corrupt: {} });
+      expect(await check()).toMatchObject({ code: 0, corrupt: {} });
     } finally {
       await connection.unsafe(`
         alter table svc.proof set tablespace pg_default;
@@ -176,7 +163,7 @@ describe('a log that is continued by another', () => {
     });
     await publish(rare);
     await rare.close();
-    expect(await fsck({ SNAPSHOT_TTL: `${days}d` })).toMatchObject({ code: 0, corrupt: {} });
+    expect(await check({ SNAPSHOT_TTL: `${days}d` })).toMatchObject({ code: 0, corrupt: {} });
     expect(await statuses(old.slice(0, 3), Number(days) - 1)).toEqual([200]);
     expect(await statuses(old.slice(0, 3), Number(days) + 1)).toEqual([503]);
   });

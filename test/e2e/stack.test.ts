@@ -12,7 +12,7 @@ import { executeReceiptSchema } from '#protocol/schemas/execute';
 import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
 import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';
-import { publishedLog } from '../fixtures/audit.js';
+import { publishedLog } from '../fixtures/published-log.js';
 import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
 

@@ -144,7 +144,26 @@ export class Package extends Act {
   }
 }
 
-type Shared = Package | { single: Single; kind: ArtifactKind };
+/** What a share token shows. */
+interface Shared {
+  /** Members of the request. */
+  request: object;
+  /** Its name in the audit's query. */
+  target: string;
+  status(): string;
+}
+
+export const sharedPackage = ({ packageId, members }: Package): Shared => ({
+  request: { artifact_kind: 'package', package_id: packageId },
+  target: packageId ?? '',
+  status: () => expectedOfAll(members),
+});
+
+export const sharedArtifact = (single: Single, kind: ArtifactKind): Shared => ({
+  request: { artifact_kind: kind, proof_id: single.proofId },
+  target: `${kind} ${single.proofId ?? ''}`,
+  status: () => expectedOf(single, kind),
+});
 
 /** A share token. Each request creates another one, so a lost answer leaves a token without an owner. */
 export class ShareToken extends Act {
@@ -170,14 +189,11 @@ export class ShareToken extends Act {
 
   async send(): Promise<boolean> {
     const { shared, lastsMs } = this;
-    const isPackage = shared instanceof Package;
     this.unknown += 1;
     const [status, text] = await this.call('POST', '/v1/share-tokens', {
       schema_version: SCHEMA.shareTokenRequest,
       ...(lastsMs !== null && { expires_at: new Date(Date.now() + lastsMs).toISOString() }),
-      ...(isPackage
-        ? { artifact_kind: 'package', package_id: shared.packageId }
-        : { artifact_kind: shared.kind, proof_id: shared.single.proofId }),
+      ...shared.request,
     });
     // A short validity may have ended before the engine received the request.
     const isLate = lastsMs !== null && text.includes('"expiry_over"');
@@ -190,12 +206,8 @@ export class ShareToken extends Act {
 
   expectedStatuses(): ExpectedStatus[] {
     const { shared, isRevoked, lastsMs } = this;
-    const status =
-      shared instanceof Package
-        ? expectedOfAll(shared.members)
-        : expectedOf(shared.single, shared.kind);
     const hasEnded = isRevoked || lastsMs !== null;
-    return [{ path: `share/${this.answer ?? ''}`, status: hasEnded ? null : status }];
+    return [{ path: `share/${this.answer ?? ''}`, status: hasEnded ? null : shared.status() }];
   }
 
   override async audit({ database }: World, found: Audited): Promise<void> {
@@ -207,12 +219,8 @@ export class ShareToken extends Act {
       found.lost.push(`${this.what} is missing`);
       return;
     }
-    const { shared } = this;
-    const target =
-      shared instanceof Package
-        ? (shared.packageId ?? '')
-        : `${shared.kind} ${shared.single.proofId ?? ''}`;
-    if (row.target.replaceAll('-', '') !== target) found.wrong.push(`${this.what} shows another`);
+    if (row.target.replaceAll('-', '') !== this.shared.target)
+      found.wrong.push(`${this.what} shows another`);
     if (row.is_revoked !== this.isRevoked) found.lost.push(`the revocation of ${this.what}`);
   }
 }
@@ -310,99 +318,3 @@ export class Erasure extends Act {
     return record as unknown as Erased;
   }
 }
-
-export const ACT_KINDS = ['revocation', 'package', 'token', 'token end', 'erasure'] as const;
-export type ActKind = (typeof ACT_KINDS)[number];
-/** Acts of each kind per second. */
-export type ActRates = Record<ActKind, number>;
-export const NO_ACTS: ActRates = {
-  revocation: 0,
-  package: 0,
-  token: 0,
-  'token end': 0,
-  erasure: 0,
-};
-
-const MEMBERS = 3;
-const SHORT_TOKEN_MS = 1_500;
-
-/** Acts of a tenant and its operator on admissions, newest first. */
-export class Acts {
-  readonly sent: Act[] = [];
-  private readonly counts = { ...NO_ACTS };
-
-  constructor(
-    private readonly client: Client,
-    private readonly eraseUrl: string,
-  ) {}
-
-  /** Sends another act of a kind; returns false when it was not acknowledged or has no object yet. */
-  async sendNew(kind: ActKind): Promise<boolean> {
-    const act = this.newOf(kind);
-    if (act === null) return false;
-    this.sent.push(act);
-    return this.send(act);
-  }
-
-  send(act: Act): Promise<boolean> {
-    return act.send().catch(() => false);
-  }
-
-  private newOf(kind: ActKind): Act | null {
-    const { client } = this;
-    const n = this.counts[kind]++;
-    const [single] = this.newest(WANTED[kind](n));
-    if (kind === 'token end') {
-      const token = this.sent.findLast(
-        (act): act is ShareToken =>
-          act instanceof ShareToken &&
-          act.acknowledged &&
-          !act.isRevoked &&
-          act.lastsMs === null &&
-          act.n % 2 === 0,
-      );
-      return token === undefined ? null : new TokenRevocation(client, n, token);
-    }
-    if (single === undefined) return null;
-    if (kind === 'revocation') {
-      // Engines alternate too: each kind is sent first to each engine.
-      return new Revocation(client, n, single, ARTIFACT_KINDS[Math.floor(n / 2) % 4] ?? 'proof');
-    }
-    if (kind === 'package') {
-      const members = this.newest(WANTED.package(n), MEMBERS);
-      return members.length < MEMBERS ? null : new Package(client, n, members);
-    }
-    if (kind === 'erasure') return new Erasure(client, single, this.eraseUrl);
-    const made = this.sent.findLast(
-      (act): act is Package => act instanceof Package && act.acknowledged,
-    );
-    const shared =
-      n % 2 === 1 && made !== undefined ? made : { single, kind: ARTIFACT_KINDS[n % 4] ?? 'proof' };
-    return new ShareToken(client, n, shared, n % 3 === 1 ? SHORT_TOKEN_MS : null);
-  }
-
-  /** The newest acknowledged admissions that are not erased and meet a condition. */
-  private newest(isWanted: (single: Single) => boolean, most = 1): Single[] {
-    const { admitted } = this.client.records;
-    const found: Single[] = [];
-    for (let at = admitted.length - 1; at >= 0 && found.length < most; at -= 1) {
-      const single = admitted[at]!;
-      if (!single.isErased && isWanted(single)) found.push(single);
-    }
-    return found;
-  }
-}
-
-/** Admissions that the nth act of a kind may concern. */
-const WANTED: Record<ActKind, (n: number) => (single: Single) => boolean> = {
-  revocation: () => (single) => single.revoked.size === 0,
-  package: () => (single) => !single.inPackage,
-  token: () => () => true,
-  'token end': () => () => true,
-  // In turn: proofs without another request, members of packages, and revoked proofs.
-  erasure: (n) => (single) =>
-    single.open === 0 &&
-    [!single.inPackage && single.revoked.size === 0, single.inPackage, single.revoked.size > 0][
-      n % 3
-    ] === true,
-};

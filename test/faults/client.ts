@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
 import { requestAt } from '#bench/harness/items';
-import { ACT_KINDS, Acts, type ActRates } from './acts.js';
+import { ACT_KINDS, Acts, type ActRates } from './next-acts.js';
 import { Records, type Batch, type Single } from './records.js';
 import { until } from './pace.js';
 

@@ -15,6 +15,7 @@ import { connect } from '#runtime/postgres/connect';
 import type { Db, Pool } from '#sql/db/transaction';
 import { APPEND_LOCK, holdLock } from '../fixtures/hold-lock.js';
 import { Link } from './link.js';
+import { until } from './pace.js';
 
 /** Small enough for a small disk. */
 const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
@@ -177,13 +178,14 @@ export class Cluster {
 
   private async untilStreaming(isSynchronous: boolean): Promise<void> {
     const wanted = isSynchronous ? 'sync' : 'async';
-    for (let tries = 0; tries < 400; tries += 1) {
+    const isStreaming = async (): Promise<boolean> => {
       const rows = await this.sql<{ state: string; sync_state: string }[]>`
         select state, sync_state from pg_stat_replication where application_name = 'standby'`;
-      if (rows.some((row) => row.state === 'streaming' && row.sync_state === wanted)) return;
-      await sleep(50);
+      return rows.some((row) => row.state === 'streaming' && row.sync_state === wanted);
+    };
+    if (!(await until(isStreaming, 20_000))) {
+      throw new Error(`the standby does not stream (${wanted})`);
     }
-    throw new Error(`the standby does not stream (${wanted})`);
   }
 
   private connectTo(url: string): Pool {

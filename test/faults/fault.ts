@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client } from './client.js';
+import type { Link } from './link.js';
 import type { ProcessName, World } from './world.js';
 
 /** The system under fault. */
@@ -13,8 +14,8 @@ export type Heal = () => unknown;
 
 export interface Fault {
   name: string;
-  /** Causes the fault. Resolves when it has happened. */
-  inject(scene: Scene): Promise<Heal>;
+  /** Causes the fault. Resolves when it has happened, with what ends it if it lasts. */
+  inject(scene: Scene): Promise<Heal | undefined>;
   /** Time limit of `inject`, in milliseconds. */
   injectMs?: number;
   /** Duration of the fault, in milliseconds. */
@@ -58,6 +59,19 @@ export const lasting = (
   },
 });
 
+/** A fault of connections through some links. */
+export const onLinks = (
+  name: string,
+  holdMs: number,
+  linksOf: (world: World) => Link[],
+  set: (link: Link, isFaulty: boolean) => void,
+): Fault => {
+  const setAll = (isFaulty: boolean): Act => {
+    return ({ world }) => linksOf(world).forEach((link) => set(link, isFaulty));
+  };
+  return lasting(name, holdMs, setAll(true), setAll(false));
+};
+
 /** A fault that happens several times in a row. */
 export const repeated = (
   name: string,
@@ -72,7 +86,6 @@ export const repeated = (
       await strike(scene);
       await sleep(everyMs);
     }
-    return () => undefined;
   },
 });
 

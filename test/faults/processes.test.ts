@@ -1,122 +1,92 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { expectNothingLost } from '../fixtures/audit.js';
-import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/hold-lock.js';
-import { startStack, type RunningStack } from '../fixtures/stack.js';
-import { sampleOf, StackClient, type Answer } from './stack-client.js';
+import { untilLocked } from '../fixtures/hold-lock.js';
+import { eventually } from '../fixtures/stack.js';
+import { NO_ACTS } from './next-acts.js';
+import { lasting, type Fault, type Scene } from './fault.js';
+import { FAULTS } from './rows/index.js';
+import { commitOf } from './rows/writes.js';
+import { runFault } from './run-fault.js';
+import { LOAD, openScene } from './stacks.js';
 
 /**
- * With the queue in PostgreSQL, which the fault table (npm run test:faults) does not have: its scenarios
- * run with the queue in Redis and with small batches.
+ * With the queue in PostgreSQL, which the fault table (npm run test:faults) does not have: its rows run
+ * with the queue in Redis and with small batches.
  */
-let stack: RunningStack;
-let client: StackClient;
+let scene: Scene;
 beforeAll(async () => {
-  stack = await startStack();
-  client = new StackClient(stack);
+  scene = await openScene({ ...LOAD, actsPerSecond: NO_ACTS, withDisks: false, redisUrl: null });
+}, 60_000);
+afterAll(() => scene.world.close());
+
+function rowNamed(name: string): Fault {
+  const row = FAULTS.find((one) => one.name === name);
+  if (row === undefined) throw new Error(`no fault is named ${name}`);
+  return row;
+}
+
+const postgresKilled = lasting(
+  'Postgres killed while a worker waits, with its proofs signed and nothing committed',
+  500,
+  async ({ world: { database } }) => {
+    // The server takes the connection that holds the lock with it.
+    await database.holdAppendLock();
+    await untilLocked(database.sql, 'svc-worker%');
+    database.signal('SIGKILL');
+    await database.untilGone();
+  },
+  ({ world }) => world.database.restart(),
+);
+
+const engineKilled = (when: string, breaks: 'unsent' | 'unanswered'): Fault => ({
+  name: `engine killed ${when} the commit of a batch`,
+  inject: async ({ world, client }) => {
+    const then = (): void => world.programs['engine-1'].signal('SIGKILL');
+    const matches = commitOf('insert into svc.batch_progress ');
+    const killed = world.links['engine-1'].set({ matches, breaks, then });
+    const batch = client.newBatch(600);
+    // Its attempts begin with the first engine.
+    batch.n = 0;
+    await client.send(batch);
+    await killed;
+  },
 });
-afterAll(() => stack.destroy());
 
-/** A worker then waits with its proofs signed and nothing committed. */
-const holdAppendLock = () => holdLock(stack.superuser(), APPEND_LOCK);
-const untilWorkerWaits = () => untilLocked(stack.superuser(), 'svc-worker %');
-
-describe('admissions', () => {
-  it('are neither lost nor duplicated when the worker is killed between sign and commit', async () => {
-    const release = await holdAppendLock();
-    const answers = client.executeMany(60);
-    await untilWorkerWaits();
-    stack.kill('worker');
-    await release();
-    await expectNothingLost(stack, await client.proofIdsOf(await answers));
-  }, 120_000);
-
-  it('are neither lost nor duplicated when Postgres is killed between sign and commit', async () => {
-    const before = await client.executeMany(20);
-    expect(before.map(({ status }) => status)).toEqual(before.map(() => 200));
-    await holdAppendLock();
-    const answers = client.executeMany(40);
-    await untilWorkerWaits();
-    stack.kill('postgres'); // and with it the connection that holds the lock
-    await expectNothingLost(stack, await client.proofIdsOf([...before, ...(await answers)]));
-  }, 120_000);
-
-  it('are neither lost nor duplicated when every connection is lost repeatedly, and no process ends', async () => {
-    const programs = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
-    const pids = () => programs.map((program) => stack.pid(program));
-    const before = pids();
-    const answers: Answer[] = [];
-    for (let time = 0; time < 3; time += 1) {
-      const release = await holdAppendLock();
-      const sent = client.executeMany(8);
-      await untilWorkerWaits();
-      await stack.superuser()`
-        select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'svc-%'`;
-      await release();
-      answers.push(...(await sent));
+const largestBatch: Fault = {
+  name: 'batch of the largest size, its workers killed twice',
+  injectMs: 60_000,
+  recoverMs: 90_000,
+  inject: async ({ world, client }) => {
+    await client.sendUntilAcknowledged(client.newBatch(10_000));
+    for (const least of [1, 1_000]) {
+      await eventually(
+        async () => {
+          const [row] = await world.database.sql<{ n: number }[]>`
+            select max(awaited - pending)::int as n from svc.batch_progress
+            where awaited = 10000`;
+          return (row?.n ?? 0) >= least || null;
+        },
+        30_000,
+        `${String(least)} decided items`,
+      );
+      for (const name of ['worker-1', 'worker-2'] as const) world.programs[name].signal('SIGKILL');
     }
-    await expectNothingLost(stack, await client.proofIdsOf(answers));
-    expect(pids()).toEqual(before);
-  }, 120_000);
-});
+  },
+};
 
-describe('a batch', () => {
-  it('of the largest size is admitted and published when its worker is killed twice', async () => {
-    const release = await holdAppendLock();
-    const body = client.newBatch(10_000);
-    const { id } = await client.acceptBatch(body);
-    await untilWorkerWaits();
-    stack.kill('worker'); // with a chunk signed and nothing of it committed
-    await release();
-    await client.untilAdmitted(1_000);
-    stack.kill('worker'); // between chunks
-    const ids = await client.batchProofIds(id);
-    expect((await client.acceptBatch(body)).id).toBe(id);
-    await expectNothingLost(stack, sampleOf(ids));
-  }, 240_000);
-
-  it('is not accepted when the engine is killed before the commit', async () => {
-    const sql = stack.superuser();
-    const counts = async (): Promise<unknown> => {
-      const [row] = await sql`
-        select (select count(*) from svc.batch)::int as batches, (select count(*) from svc.intake)::int as intake`;
-      return row;
-    };
-    const before = await counts();
-    // The last write of the acceptance waits for the lock.
-    const release = await holdLock(sql, 'lock table svc.batch_turn in exclusive mode');
-    const body = client.newBatch(600);
-    const sent = client.sendBatch(body);
-    await untilLocked(sql, 'svc-engine');
-    stack.kill('engine');
-    expect(await sent).toBeNull();
-    await release();
-    const waiting = () => sql`
-      select from pg_stat_activity
-      where application_name = 'svc-engine' and wait_event_type = 'Lock'`;
-    await expect.poll(waiting).toHaveLength(0);
-    expect(await counts()).toEqual(before);
-    const { id, isReplayed } = await client.acceptBatch(body);
-    expect(isReplayed).toBe(false);
-    await expectNothingLost(stack, sampleOf(await client.batchProofIds(id)));
-  }, 120_000);
-
-  it('is accepted once when the engine is killed after the commit', async () => {
-    const sql = stack.superuser();
-    // Nothing is admitted before the engine is dead.
-    const release = await holdAppendLock();
-    const batches = async (): Promise<number> => {
-      const [row] = await sql<{ n: number }[]>`select count(*)::int as n from svc.batch`;
-      return row?.n ?? 0;
-    };
-    const before = await batches();
-    const body = client.newBatch(600);
-    const sent = client.sendBatch(body);
-    await expect.poll(batches).toBe(before + 1);
-    stack.kill('engine');
-    await sent;
-    await release();
-    const { id, isReplayed } = await client.acceptBatch(body);
-    expect(isReplayed).toBe(true);
-    await expectNothingLost(stack, sampleOf(await client.batchProofIds(id)));
-  }, 120_000);
+describe('acknowledged requests are neither lost nor duplicated over a queue in PostgreSQL', () => {
+  it.each([
+    rowNamed('worker killed: signed, before the append lock'),
+    rowNamed('Postgres ends every connection, ten times in 2 s'),
+    rowNamed('engine killed while it receives a batch'),
+    postgresKilled,
+    engineKilled('before', 'unsent'),
+    engineKilled('after', 'unanswered'),
+    largestBatch,
+  ])(
+    '$name',
+    async (fault) => {
+      expect((await runFault(scene, fault)).problems).toEqual([]);
+    },
+    240_000,
+  );
 });

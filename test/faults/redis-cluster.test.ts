@@ -1,50 +1,76 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createRequestCounter } from '#api/engine/http/rate-limit';
 import { openRedis, warnOfEviction, type RedisClient } from '#runtime/queue/redis';
-import { expectNothingLost } from '../fixtures/audit.js';
-import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/hold-lock.js';
 import { RedisCluster, skipsRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
-import { startStack, type RunningStack } from '../fixtures/stack.js';
-import { sampleOf, StackClient } from './stack-client.js';
+import { NO_ACTS } from './next-acts.js';
+import { lasting, repeated, type Fault, type Scene } from './fault.js';
+import { runFault } from './run-fault.js';
+import { LOAD, openScene } from './stacks.js';
 
-const ITEMS = 1_200;
 let cluster: RedisCluster;
-let stack: RunningStack;
-let tenant: StackClient;
+let scene: Scene;
 /** The master with the queue. */
 let holder: TestRedis;
 
 const redisClient = (whenAway: 'fail_fast' | 'wait'): RedisClient =>
   openRedis(cluster.url, { whenAway, onError: () => undefined });
 
-const acceptBatch = async (items = ITEMS): Promise<string> =>
-  (await tenant.acceptBatch(tenant.newBatch(items))).id;
-
 beforeAll(async () => {
   if (skipsRedis) return;
   cluster = await RedisCluster.start();
   holder = await cluster.ownerOf('{svc}');
-  stack = await startStack({ REDIS_URL: cluster.url });
-  tenant = new StackClient(stack);
+  const load = { ...LOAD, actsPerSecond: NO_ACTS };
+  scene = await openScene({ ...load, withDisks: false, redisUrl: cluster.url });
 }, 90_000);
 afterAll(async () => {
   if (skipsRedis) return;
-  await stack.destroy();
+  await scene.world.close();
   await cluster.close();
 });
 
+const FAULTS: Fault[] = [
+  repeated(
+    'two workers killed, and the queue loses its other jobs',
+    [2, 500],
+    async ({ world, client }) => {
+      await client.sendUntilAcknowledged(client.newBatch(1_500));
+      for (const name of ['worker-1', 'worker-2'] as const) world.programs[name].signal('SIGKILL');
+      await holder.client.flushall();
+    },
+    { recoverMs: 90_000 },
+  ),
+  lasting(
+    'node of the queue killed and restarted',
+    500,
+    () => holder.kill(),
+    async () => {
+      await holder.start();
+      await cluster.untilServed();
+    },
+  ),
+  lasting(
+    'node of the queue killed, and its replica takes over',
+    0,
+    async () => {
+      await cluster.addReplicaOf(holder);
+      await holder.kill();
+    },
+    () => cluster.untilServed(),
+  ),
+];
+
 describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
   it('queue > commits executions and batches with every key in one slot', async () => {
-    const batch = await acceptBatch();
-    const sent = await tenant.executeMany(40);
-    expect(sent.map(({ status }) => status)).toEqual(sent.map(() => 200));
-    await tenant.batchProofIds(batch);
+    const { client, world } = scene;
+    client.start();
+    await client.nextSuccess();
+    await client.sendUntilAcknowledged(client.newBatch());
+    await client.stop();
     for (const master of cluster.masters) {
       expect((await master.client.keys('*')).length > 0).toBe(master === holder);
     }
     // The queue in the database exists and is unused.
-    const [jobs] = await stack.superuser()<{ n: number }[]>`
+    const [jobs] = await world.database.sql<{ n: number }[]>`
       select count(*)::int as n from bullmq.job`;
     expect(jobs?.n).toBe(0);
   });
@@ -74,41 +100,11 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     await other.client.config('SET', 'maxmemory-policy', 'noeviction');
   });
 
-  it('batch > is admitted when its worker is killed and the queue loses its other jobs', async () => {
-    const sql = stack.superuser();
-    const release = await holdLock(sql, APPEND_LOCK);
-    const batch = await acceptBatch(4_000);
-    await untilLocked(sql, 'svc-worker %');
-    await holder.client.flushall();
-    stack.kill('worker');
-    await release();
-    await tenant.untilAdmitted(ITEMS + 500);
-    await holder.client.flushall();
-    await expectNothingLost(stack, sampleOf(await tenant.batchProofIds(batch)));
-  }, 120_000);
-
-  it('queue > loses and duplicates nothing when its node restarts', async () => {
-    const batch = await acceptBatch();
-    const inFlight = tenant.executeMany(30);
-    await holder.kill();
-    const without = tenant.executeMany(10);
-    await sleep(500);
-    await holder.start();
-    await cluster.untilServed();
-    await tenant.batchProofIds(batch);
-    const sent = [...(await inFlight), ...(await without)];
-    await expectNothingLost(stack, await tenant.proofIdsOf(sent));
-    await tenant.receiptOf();
-  }, 60_000);
-
-  it('queue > loses and duplicates nothing when a replica takes over from its node', async () => {
-    await cluster.addReplicaOf(holder);
-    const batch = await acceptBatch();
-    const inFlight = tenant.executeMany(30);
-    await holder.kill();
-    await cluster.untilServed();
-    await tenant.batchProofIds(batch);
-    await expectNothingLost(stack, await tenant.proofIdsOf(await inFlight));
-    await tenant.receiptOf();
-  }, 60_000);
+  it.each(FAULTS)(
+    'acknowledged requests > are neither lost nor duplicated: $name',
+    async (fault) => {
+      expect((await runFault(scene, fault)).problems).toEqual([]);
+    },
+    120_000,
+  );
 });

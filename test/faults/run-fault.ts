@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
-import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
+import { newOutcome, type Fault, type Heal, type Outcome, type Scene } from './fault.js';
 import { inTime } from './pace.js';
 import { untilComplete } from './completion.js';
 import { PROCESSES } from './world.js';
@@ -11,6 +11,22 @@ const AFTER_MS = 700;
 const BRIEFLY_MS = 250;
 const INJECT_MS = 30_000;
 const RECOVER_MS = 60_000;
+
+/** Causes a fault, and returns when it shall end. */
+export async function beginFault(scene: Scene, fault: Fault): Promise<Heal> {
+  const injected = fault.inject(scene);
+  const heal = await inTime(injected, fault.injectMs ?? INJECT_MS, 'the fault did not happen');
+  if (fault.holdMs !== undefined) await sleep(fault.holdMs);
+  return heal ?? (() => undefined);
+}
+
+/** Ends a fault; returns the milliseconds until every engine has acknowledged a request. */
+export async function endFault({ client }: Scene, heal: Heal): Promise<number> {
+  const answered = client.nextSuccess();
+  const healed = performance.now();
+  await heal();
+  return (await inTime(answered, RECOVER_MS, 'no request succeeded after the fault')) - healed;
+}
 
 /** Causes one fault under load and audits every acknowledged request afterwards. */
 export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
@@ -25,12 +41,7 @@ export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
   const { problems } = outcome;
   outcome.before = client.records.acknowledged.length;
   try {
-    const heal = await inTime(
-      fault.inject(scene),
-      fault.injectMs ?? INJECT_MS,
-      'the fault did not happen',
-    );
-    if (fault.holdMs !== undefined) await sleep(fault.holdMs);
+    const heal = await beginFault(scene, fault);
     if (fault.mustReject !== undefined) {
       await client.stop();
       await heal();
@@ -39,11 +50,8 @@ export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
       outcome.lost = outcome.double = null;
       return outcome;
     }
-    const answered = client.nextSuccess();
     const healed = performance.now();
-    await heal();
-    outcome.answeredMs =
-      (await inTime(answered, RECOVER_MS, 'no request succeeded after the fault')) - healed;
+    outcome.answeredMs = await endFault(scene, heal);
     await sleep(fault.isBrief === true ? BRIEFLY_MS : AFTER_MS);
     await client.stop();
     outcome.failed = client.failed - failedBefore;

@@ -2,11 +2,11 @@ import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
-import { NO_ACTS } from './acts.js';
+import { NO_ACTS } from './next-acts.js';
 import type { Fault, Scene } from './fault.js';
 import { openScene } from './stacks.js';
 import { FAULTS } from './rows/index.js';
-import { clearAfter } from './run-fault.js';
+import { beginFault, clearAfter, endFault } from './run-fault.js';
 import { untilComplete } from './completion.js';
 import { Random } from '../fuzz/mutate.js';
 import { runEntryPoint } from './world.js';
@@ -31,7 +31,6 @@ const { values } = parseArgs({
 });
 
 const SETTLE_MS = 5 * 60_000;
-const ANSWER_MS = 60_000;
 /** Batches have as many deduplication keys as single requests. */
 const ITEMS_PER_BATCH = 100;
 
@@ -80,7 +79,6 @@ async function calibrate(): Promise<number> {
 }
 
 async function strike(scene: Scene, fault: Fault, began: number): Promise<Happened> {
-  const { client } = scene;
   const happened: Happened = {
     fault: fault.name,
     atSecond: Math.round((performance.now() - began) / 1000),
@@ -88,14 +86,7 @@ async function strike(scene: Scene, fault: Fault, began: number): Promise<Happen
     problems: [],
   };
   try {
-    const heal = await fault.inject(scene);
-    if (fault.holdMs !== undefined) await sleep(fault.holdMs);
-    const answered = client.nextSuccess();
-    const healed = performance.now();
-    await heal();
-    const at = await Promise.race([answered, sleep(ANSWER_MS, null, { ref: false })]);
-    happened.answeredMs = at === null ? null : at - healed;
-    if (at === null) happened.problems.push('no request succeeded after the fault');
+    happened.answeredMs = await endFault(scene, await beginFault(scene, fault));
     happened.problems.push(...((await fault.expects?.(scene)) ?? []));
   } catch (error) {
     happened.problems.push(error instanceof Error ? error.message : String(error));

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Client } from './client.js';
 import { newOutcome, type Fault, type Outcome, type Scene } from './fault.js';
 import { runFault } from './run-fault.js';
-import { startWorld } from './world.js';
+import { startWorld, type WorldOptions } from './world.js';
 
 export const LOAD = {
   singlesPerSecond: 15,
@@ -16,19 +16,12 @@ export const LOAD = {
 
 let clients = 0;
 
-/** @param settings more settings of its Postgres */
-export async function openScene(
-  { withDisks, ...load } = LOAD,
-  settings: Record<string, string> = {},
-): Promise<Scene> {
-  const world = await startWorld(withDisks, settings);
+export async function openScene(options: typeof LOAD & WorldOptions = LOAD): Promise<Scene> {
+  const world = await startWorld(options);
   const { engineUrls, apiKey, tenantId, eraseUrl } = world;
   clients += 1;
   const run = `client-${String(clients)}`;
-  return {
-    world,
-    client: new Client({ engineUrls, apiKey, tenantId, eraseUrl, run, ...load }),
-  };
+  return { world, client: new Client({ ...options, engineUrls, apiKey, tenantId, eraseUrl, run }) };
 }
 
 /**

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { NO_ACTS } from './acts.js';
+import { NO_ACTS } from './next-acts.js';
 import type { Outcome } from './fault.js';
 import { LOAD, openScene } from './stacks.js';
 import { ALL_KILLED } from './rows/postgres.js';
@@ -19,7 +19,8 @@ const UNFLUSHED = {
  * records.
  */
 export async function runUnsafe(): Promise<Outcome> {
-  const scene = await openScene({ ...LOAD, actsPerSecond: NO_ACTS, withDisks: false }, UNFLUSHED);
+  const load = { ...LOAD, actsPerSecond: NO_ACTS };
+  const scene = await openScene({ ...load, withDisks: false, settings: UNFLUSHED });
   const { database } = scene.world;
   try {
     // A default of the database, because programs reject a server with this setting.

@@ -37,34 +37,7 @@ const DATABASE_MB = 400;
 /** The publisher keeps superseded files for an hour: a table that takes 30 minutes writes about 60 MB. */
 const SNAPSHOT_MB = 256;
 
-export interface World {
-  database: Cluster;
-  redis: TestRedis;
-  programs: Record<ProcessName, Program>;
-  /** Proxies to Postgres, one for each process and one for the admin program. */
-  links: Record<(typeof LINKED)[number], Link>;
-  /** To Redis. */
-  queueLinks: Record<(typeof QUEUING)[number], Link>;
-  /** The disks, or the reason for their absence. */
-  disks: { database: SmallDisk; snapshot: SmallDisk } | string;
-  engineUrls: string[];
-  publicUrl: string;
-  tenantId: string;
-  apiKey: string;
-  /** Output of each program. */
-  dir: string;
-  snapshotDir: string;
-  /** Database URL of the erasing role, over the link of the admin program. */
-  eraseUrl: string;
-  /** Runs a command of the admin program. Throws when it failed. */
-  admin(line: string[]): Promise<unknown>;
-  fsckEnv: Record<string, string>;
-  /** Starts a second process of a program. */
-  startAnother(name: ProcessName): Program;
-  /** Stops the second processes; returns how they exited before. */
-  stopOthers(): Promise<string[]>;
-  close(): Promise<void>;
-}
+export type World = Awaited<ReturnType<typeof startWorld>>;
 
 /**
  * The driver reports a broken connection even without a waiting query. Programs survive this
@@ -104,11 +77,16 @@ async function closeAll(): Promise<void> {
   );
 }
 
+export interface WorldOptions {
+  withDisks: boolean;
+  /** More settings of its Postgres. */
+  settings?: Record<string, string>;
+  /** A Redis for the queue in place of its own; null for the queue in Postgres. */
+  redisUrl?: string | null | undefined;
+}
+
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
-export async function startWorld(
-  withDisks: boolean,
-  settings: Record<string, string> = {},
-): Promise<World> {
+export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOptions) {
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Readable by the account that Postgres runs as when the tests run as root.
   await chmod(dir, 0o755);
@@ -144,8 +122,8 @@ export async function startWorld(
     const database = await Cluster.start(join(dir, 'database', 'registry'), settings);
     servers.push(database);
     stops.push(() => database.close());
-    const redis = await TestRedis.start();
-    stops.push(() => redis.close());
+    const redis = redisUrl === undefined ? await TestRedis.start() : null;
+    stops.push(async () => redis?.close());
 
     const keyFile = (name: string): string => join(dir, `${name}.pem`);
     const keys = {
@@ -179,28 +157,32 @@ export async function startWorld(
       return Object.fromEntries(await Promise.all(opened)) as Record<Name, Link>;
     };
     const links = await linksTo(database.port, 'postgres', LINKED);
-    const queueLinks = await linksTo(redis.port, 'other', QUEUING);
+    const queueLinks = await linksTo(redis?.port ?? 0, 'other', QUEUING);
     const databaseUrl = (
-      process: keyof World['links'],
+      process: keyof typeof links,
       program: ProgramName | 'admin' | 'erase',
     ): string => {
       const url = new URL(database.urlFor(`svc_${program}`));
       url.port = String(links[process].port);
       return url.toString();
     };
-    const redisUrl = (process: keyof World['queueLinks']): string =>
-      `redis://127.0.0.1:${String(queueLinks[process].port)}`;
+    const queueEnv = (process: keyof typeof queueLinks): Record<string, string> =>
+      redisUrl === null
+        ? {}
+        : { REDIS_URL: redisUrl ?? `redis://127.0.0.1:${String(queueLinks[process].port)}` };
     const enginePorts = { 'engine-1': await freePort(), 'engine-2': await freePort() };
     const publicPort = await freePort();
     const publicUrl = `http://127.0.0.1:${String(publicPort)}`;
-    const worker = (process: 'worker-1' | 'worker-2'): Record<string, string> => ({
-      DATABASE_URL: databaseUrl(process, 'worker'),
-      REDIS_URL: redisUrl(process),
+    const queuing = (process: (typeof QUEUING)[number], program: 'engine' | 'worker') => ({
+      DATABASE_URL: databaseUrl(process, program),
+      ...queueEnv(process),
+    });
+    const worker = (process: 'worker-1' | 'worker-2') => ({
+      ...queuing(process, 'worker'),
       AEP_KEY_FILE: keyFile('aep'),
     });
-    const engine = (process: 'engine-1' | 'engine-2'): Record<string, string> => ({
-      DATABASE_URL: databaseUrl(process, 'engine'),
-      REDIS_URL: redisUrl(process),
+    const engine = (process: 'engine-1' | 'engine-2') => ({
+      ...queuing(process, 'engine'),
       ENGINE_PORT: String(enginePorts[process]),
       PUBLIC_URL: publicUrl,
       LOG_VKEY: vkeys.LOG_VKEY,
@@ -230,37 +212,41 @@ export async function startWorld(
     const others: Program[] = [];
     const programs = Object.fromEntries(
       PROCESSES.toReversed().map((process) => [process, startProcess(process)]),
-    ) as World['programs'];
+    ) as Record<ProcessName, Program>;
     await Promise.all(Object.values(programs).map((program) => program.ready()));
     await untilPublished(publicUrl);
     return {
       database,
+      /** Null when the queue is elsewhere. */
       redis,
       programs,
+      /** Proxies to Postgres, one for each process and one for the admin program. */
       links,
+      /** Proxies to `redis`. */
       queueLinks,
+      /** The disks, or the reason for their absence. */
       disks,
       engineUrls: Object.values(enginePorts).map((port) => `http://127.0.0.1:${String(port)}`),
       publicUrl,
       tenantId,
       apiKey,
+      /** Output of each program. */
       dir,
       snapshotDir,
+      /** Database URL of the erasing role, over the link of the admin program. */
       eraseUrl: databaseUrl('admin', 'erase'),
-      admin: (line) =>
+      /** Runs a command of the admin program. Throws when it failed. */
+      admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),
-      fsckEnv: {
-        ...vkeys,
-        LOG_ORIGIN,
-        DATA_DIR: dir,
-        SNAPSHOT_DIR: snapshotDir,
-      },
-      startAnother: (process) => {
+      fsckEnv: { ...vkeys, LOG_ORIGIN, DATA_DIR: dir, SNAPSHOT_DIR: snapshotDir },
+      /** Starts a second process of a program. */
+      startAnother: (process: ProcessName): Program => {
         const other = startProcess(process, `another-${process}`);
         others.push(other);
         return other;
       },
-      stopOthers: async () => {
+      /** Stops the second processes; returns how they exited before. */
+      stopOthers: async (): Promise<string[]> => {
         const before = others.splice(0);
         await Promise.all(before.map((other) => other.stop()));
         return before.flatMap(({ ended }) => ended);
@@ -273,7 +259,10 @@ export async function startWorld(
   }
 }
 
-function both(database: SmallDisk | string, snapshot: SmallDisk | string): World['disks'] {
+function both(
+  database: SmallDisk | string,
+  snapshot: SmallDisk | string,
+): { database: SmallDisk; snapshot: SmallDisk } | string {
   if (typeof database === 'string') return database;
   return typeof snapshot === 'string' ? snapshot : { database, snapshot };
 }

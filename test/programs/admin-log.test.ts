@@ -17,8 +17,8 @@ import { connect } from '#runtime/postgres/connect';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { checked } from '../fixtures/planted.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
-import { fsck } from '../fixtures/restored-service.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
@@ -207,12 +207,13 @@ describe('a restored database that lacks published leaves', () => {
     expect(await status(lost[0]!)).toBe(404);
     await server.close(0);
     publicServer.close();
-    const vkeys = {
-      log: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
-      snapshot: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
+    const env = {
+      DATABASE_URL: restored.urlFor('svc_fsck'),
+      DATA_DIR: home,
+      SNAPSHOT_DIR: directory,
+      LOG_VKEY: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
+      SNAPSHOT_VKEY: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
     };
-    const { code, said } = await fsck(restored, directory, vkeys, join(home, 'fsck.json'));
-    expect(said).toContain('"findings": []');
-    expect(code).toBe(0);
+    expect(await checked(env)).toMatchObject({ code: 0, findings: [] });
   });
 });

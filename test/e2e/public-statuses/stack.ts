@@ -3,14 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
-import { createPublicServer, type PublicServer } from '#api/public/server';
+import type { PublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { formatVkey } from '#protocol/note';
 import { readPolicyFolder } from '#policy/policy-set';
 import { runPublisher } from '#publisher/run';
-import { systemClock } from '#runtime/process/clock';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/package-root';
@@ -23,47 +20,21 @@ import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scanExpiries } from '#workers/verify/expiries';
 import { runVerifier } from '#workers/verify/verifier';
 import { freshDatabase } from '../../fixtures/database.js';
-import {
-  send,
-  startEngine,
-  type Call,
-  type Reply,
-  type TestEngine,
-} from '../../fixtures/engine.js';
+import { send, startEngine, type Call, type Reply } from '../../fixtures/engine.js';
 import { nginxPath, startNginx } from '../../fixtures/nginx.js';
-import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey } from '../../fixtures/snapshot.js';
-import { sqlPublisher } from '../../fixtures/sql-publisher.js';
+import { openRegistry } from '../../fixtures/registry.js';
+import { publicServerOver, sqlPublisher, testKeys } from '../../fixtures/sql-publisher.js';
 
 /** The snapshot source of each public API server; nginx only where installed. */
 export type FedFrom = 'directory' | 'nginx';
+
+export type PublicStack = Awaited<ReturnType<typeof openPublicStack>>;
 
 /**
  * The whole service in one process: engine over HTTP, worker behind a real queue, verifier and publisher
  * with their own database roles, and public API servers over the snapshot directory and over nginx.
  */
-export interface PublicStack {
-  registry: TestRegistry;
-  engine: TestEngine;
-  queue: {
-    /** When true, the queue acknowledges each revocation job and drops it. */
-    losesRevocations: boolean;
-  };
-  /** The available snapshot sources. */
-  sources: FedFrom[];
-  urlOf(from: FedFrom): string;
-  /** Sends a request to a public API server over kept connections. */
-  call(from: FedFrom, call: Call): Promise<Reply>;
-  /** The status that a public API server reports for a path after `/api/public/verify`. */
-  statusOf(from: FedFrom, path: string): Promise<string>;
-  /** Runs one cycle of verifier, publisher and pollers: everything becomes public. */
-  publish(): Promise<void>;
-  /** Runs the loops of the programs until `close`. */
-  run(): Promise<void>;
-  close(): Promise<void>;
-}
-
-export async function openPublicStack(recentLookupLimit: number): Promise<PublicStack> {
+export async function openPublicStack(recentLookupLimit: number) {
   const closers: (() => unknown)[] = [];
   const closing = <T>(thing: T, close: (thing: T) => unknown): T => {
     closers.push(() => close(thing));
@@ -87,6 +58,7 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
   const real = closing(openAdmitQueue(engineQueue, { log }), (one) => one.close());
   const queue = {
     ...real,
+    /** When true, the queue acknowledges each revocation job and drops it. */
     losesRevocations: false,
     addRevocations: (ids: readonly string[]) =>
       queue.losesRevocations ? Promise.resolve('lost') : real.addRevocations([...ids]),
@@ -104,17 +76,10 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
     (one) => one.close(),
   );
 
-  const [logKey, snapshotKey] = [testKey(), testKey()];
+  const keys = testKeys();
   const snapshotTtlMs = 15 * 60 * 1000;
   const publisher = closing(
-    sqlPublisher(db.as('svc_publisher'), {
-      directory,
-      logKey,
-      snapshotKey,
-      log,
-      snapshotTtlMs,
-      recentLookupLimit,
-    }),
+    sqlPublisher(db.as('svc_publisher'), { directory, ...keys, snapshotTtlMs, recentLookupLimit }),
     (one) => one.close(),
   );
   const sources = new Map<FedFrom, SnapshotSource>([['directory', directorySource(directory)]]);
@@ -124,15 +89,8 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
   }
   const servers = new Map<FedFrom, { publicServer: PublicServer; url: string }>();
   for (const [from, snapshotSource] of sources) {
-    const publicServer = closing(
-      createPublicServer({
-        snapshotSource,
-        logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
-        snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
-        clock: systemClock,
-        log,
-      }),
-      (one) => one.close(),
+    const publicServer = closing(publicServerOver(directory, keys, { snapshotSource }), (one) =>
+      one.close(),
     );
     const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
     closers.push(() => server.close(0));
@@ -140,20 +98,24 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
   }
 
   const urlOf = (from: FedFrom): string => servers.get(from)!.url;
+  /** Sends a request to a public API server over kept connections. */
   const call = (from: FedFrom, request: Call): Promise<Reply> =>
     send(urlOf(from), { method: 'GET', ...request, agent });
   return {
     registry,
     engine,
     queue,
+    /** The available snapshot sources. */
     sources: [...servers.keys()],
     urlOf,
     call,
-    statusOf: async (from, path) => {
+    /** The status that a public API server reports for a path after `/api/public/verify`. */
+    statusOf: async (from: FedFrom, path: string): Promise<string> => {
       const { json } = await call(from, { path: `/api/public/verify${path}` });
       const verdict = (json['verification'] ?? json) as Record<string, unknown>;
       return String(verdict['verification_status']);
     },
+    /** Runs one cycle of verifier, publisher and pollers: everything becomes public. */
     publish: async () => {
       while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
       await scanExpiries(registry.verify, 1000);
@@ -165,6 +127,7 @@ export async function openPublicStack(recentLookupLimit: number): Promise<Public
         if (rejection !== null) throw new Error(`a snapshot was rejected: ${rejection}`);
       }
     },
+    /** Runs the loops of the programs until `close`. */
     run: async () => {
       const stopping = new AbortController();
       const { signal } = stopping;

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readiness } from '#bench/harness/public-api';
 import type { Fault, Scene } from '../fault.js';
+import { until } from '../pace.js';
 
 async function takeDown({ world: { database, links } }: Scene): Promise<() => Promise<void>> {
   database.signal('SIGKILL');
@@ -31,12 +32,10 @@ async function logSize({ world: { database } }: Scene): Promise<number> {
 }
 
 async function publishedAfter(known: number, publicUrl: string): Promise<number> {
-  const deadline = performance.now() + PUBLISHED_WITHIN_MS;
-  while (performance.now() < deadline) {
-    const { tree_size } = await readiness(publicUrl);
-    if (tree_size > known) return tree_size;
-    await sleep(100);
-  }
+  let size = 0;
+  const isBeyond = async (): Promise<boolean> =>
+    (size = (await readiness(publicUrl)).tree_size) > known;
+  if (await until(isBeyond, PUBLISHED_WITHIN_MS, 100)) return size;
   throw new Error('nothing more was published before the failover');
 }
 
@@ -76,8 +75,7 @@ export const FAILOVER_FAULTS: Fault[] = [
 async function requireStopped(scene: Scene): Promise<string[]> {
   const { world } = scene;
   const { publisher } = world.programs;
-  const deadline = performance.now() + 20_000;
-  while (publisher.ended.length === 0 && performance.now() < deadline) await sleep(100);
+  await until(() => publisher.ended.length > 0, 20_000, 100);
   const { tree_size: now } = await readiness(world.publicUrl);
   const log = await readFile(publisher.logFile, 'utf8');
   const left = await newestCheckpoint(scene);

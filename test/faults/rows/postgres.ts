@@ -1,8 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
-import { lasting, repeated, requireDisks, type Fault, type Heal, type Scene } from '../fault.js';
+import {
+  lasting,
+  onLinks,
+  repeated,
+  requireDisks,
+  type Fault,
+  type Heal,
+  type Scene,
+} from '../fault.js';
+import type { World } from '../world.js';
 
-const linksOf = ({ world }: Scene) => Object.values(world.links);
+const allLinks = ({ links }: World) => Object.values(links);
 
 const restart = ({ world }: Scene) => world.database.restart();
 const ended = (signal: 'SIGKILL' | 'SIGINT') => async (scene: Scene) => {
@@ -46,25 +55,19 @@ export const POSTGRES_FAULTS: Fault[] = [
     holdMs: 5_000,
     inject: ({ world }) => world.database.holdAppendLock(),
   },
-  lasting(
-    'Postgres slow: 100 ms delay each way for 3 s',
-    3_000,
-    (scene) => linksOf(scene).forEach((link) => link.slow(100)),
-    (scene) => linksOf(scene).forEach((link) => link.slow(0)),
+  onLinks('Postgres slow: 100 ms delay each way for 3 s', 3_000, allLinks, (link, isFaulty) =>
+    link.slow(isFaulty ? 100 : 0),
   ),
   ...(['engine-1', 'worker-1', 'verifier', 'publisher'] as const).map((process) =>
-    lasting(
+    onLinks(
       `Postgres cut off from ${process} for 3 s`,
       3_000,
-      ({ world }) => world.links[process].cut(true),
-      ({ world }) => world.links[process].cut(false),
+      ({ links }) => [links[process]],
+      (link, isFaulty) => link.cut(isFaulty),
     ),
   ),
-  lasting(
-    'Postgres partitioned: packets dropped for 5 s',
-    5_000,
-    (scene) => linksOf(scene).forEach((link) => link.stall(true)),
-    (scene) => linksOf(scene).forEach((link) => link.stall(false)),
+  onLinks('Postgres partitioned: packets dropped for 5 s', 5_000, allLinks, (link, isFaulty) =>
+    link.stall(isFaulty),
   ),
   lasting(
     'Postgres out of disk for 4 s',

@@ -72,7 +72,6 @@ export const PROCESS_FAULTS: Fault[] = [
       await sleep(300);
       world.programs['engine-1'].signal('SIGKILL');
       sending.end(batch.body.slice(half));
-      return () => undefined;
     },
   },
   {
@@ -84,7 +83,6 @@ export const PROCESS_FAULTS: Fault[] = [
       publisher.hold();
       await sleep(1_000);
       publisher.release();
-      return () => undefined;
     },
     ...stopSecondPublisher,
   },

@@ -93,7 +93,6 @@ const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
   injectMs: 180_000,
   inject: async (scene) => {
     await killAtEach(scene, at);
-    return () => undefined;
   },
   note: () => `killed at ${(killedAt.get(at) ?? []).map(shortened).join(', ')}`,
   expects: () => Promise.resolve(verdictOn(at)),
@@ -110,7 +109,6 @@ const atCheckpoint = (when: string, breaks: 'unsent' | 'unanswered'): Fault => (
       then: () => publisher.signal('SIGKILL'),
     });
     await passTheLocksTime(world.snapshotDir);
-    return () => undefined;
   },
 });
 

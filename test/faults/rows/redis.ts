@@ -2,50 +2,50 @@ import { randomBytes } from 'node:crypto';
 import { Queue } from 'bullmq';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUuid } from '#sql/db/columns';
-import { lasting, repeated, type Fault, type Scene } from '../fault.js';
+import { lasting, onLinks, repeated, type Fault, type Scene } from '../fault.js';
+import type { World } from '../world.js';
 
-const linksOf = ({ world }: Scene) => Object.values(world.queueLinks);
+function redisOf({ world: { redis } }: Scene) {
+  if (redis === null) throw new Error('this stack has no Redis of its own');
+  return redis;
+}
+
+const allLinks = ({ queueLinks }: World) => Object.values(queueLinks);
 
 /** The queue only wakes workers: it may lose everything, at any time. */
 export const REDIS_FAULTS: Fault[] = [
   lasting(
     'Redis killed, and restarted empty after 3 s',
     3_000,
-    ({ world }) => world.redis.kill(),
-    ({ world }) => world.redis.start(),
+    (scene) => redisOf(scene).kill(),
+    (scene) => redisOf(scene).start(),
   ),
-  repeated('Redis flushed, ten times in 2 s', [10, 200], ({ world }) =>
-    world.redis.client.flushall(),
+  repeated('Redis flushed, ten times in 2 s', [10, 200], (scene) =>
+    redisOf(scene).client.flushall(),
   ),
-  lasting(
-    'Redis partitioned: packets dropped for 5 s',
-    5_000,
-    (scene) => linksOf(scene).forEach((link) => link.stall(true)),
-    (scene) => linksOf(scene).forEach((link) => link.stall(false)),
+  onLinks('Redis partitioned: packets dropped for 5 s', 5_000, allLinks, (link, isFaulty) =>
+    link.stall(isFaulty),
   ),
-  lasting(
+  onLinks(
     'Redis cut off from one of two engines for 4 s',
     4_000,
-    ({ world }) => world.queueLinks['engine-1'].cut(true),
-    ({ world }) => world.queueLinks['engine-1'].cut(false),
+    ({ queueLinks }) => [queueLinks['engine-1']],
+    (link, isFaulty) => link.cut(isFaulty),
   ),
-  lasting(
-    'Redis slow: 300 ms delay each way for 3 s',
-    3_000,
-    (scene) => linksOf(scene).forEach((link) => link.slow(300)),
-    (scene) => linksOf(scene).forEach((link) => link.slow(0)),
+  onLinks('Redis slow: 300 ms delay each way for 3 s', 3_000, allLinks, (link, isFaulty) =>
+    link.slow(isFaulty ? 300 : 0),
   ),
   lasting(
     'Redis out of memory: every write rejected for 3 s',
     3_000,
-    ({ world }) => world.redis.client.config('SET', 'maxmemory', '1'),
-    ({ world }) => world.redis.client.config('SET', 'maxmemory', '0'),
+    (scene) => redisOf(scene).client.config('SET', 'maxmemory', '1'),
+    (scene) => redisOf(scene).client.config('SET', 'maxmemory', '0'),
   ),
   lasting(
     'Redis stopped (SIGSTOP) for 5 s',
     5_000,
-    ({ world }) => process.kill(world.redis.pid, 'SIGSTOP'),
-    ({ world }) => process.kill(world.redis.pid, 'SIGCONT'),
+    (scene) => process.kill(redisOf(scene).pid, 'SIGSTOP'),
+    (scene) => process.kill(redisOf(scene).pid, 'SIGCONT'),
   ),
   {
     name: 'queue: poisoned with garbage, a megabyte, and unknown ids',
@@ -54,7 +54,6 @@ export const REDIS_FAULTS: Fault[] = [
         for (const [job, data] of POISON) await queue.add(job, data, { attempts: 3 });
       });
       await sleep(1_000);
-      return () => undefined;
     },
   },
   {
@@ -73,7 +72,6 @@ export const REDIS_FAULTS: Fault[] = [
       });
       await sleep(200);
       await release();
-      return () => undefined;
     },
   },
 ];
@@ -92,9 +90,9 @@ const POISON: [name: string, data: unknown][] = [
   ['toString', { ids: [] }],
 ];
 
-async function inQueues({ world }: Scene, add: (queue: Queue) => Promise<void>): Promise<void> {
+async function inQueues(scene: Scene, add: (queue: Queue) => Promise<void>): Promise<void> {
   for (const name of ['admit', 'batch'] as const) {
-    const connection = { host: '127.0.0.1', port: world.redis.port };
+    const connection = { host: '127.0.0.1', port: redisOf(scene).port };
     const queue = new Queue(name, { connection, prefix: '{svc}' });
     await add(queue);
     await queue.close();

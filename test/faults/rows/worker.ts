@@ -20,7 +20,6 @@ const killedAt = (when: string, matches: Trap['matches'], breaks: Trap['breaks']
       }),
     );
     for (const name of WORKERS) world.links[name].clear();
-    return () => undefined;
   },
 });
 

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ActKind } from '../acts.js';
+import type { ActKind } from '../next-acts.js';
 import type { Scene } from '../fault.js';
 import type { Link } from '../link.js';
 import type { World } from '../world.js';

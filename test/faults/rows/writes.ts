@@ -45,7 +45,6 @@ const rowOf = (point: WritePoint, breaks: 'unsent' | 'unanswered'): Fault => ({
   isBrief: true,
   inject: async (scene) => {
     await failAt(scene, point, breaks);
-    return () => undefined;
   },
 });
 

@@ -1,0 +1,104 @@
+import { ARTIFACT_KINDS } from '#protocol/status';
+import {
+  Erasure,
+  Package,
+  Revocation,
+  sharedArtifact,
+  sharedPackage,
+  ShareToken,
+  TokenRevocation,
+  type Act,
+} from './acts.js';
+import type { Client } from './client.js';
+import type { Single } from './records.js';
+
+export const ACT_KINDS = ['revocation', 'package', 'token', 'token end', 'erasure'] as const;
+export type ActKind = (typeof ACT_KINDS)[number];
+/** Acts of each kind per second. */
+export type ActRates = Record<ActKind, number>;
+export const NO_ACTS: ActRates = {
+  revocation: 0,
+  package: 0,
+  token: 0,
+  'token end': 0,
+  erasure: 0,
+};
+
+const MEMBERS = 3;
+const SHORT_TOKEN_MS = 1_500;
+
+/** Acts of a tenant and its operator on admissions, newest first. */
+export class Acts {
+  readonly sent: Act[] = [];
+  private readonly counts = { ...NO_ACTS };
+
+  constructor(
+    private readonly client: Client,
+    private readonly eraseUrl: string,
+  ) {}
+
+  /** Sends another act of a kind; returns false when it was not acknowledged or has no object yet. */
+  async sendNew(kind: ActKind): Promise<boolean> {
+    const act = this.makers[kind](this.counts[kind]++);
+    if (act === null) return false;
+    this.sent.push(act);
+    return this.send(act);
+  }
+
+  send(act: Act): Promise<boolean> {
+    return act.send().catch(() => false);
+  }
+
+  /** Make the nth act of each kind; null without an object for it. */
+  private readonly makers: Record<ActKind, (n: number) => Act | null> = {
+    revocation: (n) => {
+      const [single] = this.newest((one) => one.revoked.size === 0);
+      // Engines alternate too: each kind is sent first to each engine.
+      const kind = ARTIFACT_KINDS[Math.floor(n / 2) % 4] ?? 'proof';
+      return single === undefined ? null : new Revocation(this.client, n, single, kind);
+    },
+    package: (n) => {
+      const members = this.newest((one) => !one.inPackage, MEMBERS);
+      return members.length < MEMBERS ? null : new Package(this.client, n, members);
+    },
+    token: (n) => {
+      const [single] = this.newest(() => true);
+      if (single === undefined) return null;
+      const made = this.sent.findLast((act) => act instanceof Package && act.acknowledged);
+      const shared =
+        n % 2 === 1 && made instanceof Package
+          ? sharedPackage(made)
+          : sharedArtifact(single, ARTIFACT_KINDS[n % 4] ?? 'proof');
+      return new ShareToken(this.client, n, shared, n % 3 === 1 ? SHORT_TOKEN_MS : null);
+    },
+    'token end': (n) => {
+      const token = this.sent.findLast(
+        (act): act is ShareToken =>
+          act instanceof ShareToken &&
+          act.acknowledged &&
+          !act.isRevoked &&
+          act.lastsMs === null &&
+          act.n % 2 === 0,
+      );
+      return token === undefined ? null : new TokenRevocation(this.client, n, token);
+    },
+    erasure: (n) => {
+      // In turn: proofs without another request, members of packages, and revoked proofs.
+      const isWanted = ({ inPackage, revoked }: Single): boolean =>
+        [!inPackage && revoked.size === 0, inPackage, revoked.size > 0][n % 3] === true;
+      const [single] = this.newest((one) => one.open === 0 && isWanted(one));
+      return single === undefined ? null : new Erasure(this.client, single, this.eraseUrl);
+    },
+  };
+
+  /** The newest acknowledged admissions that are not erased and meet a condition. */
+  private newest(isWanted: (single: Single) => boolean, most = 1): Single[] {
+    const { admitted } = this.client.records;
+    const found: Single[] = [];
+    for (let at = admitted.length - 1; at >= 0 && found.length < most; at -= 1) {
+      const single = admitted[at]!;
+      if (!single.isErased && isWanted(single)) found.push(single);
+    }
+    return found;
+  }
+}
