@@ -1,5 +1,5 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import { orderedText } from '#protocol/canonical-json';
+import { orderedText } from '#protocol/json';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 

@@ -1,6 +1,5 @@
 import { aepText, buildAep } from '#protocol/aep';
-import { canonicalize } from '#protocol/canonical-json';
-import { parseStrict } from '#protocol/json';
+import { canonicalize, parseStrict } from '#protocol/json';
 import type { Aep } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
 import { nativeTextHash } from '#runtime/crypto/node';

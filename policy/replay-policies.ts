@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
-import { canonicalize } from '#protocol/canonical-json';
+import { canonicalize } from '#protocol/json';
 import { attempt } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';

@@ -1,8 +1,7 @@
 import { ZodError } from 'zod';
-import { canonicalize } from '#protocol/canonical-json';
+import { canonicalize, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import { attempt } from '#protocol/errors';
 import { documentHash } from '#protocol/hash';
-import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
 import type { PinnedIntake } from '#sql/admissions/pinned-intake';

@@ -1,7 +1,11 @@
 import type { JsonValue } from '#protocol/json';
 import type { AepSubject } from '#protocol/schemas/aep';
-import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
-import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
+import {
+  agentEnvelopeSchema,
+  type AgentEnvelope,
+  executeRequestSchema,
+  type ExecuteRequest,
+} from '#protocol/schemas/admission';
 import type { PinnedIntake } from '#sql/admissions/pinned-intake';
 import { IntakeMismatchError, UnknownRequestTypeError } from './errors.js';
 import type { PolicyInput } from './decide.js';

@@ -1,5 +1,5 @@
 import { toBase64, utf8 } from './bytes.js';
-import { canonicalize, orderedBytes, orderedText } from './canonical-json.js';
+import { canonicalize, orderedBytes, orderedText } from './json.js';
 import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
 import {
@@ -10,8 +10,7 @@ import {
   type FullValidity,
   type ProofRecord,
 } from './schemas/aep.js';
-import type { AgentReceipt } from './schemas/agent.js';
-import type { ExecuteReceipt } from './schemas/execute.js';
+import type { AgentReceipt, ExecuteReceipt } from './schemas/admission.js';
 import { SCHEMA } from './schemas/ids.js';
 import type { Environment } from './schemas/primitives.js';
 import { type Decided, type Effect, isProofOnly } from './status.js';

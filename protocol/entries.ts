@@ -1,9 +1,9 @@
 import { equalBytes, fromUtf8, utf8 } from './bytes.js';
-import { canonicalBytes } from './canonical-json.js';
 import { attempt, ProtocolError } from './errors.js';
 import { PROOF_ID_PATTERN } from './ids.js';
-import { parseStrict, type JsonValue } from './json.js';
+import { canonicalBytes, parseStrict, type JsonValue } from './json.js';
 import { SCHEMA } from './schemas/ids.js';
+import { revocationReasonSchema, type RevocationReason } from './schemas/lifecycle.js';
 import {
   keyEntrySchema,
   logEntrySchema,
@@ -123,4 +123,18 @@ function encode(schema: { parse(document: unknown): JsonValue }, document: JsonV
   } catch (cause) {
     throw new ProtocolError('malformed_entry', 'a field of the log entry is malformed', { cause });
   }
+}
+
+/** The canonical bytes; their SHA-256 is the `reason_hash` of a status entry. */
+export function revocationReasonBytes(
+  reason: Omit<RevocationReason, 'schema_version'>,
+): Uint8Array {
+  return canonicalBytes(
+    revocationReasonSchema.parse({ schema_version: SCHEMA.revocationReason, ...reason }),
+  );
+}
+
+/** @throws ProtocolError or ZodError unless the bytes are a reason document */
+export function parseRevocationReason(bytes: Uint8Array): RevocationReason {
+  return revocationReasonSchema.parse(parseStrict(bytes));
 }

@@ -1,7 +1,6 @@
 import { sha256 } from '@noble/hashes/sha2.js';
 import { toHex, utf8 } from './bytes.js';
-import { canonicalBytes } from './canonical-json.js';
-import type { JsonValue } from './json.js';
+import { canonicalBytes, type JsonValue } from './json.js';
 
 /**
  * SHA-256 of the bytes, 32 bytes. Servers pass the native implementation, browsers {@link

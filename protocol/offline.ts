@@ -1,6 +1,6 @@
 import { AEP_PAYLOAD_TYPE } from './aep.js';
 import { fromBase64 } from './bytes.js';
-import { canonicalBytes } from './canonical-json.js';
+import { canonicalBytes } from './json.js';
 import { type Checkpoint, openCheckpointNote } from './checkpoint.js';
 import { pae, parseEnvelope } from './dsse.js';
 import { parseEntry } from './entries.js';
@@ -10,16 +10,20 @@ import type { LogEntry } from './schemas/log-entry.js';
 import type { ProofExport } from './schemas/proof-export.js';
 import { parseTlogProof } from './tlog-proof.js';
 import type { VerifyCrypto } from './verify.js';
-import { findInconsistency } from './offline/fit.js';
-import { bytesOf, faultOf, readExport, textOf, type TextOrBytes } from './offline/read.js';
 import {
+  findInconsistency,
+  bytesOf,
+  faultOf,
+  readExport,
+  textOf,
+  type TextOrBytes,
   type OfflineFault,
   type OfflineResult,
   type Placed,
   placeFields,
   type TlogProofResult,
   undecidable,
-} from './offline/result.js';
+} from './offline/read.js';
 import {
   type AepKeyPin,
   type LogPin,
@@ -38,7 +42,8 @@ export {
   type TlogProofResult,
   type Undecidable,
   type UndecidableCause,
-} from './offline/result.js';
+  type TextOrBytes,
+} from './offline/read.js';
 export {
   PIN_ERRORS,
   type OfflineTrust,
@@ -46,7 +51,6 @@ export {
   type PinnedAepKey,
   type PinnedJwk,
 } from './offline/trust.js';
-export type { TextOrBytes } from './offline/read.js';
 
 export interface OfflineOptions {
   /**

@@ -1,8 +1,7 @@
 import { equalBytes, fromUtf8 } from './bytes.js';
 import { aepBytes } from './aep.js';
-import { canonicalBytes } from './canonical-json.js';
+import { canonicalBytes, parseStrict } from './json.js';
 import { PROOF_ID_PATTERN } from './ids.js';
-import { parseStrict } from './json.js';
 import { aepSchema, type Aep, type AepSubject } from './schemas/aep.js';
 import { SCHEMA } from './schemas/ids.js';
 import {

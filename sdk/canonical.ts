@@ -1,7 +1,6 @@
-import { canonicalBytes, canonicalize } from '../protocol/canonical-json.js';
+import { canonicalBytes, canonicalize, type JsonValue } from '../protocol/json.js';
 import { ProtocolError } from '../protocol/errors.js';
 import { hashHex, nobleSha256 } from '../protocol/hash.js';
-import type { JsonValue } from '../protocol/json.js';
 import { SdkError } from './errors.js';
 
 /**

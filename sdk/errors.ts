@@ -1,6 +1,5 @@
 import type { PinErrorCode } from '../protocol/offline.js';
-import type { AgentReceipt } from '../protocol/schemas/agent.js';
-import type { ExecuteReceipt } from '../protocol/schemas/execute.js';
+import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission.js';
 
 /**
  * Why a call failed: a closed set. Messages may change.

@@ -53,17 +53,22 @@ export {
   type UndecidableCause,
 } from '../protocol/offline.js';
 export type { Aep } from '../protocol/schemas/aep.js';
-export type { AgentEnvelope, AgentReceipt } from '../protocol/schemas/agent.js';
-export type { Batch } from '../protocol/schemas/batch.js';
-export type { ExecuteReceipt, ExecuteRequest } from '../protocol/schemas/execute.js';
-export type { Facade as LookupResponse, NotFound } from '../protocol/schemas/facade.js';
-export type { InclusionResponse, ProofExport, Replay } from '../protocol/schemas/proof-export.js';
-export type { ListedProof, ProofView } from '../protocol/schemas/proof-view.js';
 export type {
+  AgentEnvelope,
+  AgentReceipt,
+  ExecuteReceipt,
+  ExecuteRequest,
+} from '../protocol/schemas/admission.js';
+export type { Batch } from '../protocol/schemas/batch.js';
+export type {
+  Facade as LookupResponse,
+  NotFound,
   PublicHistory,
   PublicTrustChain,
   PublicTrustPackage,
-} from '../protocol/schemas/public-views.js';
+} from '../protocol/schemas/facade.js';
+export type { InclusionResponse, ProofExport, Replay } from '../protocol/schemas/proof-export.js';
+export type { ListedProof, ProofView } from '../protocol/schemas/proof-view.js';
 export type { Verdict } from '../protocol/schemas/verdict.js';
 export type { PublicKeys } from '../protocol/snapshot/keys.js';
 export type { VerificationStatus } from '../protocol/status.js';

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ExecuteReceipt } from '#protocol/schemas/execute';
+import type { ExecuteReceipt } from '#protocol/schemas/admission';
 import { bodyAt, bodyTemplates, newRun, requestAt, type ItemSource } from './items.js';
 import type { UnexpectedAnswers } from './scenario.js';
 

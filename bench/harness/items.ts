@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { AgentEnvelope } from '#protocol/schemas/agent';
-import type { ExecuteRequest } from '#protocol/schemas/execute';
+import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeTextHash } from '#runtime/crypto/node';
 

@@ -1,7 +1,7 @@
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express from 'express';
-import { executeRequestSchema } from '#protocol/schemas/execute';
+import { executeRequestSchema } from '#protocol/schemas/admission';
 import { reportReady } from '#runtime/process/lifecycle';
 import { aborted, runTask } from './child.js';
 import { EXECUTE_PATH } from './engine-api.js';

@@ -1,11 +1,9 @@
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes, type JsonValue } from '#protocol/json';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { documentHash } from '#protocol/hash';
-import type { JsonValue } from '#protocol/json';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { verifyOffline } from '#protocol/offline';
-import type { AgentReceipt } from '#protocol/schemas/agent';
-import type { ExecuteReceipt } from '#protocol/schemas/execute';
+import type { AgentReceipt, ExecuteReceipt } from '#protocol/schemas/admission';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { Effect } from '#protocol/status';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';

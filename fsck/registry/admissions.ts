@@ -1,7 +1,6 @@
 import { toHex } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes, parseStrict } from '#protocol/json';
 import { hashHex } from '#protocol/hash';
-import { parseStrict } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto/node';
 import {
   admissionsFrom,

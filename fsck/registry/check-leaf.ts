@@ -1,7 +1,6 @@
 import { toHex } from '#protocol/bytes';
-import { readEntry } from '#protocol/entries';
+import { readEntry, parseRevocationReason } from '#protocol/entries';
 import type { VerdictInHistory } from '#protocol/history';
-import { parseRevocationReason } from '#protocol/revocation-reason';
 import type { Aep } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import type { CheckName } from '#protocol/schemas/verdict';

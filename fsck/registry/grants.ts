@@ -1,4 +1,4 @@
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { asOfOneMoment } from '#sql/fsck/chunk';

@@ -1,8 +1,13 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
 import { readEntry } from '#protocol/entries';
-import { keyStateAt, voidedAt, type KeyedEntry, type KeyState } from '#protocol/key-state';
-import { jwkThumbprint } from '#protocol/keys';
+import {
+  keyStateAt,
+  voidedAt,
+  type KeyedEntry,
+  type KeyState,
+  jwkThumbprint,
+} from '#protocol/keys';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';

@@ -1,6 +1,6 @@
 import { toHex } from '#protocol/bytes';
 import { parseStrict } from '#protocol/json';
-import type { KeyedEntry } from '#protocol/key-state';
+import type { KeyedEntry } from '#protocol/keys';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFileSchema, type AepKey } from '#protocol/snapshot/keys';
 import { segmentPath } from '#protocol/snapshot/manifest';

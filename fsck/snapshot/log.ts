@@ -1,7 +1,7 @@
 import { equalBytes, toHex } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
 import type { RevocationInHistory } from '#protocol/history';
-import type { KeyedEntry } from '#protocol/key-state';
+import type { KeyedEntry } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';

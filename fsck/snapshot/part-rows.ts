@@ -1,5 +1,5 @@
 import { readEntry } from '#protocol/entries';
-import type { KeyedEntry } from '#protocol/key-state';
+import type { KeyedEntry } from '#protocol/keys';
 import { decodeFileLine, FILE_BYTES, type IndexRows } from '#protocol/snapshot/index-part';
 import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';

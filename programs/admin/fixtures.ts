@@ -1,7 +1,6 @@
 import { toHex } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes, parseStrict } from '#protocol/json';
 import { ProtocolError } from '#protocol/errors';
-import { parseStrict } from '#protocol/json';
 import { textSchema } from '#protocol/schemas/primitives';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';

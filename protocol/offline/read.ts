@@ -1,9 +1,15 @@
 import type * as z from 'zod';
-import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8 } from '../bytes.js';
+import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '../aep.js';
+import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8, equalBytes } from '../bytes.js';
+import type { Checkpoint } from '../checkpoint.js';
+import { parseEnvelope } from '../dsse.js';
 import { attempt, ProtocolError } from '../errors.js';
-import { parseStrict, pointerStep } from '../json.js';
+import { hashHex, type Sha256 } from '../hash.js';
+import { parseStrict, pointerStep, canonicalize, isCanonical } from '../json.js';
+import { jwkThumbprint } from '../keys.js';
+import type { Aep } from '../schemas/aep.js';
+import type { LogEntry } from '../schemas/log-entry.js';
 import { proofExportSchema, type ProofExport } from '../schemas/proof-export.js';
-import { OFFLINE_FAULTS, type OfflineFault, type OfflineFaultCode } from './result.js';
 
 /** A document as text or as its UTF-8 bytes. */
 export type TextOrBytes = string | Uint8Array;
@@ -66,4 +72,208 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
     return fault('malformed_base64', 'not canonical base64');
   }
   return fault('malformed_export');
+}
+
+/** The first part of the document that does not follow from the other parts, or null. */
+export function findInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
+  try {
+    return (
+      findEnvelopeInconsistency(document, sha256) ?? findCommitmentInconsistency(document, sha256)
+    );
+  } catch (error) {
+    // A lone surrogate in an already parsed value has no UTF-8 form, so no signature can cover it.
+    const { code, detail } = faultOf(error, 'malformed_export');
+    return { code, detail };
+  }
+}
+
+/** Compares the shown AEP with the one in the envelope, and the key ids. */
+function findEnvelopeInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
+  const { aep, envelope, keys, entry, proof_id } = document;
+  const { payload, keyid } = parseEnvelope(envelope);
+  const listed = keys[0];
+  return firstBroken([
+    ['payload_not_canonical', '/envelope/payload', isCanonical(payload)],
+    ['payload_mismatch', '/aep', equalBytes(payload, aepBytes(aep))],
+    ['proof_id_mismatch', '/proof_id', proof_id === aep.proof_id],
+    ['proof_id_mismatch', '/entry/proof_id', entry.proof_id === aep.proof_id],
+    ['key_id_mismatch', '/envelope/signatures/0/keyid', keyid === aep.key_id],
+    ['key_id_mismatch', '/keys/0/key_id', listed.key_id === aep.key_id],
+    [
+      'key_id_mismatch',
+      '/keys/0/public_key',
+      jwkThumbprint(sha256, fromBase64Url(listed.public_key)) === aep.key_id,
+    ],
+  ]);
+}
+
+/** Compares the hashes and the log entry with those that follow from the AEP and its signature. */
+function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
+  const { aep, entry } = document;
+  const { payload, signature } = parseEnvelope(document.envelope);
+  const record = buildProofRecord(sha256, {
+    proof_id: aep.proof_id,
+    aep: payload,
+    signature,
+    key_id: aep.key_id,
+    request_hash: aep.request_hash,
+    effect: aep.decision.effect,
+    lane: requestTypeOf(aep.subject),
+  });
+  const recordHash = proofRecordHash(sha256, record);
+  return firstBroken([
+    [
+      'proof_record_mismatch',
+      '/proof_record',
+      canonicalize(document.proof_record) === canonicalize(record),
+    ],
+    ['request_hash_mismatch', '/request_hash', document.request_hash === record.request_hash],
+    ['response_hash_mismatch', '/response_hash', document.response_hash === record.response_hash],
+    ['entry_time_mismatch', '/entry/time', entry.time === aep.accepted_at],
+    ['aep_hash_mismatch', '/entry/aep_hash', entry.aep_hash === hashHex(sha256, payload)],
+    [
+      'proof_record_hash_mismatch',
+      '/entry/proof_record_hash',
+      entry.proof_record_hash === recordHash,
+    ],
+  ]);
+}
+
+const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
+  payload_not_canonical: 'the payload is not JSON in its RFC 8785 form',
+  payload_mismatch: 'the shown AEP differs from the one in the envelope',
+  proof_id_mismatch: 'proof_id differs from the id that the AEP gives',
+  key_id_mismatch: 'the key id differs from the one in the AEP',
+  proof_record_mismatch: 'the proof record differs from the one derived from the envelope',
+  request_hash_mismatch: 'request_hash differs from the one in the AEP',
+  response_hash_mismatch: 'response_hash differs from the hash of the receipt derived from the AEP',
+  entry_time_mismatch: 'the entry time differs from the acceptance time in the AEP',
+  aep_hash_mismatch: 'the log entry commits to another AEP',
+  proof_record_hash_mismatch: 'the log entry commits to another proof record',
+};
+
+function firstBroken(
+  rules: readonly [code: OfflineFaultCode, pointer: string, holds: boolean][],
+): OfflineFault | null {
+  for (const [code, pointer, holds] of rules) {
+    if (!holds) return { code, detail: DETAIL[code] ?? code, pointer };
+  }
+  return null;
+}
+
+/** The defects that an offline check reports. */
+export const OFFLINE_FAULTS = [
+  // strict JSON
+  'invalid_utf8',
+  'malformed_json',
+  'duplicate_key',
+  'lone_surrogate',
+  'nul_character',
+  'integer_out_of_range',
+  'too_deep',
+  // schema
+  'malformed_export',
+  'unknown_member',
+  'wrong_schema_version',
+  'wrong_payload_type',
+  'not_one_signature',
+  'malformed_base64',
+  // consistency of the parts
+  'payload_not_canonical',
+  'payload_mismatch',
+  'proof_id_mismatch',
+  'key_id_mismatch',
+  'proof_record_mismatch',
+  'request_hash_mismatch',
+  'response_hash_mismatch',
+  'entry_time_mismatch',
+  'aep_hash_mismatch',
+  'proof_record_hash_mismatch',
+  // signature and key
+  'bad_signature',
+  'key_not_in_force',
+  // log
+  'malformed_tlog_proof',
+  'malformed_entry',
+  'malformed_note',
+  'malformed_checkpoint',
+  'unknown_signer',
+  'bad_checkpoint_signature',
+  'wrong_origin',
+  'tree_size_mismatch',
+  'not_in_tree',
+] as const;
+export type OfflineFaultCode = (typeof OFFLINE_FAULTS)[number];
+
+export interface OfflineFault {
+  code: OfflineFaultCode;
+  /** For display; may change. */
+  detail: string;
+  /** RFC 6901 JSON Pointer into the document, if the fault has a location. */
+  pointer?: string;
+}
+
+/** Reasons why the pins do not suffice for a decision. */
+export const UNDECIDABLE_CAUSES = [
+  'no_pinned_key',
+  'signing_key_not_pinned',
+  'no_pinned_log',
+] as const;
+export type UndecidableCause = (typeof UNDECIDABLE_CAUSES)[number];
+
+export interface Undecidable {
+  decidable: false;
+  cause: UndecidableCause;
+  /** For display; may change. */
+  detail: string;
+}
+
+export interface Place {
+  leafIndex: number;
+  under: Checkpoint;
+}
+
+/**
+ * Result of checking an export offline. `authentic`: the hashes are consistent and a pinned key
+ * signed. `included`: in addition, the entry is in the tree of a checkpoint that the pinned log
+ * signed; absent when no log is pinned. Revocation cannot be checked offline, so no positive status
+ * exists.
+ */
+export type OfflineResult =
+  | ({
+      decidable: true;
+      authentic: boolean;
+      included?: boolean;
+      /** Absent unless authentic. */
+      aep?: Aep;
+      /** `unknown since checkpoint <size>` when included, else `unknown`. */
+      status: string;
+      /** Empty, or the fault that ended the check. */
+      faults: OfflineFault[];
+    } & Partial<Place>)
+  | Undecidable;
+
+/**
+ * Result of checking a tlog-proof of a log entry. The entry holds commitments only, so this does
+ * not establish who signed the AEP, and `authentic` does not exist.
+ */
+export type TlogProofResult =
+  | ({
+      decidable: true;
+      included: boolean;
+      /** Absent unless included. */
+      entry?: LogEntry;
+      status: string;
+      faults: OfflineFault[];
+    } & Partial<Place>)
+  | Undecidable;
+
+export function undecidable(cause: UndecidableCause, detail: string): Undecidable {
+  return { decidable: false, cause, detail };
+}
+
+export type Placed = { place: Place } | { fault: OfflineFault };
+
+export function placeFields({ under, leafIndex }: Place): Place & { status: string } {
+  return { under, leafIndex, status: `unknown since checkpoint ${under.size}` };
 }

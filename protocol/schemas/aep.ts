@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { isProofOnly } from '../status.js';
-import { fixtureRefSchema, intentIdSchema } from './execute.js';
+import { fixtureRefSchema, intentIdSchema } from './admission.js';
 import { SCHEMA } from './ids.js';
 import {
   actionSchema,

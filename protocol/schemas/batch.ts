@@ -1,7 +1,11 @@
 import * as z from 'zod';
 import { BATCH_ID_PATTERN } from '../ids.js';
-import { agentEnvelopeSchema, agentReceiptSchema } from './agent.js';
-import { executeReceiptSchema, executeRequestSchema } from './execute.js';
+import {
+  agentEnvelopeSchema,
+  agentReceiptSchema,
+  executeReceiptSchema,
+  executeRequestSchema,
+} from './admission.js';
 import { SCHEMA } from './ids.js';
 import { proofIdSchema, timeSchema } from './primitives.js';
 import { problemSchema } from './problem.js';

@@ -1,7 +1,6 @@
 export * from './aep.js';
-export * from './agent.js';
+export * from './admission.js';
 export * from './batch.js';
-export * from './execute.js';
 export * from './facade.js';
 export * from './ids.js';
 export * from './lifecycle.js';
@@ -10,5 +9,4 @@ export * from './primitives.js';
 export * from './problem.js';
 export * from './proof-export.js';
 export * from './proof-view.js';
-export * from './public-views.js';
 export * from './verdict.js';

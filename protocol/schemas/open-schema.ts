@@ -1,7 +1,6 @@
 import * as z from 'zod';
 import { aepSchema, dsseEnvelopeSchema, proofRecordSchema } from './aep.js';
-import { agentReceiptSchema } from './agent.js';
-import { executeReceiptSchema } from './execute.js';
+import { agentReceiptSchema, executeReceiptSchema } from './admission.js';
 import { proofEntrySchema } from './log-entry.js';
 
 /** Receipts, and documents under a signature or log commitment: these never gain members. */

@@ -1,8 +1,7 @@
 import * as z from 'zod';
 import { STATUSES } from '../status.js';
 import { aepSchema, proofRecordSchema } from './aep.js';
-import { agentReceiptSchema } from './agent.js';
-import { executeReceiptSchema } from './execute.js';
+import { agentReceiptSchema, executeReceiptSchema } from './admission.js';
 import { SCHEMA } from './ids.js';
 import { proofEntrySchema } from './log-entry.js';
 import {

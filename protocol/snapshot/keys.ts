@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { fromBase64Url, utf8 } from '../bytes.js';
-import { canonicalize } from '../canonical-json.js';
+import { canonicalize } from '../json.js';
 import type { Sha256 } from '../hash.js';
 import { publicJwk } from '../keys.js';
 import type { KeyEntry } from '../schemas/log-entry.js';

@@ -1,9 +1,8 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '../bytes.js';
-import { canonicalize } from '../canonical-json.js';
+import { canonicalize, parseStrict } from '../json.js';
 import { openCheckpointNote, type Checkpoint } from '../checkpoint.js';
 import type { Ed25519Verify } from '../ed25519.js';
-import { parseStrict } from '../json.js';
 import { openNote, signNote, type NoteSigner, type Vkey } from '../note.js';
 import { hashSchema, logIndexSchema, merkleHashSchema, timeSchema } from '../schemas/primitives.js';
 import { parseTime } from '../time.js';

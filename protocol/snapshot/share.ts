@@ -1,8 +1,7 @@
 import * as z from 'zod';
 import { equalBytes, fromHex, toHex, utf8 } from '../bytes.js';
-import { canonicalize } from '../canonical-json.js';
+import { canonicalize, parseStrict } from '../json.js';
 import type { Sha256 } from '../hash.js';
-import { parseStrict } from '../json.js';
 import { SCHEMA } from '../schemas/ids.js';
 import { packageIdSchema } from '../schemas/lifecycle.js';
 import { artifactKindSchema, hashSchema, proofIdSchema } from '../schemas/primitives.js';

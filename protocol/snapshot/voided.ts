@@ -1,5 +1,5 @@
 import { fromUtf8, toHex } from '../bytes.js';
-import { canonicalize } from '../canonical-json.js';
+import { canonicalize } from '../json.js';
 import { impliedEvents } from '../history.js';
 import {
   canAssertValidity,

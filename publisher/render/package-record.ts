@@ -1,5 +1,5 @@
 import { fromHex, fromUtf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { hashHex } from '#protocol/hash';
 import { idsOf } from '#protocol/ids';
 import type { Facade } from '#protocol/schemas/facade';

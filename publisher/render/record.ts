@@ -1,4 +1,4 @@
-import { canonicalize } from '#protocol/canonical-json';
+import { canonicalize } from '#protocol/json';
 import { idsOf } from '#protocol/ids';
 import type { VerdictInHistory } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';

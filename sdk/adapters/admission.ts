@@ -1,5 +1,5 @@
 import { ProtocolError } from '../../protocol/errors.js';
-import type { AgentEnvelope } from '../../protocol/schemas/agent.js';
+import type { AgentEnvelope } from '../../protocol/schemas/admission.js';
 import { admitHttp, agentEnvelope } from '../engine/admission.js';
 import { SdkError } from '../errors.js';
 import { type Admission, type GateOptions, NotAdmittedError } from './options.js';

@@ -1,4 +1,4 @@
-import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/agent.js';
+import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
 import { agentEnvelope } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
 import type { Admitted } from '../engine/receipt.js';

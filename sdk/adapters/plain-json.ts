@@ -1,8 +1,7 @@
 import { sha256 } from '@noble/hashes/sha2.js';
 import { toHex, utf8 } from '../../protocol/bytes.js';
-import { canonicalize } from '../../protocol/canonical-json.js';
+import { canonicalize, pointerStep, type JsonValue } from '../../protocol/json.js';
 import { attempt, ProtocolError } from '../../protocol/errors.js';
-import { pointerStep, type JsonValue } from '../../protocol/json.js';
 import { canonicalHash } from '../canonical.js';
 
 /**

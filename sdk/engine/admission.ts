@@ -6,13 +6,11 @@ import {
   agentReceiptSchema,
   type AgentEnvelope,
   type AgentReceipt,
-} from '../../protocol/schemas/agent.js';
-import {
   executeReceiptSchema,
   executeRequestSchema,
   type ExecuteReceipt,
   type ExecuteRequest,
-} from '../../protocol/schemas/execute.js';
+} from '../../protocol/schemas/admission.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { formatTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';

@@ -1,8 +1,7 @@
 import { concat, utf8 } from '../../protocol/bytes.js';
 import { documentHash, hashHex, nobleSha256 } from '../../protocol/hash.js';
-import type { AgentEnvelope } from '../../protocol/schemas/agent.js';
+import type { AgentEnvelope, ExecuteRequest } from '../../protocol/schemas/admission.js';
 import { BATCH_ITEMS_MAX, batchSchema, type Batch } from '../../protocol/schemas/batch.js';
-import type { ExecuteRequest } from '../../protocol/schemas/execute.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';

@@ -1,5 +1,5 @@
 import { fromUtf8 } from '../../protocol/bytes.js';
-import { canonicalBytes } from '../../protocol/canonical-json.js';
+import { canonicalBytes } from '../../protocol/json.js';
 import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
 import { SdkError } from '../errors.js';

@@ -5,8 +5,9 @@ import {
   admissionStatusSchema,
   type ExecuteReceipt,
   executeReceiptSchema,
-} from '../../protocol/schemas/execute.js';
-import { agentReceiptSchema, type AgentReceipt } from '../../protocol/schemas/agent.js';
+  agentReceiptSchema,
+  type AgentReceipt,
+} from '../../protocol/schemas/admission.js';
 import { SdkError, type Denial } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';
 import type { Answer } from '../http/attempt.js';

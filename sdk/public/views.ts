@@ -6,7 +6,7 @@ import {
   type PublicHistory,
   type PublicTrustChain,
   type PublicTrustPackage,
-} from '../../protocol/schemas/public-views.js';
+} from '../../protocol/schemas/facade.js';
 import { publicKeysSchema, type PublicKeys } from '../../protocol/snapshot/keys.js';
 import { SdkError } from '../errors.js';
 import type { PublicOptions } from '../options.js';

@@ -1,9 +1,13 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { keyEntryBytes, parseEntry, statusEntryBytes } from '#protocol/entries';
+import {
+  keyEntryBytes,
+  parseEntry,
+  statusEntryBytes,
+  revocationReasonBytes,
+} from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
-import { revocationReasonBytes } from '#protocol/revocation-reason';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';

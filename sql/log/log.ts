@@ -1,7 +1,7 @@
 import { concat, equalBytes } from '#protocol/bytes';
 import { parseEntry, proofEntryBytes } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
-import { voidedAt, type KeyedEntry } from '#protocol/key-state';
+import { voidedAt, type KeyedEntry } from '#protocol/keys';
 import { HASH_BYTES, leafHash } from '#protocol/merkle';
 import {
   extendTiles,

@@ -1,5 +1,5 @@
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
-import type { KeyedEntry } from '#protocol/key-state';
+import type { KeyedEntry } from '#protocol/keys';
 import { parseTime } from '#protocol/time';
 import type { Db } from '../db/transaction.js';
 import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';

@@ -4,7 +4,7 @@ import {
   type Effect,
   type VerificationStatus,
 } from '#protocol/status';
-import type { KeyedEntry } from '#protocol/key-state';
+import type { KeyedEntry } from '#protocol/keys';
 import type { Pool, Transaction } from '../db/transaction.js';
 import { comparableTime } from '../db/columns.js';
 import { keysInLog, voidingLeaf } from '../log/log.js';

@@ -7,8 +7,7 @@ import {
   signDocument,
 } from '#bench/baseline/signed-documents';
 import { requestAt } from '#bench/harness/items';
-import { canonicalize } from '#protocol/canonical-json';
-import type { JsonValue } from '#protocol/json';
+import { canonicalize, type JsonValue } from '#protocol/json';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 
 const test = base.extend<{ db: TestDatabase }>({

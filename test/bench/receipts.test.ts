@@ -17,10 +17,9 @@ import {
   startReceiptChecker,
 } from '#bench/receipts/receipt-checker';
 import { receiptFaults, type ReceiptEvidence } from '#bench/receipts/receipt-faults';
-import { canonicalBytes } from '#protocol/canonical-json';
-import type { JsonValue } from '#protocol/json';
+import { canonicalBytes, type JsonValue } from '#protocol/json';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
-import type { ExecuteReceipt } from '#protocol/schemas/execute';
+import type { ExecuteReceipt } from '#protocol/schemas/admission';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 
 const ITEMS = 60;

@@ -8,7 +8,7 @@ import { openCheckpoint } from '#protocol/checkpoint';
 import { verifyInclusion } from '#protocol/merkle';
 import { parseVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
-import { executeReceiptSchema } from '#protocol/schemas/execute';
+import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
 import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/package-root';

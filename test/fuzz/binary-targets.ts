@@ -1,10 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { concat, equalBytes, fromBase64, fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes, parseStrict } from '#protocol/json';
 import { parseEnvelope } from '#protocol/dsse';
 import { parseEntry } from '#protocol/entries';
 import { nobleSha256 as sha256 } from '#protocol/hash';
-import { parseStrict } from '#protocol/json';
 import { verifyOffline, verifyTlogProof } from '#protocol/offline';
 import { parseAep, readAep } from '#protocol/read-aep';
 import { decodeIndexPart, encodeIndexPart, packRows } from '#protocol/snapshot/index-part';

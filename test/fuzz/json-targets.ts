@@ -10,10 +10,8 @@ import { parseBody, parseJson } from '#api/engine/http/parse-body';
 import { requestedByBody } from '#api/public/lookup/generic';
 import { submissionOf } from '#api/engine/verification/submission';
 import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
-import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
-import { parseStrict } from '#protocol/json';
-import { agentEnvelopeSchema } from '#protocol/schemas/agent';
-import { executeRequestSchema } from '#protocol/schemas/execute';
+import { canonicalBytes, canonicalize, parseStrict } from '#protocol/json';
+import { agentEnvelopeSchema, executeRequestSchema } from '#protocol/schemas/admission';
 import {
   packageRequestSchema,
   revocationRequestSchema,

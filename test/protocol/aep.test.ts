@@ -7,7 +7,7 @@ import {
   requestTypeOf,
   proofRecordBytes,
 } from '#protocol/aep';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { type Aep, proofRecordSchema } from '#protocol/schemas/aep';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { sha256 } from '../fixtures/leaves.js';

@@ -2,8 +2,13 @@ import serialize from 'canonicalize';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fromHex, toHex, utf8 } from '#protocol/bytes';
-import { canonicalBytes, canonicalize, isCanonical } from '#protocol/canonical-json';
-import { parseStrict, type JsonValue } from '#protocol/json';
+import {
+  canonicalBytes,
+  canonicalize,
+  isCanonical,
+  parseStrict,
+  type JsonValue,
+} from '#protocol/json';
 import { strictJson } from '../fixtures/json-arbitrary.js';
 import { refusal } from '../fixtures/refusal.js';
 import rfc8785 from '../vectors/rfc8785.json' with { type: 'json' };

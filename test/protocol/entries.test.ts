@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { keyEntryBytes, parseEntry, proofEntryBytes } from '#protocol/entries';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { refusal } from '../fixtures/refusal.js';

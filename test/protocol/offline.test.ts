@@ -1,8 +1,7 @@
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
-import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
-import { parseStrict, type JsonValue } from '#protocol/json';
+import { canonicalBytes, canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import { publicJwk } from '#protocol/keys';
 import { verifyOffline, verifyTlogProof, type OfflineTrust } from '#protocol/offline';
 import { nativeVerify } from '#runtime/crypto/node';

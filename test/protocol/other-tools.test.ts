@@ -3,7 +3,7 @@ import { bundleFromJSON } from '@sigstore/bundle';
 import { toSignedEntity, VerificationError, Verifier } from '@sigstore/verify';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64, toBase64Url } from '#protocol/bytes';
-import { canonicalize } from '#protocol/canonical-json';
+import { canonicalize } from '#protocol/json';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import {
   canonicalJson,

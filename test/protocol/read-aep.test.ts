@@ -2,12 +2,11 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { aepBytes } from '#protocol/aep';
 import { fromUtf8, utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes, parseStrict } from '#protocol/json';
 import { canonicalProofEntry, parseEntry } from '#protocol/entries';
 import { canonicalAep, parseAep, readAep, type ReadAep } from '#protocol/read-aep';
 import { type Aep } from '#protocol/schemas/aep';
 import { logEntrySchema } from '#protocol/schemas/log-entry';
-import { parseStrict } from '#protocol/json';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { admitted, denied, entries } from '../fixtures/worked-log.js';
 

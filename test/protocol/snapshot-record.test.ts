@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { concat, fromHex, fromUtf8, toHex } from '#protocol/bytes';
-import { canonicalize } from '#protocol/canonical-json';
+import { canonicalize } from '#protocol/json';
 import { ProtocolError } from '#protocol/errors';
 import { encodeRecord, recordBody, recordHistory } from '#protocol/snapshot/record';
 import { proofIdAt } from '../fixtures/snapshot.js';

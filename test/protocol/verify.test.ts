@@ -9,7 +9,7 @@ import {
 import { utf8 } from '#protocol/bytes';
 import { pae } from '#protocol/dsse';
 import { proofEntryBytes } from '#protocol/entries';
-import { keyStateAt } from '#protocol/key-state';
+import { keyStateAt } from '#protocol/keys';
 import type { Aep } from '#protocol/schemas/aep';
 import { CHECK_NAMES } from '#protocol/schemas/verdict';
 import { allPassed, verifyProof, type CheckName, type ProofEvidence } from '#protocol/verify';

@@ -6,7 +6,7 @@ import { admitTools } from '#sdk/adapters/ai';
 import { admitted } from '#sdk/adapters/index';
 import { admitTool } from '#sdk/adapters/langchain';
 import { admitClient, admitServer } from '#sdk/adapters/mcp';
-import { agentEnvelopeSchema } from '#protocol/schemas/agent';
+import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { mcpPair } from '../fixtures/mcp-tools.js';
 

@@ -1,6 +1,6 @@
 import { describe, expect } from 'vitest';
 import { documentHash, nobleSha256 } from '#protocol/hash';
-import { executeReceiptSchema } from '#protocol/schemas/execute';
+import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { setLane } from '#sql/tenants/administration';
 import {
   admitHttp,

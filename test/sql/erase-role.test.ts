@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { revocationReasonBytes } from '#protocol/revocation-reason';
+import { revocationReasonBytes } from '#protocol/entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { eraseTenantTraces } from '#sql/erasure/tenant';
 import { erasePayloads } from '#sql/erasure/payloads';

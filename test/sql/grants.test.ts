@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool, Transaction } from '#sql/db/transaction';
 import { shareChangesSince, type ShareChange } from '#sql/lifecycle/shares';

@@ -7,7 +7,7 @@ import { putFixture, setValidity } from '#sql/tenants/administration';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { fromHex, toBase64Url, toHex, utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatTime } from '#protocol/time';
 import { packageRoot } from '#runtime/process/package-root';

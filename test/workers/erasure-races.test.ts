@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { revocationReasonBytes } from '#protocol/revocation-reason';
+import { revocationReasonBytes } from '#protocol/entries';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { toUuid } from '#sql/db/columns';

@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { parseEntry } from '#protocol/entries';
-import { revocationReasonBytes } from '#protocol/revocation-reason';
+import { parseEntry, revocationReasonBytes } from '#protocol/entries';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { statusEntriesOf } from '#sql/log/log';

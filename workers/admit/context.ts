@@ -1,6 +1,6 @@
 import type { PolicyEngine } from '#policy/decide';
 import { parseEntry } from '#protocol/entries';
-import { keyStateAt, type KeyState, type KeyStatus } from '#protocol/key-state';
+import { keyStateAt, type KeyState, type KeyStatus } from '#protocol/keys';
 import type { SigningKey } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
 import type { Db, Pool } from '#sql/db/transaction';

@@ -1,5 +1,5 @@
 import type { QueueConfig } from '#runtime/config';
-import type { KeyStatus } from '#protocol/key-state';
+import type { KeyStatus } from '#protocol/keys';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
 import {
   openAdmitQueue,

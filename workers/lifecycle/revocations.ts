@@ -1,5 +1,4 @@
-import { parseEntry, statusEntryBytes } from '#protocol/entries';
-import { parseRevocationReason } from '#protocol/revocation-reason';
+import { parseEntry, statusEntryBytes, parseRevocationReason } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';

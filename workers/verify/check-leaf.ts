@@ -1,6 +1,6 @@
 import { readEntry } from '#protocol/entries';
 import type { Aep } from '#protocol/schemas/aep';
-import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
+import { keyStateAt, type KeyedEntry } from '#protocol/keys';
 import { equalBytes } from '#protocol/bytes';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';

@@ -1,5 +1,5 @@
 import { readEntry } from '#protocol/entries';
-import type { KeyedEntry } from '#protocol/key-state';
+import type { KeyedEntry } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
 import { keyEntries } from '#sql/log/log';

@@ -1,6 +1,6 @@
 import { equalBytes } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
-import type { KeyedEntry } from '#protocol/key-state';
+import type { KeyedEntry } from '#protocol/keys';
 import { CompactRange, HASH_BYTES, leafHash } from '#protocol/merkle';
 import {
   extendTiles,

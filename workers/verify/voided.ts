@@ -1,4 +1,4 @@
-import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
+import { keyStateAt, type KeyedEntry } from '#protocol/keys';
 import type { Check } from '#protocol/verify';
 import type { Logger } from '#runtime/process/log';
 import type { LeafEvidence } from '#sql/log/evidence';

@@ -2,10 +2,13 @@ import type { Request, RequestHandler, Response } from 'express';
 import type * as z from 'zod';
 import { parentFault } from '#policy/parent';
 import { findParents, type Parent } from '#sql/admissions/parents';
-import { canonicalize } from '#protocol/canonical-json';
-import type { JsonValue } from '#protocol/json';
-import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
-import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
+import { canonicalize, type JsonValue } from '#protocol/json';
+import {
+  agentEnvelopeSchema,
+  type AgentEnvelope,
+  executeRequestSchema,
+  type ExecuteRequest,
+} from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeTextHash } from '#runtime/crypto/node';
 import type { Lane } from '#sql/admissions/accept';

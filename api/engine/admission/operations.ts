@@ -1,8 +1,12 @@
 import * as z from 'zod';
 import { isProofId } from '#protocol/ids';
-import { admissionStatusSchema } from '#protocol/schemas/execute';
-import { agentEnvelopeSchema, agentReceiptSchema } from '#protocol/schemas/agent';
-import { executeReceiptSchema, executeRequestSchema } from '#protocol/schemas/execute';
+import {
+  admissionStatusSchema,
+  agentEnvelopeSchema,
+  agentReceiptSchema,
+  executeReceiptSchema,
+  executeRequestSchema,
+} from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { admissionState } from '#sql/admissions/outcomes';
 import { Problem, type ProblemCode } from '../http/problem.js';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { RequestHandler } from 'express';
-import { agentEnvelopeSchema } from '#protocol/schemas/agent';
+import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { BATCH_ITEMS_MAX, batchRequestSchema, batchSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { BusyError, Limiter } from '#runtime/concurrency/limiter';

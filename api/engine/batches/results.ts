@@ -1,9 +1,8 @@
 import * as z from 'zod';
 import { orderedReceipt } from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
-import { canonicalBytes, orderedBytes } from '#protocol/canonical-json';
+import { canonicalBytes, orderedBytes, type JsonValue } from '#protocol/json';
 import { BATCH_ID_PATTERN, isBatchId } from '#protocol/ids';
-import type { JsonValue } from '#protocol/json';
 import {
   batchListSchema,
   batchResultsSchema,

@@ -1,8 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request } from 'express';
 import * as z from 'zod';
-import { canonicalBytes } from '#protocol/canonical-json';
-import type { JsonValue } from '#protocol/json';
+import { canonicalBytes, type JsonValue } from '#protocol/json';
 import type { Pool } from '#sql/db/transaction';
 import type { Operation, SpecOf } from '../operation.js';
 import type { ResponseSpec } from '../../openapi/operation-spec.js';

@@ -1,8 +1,7 @@
 import type { Request, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import * as z from 'zod';
-import { agentReceiptSchema } from '#protocol/schemas/agent';
-import { executeReceiptSchema } from '#protocol/schemas/execute';
+import { agentReceiptSchema, executeReceiptSchema } from '#protocol/schemas/admission';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 import { ApiProblem, type ProblemOptions } from '../../http/problem.js';
 import {

@@ -3,8 +3,7 @@ import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import { utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
-import type { JsonValue } from '#protocol/json';
+import { canonicalBytes, type JsonValue } from '#protocol/json';
 
 export function sendJson(res: Response, status: number, document: JsonValue): void {
   sendBytes(res, status, 'application/json', canonicalBytes(document));

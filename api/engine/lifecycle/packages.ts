@@ -1,4 +1,4 @@
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { isPackageId, PACKAGE_ID_PATTERN } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Response } from 'express';
 import { isProofId } from '#protocol/ids';
-import { revocationReasonBytes } from '#protocol/revocation-reason';
+import { revocationReasonBytes } from '#protocol/entries';
 import { SCHEMA } from '#protocol/schemas/ids';
 import {
   revocationRequestSchema,

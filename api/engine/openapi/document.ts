@@ -1,5 +1,5 @@
 import { PACKAGE_ID_PATTERN, PROOF_ID_PATTERN } from '#protocol/ids';
-import { idempotencyKeySchema } from '#protocol/schemas/execute';
+import { idempotencyKeySchema } from '#protocol/schemas/admission';
 import { HASH_PATTERN, tenantIdSchema } from '#protocol/schemas/primitives';
 import { problemSchema } from '#protocol/schemas/problem';
 import type { ApiDescription } from '../../openapi/description.js';

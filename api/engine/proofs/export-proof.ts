@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { toBase64Url } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
-import { keyStateAt } from '#protocol/key-state';
+import { canonicalBytes } from '#protocol/json';
+import { keyStateAt } from '#protocol/keys';
 import { aepSchema } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';

@@ -1,5 +1,5 @@
 import { toBase64, utf8, equalBytes } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import {
   inclusionResponseSchema,

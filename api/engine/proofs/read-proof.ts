@@ -1,4 +1,4 @@
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { eventsOf } from '#protocol/history';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofViewSchema, type ProofView } from '#protocol/schemas/proof-view';

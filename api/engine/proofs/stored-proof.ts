@@ -9,7 +9,7 @@ import {
 import { toHex } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
-import { type KeyedEntry, keyStateAt } from '#protocol/key-state';
+import { type KeyedEntry, keyStateAt } from '#protocol/keys';
 import { type Aep, aepSchema, type ProofRecord } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';

@@ -1,6 +1,5 @@
 import { fromHex, toHex } from '#protocol/bytes';
-import { canonicalize } from '#protocol/canonical-json';
-import { parseStrict, type JsonValue } from '#protocol/json';
+import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import { aepDecisionSchema, type Aep } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import {

@@ -1,9 +1,8 @@
 import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '#protocol/aep';
 import { equalBytes, fromBase64, toBase64Url, toHex } from '#protocol/bytes';
-import { canonicalize } from '#protocol/canonical-json';
+import { canonicalize, type JsonValue } from '#protocol/json';
 import { parseEnvelope, type OpenEnvelope } from '#protocol/dsse';
 import { hashHex } from '#protocol/hash';
-import type { JsonValue } from '#protocol/json';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote } from '#protocol/note';
 import type { Aep, DsseEnvelope, ProofRecord } from '#protocol/schemas/aep';

@@ -1,12 +1,11 @@
 import { fromBase64, fromBase64Url, fromHex, utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { hashHex } from '#protocol/hash';
 import { idsOf } from '#protocol/ids';
 import { publicJwk } from '#protocol/keys';
 import { formatVkey, parseVkey } from '#protocol/note';
-import type { Facade } from '#protocol/schemas/facade';
+import type { Facade, PublicHistory, PublicTrustPackage } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
-import type { PublicHistory, PublicTrustPackage } from '#protocol/schemas/public-views';
 import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
 import { encodeRecord, recordBody } from '#protocol/snapshot/record';

@@ -1,5 +1,5 @@
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import type { PublicTrustChain } from '#protocol/schemas/public-views';
+import type { PublicTrustChain } from '#protocol/schemas/facade';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { html, type Html } from '../../docs/html.js';
 import { fold, time } from './components.js';

@@ -1,8 +1,7 @@
 import * as z from 'zod';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import type { PublicTrustChain } from '#protocol/schemas/public-views';
+import { type PublicTrustChain, notFoundSchema } from '#protocol/schemas/facade';
 import { artifactKindSchema, effectSchema, environmentSchema } from '#protocol/schemas/primitives';
-import { notFoundSchema } from '#protocol/schemas/facade';
 import { canAssertValidity, isOutcomeAnswer, STATUSES } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 

@@ -1,9 +1,5 @@
 import type * as z from 'zod';
-import {
-  historySchema,
-  trustChainSchema,
-  trustPackageSchema,
-} from '#protocol/schemas/public-views';
+import { historySchema, trustChainSchema, trustPackageSchema } from '#protocol/schemas/facade';
 import { handledByFastPath, SNAPSHOT_PROBLEMS } from '../lookup/operations.js';
 import {
   exampleChain,

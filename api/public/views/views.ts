@@ -2,15 +2,15 @@ import * as z from 'zod';
 import { fromUtf8, toHex, utf8 } from '#protocol/bytes';
 import { impliedEvents } from '#protocol/history';
 import { parseStrict } from '#protocol/json';
-import type { Facade } from '#protocol/schemas/facade';
-import { SCHEMA } from '#protocol/schemas/ids';
-import { proofEntrySchema } from '#protocol/schemas/log-entry';
-import { publicEventSchema, type PublicEvent } from '#protocol/schemas/proof-view';
 import type {
+  Facade,
   PublicHistory,
   PublicTrustChain,
   PublicTrustPackage,
-} from '#protocol/schemas/public-views';
+} from '#protocol/schemas/facade';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { proofEntrySchema } from '#protocol/schemas/log-entry';
+import { publicEventSchema, type PublicEvent } from '#protocol/schemas/proof-view';
 import { responseHead, unresolvedBody } from '#protocol/snapshot/head';
 import { malformed } from '#protocol/snapshot/malformed';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';

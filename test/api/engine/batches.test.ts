@@ -1,7 +1,6 @@
 import { describe, expect } from 'vitest';
-import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
+import { canonicalBytes, canonicalize, type JsonValue } from '#protocol/json';
 import { isBatchId } from '#protocol/ids';
-import type { JsonValue } from '#protocol/json';
 import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { adminOn, done } from '../../fixtures/admin.js';

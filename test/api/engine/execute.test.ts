@@ -1,8 +1,7 @@
 import { describe, expect } from 'vitest';
 import { utf8 } from '#protocol/bytes';
-import { canonicalize } from '#protocol/canonical-json';
+import { canonicalize, type JsonValue } from '#protocol/json';
 import { hashHex, nobleSha256 } from '#protocol/hash';
-import type { JsonValue } from '#protocol/json';
 import { admissionStatusSchema, executeReceiptSchema } from '#protocol/schemas/index';
 import { processAdmissions } from '#workers/admit/process';
 import { executeBody, headersFor } from '../../fixtures/engine.js';

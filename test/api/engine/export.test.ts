@@ -2,7 +2,7 @@ import { describe, expect } from 'vitest';
 import { vkeyFor } from '#api/engine/proofs/inclusion';
 import { formatVkey } from '#protocol/note';
 import { fromBase64, toBase64Url } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { hashHex } from '#protocol/hash';
 import { verifyOffline } from '#protocol/offline';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';

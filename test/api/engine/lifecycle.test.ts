@@ -4,7 +4,7 @@ import { pino } from 'pino';
 import { describe, expect } from 'vitest';
 import { formatCursor } from '#api/engine/http/paging';
 import { isShareToken } from '#protocol/ids';
-import { parseRevocationReason } from '#protocol/revocation-reason';
+import { parseRevocationReason } from '#protocol/entries';
 import {
   createdShareTokenSchema,
   packageSchema,

@@ -2,7 +2,7 @@ import { describe, expect } from 'vitest';
 import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import { fromBase64, toBase64 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalBytes } from '#protocol/json';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { documentHash } from '#protocol/hash';
 import { leafHash, verifyInclusion } from '#protocol/merkle';

@@ -2,8 +2,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { PublicServer } from '#api/public/server';
 import { idsOf } from '#protocol/ids';
 import { jwkThumbprint } from '#protocol/keys';
-import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
-import { historySchema, trustChainSchema } from '#protocol/schemas/public-views';
+import {
+  facadeSchema,
+  type Facade as FacadeBody,
+  historySchema,
+  trustChainSchema,
+} from '#protocol/schemas/facade';
 import { canAssertValidity } from '#protocol/status';
 import type { Publisher } from '#publisher/publisher';
 import { nativeSha256 } from '#runtime/crypto/node';

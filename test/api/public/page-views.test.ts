@@ -3,7 +3,7 @@ import { lookupUrl } from '#api/public/page/urls';
 import { readAnswer } from '#api/public/page/relayed';
 import { verdictView } from '#api/public/page/verdict-view';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import type { PublicHistory, PublicTrustChain } from '#protocol/schemas/public-views';
+import type { PublicHistory, PublicTrustChain } from '#protocol/schemas/facade';
 import { STATUSES } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { interruptible } from '../../fixtures/interruptible.js';

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { chainOf, historyOf } from '#api/public/views/views';
 import { idsOf } from '#protocol/ids';
-import { type PublicTrustChain } from '#protocol/schemas/public-views';
+import type { PublicTrustChain } from '#protocol/schemas/facade';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatTime } from '#protocol/time';

@@ -9,13 +9,13 @@ import { parseEntry } from '#protocol/entries';
 import { eventsOf } from '#protocol/history';
 import { idsOf } from '#protocol/ids';
 import { parseVkey } from '#protocol/note';
-import { facadeSchema } from '#protocol/schemas/facade';
-import type { KeyEntry, ProofEntry, StatusEntry } from '#protocol/schemas/log-entry';
 import {
+  facadeSchema,
   historySchema,
   trustChainSchema,
   trustPackageSchema,
-} from '#protocol/schemas/public-views';
+} from '#protocol/schemas/facade';
+import type { KeyEntry, ProofEntry, StatusEntry } from '#protocol/schemas/log-entry';
 import { aepKeys } from '#protocol/snapshot/keys';
 import { recordBody } from '#protocol/snapshot/record';
 import { encodeEntryBundle, entriesPath, tilePath } from '#protocol/tiles';

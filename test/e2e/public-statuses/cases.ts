@@ -1,11 +1,12 @@
 import type * as z from 'zod';
 import { idsOf } from '#protocol/ids';
-import { facadeSchema, notFoundSchema } from '#protocol/schemas/facade';
 import {
+  facadeSchema,
+  notFoundSchema,
   historySchema,
   trustChainSchema,
   trustPackageSchema,
-} from '#protocol/schemas/public-views';
+} from '#protocol/schemas/facade';
 import type { Call, Reply } from '../../fixtures/send.js';
 import type { ServedOpenApi } from '../../fixtures/served-openapi.js';
 import { SECRET, tokenName, type PublicStates } from './states.js';
