@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { type Pool, requireOwnSession } from '#sql/db/transaction';
 import { migrationNames } from '#sql/schema/folder';
 import { assertRole, type Program } from '#sql/db/roles';

@@ -7,7 +7,7 @@ import { demoConfig } from '#runtime/config';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 import { type ProgramContext, runProgram } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import {
   executeIntentHttp,
   exportProofHttp,

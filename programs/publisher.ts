@@ -10,7 +10,7 @@ import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
-import { withTimeout } from '#runtime/concurrency/promises';
+import { withTimeout } from '#runtime/concurrency';
 import { startHeartbeat } from './heartbeat.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';

@@ -5,7 +5,7 @@ import { whyNotRun } from '#policy/check';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import type { Db, Pool, Transaction } from '#sql/db/transaction';
 import { ensureKeyActive } from '#sql/lifecycle/entries';
 import { withAuditContext } from '#sql/tenants/audit';

@@ -1,13 +1,20 @@
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
-import { ConfigError, type Environment, read, type Values } from './config/environment.js';
 import * as field from './config/fields.js';
+import { ConfigError, type Environment, read, type Values } from './config/fields.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
-export { ConfigError, type Environment } from './config/environment.js';
-export { LOCAL_ORIGIN, opsPortOf, snapshotNameFor } from './config/fields.js';
-export type { DrainConfig, OpsConfig, QueueConfig } from './config/fields.js';
+export {
+  ConfigError,
+  type Environment,
+  LOCAL_ORIGIN,
+  opsPortOf,
+  snapshotNameFor,
+  type DrainConfig,
+  type OpsConfig,
+  type QueueConfig,
+} from './config/fields.js';
 
 // Only this module reads `process.env`; tests give another environment.
 

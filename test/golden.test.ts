@@ -12,7 +12,7 @@ import { publicDescription } from '#api/public/openapi/description';
 import { OPERATIONS as PUBLIC_OPERATIONS } from '#api/public/operations';
 import { helpTexts as adminHelpTexts } from '#programs/admin/main';
 import { SETTINGS } from '#runtime/config';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { helpTexts } from '#sdk/cli/main';
 import { FAULTS } from './faults/rows/index.js';
 

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { proofExportSchema } from '#protocol/schemas/proof-export';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 
 const VECTOR = join(packageRoot, 'protocol/vectors/proof-export.json');
 

@@ -1,6 +1,6 @@
 import { fork } from 'node:child_process';
 import { join } from 'node:path';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 
 /** Child processes run built modules, never sources. */
 export const builtFile = (path: string): string => join(packageRoot, 'dist', `${path}.js`);

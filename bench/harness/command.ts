@@ -2,7 +2,7 @@ import { Console } from 'node:console';
 import { mkdir, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isForOperator } from '#runtime/process/operator-error';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import type { Bound, Result } from './scenario.js';
 
 export function print(line: string): void {

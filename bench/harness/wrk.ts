@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { toolPath } from './tools.js';
 
 interface WrkOptions {

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { withTimeout } from '#runtime/concurrency/promises';
+import { withTimeout } from '#runtime/concurrency';
 import type { ProgramContext } from '#runtime/process/lifecycle';
 import { addGauges, Tally, type Registry } from '#runtime/ops/instruments';
 import { connect } from '#runtime/postgres/connect';

@@ -6,8 +6,7 @@ import { createRequire } from 'node:module';
 import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { OperatorError } from '../process/operator-error.js';
-import { type Account, spawnAs } from './account.js';
-import { sharedPlace } from './place.js';
+import { type Account, spawnAs, sharedPlace } from './place.js';
 
 const run = promisify(execFile);
 

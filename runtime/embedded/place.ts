@@ -1,11 +1,13 @@
+import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chown, lstat, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { writePrivateFile } from '../process/files.js';
 import { OperatorError } from '../process/operator-error.js';
-import { type Account, canEnter, chooseAccount, runsAsRoot } from './account.js';
 
 /** Location and owner of a cluster. */
 export interface Place {
@@ -126,4 +128,49 @@ export async function sharedPlace(): Promise<string | null> {
     }
   }
   return null;
+}
+
+const run = promisify(execFile);
+
+/** The operating system account that runs Postgres; null for the current one. */
+export type Account = { uid: number; gid: number } | null;
+
+const runsAsRoot = (): boolean => process.getuid?.() === 0;
+
+/**
+ * Postgres refuses to run as root, so root runs it as an account that owns no other files of ours.
+ */
+export async function chooseAccount(): Promise<Account> {
+  if (!runsAsRoot()) return null;
+  for (const name of ['postgres', 'nobody']) {
+    try {
+      const [uid, gid] = await Promise.all([run('id', ['-u', name]), run('id', ['-g', name])]);
+      return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
+    } catch {
+      // No such user.
+    }
+  }
+  throw new OperatorError(
+    'Postgres does not run as root, and this machine has neither a user "postgres" nor "nobody". ' +
+      'Create one, start as an ordinary user, or set DATABASE_URL.',
+  );
+}
+
+/** Spawn options for Postgres processes: the account, and none of our environment. */
+export const spawnAs = (account: Account) => ({
+  cwd: '/',
+  env: { PATH: '/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' },
+  ...account,
+});
+
+/** Tries it, because modes, ACLs and mounts all matter. */
+async function canEnter(directory: string, account: Account): Promise<boolean> {
+  const test = spawn('/bin/sh', ['-c', 'cd "$1" && test -r . && test -w .', 'sh', directory], {
+    ...spawnAs(account),
+    stdio: 'ignore',
+  });
+  return once(test, 'close').then(
+    ([code]) => code === 0,
+    () => false,
+  );
 }

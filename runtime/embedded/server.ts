@@ -7,9 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Logger } from '../process/log.js';
 import { OperatorError } from '../process/operator-error.js';
-import { spawnAs } from './account.js';
+import { spawnAs, clusterOf, type Place } from './place.js';
 import type { Binaries } from './binaries.js';
-import { clusterOf, type Place } from './place.js';
 
 interface PostgresExit {
   code: number | null;

@@ -8,9 +8,8 @@ import postgres from 'postgres';
 import type { Logger } from '../process/log.js';
 import { createPrivateFile } from '../process/files.js';
 import { type Binaries, findBinaries } from './binaries.js';
-import { spawnAs } from './account.js';
+import { spawnAs, clusterOf, findPlace, type Place, rememberPlace, removePlace } from './place.js';
 import { OperatorError } from '../process/operator-error.js';
-import { clusterOf, findPlace, type Place, rememberPlace, removePlace } from './place.js';
 import { type Server, startServer } from './server.js';
 
 export { removePlace as removeEmbeddedPostgres } from './place.js';

@@ -1,4 +1,4 @@
-import { singleFlight, withTimeout } from '../concurrency/promises.js';
+import { singleFlight, withTimeout } from '../concurrency.js';
 
 export type Condition = 'up' | 'down';
 

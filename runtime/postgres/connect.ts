@@ -1,8 +1,7 @@
 import { connect as connectSocket, type Socket } from 'node:net';
+import pg from 'pg';
 import postgres from 'postgres';
 import { TaskWatchdog, type HungError } from '../process/watchdog.js';
-import { type Connection, ConnectionPool } from './pool.js';
-import { types } from './types.js';
 
 type Client = postgres.Sql<{ bigint: number }>;
 
@@ -202,3 +201,172 @@ function openConnection(
   };
   return connection;
 }
+
+/** A client with one connection, which opens at the first statement and never reconnects. */
+interface Connection {
+  client: postgres.Sql<{ bigint: number }>;
+  isLost: boolean;
+  /** Ends the session; statements in flight fail after `timeout` seconds. */
+  close(timeout: number): Promise<void>;
+}
+
+/** Connections, each used by one caller at a time. A lost connection is discarded, never reused. */
+class ConnectionPool {
+  private readonly all = new Set<Connection>();
+  private readonly idle: Connection[] = [];
+  private readonly waiting = new Set<(given: Connection | Error) => void>();
+  private ending: Promise<void> | null = null;
+  private onAllBack: () => void = () => undefined;
+
+  constructor(
+    private readonly open: () => Connection,
+    private readonly max: number,
+    private readonly waitMs: number,
+  ) {}
+
+  /** @throws Error `POOL_TIMEOUT` when no connection is free within `waitMs` */
+  async take(): Promise<Connection> {
+    if (this.ending !== null) throw poolEnded();
+    for (let free = this.idle.pop(); free !== undefined; free = this.idle.pop()) {
+      if (!free.isLost) return free;
+      void this.discard(free);
+    }
+    return this.all.size < this.max ? this.openOne() : this.nextFree();
+  }
+
+  giveBack(connection: Connection, isSound: boolean): void {
+    const isKept = isSound && !connection.isLost && this.ending === null;
+    if (!isKept) void this.discard(connection);
+    const [next] = this.waiting;
+    if (next !== undefined) next(isKept ? connection : this.openOne());
+    else if (isKept) this.idle.push(connection);
+  }
+
+  /** Waits for connections in use, at most `timeout` seconds if given, and closes all of them. */
+  end(timeout?: number): Promise<void> {
+    return (this.ending ??= this.endAll(timeout));
+  }
+
+  private async endAll(timeout: number | undefined): Promise<void> {
+    for (const serve of this.waiting) serve(poolEnded());
+    const unused = this.idle.splice(0).map((connection) => this.discard(connection, 1));
+    if (this.all.size > 0) {
+      const allBack = new Promise<void>((resolve) => (this.onAllBack = resolve));
+      const timer = timeout === undefined ? null : setTimeout(this.onAllBack, timeout * 1000);
+      await allBack;
+      if (timer !== null) clearTimeout(timer);
+    }
+    await Promise.all([...unused, ...[...this.all].map((connection) => this.discard(connection))]);
+  }
+
+  private openOne(): Connection {
+    const connection = this.open();
+    this.all.add(connection);
+    return connection;
+  }
+
+  private nextFree(): Promise<Connection> {
+    return new Promise((resolve, reject) => {
+      const serve = (given: Connection | Error): void => {
+        clearTimeout(timer);
+        this.waiting.delete(serve);
+        if (given instanceof Error) reject(given);
+        else resolve(given);
+      };
+      const timer = setTimeout(() => serve(poolTimeout(this.waitMs)), this.waitMs);
+      this.waiting.add(serve);
+    });
+  }
+
+  private discard(connection: Connection, timeout = 0): Promise<void> {
+    this.all.delete(connection);
+    if (this.all.size === 0) this.onAllBack();
+    return connection.close(timeout);
+  }
+}
+
+function poolTimeout(ms: number): Error {
+  const message = `no pooled connection became available within ${String(ms)} ms`;
+  return Object.assign(new Error(message), { code: 'POOL_TIMEOUT' });
+}
+
+function poolEnded(): Error {
+  return Object.assign(new Error('the pool is closed'), { code: 'CONNECTION_ENDED' });
+}
+
+type Type = postgres.PostgresType<unknown>;
+
+/** Decodes a bigint as a number; throws when it is not a safe integer, never rounds. */
+function safeInteger(text: unknown): number {
+  const value = Number(text);
+  if (Number.isSafeInteger(value)) return value;
+  throw new RangeError(`the database holds ${String(text)}, which exceeds the safe integer range`);
+}
+
+const TEXT_ARRAY = 1009;
+const parseArray = pg.types.getTypeParser(TEXT_ARRAY as never) as (
+  text: string,
+) => (string | null)[];
+
+/** Sends a value that is not a list unchanged: bulk callers pass the array literal. */
+function arrayOf(
+  oid: number,
+  fromText: (text: string) => unknown = String,
+  toText: (value: unknown) => string = String,
+): Type {
+  const element = (value: unknown): string => {
+    if (value === null) return 'null';
+    if (value === undefined) throw new TypeError('an array parameter contains undefined');
+    return `"${toText(value).replace(/\\/g, '\\\\').replace(/"/g, '\\"')}"`;
+  };
+  return {
+    to: oid,
+    from: [oid],
+    serialize: (value: unknown) =>
+      Array.isArray(value) ? `{${value.map(element).join(',')}}` : value,
+    parse: (text: string) => parseArray(text).map((one) => (one === null ? null : fromText(one))),
+  };
+}
+
+const bigint: postgres.PostgresType = {
+  to: 20,
+  from: [20],
+  serialize: String,
+  parse: safeInteger,
+};
+
+const undashed = (text: string): string => text.replaceAll('-', '');
+
+/** Decodes a uuid as 32 hex digits, the form of every id in the API. */
+const uuid: Type = {
+  to: 2950,
+  from: [2950],
+  serialize: String,
+  parse: undashed,
+};
+
+const others: Record<string, Type> = {
+  uuid,
+  booleans: arrayOf(
+    1000,
+    (text) => text === 't',
+    (value) => (value === true ? 't' : 'f'),
+  ),
+  byteStrings: arrayOf(
+    1001,
+    (text) => Buffer.from(text.slice(2), 'hex'),
+    (value) => `\\x${Buffer.from(value as Uint8Array).toString('hex')}`,
+  ),
+  names: arrayOf(1003),
+  smallints: arrayOf(1005, Number),
+  integers: arrayOf(1007, Number),
+  texts: arrayOf(TEXT_ARRAY),
+  bigints: arrayOf(1016, safeInteger),
+  uuids: arrayOf(2951, undashed),
+};
+
+/**
+ * Declared here, because postgres.js would otherwise query the server for array types at each
+ * connect, in a promise whose rejection no caller handles.
+ */
+const types: { bigint: typeof bigint } = { ...others, bigint };

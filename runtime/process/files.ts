@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
-import { constants } from 'node:fs';
+import { constants, existsSync } from 'node:fs';
 import { access, chmod, mkdir } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { dirname, resolve, join } from 'node:path';
 import { OperatorError } from './operator-error.js';
 
 /** Creates a missing directory, as the umask permits. The error names the setting to change. */
@@ -99,3 +99,16 @@ export function readPrivateFile(file: string, what: string): string {
     fs.closeSync(descriptor);
   }
 }
+
+function findRoot(from: string): string {
+  if (existsSync(join(from, 'package.json'))) return from;
+  const parent = dirname(from);
+  if (parent === from)
+    throw new Error(
+      'no package.json in any parent directory: the program was moved out of its package',
+    );
+  return findRoot(parent);
+}
+
+/** The directory of package.json, whether run from source or from dist. */
+export const packageRoot = findRoot(import.meta.dirname);

@@ -1,4 +1,4 @@
-import { withTimeout } from '../concurrency/promises.js';
+import { withTimeout } from '../concurrency.js';
 import { readLogLevel, type DrainConfig } from '../config.js';
 import { logger, type Logger, type LogLevel } from './log.js';
 import { isForOperator } from './operator-error.js';

@@ -17,7 +17,7 @@ import {
   UnrecoverableError,
 } from './backend.js';
 import { packRequestIds, type RequestIds } from '../http/request-ids.js';
-import { withTimeout } from '../concurrency/promises.js';
+import { withTimeout } from '../concurrency.js';
 
 export {
   assertMayOnlyReadQueues,
@@ -25,8 +25,11 @@ export {
   grantQueueAccess,
   grantQueueReading,
   migrateQueues,
-} from './schema.js';
-export { MAX_IDS_PER_JOB, openQueueToRead, QUEUES, type QueueToRead } from './backend.js';
+  MAX_IDS_PER_JOB,
+  openQueueToRead,
+  QUEUES,
+  type QueueToRead,
+} from './backend.js';
 
 /** The queue timed out or failed. The job may have been enqueued all the same. */
 export class QueueUnavailableError extends Error {

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
 import { COMPOSE_FILE, interpolate, readCompose, type Service } from '../fixtures/compose/file.js';
 

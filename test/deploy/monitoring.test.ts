@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import {
   alertRules,
   dashboard,

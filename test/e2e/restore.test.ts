@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { adminWith } from '../fixtures/admin.js';
 import { Clusters, skipsClusters, withoutClusters, type Cluster } from '../fixtures/clusters.js';
 import { fsck, migrated, publicStatuses, Service } from '../fixtures/restored-service.js';

@@ -11,7 +11,7 @@ import { facadeSchema } from '#protocol/schemas/facade';
 import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
 import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { publishedLog } from '../fixtures/published-log.js';
 import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { Deadline, slowness } from './pace.js';
 import { NO_ROWS, WRITE_POINTS } from './rows/write-points.js';
 

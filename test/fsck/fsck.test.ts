@@ -11,7 +11,7 @@ import { formatVkey } from '#protocol/note';
 import { PACKAGE_PARTS, PROOF_PARTS, segmentPath, SHARE_PARTS } from '#protocol/snapshot/manifest';
 import type { IndexRow } from '#protocol/snapshot/index-part';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { toUuid } from '#sql/db/columns';
 import type { DyingCheck } from '../fixtures/dying-fsck.js';
 import { checked, type Checked } from '../fixtures/planted.js';

@@ -5,7 +5,7 @@ import { SplitError } from '#api/engine/batches/split';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { ConfigError } from '#runtime/config';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 
 /** A parser of untrusted input, with the properties that must hold for any input. */
 export interface Target {

@@ -2,7 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import ts from 'typescript';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 
 const SERVER = ['protocol', 'runtime', 'sql'];
 const ALL = [...SERVER, 'policy', 'api', 'workers', 'publisher', 'fsck'];

@@ -8,7 +8,7 @@ import { replayPolicies } from '#policy/replay-policies';
 import { readSubject } from '#policy/subject';
 import type { JsonValue } from '#protocol/json';
 import { aepSubjectSchema } from '#protocol/schemas/aep';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import type { PinnedIntake } from '#sql/admissions/pinned-intake';
 import { admissionEnvelope, outcomeEnvelope } from '../fixtures/agent.js';
 import { executeBody, without } from '../fixtures/engine.js';

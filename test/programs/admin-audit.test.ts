@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseApiKey } from '#protocol/api-key';
 import { toBase64Url } from '#protocol/bytes';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 import { withAuditContext } from '#sql/tenants/audit';
 import type { Db } from '#sql/db/transaction';

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/accept';
 import { toUuid } from '#sql/db/columns';
 import { processAdmissions } from '#workers/admit/process';

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { policyCache } from '#policy/cache';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { logger } from '#runtime/process/log';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/accept';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
 import { checkPolicies } from '#workers/admit/watch-policies';

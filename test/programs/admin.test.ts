@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { formatVkey } from '#protocol/note';
 import { adminCommands } from '#programs/admin/main';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { adminOn, adminWith, done } from '../fixtures/admin.js';
 import { holdLock } from '../fixtures/hold-lock.js';
 import { TENANT } from '../fixtures/registry.js';

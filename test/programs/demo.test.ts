@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 
 const demos = async (): Promise<string[]> =>
   (await readdir(tmpdir())).filter((name) => name.startsWith('svc-demo-'));

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { BOOTSTRAP, ensurePolicy, shippedPolicy } from '#programs/shipped-policy';
 import { logger } from '#runtime/process/log';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { withAuditContext } from '#sql/tenants/audit';
 import {
   activatePolicy,

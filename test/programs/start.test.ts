@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS as ENGINE } from '#api/engine/operations';
 import { OPERATIONS as PUBLIC } from '#api/public/operations';
 import { removeEmbeddedPostgres } from '#runtime/embedded/start';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { adminWith } from '../fixtures/admin.js';
 import { scrape, valueOf, type Scrape } from '../fixtures/exposition.js';
 import { readPdf } from '../fixtures/pdf.js';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { openFolder, svc, type Folder } from '../fixtures/svc.js';
 

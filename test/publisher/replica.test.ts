@@ -13,7 +13,7 @@ import { ReplicaUnusableError, sqlReplica } from '#publisher/registry/replica';
 import { FatalPublishError } from '#publisher/errors';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { freshDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { coalesce, type CoalesceOptions } from '#runtime/concurrency/coalesce';
+import { coalesce, type CoalesceOptions } from '#runtime/concurrency';
 
 const AWAY = new Error('the database is away');
 

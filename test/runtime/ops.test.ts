@@ -2,8 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { HttpServer } from '#runtime/http/server';
 import { healthCheck } from '#runtime/ops/health';
-import { openOpsListener, type OpsSource } from '#runtime/ops/listener';
-import { createRegistry } from '#runtime/ops/ops';
+import { openOpsListener, type OpsSource, createRegistry } from '#runtime/ops/ops';
 
 const open: HttpServer[] = [];
 afterEach(async () => {

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
 import { startStack, type RunningStack } from '../fixtures/stack.js';
 

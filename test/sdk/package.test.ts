@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { reachable } from '../fixtures/module-graph.js';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
 

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
 import { toUuid } from '#sql/db/columns';
 import { findParents } from '#sql/admissions/parents';

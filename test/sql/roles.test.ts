@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
 import type { Pool } from '#sql/db/transaction';

@@ -10,7 +10,7 @@ import { fromHex, toBase64Url, toHex, utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatTime } from '#protocol/time';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { readPolicyInput } from '#sql/admissions/append';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
 import { treeSize } from '#sql/log/log';

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { coalesce } from '#runtime/concurrency/coalesce';
+import { coalesce } from '#runtime/concurrency';
 import { Limiter } from '#runtime/concurrency/limiter';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/accept';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';

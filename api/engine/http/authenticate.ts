@@ -1,7 +1,7 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
 import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
-import { coalesce } from '#runtime/concurrency/coalesce';
+import { coalesce } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { authenticate as readCredentials, type Credential } from '#sql/tenants/authenticate';
 import { isUnavailable } from '#sql/db/errors';

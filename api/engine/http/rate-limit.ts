@@ -2,7 +2,7 @@ import type { Response } from 'express';
 import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-limiter-flexible';
 import type { Logger } from '#runtime/process/log';
 import type { RedisClient } from '#runtime/queue/redis';
-import { withTimeout } from '#runtime/concurrency/promises';
+import { withTimeout } from '#runtime/concurrency';
 import { Problem } from './problem.js';
 
 /** One request's position in its tenant's one-second window. */

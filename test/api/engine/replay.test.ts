@@ -5,7 +5,7 @@ import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { replaySchema, type Replay } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { makePolicySet, manifestOf, readPolicyFolder } from '#policy/policy-set';
 import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/admissions/policies';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { skipsNginx, withoutNginx, type NginxRequest } from '../../fixtures/nginx.js';
 import { MANIFEST, READABLE, UNREADABLE, RemoteWorld } from '../../fixtures/remote-world.js';
 

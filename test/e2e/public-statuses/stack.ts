@@ -10,7 +10,7 @@ import { readPolicyFolder } from '#policy/policy-set';
 import { runPublisher } from '#publisher/run';
 import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
-import { packageRoot } from '#runtime/process/package-root';
+import { packageRoot } from '#runtime/process/files';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
