@@ -6,7 +6,7 @@ import {
   SHARE_PARTS,
   type OpenedManifest,
 } from '#protocol/snapshot/manifest';
-import { latestCheckpointTime } from '#sql/fsck/head';
+import { latestCheckpointTime } from '#sql/fsck/log';
 import { lastVerdictId } from '#sql/log/verdicts';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';

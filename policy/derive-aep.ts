@@ -3,7 +3,7 @@ import { canonicalize, parseStrict } from '#protocol/json';
 import type { Aep } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
 import { nativeTextHash } from '#runtime/crypto/node';
-import type { PinnedIntake } from '#sql/admissions/pinned-intake';
+import type { PinnedIntake } from '#sql/admissions/intake';
 import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.js';
 import { IntakeMismatchError } from './errors.js';
 import { readSubject } from './subject.js';

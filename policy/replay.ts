@@ -4,7 +4,7 @@ import { attempt } from '#protocol/errors';
 import { documentHash } from '#protocol/hash';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
-import type { PinnedIntake } from '#sql/admissions/pinned-intake';
+import type { PinnedIntake } from '#sql/admissions/intake';
 import { deriveAep, type DerivedAep } from './derive-aep.js';
 import { IntakeMismatchError } from './errors.js';
 import type { PolicyInput } from './decide.js';

@@ -6,7 +6,7 @@ import {
   executeRequestSchema,
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
-import type { PinnedIntake } from '#sql/admissions/pinned-intake';
+import type { PinnedIntake } from '#sql/admissions/intake';
 import { IntakeMismatchError, UnknownRequestTypeError } from './errors.js';
 import type { PolicyInput } from './decide.js';
 

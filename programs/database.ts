@@ -2,9 +2,8 @@ import { join } from 'node:path';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
 import { type Pool, requireOwnSession } from '#sql/db/transaction';
-import { migrationNames } from '#sql/schema/folder';
+import { migrationNames, requireSchema } from '#sql/schema/migrate';
 import { assertRole, type Program } from '#sql/db/roles';
-import { requireSchema } from '#sql/schema/version';
 
 /** The migrations of this version. */
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');

@@ -2,7 +2,7 @@ import type { Clock } from '#runtime/process/clock';
 import type { RedisClient } from '#runtime/queue/redis';
 import type { Logger } from '#runtime/process/log';
 import type { AdmitQueue } from '#runtime/queue/queues';
-import type { Lane } from '#sql/admissions/accept';
+import type { Lane } from '#sql/admissions/intake';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationOutcome } from '#sql/lifecycle/revocations';
 import type { PdfRenderer } from './pdf/pool.js';

@@ -1,7 +1,7 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
 import { BusyError } from '#runtime/concurrency/limiter';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
-import { DamagedEntryError } from '#sql/proofs/status-entries';
+import { DamagedEntryError } from '#sql/proofs/read';
 import { createAuthenticate } from './http/authenticate.js';
 import { createCapacityCheck } from './admission/submit.js';
 import type { EngineContext } from './context.js';

@@ -7,9 +7,10 @@ import {
   proofsFrom,
   waitingLongerThan,
   type AdmissionRow,
+  batchesFrom,
+  type CheckedBatch,
+  STRAYS,
 } from '#sql/fsck/admissions';
-import { batchesFrom, type CheckedBatch } from '#sql/fsck/batches';
-import { STRAYS } from '#sql/fsck/strays';
 import type { FindingCode } from '../codes.js';
 import type { Report } from '../findings.js';
 import { FIRST_ID, MAX_ROWS, pages, type RegistryContext } from './context.js';

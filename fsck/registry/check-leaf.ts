@@ -8,8 +8,8 @@ import { ARTIFACT_KINDS, type ArtifactKind, type Decided, isProofOnly } from '#p
 import { formatTime } from '#protocol/time';
 import { examineProof } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { StoredLeaf } from '#sql/fsck/leaves';
-import { proofAbout, reasonDocument } from '#sql/fsck/revocations';
+import type { StoredLeaf } from '#sql/fsck/log';
+import { proofAbout, reasonDocument } from '#sql/fsck/lifecycle';
 import { columnsUnlikeAep, failing, filedEntry } from '#sql/log/leaf-checks';
 import type { FindingCode } from '../codes.js';
 import type { RegistryContext } from './context.js';

@@ -1,14 +1,14 @@
 import { canonicalBytes } from '#protocol/json';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { asOfOneMoment } from '#sql/fsck/chunk';
+import { asOfOneMoment } from '#sql/fsck/log';
 import {
   grantNumbers,
   packagesFrom,
   tokensFrom,
   type CheckedPackage,
   type CheckedToken,
-} from '#sql/fsck/grants';
+} from '#sql/fsck/lifecycle';
 import { expiryScanDoneAt } from '#sql/log/verdicts';
 import { FIRST_ID, pages, type RegistryContext } from './context.js';
 

@@ -3,8 +3,7 @@ import { openCheckpointNote } from '#protocol/checkpoint';
 import { ProtocolError } from '#protocol/errors';
 import { nativeVerify } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
-import { asOfOneMoment, type CheckpointRow } from '#sql/fsck/chunk';
-import { readHead } from '#sql/fsck/head';
+import { asOfOneMoment, type CheckpointRow, readHead } from '#sql/fsck/log';
 import type { Report } from '../findings.js';
 import type { RegistryContext } from './context.js';
 

@@ -2,8 +2,7 @@ import { equalBytes, toHex } from '#protocol/bytes';
 import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Chunk } from '#sql/fsck/chunk';
-import type { StoredLeaf } from '#sql/fsck/leaves';
+import type { Chunk, StoredLeaf } from '#sql/fsck/log';
 import { readTile } from '#sql/log/log';
 import type { FindingCode } from '../codes.js';
 import {

@@ -1,4 +1,4 @@
-import { inputsFrom, knownInputs } from '#sql/fsck/decisions';
+import { inputsFrom, knownInputs } from '#sql/fsck/admissions';
 import { pages, type RegistryContext } from './context.js';
 
 const PAGE_SIZE = 5_000;

@@ -1,5 +1,5 @@
 import { readEntry } from '#protocol/entries';
-import { reasonsFrom, settledRequests } from '#sql/fsck/revocations';
+import { reasonsFrom, settledRequests } from '#sql/fsck/lifecycle';
 import { statusEntriesOf } from '#sql/log/log';
 import { readReason } from './check-leaf.js';
 import { FIRST_ID, pages, type RegistryContext } from './context.js';

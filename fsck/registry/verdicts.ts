@@ -1,7 +1,7 @@
 import { equalBytes, toHex } from '#protocol/bytes';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import type { Chunk, StoredVerdict } from '#sql/fsck/chunk';
+import type { Chunk, StoredVerdict } from '#sql/fsck/log';
 import type { Report } from '../findings.js';
 import type { ChunkCheckResult } from './check-leaf.js';
 import type { GrowingTree } from '../tree.js';

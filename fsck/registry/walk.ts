@@ -2,8 +2,7 @@ import { decidedIn } from '#protocol/aep';
 import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { readChunk, type Chunk } from '#sql/fsck/chunk';
-import type { StoredLeaf } from '#sql/fsck/leaves';
+import { readChunk, type Chunk, type StoredLeaf } from '#sql/fsck/log';
 import { expiriesOf } from '#sql/log/leaf-checks';
 import {
   checkOtherLeaf,

@@ -12,7 +12,7 @@ import {
   type VerificationStatus,
 } from '#protocol/status';
 import type { Pool } from '#sql/db/transaction';
-import { firstWaitingChange, type CheckedPackage, type CheckedToken } from '#sql/fsck/grants';
+import { firstWaitingChange, type CheckedPackage, type CheckedToken } from '#sql/fsck/lifecycle';
 import { membersHashOf } from '../registry/grants.js';
 import type { Bodies } from './bodies.js';
 import type { PublishedContext } from './context.js';

@@ -2,9 +2,16 @@ import { randomBytes } from 'node:crypto';
 import { PROOF_ID_PATTERN } from '#protocol/ids';
 import { ARTIFACT_KINDS } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { erasePayloads, erasureOf, requireErasable } from '#sql/erasure/payloads';
-import { eraseTenantTraces, tenantNumber, unerasedFrom } from '#sql/erasure/tenant';
-import { eraseTraces, holdKeys } from '#sql/erasure/traces';
+import {
+  erasePayloads,
+  erasureOf,
+  requireErasable,
+  eraseTenantTraces,
+  tenantNumber,
+  unerasedFrom,
+  eraseTraces,
+  holdKeys,
+} from '#sql/erasure/erase';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import {
   confirmOption,

@@ -5,7 +5,7 @@ import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
 import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
 import type { Clock } from '#runtime/process/clock';
-import { databaseBytes, logAndCheckpoint } from '#sql/ops/metrics-queries';
+import { databaseBytes, logAndCheckpoint } from '#sql/ops/queries';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 

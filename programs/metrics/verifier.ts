@@ -1,5 +1,5 @@
 import { addGauges, Tally, type Registry } from '#runtime/ops/instruments';
-import { verifierPlace } from '#sql/ops/metrics-queries';
+import { verifierPlace } from '#sql/ops/queries';
 import type { VerifierMetrics } from '#workers/verify/context';
 import type { Readings } from './readings.js';
 

@@ -1,6 +1,6 @@
 import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime/ops/instruments';
 import type { QueueState } from '#runtime/queue/queues';
-import { pendingNow } from '#sql/ops/metrics-queries';
+import { pendingNow } from '#sql/ops/queries';
 import type { AdmitWorker } from '#workers/admit/worker';
 import type { AdmitMetrics, OutcomeCounts, Stage } from '#workers/admit/context';
 import type { Readings } from './readings.js';

@@ -4,7 +4,7 @@ import type { Vkey } from '#protocol/note';
 import { nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext } from '../context.js';
 import { FatalPublishError, unknownSigner } from '../errors.js';
-import type { ShareChange } from '#sql/lifecycle/shares';
+import type { ShareChange } from '#sql/lifecycle/share-tokens';
 import type { RegistryView } from '../registry/sql-registry.js';
 import type { Published } from '../store/directory.js';
 import { keysAt, type PublishedKeys } from './keys.js';

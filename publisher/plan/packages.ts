@@ -12,7 +12,7 @@ import {
   unresolvedPackage,
   type PackageMember,
 } from '../render/package-record.js';
-import type { PackageRow } from '#sql/lifecycle/shares';
+import type { PackageRow } from '#sql/lifecycle/share-tokens';
 
 /** Cached members, of a few hundred bytes each. */
 const MAX_CACHED_MEMBERS = 50_000;

@@ -6,8 +6,7 @@ import type { RenderedRecord } from '../store/index-builder.js';
 import type { CycleContext } from '../context.js';
 import { packageIndexId } from '../render/package-record.js';
 import { newPackage, type PublishedMembers } from './packages.js';
-import type { ShareTarget } from '#sql/lifecycle/share-tokens';
-import type { ShareChange } from '#sql/lifecycle/shares';
+import type { ShareTarget, ShareChange } from '#sql/lifecycle/share-tokens';
 import { FatalPublishError } from '../errors.js';
 
 /** Limits of changes, and of members of new packages, per cycle. */

@@ -2,7 +2,12 @@ import { HASH_BYTES } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { hasEnded, insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
 import type { Db } from '#sql/db/transaction';
-import { packageRows, packagesWith, shareChangesSince, sharesNow } from '#sql/lifecycle/shares';
+import {
+  packageRows,
+  packagesWith,
+  shareChangesSince,
+  sharesNow,
+} from '#sql/lifecycle/share-tokens';
 import {
   keyEntries,
   type ProofLeaf,

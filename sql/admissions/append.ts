@@ -1,8 +1,8 @@
 import type { JsonValue } from '#protocol/json';
 import { type Db, pipeline, type Transaction } from '../db/transaction.js';
 import { arrayOf, batchIdOf, bytesOf } from '../db/columns.js';
-import { sharedColumns, sharedPins, type PinnedIntake, type SharedRow } from './pinned-intake.js';
-import type { Environment } from '../tenants/authenticate.js';
+import { sharedColumns, sharedPins, type PinnedIntake, type SharedRow } from './intake.js';
+import type { Environment } from '../tenants/api-keys.js';
 
 export type PendingIntake = PinnedIntake;
 

@@ -1,6 +1,5 @@
-import type { Db, Pool } from '../db/transaction.js';
+import { type Db, type Pool, readAsTenants, type OwnId } from '../db/transaction.js';
 import { unpackAep } from '../proofs/packed-aep.js';
-import { readAsTenants, type OwnId } from '../db/tenant-scope.js';
 
 export type Outcome =
   | {

@@ -1,5 +1,5 @@
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
-import type { Pool, Transaction } from '../db/transaction.js';
+import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
   byDeduplicationKey,
@@ -9,8 +9,7 @@ import {
   type IntakeRow,
   type Lane,
   type PinnedPolicy,
-} from '../admissions/accept.js';
-import { asTenants } from '../db/tenant-scope.js';
+} from '../admissions/intake.js';
 
 export interface BatchItem {
   index: number;

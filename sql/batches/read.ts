@@ -1,4 +1,4 @@
-import type { Db, Pool } from '../db/transaction.js';
+import { type Db, type Pool, asTenants } from '../db/transaction.js';
 import { batchIdOf, hexOf, inMs, type WithDates } from '../db/columns.js';
 import {
   outcomeColumns,
@@ -6,7 +6,6 @@ import {
   type Outcome,
   type OutcomeRow,
 } from '../admissions/outcomes.js';
-import { asTenants } from '../db/tenant-scope.js';
 
 export interface Batch {
   batchId: string;

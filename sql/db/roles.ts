@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Pool } from './transaction.js';
+import { type Pool, unconfinedTables } from './transaction.js';
 import { mapStartupDbErrors } from './errors.js';
-import { unconfinedTables } from './tenant-scope.js';
 
 export const PROGRAMS = [
   'engine',

@@ -1,3 +1,4 @@
+import { batchIdOf, hexOf } from '../db/columns.js';
 import type { Db } from '../db/transaction.js';
 
 export interface AdmissionRow {
@@ -71,3 +72,148 @@ export async function waitingLongerThan(
     where accepted_at < now() - ${`${ms} milliseconds`}::interval`;
   return row;
 }
+
+type ItemCounts = Record<'admitted' | 'denied' | 'refused' | 'invalid' | 'replayed', number>;
+
+/** A batch with its stored counts and those computed from its items. */
+export interface CheckedBatch {
+  batchId: string;
+  total: number;
+  /** The chunks are contiguous and add up to the batch's number of items. */
+  arePartsWhole: boolean;
+  /** Items that point to a missing admission. */
+  strays: number;
+  /** Items whose admission was erased. */
+  erased: number;
+  /** Hex; null when an item was erased. */
+  itemsHash: string | null;
+  /** The hash computed from the items; null with invalid items, whose bytes are not stored. */
+  foundHash: string | null;
+  isComplete: boolean;
+  counted: (ItemCounts & { pending: number }) | null;
+  found: ItemCounts;
+}
+
+/** Batches after `after`, in order of their ids. */
+export async function batchesFrom(sql: Db, after: string, limit: number): Promise<CheckedBatch[]> {
+  const rows = await sql<CheckedBatch[]>`
+    select b.batch_id as "batchId", b.total, encode(b.items_hash, 'hex') as "itemsHash",
+      encode(items.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
+      g.completed_at is not null as "isComplete", items.strays, items.erased,
+      case when g.batch_id is not null then json_build_object('admitted', g.admitted,
+        'denied', g.denied, 'refused', g.refused, 'invalid', g.invalid, 'replayed', g.replayed,
+        'pending', g.pending) end as counted,
+      json_build_object('admitted', items.admitted, 'denied', items.denied, 'refused', items.refused,
+        'invalid', items.invalid, 'replayed', items.replayed) as found
+    from (select * from svc.batch where batch_id > ${hexOf(after)}::uuid
+      order by batch_id limit ${limit}) b
+    left join svc.batch_progress g using (batch_id)
+    cross join lateral (
+      select coalesce(sum(size) = b.total and bool_and(first_index = before), false) as whole from (
+        select first_index, cardinality(proof_ids) as size,
+          coalesce(sum(cardinality(proof_ids)) over (order by first_index
+            rows between unbounded preceding and 1 preceding), 0) as before
+        from svc.batch_part where batch_id = b.batch_id) p) parts
+    cross join lateral (
+      select count(*) filter (where p.effect = 'ADMIT') as admitted,
+        count(*) filter (where p.effect = 'DENY') as denied,
+        count(*) filter (where p.proof_id is null and i.refused) as refused,
+        count(*) filter (where u.proof_id is null) as invalid,
+        count(*) filter (where u.replayed) as replayed,
+        count(*) filter (where u.proof_id is not null and i.proof_id is null) as strays,
+        count(*) filter (where i.proof_id is not null and i.request_hash is null) as erased,
+        case when bool_and(i.request_hash is not null) then
+          sha256(string_agg(decode(lpad(i.lane::text, 2, '0'), 'hex') || i.request_hash, ''
+            order by t.first_index, u.n)) end as hash
+      from svc.batch_part t
+      cross join lateral unnest(t.proof_ids, t.replayed) with ordinality as u(proof_id, replayed, n)
+      left join svc.proof p on p.proof_id = u.proof_id
+      left join svc.intake i on i.proof_id = u.proof_id
+      where t.batch_id = b.batch_id) items
+    order by b.batch_id`;
+  return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
+}
+
+/** Which of the input hashes (hex) are stored. */
+export async function knownInputs(sql: Db, hashes: readonly string[]): Promise<Set<string>> {
+  const rows = await sql<{ hash: string }[]>`
+    select asked.hash from unnest(${[...hashes]}::text[]) as asked(hash)
+    join svc.policy_input i on i.input_hash = decode(asked.hash, 'hex')`;
+  return new Set(rows.map(({ hash }) => hash));
+}
+
+/** Policy inputs after `after` (hex), and whether the content of each matches its hash. */
+export function inputsFrom(
+  sql: Db,
+  after: string,
+  limit: number,
+): Promise<{ hash: string; isRight: boolean }[]> {
+  return sql<{ hash: string; isRight: boolean }[]>`
+    select encode(input_hash, 'hex') as hash, sha256(input) = input_hash as "isRight"
+    from svc.policy_input where input_hash > ${Buffer.from(after, 'hex')}
+    order by input_hash limit ${limit}`;
+}
+
+type Query = (sql: Db, limit: number) => Promise<{ at: string }[]>;
+
+/**
+ * Rows that must not exist, or whose counterpart is missing, each as its table and key. A scan that starts
+ * from the missing row cannot find them. Each is one statement, so that it sees concurrent inserts completely.
+ */
+export const STRAYS = {
+  /** Missing batches of other rows. */
+  batches: (sql, limit) => sql`
+    select distinct 'svc.batch batch_id=batch_' || replace(s.batch_id::text, '-', '') as at from (
+      select batch_id from svc.batch_part union select batch_id from svc.batch_progress
+      union select batch_id from svc.intake_pending where batch_id is not null) s
+    left join svc.batch b using (batch_id) where b.batch_id is null order by at limit ${limit}`,
+  /** Pending admissions of a batch without a chunk lease. */
+  unleased: (sql, limit) => sql`
+    select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
+    from svc.intake_pending q join svc.batch b using (batch_id)
+    where q.proof_id not in (
+      select u.proof_id from svc.batch_turn t join svc.batch_part p using (batch_id, first_index)
+      cross join lateral unnest(p.proof_ids) as u(proof_id) where u.proof_id is not null)
+    order by at limit ${limit}`,
+  /** Missing packages of members. */
+  packages: (sql, limit) => sql`
+    select distinct 'svc.trust_package package_id=pkg_' || replace(m.package_id::text, '-', '') as at
+    from svc.package_member m left join svc.trust_package k using (package_id)
+    where k.package_id is null order by at limit ${limit}`,
+  /** Packages without a change number. */
+  unchanged: (sql, limit) => sql`
+    select 'svc.grant_change package_id=pkg_' || replace(package_id::text, '-', '') as at
+    from svc.trust_package where package_id not in (
+      select package_id from svc.grant_change where package_id is not null)
+    order by at limit ${limit}`,
+  /** Change numbers of a missing token or package. */
+  changes: (sql, limit) => sql`
+    select 'svc.grant_change change_no=' || c.change_no as at from svc.grant_change c
+    left join svc.share_token t on t.token_hash = c.token_hash
+    left join svc.trust_package k on k.package_id = c.package_id
+    where t.token_hash is null and k.package_id is null order by c.change_no limit ${limit}`,
+  /** Erasure records of an unknown admission, or with a wrong leaf index. */
+  erasures: (sql, limit) => sql`
+    select 'svc.erasure proof_id=' || replace(e.proof_id::text, '-', '') as at from svc.erasure e
+    left join svc.intake i using (proof_id) left join svc.proof p using (proof_id)
+    where (i.proof_id is null and p.proof_id is null)
+      or (p.proof_id is not null and e.leaf_index is distinct from p.leaf_index)
+    order by at limit ${limit}`,
+  /** Pending rows without an intake row. */
+  pending: (sql, limit) => sql`
+    select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
+    from svc.intake_pending q left join svc.intake i using (proof_id)
+    where i.proof_id is null order by at limit ${limit}`,
+  /** Admissions that share a deduplication key, which the index forbids. */
+  duplicates: (sql, limit) => sql`
+    select 'svc.intake proof_id='
+      || string_agg(replace(proof_id::text, '-', ''), ',' order by proof_id) as at
+    from svc.intake where not refused and request_hash is not null
+    group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`,
+  policySets: (sql, limit) => sql`
+    select 'svc.policy_set digest=' || encode(digest, 'hex') as at from svc.policy_set
+    where sha256(convert_to(manifest, 'UTF8')) is distinct from digest limit ${limit}`,
+  fixtures: (sql, limit) => sql`
+    select 'svc.fixture fixture_ref=' || fixture_ref as at from svc.fixture
+    where sha256(content) is distinct from fixture_hash limit ${limit}`,
+} as const satisfies Record<string, Query>;

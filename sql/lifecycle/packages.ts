@@ -1,6 +1,11 @@
-import type { Db, Fragment, Pool, Transaction } from '../db/transaction.js';
+import {
+  type Db,
+  type Fragment,
+  type Pool,
+  type Transaction,
+  asTenants,
+} from '../db/transaction.js';
 import { hexOf, inMs, packageIdOf } from '../db/columns.js';
-import { asTenants } from '../db/tenant-scope.js';
 
 export interface NewPackage {
   packageId: string;

@@ -1,8 +1,7 @@
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { isProofOnly, type ArtifactKind, type Decided } from '#protocol/status';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { DamagedEntryError, statusesOf } from '../proofs/status-entries.js';
-import { asTenants, type OwnId } from '../db/tenant-scope.js';
+import { type Db, type Pool, type Transaction, asTenants, type OwnId } from '../db/transaction.js';
+import { DamagedEntryError, statusesOf } from '../proofs/read.js';
 
 export interface RevocationItem {
   requestId: string;

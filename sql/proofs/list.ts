@@ -5,12 +5,11 @@ import {
   type VerificationStatus,
 } from '#protocol/status';
 import type { KeyedEntry } from '#protocol/keys';
-import type { Pool, Transaction } from '../db/transaction.js';
+import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { comparableTime } from '../db/columns.js';
 import { keysInLog, voidingLeaf } from '../log/log.js';
-import { statusesOf } from './status-entries.js';
-import { asTenants } from '../db/tenant-scope.js';
-import type { Environment } from '../tenants/authenticate.js';
+import { statusesOf } from './read.js';
+import type { Environment } from '../tenants/api-keys.js';
 import { verdictsForLeaves, type LeafVerdict } from '../log/verdicts.js';
 
 /** A proof in a list, with the inputs of its status. */

@@ -1,8 +1,15 @@
-import type { Pool } from '../db/transaction.js';
+import { parseEntry } from '#protocol/entries';
+import { ProtocolError } from '#protocol/errors';
+import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
+import type { KeyedEntry } from '#protocol/keys';
+import type { StatusEntry } from '#protocol/schemas/log-entry';
+import { parseTime } from '#protocol/time';
 import { inMs } from '../db/columns.js';
+import { type Pool, asTenants, type Db } from '../db/transaction.js';
+import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
+import { verdictHistories } from '../log/verdicts.js';
+import type { Environment } from '../tenants/api-keys.js';
 import { unpackAep } from './packed-aep.js';
-import { asTenants } from '../db/tenant-scope.js';
-import type { Environment } from '../tenants/authenticate.js';
 
 /** A proof for its tenant; payload columns are null after an erasure. */
 export interface StoredProof {
@@ -55,4 +62,87 @@ export function readProof(
     if (row === undefined) return null;
     return { ...inMs(row), aep: row.aep === null ? null : unpackAep(row.aep) };
   });
+}
+
+export interface ProofHistory {
+  logSize: number;
+  /** Oldest first; the last is effective. */
+  verdicts: VerdictInHistory[];
+  /** In log order, with repeats. */
+  revocations: RevocationInHistory[];
+  /** A revocation row differs from its log entry, so its content is unknown. */
+  isDamaged?: boolean;
+  isErased?: boolean;
+  /** The index of the entry that voids the proof; null or absent when it is not void. */
+  voidedAt?: number | null;
+  /** Every key entry of the log; null when one is unreadable. */
+  keys: KeyedEntry[] | null;
+}
+
+interface ProofFacts {
+  proofId: string;
+  leafIndex: number;
+  isErased: boolean;
+  keyId: string;
+}
+
+/** Not scoped to a tenant: the caller must have found the proof among the tenant's own. */
+export async function proofHistory(
+  db: Db,
+  { proofId, leafIndex, isErased, keyId }: ProofFacts,
+): Promise<ProofHistory> {
+  // Verdicts first, so that every revocation and compromise behind a verdict is read too.
+  const verdicts = (await verdictHistories(db, [leafIndex])).get(leafIndex) ?? [];
+  const statuses = await statusesOf(db, [proofId]);
+  const [keys, logSize] = await Promise.all([keysInLog(db), treeSize(db)]);
+  const revocations = statuses.flatMap(({ leafIndex: at, entry }): RevocationInHistory[] => {
+    if (entry === null) return [];
+    const { artifact_kind, reason_hash, time } = entry;
+    return [{ leafIndex: at, kind: artifact_kind, at: parseTime(time), reasonHash: reason_hash }];
+  });
+  const isDamaged = statuses.some(({ entry }) => entry === null);
+  const voidedAt = voidingLeaf(keys, keyId, leafIndex);
+  return { logSize, verdicts, revocations, isDamaged, isErased, voidedAt, keys };
+}
+
+/** A status row of the proof differs from its log entry: it may have been a revocation. */
+export class DamagedEntryError extends Error {
+  override readonly name = 'DamagedEntryError';
+}
+
+export interface StatusOf {
+  proofId: string;
+  leafIndex: number;
+  /** Null when the row differs from its log entry, so that its content is unknown. */
+  entry: StatusEntry | null;
+}
+
+/**
+ * The status rows of the proofs, in log order, each with its entry. The entry is null unless it names
+ * this proof and hashes to its leaf in the tree: a manipulated row must not hide a revocation.
+ */
+export async function statusesOf(db: Db, proofIds: readonly string[]): Promise<StatusOf[]> {
+  const rows = await db<(Omit<StatusOf, 'entry'> & { body: Buffer; inTree: boolean | null })[]>`
+    select e.leaf_index as "leafIndex", e.proof_id as "proofId", e.body,
+      sha256('\\x00'::bytea || e.body)
+        = substring(t.hashes from (e.leaf_index % 256)::int * 32 + 1 for 32) as "inTree"
+    from svc.log_entry e
+    left join svc.tile t on t.level = 0 and t.tile_index = e.leaf_index / 256
+    where e.kind = 2 and e.proof_id = any(${[...proofIds]}::uuid[])
+    order by e.leaf_index`;
+  return rows.map(({ proofId, leafIndex, body, inTree }) => ({
+    proofId,
+    leafIndex,
+    entry: inTree === true ? entryAbout(proofId, body) : null,
+  }));
+}
+
+function entryAbout(proofId: string, body: Buffer): StatusEntry | null {
+  try {
+    const entry = parseEntry(body);
+    return entry.type === 'status' && entry.proof_id === proofId ? entry : null;
+  } catch (error) {
+    if (error instanceof ProtocolError) return null;
+    throw error;
+  }
 }

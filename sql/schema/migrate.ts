@@ -1,9 +1,9 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { mapStartupDbErrors } from '../db/errors.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { type Migration, readMigrations } from './folder.js';
-import { type IndexStatement, runIndexStatement } from './index-migration.js';
-import { SchemaMismatchError } from './version.js';
 
 export interface DatabaseServer {
   /** The system identifier from initdb; physical copies share it. */
@@ -188,4 +188,135 @@ async function withLockRetries(
       await sleep(PAUSE_MS * (0.5 + Math.random()));
     }
   }
+}
+
+interface Migration {
+  version: number;
+  name: string;
+  text: string;
+  digest: string;
+  /** Earlier versions must not use the migrated schema; marked at the top as `-- breaking: why`. */
+  breaking: boolean;
+  /** The statement to run outside a transaction; marked as `-- outside a transaction: why`. */
+  outside: IndexStatement | null;
+}
+
+/** The numbered SQL files of a folder, in order: `0001_name.sql`, without a gap. */
+async function readMigrations(folder: string): Promise<Migration[]> {
+  const migrations = await Promise.all(
+    (await migrationNames(folder)).map(async (name) => {
+      const text = await readFile(join(folder, name), 'utf8');
+      const digest = createHash('sha256').update(text).digest('hex');
+      const marked = (mark: string) => new RegExp(`^(--.*\\n)*-- ${mark}: \\S`).test(text);
+      const outside = marked('outside a transaction') ? readIndexStatement(name, text) : null;
+      const version = Number(name.slice(0, 4));
+      return { version, name, text, digest, breaking: marked('breaking'), outside };
+    }),
+  );
+  migrations.forEach((migration, index) => {
+    if (migration.version !== index + 1) {
+      throw new SchemaMismatchError(`migration ${migration.name} is out of sequence`);
+    }
+  });
+  return migrations;
+}
+
+export async function migrationNames(folder: string): Promise<string[]> {
+  return (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort();
+}
+
+/** The single statement of a migration that runs outside a transaction. */
+interface IndexStatement {
+  index: string;
+  does: 'create' | 'drop';
+}
+
+const NAME = '([a-z_][a-z0-9_]*)';
+const CREATE = new RegExp(
+  `^create (?:unique )?index concurrently ${NAME} on svc\\.${NAME}\\b[^;]*$`,
+);
+const DROP = new RegExp(`^drop index concurrently if exists svc\\.${NAME}$`);
+
+/**
+ * Accepts only statements that can be repeated after any failure: an index creation, or a drop with
+ * `if exists`. `if not exists` would accept the invalid index of a failed build.
+ */
+function readIndexStatement(migration: string, text: string): IndexStatement {
+  const statement = text
+    .replace(/--.*/g, ' ')
+    .replace(/\s+/g, ' ')
+    .replace(/ ?; ?$/, '')
+    .trim();
+  const created = CREATE.exec(statement)?.[1];
+  const index = created ?? DROP.exec(statement)?.[1];
+  if (index === undefined) {
+    throw new SchemaMismatchError(
+      `migration ${migration} runs outside a transaction, so it must be one statement of the form "create [unique] index concurrently <name> on svc.<table> …" or "drop index concurrently if exists svc.<name>"`,
+    );
+  }
+  return { index, does: created === undefined ? 'drop' : 'create' };
+}
+
+/**
+ * Creates or drops the index concurrently. First drops an existing index of that name: a failed build
+ * left it, or a run that died before it recorded the migration, or a manual change.
+ *
+ * PostgreSQL waits for older transactions with locks that do not queue other statements, so unlike
+ * other migrations this one may wait long.
+ */
+async function runIndexStatement(
+  connection: Transaction,
+  text: string,
+  { index, does }: IndexStatement,
+  waitMs: number,
+): Promise<void> {
+  await connection.unsafe(`set lock_timeout = ${Math.max(1, Math.ceil(waitMs))}`);
+  try {
+    if (does === 'create') {
+      await connection.unsafe(`drop index concurrently if exists svc.${index}`);
+    }
+    await connection.unsafe(text);
+  } finally {
+    await connection.unsafe('set lock_timeout = 0');
+  }
+}
+
+export class SchemaMismatchError extends Error {
+  override readonly name = 'SchemaMismatchError';
+  readonly forOperator = true;
+}
+
+/**
+ * Rejects a schema that lacks a migration of this version, or has a later one marked as breaking. Other
+ * later migrations only add, so programs can serve while a newer version migrates.
+ *
+ * @param known the number of migrations of this version
+ * @returns whether the database has migrations that this version does not know
+ */
+export async function requireSchema(sql: Db, known: number): Promise<{ ahead: boolean }> {
+  const [list] = await mapStartupDbErrors(
+    () => sql<{ there: boolean }[]>`
+      select to_regclass('public.svc_migration') is not null as there`,
+  );
+  if (list?.there !== true) {
+    throw new SchemaMismatchError('the database has no registry yet: run migrate as its owner');
+  }
+  const [row] = await mapStartupDbErrors(
+    () => sql<{ version: number; breaking: string | null }[]>`
+      select coalesce(max(version), 0) as version,
+        min(name) filter (where version > ${known} and breaking) as breaking
+      from public.svc_migration`,
+  );
+  const version = row?.version ?? 0;
+  if (version < known) {
+    throw new SchemaMismatchError(
+      `the database has ${version} migrations, this version needs ${known}: run migrate of this version as its owner (npm run migrate), and start the program again`,
+    );
+  }
+  if (typeof row?.breaking === 'string') {
+    throw new SchemaMismatchError(
+      `the database has the breaking migration ${row.breaking}, which this version does not support: run the version that created it, or a newer one`,
+    );
+  }
+  return { ahead: version > known };
 }

@@ -1,7 +1,7 @@
 import type { ArtifactKind } from '#protocol/status';
 import { AdministrationError, noTenant, withGateLock } from './audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import type { Environment } from './authenticate.js';
+import type { Environment } from './api-keys.js';
 
 export { AdministrationError };
 

@@ -9,7 +9,7 @@ import { readSubject } from '#policy/subject';
 import type { JsonValue } from '#protocol/json';
 import { aepSubjectSchema } from '#protocol/schemas/aep';
 import { packageRoot } from '#runtime/process/files';
-import type { PinnedIntake } from '#sql/admissions/pinned-intake';
+import type { PinnedIntake } from '#sql/admissions/intake';
 import { admissionEnvelope, outcomeEnvelope } from '../fixtures/agent.js';
 import { executeBody, without } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';

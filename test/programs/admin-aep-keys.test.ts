@@ -12,7 +12,7 @@ import { systemClock } from '#runtime/process/clock';
 import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { scrub } from '#workers/verify/scrub';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { toUuid } from '#sql/db/columns';
 import { processAdmissions } from '#workers/admit/process';
 import { adminOn, done } from '../fixtures/admin.js';

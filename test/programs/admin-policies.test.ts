@@ -6,7 +6,7 @@ import { policyCache } from '#policy/cache';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
 import { checkPolicies } from '#workers/admit/watch-policies';
 import { adminWith, done } from '../fixtures/admin.js';

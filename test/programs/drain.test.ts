@@ -2,7 +2,7 @@ import { Agent, request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { executeBody, headersFor, issueKey } from '../fixtures/engine.js';
 import { startProgram } from '../fixtures/program.js';
 import { programsOn, testFolder, testRegistry, testSnapshot } from './world.js';

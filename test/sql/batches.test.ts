@@ -9,7 +9,7 @@ import {
   requeueExpiredLeases,
   resolveDuplicateItems,
 } from '#sql/batches/chunks';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { pendingDepth, pendingOlderThan } from '#sql/admissions/outcomes';
 import { transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';

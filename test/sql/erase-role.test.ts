@@ -1,9 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { revocationReasonBytes } from '#protocol/entries';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { eraseTenantTraces } from '#sql/erasure/tenant';
-import { erasePayloads } from '#sql/erasure/payloads';
-import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
+import { eraseTenantTraces, erasePayloads } from '#sql/erasure/erase';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { toUuid } from '#sql/db/columns';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { transaction } from '#sql/db/transaction';

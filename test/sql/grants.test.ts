@@ -2,11 +2,15 @@ import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { canonicalBytes } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Pool, Transaction } from '#sql/db/transaction';
-import { shareChangesSince, type ShareChange } from '#sql/lifecycle/shares';
+import { type Pool, type Transaction, asTenants } from '#sql/db/transaction';
+import {
+  shareChangesSince,
+  type ShareChange,
+  createShareToken,
+  revokeShareToken,
+  type ShareTarget,
+} from '#sql/lifecycle/share-tokens';
 import { createPackage } from '#sql/lifecycle/packages';
-import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
-import { asTenants } from '#sql/db/tenant-scope';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 /** Changes of tokens and packages reach the publisher numbered, in order, and reach no other role. */

@@ -4,13 +4,12 @@ import { afterAll, beforeAll, expect, inject, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { migrate } from '#sql/schema/migrate';
 import { readProof } from '#sql/proofs/read';
 import { assertRole } from '#sql/db/roles';
-import { createShareToken } from '#sql/lifecycle/share-tokens';
-import { shareChangesSince } from '#sql/lifecycle/shares';
+import { createShareToken, shareChangesSince } from '#sql/lifecycle/share-tokens';
 import type { TestDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 

@@ -1,11 +1,17 @@
 import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres/connect';
-import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
-import { acceptIntake } from '#sql/admissions/accept';
+import {
+  type Pool,
+  type Transaction,
+  transaction,
+  asTenants,
+  readAsTenants,
+  TENANT_TABLES,
+} from '#sql/db/transaction';
+import { acceptIntake } from '#sql/admissions/intake';
 import { assertRole, frozenRights } from '#sql/db/roles';
 import { readOutcomes } from '#sql/admissions/outcomes';
-import { asTenants, readAsTenants, TENANT_TABLES } from '#sql/db/tenant-scope';
 import { itemWith } from '../fixtures/admissions.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';

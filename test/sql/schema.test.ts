@@ -5,8 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 
-import { migrate } from '#sql/schema/migrate';
-import { SchemaMismatchError } from '#sql/schema/version';
+import { migrate, SchemaMismatchError } from '#sql/schema/migrate';
 import { useDatabase } from '../fixtures/use-registry.js';
 import { describeSchema } from './describe-schema.js';
 

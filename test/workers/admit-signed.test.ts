@@ -12,7 +12,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { formatTime } from '#protocol/time';
 import { packageRoot } from '#runtime/process/files';
 import { readPolicyInput } from '#sql/admissions/append';
-import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { treeSize } from '#sql/log/log';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
 import { readProof } from '#sql/proofs/read';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';
 import { useRegistry } from '../fixtures/use-registry.js';

@@ -5,7 +5,7 @@ import { openAdmitQueue, openBatchQueue } from '#runtime/queue/queues';
 import { HungError } from '#runtime/process/watchdog';
 import { readPolicyInput } from '#sql/admissions/append';
 import { DatabaseUnavailableError } from '#sql/db/errors';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
 import { pendingOlderThan } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope, agentItem, outcomeEnvelope } from '../fixtures/agent.js';
 import { issueKey } from '../fixtures/engine.js';

@@ -7,7 +7,7 @@ import {
   openBatchWorker,
 } from '#runtime/queue/queues';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { dispatchChunks } from '#workers/admit/batches';
 import { processAdmissions } from '#workers/admit/process';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '#runtime/config';
 import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
 import { NO_REQUEST_IDS, unpackRequestIds } from '#runtime/http/request-ids';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { DeferredError, NO_METRICS } from '#workers/admit/context';
 import { groupJobs } from '#workers/admit/group-jobs';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';

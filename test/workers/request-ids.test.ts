@@ -2,7 +2,7 @@ import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
 import { setAllowlisted } from '#sql/tenants/administration';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { startAdmitWorker, WORKER_DEFAULTS, type AdmitWorker } from '#workers/admit/worker';
 import {
   executeBody,

@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { setValidity } from '#sql/tenants/administration';
-import { shareChangesSince, sharesNow } from '#sql/lifecycle/shares';
-import { createShareToken } from '#sql/lifecycle/share-tokens';
+import { shareChangesSince, sharesNow, createShareToken } from '#sql/lifecycle/share-tokens';
 import {
   databaseTime,
   expiryScanDoneAt,

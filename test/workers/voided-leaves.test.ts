@@ -1,7 +1,7 @@
 import { beforeAll, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
 import { readFacts } from '#programs/admin/status/facts';
-import { failingLeaves } from '#sql/ops/metrics-queries';
+import { failingLeaves } from '#sql/ops/queries';
 import type { VerifyContext } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
 import { withoutTriggers } from '../fixtures/database.js';

@@ -11,7 +11,7 @@ import {
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, keyEntries, lockHead } from '#sql/log/log';
-import { parentsOf } from '#sql/admissions/parents';
+import { parentsOf } from '#sql/admissions/intake';
 import {
   type AdmitContext,
   keyStateAtHead,

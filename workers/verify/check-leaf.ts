@@ -14,8 +14,13 @@ import {
   type VerifyCrypto,
 } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { LeafEvidence } from '#sql/log/evidence';
-import { columnsUnlikeAep, expiriesOf, filedEntry, type AepColumns } from '#sql/log/leaf-checks';
+import {
+  type LeafEvidence,
+  columnsUnlikeAep,
+  expiriesOf,
+  filedEntry,
+  type AepColumns,
+} from '#sql/log/leaf-checks';
 import type { Expiry } from '#sql/log/verdicts';
 
 /** Runs every check of one leaf on the stored bytes. Never throws. */

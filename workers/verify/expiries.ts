@@ -1,8 +1,8 @@
 import type { ArtifactKind } from '#protocol/status';
 import { transaction } from '#sql/db/transaction';
-import { forgetExpiries, takeDueErasures } from '#sql/erasure/due';
-import { expireShares as recordExpired } from '#sql/lifecycle/shares';
 import {
+  forgetExpiries,
+  takeDueErasures,
   databaseTime,
   type Expiry,
   insertVerdicts,
@@ -13,6 +13,7 @@ import {
   verdictsForLeaves,
   verifiedPrefix,
 } from '#sql/log/verdicts';
+import { expireShares as recordExpired } from '#sql/lifecycle/share-tokens';
 import { ERASED_CHECKS } from './check-leaf.js';
 import { lockVerdicts, type VerifyContext } from './context.js';
 

@@ -5,7 +5,7 @@ import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
-import { readEvidence } from '#sql/log/evidence';
+import { readEvidence } from '#sql/log/leaf-checks';
 import {
   verifiedPrefix,
   insertExpiries,

@@ -14,7 +14,7 @@ import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { transaction } from '#sql/db/transaction';
-import { readEvidence, type LeafEvidence } from '#sql/log/evidence';
+import { readEvidence, type LeafEvidence } from '#sql/log/leaf-checks';
 import { treeSize } from '#sql/log/log';
 import {
   verifiedPrefix,

@@ -1,7 +1,7 @@
 import { keyStateAt, type KeyedEntry } from '#protocol/keys';
 import type { Check } from '#protocol/verify';
 import type { Logger } from '#runtime/process/log';
-import type { LeafEvidence } from '#sql/log/evidence';
+import type { LeafEvidence } from '#sql/log/leaf-checks';
 
 /** The compromised key, if it is the only reason why a proof fails. */
 export function voidingKey(

@@ -1,7 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type * as z from 'zod';
 import { parentFault } from '#policy/parent';
-import { findParents, type Parent } from '#sql/admissions/parents';
+import { findParents, type Parent, type Lane } from '#sql/admissions/intake';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
@@ -11,7 +11,6 @@ import {
 } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeTextHash } from '#runtime/crypto/node';
-import type { Lane } from '#sql/admissions/accept';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';

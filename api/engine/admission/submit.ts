@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { coalesce } from '#runtime/concurrency';
 import { Limiter } from '#runtime/concurrency/limiter';
-import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/accept';
+import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/intake';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { wakeWorkers, type EngineContext } from '../context.js';

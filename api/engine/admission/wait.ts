@@ -1,6 +1,6 @@
 import type { Logger } from '#runtime/process/log';
 import type { Outcome } from '#sql/admissions/outcomes';
-import type { OwnId } from '#sql/db/tenant-scope';
+import type { OwnId } from '#sql/db/transaction';
 
 /**
  * Waits for the outcome of admissions. Only the registry is authoritative: queue events just trigger

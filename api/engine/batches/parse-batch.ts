@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import { streamBody } from '#runtime/http/json-body';
-import { findParents } from '#sql/admissions/parents';
+import { findParents } from '#sql/admissions/intake';
 import type { TenantConnections } from '../tenant-connections.js';
 import { parentProblem } from '../admission/admit.js';
 import {

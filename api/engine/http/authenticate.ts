@@ -3,7 +3,7 @@ import type { Request, Response } from 'express';
 import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
 import { coalesce } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { authenticate as readCredentials, type Credential } from '#sql/tenants/authenticate';
+import { authenticate as readCredentials, type Credential } from '#sql/tenants/api-keys';
 import { isUnavailable } from '#sql/db/errors';
 import type { EngineContext } from '../context.js';
 import { addLogFields } from './request-context.js';

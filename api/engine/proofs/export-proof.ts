@@ -8,8 +8,7 @@ import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-exp
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom } from '#sql/log/checkpoints';
-import { proofHistory, type ProofHistory } from '#sql/proofs/history';
-import type { StoredProof } from '#sql/proofs/read';
+import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
 import type { EngineContext } from '../context.js';
 import { requireAcceptable } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';

@@ -12,7 +12,7 @@ import {
   type Outcome,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import type { ProofHistory } from '#sql/proofs/history';
+import type { ProofHistory } from '#sql/proofs/read';
 
 type StatusHistory = Pick<
   ProofHistory,

@@ -14,7 +14,7 @@ import { CEDAR_VERSION } from '#policy/policy-set';
 import { replay, type Replayed } from '#policy/replay';
 import { replayPolicies } from '#policy/replay-policies';
 import type { Pool } from '#sql/db/transaction';
-import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { readPinnedIntake } from '#sql/admissions/intake';
 import { readPolicySet } from '#sql/admissions/policies';
 import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';

@@ -17,9 +17,8 @@ import {
 } from '#protocol/schemas/verdict';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { StoredCheckpoint } from '#sql/log/checkpoints';
-import type { StoredProof } from '#sql/proofs/read';
+import type { StoredProof, ProofHistory } from '#sql/proofs/read';
 import type { VerificationStatus } from '#protocol/status';
-import type { ProofHistory } from '#sql/proofs/history';
 
 export interface Submission {
   proofId: string;

@@ -9,8 +9,8 @@ import {
   logAndCheckpoint,
   pendingNow,
   verifierPlace,
-} from '#sql/ops/metrics-queries';
-import { readOverview } from '#sql/ops/status-queries';
+  readOverview,
+} from '#sql/ops/queries';
 import { activePolicy } from '#sql/admissions/policies';
 import { verifiedPrefix } from '#sql/log/verdicts';
 

@@ -3,7 +3,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { describe, expect } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
-import { TENANT_TABLES } from '#sql/db/tenant-scope';
+import { TENANT_TABLES } from '#sql/db/transaction';
 import type { TestDatabase } from '../../fixtures/database.js';
 import { executeBody, type TestEngine, without } from '../../fixtures/engine.js';
 import type { TestRegistry } from '../../fixtures/registry.js';

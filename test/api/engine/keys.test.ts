@@ -4,9 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, vi } from 'vitest';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
 import { nativeSha256 } from '#runtime/crypto/node';
+import type * as tenants from '#sql/tenants/api-keys';
 import { rotateApiKey } from '#sql/tenants/api-keys';
 import { revokeApiKey } from '#sql/tenants/administration';
-import type * as tenants from '#sql/tenants/authenticate';
 import { executeBody, headersFor, without, type Reply } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { engineTest, keyIdOf, type Setup } from './setup.js';
@@ -22,7 +22,7 @@ vi.mock('node:crypto', async (original) => {
   };
   return { ...real, timingSafeEqual };
 });
-vi.mock('#sql/tenants/authenticate', async (original) => {
+vi.mock('#sql/tenants/api-keys', async (original) => {
   const real = await original<typeof tenants>();
   const authenticate: typeof real.authenticate = (sql, keyIds) => {
     done.lookedUp.push([...keyIds]);

@@ -8,7 +8,7 @@ import type { ProofExport } from '#protocol/schemas/proof-export';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { acceptIntake } from '#sql/admissions/accept';
+import { acceptIntake } from '#sql/admissions/intake';
 import { transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { appendLocked, lockHead } from '#sql/log/log';

@@ -35,7 +35,7 @@ const LOOKS = 12;
 export const WRITE_POINTS: WritePoint[] = [
   {
     what: 'the engine accepts admissions',
-    files: ['admissions/accept.ts'],
+    files: ['admissions/intake.ts'],
     of: [...ENGINES],
     has: ['insert into svc.intake_pending (proof_id, accepted_at) '],
     also: ['insert into svc.intake ', 'insert into svc.idempotency_key '],
@@ -135,7 +135,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the verifier records an erasure',
-    files: ['erasure/due.ts', 'log/verdicts.ts'],
+    files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['delete from svc.erasure_due ', 'insert into svc.verdict'],
     also: ['delete from svc.expiry where leaf_index = any'],
@@ -162,7 +162,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the verifier records the expiry of a share token',
-    files: ['lifecycle/shares.ts'],
+    files: ['lifecycle/share-tokens.ts'],
     of: ['verifier'],
     has: ['insert into svc.share_expiry '],
     also: ['delete from svc.share_due '],
@@ -190,7 +190,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'an operator erases',
-    files: ['erasure/payloads.ts', 'erasure/traces.ts'],
+    files: ['erasure/erase.ts'],
     of: ['admin'],
     has: ['insert into svc.erasure '],
     also: [
@@ -210,7 +210,7 @@ export const WRITE_POINTS: WritePoint[] = [
 /** Writes without a row, with the reason. */
 export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
-    'erasure/tenant.ts',
+    'erasure/erase.ts',
     [
       'delete from svc.idempotency_key ',
       'update svc.batch_part set problems = null ',

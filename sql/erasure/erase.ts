@@ -1,0 +1,283 @@
+import type { Db, Transaction } from '../db/transaction.js';
+import { unpackAep } from '../proofs/packed-aep.js';
+import { AdministrationError, noTenant } from '../tenants/audit.js';
+
+export interface ErasureOrder {
+  actor: string;
+  /** A reference to the request, such as a case number. It is kept forever: no names, no reasons. */
+  reasonRef: string;
+}
+
+/** An erased payload, with the keys for finding its other traces. */
+export interface Erased {
+  proofId: string;
+  tenantNo: number;
+  lane: number;
+  /** Erased by this transaction; false when it was erased before. */
+  isNew: boolean;
+  requestHash: Buffer | null;
+  /** The hash of the policy input; null when the admission was rejected or its AEP is unreadable. */
+  inputHash: Buffer | null;
+}
+
+/**
+ * Nulls the payload of admissions with an outcome, each with an erasure record; the database rejects
+ * one without the other. A repeat erases what was added since, such as a revocation reason, without
+ * a second record.
+ *
+ * Skips pending admissions: they are absent from the result.
+ */
+export async function erasePayloads(
+  tx: Transaction,
+  proofIds: readonly string[],
+  order: ErasureOrder,
+): Promise<Erased[]> {
+  type Row = Omit<Erased, 'inputHash'> & {
+    aep: Buffer | null;
+    leafIndex: number | null;
+    isSettled: boolean;
+  };
+  const rows = await tx<Row[]>`
+    select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
+      p.aep, p.leaf_index as "leafIndex", (p.proof_id is not null or i.refused)
+        and not exists (select from svc.intake_pending q where q.proof_id = i.proof_id)
+        and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
+          where r.proof_id = i.proof_id) as "isSettled",
+      not exists (select from svc.erasure e where e.proof_id = i.proof_id) as "isNew"
+    from svc.intake i left join svc.proof p using (proof_id)
+    where i.proof_id = any(${[...proofIds]}::uuid[]) order by i.proof_id for update of i`;
+  const settled = rows.filter(({ isSettled }) => isSettled);
+  const fresh = settled.filter(({ isNew }) => isNew);
+  if (fresh.length > 0) {
+    const ids = fresh.map(({ proofId }) => proofId);
+    await tx`
+      insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
+      select proof_id, leaf_index, ${order.actor}, ${order.reasonRef}
+      from unnest(${ids}::uuid[], ${fresh.map(({ leafIndex }) => leafIndex)}::bigint[])
+        as fresh(proof_id, leaf_index)`;
+    await tx`
+      update svc.intake set request = null, request_hash = null, salt = null
+      where proof_id = any(${ids}::uuid[])`;
+    await tx`
+      update svc.proof set aep = null, signature = null, action = null, intent_id = null
+      where proof_id = any(${ids}::uuid[])`;
+    await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
+  }
+  const ids = settled.map(({ proofId }) => proofId);
+  await eraseReasons(tx, ids);
+  return settled.map(({ aep, ...row }) => ({ ...row, inputHash: inputHashOf(aep) }));
+}
+
+/**
+ * Erases the revocation reasons; the log keeps their salted hashes. A pending revocation keeps its
+ * reason, because a worker checks the reason against the hash before it appends.
+ */
+async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<void> {
+  await tx`
+    update svc.revocation_request r set document = null
+    where document is not null and proof_id = any(${[...ids]}::uuid[]) and not exists (
+      select from svc.revocation_pending q where q.request_id = r.request_id)`;
+  await tx`
+    update svc.revocation_reason set document = null
+    where document is not null and reason_hash in (
+      select decode(convert_from(body, 'UTF8')::jsonb ->> 'reason_hash', 'hex')
+      from svc.log_entry where kind = 2 and proof_id = any(${[...ids]}::uuid[]))`;
+}
+
+/** The input hash in an AEP; null when the AEP is absent or unreadable. */
+function inputHashOf(aep: Buffer | null): Buffer | null {
+  if (aep === null) return null;
+  try {
+    const { policy } = JSON.parse(unpackAep(aep).toString('utf8')) as {
+      policy?: { input_hash?: string };
+    };
+    const hash = Buffer.from(policy?.input_hash ?? '', 'hex');
+    return hash.length === 32 ? hash : null;
+  } catch {
+    return null; // Unreadable: the input cannot be identified, so it is kept.
+  }
+}
+
+export async function erasureOf(
+  sql: Db,
+  proofId: string,
+): Promise<(ErasureOrder & { erasedAt: Date }) | null> {
+  const [row] = await sql<(ErasureOrder & { erasedAt: Date })[]>`
+    select erased_at as "erasedAt", actor, reason_ref as "reasonRef"
+    from svc.erasure where proof_id = ${proofId}::uuid`;
+  return row ?? null;
+}
+
+/** Throws the reason why an admission cannot be erased: it is unknown or pending. */
+export async function requireErasable(sql: Db, proofId: string): Promise<void> {
+  const [row] = await sql`select from svc.intake where proof_id = ${proofId}::uuid`;
+  if (row === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
+  throw new AdministrationError(
+    `admission ${proofId}, or a revocation of it, is still pending: erase it when it has an outcome`,
+  );
+}
+
+/**
+ * Blocks new idempotency keys until the transaction ends, and waits for transactions that are binding
+ * one: it could belong to an erased admission. Must run before any row lock, to avoid deadlock.
+ */
+export async function holdKeys(tx: Transaction): Promise<void> {
+  await tx`lock table svc.idempotency_key in share row exclusive mode`;
+}
+
+/**
+ * Erases the idempotency keys and unsalted body hashes of erased admissions. Row-level security hides
+ * keys that are also bound to kept data.
+ */
+export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
+  for (const { proofId, tenantNo, lane, requestHash, inputHash } of erased) {
+    if (requestHash !== null) {
+      await tx`
+        delete from svc.idempotency_key
+        where tenant_no = ${tenantNo} and lane = ${lane} and request_hash = ${requestHash}`;
+    }
+    const batches = await tx<HashedBatch[]>`
+      select distinct b.batch_id as id, b.items_hash as hash
+      from svc.batch b join svc.batch_part p using (batch_id)
+      where b.tenant_no = ${tenantNo} and b.items_hash is not null
+        and ${proofId}::uuid = any(p.proof_ids)`;
+    await eraseBatches(tx, tenantNo, batches);
+    if (inputHash !== null) await eraseInput(tx, tenantNo, inputHash);
+  }
+}
+
+/** A batch whose items hash is erased, with the idempotency keys bound to that hash. */
+export interface HashedBatch {
+  id: string;
+  hash: Buffer;
+}
+
+/** Erases hashes first: row-level security hides a key while a batch has its hash. */
+async function eraseBatches(
+  tx: Transaction,
+  tenantNo: number,
+  batches: readonly HashedBatch[],
+): Promise<void> {
+  if (batches.length === 0) return;
+  await tx`
+    update svc.batch set items_hash = null
+    where batch_id = any(${batches.map(({ id }) => id)}::uuid[]) and items_hash is not null`;
+  await tx`
+    delete from svc.idempotency_key
+    where tenant_no = ${tenantNo} and lane = 3 and request_hash in (
+      select decode(hash, 'hex')
+      from unnest(${batches.map(({ hash }) => hash.toString('hex'))}::text[]) as asked(hash))`;
+}
+
+/** Whether an AEP contains the input hash: raw when packed, as hex when stored as text. */
+const namesInput = (tx: Db, inputHash: Buffer) => tx`
+  (position(${inputHash}::bytea in aep) > 0
+    or position(convert_to(${inputHash.toString('hex')}, 'UTF8') in aep) > 0)`;
+
+/**
+ * Deletes a policy input unless a kept proof uses it. Inputs name their tenant, so only its proofs
+ * can. Concurrent appends are checked last, under the append lock.
+ */
+async function eraseInput(tx: Transaction, tenantNo: number, inputHash: Buffer): Promise<void> {
+  const [before] = await tx<{ is_kept: boolean; last: number | null }[]>`
+    select exists (select from svc.proof where tenant_no = ${tenantNo} and aep is not null
+        and ${namesInput(tx, inputHash)}) as is_kept,
+      (select max(leaf_index) from svc.proof where tenant_no = ${tenantNo}) as last`;
+  if (before?.is_kept !== false) return;
+  await tx`select svc.hold_appends()`;
+  const [since] = await tx<{ is_kept: boolean }[]>`
+    select exists (select from svc.proof where tenant_no = ${tenantNo} and aep is not null
+      and leaf_index > ${before.last ?? -1} and ${namesInput(tx, inputHash)}) as is_kept`;
+  if (since?.is_kept !== false) return;
+  await tx`delete from svc.policy_input where input_hash = ${inputHash}`;
+}
+
+export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
+  const [row] = await sql<{ no: number }[]>`
+    select tenant_no as no from svc.tenant where tenant_id = ${tenantId}`;
+  if (row === undefined) throw noTenant(tenantId);
+  return row.no;
+}
+
+/** A tenant's admissions with payload after `after`, in order of their ids. */
+export async function unerasedFrom(
+  sql: Db,
+  tenantNo: number,
+  after: string,
+  limit: number,
+): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select proof_id as id from svc.intake
+    where tenant_no = ${tenantNo} and request is not null and proof_id > ${after}::uuid
+    order by proof_id limit ${limit}`;
+  return rows.map(({ id }) => id);
+}
+
+/**
+ * Erases what remains of a tenant after its admissions: revocation reasons added since, idempotency
+ * keys without an admission, batch hashes and problems, and inputs that no AEP names.
+ *
+ * @returns the number of pending revocations of erased proofs; they keep their reasons until appended
+ */
+export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<number> {
+  await holdKeys(tx);
+  const revoked = await tx<{ id: string }[]>`
+    select r.proof_id as id from svc.revocation_request r join svc.erasure using (proof_id)
+    where r.tenant_no = ${tenantNo} and r.document is not null
+    union -- administrators revoke without a request
+    select e.proof_id from svc.log_entry e join svc.erasure using (proof_id)
+      join svc.proof p using (proof_id)
+    where e.kind = 2 and p.tenant_no = ${tenantNo}`;
+  const ids = revoked.map(({ id }) => id);
+  await eraseReasons(tx, ids);
+  await eraseBatchesOf(tx, tenantNo);
+  // Row-level security hides keys that are bound to kept admissions.
+  await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
+  await eraseTenantInputs(tx, tenantNo);
+  const [waiting] = await tx<[{ n: number }]>`
+    select count(*) as n from svc.revocation_pending join svc.revocation_request r using (request_id)
+    join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`;
+  return waiting.n;
+}
+
+/**
+ * Erases hashes and problems of batches whose admissions are all erased. A batch without admissions
+ * is erased when the tenant has an erasure record, or has no admissions at all.
+ */
+async function eraseBatchesOf(tx: Transaction, tenantNo: number): Promise<void> {
+  const batches = await tx<{ id: string; hash: Buffer | null }[]>`
+    select b.batch_id as id, b.items_hash as hash from svc.batch b
+    cross join lateral (
+      select bool_or(one.proof_id is not null) as admits, bool_or(one.proof_id is not null
+          and (select true from svc.erasure e where e.proof_id = one.proof_id) is null) as keeps
+      from svc.batch_part p cross join unnest(p.proof_ids) as one(proof_id)
+      where p.batch_id = b.batch_id) items
+    where b.tenant_no = ${tenantNo} and items.keeps is not true and (items.admits
+      or exists (select from svc.erasure join svc.intake i using (proof_id)
+        where i.tenant_no = ${tenantNo})
+      or not exists (select from svc.intake i
+        where i.tenant_no = ${tenantNo} and i.request is not null))`;
+  const hashed = batches.flatMap(({ id, hash }) => (hash === null ? [] : [{ id, hash }]));
+  await eraseBatches(tx, tenantNo, hashed);
+  await tx`
+    update svc.batch_part set problems = null
+    where batch_id = any(${batches.map(({ id }) => id)}::uuid[]) and problems is not null`;
+}
+
+async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<void> {
+  const inputs = await tx<{ hash: string }[]>`
+    select encode(input_hash, 'hex') as hash from svc.policy_input
+    where convert_from(input, 'UTF8')::jsonb #>> '{tenant,tenant_id}' =
+      (select tenant_id from svc.tenant where tenant_no = ${tenantNo})`;
+  if (inputs.length === 0) return;
+  await tx`select svc.hold_appends()`;
+  const kept = await tx<{ aep: Buffer }[]>`
+    select aep from svc.proof where tenant_no = ${tenantNo} and aep is not null`;
+  const named = new Set(kept.map(({ aep }) => inputHashOf(aep)?.toString('hex')));
+  // An unreadable AEP may name any of them.
+  if (named.has(undefined)) return;
+  const unnamed = inputs.filter(({ hash }) => !named.has(hash)).map(({ hash }) => hash);
+  await tx`
+    delete from svc.policy_input where input_hash in (
+      select decode(hash, 'hex') from unnest(${unnamed}::text[]) as asked(hash))`;
+}

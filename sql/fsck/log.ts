@@ -1,0 +1,253 @@
+import type { VerdictInHistory } from '#protocol/history';
+import type { ArtifactKind } from '#protocol/status';
+import { TILE_WIDTH } from '#protocol/tiles';
+import { UNLIMITED, type Validity } from '../admissions/intake.js';
+import { inMs } from '../db/columns.js';
+import { pipeline, type Pool, readSnapshot, type Db } from '../db/transaction.js';
+import { entryColumns, entryOrEmpty, LEAF_KINDS, type EntryRow } from '../log/log.js';
+import { unpackAep } from '../proofs/packed-aep.js';
+
+export interface StoredVerdict extends VerdictInHistory {
+  firstIndex: number;
+  lastIndex: number;
+  root: Buffer;
+  /** For a range verdict: the verifier's compact range, 32 bytes per subtree. */
+  subtrees: Buffer | null;
+  /** For a range verdict: the chain over its key entries. */
+  keysDigest: Buffer | null;
+}
+
+export interface StoredExpiry {
+  leafIndex: number;
+  kind: ArtifactKind;
+  /** Epoch milliseconds. */
+  expiresAt: number;
+}
+
+export interface StoredTile {
+  level: number;
+  index: number;
+  hashes: Buffer;
+}
+
+export interface CheckpointRow {
+  treeSize: number;
+  root: Buffer;
+  note: string;
+}
+
+/** The registry's rows for a range of leaves, from one snapshot. */
+export interface Chunk {
+  leaves: StoredLeaf[];
+  /** The tiles of these leaves, and the tile above them. */
+  tiles: StoredTile[];
+  /** Range verdicts that overlap, and single-leaf verdicts inside; in order of precedence. */
+  verdicts: StoredVerdict[];
+  expiries: StoredExpiry[];
+  /** Checkpoints of sizes in (from, to]. */
+  checkpoints: CheckpointRow[];
+  /** The last expiry scan of the verifier, in epoch milliseconds. */
+  verifierCheckedAt: number | null;
+  /** Leaves below it wait for verification again after a key compromise. */
+  urgentUntil: number;
+  /** The size of the verified prefix. */
+  verified: number;
+}
+
+export { readSnapshot as asOfOneMoment };
+
+/** @param from a multiple of 256 */
+export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
+  return readSnapshot(sql, async (tx) => {
+    const [leaves, tiles, verdicts, expiries, checkpoints, [state]] = await pipeline(
+      readLeaves(tx, from, to),
+      tx<StoredTile[]>`
+        select level, tile_index as index, hashes from svc.tile
+        where level = 0 and tile_index >= ${from / TILE_WIDTH}
+            and tile_index < ${Math.ceil(to / TILE_WIDTH)}
+          or level = 1 and tile_index >= ${Math.floor(from / TILE_WIDTH ** 2)}
+            and tile_index <= ${Math.floor((to - 1) / TILE_WIDTH ** 2)}
+        order by level, tile_index`,
+      tx<(Omit<StoredVerdict, 'verifiedAt'> & { verifiedAt: Date })[]>`
+        select verdict_id as "verdictId", frontier, first_index as "firstIndex",
+          last_index as "lastIndex", tree_size as "treeSize", root, subtrees,
+          keys_digest as "keysDigest", outcome, expired, verified_at as "verifiedAt",
+          jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as "failedChecks"
+        from (
+          select * from svc.verdict where frontier and last_index >= ${from}
+            and last_index < coalesce((select min(last_index) + 1 from svc.verdict
+              where frontier and last_index >= ${to} - 1), ${to})
+          union all
+          select * from svc.verdict
+          where not frontier and first_index >= ${from} and first_index < ${to}) as v
+        order by tree_size, verdict_id`,
+      tx<(Omit<StoredExpiry, 'expiresAt'> & { expiresAt: Date })[]>`
+        select leaf_index as "leafIndex", artifact_kind as kind, expires_at as "expiresAt"
+        from svc.expiry where leaf_index >= ${from} and leaf_index < ${to}`,
+      tx<CheckpointRow[]>`
+        select tree_size as "treeSize", root, note from svc.checkpoint
+        where tree_size > ${from} and tree_size <= ${to} order by tree_size`,
+      tx<{ verifierCheckedAt: Date | null; urgentUntil: number; verified: number }[]>`
+        select (select done_at from svc.upkeep) as "verifierCheckedAt", urgent_until as "urgentUntil",
+          coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0) as verified
+        from svc.scrub`,
+    );
+    return {
+      leaves,
+      tiles,
+      verdicts: verdicts.map(inMs),
+      expiries: expiries.map(inMs),
+      checkpoints,
+      verifierCheckedAt: state?.verifierCheckedAt?.getTime() ?? null,
+      urgentUntil: state?.urgentUntil ?? 0,
+      verified: state?.verified ?? 0,
+    };
+  });
+}
+
+/** A leaf with all of its rows: stored bytes, and columns that repeat them. */
+export interface StoredLeaf {
+  leafIndex: number;
+  /** Empty when the columns do not form an entry. */
+  entry: Uint8Array;
+  kind: 'proof' | 'status' | 'key';
+  /** The proof id of the row; null for a key entry. */
+  filedUnder: string | null;
+  /** Epoch milliseconds. */
+  at: number;
+  /** Null for other kinds of leaves, and when the row is missing. */
+  proof: {
+    leafIndex: number;
+    aep: Buffer | null;
+    signature: Buffer | null;
+    keyId: string;
+    effect: 'ADMIT' | 'DENY';
+    environment: 'sandbox' | 'live';
+    tenantNo: number;
+    tenantId: string | null;
+    lane: number;
+    isOutcome: boolean;
+    action: string | null;
+    intentId: string | null;
+  } | null;
+  /** An erasure record exists. */
+  isErased: boolean;
+  /** The verifier has not recorded the erasure yet. */
+  isErasureDue: boolean;
+  intake: {
+    request: Buffer | null;
+    requestHash: Buffer | null;
+    /** Epoch milliseconds. */
+    acceptedAt: number;
+    salt: Buffer | null;
+    policyDigest: Buffer;
+    fixtureHash: Buffer | null;
+    environment: string;
+    tenantNo: number;
+    lane: number;
+    validity: Validity;
+  } | null;
+}
+
+interface Row extends EntryRow, Omit<NonNullable<StoredLeaf['proof']>, 'leafIndex'> {
+  proofLeaf: number | null;
+  isErased: boolean;
+  isErasureDue: boolean;
+  request: Buffer | null;
+  requestHash: Buffer | null;
+  acceptedAt: Date | null;
+  salt: Buffer | null;
+  policyDigest: Buffer;
+  fixtureHash: Buffer | null;
+  intakeEnvironment: string;
+  intakeTenant: number;
+  intakeLane: number;
+  validity: Validity | null;
+}
+
+/** The leaves with indexes in [from, to), in order; missing leaves are absent. */
+async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
+  const rows = await sql<Row[]>`
+    select ${entryColumns(sql)},
+      p.leaf_index as "proofLeaf", p.aep, p.signature, p.key_id as "keyId", p.effect, p.environment,
+      p.tenant_no as "tenantNo", t.tenant_id as "tenantId", p.lane, p.is_outcome as "isOutcome",
+      p.action, p.intent_id as "intentId", i.request, i.request_hash as "requestHash",
+      i.accepted_at as "acceptedAt", i.salt, i.policy_digest as "policyDigest",
+      i.fixture_hash as "fixtureHash", i.environment as "intakeEnvironment",
+      i.tenant_no as "intakeTenant", i.lane as "intakeLane", i.validity,
+      x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue"
+    from svc.log_entry e
+    left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
+    left join svc.intake i on e.kind = 1 and i.proof_id = e.proof_id
+    left join svc.tenant t on t.tenant_no = p.tenant_no
+    left join svc.erasure x on e.kind = 1 and x.proof_id = e.proof_id
+    left join svc.erasure_due d on d.leaf_index = e.leaf_index
+    where e.leaf_index >= ${from} and e.leaf_index < ${to}
+    order by e.leaf_index`;
+  return rows.map(storedLeaf);
+}
+
+function storedLeaf(row: Row): StoredLeaf {
+  const { leafIndex, proofLeaf, isErased, isErasureDue, acceptedAt } = row;
+  return {
+    leafIndex,
+    entry: entryOrEmpty(row),
+    kind: LEAF_KINDS[row.kind] ?? 'proof',
+    filedUnder: row.proofId,
+    at: row.at.getTime(),
+    isErased,
+    isErasureDue,
+    proof:
+      proofLeaf === null
+        ? null
+        : { ...row, leafIndex: proofLeaf, aep: row.aep === null ? null : unpackAep(row.aep) },
+    intake:
+      acceptedAt === null
+        ? null
+        : {
+            ...row,
+            acceptedAt: acceptedAt.getTime(),
+            environment: row.intakeEnvironment,
+            tenantNo: row.intakeTenant,
+            lane: row.intakeLane,
+            validity: row.validity ?? UNLIMITED,
+          },
+  };
+}
+
+/** The log head and the rows that contradict it, from one snapshot. */
+export interface HeadRows {
+  size: number;
+  /** Log rows at or beyond its size. */
+  entriesBeyond: number[];
+  tilesBeyond: { level: number; index: number; hashes: number }[];
+  lastCheckpoint: number;
+  lastVerdict: number;
+}
+
+export async function readHead(sql: Db): Promise<HeadRows> {
+  const [head] = await sql<[Pick<HeadRows, 'size' | 'lastCheckpoint' | 'lastVerdict'>]>`
+    select tree_size as size,
+      coalesce((select max(tree_size) from svc.checkpoint), 0) as "lastCheckpoint",
+      coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0) as "lastVerdict"
+    from svc.log_head`;
+  const beyond = await sql<{ leaf: number }[]>`
+    select leaf_index as leaf from svc.log_entry where leaf_index >= ${head.size}
+    order by leaf_index limit 100`;
+  const tilesBeyond = await sql<HeadRows['tilesBeyond']>`
+    select level, tile_index as index, length(hashes) / 32 as hashes from svc.tile
+    where (tile_index * 256 + length(hashes) / 32) * (256::numeric ^ level) > ${head.size}
+    order by level, tile_index limit 100`;
+  return { ...head, entriesBeyond: beyond.map(({ leaf }) => leaf), tilesBeyond };
+}
+
+/** The largest checkpoint and its age by the database clock, in milliseconds. */
+export async function latestCheckpointTime(
+  sql: Db,
+): Promise<{ size: number; ageMs: number } | null> {
+  const [row] = await sql<{ size: number; ageMs: number }[]>`
+    select tree_size as size,
+      extract(epoch from clock_timestamp() - created_at)::float8 * 1000 as "ageMs"
+    from svc.checkpoint order by tree_size desc limit 1`;
+  return row ?? null;
+}
