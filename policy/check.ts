@@ -1,6 +1,7 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
-import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
+import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
+import type { Db } from '#sql/db/transaction';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
@@ -101,7 +102,7 @@ function placeOf(text: string, offset: number): { line: number; column: number }
  *
  * @throws PolicySetError
  */
-export async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
+async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const engine = await preparePolicyEngine(stored);
   const problems = await ruleProblems(stored.files.policies);
   const errors = problems.filter(({ severity }) => severity === 'error');
@@ -131,4 +132,22 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
     if (error instanceof PolicySetError) return error.message;
     throw error;
   }
+}
+
+/** Prepared policy sets by digest. Policy sets are immutable, so entries never expire. */
+export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
+  const engines = new Map<string, Promise<PolicyEngine>>();
+  return (digest) => {
+    const name = digest.toString('hex');
+    const known = engines.get(name);
+    if (known !== undefined) return known;
+    const engine = readPolicySet(sql, digest).then((stored) => {
+      if (stored !== null) return openPolicySet(stored);
+      throw new PolicySetError(`policy set ${name} is not stored`);
+    });
+    engines.set(name, engine);
+    // Failures are not cached: the database may be unavailable for a moment.
+    engine.catch(() => engines.delete(name));
+    return engine;
+  };
 }

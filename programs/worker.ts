@@ -6,7 +6,7 @@ import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { watchPolicies } from '#workers/admit/watch-policies';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
-import { policyCache } from '#policy/cache';
+import { policyCache } from '#policy/check';
 import { policySelfTest } from '#policy/self-test';
 import { assertDatabase } from './database.js';
 import { startHeartbeat } from './heartbeat.js';

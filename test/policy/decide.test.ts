@@ -5,7 +5,7 @@ import { toHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
-import { policyCache } from '#policy/cache';
+import { policyCache } from '#policy/check';
 import {
   preparePolicyEngine,
   type Decision,

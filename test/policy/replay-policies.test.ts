@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { PolicyInput } from '#policy/decide';
 import { makePolicySet } from '#policy/policy-set';
-import { replayPolicies } from '#policy/replay-policies';
+import { replayPolicies } from '#policy/replay';
 
 const SCHEMA = `namespace Svc {
   entity Tenant = { environment: String };

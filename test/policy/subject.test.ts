@@ -1,11 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
 import { preparePolicyEngine } from '#policy/decide';
-import { IntakeMismatchError, UnknownRequestTypeError } from '#policy/errors';
+import { IntakeMismatchError, UnknownRequestTypeError, readSubject } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { replayPolicies } from '#policy/replay-policies';
-import { readSubject } from '#policy/subject';
+import { replayPolicies } from '#policy/replay';
 import type { JsonValue } from '#protocol/json';
 import { aepSubjectSchema } from '#protocol/schemas/aep';
 import { packageRoot } from '#runtime/process/files';

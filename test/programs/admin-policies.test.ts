@@ -2,7 +2,7 @@ import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { policyCache } from '#policy/cache';
+import { policyCache } from '#policy/check';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';

@@ -9,7 +9,7 @@ import { readProof } from '#sql/proofs/read';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { asTenants } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
-import { IntakeMismatchError } from '#policy/errors';
+import { IntakeMismatchError } from '#policy/derive-aep';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 
 const { db, registry } = useRegistry('file');

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { ZodError } from 'zod';
-import { IntakeMismatchError } from '#policy/errors';
+import { IntakeMismatchError } from '#policy/derive-aep';
 import { ProtocolError } from '#protocol/errors';
 import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/admissions/append';
 import { countOutcomes } from '#sql/batches/chunks';

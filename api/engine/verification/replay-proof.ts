@@ -11,8 +11,7 @@ import {
   replaySchema,
 } from '#protocol/schemas/proof-export';
 import { CEDAR_VERSION } from '#policy/policy-set';
-import { replay, type Replayed } from '#policy/replay';
-import { replayPolicies } from '#policy/replay-policies';
+import { replay, type Replayed, replayPolicies } from '#policy/replay';
 import type { Pool } from '#sql/db/transaction';
 import { readPinnedIntake } from '#sql/admissions/intake';
 import { readPolicySet } from '#sql/admissions/policies';
