@@ -1,6 +1,6 @@
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
-import { engineReadiness } from '#api/engine/service';
+import { engineReadiness } from '#api/engine/operations';
 import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connections';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/problem';

@@ -1,9 +1,7 @@
 import * as z from 'zod';
-import type { OperationSpec, ResponseSpec } from '../openapi/operation-spec.js';
-import type { OpenApiDocument } from '../openapi/types.js';
-import { PAGE_POLICY, renderDocs } from './page.js';
-import type { ReaderText } from './reader.js';
-import { STYLE } from './style.js';
+import type { OperationSpec, ResponseSpec, OpenApiDocument } from '../openapi/types.js';
+import { PAGE_POLICY, renderDocs, STYLE } from './page.js';
+import type { ReaderText } from './operation.js';
 
 /** A resource that documents an API. */
 interface Documentation {

@@ -4,8 +4,8 @@ import type { Pool } from '#sql/db/transaction';
 import type {
   OperationSpec as DescribedOperation,
   ResponseSpec,
-} from '../openapi/operation-spec.js';
-import type { OpenApiDocument } from '../openapi/types.js';
+  OpenApiDocument,
+} from '../openapi/types.js';
 import type { Submit } from './admission/submit.js';
 import type { EngineContext } from './context.js';
 import type { Authenticate, Caller } from './http/authenticate.js';

@@ -1,17 +1,108 @@
-import * as admissions from './admission/operations.js';
+import * as z from 'zod';
+import { utf8 } from '#protocol/bytes';
+import { healthCheck, type Readiness } from '#runtime/ops/health';
+import { documentation } from '../docs/operations.js';
+import * as admissions from './admission/admit.js';
 import { createBatchOperation } from './batches/create-batch.js';
 import * as batches from './batches/results.js';
+import type { EngineContext } from './context.js';
+import { sendBytes, serveFixed } from './http/respond.js';
 import * as packages from './lifecycle/packages.js';
 import * as revocations from './lifecycle/revocations.js';
 import * as shareTokens from './lifecycle/share-tokens.js';
+import { READER_TEXT } from './openapi/document.js';
+import { ETAG_HEADER, json, NOT_MODIFIED, specOf, type Operation } from './operation.js';
 import { exportOperation } from './proofs/export-proof.js';
 import { inclusionOperation } from './proofs/inclusion.js';
-import { listProofsOperation } from './proofs/list-proofs.js';
-import { readProofOperation } from './proofs/read-proof.js';
-import { SERVICE_OPERATIONS } from './service.js';
+import { listProofsOperation, readProofOperation } from './proofs/read-proof.js';
 import { replayOperation } from './verification/replay-proof.js';
 import { verifyOperation } from './verification/verify-proof.js';
-import type { Operation } from './operation.js';
+
+const PUBLIC = { method: 'get', tag: 'Service', scopes: [] } as const;
+
+const healthzOperation: Operation = {
+  spec: specOf({
+    ...PUBLIC,
+    id: 'healthz',
+    path: '/healthz',
+    summary: 'Check liveness',
+    responses: {
+      200: json('The process is running.', z.strictObject({ status: z.literal('ok') })),
+    },
+  }),
+  handler: () => (_req, res) => sendBytes(res, 200, 'application/json', utf8('{"status":"ok"}')),
+};
+
+const conditionSchema = z.enum(['up', 'down']);
+const readinessSchema = z.strictObject({
+  status: z.enum(['ready', 'degraded', 'unavailable', 'stopping']),
+  dependencies: z.strictObject({ database: conditionSchema, queue: conditionSchema }),
+});
+
+const readyzOperation: Operation = {
+  spec: specOf({
+    ...PUBLIC,
+    id: 'readyz',
+    path: '/readyz',
+    summary: 'Check readiness',
+    responses: {
+      200: json('Ready; `degraded` while the queue is down.', readinessSchema),
+      503: json('The database is down, or this engine is shutting down.', readinessSchema, {
+        'Retry-After': 'Seconds.',
+      }),
+    },
+  }),
+  handler: ({ ctx }) => {
+    const find = engineReadiness(ctx);
+    return async (_req, res) => {
+      const { ready, details } = await find();
+      if (!ready) res.setHeader('Retry-After', '1');
+      sendBytes(res, ready ? 200 : 503, 'application/json', utf8(JSON.stringify(details)));
+    };
+  },
+};
+
+/**
+ * Without the database the engine can serve nothing. Without the queue it still accepts admissions
+ * and reads proofs, and all engines share one queue: `degraded`, but ready.
+ */
+export function engineReadiness({
+  sql,
+  queue,
+  stopping,
+}: Pick<EngineContext, 'sql' | 'queue' | 'stopping'>): () => Promise<Readiness> {
+  const database = healthCheck(() => sql`select 1`);
+  const reachesQueue = healthCheck(() => queue.ping());
+  return async () => {
+    const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
+    const isStopping = stopping?.aborted === true;
+    const ready = ofDatabase === 'up' && !isStopping;
+    const whenReady = ofQueue === 'up' ? 'ready' : 'degraded';
+    const status = isStopping ? 'stopping' : ready ? whenReady : 'unavailable';
+    return { ready, details: { status, dependencies: { database: ofDatabase, queue: ofQueue } } };
+  };
+}
+
+const documentationOperations = documentation('Engine API', READER_TEXT).map(
+  ({ spec, type, response, textOf, policy }): Operation => ({
+    spec: specOf({
+      ...PUBLIC,
+      ...spec,
+      produces: [type],
+      responses: { 200: { ...response, headers: ETAG_HEADER }, ...NOT_MODIFIED },
+    }),
+    handler: ({ openApi }) => {
+      const typed = type.startsWith('text/') ? `${type}; charset=utf-8` : type;
+      return serveFixed(typed, utf8(textOf(openApi)), policy);
+    },
+  }),
+);
+
+const SERVICE_OPERATIONS: readonly Operation[] = [
+  healthzOperation,
+  readyzOperation,
+  ...documentationOperations,
+];
 
 /** All operations of the engine API: routes and OpenAPI document are generated from this list. */
 export const OPERATIONS: readonly Operation[] = [

@@ -2,9 +2,15 @@ import * as z from 'zod';
 import * as documents from '#protocol/schemas/index';
 import { FIXED_SCHEMAS } from '#protocol/schemas/open-schema';
 import * as primitives from '#protocol/schemas/primitives';
-import type { ApiDescription, DescribedProblems } from './description.js';
-import { COMPONENT, componentOf, type JsonObject } from './types.js';
-import type { OperationSpec } from './operation-spec.js';
+import {
+  type ApiDescription,
+  type DescribedProblems,
+  type WorkedExample,
+  type OperationSpec,
+  COMPONENT,
+  componentOf,
+  type JsonObject,
+} from './types.js';
 
 /** JSON Schemas of an API: one component per document and per shared part. */
 export interface Components {
@@ -184,4 +190,67 @@ function renamed(schema: JsonObject, nameOf: (id: string) => string): JsonObject
 
 function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Generates an example from the worked example where it has a value, otherwise the first that the schema allows. */
+export function sampler(
+  components: Record<string, JsonObject>,
+  worked: Pick<WorkedExample, 'documents' | 'members'>,
+): (schema: JsonObject) => unknown {
+  const sample = (schema: unknown, member?: string): unknown => {
+    if (schema === null || typeof schema !== 'object') return null;
+    const node = schema as JsonObject;
+    const id = componentOf(node);
+    if (member !== undefined && Object.hasOwn(worked.members, member)) {
+      const value = worked.members[member];
+      if (typeof value === typeNameOf(node)) return value;
+    }
+    if (id !== null) {
+      if (Object.hasOwn(worked.documents, id)) return worked.documents[id];
+      return sample(components[id], member);
+    }
+    if ('const' in node) return node['const'];
+    if (Array.isArray(node['examples'])) return node['examples'][0] as unknown;
+    if (Array.isArray(node['enum'])) return node['enum'][0] as unknown;
+    const options = node['oneOf'] ?? node['anyOf'];
+    if (Array.isArray(options)) return sample(options[0], member);
+    if (Array.isArray(node['allOf'])) {
+      return Object.assign({}, ...node['allOf'].map((part) => sample(part))) as unknown;
+    }
+    return plain(node);
+  };
+
+  const plain = (node: JsonObject): unknown => {
+    const { items, maxItems, minimum, prefixItems, properties } = node;
+    switch ([node['type']].flat()[0]) {
+      case 'object':
+        return Object.fromEntries(
+          Object.entries(properties ?? {}).map(([name, schema]) => [name, sample(schema, name)]),
+        );
+      case 'array':
+        if (Array.isArray(prefixItems)) return prefixItems.map((item) => sample(item));
+        return items === undefined || maxItems === 0 ? [] : [sample(items)];
+      case 'integer':
+      case 'number':
+        return typeof minimum === 'number' ? minimum : 0;
+      case 'boolean':
+        return true;
+      case 'null':
+        return null;
+      case 'string':
+        return 'text';
+      default:
+        return {};
+    }
+  };
+
+  const typeNameOf = (node: JsonObject): string => {
+    const id = componentOf(node);
+    if (id !== null) return typeNameOf(components[id] ?? {});
+    const options = node['anyOf'] ?? node['oneOf'];
+    if (Array.isArray(options)) return typeNameOf(options[0] as JsonObject);
+    const [type] = [node['type']].flat();
+    return type === 'integer' ? 'number' : String(type);
+  };
+  return sample;
 }

@@ -1,8 +1,10 @@
-import { componentsOf, type Components } from './components.js';
-import type { ApiDescription, GuideSection } from './description.js';
-import type { Content, OperationSpec, ResponseSpec } from './operation-spec.js';
-import { sampler } from './sample.js';
+import { componentsOf, type Components, sampler } from './components.js';
 import {
+  type ApiDescription,
+  type GuideSection,
+  type Content,
+  type OperationSpec,
+  type ResponseSpec,
   headerParameter,
   type JsonObject,
   type OpenApiContent,

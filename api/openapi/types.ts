@@ -1,5 +1,98 @@
 import * as z from 'zod';
 
+/** Schema of a body in one media type, or bytes without a schema. */
+export type Content = z.ZodType | 'text' | 'binary';
+
+export interface ResponseSpec {
+  description: string;
+  /** By media type; absent without a body. */
+  content?: Record<string, Content>;
+  /** Headers of this response only, with descriptions. */
+  headers?: Record<string, string>;
+  example?: unknown;
+  examples?: Record<string, unknown>;
+}
+
+/** Specification of one operation. The OpenAPI document is generated from these only. */
+export interface OperationSpec<Code extends string = string> {
+  id: string;
+  method: 'get' | 'post' | 'delete';
+  /** As OpenAPI writes it: `/v1/proofs/{proof_id}`. */
+  path: string;
+  tag: string;
+  summary: string;
+  description?: string;
+  /** Members are strings, before transformation. */
+  query?: z.ZodObject;
+  /** Request headers besides the common ones, with descriptions. */
+  headers?: Record<string, string>;
+  /** Headers of any response, including problems, with descriptions. */
+  answerHeaders?: Record<string, string>;
+  body?: {
+    schema: z.ZodType;
+    examples: Record<string, unknown>;
+    /** Size limit in bytes; absent: the API's default. */
+    limit?: number;
+    /** Other supported media types. */
+    alsoAs?: Record<string, Content>;
+    /** Replaces the default problems of bodies. */
+    problems?: readonly Code[];
+  };
+  /** Successful responses, by status. */
+  responses: Record<number, ResponseSpec>;
+  /** Problems besides those of every operation of its kind. */
+  problems: readonly Code[];
+}
+
+export interface GuideSection {
+  id: string;
+  title: string;
+  /** Paragraphs; one that begins with "- " is an item of a list. Backticks mark code. */
+  text: readonly string[];
+}
+
+/** Consistent sample values for generated examples. */
+export interface WorkedExample {
+  /** Whole documents, by the name of their component. */
+  documents: Record<string, unknown>;
+  /** Single values, by the name of the member that has them. */
+  members: Record<string, unknown>;
+  /** Text that is not JSON, by media type. */
+  texts: Record<string, string>;
+}
+
+/** Status and title of each problem, by its code. */
+export type ProblemTable = Record<string, readonly [status: number, title: string]>;
+
+export interface DescribedProblems<Spec> {
+  table: ProblemTable;
+  schema: z.ZodType;
+  members: Partial<Record<string, z.ZodObject>>;
+  headers: Partial<Record<string, Record<string, string>>>;
+  of(spec: Spec): readonly string[];
+  example(code: string, members?: Record<string, unknown>): unknown;
+}
+
+export interface ApiDescription<Spec extends OperationSpec> {
+  title: string;
+  summary: string;
+  guide: readonly GuideSection[];
+  /** Clients must ignore unknown members, except in signed or hashed documents. */
+  answersMayGainMembers: boolean;
+  tags: Record<string, string>;
+  problems: DescribedProblems<Spec>;
+  inPath: Record<string, { description?: string; schema?: JsonObject }>;
+  /** Schemas of request headers that are more than a string, by name. */
+  headerSchemas: Record<string, JsonObject>;
+  requestHeadersOf(spec: Spec): OpenApiParameter[];
+  commonHeaders: Record<string, OpenApiHeader>;
+  commonHeadersOf(spec: Spec, status: number): readonly string[];
+  /** Authorization of an operation, in words and as OpenAPI members. */
+  access(spec: Spec): { words: string | null; members: JsonObject };
+  securitySchemes: JsonObject | null;
+  worked: WorkedExample;
+}
+
 /** The subset of OpenAPI 3.1 in use. */
 export interface OpenApiDocument extends JsonObject {
   info: JsonObject & { title: string; version: string; summary: string };

@@ -4,11 +4,10 @@ import type { OpenApiDocument } from '../openapi/types.js';
 import { serveFixed } from './http/answer.js';
 import { HEALTH_OPERATIONS } from './http/health.js';
 import { LOG_OPERATIONS } from './log/operations.js';
-import { LOOKUP_OPERATIONS } from './lookup/operations.js';
+import { LOOKUP_OPERATIONS, VIEW_OPERATIONS } from './lookup/operations.js';
 import { publicDescription, READER_TEXT } from './openapi/description.js';
 import { revalidated, type Operation } from './operation.js';
-import { PAGE_OPERATIONS } from './page/operations.js';
-import { VIEW_OPERATIONS } from './views/operations.js';
+import { PAGE_OPERATIONS } from './page.js';
 
 let document: OpenApiDocument | undefined;
 /** Generated on the first request. */

@@ -1,5 +1,6 @@
+import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
-import type { Exchange, PublicContext } from './context.js';
+import type { OperationSpec } from '../openapi/types.js';
 import {
   CACHE_NEVER,
   CACHE_PRIVATE,
@@ -9,12 +10,14 @@ import {
   problemOf,
   send,
   type Answer,
+  serveFixed,
 } from './http/answer.js';
 import { Problem } from './http/problem.js';
-import { QUERY_NAMES } from './lookup/generic.js';
 import { resolve } from './lookup/resolve.js';
-import { lookupAt, originForm } from './lookup/routes.js';
-import { verdictAnswer } from './lookup/verdict.js';
+import { QUERY_NAMES, lookupAt, originForm, verdictAnswer } from './lookup/routes.js';
+import { chainOf, historyOf, lookupResponse } from './lookup/views.js';
+import { type Exchange, type PublicContext, revalidated, type Operation } from './operation.js';
+import { ICON, SCRIPT, STYLE } from './page/assets.js';
 import {
   homeView,
   messageView,
@@ -22,13 +25,13 @@ import {
   TOO_LONG,
   unavailableView,
   type SnapshotFacts,
+  lookupUrl,
+  MAX_IDENTIFIER,
 } from './page/document.js';
 import { membersIn, readAnswer, type PageModel } from './page/relayed.js';
-import { lookupUrl, MAX_IDENTIFIER } from './page/urls.js';
 import { verdictView } from './page/verdict-view.js';
 import { currentValidSnapshot } from './snapshot/poller.js';
 import type { Snapshot } from './snapshot/snapshot.js';
-import { chainOf, historyOf, lookupResponse } from './views/views.js';
 
 const CONTENT_POLICY = [
   "default-src 'none'",
@@ -41,7 +44,7 @@ const CONTENT_POLICY = [
 ].join('; ');
 
 /** GET /: the search form, or with an identifier the verdict of the JSON route as a page. */
-export async function getPage(exchange: Exchange): Promise<void> {
+async function getPage(exchange: Exchange): Promise<void> {
   const identifier = identifierIn(originForm(exchange.req.url ?? '/'));
   try {
     if (identifier === null)
@@ -153,3 +156,63 @@ function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
     ageMs: ctx.clock.now() - issuedAt,
   };
 }
+
+const optionalText = (description: string) => z.string().optional().meta({ description });
+const html = (description: string): OperationSpec['responses'][number] => ({
+  description,
+  content: { 'text/html': 'text' },
+});
+
+const asset = (id: string, path: string, type: string, text: string): Operation => ({
+  spec: {
+    id,
+    method: 'get',
+    path,
+    tag: 'Page',
+    summary: `Get ${path.slice(path.lastIndexOf('/') + 1)} of the page`,
+    responses: revalidated({
+      description: 'A file that the page loads.',
+      content: { [type]: 'text' },
+    }),
+    problems: [],
+  },
+  handler: serveFixed(type.startsWith('text/') ? `${type}; charset=utf-8` : type, () => text),
+});
+
+export const PAGE_OPERATIONS: readonly Operation[] = [
+  {
+    spec: {
+      id: 'page',
+      method: 'get',
+      path: '/',
+      tag: 'Page',
+      summary: 'Show a verdict as a page',
+      description:
+        'Without an identifier, the page is a form. With one, it shows the response of the JSON route for ' +
+        'that kind of identifier. Errors are pages too.',
+      query: z.object({
+        id: optionalText('The identifier to look up.'),
+        identifier: optionalText('Alias of `id`, as in the JSON route.'),
+        q: optionalText('Alias of `id`.'),
+      }),
+      fromSnapshot: true,
+      answerHeaders: {
+        'X-Robots-Tag': '`noindex`: lookups must not appear in search engines.',
+      },
+      responses: {
+        ...revalidated(html('The form, or the verdict.')),
+        400: html('More than one identifier, or one that is too long.'),
+        404: html('The registry has no such proof.'),
+        503: {
+          ...html('No valid snapshot is available.'),
+          headers: { 'Retry-After': 'Seconds to wait before trying again.' },
+        },
+      },
+      problems: [],
+    },
+    handler: getPage,
+  },
+  asset('pageStyle', '/page/style.css', 'text/css', STYLE),
+  asset('pageScript', '/page/copy.js', 'text/javascript', SCRIPT),
+  asset('pageIcon', '/page/icon.svg', 'image/svg+xml', ICON),
+];

@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { newUuidHex } from '#api/engine/http/new-id';
+import { newUuidHex } from '#api/engine/http/request-context';
 import { writePaths } from '../harness/wrk.js';
 import { PROOF_PATH, readiness } from '../harness/public-api.js';
 

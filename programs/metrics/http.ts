@@ -1,4 +1,4 @@
-import type { PublicMetrics } from '#api/public/context';
+import type { PublicMetrics } from '#api/public/operation';
 import { STATUSES } from '#protocol/status';
 import { distribution, SECONDS, Tally, type Count, type Registry } from '#runtime/ops/instruments';
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createRequestCounter } from '#api/engine/http/rate-limit';
+import { createRequestCounter } from '#api/engine/http/authenticate';
 import { openRedis, warnOfEviction, type RedisClient } from '#runtime/queue/redis';
 import { RedisCluster, skipsRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 import { NO_ACTS } from './next-acts.js';

@@ -4,10 +4,10 @@ import {
   lineSplitter,
   type SplitItem,
   type Splitter,
-} from '#api/engine/batches/split';
+} from '#api/engine/batches/parse-batch';
 import { parseCursor, formatCursor } from '#api/engine/http/paging';
 import { parseBody, parseJson } from '#api/engine/http/parse-body';
-import { requestedByBody } from '#api/public/lookup/generic';
+import { requestedByBody } from '#api/public/lookup/routes';
 import { submissionOf } from '#api/engine/verification/submission';
 import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
 import { canonicalBytes, canonicalize, parseStrict } from '#protocol/json';

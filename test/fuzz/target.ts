@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { ApiProblem } from '#api/http/problem';
-import { SplitError } from '#api/engine/batches/split';
+import { ApiProblem } from '#api/http/responses';
+import { SplitError } from '#api/engine/batches/parse-batch';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { ConfigError } from '#runtime/config';

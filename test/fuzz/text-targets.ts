@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import { requestedByQuery } from '#api/public/lookup/generic';
+import { requestedByQuery, lookupAt, originForm } from '#api/public/lookup/routes';
 import { identify } from '#api/public/lookup/resolve';
-import { lookupAt, originForm } from '#api/public/lookup/routes';
 import { responseHead } from '#protocol/snapshot/head';
 import { mayHoldToken } from '#api/public/http/answer';
 import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { type PublicServer } from '#api/public/server';
+import type { PublicServer } from '#api/public/server';
 import { utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';

@@ -5,7 +5,7 @@ import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissio
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { wakeWorkers, type EngineContext } from '../context.js';
-import { newUuidHex } from '../http/new-id.js';
+import { newUuidHex } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
 
 /** An admission without its proof id and salt. */

@@ -1,14 +1,16 @@
-import { timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
+import { timingSafeEqual } from 'node:crypto';
+import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-limiter-flexible';
 import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
-import { coalesce } from '#runtime/concurrency';
+import { coalesce, withTimeout } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { authenticate as readCredentials, type Credential } from '#sql/tenants/api-keys';
+import type { Logger } from '#runtime/process/log';
+import type { RedisClient } from '#runtime/queue/redis';
 import { isUnavailable } from '#sql/db/errors';
+import { authenticate as readCredentials, type Credential } from '#sql/tenants/api-keys';
 import type { EngineContext } from '../context.js';
-import { addLogFields } from './request-context.js';
 import { Problem } from './problem.js';
-import { createRequestCounter, requireWithinRate } from './rate-limit.js';
+import { addLogFields } from './request-context.js';
 
 /** The authenticated caller. Read from the database for every request, so revocation takes effect at once. */
 export interface Caller extends Omit<
@@ -66,4 +68,114 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));
     return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes };
   };
+}
+
+/** One request's position in its tenant's one-second window. */
+export interface WindowPosition {
+  /** Number of this request in the window, from 1. */
+  used: number;
+  resetMs: number;
+}
+
+export interface RequestCounter {
+  count(tenantNo: number): Promise<WindowPosition>;
+}
+
+export interface RequestCounterOptions {
+  /** Shared by all engines; null: this process counts locally. */
+  redis: RedisClient | null;
+  log: Pick<Logger, 'warn'>;
+}
+
+const WINDOW_S = 1;
+const PREFIX = '{svc}:rate';
+/** Longest wait for Redis before this process counts locally. */
+const TIMEOUT_MS = 250;
+/** Pause after a failure before Redis is tried again. */
+const RETRY_AFTER_MS = 1_000;
+
+type Counted = Pick<RateLimiterRes, 'consumedPoints' | 'msBeforeNext'>;
+
+/**
+ * Counts requests in groups: requests that arrive during a round trip to Redis share the next one.
+ * Without Redis, or during its outage, each process counts locally: the limit is then more generous,
+ * but still enforced, and requests do not fail.
+ */
+export function createRequestCounter({ redis, log }: RequestCounterOptions): RequestCounter {
+  const limits = { points: Number.MAX_SAFE_INTEGER, duration: WINDOW_S, keyPrefix: PREFIX };
+  const local = new RateLimiterMemory(limits);
+  const shared =
+    redis === null
+      ? null
+      : new RateLimiterRedis({ ...limits, storeClient: redis, rejectIfRedisNotReady: true });
+  let retryAt = -Infinity;
+  let isFailing = false;
+
+  async function add(key: string, requests: number): Promise<Counted> {
+    if (shared === null || performance.now() < retryAt) return local.penalty(key, requests);
+    try {
+      const counted = await withTimeout(shared.penalty(key, requests), TIMEOUT_MS, timedOut);
+      isFailing = false;
+      return counted;
+    } catch (error) {
+      retryAt = performance.now() + RETRY_AFTER_MS;
+      if (!isFailing) {
+        log.warn({ err: error }, 'Redis unavailable, this engine counts rate limits locally');
+      }
+      isFailing = true;
+      return local.penalty(key, requests);
+    }
+  }
+
+  // By tenant: resolvers of the requests that the next round trip counts. Present while one is running.
+  const gathering = new Map<number, ((position: WindowPosition) => void)[]>();
+
+  async function countAll(tenantNo: number): Promise<void> {
+    // Requests whose keys were looked up together share one round trip.
+    await nextTick();
+    for (;;) {
+      const group = gathering.get(tenantNo) ?? [];
+      if (group.length === 0) break;
+      gathering.set(tenantNo, []);
+      const { consumedPoints, msBeforeNext } = await add(String(tenantNo), group.length);
+      const before = consumedPoints - group.length;
+      group.forEach((resolve, index) => {
+        resolve({ used: before + index + 1, resetMs: Math.max(0, msBeforeNext) });
+      });
+    }
+    gathering.delete(tenantNo);
+  }
+
+  return {
+    count: (tenantNo) =>
+      new Promise((resolve, reject) => {
+        const waiting = gathering.get(tenantNo);
+        if (waiting !== undefined) {
+          waiting.push(resolve);
+          return;
+        }
+        gathering.set(tenantNo, [resolve]);
+        countAll(tenantNo).catch(reject);
+      }),
+  };
+}
+
+const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
+
+const timedOut = (): Error => new Error(`no answer in ${String(TIMEOUT_MS)} ms`);
+
+/**
+ * 429 above the tenant's limit. Sets the fields of draft-ietf-httpapi-ratelimit-headers-10 on every
+ * response.
+ */
+function requireWithinRate(res: Response, limit: number, { used, resetMs }: WindowPosition): void {
+  const resetS = Math.max(1, Math.ceil(resetMs / 1000));
+  res.setHeader('RateLimit-Policy', `"tenant";q=${limit};w=${WINDOW_S}`);
+  res.setHeader('RateLimit', `"tenant";r=${Math.max(0, limit - used)};t=${resetS}`);
+  if (used <= limit) return;
+  throw new Problem(
+    'rate_limited',
+    `This tenant may send ${limit} requests per second. The request had no effect. Send it again after Retry-After.`,
+    { headers: { 'Retry-After': String(resetS) } },
+  );
 }

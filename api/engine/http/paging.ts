@@ -4,7 +4,7 @@ import * as z from 'zod';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
 import type { Pool } from '#sql/db/transaction';
 import type { Operation, SpecOf } from '../operation.js';
-import type { ResponseSpec } from '../../openapi/operation-spec.js';
+import type { ResponseSpec } from '../../openapi/types.js';
 import { tenantOperation } from './gates.js';
 import { sendJson } from './respond.js';
 import { Problem } from './problem.js';

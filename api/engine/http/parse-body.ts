@@ -3,7 +3,7 @@ import type * as z from 'zod';
 import { ProtocolError } from '#protocol/errors';
 import { type JsonValue, parseStrict, pointerStep } from '#protocol/json';
 import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
-import type { ProblemMember } from '../../http/problem.js';
+import type { ProblemMember } from '../../http/responses.js';
 import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
 
 // Bounds on what a hostile body can put into the error response.

@@ -3,13 +3,14 @@ import { v7 as uuidv7 } from 'uuid';
 import * as z from 'zod';
 import { agentReceiptSchema, executeReceiptSchema } from '#protocol/schemas/admission';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
-import { ApiProblem, type ProblemOptions } from '../../http/problem.js';
 import {
+  ApiProblem,
+  type ProblemOptions,
   endDiscarding,
   leavesLongBody,
   UNREAD_DETAILS,
   unreadAnswer,
-} from '../../http/unread-request.js';
+} from '../../http/responses.js';
 import { requestIdOf, SECURITY_HEADERS } from './request-context.js';
 
 /** Status and title of every engine error. Clients switch on code and status, which never change. */

@@ -1,7 +1,7 @@
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import { isRequestId } from '#runtime/http/request-ids';
-import { securityHeaders } from '../../http/security-headers.js';
+import { securityHeaders } from '../../http/responses.js';
 import type { EngineContext } from '../context.js';
 
 /** `same-origin`: tenants' data must not load into pages of other origins. */
@@ -60,4 +60,9 @@ export function requestContext({
     });
     next();
   };
+}
+
+/** A UUIDv7 as 32 lower-case hex characters, the form of all registry ids. */
+export function newUuidHex(): string {
+  return uuidv7().replaceAll('-', '');
 }

@@ -15,7 +15,7 @@ import {
   type MemberFault,
   type TrustPackage,
 } from '#sql/lifecycle/packages';
-import { newUuidHex } from '../http/new-id.js';
+import { newUuidHex } from '../http/request-context.js';
 import { listOperation } from '../http/paging.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';

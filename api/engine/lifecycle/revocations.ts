@@ -18,10 +18,9 @@ import {
   type LoggedRevocation,
 } from '#sql/lifecycle/revocations';
 import { wakeWorkers } from '../context.js';
-import { newUuidHex } from '../http/new-id.js';
+import { newUuidHex, addLogFields, requestIdOf } from '../http/request-context.js';
 import { parseBody, readBody } from '../http/parse-body.js';
 import { at, Problem, type ProblemCode } from '../http/problem.js';
-import { addLogFields, requestIdOf } from '../http/request-context.js';
 import { clientGone, sendJson } from '../http/respond.js';
 import { json, type Call } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';

@@ -1,10 +1,28 @@
+import { buildReceipt } from '#protocol/aep';
+import { fromBase64, toBase64, utf8 } from '#protocol/bytes';
+import { parseCheckpoint } from '#protocol/checkpoint';
+import { proofEntryBytes } from '#protocol/entries';
+import { hashHex } from '#protocol/hash';
 import { PACKAGE_ID_PATTERN, PROOF_ID_PATTERN } from '#protocol/ids';
+import { leafHash } from '#protocol/merkle';
 import { idempotencyKeySchema } from '#protocol/schemas/admission';
+import { SCHEMA } from '#protocol/schemas/ids';
 import { HASH_PATTERN, tenantIdSchema } from '#protocol/schemas/primitives';
 import { problemSchema } from '#protocol/schemas/problem';
-import type { ApiDescription } from '../../openapi/description.js';
+import { formatTlogProof } from '#protocol/tlog-proof';
+import { nativeSha256 as sha256 } from '#runtime/crypto/node';
+import type { ReaderText } from '../../docs/operation.js';
 import { openApiDocument } from '../../openapi/document.js';
-import { headerParameter, plainSchema, type OpenApiDocument } from '../../openapi/types.js';
+import { exampleExport } from '../../openapi/example-export.js';
+import {
+  type ApiDescription,
+  headerParameter,
+  plainSchema,
+  type OpenApiDocument,
+  type GuideSection,
+  type OpenApiParameter,
+  type WorkedExample,
+} from '../../openapi/types.js';
 import {
   Problem,
   PROBLEM_HEADERS,
@@ -13,8 +31,6 @@ import {
   PROBLEMS,
 } from '../http/problem.js';
 import { problemsOf, type OperationSpec } from '../operation.js';
-import { GUIDE, TAGS } from './guide.js';
-import { workedExample } from './worked-example.js';
 
 const RATE_HEADERS = ['RateLimit', 'RateLimit-Policy'];
 const EXAMPLE_REQUEST_ID = '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f';
@@ -113,4 +129,199 @@ function engineDescription(): ApiDescription<OperationSpec> {
 
 function pattern({ source }: RegExp): { schema: { pattern: string } } {
   return { schema: { pattern: source } };
+}
+
+const GUIDE: readonly GuideSection[] = [
+  {
+    id: 'authentication',
+    title: 'Authentication',
+    text: [
+      'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. Keys are issued by the operator after a review, never by this API. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason.',
+      'A key has scopes (`admit`, `read`, `export`, `verify`, `lifecycle`, `admin`). Each operation lists its scopes: a key needs any one of them, or `admin`. Revoking a key takes effect at once.',
+      'Resources of other tenants get exactly the response of resources that do not exist.',
+    ],
+  },
+  {
+    id: 'errors',
+    title: 'Errors',
+    text: [
+      'Every error is `application/problem+json` (RFC 9457). Switch on `code`; `status` and `code` are stable, `title` and `detail` are for people. `request_id` is the value of the `X-Request-Id` header: include it in support requests. For an invalid body, `errors` lists the faults, each with an RFC 6901 `pointer` into the body.',
+      'A policy denial is an error as well, 403 `policy_denied`, so that a client that checks only the status stops. It is signed and logged like an admission and carries its `receipt`.',
+      'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope and allowlist (403), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body (403), idempotency key (422).',
+      'Some errors belong to no operation: 404 `route_not_found` for an unknown path and 405 `method_not_allowed` with `Allow` for an unsupported method. Unreadable requests get 400 `malformed_request`, 408 `request_timeout` or 431 `headers_too_large`, and the connection closes.',
+      'Every path with GET also supports HEAD, and every path supports OPTIONS with `Allow`.',
+    ],
+  },
+  {
+    id: 'idempotency',
+    title: 'Idempotency',
+    text: [
+      'The deduplication key of an admission is its tenant, its request type and the SHA-256 of its canonical body (RFC 8785). Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`. After a timeout or a 503, send the same body again.',
+      'Send `X-Svc-Idempotency-Key` to enforce your own key as well: the same key with another body gets 422 `idempotency_conflict`. `idempotency_key` in the body is opaque; the response echoes it in the header `X-Svc-Idempotency-Key`.',
+      'A slow admission gets 202 with `Location` and completes exactly once. Poll `Location` until the status is no longer 202.',
+    ],
+  },
+  {
+    id: 'rate-limits',
+    title: 'Rate limits',
+    text: [
+      'Each tenant has a rate limit. Responses carry `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers). Above the limit the engine responds with 429 `rate_limited` and `Retry-After`. When the service is overloaded it responds with 503 and `Retry-After`.',
+    ],
+  },
+  {
+    id: 'versioning',
+    title: 'Versioning',
+    text: [
+      'The contract version is `v1`: in the path, and in the header `svc-api-version`, which is optional. Each document carries its `schema_version`. The engine rejects a body with an unknown field.',
+      'Responses of one version may gain members and headers, and problems may gain codes; clients must ignore unknown ones. Receipts, AEPs, DSSE envelopes, proof records and log entries never gain members: they are signed or hashed.',
+    ],
+  },
+  {
+    id: 'paging',
+    title: 'Paging',
+    text: [
+      'Lists are newest first and paged by cursor: send `next_cursor` of one page as `cursor` of the next, with the same filters. `null` marks the last page. A page may be short or empty although a next page exists. Proofs that are appended meanwhile do not shift later pages.',
+    ],
+  },
+  {
+    id: 'body-rules',
+    title: 'JSON rules',
+    text: [
+      'Bodies are `application/json` in UTF-8 (a batch may be `application/x-ndjson`) and must be unambiguous: no repeated names, no lone surrogates, no U+0000, no integer beyond 2^53 - 1, at most 32 levels. The engine hashes the RFC 8785 form of the body.',
+    ],
+  },
+];
+
+const TAGS: Record<string, string> = {
+  Admission: 'Request a signed and logged decision on an execution or agent action.',
+  Proofs: 'Read decisions and their inclusion in the log.',
+  Verification: 'Verify proofs and replay decisions.',
+  Lifecycle: 'Revoke, share and bundle proofs.',
+  Service: 'Health and documentation; no API key needed.',
+};
+
+const API_KEY: OpenApiParameter = {
+  name: 'X-Svc-Api-Key',
+  in: 'header',
+  required: true,
+  description: 'Your engine key.',
+  schema: { type: 'string' },
+};
+
+/** Texts of the documentation page that are not in the OpenAPI document. */
+export const READER_TEXT: ReaderText = {
+  guide: GUIDE,
+  problems: PROBLEMS,
+  credentialsOf: ({ 'x-scopes': scopes = [] }) => (scopes.length > 0 ? [API_KEY] : []),
+  shell: {
+    about:
+      'Set your own values once, with ids from responses. Then paste the examples below unchanged. ' +
+      'Examples with a complete document or a policy digest only show the format: the registry ' +
+      'does not contain these and responds accordingly.',
+    setup: `export SVC_URL=http://127.0.0.1:8080
+export SVC_API_KEY=svc_sk_…
+export SVC_TENANT_ID=demo
+export PROOF_ID=… # registry_proof_id of a receipt
+export BATCH_ID=… # batch_id of a batch
+export PACKAGE_ID=… # package_id of a trust package
+export TOKEN_HASH=… # token_hash of a share token`,
+    inPath: {
+      proof_id: '$PROOF_ID',
+      batch_id: '$BATCH_ID',
+      package_id: '$PACKAGE_ID',
+      token_hash: '$TOKEN_HASH',
+      artifact_kind: 'certificate',
+    },
+    queries: {},
+    headersOf: ({ parameters, 'x-scopes': scopes = [] }) => [
+      ...(scopes.length > 0
+        ? ['-H "X-Svc-Api-Key: $SVC_API_KEY"', '-H "X-Svc-Tenant-Id: $SVC_TENANT_ID"']
+        : []),
+      ...(parameters.some(({ name }) => name === 'svc-api-version')
+        ? ["-H 'svc-api-version: v1'"]
+        : []),
+    ],
+    inBody: [
+      [/^( {2}"tenant_id": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
+      [/^( {2}"(?:parent_)?proof_id": )"[^"]*"/gm, '$1"$PROOF_ID"'],
+      [/^( {2}"proof_ids": )\[[^\]]*\]/gm, '$1["$PROOF_ID"]'],
+      [/^( {2}"package_id": )"[^"]*"/gm, '$1"$PACKAGE_ID"'],
+    ],
+  },
+};
+
+/** Documents derived from one exported proof, so that hashes, signatures and path in the examples verify. */
+function workedExample(): WorkedExample {
+  const { aep, entry, envelope, inclusion, proof_record: record, proof_id } = exampleExport;
+  const { checkpoint, leaf_index, path, tree_size } = inclusion;
+  const facts = { proof_id, request_hash: aep.request_hash, effect: 'ADMIT' } as const;
+  const leaf = toBase64(leafHash(sha256, proofEntryBytes(entry)));
+  const root = toBase64(
+    parseCheckpoint(checkpoint.slice(0, checkpoint.lastIndexOf('\n\n') + 1)).root,
+  );
+  const action = 'action' in aep.subject ? aep.subject.action : '';
+  return {
+    documents: {
+      ExecuteReceipt: buildReceipt(sha256, { ...facts, lane: 'execute' }),
+      AgentReceipt: buildReceipt(sha256, {
+        ...facts,
+        lane: 'agent',
+        request_hash: hashHex(sha256, utf8('admission envelope')),
+      }),
+      PolicyDeniedProblem: {
+        receipt: buildReceipt(sha256, { ...facts, lane: 'execute', effect: 'DENY' }),
+        reasons: ['audit-log-is-kept'],
+        sentences: {
+          'audit-log-is-kept':
+            'Neither the action DELETE_AUDIT_LOG nor a tool of that name is ever admitted.',
+        },
+      },
+      Aep: aep,
+      AepSubject: aep.subject,
+      DsseEnvelope: envelope,
+      ProofRecord: record,
+      ProofEntry: entry,
+      ProofExport: exampleExport,
+      VerdictStatement: exampleExport.verdict,
+      InclusionProof: inclusion,
+      InclusionResponse: {
+        schema_version: SCHEMA.inclusion,
+        proof_id,
+        leaf_index,
+        leaf_hash: leaf,
+        entry,
+        state: 'included',
+        root,
+        inclusion,
+      },
+      ProofId: proof_id,
+      PackageId: `pkg_${proof_id}`,
+      ShareToken: `share_${exampleExport.keys[0].public_key}`,
+      Time: aep.accepted_at,
+      Hash: aep.request_hash,
+      KeyId: aep.key_id,
+      PublicKey: exampleExport.keys[0].public_key,
+      Action: action,
+      TenantId: aep.tenant_id,
+    },
+    members: {
+      leaf_index,
+      log_size: tree_size,
+      tree_size,
+      leaf_hash: leaf,
+      root,
+      aep_hash: record.aep_hash,
+      proof_record_hash: entry.proof_record_hash,
+      request_hash: aep.request_hash,
+      response_hash: record.response_hash,
+      policy_digest: aep.policy.digest,
+      input_hash: aep.policy.input_hash,
+      log_vkey: exampleExport.log_vkey,
+      // Cursors are opaque, so the example has none.
+      next_cursor: null,
+    },
+    texts: {
+      'text/plain': formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint }),
+    },
+  };
 }

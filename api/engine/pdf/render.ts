@@ -1,14 +1,23 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import PDFDocument from 'pdfkit';
+import qrcode from 'qrcode';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { drawPdf } from './draw.js';
-import { buildPdfModel } from './model.js';
-import { PageWriter, type FontName } from './page-writer.js';
+import { buildPdfModel, type Field, type PdfModel, type Section } from './model.js';
+import {
+  PageWriter,
+  type FontName,
+  GREY,
+  HAIRLINE,
+  INK,
+  type Line,
+  PAGE,
+  TEXT,
+} from './page-writer.js';
 
 export interface PdfRequest {
   json: Uint8Array;
@@ -86,4 +95,213 @@ function openDocument(
   });
   for (const [name, file] of Object.entries(fonts)) doc.registerFont(name, file);
   return doc;
+}
+
+const WHITE = '#ffffff';
+const QR_SIDE = 96;
+/** Light modules required around the symbol (ISO/IEC 18004). */
+const QUIET_ZONE = 4;
+const GAP = 18;
+const PAD = 11;
+
+/** Draws all pages. The legend follows the first section that has an escape. */
+function drawPdf(sheet: PageWriter, model: PdfModel): void {
+  let hasLegend = false;
+  const legend = (): void => {
+    if (hasLegend || !sheet.hasEscapes) return;
+    hasLegend = true;
+    drawLegend(sheet);
+  };
+  drawHead(sheet, model);
+  legend();
+  for (const section of model.sections) {
+    drawSection(sheet, section);
+    legend();
+  }
+  sheet.end();
+  drawMargins(sheet, model);
+}
+
+function drawHead(sheet: PageWriter, model: PdfModel): void {
+  const top = sheet.y;
+  drawQr(sheet, model.lookupUrl, sheet.left + sheet.width - QR_SIDE, top);
+  const width = sheet.width - QR_SIDE - GAP;
+  sheet.block('H1', () => {
+    sheet.mark(() => sheet.write(TEXT.title, 'Autonomous Execution Proof', sheet.left, top - 4));
+  });
+  sheet.y = top + TEXT.title.leading;
+  drawLabelled(sheet, 'Proof', model.proofId, width, false);
+  sheet.block('P', () => drawLines(sheet, sheet.wrapWords(TEXT.small, model.howToCheck, width)));
+  sheet.y = Math.max(sheet.y, top + QR_SIDE) + 2;
+  drawLabelled(sheet, 'Current status, public lookup', model.lookupUrl, sheet.width, true);
+  sheet.y += 8;
+  drawVerdict(sheet, model);
+}
+
+function drawLabelled(
+  sheet: PageWriter,
+  label: string,
+  text: string,
+  width: number,
+  isLink: boolean,
+): void {
+  sheet.block(isLink ? 'Link' : 'P', () => {
+    sheet.mark(() => sheet.write(TEXT.label, label, sheet.left, sheet.y, GREY));
+    sheet.y += TEXT.label.leading;
+    for (const line of sheet.wrapExact(text, width)) {
+      sheet.mark(() => sheet.put(line, sheet.left, sheet.y));
+      if (isLink) sheet.link(text, sheet.left, sheet.y, width, TEXT.exact.leading);
+      sheet.y += TEXT.exact.leading;
+    }
+  });
+  sheet.y += 3;
+}
+
+/** Vectors, with the quiet zone inside the square. */
+function drawQr(sheet: PageWriter, url: string, x: number, y: number): void {
+  const { modules } = qrcode.create(url, { errorCorrectionLevel: 'M' });
+  const { size } = modules;
+  const side = QR_SIDE / (size + 2 * QUIET_ZONE);
+  const draw = (): void => {
+    for (let row = 0; row < size; row++) {
+      for (let column = 0; column < size; column++) {
+        if (!modules.get(row, column)) continue;
+        const [left, top] = [x + (QUIET_ZONE + column) * side, y + (QUIET_ZONE + row) * side];
+        sheet.doc.rect(left, top, side, side);
+      }
+    }
+    sheet.doc.fill(INK);
+  };
+  sheet.block('Figure', () => sheet.mark(draw), `QR code of ${url}`);
+}
+
+/** Framed. White on black if nothing is asserted, so that black-and-white copies keep it. */
+function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
+  const { asserts } = headline;
+  const inner = sheet.width - 2 * PAD;
+  const lines = sheet.wrapWords(TEXT.headline, headline.text, inner);
+  const band = lines.length * TEXT.headline.leading + 2 * (PAD - 3);
+  const body = verdict.reduce((sum, field) => sum + fieldHeight(sheet, field, inner), 0);
+  const height = band + body + PAD + 3;
+  const top = sheet.y;
+  sheet.aside(() => {
+    const { doc, left, width } = sheet;
+    if (asserts) sheet.rule(left, top + band, left + width, top + band, 0.5, HAIRLINE);
+    else doc.rect(left, top, width, band).fill(INK);
+    doc
+      .lineWidth(asserts ? 1 : 2.5)
+      .rect(left, top, width, height)
+      .stroke(INK);
+  });
+  sheet.block('H2', () => {
+    lines.forEach((line, at) => {
+      const y = top + PAD - 2 + at * TEXT.headline.leading;
+      sheet.mark(() => sheet.put(line, sheet.left + PAD, y, asserts ? INK : WHITE));
+    });
+  });
+  sheet.y = top + band + PAD - 3;
+  for (const field of verdict) drawField(sheet, field, sheet.left + PAD, inner);
+  sheet.y = top + height;
+}
+
+const LABEL_WIDTH = 92;
+const AFTER_FIELD = 3;
+const LEADING = TEXT.words.leading;
+/** Content that must fit on the page of its heading, in points. */
+const KEEP_WITH_HEADING = 40;
+
+function drawSection(sheet: PageWriter, { fields, note, title }: Section): void {
+  sheet.y += 13;
+  sheet.need(TEXT.heading.leading + 6 + KEEP_WITH_HEADING);
+  sheet.block('H2', () => {
+    sheet.mark(() => sheet.write(TEXT.heading, title, sheet.left, sheet.y));
+  });
+  sheet.y += TEXT.heading.leading;
+  sheet.aside(() => sheet.rule(sheet.left, sheet.y, sheet.left + sheet.width, sheet.y));
+  sheet.y += 6;
+  if (note !== undefined) {
+    sheet.block('P', () => drawLines(sheet, sheet.wrapWords(TEXT.words, note, sheet.width)));
+    sheet.y += AFTER_FIELD;
+  }
+  for (const field of fields) drawField(sheet, field, sheet.left, sheet.width);
+}
+
+/** Label to the left, values to the right, each on a new line. */
+function drawField(sheet: PageWriter, field: Field, x: number, width: number): void {
+  const lines = fieldLines(sheet, field, width);
+  sheet.block('P', () => {
+    lines.forEach((line, at) => {
+      // Keeps the label on one page with up to two lines of its value.
+      const isNewPage = sheet.need(LEADING * (at === 0 ? Math.min(lines.length, 2) : 1));
+      sheet.mark(() => {
+        if (at === 0) sheet.write(TEXT.label, field.label, x, sheet.y);
+        else if (isNewPage) sheet.write(TEXT.small, 'continued', x, sheet.y, GREY);
+      });
+      sheet.mark(() => sheet.put(line, x + LABEL_WIDTH, sheet.y));
+      sheet.y += LEADING;
+    });
+  });
+  sheet.y += AFTER_FIELD;
+}
+
+function fieldHeight(sheet: PageWriter, field: Field, width: number): number {
+  return fieldLines(sheet, field, width).length * LEADING + AFTER_FIELD;
+}
+
+function fieldLines(sheet: PageWriter, { values }: Field, width: number): Line[] {
+  return values.flatMap((value) =>
+    'words' in value
+      ? sheet.wrapWords(TEXT.words, value.words, width - LABEL_WIDTH)
+      : sheet.wrapExact(value.exact, width - LABEL_WIDTH),
+  );
+}
+
+function drawLines(sheet: PageWriter, lines: readonly Line[], x: number = sheet.left): void {
+  for (const line of lines) {
+    const { leading } = line.kind === 'words' ? line.style : TEXT.exact;
+    sheet.need(leading);
+    sheet.mark(() => sheet.put(line, x, sheet.y, GREY));
+    sheet.y += leading;
+  }
+}
+
+const LEGEND =
+  'on grey is not part of the text. It replaces the character with that Unicode number, which this PDF cannot show or which would change the look of its neighbours. The attached file has the original text.';
+
+function drawLegend(sheet: PageWriter): void {
+  const sample = [{ text: '\\u{\u2026}', escaped: true }];
+  const lines = sheet.wrapWords(TEXT.small, LEGEND, sheet.width - LABEL_WIDTH);
+  sheet.y += 2;
+  sheet.need(lines.length * TEXT.small.leading);
+  sheet.block('Note', () => {
+    sheet.mark(() => sheet.put({ kind: 'exact', pieces: sample }, sheet.left, sheet.y));
+    drawLines(sheet, lines, sheet.left + LABEL_WIDTH);
+  });
+  sheet.y += AFTER_FIELD;
+}
+
+const HEADER_Y = 40;
+const FOOTER_Y = PAGE.height - 46;
+
+function drawMargins(sheet: PageWriter, { headline, proofId }: PdfModel): void {
+  const { doc } = sheet;
+  const { asserts, text } = headline;
+  const right = sheet.left + sheet.width;
+  const { start, count } = doc.bufferedPageRange();
+  for (let n = 1; n <= count; n++) {
+    doc.switchToPage(start + n - 1);
+    doc.markContent('Artifact', { type: 'Pagination' });
+    if (n > 1 || !asserts) {
+      const width = sheet.widthOf(TEXT.label, text);
+      if (!asserts) doc.rect(right - width - 6, HEADER_Y - 3, width + 12, 15).fill(INK);
+      sheet.write(TEXT.label, text, right - width, HEADER_Y, asserts ? GREY : WHITE);
+    }
+    if (n > 1) sheet.write(TEXT.small, 'Autonomous Execution Proof', sheet.left, HEADER_Y, GREY);
+    sheet.rule(sheet.left, FOOTER_Y - 6, right, FOOTER_Y - 6);
+    sheet.write({ ...TEXT.small, font: 'mono' }, proofId, sheet.left, FOOTER_Y, GREY);
+    const number = `${n} of ${count}`;
+    const x = right - sheet.widthOf(TEXT.small, number);
+    sheet.write(TEXT.small, number, x, FOOTER_Y, GREY);
+    doc.endMarkedContent();
+  }
 }

@@ -19,8 +19,7 @@ import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
 import { RendererBusyError, RenderTimeoutError } from '../pdf/pool.js';
 import { proveInclusion, vkeyFor } from './inclusion.js';
-import { statementOf } from './statement.js';
-import { altered, documentsOf, findProof } from './stored-proof.js';
+import { statementOf, altered, documentsOf, findProof } from './stored-proof.js';
 
 interface Format {
   /** Media types of the same bytes, the preferred one first. */

@@ -1,14 +1,31 @@
-import { canonicalBytes } from '#protocol/json';
+import * as z from 'zod';
 import { eventsOf } from '#protocol/history';
+import { canonicalBytes } from '#protocol/json';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { proofViewSchema, type ProofView } from '#protocol/schemas/proof-view';
+import { actionSchema, effectSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
+import {
+  proofViewSchema,
+  type ProofView,
+  proofListSchema,
+  type ListedProof,
+  type ProofList,
+} from '#protocol/schemas/proof-view';
+import { canAssertValidity } from '#protocol/status';
+import { formatTime, parseTime } from '#protocol/time';
+import { listProofs, statusOf, type ProofInList } from '#sql/proofs/list';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
-import { addLogFields } from '../http/request-context.js';
-import { sendRevalidatable } from '../http/respond.js';
-import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
-import { statementOf } from './statement.js';
-import { documentsOf, findProof } from './stored-proof.js';
+import {
+  cursorSchema,
+  formatCursor,
+  limitSchema,
+  parseQuery,
+  requirePosition,
+} from '../http/paging.js';
+import { addLogFields } from '../http/request-context.js';
+import { sendRevalidatable, sendJson } from '../http/respond.js';
+import { ETAG_HEADER, json, NOT_MODIFIED, type Call } from '../operation.js';
+import { statementOf, documentsOf, findProof } from './stored-proof.js';
 
 export const readProofOperation = tenantOperation(
   {
@@ -53,5 +70,115 @@ function viewOf(stored: StoredProof, history: ProofHistory): ProofView {
     proof_record: payload?.record ?? null,
     verdict: statementOf(stored, history),
     history: eventsOf(stored, history),
+  };
+}
+
+const LANES = { execute: 1, agent: 2 } as const;
+const DEFAULT_PAGE = 50;
+
+/** Statuses of the proof itself. Certificate, passport and trust have other statuses. */
+const LISTED_STATUSES = ['VALID', 'REVOKED', 'EXPIRED', 'BACKEND_LOOKUP_REQUIRED'] as const;
+
+const querySchema = z.strictObject({
+  limit: limitSchema
+    .meta({ description: 'Maximum number of proofs in a page, 1 to 200. Default: 50.' })
+    .exactOptional(),
+  cursor: cursorSchema
+    .meta({
+      description:
+        '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
+    })
+    .exactOptional(),
+  action: actionSchema
+    .meta({
+      description: 'Proofs with exactly this action. Outcomes have no action and never match.',
+    })
+    .exactOptional(),
+  status: z
+    .enum(LISTED_STATUSES, `expected one of ${LISTED_STATUSES.join(', ')}`)
+    .meta({
+      description:
+        'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or verification failed.',
+    })
+    .exactOptional(),
+  effect: effectSchema.meta({ description: 'The decision.' }).exactOptional(),
+  lane: z
+    .enum(['execute', 'agent'], 'expected execute or agent')
+    .meta({
+      description: 'Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.',
+    })
+    .exactOptional(),
+  intent_id: textSchema
+    .meta({ description: 'Proofs with exactly this `intent_id`. Agent admissions have none.' })
+    .exactOptional(),
+  from: timeSchema.meta({ description: 'Accepted at this time or later.' }).exactOptional(),
+  to: timeSchema.meta({ description: 'Accepted before this time.' }).exactOptional(),
+});
+type ListProofsQuery = z.infer<typeof querySchema>;
+
+export const listProofsOperation = tenantOperation(
+  {
+    id: 'listProofs',
+    method: 'get',
+    path: '/v1/proofs',
+    tag: 'Proofs',
+    summary: 'List proofs',
+    description:
+      'Newest first, in log order. Proofs appended while a client reads pages do not change the remaining pages. Filters combine with "and". One request scans a bounded part of the registry: with a rare filter, a page may be short or empty although `next_cursor` is not null.',
+    scopes: ['read'],
+    query: querySchema,
+    responses: { 200: json('One page of the list.', proofListSchema) },
+    problems: ['invalid_query'],
+  },
+  listProofsPage,
+);
+
+async function listProofsPage({ caller, inTenant, req, res }: Call): Promise<void> {
+  const query = parseQuery(querySchema, req);
+  const { cursor, limit, ...filters } = query;
+  const list = { list: 'proofs', tenantNo: caller.tenantNo, filters };
+  const isIndex = (position: string): boolean => /^[0-9]{1,15}$/.test(position);
+  const below = cursor === undefined ? null : Number(requirePosition(list, cursor, isIndex));
+  const { proofs, next } = await inTenant((sql, tenantNo) =>
+    listProofs(sql, {
+      tenantNo,
+      filter: filterOf(query),
+      below,
+      limit: Number(limit ?? DEFAULT_PAGE),
+      status: query.status,
+    }),
+  );
+  const page: ProofList = {
+    schema_version: SCHEMA.proofList,
+    proofs: proofs.map(listed),
+    next_cursor: next === null ? null : formatCursor(list, String(next)),
+  };
+  sendJson(res, 200, page);
+}
+
+function filterOf({ lane, effect, action, intent_id, from, to }: ListProofsQuery) {
+  return {
+    lane: lane === undefined ? undefined : LANES[lane],
+    effect,
+    action,
+    intentId: intent_id,
+    acceptedFrom: from === undefined ? undefined : parseTime(from),
+    acceptedBefore: to === undefined ? undefined : parseTime(to),
+  };
+}
+
+function listed(proof: ProofInList): ListedProof {
+  const status = statusOf(proof);
+  return {
+    proof_id: proof.proofId,
+    leaf_index: proof.leafIndex,
+    environment: proof.environment,
+    lane: proof.lane === LANES.execute ? 'execute' : 'agent',
+    effect: proof.effect,
+    action: proof.action,
+    intent_id: proof.intentId,
+    accepted_at: formatTime(proof.acceptedAt),
+    verification_status: status,
+    can_assert_validity: canAssertValidity(status),
   };
 }

@@ -33,9 +33,8 @@ import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
 import type { EngineContext } from '../context.js';
-import { isRowOf, keyOf } from '../proofs/stored-proof.js';
+import { isRowOf, keyOf, statementOf, statementsOf } from '../proofs/stored-proof.js';
 import { vkeyFor } from '../proofs/inclusion.js';
-import { statementOf, statementsOf } from '../proofs/statement.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 

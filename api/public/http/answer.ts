@@ -1,14 +1,14 @@
 import { toHex, utf8 } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
-import { securityHeaders } from '../../http/security-headers.js';
 import {
+  securityHeaders,
   endDiscarding,
   leavesLongBody,
   UNREAD_DETAILS,
   unreadAnswer,
-} from '../../http/unread-request.js';
-import type { Exchange } from '../context.js';
+} from '../../http/responses.js';
+import type { Exchange } from '../operation.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { Problem, unreadable } from './problem.js';
 

@@ -1,7 +1,6 @@
 import * as z from 'zod';
 import { logIndexSchema, timeSchema } from '#protocol/schemas/primitives';
-import type { Exchange, PublicContext } from '../context.js';
-import type { Operation, PublicSpec } from '../operation.js';
+import type { Exchange, PublicContext, Operation, PublicSpec } from '../operation.js';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 
 const healthSchema = z.strictObject({ status: z.literal('ok') });

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
-import { ApiProblem, type ProblemOptions } from '../../http/problem.js';
+import { ApiProblem, type ProblemOptions } from '../../http/responses.js';
 
 /** Status and title of every problem code. Statuses and codes are stable; titles are not. */
 export const PROBLEMS = {

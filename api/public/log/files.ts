@@ -12,7 +12,7 @@ import {
 } from '#protocol/tiles';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Exchange, PublicContext } from '../context.js';
+import type { Exchange, PublicContext } from '../operation.js';
 import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from '../http/answer.js';
 import { Problem } from '../http/problem.js';
 import { loadedSnapshot } from '../snapshot/poller.js';

@@ -3,7 +3,7 @@ import { isPackageId, isShareToken, resolveIdentifier, type IdField } from '#pro
 import { runLookup, type Lookup, type SegmentRead } from '#protocol/snapshot/find';
 import { recordBody, type RecordBody } from '#protocol/snapshot/record';
 import type { ArtifactKind } from '#protocol/status';
-import type { PublicContext } from '../context.js';
+import type { PublicContext } from '../operation.js';
 import { mayHoldToken } from '../http/answer.js';
 import type { FoundRecord, Snapshot } from '../snapshot/snapshot.js';
 

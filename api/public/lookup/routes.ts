@@ -1,11 +1,32 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { ArtifactKind } from '#protocol/status';
-import type { Exchange, PublicContext } from '../context.js';
-import { sendFailure } from '../http/answer.js';
-import { VIEW_PATHS } from '../views/views.js';
-import { genericRoute, requestedByQuery } from './generic.js';
-import { PACKAGE_KIND, SHARED, type LookupName, type VerdictRoute } from './resolve.js';
-import { answerLookup, type LookupTarget } from './verdict.js';
+import { utf8 } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/facade';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { NOT_FOUND_BODY, responseHead, unresolvedBody } from '#protocol/snapshot/head';
+import { type ArtifactKind, STATUSES } from '#protocol/status';
+import type { Exchange, PublicContext } from '../operation.js';
+import {
+  sendFailure,
+  CACHE_PRIVATE,
+  CACHE_VERDICT,
+  JSON_TYPE,
+  send,
+  type Answer,
+} from '../http/answer.js';
+import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.js';
+import { currentValidSnapshot } from '../snapshot/poller.js';
+import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
+import {
+  PACKAGE_KIND,
+  SHARED,
+  type LookupName,
+  type VerdictRoute,
+  isSecret,
+  resolve,
+  type Resolved,
+} from './resolve.js';
 
 const byPath = (kind: ArtifactKind, ...ids: LookupName[]): VerdictRoute => ({
   matches: Object.fromEntries(ids.map((id) => [id, kind])),
@@ -127,4 +148,193 @@ export function decoded(segment: string): string {
   } catch {
     return segment;
   }
+}
+
+/** The ids that a generic lookup matches, and the artifact that each one names. */
+const MATCHES = {
+  proof_id: 'proof',
+  registry_entry_id: 'proof',
+  execution_id: 'proof',
+  certificate_id: 'certificate',
+  passport_id: 'passport',
+  trust_id: 'trust',
+  trust_asset_id: 'trust',
+  share_token: SHARED,
+  package_id: PACKAGE_KIND,
+} as const satisfies VerdictRoute['matches'];
+
+const genericRoute: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
+
+/** The query parameter and its aliases. */
+export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
+
+/** The identifier of a query. Throws unless exactly one of {@link QUERY_NAMES} is given once. */
+export function requestedByQuery(query: string): string {
+  const parameters = new URLSearchParams(query);
+  const given = QUERY_NAMES.flatMap((name) => parameters.getAll(name));
+  const [requested = ''] = given;
+  if (given.length > 1) {
+    throw new Problem(
+      'identifier_ambiguous',
+      'Send exactly one of the parameters identifier, q and id.',
+    );
+  }
+  if (requested === '') {
+    throw new Problem(
+      'identifier_missing',
+      'Send the identifier to look up as ?identifier= (or q, or id).',
+    );
+  }
+  return requested;
+}
+
+/** POST /api/public/verify: the generic lookup with the identifier in the body. Read-only. */
+export async function postLookup(exchange: Exchange): Promise<void> {
+  let target: LookupTarget;
+  try {
+    target = requestedByBody(await readBody(exchange.req));
+  } catch (error) {
+    // Secret: the body may contain a share token.
+    sendFailure({ ...exchange, secret: true }, error);
+    return;
+  }
+  await answerLookup(exchange, target);
+}
+
+/** The route and identifier of a POST lookup body. */
+export function requestedByBody(body: Uint8Array): LookupTarget {
+  const document = parseBody(body);
+  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+    throw invalid('invalid_field', '', 'Expected a JSON object.');
+  }
+  const members = new Map(Object.entries(document));
+  if (members.get('schema_version') !== SCHEMA.lookupRequest) {
+    throw invalid('unsupported_schema_version', '/schema_version', `Send ${SCHEMA.lookupRequest}.`);
+  }
+  for (const name of members.keys()) {
+    if (!['schema_version', ...LOOKUP_FIELDS].includes(name)) {
+      throw invalid('unknown_field', pointerTo(name), 'Unknown field. Remove it.');
+    }
+  }
+  const [field, second] = LOOKUP_FIELDS.filter((name) => members.has(name));
+  if (field === undefined) {
+    throw invalid('identifier_missing', '', `Send one of ${LOOKUP_FIELDS.join(', ')}.`);
+  }
+  if (second !== undefined) {
+    throw invalid('identifier_ambiguous', pointerTo(second), 'Send one identifier field only.');
+  }
+  const requested = members.get(field);
+  if (typeof requested !== 'string' || requested === '' || requested.length > 1024) {
+    throw invalid('invalid_field', pointerTo(field), 'Expected a string of 1 to 1024 characters.');
+  }
+  return { route: routeFor(field), requested };
+}
+
+/** `identifier` matches every kind of id; any other field matches only its kind. */
+function routeFor(field: LookupField): VerdictRoute {
+  if (field === 'identifier') return genericRoute;
+  const matches = { [field]: MATCHES[field] };
+  return { ...genericRoute, matches, ...(field === 'share_token' && { isSecret: true }) };
+}
+
+function parseBody(body: Uint8Array): JsonValue {
+  try {
+    return parseStrict(body);
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    const isKnown = Object.hasOwn(PROBLEMS, error.code);
+    const code = isKnown ? (error.code as ProblemCode) : 'malformed_json';
+    throw invalid(code, error.pointer ?? '', error.message);
+  }
+}
+
+function pointerTo(name: string): string {
+  return '/' + name.replaceAll('~', '~0').replaceAll('/', '~1');
+}
+
+function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
+  return new Problem(code, detail, { errors: [{ pointer, detail }] });
+}
+
+interface LookupTarget {
+  route: VerdictRoute;
+  requested: string;
+  /** The requested view; the verdict when absent. */
+  view?: ViewName;
+}
+
+/** Performs one lookup and relays the published status without recomputing it. */
+async function answerLookup(exchange: Exchange, target: LookupTarget): Promise<void> {
+  const { ctx } = exchange;
+  const { route, requested, view } = target;
+  try {
+    const snapshot = currentValidSnapshot(ctx);
+    const resolved = await resolve(ctx, snapshot, route, requested);
+    if (view === undefined) {
+      send(exchange, snapshot, verdictAnswer(route, requested, resolved));
+      ctx.metrics?.countVerdict(statusIn(route, resolved));
+    } else {
+      const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
+      send(exchange, snapshot, answer);
+    }
+  } catch (error) {
+    sendFailure({ ...exchange, secret: isSecret(route, requested) }, error);
+  }
+}
+
+/** The response of a route for a resolved or unresolved identifier. Spreading objects here costs a fifth of a lookup. */
+export function verdictAnswer(
+  route: VerdictRoute,
+  requested: string,
+  resolved: Resolved | null,
+): Answer {
+  const secret = isSecret(route, requested);
+  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
+  if (resolved === null) {
+    return route.unmatched === 'not-found'
+      ? { status: 404, type: JSON_TYPE, cache, body: NOT_FOUND_BODY }
+      : {
+          status: 200,
+          type: JSON_TYPE,
+          cache,
+          body: utf8(unresolvedBody(route.unmatched, requested)),
+        };
+  }
+  const { kind, matchedOn, record, body } = resolved;
+  const answer: Answer = {
+    status: 200,
+    type: JSON_TYPE,
+    cache,
+    // Latin-1 keeps the bytes of the record; a resolved identifier is ASCII.
+    body:
+      responseHead(kind, requested, matchedOn) +
+      buffer(body.part).toString('latin1') +
+      buffer(body.tail).toString('latin1'),
+  };
+  if (!secret) answer.etag = `${buffer(record.digest).toString('hex')}-${kind}`;
+  return answer;
+}
+
+/** Every rendered part begins with this text. */
+const STATUS_AT = '"verification":{"verification_status":"'.length;
+const QUOTE = 0x22;
+
+/** Two letters identify a status, which avoids creating a string on the hot path. */
+const BY_FIRST_TWO = new Map<number, string>(
+  STATUSES.map((status) => [(status.charCodeAt(0) << 8) | status.charCodeAt(1), status]),
+);
+
+/** The status for metrics; `other` when the part was rendered differently. */
+function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
+  if (resolved === null) {
+    return route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
+  }
+  const { part } = resolved.body;
+  const status = BY_FIRST_TWO.get((part[STATUS_AT]! << 8) | part[STATUS_AT + 1]!);
+  return status !== undefined && part[STATUS_AT + status.length] === QUOTE ? status : 'other';
+}
+
+function buffer(bytes: Uint8Array): Buffer {
+  if (Buffer.isBuffer(bytes)) return bytes;
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
 }

@@ -26,7 +26,7 @@ import {
   lookupResponse,
   membersOf,
   unresolvedResponse,
-} from '../views/views.js';
+} from '../lookup/views.js';
 
 /**
  * Examples for the documentation, made by the code of the lookups from the worked proof: its ids, hashes,

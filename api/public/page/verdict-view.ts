@@ -1,20 +1,21 @@
 import qrcode from 'qrcode';
 import { html, Html } from '../../docs/html.js';
 import { mayHoldToken } from '../http/answer.js';
-import { VIEW_PATHS, type ViewName } from '../views/views.js';
-import { copyButton, fact, markOf, time } from './components.js';
+import { VIEW_PATHS, type ViewName } from '../lookup/views.js';
+import { copyButton, fact, markOf, time, type View, pageUrl, proofBehind } from './document.js';
 import { count, notFoundCopy, verdictCopy, type VerdictCopy } from './copy.js';
-import type { View } from './document.js';
-import { chainSection, endOf, historySection, sinceWhen } from './history.js';
-import { isOutcome, membersIn, ownId, wasShared, type PageModel, type Relayed } from './relayed.js';
 import {
+  chainSection,
+  endOf,
+  historySection,
+  sinceWhen,
   basisSection,
   downloadsSection,
   identifiersSection,
   membersSection,
   tally,
 } from './sections.js';
-import { pageUrl, proofBehind } from './urls.js';
+import { isOutcome, membersIn, ownId, wasShared, type PageModel, type Relayed } from './relayed.js';
 
 export interface VerdictView extends PageModel {
   identifier: string;

@@ -2,14 +2,14 @@ import { createServer, get, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
-import { parseBatch } from '#api/engine/batches/parse-batch';
-import { sendLines } from '#api/engine/http/respond';
 import {
+  parseBatch,
   arraySplitter,
   lineSplitter,
   type SplitItem,
   type Splitter,
-} from '#api/engine/batches/split';
+} from '#api/engine/batches/parse-batch';
+import { sendLines } from '#api/engine/http/respond';
 import { BatchUploads } from '#api/engine/batches/uploads';
 import type { Caller } from '#api/engine/http/authenticate';
 import fc from 'fast-check';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
-import { createRequestCounter } from '#api/engine/http/rate-limit';
+import { createRequestCounter } from '#api/engine/http/authenticate';
 import type { EngineContext } from '#api/engine/context';
 import { openRedis, type RedisClient } from '#runtime/queue/redis';
 import { admissionEnvelope } from '../../fixtures/agent.js';

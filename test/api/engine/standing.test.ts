@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { statementOf, statementsOf } from '#api/engine/proofs/statement';
+import { statementOf, statementsOf } from '#api/engine/proofs/stored-proof';
 import type { ArtifactKind } from '#protocol/status';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 

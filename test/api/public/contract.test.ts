@@ -10,7 +10,7 @@ import { BY_PATH, lookupAt, VERIFY } from '#api/public/lookup/routes';
 import { publicDescription } from '#api/public/openapi/description';
 import { pathPattern } from '#api/public/operation';
 import { OPERATIONS } from '#api/public/operations';
-import { VIEW_PATHS } from '#api/public/views/views';
+import { VIEW_PATHS } from '#api/public/lookup/views';
 import { idsOf } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { checkContract, stable } from '../../fixtures/contract-checks.js';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { lookupUrl } from '#api/public/page/urls';
+import { lookupUrl } from '#api/public/page/document';
 import { readAnswer } from '#api/public/page/relayed';
 import { verdictView } from '#api/public/page/verdict-view';
 import type { PublicEvent } from '#protocol/schemas/proof-view';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { lookupUrl } from '#api/public/page/urls';
+import { lookupUrl } from '#api/public/page/document';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { fact, headline, only, textOf } from '../../fixtures/page-text.js';
 import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { directorySource } from '#api/public/snapshot/source';
-import type { PublicContext } from '#api/public/context';
-import { trustPackageOf } from '#api/public/views/views';
+import type { PublicContext } from '#api/public/operation';
+import { trustPackageOf } from '#api/public/lookup/views';
 import { callAt } from '../../fixtures/public-call.js';
 import { interruptible } from '../../fixtures/interruptible.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chainOf, historyOf } from '#api/public/views/views';
+import { chainOf, historyOf } from '#api/public/lookup/views';
 import { idsOf } from '#protocol/ids';
 import type { PublicTrustChain } from '#protocol/schemas/facade';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import type { PublicContext } from '#api/public/context';
+import type { PublicContext } from '#api/public/operation';
 import type { Resolved } from '#api/public/lookup/resolve';
 import type { Snapshot } from '#api/public/snapshot/snapshot';
-import { chainOf, historyOf, lookupResponse, trustPackageOf } from '#api/public/views/views';
+import { chainOf, historyOf, lookupResponse, trustPackageOf } from '#api/public/lookup/views';
 import { concat, fromHex } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { eventsOf } from '#protocol/history';

@@ -15,11 +15,11 @@ import { responseHead, unresolvedBody } from '#protocol/snapshot/head';
 import { malformed } from '#protocol/snapshot/malformed';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
-import type { PublicContext } from '../context.js';
+import type { PublicContext } from '../operation.js';
 import { CACHE_PRIVATE, CACHE_VERDICT, hashTag, JSON_TYPE, type Answer } from '../http/answer.js';
 import { entryAt, keysOf, tlogProofAt } from '../log/files.js';
-import { isSecret, type Resolved, type VerdictRoute } from '../lookup/resolve.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
+import { isSecret, type Resolved, type VerdictRoute } from './resolve.js';
 
 /** The response of the verify route as a document; the views are derived from it. */
 export function lookupResponse(resolved: Resolved, requested: string): Facade {

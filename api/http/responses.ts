@@ -1,5 +1,72 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
+import type { ProblemTable } from '../openapi/types.js';
+
+export interface ProblemMember {
+  /** RFC 6901; the empty string is the whole body. */
+  pointer: string;
+  detail: string;
+}
+
+export interface ProblemOptions {
+  errors?: ProblemMember[];
+  members?: Record<string, unknown>;
+  headers?: Record<string, string>;
+  cause?: unknown;
+}
+
+/** An error response (RFC 9457), thrown by any handler. Each API defines its own codes. */
+export abstract class ApiProblem<Code extends string> extends Error {
+  override readonly name = 'Problem';
+  readonly status: number;
+  private readonly title: string;
+
+  protected constructor(
+    table: Record<Code, ProblemTable[string]>,
+    readonly code: Code,
+    detail: string,
+    readonly options: ProblemOptions,
+  ) {
+    super(detail, options.cause === undefined ? undefined : { cause: options.cause });
+    [this.status, this.title] = table[code];
+  }
+
+  /** RFC 9457. `type` is a URN, because a URL would change with the deployment. */
+  document(requestId?: string): Record<string, unknown> {
+    const { code, status, title, message, options } = this;
+    return {
+      type: `urn:svc:problem:${code}`,
+      title,
+      status,
+      detail: message,
+      code,
+      ...(requestId !== undefined && { request_id: requestId }),
+      ...(options.errors && { errors: options.errors }),
+      ...options.members,
+    };
+  }
+}
+
+/** For responses that are not pages: no subresources, no framing. */
+export const NO_CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'";
+
+/**
+ * Headers of every response of both APIs, including those sent before routing.
+ *
+ * `Strict-Transport-Security` is absent: both APIs speak plain HTTP, where RFC 6797 (7.2) forbids
+ * it. The TLS proxy sets it.
+ *
+ * @param readableBy `cross-origin` lets pages of any origin load the response
+ */
+export function securityHeaders(readableBy: 'same-origin' | 'cross-origin') {
+  return {
+    'X-Content-Type-Options': 'nosniff',
+    'Content-Security-Policy': NO_CONTENT_POLICY,
+    'Cross-Origin-Resource-Policy': readableBy,
+    // A path may hold a share token, which a Referer header would leak.
+    'Referrer-Policy': 'no-referrer',
+  };
+}
 
 export const UNREAD_DETAILS: Record<UnreadReason, string> = {
   malformed_request: 'The request is not valid HTTP. Correct it before sending it again.',
