@@ -6,7 +6,7 @@ import { pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
 import type { AdmitContext } from './admit/context.js';
-import { firstOf } from './admit/log-outcomes.js';
+import { firstOf } from './admit/process.js';
 
 /** Runs `work` now and every `ms` milliseconds until the signal. Logs a failure; the next run retries. */
 export async function repeat(

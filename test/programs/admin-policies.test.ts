@@ -8,7 +8,7 @@ import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
-import { checkPolicies } from '#workers/admit/watch-policies';
+import { checkPolicies } from '#workers/admit/worker';
 import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';

@@ -1,5 +1,10 @@
-import { nativeSha256 } from '#runtime/crypto/node';
+import { deriveAep, type PrintedInput } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
+import { AEP_PAYLOAD_TYPE, proofCommitments, requestTypeOf } from '#protocol/aep';
+import { pae } from '#protocol/dsse';
+import type { AepSubject } from '#protocol/schemas/aep';
+import type { Effect } from '#protocol/status';
+import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
 import {
   claimPending,
   gatesOf,
@@ -7,18 +12,19 @@ import {
   refuse,
   type BatchRef,
   type Gate,
+  type PendingIntake,
 } from '#sql/admissions/append';
+import { parentsOf } from '#sql/admissions/intake';
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, keyEntries, lockHead } from '#sql/log/log';
-import { parentsOf } from '#sql/admissions/intake';
+import { packAep } from '#sql/proofs/packed-aep';
 import {
   type AdmitContext,
   keyStateAtHead,
   NO_METRICS,
   SigningKeyInactiveError,
 } from './context.js';
-import type { Prepared } from './prepare.js';
 
 /** Outcome of a group. It leaves out admissions that another worker committed first. */
 export interface Appended {
@@ -196,4 +202,53 @@ async function faultsOfParents(tx: Transaction, items: Prepared[]): Promise<Map<
       return fault === null ? [] : [[proofId, fault]];
     }),
   );
+}
+
+/** An admission that is evaluated, hashed and signed, and has no leaf index yet. */
+export interface Prepared {
+  intake: PendingIntake;
+  effect: Effect;
+  subject: AepSubject;
+  /** Stored form of the AEP. */
+  packedAep: Uint8Array;
+  signature: Uint8Array;
+  /** Log commitments, lower-case hex. */
+  aepHash: string;
+  proofRecordHash: string;
+  input: PrintedInput;
+}
+
+/**
+ * derive (canonicalize → evaluate → AEP) → hash → sign. Deterministic for an intake row, policy set
+ * and key, because Ed25519 is: a repeated run gives the same bytes.
+ */
+export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
+  const policy = await context.policy(intake.policyDigest);
+  const { aep, text, requestHash, input } = deriveAep(intake, policy, context.keyId);
+  const bytes = Buffer.from(text);
+  const { effect } = aep.decision;
+  const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
+  const commitments = proofCommitments(
+    nativeSha256,
+    {
+      proof_id: intake.proofId,
+      aep: bytes,
+      signature,
+      key_id: context.keyId,
+      request_hash: requestHash,
+      effect,
+      lane: requestTypeOf(aep.subject),
+    },
+    nativeBase64,
+  );
+  return {
+    intake,
+    effect,
+    subject: aep.subject,
+    packedAep: packAep(aep, text),
+    signature,
+    aepHash: commitments.aep_hash,
+    proofRecordHash: commitments.proof_record_hash,
+    input,
+  };
 }

@@ -2,14 +2,19 @@ import { setImmediate } from 'node:timers/promises';
 import { ZodError } from 'zod';
 import { IntakeMismatchError } from '#policy/derive-aep';
 import { ProtocolError } from '#protocol/errors';
-import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/admissions/append';
+import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
+import type { Logger } from '#runtime/process/log';
+import {
+  claimPending,
+  loadPending,
+  refuse,
+  type PendingIntake,
+  type BatchRef,
+} from '#sql/admissions/append';
 import { countOutcomes } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
-import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
-import { append } from './append.js';
+import { append, prepare, type Prepared, type Appended } from './append.js';
 import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
-import { prepare, type Prepared } from './prepare.js';
-import { idsOf, logOutcomes } from './log-outcomes.js';
 
 /**
  * Whether the item caused the error: the stored intake differs from the accepted one, or the
@@ -114,4 +119,73 @@ async function quarantine(
     { err: error, ...idsOf(proofId, requests), ...batch },
     'admission quarantined: it is rejected and never signed',
   );
+}
+
+/** A single admission older than this was requeued. */
+const LATE_MS = 2_000;
+
+/** Ids in one log line; the debug line has all of them. */
+const MAX_LOGGED_IDS = 20;
+
+interface LoggedOutcome {
+  proofId: string;
+  code?: string;
+  effect?: string;
+}
+
+/**
+ * Logs the outcome of a group in one line. Success is logged at debug, because the engine logs the
+ * request already; rejected and late admissions are logged with their ids.
+ */
+function logOutcomes(log: Logger, appended: Appended, requests: RequestIds): void {
+  const { admitted, rejected, batches } = appended;
+  const fields = (outcomes: readonly LoggedOutcome[]) => ({
+    ...logFields(outcomes, batches, requests),
+    admissions: outcomes.length,
+  });
+  if (rejected.length > 0) log.info(fields(rejected), 'admissions rejected before signing');
+  const outcomeOf = ({ intake, effect }: Appended['admitted'][number]): LoggedOutcome => ({
+    proofId: intake.proofId,
+    effect,
+  });
+  const lateBefore = Date.now() - LATE_MS;
+  const late = admitted.filter(
+    ({ intake }) => intake.acceptedAt < lateBefore && batches.get(intake.proofId) === null,
+  );
+  if (late.length > 0) log.info(fields(late.map(outcomeOf)), 'admissions committed late');
+  if (admitted.length > 0 && log.isLevelEnabled('debug')) {
+    log.debug(fields(admitted.map(outcomeOf)), 'admissions committed');
+  }
+}
+
+/** Lists single admissions by id and batch items by batch: the batch leads to their ids. */
+function logFields(
+  outcomes: readonly LoggedOutcome[],
+  batches: ReadonlyMap<string, BatchRef | null>,
+  requests: RequestIds,
+): { single?: object[]; batches?: object[] } {
+  const single: object[] = [];
+  const counts = new Map<string, number>();
+  for (const { proofId, ...rest } of outcomes) {
+    const batchId = batches.get(proofId)?.batchId;
+    if (batchId !== undefined) counts.set(batchId, (counts.get(batchId) ?? 0) + 1);
+    else single.push({ ...idsOf(proofId, requests), ...rest });
+  }
+  return {
+    ...(single.length > 0 && { single }),
+    ...(counts.size > 0 && {
+      batches: [...counts].map(([batch_id, admissions]) => ({ batch_id, admissions })),
+    }),
+  };
+}
+
+/** Ids of an admission, as log fields. */
+function idsOf(proofId: string, requests: RequestIds): { proof_id: string; request_id?: string } {
+  const requestId = requests.of(proofId);
+  return { proof_id: proofId, ...(requestId !== undefined && { request_id: requestId }) };
+}
+
+/** Ids of the first few admissions, as log fields. */
+export function firstOf(proofIds: readonly string[], requests: RequestIds): object[] {
+  return proofIds.slice(0, MAX_LOGGED_IDS).map((proofId) => idsOf(proofId, requests));
 }

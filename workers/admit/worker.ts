@@ -1,6 +1,10 @@
-import type { QueueConfig } from '#runtime/config';
+import { PolicySetError } from '#policy/policy-set';
 import type { KeyStatus } from '#protocol/keys';
+import type { QueueConfig } from '#runtime/config';
+import { type RequestIds, NO_REQUEST_IDS } from '#runtime/http/request-ids';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
+import type { Logger } from '#runtime/process/log';
+import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
 import {
   openAdmitQueue,
   openAdmitWorker,
@@ -8,15 +12,13 @@ import {
   openBatchWorker,
   type QueueState,
 } from '#runtime/queue/queues';
-import type { RequestIds } from '#runtime/http/request-ids';
-import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
-import { type AdmitContext, signingKeyState } from './context.js';
-import { startChunkDispatcher } from './batches.js';
-import { groupJobs } from './group-jobs.js';
-import { processAdmissions } from './process.js';
+import { policyActivations } from '#sql/admissions/policies';
+import type { Db } from '#sql/db/transaction';
 import { processRevocations } from '../lifecycle/revocations.js';
-import { keepRequeueing } from '../requeue.js';
-import { firstOf } from './log-outcomes.js';
+import { keepRequeueing, repeat } from '../requeue.js';
+import { startChunkDispatcher } from './batches.js';
+import { type AdmitContext, signingKeyState, DeferredError } from './context.js';
+import { processAdmissions, firstOf } from './process.js';
 
 export interface WorkerOptions {
   /** Jobs taken concurrently; waiting jobs are grouped. */
@@ -186,4 +188,123 @@ export function startAdmitWorker(
       await queue.close();
     },
   };
+}
+
+export interface GroupJobsOptions {
+  /** Groups processed concurrently: the next is prepared while one waits for the append lock. */
+  groupsAtOnce: number;
+  /** Ids per group. A larger job is a group of one. */
+  idsAtOnce: number;
+  process: (ids: string[], requests: RequestIds) => Promise<void>;
+}
+
+interface Job {
+  ids: string[];
+  requests: RequestIds;
+  resolve: () => void;
+  reject: (reason: unknown) => void;
+}
+
+/**
+ * Processes waiting jobs together as one group (micro-batching). A group costs a dozen round trips
+ * and one hold of the append lock at any size, so many small groups would build a backlog. A job
+ * never waits for another one.
+ */
+export function groupJobs(
+  options: GroupJobsOptions,
+): (ids: string[], requests: RequestIds) => Promise<void> {
+  const { groupsAtOnce, idsAtOnce, process } = options;
+  const waiting: Job[] = [];
+  let running = 0;
+
+  function nextGroup(): Job[] {
+    let ids = 0;
+    const first = waiting.findIndex((job, at) => {
+      ids += job.ids.length;
+      return at > 0 && ids > idsAtOnce;
+    });
+    return waiting.splice(0, first === -1 ? waiting.length : first);
+  }
+
+  async function runGroup(group: Job[]): Promise<void> {
+    try {
+      const ids = group.flatMap((job) => job.ids);
+      await process(ids, requestsOf(group));
+      for (const { resolve } of group) resolve();
+    } catch (error) {
+      for (const job of group) {
+        if (error instanceof DeferredError && !job.ids.some((id) => error.ids.has(id)))
+          job.resolve();
+        else job.reject(error);
+      }
+    }
+  }
+
+  function begin(): void {
+    while (running < groupsAtOnce && waiting.length > 0) {
+      running += 1;
+      void runGroup(nextGroup()).then(() => {
+        running -= 1;
+        begin();
+      });
+    }
+  }
+
+  return (ids, requests) =>
+    new Promise((resolve, reject) => {
+      waiting.push({ ids, requests, resolve, reject });
+      begin();
+    });
+}
+
+function requestsOf(group: readonly Job[]): RequestIds {
+  const known = group.map(({ requests }) => requests).filter((ids) => ids !== NO_REQUEST_IDS);
+  return {
+    of: (id) => {
+      for (const requests of known) {
+        const requestId = requests.of(id);
+        if (requestId !== undefined) return requestId;
+      }
+      return undefined;
+    },
+  };
+}
+
+export interface PolicyWatch {
+  sql: Db;
+  log: Logger;
+  policy: AdmitContext['policy'];
+}
+
+/**
+ * Loads the active and scheduled policy sets, so that an unusable one is reported before admissions
+ * are deferred, and a usable one is cached when it activates. Returns the unusable digests.
+ */
+export async function checkPolicies({ sql, log, policy }: PolicyWatch): Promise<string[]> {
+  const unusable: string[] = [];
+  for (const { digest, activeFrom, state } of await policyActivations(sql)) {
+    if (state === 'over') continue;
+    try {
+      await policy(digest);
+    } catch (error) {
+      if (!(error instanceof PolicySetError)) throw error;
+      const name = digest.toString('hex');
+      unusable.push(name);
+      log.error(
+        { digest: name, state, active_from: activeFrom, reason: error.message },
+        'policy watch: this worker cannot run a policy set; admissions under it are deferred',
+      );
+    }
+  }
+  return unusable;
+}
+
+const EVERY_MS = 30_000;
+
+/** Checks now and at an interval until the signal. Never rejects. */
+export function watchPolicies(watch: PolicyWatch, signal: AbortSignal): Promise<void> {
+  const check = async (): Promise<void> => void (await checkPolicies(watch));
+  return repeat(EVERY_MS, signal, check, (error) => {
+    watch.log.warn({ err: error }, 'policy watch: the check failed; it is retried');
+  });
 }

@@ -1,10 +1,11 @@
+import { keyStateAt, type KeyedEntry } from '#protocol/keys';
 import type { TileReader } from '#protocol/tiles';
-import type { VerifyCrypto } from '#protocol/verify';
+import type { VerifyCrypto, Check } from '#protocol/verify';
+import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
 import type { Db, Pool, Transaction } from '#sql/db/transaction';
+import type { LeafEvidence } from '#sql/log/leaf-checks';
 import { readTile } from '#sql/log/log';
-import type { VerifierHeartbeats } from './readiness.js';
-import type { VoidedProofs } from './voided.js';
 
 /** Dependencies of the verifier. It holds no key and reads only the registry. */
 export interface VerifyContext {
@@ -56,4 +57,84 @@ export function tileCache(sql: Db): TileReader {
     tiles.set(name, tile);
     return tile;
   };
+}
+
+/** Many times the duration of a pass on a busy machine. */
+const STALLED_MS = 10_000;
+
+export function verifierHeartbeats(): VerifierHeartbeats {
+  return {
+    log: new Heartbeat(STALLED_MS),
+    expiryScan: new Heartbeat(STALLED_MS),
+    scrub: new Heartbeat(STALLED_MS),
+  };
+}
+
+/** Ready when the database answers and every pass of the loop succeeded recently. */
+export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => Promise<Readiness> {
+  const database = healthCheck(() => sql`select 1`);
+  return async () => {
+    const dependencies = { database: await database() };
+    const rounds = {
+      log: pulses.log.state,
+      upkeep: pulses.expiryScan.state,
+      scrub: pulses.scrub.state,
+    };
+    const ready =
+      dependencies.database === 'up' && Object.values(rounds).every((state) => state === 'up');
+    return {
+      ready,
+      details: { status: ready ? 'ready' : 'unavailable', dependencies, rounds },
+    };
+  };
+}
+
+/** Heartbeats of the passes of the verifier's loop. */
+export interface VerifierHeartbeats {
+  /** Extends the verified prefix. */
+  log: Heartbeat;
+  /** Expiry scan. */
+  expiryScan: Heartbeat;
+  /** Scrubber. */
+  scrub: Heartbeat;
+}
+
+/** The compromised key, if it is the only reason why a proof fails. */
+export function voidingKey(
+  leaf: LeafEvidence | undefined,
+  checks: readonly Check[],
+  keys: readonly KeyedEntry[],
+  logSize: number,
+): string | null {
+  const failed = checks.filter(({ result }) => result === 'fail');
+  const keyId = leaf?.proof?.keyId ?? null;
+  if (leaf === undefined || keyId === null) return null;
+  if (failed.length !== 1 || failed[0]?.name !== 'signing_key') return null;
+  const { state } = keyStateAt(keys, keyId, leaf.leafIndex, logSize);
+  return state === 'compromised' ? keyId : null;
+}
+
+/** Collects the proofs that compromised keys void, to log one line per key and not per proof. */
+export class VoidedProofs {
+  private readonly ranges = new Map<string, { from: number; to: number; count: number }>();
+
+  add(keyId: string, leafIndex: number): void {
+    const range = this.ranges.get(keyId) ?? { from: leafIndex, to: leafIndex, count: 0 };
+    this.ranges.set(keyId, {
+      from: Math.min(range.from, leafIndex),
+      to: Math.max(range.to, leafIndex),
+      count: range.count + 1,
+    });
+  }
+
+  /** Logs the leaf range and the number of proofs of each key, and resets. */
+  report(log: Logger): void {
+    for (const [keyId, range] of this.ranges) {
+      log.warn(
+        { key_id: keyId, ...range },
+        'verifier: a signing key is compromised; its proofs in this range fail',
+      );
+    }
+    this.ranges.clear();
+  }
 }

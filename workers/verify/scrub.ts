@@ -18,11 +18,9 @@ import {
   type NewVerdict,
   type ScrubPosition,
 } from '#sql/log/verdicts';
-import { checkLeaf, expiriesAt, outcomeOf } from './check-leaf.js';
-import { lockVerdicts, tileCache, type VerifyContext } from './context.js';
+import { checkLeaf, expiriesAt, outcomeOf, trustedKeys } from './check-leaf.js';
+import { lockVerdicts, tileCache, type VerifyContext, voidingKey } from './context.js';
 import { verdictOn } from './expiries.js';
-import { trustedKeys } from './keys.js';
-import { voidingKey } from './voided.js';
 
 /**
  * Verifies `count` leaves of the verified prefix again, up to the root that the verifier computed:

@@ -25,11 +25,15 @@ import {
   type VerifiedPrefix,
   type NewVerdict,
 } from '#sql/log/verdicts';
-import { checkLeaf, expiriesAt, outcomeOf } from './check-leaf.js';
-import { lockVerdicts, LogDamagedError, tileCache, type VerifyContext } from './context.js';
+import { checkLeaf, expiriesAt, outcomeOf, trustedKeys, appendIfKeyEntry } from './check-leaf.js';
+import {
+  lockVerdicts,
+  LogDamagedError,
+  tileCache,
+  type VerifyContext,
+  voidingKey,
+} from './context.js';
 import { kindsByLeaf, verdictOn } from './expiries.js';
-import { trustedKeys, appendIfKeyEntry } from './keys.js';
-import { voidingKey } from './voided.js';
 
 /**
  * Verifies the leaves after the verified prefix and extends the prefix over them. Returns the number

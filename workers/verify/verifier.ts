@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Watchdog } from '#runtime/process/watchdog';
-import type { VerifyContext } from './context.js';
+import type { VerifyContext, VerifierHeartbeats } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
-import type { VerifierHeartbeats } from './readiness.js';
 import { scrub } from './scrub.js';
 import { scanExpiries } from './expiries.js';
 
