@@ -1,8 +1,7 @@
 import { DatabaseLease } from '#publisher/registry/lease';
 import { formatVkey } from '#protocol/note';
 import { createPublisher, type Publisher } from '#publisher/publisher';
-import { publisherReadiness } from '#publisher/readiness';
-import { runPublisher, type CycleObserver } from '#publisher/run';
+import { publisherReadiness, runPublisher, type CycleObserver } from '#publisher/run';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { systemClock } from '#runtime/process/clock';
 import { publisherConfig } from '#runtime/config';

@@ -1,4 +1,4 @@
-import { inspectReplica, type Replica, sqlReplica } from '#publisher/registry/replica';
+import { inspectReplica, type Replica, sqlReplica } from '#publisher/registry/sql-registry';
 import type { ProgramContext } from '#runtime/process/lifecycle';
 import { OperatorError } from '#runtime/process/operator-error';
 import { connect, type Sql } from '#runtime/postgres/connect';

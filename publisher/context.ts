@@ -8,8 +8,7 @@ import type { PublishedIndex } from './store/index-parts.js';
 import type { Janitor } from './store/janitor.js';
 import type { Leadership } from './registry/lease.js';
 import type { SnapshotWriter } from './store/writer.js';
-import type { RegistryView } from './registry/sql-registry.js';
-import type { Replica } from './registry/replica.js';
+import type { RegistryView, Replica } from './registry/sql-registry.js';
 import type { TreeHead } from './plan/tree.js';
 
 /** Dependencies of a publish cycle. */

@@ -10,14 +10,16 @@ import { formatTime } from '#protocol/time';
 import { commitCheckpoint, commitManifest, nextGeneration, validity } from './commit.js';
 import type { CycleContext } from './context.js';
 import type { Published } from './store/directory.js';
-import { changedShares, SHARES_PER_CYCLE } from './plan/shares.js';
+import {
+  changedShares,
+  SHARES_PER_CYCLE,
+  changedPackages,
+  PublishedMembers,
+} from './plan/shares.js';
 import { loadPublishInputs, requireInPrimary, storedCheckpoint } from './plan/inputs.js';
 import { IndexBuilder } from './store/index-builder.js';
-import { changedRecords } from './plan/changed-records.js';
-import { newLeaves } from './plan/new-leaves.js';
-import { changedPackages, PublishedMembers } from './plan/packages.js';
-import type { RegistryView } from './registry/sql-registry.js';
-import { replicaBehind, splitRegistry } from './registry/replica.js';
+import { changedRecords, newLeaves } from './plan/records.js';
+import { type RegistryView, replicaBehind, splitRegistry } from './registry/sql-registry.js';
 import { FatalPublishError, LeaseLostError } from './errors.js';
 import { withdrawFailed } from './plan/withdraw.js';
 

@@ -11,8 +11,7 @@ import { PublishedIndex } from './store/index-parts.js';
 import { Janitor } from './store/janitor.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
 import { SnapshotWriter, type WriteStep } from './store/writer.js';
-import type { RegistryView } from './registry/sql-registry.js';
-import type { Replica } from './registry/replica.js';
+import type { RegistryView, Replica } from './registry/sql-registry.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
 
 /** A signing key. */

@@ -1,16 +1,24 @@
-import { equalBytes, utf8 } from '#protocol/bytes';
+import { equalBytes, utf8, toHex } from '#protocol/bytes';
 import { openCheckpointNote } from '#protocol/checkpoint';
-import type { Vkey } from '#protocol/note';
-import { nativeVerify } from '#runtime/crypto/node';
+import { parseEntry } from '#protocol/entries';
+import { parseStrict } from '#protocol/json';
+import { leafHash } from '#protocol/merkle';
+import { type Vkey, formatVkey } from '#protocol/note';
+import type { KeyEntry } from '#protocol/schemas/log-entry';
+import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
+import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
+import { rangesAt, type VoidedRange, voidedRanges } from '#protocol/snapshot/voided';
+import { nativeVerify, nativeSha256 } from '#runtime/crypto/node';
+import type { ShareChange } from '#sql/lifecycle/share-tokens';
+import type { VerdictChange } from '#sql/log/verdicts';
 import type { CycleContext } from '../context.js';
 import { FatalPublishError, unknownSigner } from '../errors.js';
-import type { ShareChange } from '#sql/lifecycle/share-tokens';
 import type { RegistryView } from '../registry/sql-registry.js';
 import type { Published } from '../store/directory.js';
-import { keysAt, type PublishedKeys } from './keys.js';
+import type { PublishedFile } from '../store/writer.js';
 import { shareChanges } from './shares.js';
 import { behind, ended, forked, type TreeHead, VerifiedTree } from './tree.js';
-import { isStatedBy, verdictChanges, type VerdictChanges } from './verdict-changes.js';
 
 /** A head that the next tree must extend, and its source. */
 export type TrustedHead = readonly [head: TreeHead, what: string];
@@ -148,4 +156,171 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
       { cause },
     );
   }
+}
+
+/** Limit of verdicts on single leaves per cycle. */
+const VERDICTS_PER_CYCLE = 20_000;
+/** Limit of verdicts that the key list states already, so that a cycle stays short. */
+const STATED_PER_CYCLE = 4_000;
+
+interface VerdictChanges {
+  /** Leaves with new verdicts. */
+  leaves: number[];
+  /** `leaves` covers every verdict up to this one. */
+  cursor: number;
+  /** `leaves` covers every verdict up to this one, except those that the key list states. */
+  seen: number;
+  /** Whether other verdicts wait for the next cycle. */
+  isCut: boolean;
+}
+
+/**
+ * The leaves with new verdicts since the published snapshot, up to the limit of one cycle. Proofs that
+ * only a compromised key voids may wait, because the key list of the same snapshot voids them already;
+ * no other verdict waits behind them. Stops the publisher if the registry lacks published verdicts.
+ *
+ * @param verdictId cursor to use without a published snapshot
+ * @param isStated whether the key list states the result of a verdict
+ */
+async function verdictChanges(
+  ctx: CycleContext,
+  published: Published | null,
+  verdictId: number,
+  isStated: (change: VerdictChange) => boolean,
+): Promise<VerdictChanges> {
+  // A first snapshot is rendered from the effective verdicts.
+  if (published === null) return { leaves: [], cursor: verdictId, seen: verdictId, isCut: false };
+  const { verdict_cursor: since, generation } = published.opened.manifest;
+  if ((await ctx.registry.lastVerdictId()) < since) throw changesBehind(since);
+
+  const { seen: last } = ctx.memory;
+  const seenBefore = last?.generation === generation ? last.verdictId : since;
+  const leaves: number[] = [];
+  let [cursor, seen] = [since, since];
+  let [stated, others] = [STATED_PER_CYCLE, VERDICTS_PER_CYCLE];
+  for (let isWhole = true, isMore = true; isMore;) {
+    const page = await ctx.registry.verdictChangesSince(seen, VERDICTS_PER_CYCLE);
+    for (const change of page) {
+      if (isStated(change)) {
+        isWhole &&= stated > 0;
+        if (isWhole) {
+          stated -= 1;
+          leaves.push(change.leafIndex);
+        }
+      } else if (change.verdictId > seenBefore) {
+        if (others === 0) return { leaves, cursor, seen, isCut: true };
+        others -= 1;
+        leaves.push(change.leafIndex);
+      }
+      seen = change.verdictId;
+      if (isWhole) cursor = seen;
+    }
+    isMore = page.length === VERDICTS_PER_CYCLE;
+    ctx.progress();
+    if (!isWhole) seen = Math.max(seen, seenBefore);
+  }
+  return { leaves, cursor, seen, isCut: false };
+}
+
+/** Whether a compromised key of this list is the only reason why a verdict failed. */
+function isStatedBy(
+  ranges: readonly VoidedRange[],
+  size: number,
+): (change: VerdictChange) => boolean {
+  return ({ leafIndex, treeSize, failedChecks, keyId }) =>
+    failedChecks.length === 1 &&
+    failedChecks[0] === 'signing_key' &&
+    // A verdict on a longer log may depend on a key entry that this list lacks.
+    treeSize <= size &&
+    rangesAt(ranges, leafIndex).some((range) => range.keyId === keyId);
+}
+
+function changesBehind(cursor: number): FatalPublishError {
+  return new FatalPublishError(
+    'changes_behind',
+    `The published snapshot has verdict ${cursor}, and the database does not: it was restored, or failed over, to an older state, ` +
+      'and proofs that failed or expired since might stay valid. Restore a database that holds every published verdict and start the publisher again. ' +
+      'If those verdicts are lost for good, delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
+  );
+}
+
+/** The key list of a snapshot and its source entries. */
+export interface PublishedKeys {
+  /** Bodies of the key entries, by leaf index. */
+  entries: ReadonlyMap<number, Uint8Array>;
+  file: PublishedFile;
+  pin: Manifest['keys'];
+  /** Leaf ranges that readers void. */
+  ranges: readonly VoidedRange[];
+}
+
+/**
+ * The key list at a tree size, with every compromise in the log. A compromise beyond that size only
+ * withdraws validity, so it need not wait for the verifier. Readers void proofs by this list, so no
+ * published voided range may be lost.
+ *
+ * @throws FatalPublishError tree_mismatch when the registry lost one, or altered an entry beyond `size`
+ * @throws ProtocolError malformed_entry
+ */
+async function keysAt(
+  ctx: CycleContext,
+  published: Published | null,
+  size: number,
+): Promise<PublishedKeys> {
+  const rows = await ctx.registry.keyEntries();
+  const entries: { leafIndex: number; entry: KeyEntry }[] = [];
+  for (const { leafIndex, body } of rows) {
+    if (leafIndex >= size) await requireLeaf(ctx, leafIndex, body);
+    const entry = parseEntry(body);
+    if (entry.type !== 'key') continue;
+    if (leafIndex < size || entry.change === 'compromise') entries.push({ leafIndex, entry });
+  }
+  const aep = aepKeys(nativeSha256, entries);
+  const ranges = voidedRanges({ aep });
+  for (const { keyId, from } of await publishedRanges(ctx, published)) {
+    if (ranges.some((range) => range.keyId === keyId && range.from <= from)) continue;
+    throw new FatalPublishError(
+      'tree_mismatch',
+      `The registry contradicts itself: the published key list voids key ${keyId} from leaf ${from} on, but its key entries lack that compromise.  ` +
+        'Restore the database from a backup that holds every published leaf, and start the publisher again. ' +
+        'If the entry is lost for good, run aep-key compromise for that key again, from that leaf on.',
+    );
+  }
+  const bytes = keysFile({ aep, ...retiredKeys(ctx) });
+  const name = toHex(nativeSha256(bytes));
+  return {
+    entries: new Map(rows.map(({ leafIndex, body }) => [leafIndex, body])),
+    file: { path: segmentPath(name), bytes, replaces: false },
+    pin: { sha256: name, bytes: bytes.length },
+    ranges,
+  };
+}
+
+/** No verified tree covers the leaf yet, so the row is compared with the hash that was appended. */
+async function requireLeaf(ctx: CycleContext, leafIndex: number, body: Uint8Array): Promise<void> {
+  const hash = await ctx.registry.leafHash(leafIndex);
+  if (hash !== null && equalBytes(hash, leafHash(nativeSha256, body))) return;
+  throw new FatalPublishError(
+    'tree_mismatch',
+    `The registry contradicts itself: the key entry at leaf ${leafIndex} differs from the appended hash. ` +
+      'Restore its row, or the tile that holds its hash, from a backup, and start the publisher again.',
+  );
+}
+
+async function publishedRanges(ctx: CycleContext, published: Published | null) {
+  if (published === null) return [];
+  const { sha256: name } = published.opened.manifest.keys;
+  const bytes = await ctx.directory.segment(name);
+  if (toHex(nativeSha256(bytes)) !== name) {
+    throw ctx.directory.damaged(`the keys file ${segmentPath(name)} is corrupt`);
+  }
+  return voidedRanges(keysFileSchema.parse(parseStrict(bytes)));
+}
+
+/** Omitted while empty, because older readers reject the member. */
+function retiredKeys({ trust }: CycleContext): Pick<KeysFile, 'retired'> {
+  const vkeys = ([, ...retired]: PinnedKeys): string[] =>
+    retired.map(({ name, publicKey }) => formatVkey(nativeSha256, name, publicKey));
+  const retired = { log: vkeys(trust.log), snapshot: vkeys(trust.snapshot) };
+  return retired.log.length + retired.snapshot.length === 0 ? {} : { retired };
 }

@@ -2,8 +2,8 @@ import { PACKAGE_PARTS } from '#protocol/snapshot/manifest';
 import type { CycleContext } from '../context.js';
 import type { Published } from '../store/directory.js';
 import { IndexBuilder } from '../store/index-builder.js';
-import { changedRecords } from './changed-records.js';
-import { changedPackages, PublishedMembers } from './packages.js';
+import { changedRecords } from './records.js';
+import { changedPackages, PublishedMembers } from './shares.js';
 import { commitManifest, nextGeneration } from '../commit.js';
 
 const CHANGES_AT_ONCE = 20_000;

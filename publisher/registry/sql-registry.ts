@@ -1,13 +1,14 @@
 import { HASH_BYTES } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { hasEnded, insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
-import type { Db } from '#sql/db/transaction';
+import { OperatorError } from '#runtime/process/operator-error';
+import { type Db, type Pool, readSnapshot } from '#sql/db/transaction';
 import {
   packageRows,
   packagesWith,
   shareChangesSince,
   sharesNow,
 } from '#sql/lifecycle/share-tokens';
+import { hasEnded, insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
 import {
   keyEntries,
   type ProofLeaf,
@@ -26,6 +27,7 @@ import {
   verifiedPrefix,
   type VerifiedPrefix,
 } from '#sql/log/verdicts';
+import { type DatabaseServer, serverOf } from '#sql/schema/migrate';
 
 /** A leaf with its canonical bytes: a status or key entry. */
 export interface OtherLeaf {
@@ -98,4 +100,100 @@ async function leaves(sql: Db, from: number, to: number): Promise<Leaf[]> {
     if (leafIndex >= from && leafIndex < to) found.push({ kind: 'other', leafIndex, bytes: body });
   }
   return found.sort((a, b) => a.leafIndex - b.leafIndex);
+}
+
+/** A read replica of the registry, slightly behind the primary. */
+export interface Replica {
+  /**
+   * Runs `work` over one database snapshot of the replica.
+   *
+   * @throws ReplicaUnusableError when it does not replicate the registry, or recovery cancelled the query
+   */
+  reading<T>(work: (registry: RegistryView) => Promise<T>): Promise<T>;
+}
+
+/** The replica cannot be published from now. The registry itself may be intact. */
+export class ReplicaUnusableError extends OperatorError {
+  override name = 'ReplicaUnusableError';
+}
+
+export const replicaBehind = (): ReplicaUnusableError =>
+  new ReplicaUnusableError(
+    'the replica of DATABASE_READ_URL has not replayed all published data yet; the next cycle reads it again',
+  );
+
+/**
+ * Reads go to the replica, except the last checkpoint, the retirement of the log, and the key entries,
+ * so that no lag delays a compromise. Checkpoints are inserted in the primary.
+ */
+export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
+  return {
+    ...replica,
+    latestCheckpoint: () => primary.latestCheckpoint(),
+    hasEnded: (origin) => primary.hasEnded(origin),
+    keyEntries: () => primary.keyEntries(),
+    leafHash: (leafIndex) => primary.leafHash(leafIndex),
+    insertCheckpoint: (checkpoint) => primary.insertCheckpoint(checkpoint),
+  };
+}
+
+/** A streaming replica of `primary`, read in one transaction at a time. */
+export function sqlReplica(primary: Pool, replica: Pool): Replica {
+  return {
+    reading: async (work) => {
+      try {
+        return await readSnapshot(replica, async (tx) => {
+          requireCopy(await serverOf(primary), await serverOf(tx));
+          return work(sqlRegistry(tx));
+        });
+      } catch (error) {
+        if (!isConflict(error)) throw error;
+        throw new ReplicaUnusableError(
+          'the replica of DATABASE_READ_URL cancelled a query that conflicted with recovery; the next cycle retries. ' +
+            'If this repeats, set hot_standby_feedback = on there.',
+          { cause: error },
+        );
+      }
+    },
+  };
+}
+
+/** Warns of settings that make the replica cancel long queries; rejects a server that does not replicate. */
+export async function inspectReplica(
+  primary: Pool,
+  replica: Pool,
+  warn: (message: string) => void,
+): Promise<void> {
+  const found = await serverOf(replica);
+  requireCopy(await serverOf(primary), found);
+  if (!found.isStandby) warn('DATABASE_READ_URL names the primary: its load is not reduced');
+  else if (!found.givesFeedback) {
+    warn(
+      'the replica of DATABASE_READ_URL has hot_standby_feedback off: it may cancel queries that take longer than its max_standby_streaming_delay',
+    );
+  }
+}
+
+/**
+ * A replica has the primary's system identifier and database oid. A promoted one is a standby no more
+ * and has diverged; the only valid server that is not a standby is the primary itself.
+ */
+function requireCopy(primary: DatabaseServer, replica: DatabaseServer): void {
+  const isCopy = replica.system === primary.system && replica.database === primary.database;
+  if (!isCopy) {
+    throw new ReplicaUnusableError(
+      'DATABASE_READ_URL does not replicate the database in DATABASE_URL: name a streaming replica of it, or unset it',
+    );
+  }
+  if (!replica.isStandby && replica.startedAt !== primary.startedAt) {
+    throw new ReplicaUnusableError(
+      'the server of DATABASE_READ_URL was promoted and is not the server of DATABASE_URL: its data may have diverged. Name a streaming replica, or unset it',
+    );
+  }
+}
+
+/** serialization_failure and deadlock_detected: a standby cancels queries that conflict with recovery. */
+function isConflict(error: unknown): boolean {
+  const { code } = (error ?? {}) as { code?: unknown };
+  return code === '40001' || code === '40P01';
 }

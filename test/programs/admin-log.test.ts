@@ -7,7 +7,7 @@ import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { DatabaseLease } from '#publisher/registry/lease';
-import { publisherReadiness } from '#publisher/readiness';
+import { publisherReadiness } from '#publisher/run';
 import { FatalPublishError } from '#publisher/errors';
 import { systemClock } from '#runtime/process/clock';
 import { nativeSha256 } from '#runtime/crypto/node';

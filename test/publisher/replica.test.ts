@@ -8,8 +8,12 @@ import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
 import { SnapshotDirectory } from '#publisher/store/directory';
 import type { Publisher } from '#publisher/publisher';
-import { type RegistryView, sqlRegistry } from '#publisher/registry/sql-registry';
-import { ReplicaUnusableError, sqlReplica } from '#publisher/registry/replica';
+import {
+  type RegistryView,
+  sqlRegistry,
+  ReplicaUnusableError,
+  sqlReplica,
+} from '#publisher/registry/sql-registry';
 import { FatalPublishError } from '#publisher/errors';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';

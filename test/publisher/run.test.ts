@@ -1,8 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
-import { publisherReadiness } from '#publisher/readiness';
-import { runPublisher } from '#publisher/run';
+import { publisherReadiness, runPublisher } from '#publisher/run';
 import { FatalPublishError } from '#publisher/errors';
 import type { CycleReport } from '#publisher/cycle';
 import { logger } from '#runtime/process/log';

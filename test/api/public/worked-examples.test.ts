@@ -21,8 +21,7 @@ import { recordBody } from '#protocol/snapshot/record';
 import { encodeEntryBundle, entriesPath, tilePath } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import { memberOf, renderPackage } from '#publisher/render/package-record';
-import { factsOfLeaf } from '#publisher/render/record';
-import { renderRecord } from '#publisher/render/record';
+import { factsOfLeaf, renderRecord } from '#publisher/render/record';
 import { sha256 } from '../../fixtures/leaves.js';
 import {
   admitted,
