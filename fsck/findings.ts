@@ -1,4 +1,143 @@
-import { FINDINGS, type FindingCode } from './codes.js';
+/**
+ * Every finding with its remedy. The codes are a closed, public set. A `grave` finding is corruption:
+ * data differs from what was signed, hashed or recorded. The others are states of a running or stopped
+ * system.
+ */
+const row = (advice: string) => ({ grave: true, advice });
+const notice = (advice: string) => ({ grave: false, advice });
+
+const RESTORE =
+  'restore the row from a backup of the database, in a transaction with session_replication_role = replica';
+const REWRITE =
+  'delete lookup/ in the snapshot directory and restart the publisher: it rewrites it from the registry';
+const REFETCH =
+  'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
+const WHO = 'find out who else can write there';
+
+export const FINDINGS = {
+  // The log in the database
+  leaf_missing: row(RESTORE),
+  leaf_altered: row(RESTORE),
+  leaf_beyond_head: row(`delete the row; ${WHO}`),
+  leaf_misfiled: row(RESTORE),
+  tile_missing: row('write the tile as recomputed here: appends fail until then'),
+  tile_altered: row('write the tile as recomputed here: appends fail until then'),
+  tile_beyond_head: row(`delete the tile; ${WHO}`),
+  checkpoint_unverifiable: row(
+    'if the log key was changed, pin the earlier key too; otherwise find out who signed it',
+  ),
+  checkpoint_altered: row(RESTORE),
+  checkpoint_root_differs: row(
+    'the log was rewritten after it was signed: restore a database that has the signed leaves',
+  ),
+  checkpoint_beyond_log: row(
+    'the database was rolled back: restore one that has every signed leaf',
+  ),
+  // Keys and revocations
+  key_history_broken: row('restore the key entries: no signature under this key can be verified'),
+  key_chain_wrong: row('no program appends such a key entry: find out who did'),
+  key_not_active: row('do not trust the worker that signed it: retire its key'),
+  revocation_unknown_proof: row(`no program appends such an entry: ${WHO}`),
+  revocation_reason_missing: row('restore the row of svc.revocation_reason from a backup'),
+  revocation_reason_altered: row('restore the row of svc.revocation_reason from a backup'),
+  revocation_lost: row('the log lacks a requested revocation: restore the entry, or revoke again'),
+  // Proofs
+  proof_missing: row(RESTORE),
+  proof_misplaced: row(RESTORE),
+  proof_not_in_log: row(`no program stores such a proof: ${WHO}`),
+  proof_payload_missing: row(RESTORE),
+  erasure_incomplete: row(
+    'erase it again with admin erase; if the record is not legitimate, find out who wrote it',
+  ),
+  aep_altered: row(RESTORE),
+  aep_invalid: row('do not trust the worker that signed it: retire its key'),
+  signature_invalid: row(RESTORE),
+  proof_record_differs: row(RESTORE),
+  request_altered: row(RESTORE),
+  columns_differ: row(RESTORE),
+  // Admissions
+  intake_missing: row(RESTORE),
+  intake_differs: row(RESTORE),
+  intake_lost: row('insert it into svc.intake_pending again: a worker then processes it'),
+  intake_contradicts: row(
+    'keep the row that agrees with the log, and restore the other from a backup',
+  ),
+  identity_twice: row(
+    'restore the unique index intake_identity, and find out which admission was first',
+  ),
+  admissions_wait: notice('start workers, or see in their log why they do not process admissions'),
+  // Decision inputs
+  policy_set_altered: row(RESTORE),
+  policy_input_altered: row(RESTORE),
+  policy_input_missing: row(RESTORE),
+  fixture_altered: row(RESTORE),
+  // Verdicts
+  verdict_gap: row('restore the rows of svc.verdict from a backup'),
+  verdict_root_differs: row('restore the rows of svc.verdict from a backup'),
+  verdict_keys_differ: row('restore the rows of svc.verdict from a backup'),
+  verdict_beyond_log: row('the database was rolled back: restore one that has every verified leaf'),
+  verdict_passes: row(
+    'start the verifier and wait for a full verification pass: it withdraws the verdict',
+  ),
+  verdict_expired_early: row('restore the rows of svc.verdict from a backup'),
+  verdicts_behind: notice('start the verifier, or wait for it'),
+  verdict_outdated: notice(
+    'wait for a full verification pass: the verifier then reports the leaf as valid again',
+  ),
+  expiry_missing: row('restore the rows of svc.expiry from a backup'),
+  expiry_differs: row('restore the rows of svc.expiry from a backup'),
+  expiry_overdue: row('start the verifier: an expiry scan finished without recording this expiry'),
+  // Packages, share tokens, batches
+  package_differs: row(RESTORE),
+  share_target_missing: row(RESTORE),
+  share_end_differs: row(RESTORE),
+  grant_changes_differ: row('restore the rows of svc.grant_change from a backup'),
+  batch_differs: row(RESTORE),
+  // The public snapshot
+  manifest_missing: row('start the publisher'),
+  manifest_unverifiable: row(
+    'if the snapshot key was changed, pin the earlier key too; otherwise start the publisher, which reports the cause',
+  ),
+  manifest_went_back: row(
+    'an older manifest was restored: start the publisher, and find out who can write there',
+  ),
+  manifest_differs: row(REWRITE),
+  snapshot_over: notice(
+    'start the publisher and the verifier: until then nothing is reported as valid',
+  ),
+  snapshot_behind: notice('start the publisher, or wait for it'),
+  public_checkpoint_missing: row('start the publisher'),
+  public_checkpoint_unverifiable: row(REFETCH),
+  public_root_differs: row(
+    'the public log is not the signed one: start the publisher, which reports the cause',
+  ),
+  log_forked: row(
+    'database and public log differ: keep both, and restore a database that has the published leaves',
+  ),
+  public_tile_missing: row(REFETCH),
+  public_tile_altered: row(REFETCH),
+  bundle_missing: row(REFETCH),
+  bundle_altered: row(REFETCH),
+  keys_file_differs: row(REWRITE),
+  segment_missing: row(REWRITE),
+  segment_altered: row(REWRITE),
+  part_altered: row(REWRITE),
+  row_differs: row(REWRITE),
+  record_malformed: row(REWRITE),
+  record_missing: row(REWRITE),
+  record_unknown: row(REWRITE),
+  body_asserts: row(`${REWRITE}; stop the public API servers until then`),
+  body_differs: row(REWRITE),
+  history_differs: row(REWRITE),
+  share_record_differs: row(REWRITE),
+  share_record_missing: row(REWRITE),
+  package_record_differs: row(REWRITE),
+  package_record_missing: row(REWRITE),
+  orphans: notice('none: the publisher deletes them an hour after it finds them'),
+  orphans_young: notice('none: replaced files are kept for an hour'),
+} as const satisfies Record<string, { grave: boolean; advice: string }>;
+
+export type FindingCode = keyof typeof FINDINGS;
 
 /** One deviation from the expected state. */
 export interface Finding {

@@ -4,18 +4,18 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { keyEntries, readTile } from '#sql/log/log';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
-import { checkAdmissions, checkBatches, checkStrays } from './registry/admissions.js';
-import type { RegistryContext } from './registry/context.js';
-import { checkStoredInputs } from './registry/policy-inputs.js';
-import { checkGrants } from './registry/grants.js';
-import { checkHead } from './registry/head.js';
-import { KeyHistory } from './registry/keys.js';
-import { checkRevocations } from './registry/revocations.js';
-import type { Anchor } from './registry/log-tree.js';
+import {
+  checkAdmissions,
+  checkBatches,
+  checkStrays,
+  checkStoredInputs,
+} from './registry/admissions.js';
+import { type RegistryContext, KeyHistory } from './registry/context.js';
+import { checkGrants, checkRevocations } from './registry/lifecycle.js';
+import { checkHead, type Anchor } from './registry/log-tree.js';
 import { RegistryWalk, type WalkState } from './registry/walk.js';
-import type { FsckOptions } from './options.js';
+import type { FsckOptions, RunState } from './state.js';
 import { GrowingTree } from './tree.js';
-import type { RunState } from './state.js';
 
 /** Checks the database. */
 export class RegistryHalf {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { Findings } from './findings.js';
-import type { FsckOptions, FsckResult } from './options.js';
+import type { FsckOptions, FsckResult } from './state.js';
 import { RegistryHalf } from './registry-half.js';
 import { SnapshotHalf } from './snapshot-half.js';
 

@@ -11,11 +11,11 @@ import { lastVerdictId } from '#sql/log/verdicts';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
 import type { RegistryHalf } from './registry-half.js';
-import { allPackages, allTokens } from './registry/grants.js';
+import { allPackages, allTokens } from './registry/lifecycle.js';
 import type { Anchor } from './registry/log-tree.js';
-import type { FsckOptions } from './options.js';
-import { Bodies } from './snapshot/bodies.js';
-import type { PublishedContext, SnapshotContext } from './snapshot/context.js';
+import type { FsckOptions, RunState } from './state.js';
+import { Bodies, checkOrphans, Parts } from './snapshot/parts.js';
+import type { PublishedContext, SnapshotContext } from './snapshot/source.js';
 import { checkPublicLog, type PublicLog, type SignedHead } from './snapshot/log.js';
 import {
   checkGrantsInSnapshot,
@@ -24,11 +24,8 @@ import {
   dueChanges,
 } from './snapshot/grants.js';
 import { readCheckpoint, readManifest } from './snapshot/manifest.js';
-import { checkOrphans } from './snapshot/orphans.js';
 import { checkParts } from './snapshot/part-rows.js';
-import { Parts } from './snapshot/parts.js';
 import { ProofWalk, type ProofsState } from './snapshot/proofs.js';
-import type { RunState } from './state.js';
 
 /** A running publisher publishes a checkpoint within seconds. */
 const PUBLISHED_WITHIN_MS = 60_000;

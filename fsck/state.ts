@@ -1,9 +1,49 @@
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import type { Vkey } from '#protocol/note';
+import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { OperatorError } from '#runtime/process/operator-error';
-import type { FindingsState } from './findings.js';
+import type { Pool } from '#sql/db/transaction';
+import type { FindingCode, Finding, FindingsState } from './findings.js';
 import type { WalkState } from './registry/walk.js';
 import type { ProofsState } from './snapshot/proofs.js';
+import type { SnapshotFiles } from './snapshot/source.js';
+
+export type Stage = 'public log' | 'leaves' | 'admissions' | 'index';
+
+export interface FsckOptions {
+  /** Null skips the database. */
+  registry: { sql: Pool; logVkeys: readonly [Vkey, ...Vkey[]] } | null;
+  /** Null skips the snapshot. */
+  snapshot: { files: SnapshotFiles; trust: SnapshotTrust; snapshotTtlMs: number } | null;
+  /** The age from which a pending admission is a finding, in milliseconds. */
+  waitMs: number;
+  state: StateStore;
+  now(): number;
+  /** Called with the progress of each stage. */
+  progress: (stage: Stage, done: number, total: number) => void;
+  signal: AbortSignal;
+  /** Leaves per step, held in memory by both halves: a multiple of 256. */
+  chunkLeaves?: number;
+  /** Interval between two saves of the state, in milliseconds. */
+  saveEveryMs?: number;
+}
+
+export interface FsckResult {
+  /** Every selected part was checked. */
+  isComplete: boolean;
+  isCorrupt: boolean;
+  findings: readonly Finding[];
+  counts: Partial<Record<FindingCode, number>>;
+  unchecked: string[];
+  leftOut: string[];
+  /** Leaves of the database; null when skipped. */
+  leaves: number | null;
+  /** The contents of the snapshot; null when skipped or unreadable. */
+  published: { generation: number; leaves: number; proofs: number } | null;
+  /** The leaf where an earlier run was resumed; 0 for a new run. */
+  resumedFrom: number;
+}
 
 /** The subject of a run: its position is valid only for the same log, database and snapshot. */
 export interface RunIdentity {

@@ -11,9 +11,8 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { StoredLeaf } from '#sql/fsck/log';
 import { proofAbout, reasonDocument } from '#sql/fsck/lifecycle';
 import { columnsUnlikeAep, failing, filedEntry } from '#sql/log/leaf-checks';
-import type { FindingCode } from '../codes.js';
-import type { RegistryContext } from './context.js';
-import type { KeyHistory } from './keys.js';
+import type { FindingCode } from '../findings.js';
+import type { RegistryContext, KeyHistory } from './context.js';
 
 /** The registry's result for a proof, for comparison with its published data. */
 export interface LeafCheckResult {

@@ -1,7 +1,19 @@
+import { fromBase64Url } from '#protocol/bytes';
+import { isUsablePublicKey } from '#protocol/ed25519';
+import { readEntry } from '#protocol/entries';
+import {
+  keyStateAt,
+  voidedAt,
+  type KeyedEntry,
+  type KeyState,
+  jwkThumbprint,
+} from '#protocol/keys';
 import type { Vkey } from '#protocol/note';
+import type { KeyEntry } from '#protocol/schemas/log-entry';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
-import type { Findings } from '../findings.js';
-import type { KeyHistory } from './keys.js';
+import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
+import type { Findings, Report } from '../findings.js';
 
 /** The context of the registry checks. */
 export interface RegistryContext {
@@ -35,3 +47,97 @@ export const FIRST_ID = '0'.repeat(32);
 
 /** Most rows reported by one query. */
 export const MAX_ROWS = 1_000;
+
+/**
+ * The key history of the log. The walk checks its rows against the tree, so only the end of the walk
+ * shows whether an entry is missing. Findings on unknown keys are kept until then.
+ */
+export class KeyHistory {
+  /** For each key that is not in the log: the number of its proofs and the first one. */
+  private readonly unknownKeys = new Map<string, { proofs: number; first: number }>();
+
+  constructor(
+    readonly entries: readonly KeyedEntry[],
+    private readonly size: number,
+    /** The chain over the key entries up to each entry. */
+    private readonly digests: readonly { leafIndex: number; digest: Buffer }[] = [],
+  ) {}
+
+  static read(rows: readonly { leafIndex: number; body: Uint8Array }[], size: number): KeyHistory {
+    const entries: KeyedEntry[] = [];
+    const digests: { leafIndex: number; digest: Buffer }[] = [];
+    let digest = NO_KEYS_DIGEST;
+    for (const { leafIndex, body } of rows) {
+      if (leafIndex >= size) continue;
+      const entry = readEntry(body);
+      if (entry?.type === 'key') entries.push({ leafIndex, entry });
+      digest = nextKeysDigest(nativeSha256, digest, leafIndex, body);
+      digests.push({ leafIndex, digest });
+    }
+    return new KeyHistory(entries, size, digests);
+  }
+
+  /** The keys digest that a verdict on the first `size` leaves must have. */
+  digestAt(size: number): Buffer {
+    return this.digests.findLast(({ leafIndex }) => leafIndex < size)?.digest ?? NO_KEYS_DIGEST;
+  }
+
+  stateAt(keyId: string, leafIndex: number): KeyState {
+    return keyStateAt(this.entries, keyId, leafIndex, this.size);
+  }
+
+  /** The index of the entry that voids a signature; null when it is not void. */
+  voidedAt(keyId: string, leafIndex: number): number | null {
+    return voidedAt(this.entries, keyId, leafIndex);
+  }
+
+  /** Records a proof under a key that the log does not know. */
+  addUnknownKey(keyId: string, leafIndex: number): void {
+    const known = this.unknownKeys.get(keyId) ?? { proofs: 0, first: leafIndex };
+    this.unknownKeys.set(keyId, { ...known, proofs: known.proofs + 1 });
+  }
+
+  /**
+   * Reports proofs under unknown keys. If key entries are lost or damaged, those are the finding and the
+   * signatures count as unchecked; otherwise the signer used a key that was never activated.
+   */
+  reportUnknownKeys(isBroken: boolean, report: Report, unchecked: (what: string) => void): void {
+    for (const [keyId, { proofs, first }] of this.unknownKeys) {
+      const found = `${proofs} signatures under key ${keyId}, from leaf ${first} on`;
+      const expected = `a key that the log activated, found ${found}`;
+      if (isBroken) unchecked(`${found}: its key entries are lost or damaged`);
+      else report('key_not_active', `svc.proof leaf ${first}`, expected);
+    }
+    this.unknownKeys.clear();
+  }
+
+  /** Reports key entries that no program appends: wrong key id, repeated, or ended before activation. */
+  checkChain(report: Report): void {
+    const active = new Map<string, string>();
+    for (const { leafIndex, entry } of this.entries) {
+      if (entry.type !== 'key') continue;
+      const fault = chainFault(entry, leafIndex, active.get(entry.key_id));
+      if (fault !== null) report('key_chain_wrong', `svc.log_entry leaf ${leafIndex}`, fault);
+      if (entry.change === 'activate') active.set(entry.key_id, entry.public_key);
+    }
+  }
+}
+
+function chainFault(entry: KeyEntry, leafIndex: number, active: string | undefined): string | null {
+  const publicKey = fromBase64Url(entry.public_key);
+  if (!isUsablePublicKey(publicKey)) return 'expected a public key that is not of small order';
+  if (jwkThumbprint(nativeSha256, publicKey) !== entry.key_id) {
+    return `expected the thumbprint of the public key as its id, found ${entry.key_id}`;
+  }
+  if (entry.change === 'activate' && active !== undefined) {
+    return `expected key ${entry.key_id} to be activated once`;
+  }
+  if (entry.change !== 'activate' && active === undefined) {
+    return `expected key ${entry.key_id} to be activated before it is ${entry.change}d`;
+  }
+  if (entry.change !== 'activate' && active !== entry.public_key) {
+    return `expected key ${entry.key_id} to stay the same key`;
+  }
+  if ((entry.from_index ?? 0) > leafIndex) return 'expected a compromise of existing leaves';
+  return null;
+}

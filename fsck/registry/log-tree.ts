@@ -1,10 +1,19 @@
 import { equalBytes, toHex } from '#protocol/bytes';
+import { openCheckpointNote } from '#protocol/checkpoint';
+import { ProtocolError } from '#protocol/errors';
 import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { nativeSha256 } from '#runtime/crypto/node';
-import type { Chunk, StoredLeaf } from '#sql/fsck/log';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Pool } from '#sql/db/transaction';
+import {
+  type Chunk,
+  type StoredLeaf,
+  asOfOneMoment,
+  type CheckpointRow,
+  readHead,
+} from '#sql/fsck/log';
 import { readTile } from '#sql/log/log';
-import type { FindingCode } from '../codes.js';
+import type { FindingCode, Report } from '../findings.js';
 import {
   firstDifference,
   GrowingTree,
@@ -13,8 +22,8 @@ import {
   type ResolvedTile,
   type TreeState,
 } from '../tree.js';
-import type { RegistryContext } from './context.js';
 import { isConsistent } from './check-leaf.js';
+import type { RegistryContext } from './context.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
 /** A known root of the log from another source, and the finding for a different root. */
@@ -150,5 +159,52 @@ export class LogTree {
     if (at === null) return;
     const hash = toHex(hashes.subarray(at, at + 32));
     findings.add('tile_altered', where, `${hash} at offset ${at}`);
+  }
+}
+
+/** Returns the size of the log; reports rows beyond it, which the log lost or never had. */
+export async function checkHead(sql: Pool, report: Report): Promise<number> {
+  const head = await asOfOneMoment(sql, readHead);
+  const { size } = head;
+  for (const index of head.entriesBeyond) {
+    report('leaf_beyond_head', `svc.log_entry leaf_index=${index}`, `no leaf at ${size} or beyond`);
+  }
+  for (const { level, index, hashes } of head.tilesBeyond) {
+    const where = `svc.tile level=${level} tile_index=${index}`;
+    const expected = `a tile of a log of ${size} leaves, found ${hashes} hashes`;
+    report('tile_beyond_head', where, expected);
+  }
+  if (head.lastCheckpoint > head.size) {
+    const where = `svc.checkpoint tree_size=${head.lastCheckpoint}`;
+    report('checkpoint_beyond_log', where, `at most ${size} leaves, as the log has`);
+  }
+  if (head.lastVerdict > head.size) {
+    const where = `svc.verdict last_index=${head.lastVerdict - 1}`;
+    report('verdict_beyond_log', where, `verdicts on at most ${size} leaves`);
+  }
+  return head.size;
+}
+
+/**
+ * The root of a stored checkpoint; reports and returns null when no pinned key signed it. Also reports
+ * columns that differ from the note.
+ */
+export function signedRoot(
+  { logVkeys, findings }: RegistryContext,
+  { treeSize, root, note }: CheckpointRow,
+): Uint8Array | null {
+  const where = `svc.checkpoint tree_size=${treeSize}`;
+  try {
+    const { checkpoint } = openCheckpointNote(note, logVkeys, logVkeys[0].name, nativeVerify);
+    if (checkpoint.size !== treeSize || !equalBytes(checkpoint.root, root)) {
+      const signed = `size ${checkpoint.size} and root ${toHex(checkpoint.root)}`;
+      findings.add('checkpoint_altered', where, `columns that match the signed note, ${signed}`);
+    }
+    return checkpoint.size === treeSize ? checkpoint.root : null;
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    const expected = `a note signed by ${logVkeys[0].name}: ${error.message}`;
+    findings.add('checkpoint_unverifiable', where, expected);
+    return null;
   }
 }

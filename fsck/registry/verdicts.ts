@@ -5,7 +5,7 @@ import type { Chunk, StoredVerdict } from '#sql/fsck/log';
 import type { Report } from '../findings.js';
 import type { ChunkCheckResult } from './check-leaf.js';
 import type { GrowingTree } from '../tree.js';
-import type { KeyHistory } from './keys.js';
+import type { KeyHistory } from './context.js';
 
 /** The verdicts of a chunk, by leaf. */
 export class ChunkVerdicts {

@@ -10,10 +10,9 @@ import {
   type ChunkCheckResult,
   type LeafCheckResult,
 } from './check-leaf.js';
-import { signedRoot } from './head.js';
+import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import type { RegistryContext } from './context.js';
-import { LogTree, type Anchor, type LogTreeState } from './log-tree.js';
-import { checkNamedInputs } from './policy-inputs.js';
+import { checkNamedInputs } from './admissions.js';
 import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
 
 export interface WalkState {

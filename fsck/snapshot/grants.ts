@@ -13,12 +13,10 @@ import {
 } from '#protocol/status';
 import type { Pool } from '#sql/db/transaction';
 import { firstWaitingChange, type CheckedPackage, type CheckedToken } from '#sql/fsck/lifecycle';
-import { membersHashOf } from '../registry/grants.js';
-import type { Bodies } from './bodies.js';
-import type { PublishedContext } from './context.js';
-import { difference } from './expected-body.js';
-import { rowAt, type IndexedRow, type Parts } from './parts.js';
-import { readRecord, type PublishedRecord } from './read-record.js';
+import { membersHashOf } from '../registry/lifecycle.js';
+import { type Bodies, rowAt, type IndexedRow, type Parts } from './parts.js';
+import type { PublishedContext } from './source.js';
+import { difference, readRecord, type PublishedRecord } from './record.js';
 
 const LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
 

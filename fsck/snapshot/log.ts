@@ -7,7 +7,7 @@ import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from 
 import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { firstDifference, GrowingTree, resolveTile, type GrownTile } from '../tree.js';
-import type { SnapshotContext } from './context.js';
+import type { SnapshotContext } from './source.js';
 
 export interface SignedHead {
   size: number;

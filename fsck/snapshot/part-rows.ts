@@ -3,11 +3,10 @@ import type { KeyedEntry } from '#protocol/keys';
 import { decodeFileLine, FILE_BYTES, type IndexRows } from '#protocol/snapshot/index-part';
 import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
-import type { Bodies } from './bodies.js';
-import type { PublishedContext } from './context.js';
+import { type Bodies, rowAt, type Parts } from './parts.js';
+import type { PublishedContext } from './source.js';
 import { entriesIn, type PublicLog } from './log.js';
-import { readKeysFile } from './keys-file.js';
-import { rowAt, type Parts } from './parts.js';
+import { readKeysFile } from './manifest.js';
 
 /**
  * Checks the index beyond the lookups: every segment and file, records shadowed by newer ones, and rows

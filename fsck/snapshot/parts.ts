@@ -1,4 +1,4 @@
-import { compareBytes, fromHex, toHex } from '#protocol/bytes';
+import { compareBytes, fromHex, toHex, equalBytes } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import {
   decodeFileLine,
@@ -8,11 +8,12 @@ import {
   ROW_BYTES,
   rowId,
   type IndexRows,
+  RECORD_DIGEST_BYTES,
 } from '#protocol/snapshot/index-part';
 import { segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache } from '#runtime/process/byte-cache';
-import type { SnapshotContext } from './context.js';
+import type { SnapshotContext, PublishedContext } from './source.js';
 
 /** The location of a record in the index. */
 export interface IndexedRow {
@@ -145,4 +146,107 @@ function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
     return `leaves from ${pin.first_leaf} to ${pin.last_leaf}`;
   }
   return null;
+}
+
+const CACHED_BODY_BYTES = 96 * 1024 * 1024;
+
+/** The body files; each is checked against its name on first use. */
+export class Bodies {
+  private readonly cache = new ByteCache<{ bytes: Uint8Array; isRight: boolean }>(
+    CACHED_BODY_BYTES,
+  );
+  private readonly reported = new Set<string>();
+
+  constructor(private readonly ctx: Pick<SnapshotContext, 'files' | 'findings'>) {}
+
+  /** Reads and checks a file; null when missing. Reports a fault once. */
+  async file(
+    name: string,
+    length: number,
+  ): Promise<{ bytes: Uint8Array; isRight: boolean } | null> {
+    const known = this.cache.get(name);
+    if (known !== undefined) return known;
+    const path = segmentPath(name);
+    const bytes = await this.ctx.files.read(path);
+    if (bytes === null) {
+      this.report(name, 'segment_missing', `a bodies file of ${length} bytes`);
+      return null;
+    }
+    const isRight = bytes.length === length && toHex(nativeSha256(bytes)) === name;
+    if (!isRight) {
+      const found = `found ${bytes.length} bytes`;
+      this.report(name, 'segment_altered', `${length} bytes of that SHA-256, ${found}`);
+    }
+    const file = { bytes, isRight };
+    this.cache.put(name, file, bytes.length);
+    return file;
+  }
+
+  /** The record of a row; null when unreadable, which is reported for its file or the row. */
+  async record(row: IndexedRow): Promise<Uint8Array | null> {
+    const { file, offset, length, digest } = row;
+    const found = await this.file(file.name, file.bytes);
+    if (found === null) return null;
+    const record = found.bytes.subarray(offset, offset + length);
+    if (equalBytes(nativeSha256(record).subarray(0, RECORD_DIGEST_BYTES), digest)) return record;
+    if (found.isRight) {
+      const where = `${segmentPath(row.pin.sha256)} id=${row.id}`;
+      const place = `${segmentPath(file.name)} at ${offset}`;
+      this.ctx.findings.add('row_differs', where, `the digest of the record in ${place}`);
+    }
+    return null;
+  }
+
+  private report(
+    name: string,
+    code: 'segment_missing' | 'segment_altered',
+    expected: string,
+  ): void {
+    if (this.reported.has(name)) return;
+    this.reported.add(name);
+    this.ctx.findings.add(code, segmentPath(name), expected);
+  }
+}
+
+const FOLDER = 'lookup/segments';
+/** Replaced files are kept for this long, because readers may use an older manifest. */
+const KEPT_MS = 60 * 60 * 1000;
+
+/** The first 52 bits of a name, so that each file takes eight bytes. */
+const keyOf = (name: string): number => parseInt(name.slice(0, 13), 16);
+
+/** Counts files that the manifest does not refer to, recent ones separately. */
+export async function checkOrphans(ctx: PublishedContext, parts: Parts): Promise<void> {
+  const { files, findings, opened } = ctx;
+  const listed = files.list(FOLDER);
+  if (listed === null) {
+    findings.skip(`files that nothing refers to: ${files.where} does not list`);
+    return;
+  }
+  const referred = new Set([keyOf(opened.manifest.keys.sha256)]);
+  for (const pin of parts.pins) {
+    referred.add(keyOf(pin.sha256));
+    const rows = await parts.rows(pin);
+    if (rows === null) {
+      findings.unchecked('files that nothing refers to: an index part is damaged');
+      return;
+    }
+    for (let at = 0; at < rows.files.length; at += FILE_BYTES) {
+      referred.add(keyOf(decodeFileLine(rows.files.subarray(at, at + FILE_BYTES)).name));
+    }
+  }
+  let [young, old] = [0, 0];
+  for await (const { name, writtenAt } of listed) {
+    if (/^[0-9a-f]{64}$/.test(name) && referred.has(keyOf(name))) continue;
+    if (ctx.now() - writtenAt < KEPT_MS) young += 1;
+    else old += 1;
+  }
+  if (young > 0)
+    findings.add(
+      'orphans_young',
+      FOLDER,
+      `files that the manifest leads to, found ${young} others of the last hour`,
+    );
+  if (old > 0)
+    findings.add('orphans', FOLDER, `files that the manifest leads to, found ${old} older others`);
 }

@@ -1,5 +1,8 @@
 import { opendir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { OpenedManifest } from '#protocol/snapshot/manifest';
+import type { SnapshotTrust } from '#protocol/snapshot/trust';
+import type { Findings } from '../findings.js';
 
 /** The source of a snapshot. Its data is untrusted. */
 export interface SnapshotFiles {
@@ -75,4 +78,21 @@ export function snapshotOrigin(base: string): SnapshotFiles {
       }
     },
   };
+}
+
+/** The context of the snapshot checks. */
+export interface SnapshotContext {
+  files: SnapshotFiles;
+  findings: Findings;
+  /** The pinned keys: only manifests signed by them count. */
+  trust: SnapshotTrust;
+  /** Epoch milliseconds. */
+  now(): number;
+  /** How long a manifest stays valid after the last expiry scan, in milliseconds. */
+  snapshotTtlMs: number;
+}
+
+/** The context with an opened manifest. */
+export interface PublishedContext extends SnapshotContext {
+  opened: OpenedManifest;
 }

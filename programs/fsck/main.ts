@@ -1,9 +1,8 @@
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { toHex } from '#protocol/bytes';
-import type { FsckOptions, FsckResult } from '#fsck/options';
+import { type FsckOptions, type FsckResult, StateStore } from '#fsck/state';
 import { fsck, Stopped } from '#fsck/run';
-import { StateStore } from '#fsck/state';
 import { fsckConfig, readLogLevel, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/process/operator-error';
 import { document, progressBar, readable } from './print.js';

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { formatVkey } from '#protocol/note';
 import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
-import type { FsckOptions } from '#fsck/options';
+import type { FsckOptions } from '#fsck/state';
 import { snapshotDirectory, snapshotOrigin } from '#fsck/snapshot/source';
 import type { FsckConfig, TrustedKey } from '#runtime/config';
 import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';

@@ -1,6 +1,6 @@
 import { SingleBar } from 'cli-progress';
-import { type FindingCode, FINDINGS } from '#fsck/codes';
-import type { FsckResult, Stage } from '#fsck/options';
+import { type FindingCode, FINDINGS } from '#fsck/findings';
+import type { FsckResult, Stage } from '#fsck/state';
 
 /** Formats findings for a terminal: location, expectation and remedy. */
 export function readable(result: FsckResult, seconds: number): string {

@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { PublishedContext } from '#fsck/snapshot/context';
+import type { PublishedContext } from '#fsck/snapshot/source';
 import { dueChanges } from '#fsck/snapshot/grants';
 import { databaseName } from '#programs/fsck/open';
 import { formatVkey } from '#protocol/note';
