@@ -4,8 +4,7 @@ import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { healthCheck } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
 import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/queues';
-import { createBoard } from './board/app.js';
-import { loadBoardKey } from './board/gate.js';
+import { createBoard, loadBoardKey } from './board/app.js';
 
 /** The dashboard has no work in flight. */
 const DRAIN_MS = 5_000;

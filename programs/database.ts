@@ -1,9 +1,14 @@
+import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Readiness } from '#runtime/ops/health';
 import { connect, type ConnectOptions, type Sql } from '#runtime/postgres/connect';
 import { packageRoot } from '#runtime/process/files';
-import { type Pool, requireOwnSession } from '#sql/db/transaction';
-import { migrationNames, requireSchema } from '#sql/schema/migrate';
+import type { ProgramContext } from '#runtime/process/lifecycle';
 import { assertRole, type Program } from '#sql/db/roles';
+import { type Pool, requireOwnSession } from '#sql/db/transaction';
+import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { migrationNames, requireSchema } from '#sql/schema/migrate';
 
 /** The migrations of this version. */
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
@@ -32,4 +37,43 @@ export async function openDatabase(
     await sql.end({ timeout: 1 });
     throw error;
   }
+}
+
+const EVERY_MS = 2_000;
+
+/**
+ * Records every two seconds that this process is alive and how ready it is, until the program
+ * stops. Resolves after the first heartbeat.
+ *
+ * @returns records an additional heartbeat immediately; never rejects
+ */
+export async function startHeartbeat(
+  sql: Pool,
+  find: () => Readiness | Promise<Readiness>,
+  { signal, log }: Pick<ProgramContext, 'signal' | 'log'>,
+): Promise<() => Promise<void>> {
+  const instance = randomUUID();
+  let isFailing = false;
+  // Serialized, so that an earlier report never replaces a later one.
+  let last = Promise.resolve();
+  const beat = (): Promise<void> => (last = last.then(record));
+  const record = async (): Promise<void> => {
+    try {
+      await recordHeartbeat(sql, instance, (await find()).details);
+      isFailing = false;
+    } catch (error) {
+      if (!isFailing && !signal.aborted)
+        log.warn({ err: error }, 'heartbeat failed: admin status may report this program as down');
+      isFailing = true;
+    }
+  };
+  const keepBeating = async (): Promise<void> => {
+    while (!signal.aborted) {
+      await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined);
+      if (!signal.aborted) await beat();
+    }
+  };
+  await beat();
+  void keepBeating();
+  return beat;
 }

@@ -18,7 +18,7 @@ import {
   type ExecuteInput,
   type OfflineResult,
 } from '#sdk/index';
-import { table } from './admin/print.js';
+import { table } from './admin/command.js';
 import { startStack, type Stack } from './stack.js';
 
 const TIMEOUT_MS = 30_000;

@@ -15,8 +15,7 @@ import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 import { readOutcomes } from '#sql/admissions/outcomes';
-import { assertDatabase } from './database.js';
-import { startHeartbeat } from './heartbeat.js';
+import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
 

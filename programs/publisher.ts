@@ -10,12 +10,11 @@ import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { withTimeout } from '#runtime/concurrency';
-import { startHeartbeat } from './heartbeat.js';
+import { startHeartbeat, assertDatabase } from './database.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
 import { pinning, readTrustedCheckpoint } from './trust.js';
 import { openReplica } from './replica.js';
-import { assertDatabase } from './database.js';
 
 /** An unresponsive database must not block the exit. */
 const LAST_BEAT_MS = 3_000;

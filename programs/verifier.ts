@@ -6,8 +6,7 @@ import { connect } from '#runtime/postgres/connect';
 import { bulkVerification } from '#runtime/crypto/sodium';
 import { verifierHeartbeats, verifierReadiness, VoidedProofs } from '#workers/verify/context';
 import { runVerifier } from '#workers/verify/verifier';
-import { assertDatabase } from './database.js';
-import { startHeartbeat } from './heartbeat.js';
+import { assertDatabase, startHeartbeat } from './database.js';
 import { databaseReadings } from './metrics/readings.js';
 import { verifierGauges, verifierMetrics } from './metrics/verifier.js';
 

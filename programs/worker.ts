@@ -7,8 +7,7 @@ import { connect } from '#runtime/postgres/connect';
 import { watchPolicies, startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { policySelfTest } from '#policy/self-test';
-import { assertDatabase } from './database.js';
-import { startHeartbeat } from './heartbeat.js';
+import { assertDatabase, startHeartbeat } from './database.js';
 import { databaseReadings } from './metrics/readings.js';
 import { admitMetrics, waitingGauges } from './metrics/worker.js';
 

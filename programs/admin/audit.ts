@@ -1,6 +1,5 @@
 import { listAudit, type AuditRecord } from '#sql/tenants/audit';
-import { snakeCase, wholeNumber, type AddCommand } from './command.js';
-import { table } from './print.js';
+import { snakeCase, wholeNumber, type AddCommand, table } from './command.js';
 
 export function addAuditCommands(add: AddCommand): void {
   add(

@@ -1,5 +1,6 @@
-import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
+import { readFile } from 'node:fs/promises';
+import { inspect } from 'node:util';
 import type { StatusConfig } from '#runtime/config';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool, Transaction } from '#sql/db/transaction';
@@ -116,3 +117,47 @@ export async function reading<T>(path: string, read: () => Promise<T>): Promise<
 
 export const readOperatorsFile = (path: string): Promise<Buffer> =>
   reading(path, () => readFile(path));
+
+/**
+ * Replaces control characters: foreign text must not move the cursor or colour an operator's
+ * terminal.
+ */
+export const plain = (text: string): string => text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
+
+function cell(value: unknown): string {
+  if (value === null || value === undefined) return '-';
+  if (value instanceof Date) return value.toISOString();
+  const text =
+    typeof value === 'string'
+      ? value
+      : Array.isArray(value)
+        ? value.map(cell).join(',')
+        : typeof value === 'object'
+          ? JSON.stringify(value)
+          : inspect(value);
+  return plain(text);
+}
+
+/** Formats rows as an aligned table with a header. */
+export function table(rows: readonly object[]): string {
+  const [first] = rows;
+  if (first === undefined) return 'none\n';
+  const names = Object.keys(first);
+  const lines = [names, ...rows.map((row) => Object.values(row).map(cell))];
+  const widths = names.map((_, column) =>
+    Math.max(...lines.map((line) => line[column]?.length ?? 0)),
+  );
+  return lines
+    .map((line) => line.map((text, column) => text.padEnd(widths[column] ?? 0)).join('  '))
+    .map((line) => `${line.trimEnd()}\n`)
+    .join('');
+}
+
+/** Formats a document for a terminal: a list as a table, an object as one line per member. */
+export function readable(document: unknown): string {
+  if (Array.isArray(document)) return table(document as object[]);
+  if (typeof document !== 'object' || document === null) return `${cell(document)}\n`;
+  const members = Object.entries(document);
+  const width = Math.max(0, ...members.map(([name]) => name.length));
+  return members.map(([name, value]) => `${name.padEnd(width)}  ${cell(value)}\n`).join('');
+}

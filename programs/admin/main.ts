@@ -8,12 +8,18 @@ import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
 import { addAepKeyCommands } from './aep-keys.js';
 import { addAuditCommands } from './audit.js';
-import { UsageError, words, type AddCommand, type Admin, type Outcome } from './command.js';
+import {
+  UsageError,
+  words,
+  type AddCommand,
+  type Admin,
+  type Outcome,
+  readable,
+} from './command.js';
 import { addFixtureCommands } from './fixtures.js';
 import { addApiKeyCommands } from './keys.js';
 import { addLogCommands } from './logs.js';
 import { addPolicyCommands } from './policies.js';
-import { readable } from './print.js';
 import { addProofCommands } from './proofs.js';
 import { addStatusCommand } from './status.js';
 import { addTenantCommands } from './tenants.js';

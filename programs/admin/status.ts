@@ -1,9 +1,7 @@
 import { isUnavailable } from '#sql/db/errors';
 import { activeAepKeys } from './aep-keys.js';
-import type { AddCommand, Admin, Outcome } from './command.js';
-import { plain, readable } from './print.js';
-import { attentionFor, type Attention } from './status/attention.js';
-import { checkPublicApi, readFacts, type Facts } from './status/facts.js';
+import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
+import { checkPublicApi, readFacts, type Facts, PROGRAMS, UNKNOWN_SIGNER } from './status/facts.js';
 
 export function addStatusCommand(add: AddCommand): void {
   add(
@@ -110,4 +108,120 @@ function fold(line: string, indent: number): string {
     } else lines[lines.length - 1] = last + word;
   }
   return lines.map((one) => one.trimEnd()).join('\n');
+}
+
+/** A problem and its remedy. */
+interface Attention {
+  what: string;
+  do: string;
+}
+
+/** Longer than any healthy delay, including a restart and the requeue of stale admissions. */
+const TIMEOUT_MS = 30_000;
+
+const START = 'start one, or read the log of the last one';
+const PUBLISHING =
+  "read the publisher's log: most often its disk is full or the verifier is down; the last snapshot stays valid until it expires";
+const MISSING_KEY =
+  'restart the publisher that lacks this key with the changed keys (docs/operate.md#rotating-signing-keys); if no operator changed a key, find out who signed';
+const FAULT_HELP: Record<string, string> = {
+  'queue down': 'start Redis, or restore the network to it; accepted admissions are not lost',
+  'ticks failing': PUBLISHING,
+  'ticks stalled': PUBLISHING,
+};
+
+const helpFor = (fault: string): string =>
+  fault.startsWith(UNKNOWN_SIGNER) ? MISSING_KEY : (FAULT_HELP[fault] ?? 'read their logs');
+
+const seconds = (ms: number | null): string => `${Math.round((ms ?? 0) / 1_000)} s`;
+
+/** All problems, most severe first. */
+export function attentionFor(facts: Facts): Attention[] {
+  const found: Attention[] = [];
+  const when = (is: boolean, what: string, todo: string): void => {
+    if (is) found.push({ what, do: todo });
+  };
+  const { pending, batches, verifier, checkpoint, log, programs, publication } = facts;
+  const activeKeys = facts.aep_keys_active;
+  when(
+    verifier.failing_leaves > 0,
+    `${verifier.failing_leaves} leaves do not verify`,
+    "stored bytes were changed: find the leaf in the verifier's log, and compare it with a backup (npm run fsck)",
+  );
+  when(facts.policy === null, 'no policy set is active', 'policy put, then policy activate');
+  when(
+    activeKeys.length === 0,
+    'no AEP key is active: admissions cannot be signed',
+    'aep-key activate <key.pem>',
+  );
+  for (const key of facts.worker_keys) {
+    when(
+      activeKeys.length > 0 && !activeKeys.includes(key),
+      `a worker's key is not active, so it commits no admissions: ${key}`,
+      'aep-key activate <key.pem>, or restart the worker with the active key',
+    );
+  }
+  for (const program of PROGRAMS) {
+    const isThere = facts.roles.some(
+      ({ role, connections }) => role === `svc_${program}` && connections > 0,
+    );
+    when(!isThere, `no ${program} is connected`, START);
+    const state = programs.find((one) => one.program === program);
+    const last = state?.last_heartbeat_ms ?? null;
+    const since =
+      last === null ? 'has recorded a heartbeat' : `is alive: silent for ${seconds(last)}`;
+    when(isThere && (state?.alive ?? 0) === 0, `no ${program} ${since}`, START);
+  }
+  for (const fault of new Set(programs.flatMap(({ faults }) => Object.keys(faults)))) {
+    const reporters = programs
+      .filter(({ faults }) => fault in faults)
+      .map(({ program, alive, faults }) => `${program} (${faults[fault]} of ${alive})`);
+    when(true, `${fault}, as reported by ${reporters.join(', ')}`, helpFor(fault));
+  }
+  when(
+    publication.refused !== null,
+    `the publisher refuses to publish: ${publication.refused}`,
+    'read its log: an operator has to decide (docs/runbooks.md)',
+  );
+  const publisherUp = programs.find((one) => one.program === 'publisher')?.up_ms ?? 0;
+  const unpublished = publication.age_ms ?? publisherUp;
+  when(
+    log.leaves > 0 && unpublished > TIMEOUT_MS,
+    `no snapshot has been published for ${seconds(unpublished)}`,
+    PUBLISHING,
+  );
+  when(
+    facts.public_api.length === 0,
+    'public API: not checked',
+    'set PUBLIC_URL to its addresses, separated by commas',
+  );
+  for (const { url, ready, status, age_ms: age, refusal } of facts.public_api) {
+    when(
+      !ready,
+      `the public API is down at ${url}: ${status}`,
+      'start it (npm run facade), or read its log',
+    );
+    when(
+      refusal !== null && (age ?? 0) > TIMEOUT_MS,
+      `the public API at ${url} serves a snapshot that is ${seconds(age)} old: ${refusal}`,
+      'read its log: it names what is wrong with the newer snapshot',
+    );
+  }
+  when(
+    (pending.oldest_ms ?? 0) > TIMEOUT_MS && batches.open === 0,
+    `an admission has waited ${seconds(pending.oldest_ms)}`,
+    "read the workers' logs; npm run board shows the queue",
+  );
+  when(
+    verifier.lag > 0 && (verifier.verified_ms_ago ?? Infinity) > TIMEOUT_MS,
+    `the verifier is ${verifier.lag} leaves behind the log and makes no progress`,
+    "read the verifier's log: newer proofs are not published",
+  );
+  const unsigned = checkpoint === null ? log.leaves : checkpoint.lag;
+  when(
+    unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > TIMEOUT_MS,
+    `no signed checkpoint covers the last ${unsigned} leaves`,
+    "read the publisher's log: it signs in every publish cycle",
+  );
+  return found;
 }

@@ -2,10 +2,18 @@ import { createBullBoard } from '@bull-board/api';
 import { BullMQAdapter } from '@bull-board/api/bullMQAdapter';
 import { ExpressAdapter } from '@bull-board/express';
 import type { Queue } from 'bullmq';
-import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type RequestHandler,
+  type Response,
+} from 'express';
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { RateLimiterMemory } from 'rate-limiter-flexible';
+import { readPrivateFile } from '#runtime/process/files';
 import type { Logger } from '#runtime/process/log';
+import { OperatorError } from '#runtime/process/operator-error';
 import type { QueueToRead } from '#runtime/queue/queues';
-import { boardGate, sendText, type HasKey } from './gate.js';
 
 /** Bull Board behind a key, read-only. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {
@@ -76,4 +84,90 @@ function handleError(log: Logger): ErrorRequestHandler {
     else if (isBadRequest(error)) sendText(res, 400, NOT_FOUND);
     else sendText(res, 503, UNREADABLE);
   };
+}
+
+/** Wrong keys per address and minute; further attempts are not checked. */
+const FAILURES = 10;
+const WITHIN_S = 60;
+
+/** The page uses inline styles, no inline scripts and no external resources. */
+const CONTENT_POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
+  "font-src 'self'; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
+
+/**
+ * Runs before every route. Only reads pass: no request changes anything, so cross-site requests
+ * from a browser that stores the key are harmless.
+ */
+function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
+  const failures = new RateLimiterMemory({ points: FAILURES, duration: WITHIN_S });
+  return async (req, res, next) => {
+    res.setHeader('Content-Security-Policy', CONTENT_POLICY);
+    res.setHeader('X-Content-Type-Options', 'nosniff');
+    res.setHeader('Referrer-Policy', 'no-referrer');
+    res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
+    res.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
+    res.setHeader('Cache-Control', 'no-store');
+    const address = req.socket.remoteAddress ?? '';
+    const failed = await failures.get(address);
+    if ((failed?.consumedPoints ?? 0) >= FAILURES) {
+      res.setHeader('Retry-After', String(Math.ceil((failed?.msBeforeNext ?? 0) / 1_000)));
+      sendText(res, 429, 'Too many wrong keys. Retry in a minute.');
+      return;
+    }
+    if (!hasKey(req.get('authorization'))) {
+      // A browser's first request has no key; it does not count as an attempt.
+      if (req.get('authorization') !== undefined) {
+        await failures.penalty(address);
+        log.warn({ address }, 'queue dashboard: wrong key presented');
+      }
+      res.setHeader('WWW-Authenticate', 'Basic realm="board", charset="UTF-8"');
+      sendText(res, 401, 'The dashboard key is required.');
+      return;
+    }
+    if (req.method !== 'GET' && req.method !== 'HEAD') {
+      res.setHeader('Allow', 'GET, HEAD');
+      sendText(res, 405, 'The dashboard is read-only: workers requeue lost and failed jobs.');
+      return;
+    }
+    next();
+  };
+}
+
+/** Answers with one line of text, without internal details. */
+function sendText(res: Response, status: number, text: string): void {
+  res.status(status).type('text/plain').send(`${text}\n`);
+}
+
+const MIN_CHARACTERS = 32;
+const KEY = /^[\x21-\x7e]+$/;
+
+const digest = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
+
+/** Checks whether an `Authorization` header has the key, in constant time. */
+type HasKey = (authorization: string | undefined) => boolean;
+
+/** @throws when the file is unusable; the message never quotes its content */
+export function loadBoardKey(file: string): HasKey {
+  const key = readPrivateFile(file, 'board key').trim();
+  if (key.length < MIN_CHARACTERS || !KEY.test(key)) {
+    throw new OperatorError(
+      `The dashboard key ${file} must hold one word of at least ${String(MIN_CHARACTERS)} characters. Create one with: openssl rand -hex 32`,
+    );
+  }
+  const expected = digest(key);
+  return (authorization) => {
+    const given = passwordOf(authorization ?? '');
+    // Compares hashes: equal length, constant time.
+    return timingSafeEqual(digest(given ?? ''), expected) && given !== null;
+  };
+}
+
+/** The password of HTTP Basic (RFC 7617), for any user name. */
+function passwordOf(authorization: string): string | null {
+  const encoded = /^basic ([A-Za-z0-9+/]{1,1024}={0,2})$/i.exec(authorization)?.[1];
+  if (encoded === undefined) return null;
+  const pair = Buffer.from(encoded, 'base64').toString('utf8');
+  const colon = pair.indexOf(':');
+  return colon < 0 ? null : pair.slice(colon + 1);
 }

@@ -1,13 +1,25 @@
+import { SingleBar } from 'cli-progress';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { toHex } from '#protocol/bytes';
-import { type FsckOptions, type FsckResult, StateStore } from '#fsck/state';
+import { type FindingCode, FINDINGS } from '#fsck/findings';
 import { fsck, Stopped } from '#fsck/run';
-import { fsckConfig, readLogLevel, type Environment } from '#runtime/config';
-import { isForOperator } from '#runtime/process/operator-error';
-import { document, progressBar, readable } from './print.js';
+import { snapshotDirectory, snapshotOrigin } from '#fsck/snapshot/source';
+import { type FsckOptions, type FsckResult, StateStore, type Stage } from '#fsck/state';
+import { toHex } from '#protocol/bytes';
+import { formatVkey } from '#protocol/note';
+import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
+import {
+  fsckConfig,
+  readLogLevel,
+  type Environment,
+  type FsckConfig,
+  type TrustedKey,
+} from '#runtime/config';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { isForOperator, OperatorError } from '#runtime/process/operator-error';
 import { openDatabase } from '../database.js';
-import { databaseName, openSnapshot, trustedKeys } from './open.js';
+import { pinning } from '../trust.js';
 
 const USAGE = `npm run fsck -- [options]     check the registry and the public snapshot completely
   --only registry|snapshot   check only this half
@@ -163,4 +175,123 @@ function trouble(error: unknown, env: Environment | undefined): string {
   if (level === 'debug' || level === 'trace') return reason.stack ?? reason.message;
   const cause = reason.cause instanceof Error ? `: ${reason.cause.message}` : '';
   return `Incomplete check: ${reason.message}${cause}. ${again}`;
+}
+
+/** Only the public key of a key file is used. */
+function trustedKeys(
+  variable: string,
+  key: TrustedKey,
+  retired: readonly string[] = [],
+): PinnedKeys {
+  const vkeys =
+    'vkeys' in key
+      ? key.vkeys
+      : [formatVkey(nativeSha256, key.name, loadSigningKey(key.keyFile).publicKey)];
+  // During a rotation, the retired key is in both lists.
+  const all = [...new Set([...vkeys, ...retired])];
+  return pinning(`${variable}_VKEY`, () => pinKeys(nativeSha256, all));
+}
+
+async function openSnapshot(config: FsckConfig, log: PinnedKeys): Promise<FsckOptions['snapshot']> {
+  const { snapshotDir, snapshotUrl, snapshotTtl: snapshotTtlMs } = config;
+  if (snapshotDir === null && snapshotUrl === null) return null;
+  if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
+    throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);
+  }
+  const trust = { log, snapshot: trustedKeys('SNAPSHOT', config.snapshotKey) };
+  const files =
+    snapshotUrl === null ? snapshotDirectory(snapshotDir ?? '') : snapshotOrigin(snapshotUrl);
+  return { files, trust, snapshotTtlMs };
+}
+
+async function isDirectory(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return false;
+  }
+}
+
+/** Names the database without credentials. */
+export function databaseName(url: string): string {
+  const { host, pathname } = new URL(url);
+  return host + pathname;
+}
+
+/** Formats findings for a terminal: location, expectation and remedy. */
+function readable(result: FsckResult, seconds: number): string {
+  const lines: string[] = [];
+  for (const { code, grave, where, expected, advice } of result.findings) {
+    lines.push(`${grave ? 'CORRUPT' : 'notice '} ${code}  ${where}`);
+    lines.push(`        expected: ${expected}`, `        do: ${advice}`);
+  }
+  const counts = Object.entries(result.counts) as [FindingCode, number][];
+  for (const [code, count] of counts) {
+    const listed = result.findings.filter((finding) => finding.code === code).length;
+    if (count > listed) lines.push(`${code}: ${String(count - listed)} more`);
+  }
+  for (const what of result.unchecked) lines.push(`NOT CHECKED: ${what}`);
+  for (const what of result.leftOut) lines.push(`left out: ${what}`);
+  return `${[...lines, summary(result, counts, seconds)].join('\n')}\n`;
+}
+
+function summary(result: FsckResult, counts: [FindingCode, number][], seconds: number): string {
+  const { leaves, published, resumedFrom } = result;
+  const corrupt = counts.reduce((sum, [code, n]) => (FINDINGS[code].grave ? sum + n : sum), 0);
+  const parts = [
+    leaves === null ? null : `${String(leaves)} leaves of the registry`,
+    published &&
+      `${String(published.proofs)} published proofs (generation ${String(published.generation)})`,
+    resumedFrom > 0 ? `resumed from leaf ${String(resumedFrom)}` : null,
+    corrupt === 0 ? 'no corruption' : `${String(corrupt)} corruptions`,
+    result.isComplete ? null : 'incomplete check',
+    `${seconds.toFixed(1)} s`,
+  ];
+  return parts.filter((part) => part !== null).join(', ');
+}
+
+/** Formats the result as JSON. */
+function document(result: FsckResult, exitCode: number, seconds: number) {
+  return {
+    clean: exitCode === 0,
+    exit_code: exitCode,
+    findings: result.findings,
+    counts: result.counts,
+    not_checked: result.unchecked,
+    left_out: result.leftOut,
+    leaves: result.leaves,
+    published: result.published,
+    resumed_from: result.resumedFrom,
+    seconds: Number(seconds.toFixed(3)),
+  };
+}
+
+export interface Bar {
+  show(stage: Stage, done: number, total: number): void;
+  end(): void;
+}
+
+/** A progress bar on stderr, only on a terminal. */
+function progressBar(isTerminal: boolean): Bar {
+  if (!isTerminal) return { show: () => undefined, end: () => undefined };
+  const bar = new SingleBar({
+    format: '{stage} {bar} {value} of {total}, {eta_formatted} left',
+    hideCursor: true,
+    barsize: 30,
+    etaBuffer: 100,
+    stream: process.stderr,
+  });
+  let shown: Stage | null = null;
+  return {
+    show(stage, done, total) {
+      if (stage !== shown) {
+        if (shown !== null) bar.stop();
+        bar.start(total, done, { stage });
+        shown = stage;
+      }
+      bar.setTotal(total);
+      bar.update(done, { stage });
+    },
+    end: () => bar.stop(),
+  };
 }

@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { PublishedContext } from '#fsck/snapshot/source';
 import { dueChanges } from '#fsck/snapshot/grants';
-import { databaseName } from '#programs/fsck/open';
+import { databaseName } from '#programs/fsck/main';
 import { formatVkey } from '#protocol/note';
 import { PACKAGE_PARTS, PROOF_PARTS, segmentPath, SHARE_PARTS } from '#protocol/snapshot/manifest';
 import type { IndexRow } from '#protocol/snapshot/index-part';

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeEach, describe, expect, it } from 'vitest';
-import { attentionFor } from '#programs/admin/status/attention';
+import { attentionFor } from '#programs/admin/status';
 import { programFacts, type Facts } from '#programs/admin/status/facts';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminWith } from '../fixtures/admin.js';

@@ -5,7 +5,7 @@ import { Queue } from 'bullmq';
 import { Redis } from 'ioredis';
 import { chromium } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { loadBoardKey } from '#programs/board/gate';
+import { loadBoardKey } from '#programs/board/app';
 import type { QueueConfig } from '#runtime/config';
 import { assertMayOnlyReadQueues, openAdmitQueue } from '#runtime/queue/queues';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { startHeartbeat } from '#programs/heartbeat';
+import { startHeartbeat } from '#programs/database';
 import { logger } from '#runtime/process/log';
 import type { Readiness } from '#runtime/ops/health';
 import { publishing, readHeartbeats } from '#sql/ops/heartbeats';

@@ -1,5 +1,5 @@
 import { beforeAll, expect, it } from 'vitest';
-import { attentionFor } from '#programs/admin/status/attention';
+import { attentionFor } from '#programs/admin/status';
 import { readFacts } from '#programs/admin/status/facts';
 import { failingLeaves } from '#sql/ops/queries';
 import type { VerifyContext } from '#workers/verify/context';
