@@ -7,18 +7,19 @@ export {
   executeIntentHttp,
   executeRequest,
   followAdmissionHttp,
+  type Admitted,
+  type Receipt,
 } from './engine/admission.js';
 export {
   admitBatchHttp,
   type BatchItem,
   type BatchProgress,
   type BatchSettings,
+  type BatchItemResult,
+  followBatchHttp,
 } from './engine/batch.js';
-export { type BatchItemResult, followBatchHttp } from './engine/batch-results.js';
 export type { RequestHashEnvelope } from './engine/engine.js';
-export * from './engine/proof-formats.js';
 export * from './engine/proofs.js';
-export type { Admitted, Receipt } from './engine/receipt.js';
 export * from './errors.js';
 export * from './offline.js';
 export type { CallOptions, EngineOptions, PublicOptions, RetryOptions } from './options.js';

@@ -1,20 +1,16 @@
-import { attempt } from '../../protocol/errors.js';
-import {
-  notify,
-  planCall,
-  recordOutcome,
-  requestAdmission,
-  type Outcome,
-  type PlannedCall,
-} from './admission.js';
+import { attempt, ProtocolError } from '../../protocol/errors.js';
+import type { AgentEnvelope } from '../../protocol/schemas/admission.js';
+import { admitHttp, agentEnvelope } from '../engine/admission.js';
+import { SdkError } from '../errors.js';
 import {
   type AdapterOptions,
   type Admission,
   NotAdmittedError,
   requireOptions,
+  type GateOptions,
 } from './options.js';
-import { plainHash, resultHash } from './plain-json.js';
-import { followStream } from './stream.js';
+import { plainHash, resultHash, openListHash } from './plain-json.js';
+import { actionOf } from './tool.js';
 
 /** One call of a tool, as an adapter sees it. */
 export interface ToolCall<R> {
@@ -122,4 +118,240 @@ async function runTool<R>(
 
 function success(result: unknown): Outcome {
   return { result: 'succeeded', resultHash: resultHash(result) };
+}
+
+/** Options of `admitted`. */
+export type AdmittedOptions<A extends unknown[]> = GateOptions & {
+  /** Name of the function in the proof. */
+  tool: string;
+  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
+  action?: string;
+  /**
+   * The part of the arguments that the proof binds, as plain JSON; default the array of all
+   * arguments. Required when some arguments are not data, such as a context or a signal.
+   */
+  hashed?: (...args: A) => unknown;
+  /** The signal among the arguments. If it fires before the function runs, the function does not run. */
+  signal?: (...args: A) => AbortSignal | undefined;
+};
+
+/**
+ * Wraps a function so that every call is admitted before it runs. The engine gets a hash of the
+ * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper records
+ * its outcome. Results, errors, `this` and arguments pass through unchanged. The outcome of an async
+ * generator or a ReadableStream is that of its end.
+ *
+ * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapped function adds only
+ * `NotAdmittedError`: the function did not run.
+ */
+export function admitted<T, A extends unknown[], R>(
+  fn: (this: T, ...args: A) => R,
+  options: AdmittedOptions<A>,
+): (this: T, ...args: A) => Promise<Awaited<R>> {
+  const { tool, action, hashed = (...args: A) => args, signal, ...rest } = options;
+  const gate = openGate({ ...rest, ...(action !== undefined && { action: () => action }) });
+  const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
+    return gate.call<R>({
+      tool,
+      args: () => hashed(...args),
+      signal: signal?.(...args),
+      run: () => Reflect.apply<T, A, R>(fn, this, args),
+    });
+  };
+  return Object.defineProperty(wrapper, 'name', { value: fn.name });
+}
+
+export interface PlannedCall {
+  tool: string;
+  action: string;
+  /** SHA-256 of the arguments' RFC 8785 form. The arguments stay in this process. */
+  argumentsHash: string;
+}
+
+/** Hashes the arguments. Throws `NotAdmittedError` for a call that no proof can describe. */
+function planCall(
+  tool: string,
+  chooseAction: (tool: string) => string = actionOf,
+  args: () => unknown,
+): PlannedCall {
+  try {
+    return { tool, action: chooseAction(tool), argumentsHash: plainHash(args()) };
+  } catch (cause) {
+    const reason =
+      cause instanceof ProtocolError
+        ? `${cause.pointer ?? ''}: ${cause.message}`
+        : cause instanceof Error
+          ? cause.message
+          : 'its arguments cannot be hashed';
+    const message = `no proof can describe its call: ${reason}`;
+    throw new NotAdmittedError('invalid_call', String(tool), message, { cause });
+  }
+}
+
+async function requestAdmission(
+  options: GateOptions,
+  { tool, action, argumentsHash }: PlannedCall,
+  callSignal: AbortSignal | undefined,
+): Promise<Admission> {
+  const { engine, agent, parentProofId } = options;
+  const signals = [engine.signal, callSignal].filter((signal) => signal !== undefined);
+  try {
+    const receipt = await admitHttp(
+      { ...engine, ...(signals.length > 0 && { signal: AbortSignal.any(signals) }) },
+      {
+        kind: 'admission',
+        agent,
+        action,
+        tool,
+        arguments_hash: argumentsHash,
+        ...(parentProofId !== undefined && { parent_proof_id: parentProofId }),
+      },
+    );
+    return { tool, action, proofId: receipt.registry_proof_id, receipt };
+  } catch (cause) {
+    throw notAdmitted(tool, action, cause);
+  }
+}
+
+function notAdmitted(tool: string, action: string, cause: unknown): NotAdmittedError {
+  if (!(cause instanceof SdkError)) {
+    return new NotAdmittedError('undecided', tool, 'its admission failed', { action, cause });
+  }
+  const { code, message, denial } = cause;
+  const proofId = denial?.receipt.registry_proof_id ?? cause.proofId;
+  const details = { action, cause, ...(proofId !== undefined && { proofId }) };
+  if (denial !== undefined) {
+    const reason = `denied by policy: ${message}`;
+    return new NotAdmittedError('denied', tool, reason, { ...details, denial });
+  }
+  if (code === 'aborted') return new NotAdmittedError('aborted', tool, 'aborted', details);
+  if (code === 'invalid_input') {
+    const reason = `no proof can describe its call: ${message}`;
+    return new NotAdmittedError('invalid_call', tool, reason, details);
+  }
+  return new NotAdmittedError('undecided', tool, `not admitted: ${message}`, details);
+}
+
+export interface Outcome {
+  result: 'succeeded' | 'failed';
+  /** SHA-256 of the result's RFC 8785 form, if it has one. */
+  resultHash?: string | undefined;
+}
+
+const OUTCOME_TIMEOUT_MS = 10_000;
+
+/**
+ * Records an outcome. Never rejects: a failed record must not hide the tool's own result. Ignores the
+ * caller's signal, because the tool did run.
+ */
+async function recordOutcome(
+  options: GateOptions,
+  { tool, action, proofId }: Admission,
+  { result, resultHash }: Outcome,
+): Promise<void> {
+  const { engine, agent, outcomeTimeoutMs = OUTCOME_TIMEOUT_MS, onOutcomeError } = options;
+  let envelope: AgentEnvelope | undefined;
+  try {
+    envelope = agentEnvelope(engine.tenantId, {
+      kind: 'outcome',
+      agent,
+      parent_proof_id: proofId,
+      result,
+      ...(resultHash !== undefined && { result_hash: resultHash }),
+    });
+    await admitHttp({ ...engine, timeoutMs: outcomeTimeoutMs }, envelope);
+  } catch (error) {
+    const lost = { tool, action, proofId, error };
+    notify(onOutcomeError, envelope === undefined ? lost : { ...lost, envelope });
+  }
+}
+
+/** Calls a callback. Its errors must not replace the tool's result. */
+function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): void {
+  try {
+    Promise.resolve(callback?.(value)).catch(() => undefined);
+  } catch {
+    // As above.
+  }
+}
+
+/** Called once, at the end of a stream. Never rejects. */
+type OnEnd = (outcome: Outcome) => Promise<void>;
+
+type Stream = AsyncGenerator<unknown, unknown, unknown>;
+
+/**
+ * Passes a stream through, and calls `onEnd` at its end: an error, or a consumer that stops early, is
+ * `failed`. The result hash covers the list of all items, with the return value of a generator as the
+ * last. Null for a result that is not a stream.
+ */
+function followStream(result: unknown, onEnd: OnEnd): object | null {
+  if (result instanceof ReadableStream) return followReadable(result, onEnd);
+  if (isAsyncGenerator(result)) return followGenerator(result, onEnd);
+  return null;
+}
+
+export function isAsyncGenerator(value: unknown): value is Stream {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    Symbol.asyncIterator in value &&
+    ['next', 'return', 'throw'].every((name) => typeof Reflect.get(value, name) === 'function')
+  );
+}
+
+async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
+  const list = openListHash();
+  let outcome: Outcome = { result: 'failed' };
+  const seen = async (stepping: Promise<IteratorResult<unknown>>) => {
+    const step = await stepping;
+    if (step.done !== true) list.add(step.value);
+    return step;
+  };
+  const tapped = {
+    next: (value?: unknown) => seen(source.next(value)),
+    throw: (error: unknown) => seen(source.throw(error)),
+    return: (value: unknown) => source.return(value),
+    [Symbol.asyncIterator]: () => tapped,
+  };
+  try {
+    const returned: unknown = yield* tapped;
+    if (returned !== undefined) list.add(returned);
+    outcome = { result: 'succeeded', resultHash: list.digest() };
+    return returned;
+  } finally {
+    await onEnd(outcome);
+  }
+}
+
+function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
+  const reader = source.getReader();
+  const list = openListHash();
+  return new ReadableStream<unknown>(
+    {
+      pull: async (controller) => {
+        try {
+          const { done, value } = await reader.read();
+          if (done) {
+            await onEnd({ result: 'succeeded', resultHash: list.digest() });
+            return controller.close();
+          }
+          list.add(value);
+          controller.enqueue(value);
+        } catch (error) {
+          await onEnd({ result: 'failed' });
+          throw error;
+        }
+      },
+      cancel: async (reason) => {
+        try {
+          await reader.cancel(reason);
+        } finally {
+          await onEnd({ result: 'failed' });
+        }
+      },
+    },
+    // Reads from the tool only on demand.
+    { highWaterMark: 0 },
+  );
 }

@@ -1,8 +1,7 @@
 import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
-import type { Outcome } from './admission.js';
-import { type Gate, openGate } from './gate.js';
+import { type Outcome, type Gate, openGate } from './gate.js';
 import { type AdapterOptions, type Admission, NotAdmittedError } from './options.js';
 import { resultHash } from './plain-json.js';
 

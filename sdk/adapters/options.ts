@@ -1,7 +1,6 @@
 import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
-import { agentEnvelope } from '../engine/admission.js';
+import { agentEnvelope, type Admitted } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
-import type { Admitted } from '../engine/receipt.js';
 import { type Denial, SdkError } from '../errors.js';
 import type { EngineOptions } from '../options.js';
 

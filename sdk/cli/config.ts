@@ -1,8 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { readFileSync } from 'node:fs';
 import type { CallOptions, EngineOptions, PublicOptions } from '../index.js';
-import type { ExitCode } from './exit-code.js';
-import type { Terminal } from './terminal.js';
+import type { ExitCode, Terminal } from './terminal.js';
 
 export interface CommonOptions {
   json?: true;

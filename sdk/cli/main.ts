@@ -8,13 +8,11 @@ import {
   publicOptions,
   UsageError,
 } from './config.js';
-import { EXIT, type ExitCode, exitCodeOf } from './exit-code.js';
-import { addAdmit } from './commands/admit.js';
-import { addFollow } from './commands/follow.js';
+import { EXIT, type ExitCode, exitCodeOf, type Terminal } from './terminal.js';
+import { addAdmit, addFollow } from './commands/admit.js';
 import { addKeys, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
 import { addVerify } from './commands/verify.js';
-import type { Terminal } from './terminal.js';
 
 const HELP = `
 Settings, from the environment:

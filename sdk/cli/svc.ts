@@ -1,8 +1,7 @@
 #!/usr/bin/env node
 import { readFileSync } from 'node:fs';
-import { EXIT } from './exit-code.js';
+import { EXIT, openTerminal } from './terminal.js';
 import { main } from './main.js';
-import { openTerminal } from './terminal.js';
 
 const stopping = new AbortController();
 // `once`: a second signal ends the program in the default manner.

@@ -1,6 +1,7 @@
-import type * as z from 'zod';
+import * as z from 'zod';
 import { toHex } from '../../protocol/bytes.js';
-import { hashHex, nobleSha256 } from '../../protocol/hash.js';
+import { hashHex, nobleSha256, documentHash } from '../../protocol/hash.js';
+import type { JsonValue } from '../../protocol/json.js';
 import {
   agentEnvelopeSchema,
   agentReceiptSchema,
@@ -10,24 +11,17 @@ import {
   executeRequestSchema,
   type ExecuteReceipt,
   type ExecuteRequest,
+  admissionStatusSchema,
 } from '../../protocol/schemas/admission.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { formatTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';
-import { SdkError } from '../errors.js';
-import { retryAfterMs, validInput } from '../http/answers.js';
+import { SdkError, type Denial } from '../errors.js';
+import { retryAfterMs, validInput, httpError, readDocument, unexpected } from '../http/answers.js';
+import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
-import { withDeadline, type Deadline } from '../http/deadline.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requireProofId } from './engine.js';
-import {
-  readAdmission,
-  receiptSchema,
-  type Admitted,
-  type AdmissionState,
-  type ExpectedReceipt,
-  type Receipt,
-} from './receipt.js';
 
 /** An execute request; `schema_version` and the tenant are optional. */
 export type ExecuteInput = Omit<ExecuteRequest, 'schema_version' | 'tenant_id'> &
@@ -170,4 +164,95 @@ async function withProofId<T>(proofId: string, run: () => Promise<T>): Promise<T
     if (!(error instanceof SdkError)) throw error;
     throw new SdkError(error.code, error.message, { ...error, proofId, cause: error.cause });
   }
+}
+
+/** The receipt of either request type. */
+export type Receipt = ExecuteReceipt | AgentReceipt;
+export const receiptSchema = z.union([executeReceiptSchema, agentReceiptSchema]);
+/** The receipt of an admission; the SDK returns no other receipt. */
+export type Admitted<R extends Receipt> = R & { status: 'ADMITTED' };
+
+export interface ExpectedReceipt<R extends Receipt> {
+  schema: z.ZodType<R>;
+  /** SHA-256 of the sent canonical body; null when another process sent it. */
+  requestHash: string | null;
+  proofId?: string;
+}
+
+/** Recomputes the hashes that bind a receipt to its request. */
+function matches<R extends Receipt>(
+  receipt: R,
+  { requestHash, proofId }: ExpectedReceipt<R>,
+): boolean {
+  const { response_hash, ...rest } = receipt;
+  return (
+    receipt.request_hash === (requestHash ?? receipt.request_hash) &&
+    receipt.registry_proof_id === (proofId ?? receipt.registry_proof_id) &&
+    receipt.receipt_id.endsWith(`-${receipt.request_hash.slice(0, 16)}`) &&
+    response_hash === documentHash(nobleSha256, rest as JsonValue)
+  );
+}
+
+export function isAdmission<R extends Receipt>(
+  receipt: R,
+  expected: ExpectedReceipt<R>,
+): receipt is Admitted<R> {
+  return receipt.status === 'ADMITTED' && matches(receipt, expected);
+}
+
+/** The denial in a `policy_denied` problem; null without the receipt of this denial. */
+export function denialIn<R extends Receipt>(
+  problem: Readonly<Record<string, unknown>>,
+  expected: ExpectedReceipt<R>,
+): Denial | null {
+  const receipt = expected.schema.safeParse(problem['receipt']).data;
+  if (receipt?.status !== 'DENIED' || !matches(receipt, expected)) return null;
+  const { reasons, sentences } = problem;
+  return {
+    receipt: receipt as Denial['receipt'],
+    reasons: Array.isArray(reasons) ? reasons.filter(isText) : [],
+    sentences: Object.fromEntries(
+      Object.entries(sentences ?? {}).filter((one): one is [string, string] => isText(one[1])),
+    ),
+  };
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string';
+}
+
+export type AdmissionState<R extends Receipt> =
+  { state: 'admitted'; receipt: Admitted<R> } | { state: 'pending'; proofId: string };
+
+/**
+ * The admission in a response. Only a 200 with the `ADMITTED` receipt of this request is one; throws
+ * for a denial and for every other response.
+ */
+function readAdmission<R extends Receipt>(
+  answer: Answer,
+  expected: ExpectedReceipt<R>,
+): AdmissionState<R> {
+  if (answer.status === 200) {
+    const receipt = readDocument(answer, expected.schema);
+    if (!isAdmission(receipt, expected)) throw mismatch(answer);
+    return { state: 'admitted', receipt };
+  }
+  if (answer.status === 202) {
+    const { proof_id: proofId } = readDocument(answer, admissionStatusSchema);
+    // The SDK follows only this engine. Browsers hide the header from other origins.
+    const location = answer.headers.get('location') ?? `/v1/admissions/${proofId}`;
+    const isSame = proofId === (expected.proofId ?? proofId);
+    if (!isSame || !location.endsWith(`/v1/admissions/${proofId}`)) throw mismatch(answer);
+    return { state: 'pending', proofId };
+  }
+  const error = httpError(answer);
+  const { problem, status } = error;
+  if (problem?.code !== 'policy_denied') throw error;
+  const denial = denialIn({ ...problem }, expected);
+  if (denial === null || status !== 403) throw mismatch(answer);
+  throw new SdkError('policy_denied', problem.detail, { status, problem, denial });
+}
+
+function mismatch(answer: Answer): SdkError {
+  return unexpected(answer, 'the response does not belong to this request');
 }

@@ -3,9 +3,8 @@ import { canonicalBytes } from '../../protocol/json.js';
 import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
 import { SdkError } from '../errors.js';
-import type { Answer } from '../http/attempt.js';
+import { type Answer, withDeadline } from '../http/attempt.js';
 import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
-import { withDeadline } from '../http/deadline.js';
 import { headerValue, parseBaseUrl, type EngineOptions } from '../options.js';
 
 /** Above the size of every document of the engine. */

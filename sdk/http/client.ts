@@ -1,8 +1,7 @@
 import { SdkError, type SdkErrorCode } from '../errors.js';
 import { RETRY_DEFAULTS, type CallOptions, type RetryOptions } from '../options.js';
 import { httpError } from './answers.js';
-import { attempt, type Answer, type HttpCall } from './attempt.js';
-import type { Deadline } from './deadline.js';
+import { attempt, type Answer, type HttpCall, type Deadline } from './attempt.js';
 
 const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 const RETRIED: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([

@@ -14,9 +14,8 @@ import { isTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
 import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
-import type { Answer } from '../http/attempt.js';
+import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import { type HttpClient, openHttpClient } from '../http/client.js';
-import { type Deadline, withDeadline } from '../http/deadline.js';
 import { parseBaseUrl, type PublicOptions } from '../options.js';
 
 /** A verdict of the verification system. The SDK computes no part of it. */

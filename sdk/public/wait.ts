@@ -1,6 +1,6 @@
 import { SdkError } from '../errors.js';
 import { backoffMs } from '../http/client.js';
-import { withDeadline } from '../http/deadline.js';
+import { withDeadline } from '../http/attempt.js';
 import type { PublicOptions } from '../options.js';
 import { lookUp, type Lookup, openRegistry } from './lookup.js';
 

@@ -1,5 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { fromUtf8, utf8 } from '../../../protocol/bytes.js';
+import { isBatchId, isProofId } from '../../../protocol/ids.js';
 import { parseStrict, type JsonValue } from '../../../protocol/json.js';
 import {
   admitBatchHttp,
@@ -7,11 +8,15 @@ import {
   executeRequest,
   SdkError,
   type BatchItem,
+  followBatchHttp,
+  waitForVerdictHttp,
+  type BatchItemResult,
+  type BatchProgress,
 } from '../../index.js';
-import { openBatchOutput, openProgressBar, showsBar } from '../batch-output.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
-import type { ExitCode } from '../exit-code.js';
+import { type ExitCode, EXIT, styled, type Terminal } from '../terminal.js';
 import { inputName, readInput } from '../files.js';
+import { printLookup } from './lookup.js';
 
 interface AdmitOptions {
   batchItems?: number;
@@ -104,4 +109,131 @@ function itemOf(value: JsonValue, tenantId: string): BatchItem {
     }
   }
   return agentEnvelope(tenantId, value as never);
+}
+
+export function addFollow(add: AddCommand): Command {
+  return add(
+    {
+      name: 'follow',
+      summary: 'Wait for the public verdict on a proof, or for all outcomes of a batch',
+      description:
+        'A proof needs SVC_PUBLIC_URL; a batch needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like `svc lookup` and `svc admit`, and 3 after --timeout.',
+      examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],
+    },
+    follow,
+  ).argument('<PROOF_ID|BATCH_ID>');
+}
+
+async function follow(invocation: Invocation): Promise<ExitCode> {
+  const { argument: id } = invocation;
+  if (isProofId(id)) {
+    const found = await waitForVerdictHttp(invocation.registry(), { proof_id: id });
+    return printLookup(invocation, found);
+  }
+  if (!isBatchId(id)) throw new UsageError(`${id} is neither a proof id nor a batch id`);
+  const output = openBatchOutput(invocation);
+  const results = await followBatchHttp(invocation.engine(), { batch_id: id });
+  for (const result of results) output.add(result);
+  return output.finish();
+}
+
+const CODES: Record<BatchItemResult['state'], ExitCode> = {
+  admitted: EXIT.success,
+  denied: EXIT.denied,
+  refused: EXIT.negative,
+  invalid: EXIT.negative,
+  erased: EXIT.negative,
+};
+
+export interface BatchOutput {
+  /** Prints a result; `print` wraps the output of a line. */
+  add(result: BatchItemResult, print?: (line: () => void) => void): void;
+  /** Prints the counts, and returns the exit code of the batch. */
+  finish(): ExitCode;
+}
+
+/** Prints the results of a batch: all of them as JSON, or those that were not admitted. */
+function openBatchOutput(
+  { terminal, json }: { terminal: Terminal; json: boolean },
+  document: (result: BatchItemResult) => object = (result) => result,
+): BatchOutput {
+  const counts = { admitted: 0, denied: 0, refused: 0, invalid: 0, erased: 0 };
+  let replayed = 0;
+  let exitCode: ExitCode = EXIT.success;
+  return {
+    add: (result, print = (line) => line()) => {
+      counts[result.state] += 1;
+      if (result.replayed) replayed += 1;
+      const code = CODES[result.state];
+      // A rejected item outranks a denied one, which at least has a decision.
+      if (code !== EXIT.success && exitCode !== EXIT.negative) exitCode = code;
+      if (json) terminal.printJson(document(result));
+      else if (result.state !== 'admitted') print(() => printItem(terminal, result));
+    },
+    finish: () => {
+      if (json) return exitCode;
+      const shown = Object.entries(counts).filter(([state, n]) => n > 0 || state === 'admitted');
+      const total = shown.map(([state, n]) => `${String(n)} ${state}`).join(', ');
+      const earlier = replayed > 0 ? ` (${String(replayed)} by an earlier admission)` : '';
+      terminal.print(styled(exitCode, total + earlier));
+      return exitCode;
+    },
+  };
+}
+
+function printItem(terminal: Terminal, result: BatchItemResult): void {
+  const proof = result.proof_id === undefined ? '' : `  ${result.proof_id}`;
+  terminal.print(
+    // People count from 1.
+    `item ${String(result.index + 1)} `,
+    styled(CODES[result.state], result.state),
+    `${proof}  ${reason(result)}`,
+  );
+}
+
+function reason(result: BatchItemResult): string {
+  if (result.state === 'admitted') return '';
+  if (result.state !== 'denied') return `${result.problem.code}: ${result.problem.detail}`;
+  const { sentences, reasons } = result.denial;
+  return Object.values(sentences).join(' ') || reasons.join(', ');
+}
+
+export interface ProgressBar {
+  update: (progress: BatchProgress) => void;
+  interrupt: (print: () => void) => void;
+  stop: () => void;
+}
+
+/** A bar is useless in a file or a pipe, and would tear JSON on the same screen. */
+function showsBar(
+  { outIsTerminal, errorIsTerminal }: Pick<Terminal, 'outIsTerminal' | 'errorIsTerminal'>,
+  { quiet, json }: { quiet: boolean; json: boolean },
+): boolean {
+  return errorIsTerminal && !quiet && !(json && outIsTerminal);
+}
+
+async function openProgressBar(total: number, isShown: boolean): Promise<ProgressBar> {
+  if (!isShown) {
+    return { update: () => undefined, interrupt: (print) => print(), stop: () => undefined };
+  }
+  const { SingleBar } = await import('cli-progress');
+  const bar = new SingleBar({
+    format: 'decided {bar} {value} of {total}',
+    stream: process.stderr,
+    hideCursor: true,
+    clearOnComplete: true,
+    barsize: 30,
+    // Restores the hidden cursor on an interrupt.
+    gracefulExit: true,
+  });
+  bar.start(total, 0);
+  return {
+    update: ({ accepted, pending }) => bar.update(accepted - pending),
+    interrupt: (print) => {
+      process.stderr.write('\r\u001b[2K');
+      print();
+      bar.render();
+    },
+    stop: () => bar.stop(),
+  };
 }

@@ -8,8 +8,7 @@ import {
   type LookupKind,
 } from '../../index.js';
 import { type AddCommand, type Invocation } from '../config.js';
-import { EXIT, type ExitCode, verdictExit } from '../exit-code.js';
-import { row, styled } from '../terminal.js';
+import { EXIT, type ExitCode, verdictExit, row, styled } from '../terminal.js';
 
 export function addLookup(add: AddCommand): Command {
   return add<{ kind?: LookupKind }>(

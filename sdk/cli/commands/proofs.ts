@@ -11,9 +11,8 @@ import {
   type Replay,
 } from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
-import { EXIT, type ExitCode } from '../exit-code.js';
+import { EXIT, type ExitCode, row, styled } from '../terminal.js';
 import { sendExport, writeResponse } from '../files.js';
-import { row, styled } from '../terminal.js';
 
 const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 
