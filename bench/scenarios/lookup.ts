@@ -4,9 +4,8 @@ import { randomProofIds } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { median, pairedRatio, spread, whole } from '../harness/statistics.js';
 import { CONNECTIONS, loadInterleaved, type Round } from '../lookup/interleaved-load.js';
-import { startNginx } from '../lookup/nginx.js';
+import { startNginx, keepPublished, pin, SERVER_CORE, startPublicApi } from '../lookup/servers.js';
 import { takeSamples, withEqualAnswers } from '../lookup/samples.js';
-import { keepPublished, pin, SERVER_CORE, startPublicApi } from '../lookup/servers.js';
 
 /** Public lookups, interleaved with nginx that serves the same bodies as files. */
 export const lookup: Scenario = { name: 'lookup', needs: ['wrk', 'nginx', 'taskset'], run };

@@ -7,7 +7,7 @@ import { liveBytes, publishedManifest } from '#bench/harness/snapshot';
 import { findTool } from '#bench/harness/tools';
 import { runLookups } from '#bench/harness/wrk';
 import { requireAnswered } from '#bench/lookup/interleaved-load';
-import { startNginx } from '#bench/lookup/nginx';
+import { startNginx } from '#bench/lookup/servers';
 import {
   requireAsSampled,
   takeSamples,

@@ -15,8 +15,9 @@ import {
   type Outsider,
   outsiderOf,
   startReceiptChecker,
+  receiptFaults,
+  type ReceiptEvidence,
 } from '#bench/receipts/receipt-checker';
-import { receiptFaults, type ReceiptEvidence } from '#bench/receipts/receipt-faults';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
 import type { ExecuteReceipt } from '#protocol/schemas/admission';
