@@ -95,6 +95,9 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     restored = await copyOf('restored');
     await clusters.run('/bin/touch', join(restored.directory, 'recovery.signal'));
     await restored.start({ restore_command: setting(/"restore_command=([^"]+)"/, archive) });
+    // The server accepts reads while it replays the archive.
+    const atEnd = () => clusters.run('psql', '-Atc', 'select not pg_is_in_recovery()', restored.url('postgres')); // prettier-ignore
+    await eventually(async () => ((await atEnd()).trim() === 't' ? true : null), 30_000, 'writes');
     service = await Service.on(restored, { directory, ...keys, goesOn: lost.registry });
     expect(await service.publish()).toMatchObject({ outcome: 'published', treeSize: 51 });
     const more = await service.admit(5);
