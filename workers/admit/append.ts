@@ -183,7 +183,7 @@ function rejectionBy(
   return null;
 }
 
-/** Items with a forbidden parent. The engine checks this too, but the worker does not trust it. */
+/** Items with a forbidden parent: the worker does not rely on the engine's check. */
 async function faultsOfParents(tx: Transaction, items: Prepared[]): Promise<Map<string, string>> {
   const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
     if (subject.kind === 'execute' || subject.parent_proof_id === undefined) return [];

@@ -34,8 +34,8 @@ const YIELD_AFTER_MS = 1;
  * unknown, not accepted or committed already, so the queue may deliver a message repeatedly.
  *
  * @param requests request ids from the queue: untrusted, for log lines only
- * @throws DeferredError when only some were committed; the cause when none was. Both may pass, and
- *   the requeue retries them.
+ * @throws DeferredError when only some were committed; the cause when none was. The requeue retries
+ *   the uncommitted admissions.
  */
 export async function processAdmissions(
   context: AdmitContext,
