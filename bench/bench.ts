@@ -11,7 +11,7 @@ import { lookup } from './scenarios/lookup.js';
 import { memory } from './scenarios/memory.js';
 import { storage } from './scenarios/storage.js';
 
-/** In the order of a run. Growth fills the registry that storage, lookup and memory share. */
+/** In the order of a run: `growth` fills the registry that storage, lookup and memory share. */
 const SCENARIOS: readonly Scenario[] = [
   batch,
   execute,
@@ -23,7 +23,7 @@ const SCENARIOS: readonly Scenario[] = [
   memory,
 ];
 const DEFAULT_PROOFS = 1_000_000;
-/** More than the recent lookups, so that old proofs exist. */
+/** More proofs than generic lookups cover, so that old proofs exist. */
 const MIN_PROOFS = 200_000;
 
 const USAGE = `npm run bench               run all scenarios; writes bench/results/latest.json

@@ -1,7 +1,7 @@
 /**
- * Every finding with its remedy. The codes are a closed, public set. A `grave` finding is corruption:
- * data differs from what was signed, hashed or recorded. The others are states of a running or stopped
- * system.
+ * Every finding with its remedy. The codes are a closed, public set. A `grave` finding is
+ * corruption: data differs from what was signed, hashed or recorded. Other findings are states of a
+ * running or stopped system.
  */
 const row = (advice: string) => ({ grave: true, advice });
 const notice = (advice: string) => ({ grave: false, advice });

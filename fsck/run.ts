@@ -7,7 +7,7 @@ import { SnapshotHalf } from './snapshot-half.js';
 
 const CHUNK = 4 * TILE_WIDTH;
 const SAVE_EVERY_MS = 2_000;
-/** Replaced files are kept for an hour; a newer manifest is opened before they are deleted. */
+/** The publisher deletes replaced files after an hour; the run opens a newer manifest before. */
 const MANIFEST_FOR_MS = 40 * 60 * 1000;
 
 /** The run was stopped; its state is kept. */
@@ -16,8 +16,8 @@ export class Stopped extends Error {
 }
 
 /**
- * Checks the registry, the snapshot, or each against the other. Both are walked in log order, some
- * leaves at a time, so that published data can be compared with the proof it derives from.
+ * Checks the registry, the snapshot, or both and their agreement. It walks both in log order, some
+ * leaves at a time, to compare published data with the proof that it derives from.
  *
  * @throws Stopped when the signal is aborted; the next run resumes from there
  */
@@ -29,7 +29,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   if (options.snapshot === null) findings.skip('the snapshot');
   let resumedFrom: number | null = null;
   for (;;) {
-    // The manifest first, so that the database cannot be behind it.
+    // Reads the manifest first, so that the database cannot be behind it.
     const openedAt = options.now();
     const snapshot = options.snapshot && new SnapshotHalf(options.snapshot, options, findings);
     await snapshot?.open();
@@ -40,7 +40,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
     await snapshot?.readLog();
     const from = (await registry?.resume(state.run)) ?? state.run?.position ?? 0;
     if (from === 0 && (state.run?.position ?? 0) > 0) {
-      // The state is of another log with the same name.
+      // The saved state belongs to another log with the same name.
       await state.save(null);
       return fsck(given);
     }
@@ -65,7 +65,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   }
 }
 
-/** Walks the leaves; false when a newer manifest must be opened before continuing. */
+/** Walks the leaves; returns false when a newer manifest must be opened before continuing. */
 async function walk(
   options: FsckOptions,
   findings: Findings,
@@ -90,7 +90,7 @@ async function walk(
     await snapshot?.step(position, to, results);
     position = to;
     options.progress('leaves', position, end);
-    // Lets signal handlers run.
+    // Yields, so that signal handlers can run.
     await sleep(0);
     const isStopped = options.signal.aborted;
     const renews = position < end && snapshot !== null && isOver();
@@ -106,7 +106,7 @@ async function walk(
   return true;
 }
 
-/** Between leaves the walk stops and saves its state; other stages stop at a progress report. */
+/** Makes stages stop at a progress report, except the walk of the leaves, which saves its state. */
 function stoppable({ progress, signal }: FsckOptions): FsckOptions['progress'] {
   return (stage, done, total) => {
     progress(stage, done, total);

@@ -72,7 +72,7 @@ export class SnapshotHalf {
   async open(): Promise<void> {
     const { state } = this.options;
     this.opened = await readManifest(this.ctx, state.generation);
-    // Read after the manifest, which is written last, so the checkpoint cannot be older.
+    // The publisher writes the manifest last, so a checkpoint read after it cannot be older.
     this.checkpoint = await readCheckpoint(this.ctx);
     if (this.opened !== null) state.sawGeneration(this.opened.manifest.generation);
     else this.ctx.findings.unchecked('published proofs, packages and share tokens');

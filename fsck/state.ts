@@ -23,7 +23,7 @@ export interface FsckOptions {
   /** Called with the progress of each stage. */
   progress: (stage: Stage, done: number, total: number) => void;
   signal: AbortSignal;
-  /** Leaves per step, held in memory by both halves: a multiple of 256. */
+  /** Leaves per step, a multiple of 256; registry and snapshot checks hold them in memory. */
   chunkLeaves?: number;
   /** Interval between two saves of the state, in milliseconds. */
   saveEveryMs?: number;
@@ -41,7 +41,7 @@ export interface FsckResult {
   leaves: number | null;
   /** The contents of the snapshot; null when skipped or unreadable. */
   published: { generation: number; leaves: number; proofs: number } | null;
-  /** The leaf where an earlier run was resumed; 0 for a new run. */
+  /** The leaf at which the run resumed an earlier one; 0 for a new run. */
   resumedFrom: number;
 }
 
@@ -66,7 +66,7 @@ export interface RunState {
 interface StateFile {
   version: 2;
   identity: RunIdentity;
-  /** The highest generation seen: an older manifest was restored. */
+  /** The highest generation seen: a lower one reveals that an older manifest was restored. */
   generation: number;
   /** Null after a finished run. */
   run: RunState | null;
@@ -120,7 +120,7 @@ async function readState(file: string): Promise<StateFile | null> {
     const state = JSON.parse(text) as StateFile;
     if (state.version === 2) return state;
   } catch {
-    // Reported below.
+    // The error below reports it.
   }
   throw new OperatorError(
     `${file} is not a state file of this version: delete it, or choose another file`,

@@ -12,14 +12,14 @@ export interface GrownTile {
 
 export interface TreeState {
   size: number;
-  /** Base64. */
+  /** The hashes of the perfect subtrees, in base64. */
   range: string[];
   edge: string[];
 }
 
 /**
- * Recomputes the log's tree leaf by leaf: its root at every size, and every tile once. Keeps only the
- * right edge.
+ * Recomputes the log's tree leaf by leaf: its root at every size, and every tile once. Keeps only
+ * the hashes at the right edge.
  */
 export class GrowingTree {
   private range: CompactRange;
@@ -67,7 +67,7 @@ export class GrowingTree {
     }
   }
 
-  /** The partial tiles. */
+  /** The current partial tiles. */
   partial(): GrownTile[] {
     return this.edge.flatMap((tile, level) =>
       tile.length === 0
@@ -109,9 +109,9 @@ export function firstDifference(stored: Uint8Array, expected: Uint8Array): numbe
 
 /** Two sources for the hashes of a range of leaves, and the evidence to decide between them. */
 export interface TileClaims {
-  /** From the log rows; null for a missing row. */
+  /** The hashes of the log rows; null for a missing row. */
   rows: readonly (Uint8Array | null)[];
-  /** From the stored tile; null when missing. */
+  /** The hashes of the stored tile; null when the tile is missing. */
   stored: Uint8Array | null;
   /** The root of these leaves in the tile above, when the tile is full. */
   parent: Uint8Array | null;
@@ -124,15 +124,15 @@ export interface TileClaims {
 export interface ResolvedTile {
   /** The hashes of the leaves; null when a row is missing and no tile has its hash. */
   hashes: Uint8Array[] | null;
-  /** Positions of rows that differ from the log. */
+  /** Positions of the rows whose hash is not the leaf's. */
   wrongRows: Set<number>;
   isTileWrong: boolean;
 }
 
 /**
- * Decides which source is damaged when they differ, so that one flipped byte gives one finding. The
- * source that the tile above or a signed checkpoint confirms is right. Without evidence, a consistent
- * row wins over the tile.
+ * Decides which source is damaged when they differ, so that one flipped byte gives one finding. A
+ * source that the tile above or a signed checkpoint confirms is right. Without evidence, a
+ * consistent row wins over the tile.
  */
 export function resolveTile(claims: TileClaims): ResolvedTile {
   const { rows, stored, isSound } = claims;

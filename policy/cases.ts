@@ -13,7 +13,7 @@ import type { Decision, PolicyEngine, PolicyInput } from './decide.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
 
-/** The inputs that can occur: execute requests have fixtures, agent requests have agents. */
+/** Only possible inputs: execute requests may have a fixture, agent requests have an agent. */
 const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({
     ...common,
@@ -32,12 +32,12 @@ export const policyCaseSchema = z.strictObject({
   name: z.string().min(1),
   input: inputSchema,
   expect: effectSchema,
-  /** Ids of the policies that must have decided; if absent, any may. */
+  /** Ids of the policies that must have decided; if absent, the case does not check them. */
   reasons: z.array(z.string()).optional(),
 });
 export type PolicyCase = z.infer<typeof policyCaseSchema>;
 
-/** Names the invalid case and its fault. */
+/** The cases are unusable; the message names the invalid case and its fault. */
 export class PolicyCasesError extends Error {
   override readonly name = 'PolicyCasesError';
 }

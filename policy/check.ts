@@ -49,8 +49,8 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
 }
 
 /**
- * Checks the policies against the schema of inputs, not their own: only rules about existing inputs
- * ever apply.
+ * Checks the policies against the schema of real inputs, not their own schema: other rules would
+ * never apply.
  */
 async function ruleProblems(policies: PolicyFiles['policies']): Promise<PolicyProblem[]> {
   const schema = await inputSchema();
@@ -98,7 +98,7 @@ function placeOf(text: string, offset: number): { line: number; column: number }
 
 /**
  * Prepares a stored set that this process can run. Rejects a rule about something that no input
- * contains; the schema may differ from that of inputs if no rule depends on the difference.
+ * contains; the schema may differ from the input schema if no rule depends on the difference.
  *
  * @throws PolicySetError
  */

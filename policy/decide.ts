@@ -99,8 +99,8 @@ export function preparse(name: string, files: PolicyFiles): void {
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
 
 /**
- * Evaluates one input, failing closed. Cedar skips a policy that errs, so an erring `forbid` would
- * leave an allow in force: any error is DENY, and so is everything but an explicit allow.
+ * Evaluates one input, failing closed. Cedar skips a policy whose evaluation errs, so a `forbid`
+ * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
  */
 export function evaluate(
   name: string,
@@ -113,7 +113,7 @@ export function evaluate(
   try {
     answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
   } catch {
-    // The engine failed; the next call may succeed.
+    // Not cached, because the engine failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
   }
   if (answer.type !== 'success') return { decision: deny(), cacheable: true };

@@ -15,7 +15,7 @@ import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.j
 /** The unsigned AEP of an admission. */
 export interface DerivedAep {
   aep: Aep;
-  /** The AEP's canonical form; its bytes are hashed and signed. */
+  /** The AEP's canonical form, which is hashed and signed. */
   text: string;
   requestHash: string;
   input: PrintedInput;
@@ -71,7 +71,7 @@ export interface PrintedInput {
 const KEPT_INPUTS = 10_000;
 const inputs = new Map<string, PrintedInput>();
 
-/** Equal inputs are common and share one hash. */
+/** Caches the hash, because equal inputs are common. */
 function printedInput(input: PolicyInput): PrintedInput {
   const text = policyInputText(input);
   const known = inputs.get(text);
@@ -82,7 +82,7 @@ function printedInput(input: PolicyInput): PrintedInput {
   return printed;
 }
 
-/** Times of acceptance and expiry, from the settings pinned at intake. */
+/** Times of acceptance and expiry; the latter follow from the settings pinned at intake. */
 function timesOf({ validity, acceptedAt }: PinnedIntake) {
   const end = (seconds: number | null): string | null =>
     seconds === null ? null : formatTime(acceptedAt + seconds * 1000);
@@ -189,12 +189,12 @@ function requireOwnTenant(intake: PinnedIntake, tenantId: string): void {
   throw new IntakeMismatchError('the request names another tenant than its acceptance');
 }
 
-/** The stored admission differs from the accepted one, so it cannot be committed. */
+/** The stored admission differs from the accepted one, so it must not be committed. */
 export class IntakeMismatchError extends Error {
   override readonly name = 'IntakeMismatchError';
 }
 
-/** This version does not know the request type of the admission; a newer one may. */
+/** This version does not know the request type of the admission; a newer version may. */
 export class UnknownRequestTypeError extends Error {
   override readonly name = 'UnknownLaneError';
 }

@@ -127,7 +127,7 @@ const segment = (attribute: string): string => attribute.replaceAll('.', '\\u002
 const within = (namespace: string, name: string): string =>
   namespace === '' ? name : `${namespace}::${name}`;
 
-/** The other meaningful members of a declaration, lists sorted. */
+/** The remaining meaningful members of a declaration, with sorted lists. */
 function detail(more: Record<string, unknown>): string {
   const members = Object.entries(more)
     .filter(([name]) => name !== 'annotations')
@@ -183,12 +183,12 @@ function unknownIn({ has }: Expression): string {
   return `no input contains ${[attr].flat().join('.')} where an expression is tested for it`;
 }
 
-/** The validator rejects this wherever it may be evaluated. */
+/** An expression that the validator rejects wherever it may be evaluated. */
 const ILL_TYPED: Expression = { '!': { arg: { Value: 0 } } };
 
 /**
- * Whether Cedar's validator finds that a test in a policy is evaluated and never true: it accepts
- * an ill-typed branch only where no input reaches it.
+ * Whether Cedar's validator finds that a test in a policy is never true. Replaces the test's branch
+ * by an ill-typed one, which the validator accepts only where no input reaches it.
  */
 function isNeverTrue(schema: string, policy: cedar.PolicyJson, test: Expression): boolean {
   const accepts = (replacement: Expression): boolean => {

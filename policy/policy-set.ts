@@ -23,7 +23,7 @@ export const CEDAR_VERSION = cedar.getCedarVersion();
 
 let wasmDigest: string | undefined;
 
-/** The engine takes part in decisions, so the digest covers its bytes. */
+/** Decisions depend on the engine, so a set's digest covers the engine's code. */
 async function engineDigest(): Promise<string> {
   if (wasmDigest === undefined) {
     const entry = createRequire(import.meta.url).resolve('@cedar-policy/cedar-wasm/nodejs');

@@ -21,11 +21,11 @@ import {
 
 /** The recorded decision. */
 export interface Recorded {
-  /** Null once erased; then only its hash is compared. */
+  /** Null once the payload is erased; then only `aepHash` is compared. */
   aep: JsonValue;
   /** The commitment in the log, lower-case hex. */
   aepHash: string;
-  /** Not derived: the worker's configuration determines the signing key. */
+  /** Taken from the record, because the worker's configuration determined the signing key. */
   keyId: string;
 }
 
@@ -68,7 +68,7 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
   };
 }
 
-/** Null when the stored request cannot be the accepted one. */
+/** Derives the AEP again; null when the stored request cannot be the accepted one. */
 function derive(intake: PinnedIntake, policy: ReplayPolicy, keyId: string): DerivedAep | null {
   if (hashOf(intake.request) !== intake.requestHash.toString('hex')) return null;
   try {
@@ -120,11 +120,11 @@ function isObject(value: JsonValue): value is Record<string, JsonValue> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** A stored set in its current form, for decisions that are not signed. */
+/** A stored set with its current texts, even altered ones, for decisions that are not signed. */
 interface ReplayPolicy extends PolicyEngine {
   /** Recomputed from the stored texts, under the engine that the set was stored for. */
   digest: string;
-  /** Whether that engine and the one of this process are identical. */
+  /** Whether the engine that the set was stored for is the engine of this process. */
   sameEngine: boolean;
 }
 
@@ -170,7 +170,7 @@ export function replayPolicies(limit = 16): ReplayPolicies {
       digest,
       sameEngine,
       engineVersion: CEDAR_VERSION,
-      // Looked up at each decision, without an await before use, so another set cannot replace it.
+      // Looks the set up per decision and uses it without an await, so that it is not replaced.
       decide(input) {
         const { name, usable: ready } = prepared(files);
         return ready ? evaluate(name, input).decision : { effect: 'DENY', reasons: [] };
@@ -179,7 +179,7 @@ export function replayPolicies(limit = 16): ReplayPolicies {
   };
 }
 
-/** Returns false for texts that do not parse or validate. */
+/** Loads a set into the engine; returns false for texts that do not parse or validate. */
 function load(name: string, files: PolicyFiles): boolean {
   try {
     requireValid(files);

@@ -2,7 +2,7 @@ import { preparePolicyEngine, type PolicyInput } from './decide.js';
 import { inputSchema } from './input-schema.js';
 import { makePolicySet } from './policy-set.js';
 
-/** The policy engine of this process does not deny what it must, so the process must not decide. */
+/** The policy engine decides a known case wrongly, so this process must not decide. */
 export class PolicySelfTestError extends Error {
   override readonly name = 'PolicySelfTestError';
 }

@@ -6,7 +6,7 @@ import { openOps } from '#runtime/ops/ops';
 import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/queues';
 import { createBoard, loadBoardKey } from './board/app.js';
 
-/** The dashboard has no work in flight. */
+/** Short, because the dashboard has no work in flight. */
 const DRAIN_MS = 5_000;
 
 const code = await runProgram(

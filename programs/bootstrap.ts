@@ -21,7 +21,7 @@ import { migrateDatabase, type ProgramRole } from './migrate-database.js';
 import { prepareAdmissions } from './shipped-policy.js';
 
 export interface BootstrapOptions {
-  /** Connects as the owner of the database. */
+  /** Connection URL of the database's owner. */
   ownerUrl: string;
   dataDir: string;
   rolePassword: (role: ProgramRole) => string;
@@ -60,7 +60,7 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
   });
   try {
     await prepareAdmissions(sql, aepPublicKey, log, async (tx) => {
-      // Only for a new tenant: later changes by an operator are kept.
+      // Configures only a new tenant: later changes by an operator are kept.
       const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;
       if (known === undefined) {
         if (openSandbox) await setLane(tx, 'sandbox', true);

@@ -14,8 +14,8 @@ import { migrationNames, requireSchema } from '#sql/schema/migrate';
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 
 /**
- * Checks every program's requirements of its database: sessions that are not pooled, a compatible
- * schema, and a role with no additional privileges.
+ * Checks what every program requires of its database: a direct connection without a session pooler,
+ * a compatible schema, and a role with no additional privileges.
  */
 export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
   await requireOwnSession(sql);
@@ -45,7 +45,7 @@ const EVERY_MS = 2_000;
  * Records every two seconds that this process is alive and how ready it is, until the program
  * stops. Resolves after the first heartbeat.
  *
- * @returns records an additional heartbeat immediately; never rejects
+ * @returns a function that records an additional heartbeat at once and never rejects
  */
 export async function startHeartbeat(
   sql: Pool,

@@ -86,7 +86,7 @@ Proof ${proofId}, checked offline under the pinned keys:
 Stopping all programs …`);
 }
 
-/** Admits one execution. A denial has a receipt too; anything else is an error. */
+/** Admits one execution. Returns the receipt of an admission or denial, else throws. */
 async function admit(stack: Stack, input: ExecuteInput) {
   const { action } = input;
   try {

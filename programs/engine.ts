@@ -22,7 +22,7 @@ import { databaseReadings } from './metrics/readings.js';
 /** While stopping, waiting admissions are answered with 202 after this time. */
 const LAST_WAIT_MS = 3_000;
 
-/** Every statement of the engine has a caller waiting, and none is long. */
+/** Statement timeout: a caller waits for every statement of the engine, and none is long. */
 const STATEMENT_MS = 10_000;
 
 /**
@@ -64,7 +64,7 @@ const exitCode = await runProgram('engine', async (program) => {
   const events = openAdmitEvents(config, wake, { log });
   program.onStop(() => events.close());
 
-  // A separate connection: rate limiting must not wait behind jobs. The limiter reports an
+  // A separate connection, so that rate limiting does not wait behind jobs. The limiter reports an
   // unreachable Redis and continues without it.
   const redis =
     config.redisUrl === null

@@ -22,8 +22,8 @@ const MAX_FAILED_STARTS = 4;
 
 /**
  * Keeps `processes` processes serving one port, and resolves with their URL once all of them serve.
- * They accept from one shared socket that this process opened, so it handles no traffic, and
- * connections go to the others while one is replaced.
+ * They accept connections from one shared socket, opened by this process, which itself handles no
+ * traffic. While one process is replaced, the remaining ones accept.
  */
 async function superviseProcesses(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const { log } = program;
@@ -41,7 +41,7 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
       },
       {
         log,
-        // They share the process group: a signal from the terminal reaches them too.
+        // The processes share the process group, so a signal from the terminal reaches them too.
         signal: program.signal,
         launch: ({ env }) => cluster.fork(env).process,
         graceMs: config.drain.delayMs + (config.drain.deadlineMs ?? PROCESS_GRACE_MS),
@@ -59,7 +59,7 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
     return child;
   };
 
-  // One first, so that a configuration error is reported once.
+  // Starts one process first, so that a configuration error is reported only once.
   const url = await start(1).ready;
   program.signal.throwIfAborted();
   const others = Array.from({ length: config.publicProcesses - 1 }, (_, at) => start(at + 2));
@@ -68,7 +68,7 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
   return url;
 }
 
-/** Chosen here: all processes need the same port, and a conflict is reported once. */
+/** Chooses the port for all processes, so that they share it and a conflict is reported once. */
 async function freePort({ listenAddress: host, publicPort: port }: FacadeConfig): Promise<number> {
   const probe = await listen(() => undefined, { host, port, portVariable: 'PUBLIC_PORT' });
   await probe.close();
@@ -112,7 +112,7 @@ async function serve(config: FacadeConfig, program: ProgramContext): Promise<str
   return server.url;
 }
 
-/** Longer than for one process of several. */
+/** Longer than `PROCESS_GRACE_MS`, because it includes the drain of all processes. */
 const DRAIN_MS = 40_000;
 
 // Otherwise Node ends the process as soon as its parent exits, without draining.

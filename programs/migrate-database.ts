@@ -25,7 +25,7 @@ export type ProgramRole = (typeof PROGRAM_ROLES)[number];
 /**
  * Migrates a database as its owner: the registry's schema, and the queue's if it is in Postgres
  * too. Roles with a password in `passwordFor` may log in afterwards. A migration can be slow or
- * wait for locks: `signal` cancels it, and nothing is applied.
+ * wait for locks; when `signal` cancels it, nothing is applied.
  */
 export async function migrateDatabase(
   ownerUrl: string,
@@ -47,7 +47,7 @@ export async function migrateDatabase(
       for (const role of PROGRAM_ROLES) {
         const password = passwordFor(role);
         if (password === undefined) continue;
-        // ALTER ROLE takes no parameters; format() quotes the literal in the database.
+        // ALTER ROLE takes no parameters, so PostgreSQL's format() quotes the password.
         const [row] = await sql<{ statement: string }[]>`
           select format('alter role %I login password %L', ${role}::text,
             ${password}::text) as statement`;

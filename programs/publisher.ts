@@ -16,7 +16,7 @@ import { databaseReadings } from './metrics/readings.js';
 import { pinning, readTrustedCheckpoint } from './trust.js';
 import { openReplica } from './replica.js';
 
-/** An unresponsive database must not block the exit. */
+/** Limit of the last heartbeat: an unresponsive database must not block the exit. */
 const LAST_BEAT_MS = 3_000;
 
 // Published files are public: web servers and public API servers may run as other users.
@@ -83,7 +83,7 @@ const code = await runProgram('publisher', async (program) => {
     went: ({ outcome }) => {
       if (outcome !== 'published' || hasPublished) return;
       hasPublished = true;
-      // Otherwise it would report the previous publisher's snapshot for two seconds.
+      // Beats at once: the last heartbeat still shows the previous publisher's snapshot.
       void beat();
     },
     failed: () => undefined,

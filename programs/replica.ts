@@ -19,7 +19,7 @@ export async function openReplica(
     await assertDatabase(sql, 'publisher');
     await inspectReplica(primary, sql, (message) => log.warn(message));
   } catch (cause) {
-    // Otherwise the error would seem to be about the primary.
+    // Names the variable: otherwise the error would seem to be about the primary.
     const { message } = cause as Error;
     throw new OperatorError(`DATABASE_READ_URL is not usable: ${message}`, { cause });
   }

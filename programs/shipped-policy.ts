@@ -17,7 +17,7 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 
-/** The command in audit records of a stack's start. */
+/** The command name in audit records of a stack's start. */
 export const BOOTSTRAP = 'bootstrap';
 
 /**

@@ -44,7 +44,7 @@ interface Database {
 const openKey = (file: string): SigningKey =>
   existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
 
-/** Fails before anything starts, instead of in a child at the end. */
+/** Detects a port conflict before anything starts, instead of in the last child. */
 async function checkPorts(config: StartConfig): Promise<void> {
   const ports = [
     ['ENGINE_PORT', config.enginePort],
@@ -109,7 +109,7 @@ async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promi
 
 type Environment = Record<string, string>;
 
-/** In the order of their operations listeners. */
+/** The order determines the ports of the operations listeners. */
 const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
 type ProgramName = (typeof PROGRAMS)[number];
 
@@ -119,7 +119,7 @@ function environments(
   database: Bootstrapped,
   vkeys: { log: string; snapshot: string },
 ): Record<ProgramName, Environment> {
-  /** What was given to this program, of the settings that the child shares with it. */
+  /** The settings that this program was given and the child has too, and the child's own. */
   const child = (name: ProgramName, own: Environment): Environment => {
     const shared = Object.keys(SETTINGS[name]).filter((setting) => setting in SETTINGS.start);
     const given = shared.flatMap((setting) => {
@@ -160,9 +160,9 @@ function environments(
   };
 }
 
-/** Drain time of programs without a configured one. */
+/** Drain time of programs whose drain time is not configurable. */
 const CHILD_DRAIN_MS = 40_000;
-/** Between a program's own timeout with exit and its kill. */
+/** Grace period after a program's own shutdown timeout before it is killed. */
 const GIVING_UP_MS = 2_000;
 
 const childGraceMs = ({ delayMs, deadlineMs }: DrainConfig): number =>
@@ -170,7 +170,7 @@ const childGraceMs = ({ delayMs, deadlineMs }: DrainConfig): number =>
 
 const SNAPSHOT_MS = 30_000;
 
-/** A public API server without a snapshot makes no statement, not even that a proof is absent. */
+/** Waits for a snapshot: without one the public API does not even report an absent proof. */
 async function snapshotIsServed(publicUrl: string, signal: AbortSignal): Promise<void> {
   const absent = `${publicUrl}/api/public/verify/proof/${'0'.repeat(32)}`;
   const deadline = Date.now() + SNAPSHOT_MS;
@@ -237,7 +237,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   step('database set up');
 
   const env = environments(config, admitted, vkeys);
-  // Started together; stopped in reverse order, so that each program outlives its clients.
+  // Programs start together and stop in reverse order, so that each outlives its clients.
   const start = (name: ProgramName, portVariable?: string): Supervised => {
     const child = supervise(
       {
@@ -255,7 +255,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   const publisher = start('publisher');
   const verifier = start('verifier');
   const worker = start('worker');
-  // Exports link to the public API. With port 0, only that server knows its address.
+  // The engine waits for the public API's URL, which exports contain: port 0 is resolved there.
   const engineReady = facade.ready.then((url) => {
     ctx.signal.throwIfAborted();
     env.engine['PUBLIC_URL'] = config.publicUrl ?? urlOf('facade', url);

@@ -5,7 +5,7 @@ import { runProgram } from '#runtime/process/lifecycle';
 import { writePrivateFile } from '#runtime/process/files';
 import { startStack, type Stack } from './stack.js';
 
-/** Five programs and the database drain one after the other; few of them use their full time. */
+/** Shorter than the drain times of five programs and database together, rarely used up. */
 const DRAIN_MS = 120_000;
 const PROGRAMS = 5;
 const DATABASE_MS = 30_000;
@@ -22,7 +22,7 @@ const code = await runProgram(
     });
     const readyFile = join(config.dataDir, 'ready.json');
     const stack = await startStack(config, ctx);
-    // Removed first: its content is about to become invalid.
+    // Removed first at shutdown, because its content is about to become invalid.
     ctx.onStop(() => rmSync(readyFile, { force: true }));
     const ready = {
       engine_url: stack.engineUrl,
@@ -57,7 +57,7 @@ function executeLine(stack: Stack, receiptFile: string): string {
     quoted(`${stack.engineUrl}/v1/intents/execute`),
     `-H ${quoted(`X-Svc-Api-Key: ${stack.apiKey}`)}`,
     `-H ${quoted(`X-Svc-Tenant-Id: ${stack.tenantId}`)}`,
-    // An edited body is a new admission, which needs another idempotency key.
+    // Unique per call: an edited body is a new admission, which needs another idempotency key.
     '-H "X-Svc-Idempotency-Key: $(date +%s)-$$-$RANDOM"',
     `-H 'svc-api-version: v1' -H 'Content-Type: application/json'`,
     `-d ${quoted(JSON.stringify(body))}`,

@@ -13,7 +13,7 @@ export function pinning<T>(variables: string, pin: () => T): T {
 }
 
 const TIMEOUT_MS = 10_000;
-/** A checkpoint has about two hundred bytes, plus those of its witnesses' signatures. */
+/** Limit of a checkpoint's size: about two hundred bytes, plus the signatures of witnesses. */
 const MAX_BYTES = 64 * 1024;
 
 /**
@@ -37,7 +37,7 @@ export async function readTrustedCheckpoint(where: string | null): Promise<strin
 async function download(url: string): Promise<string> {
   const response = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
   if (!response.ok) throw new Error(`the server answered ${String(response.status)}`);
-  // The source is untrusted: read no more than a checkpoint can have.
+  // Reads no more than a checkpoint can have, because the source is untrusted.
   let text = '';
   for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
     text += chunk;

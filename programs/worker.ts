@@ -20,7 +20,7 @@ const code = await runProgram('worker', async (program) => {
   await policySelfTest();
   const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
   const sql = connect(config.databaseUrl, {
-    // Lets `admin status` list the keys in use: a worker has no write access for that.
+    // `admin status` reads the key from the application name, because a worker cannot record it.
     application: `svc-worker ${keyId}`,
     max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });

@@ -24,7 +24,7 @@ export interface AepInput {
   tenant_id: string;
   subject: AepSubject;
   request_hash: string;
-  /** Reasons in any order. */
+  /** `reasons` may be in any order. */
   decision: { effect: Effect; reasons: readonly string[] };
   policy: { digest: string; input_hash: string; engine_version: string };
   evidence: { fixture_ref: string | null; fixture_hash: string | null };
@@ -34,7 +34,7 @@ export interface AepInput {
    */
   valid_until: FullValidity;
   accepted_at: string;
-  /** 32 bytes */
+  /** 32 bytes in hex. */
   salt: string;
   key_id: string;
 }
@@ -124,7 +124,7 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
           receipt_id: `svc-agent-admission-${start}` as const,
         };
   const status = facts.effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
-  // In canonical order, and without its own hash.
+  // The receipt in canonical order, without its own hash.
   const unhashed = {
     receipt_id: own.receipt_id,
     registry_proof_id: facts.proof_id,
@@ -147,7 +147,7 @@ export function receiptBytes(receipt: Receipt): Uint8Array {
   return orderedBytes(orderedReceipt(receipt));
 }
 
-/** With its members in canonical order, as `orderedBytes` requires. */
+/** The receipt with its members in canonical order, as `orderedBytes` requires. */
 export function orderedReceipt(receipt: Receipt) {
   return {
     receipt_id: receipt.receipt_id,
@@ -204,7 +204,7 @@ export function proofRecordBytes(record: ProofRecord): Uint8Array {
   return utf8(proofRecordText(record));
 }
 
-/** Every member is ASCII. */
+/** Needs no escapes, because every member is ASCII. */
 function proofRecordText(record: ProofRecord): string {
   const { payload, payloadType, signatures } = record.envelope;
   const [{ keyid, sig }] = signatures;
@@ -224,7 +224,7 @@ export interface Commitments {
   proof_record_hash: string;
 }
 
-/** `toBase64`, or a faster one of the platform. */
+/** `toBase64`, or a faster encoder of the platform. */
 export type Base64 = (bytes: Uint8Array) => string;
 
 export function proofCommitments(

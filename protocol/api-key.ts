@@ -24,7 +24,7 @@ const SECRET_BYTES = 32;
 const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
 
-/** Null unless the text is exactly a key: form, checksum and canonical secret. */
+/** Parses a key; null unless form, checksum and base64url encoding are exact. */
 export function parseApiKey(text: string): ApiKey | null {
   const match = API_KEY_PATTERN.exec(text);
   if (match === null) return null;
@@ -52,7 +52,7 @@ export function apiKeyIdFrom(random: Uint8Array): string {
   return id;
 }
 
-/** The stored form of the secret. 256 random bits need no salt and no slow hash. */
+/** The stored hash of the secret. 256 random bits need no salt and no slow hash. */
 export function apiKeySecretHash(sha256: Sha256, secret: Uint8Array): Uint8Array {
   return sha256(secret);
 }

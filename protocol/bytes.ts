@@ -1,7 +1,7 @@
 import { ProtocolError } from './errors.js';
 
-// The WHATWG encoders exist in every browser and in Node, but in no ECMAScript lib. Declaring only
-// these keeps the DOM types, and I/O, out of this package.
+// The WHATWG encoders exist in every browser and in Node, but not in TypeScript's ECMAScript types.
+// Declaring only these keeps the DOM types, and I/O, out of this package.
 interface Encoding {
   TextEncoder: new () => {
     encode(text: string): Uint8Array;
@@ -105,8 +105,8 @@ function encode64(bytes: Uint8Array, alphabet: Alphabet, padded: boolean): strin
   const whole = bytes.length - (bytes.length % 3);
   const rest = bytes.length - whole;
   const length = (whole / 3) * 4 + (rest === 0 ? 0 : padded ? 4 : rest + 1);
-  // Prefilled with padding. Decoding a byte buffer once is several times faster than joining
-  // strings; writing pairs of characters halves the stores.
+  // Prefilled with padding. Decoding one buffer is several times faster than joining strings;
+  // 16-bit units write two characters at once.
   const text = new Uint16Array(Math.ceil(length / 2)).fill(0x3d3d);
   let to = 0;
   for (let i = 0; i < whole; i += 3) {
@@ -157,7 +157,7 @@ export function isWellFormed(text: string): boolean {
   return native === undefined ? !loneSurrogate.test(text) : native.call(text);
 }
 
-/** UTF-8. A lone surrogate is `lone_surrogate`; the platform's encoder would silently replace it. */
+/** Encodes as UTF-8. Throws `lone_surrogate`, where the platform's encoder would replace it. */
 export function utf8(text: string): Uint8Array {
   if (!isWellFormed(text)) {
     throw new ProtocolError('lone_surrogate', 'text with a lone surrogate has no UTF-8 form');
@@ -165,10 +165,7 @@ export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
-/**
- * Writes ASCII text into as many bytes as it is long. False unless the text is all ASCII: any other
- * character takes more bytes than code units.
- */
+/** Writes ASCII text into as many bytes as it is long. Returns false unless all of it is ASCII. */
 export function asciiInto(text: string, to: Uint8Array): boolean {
   return to.length === text.length && encoder.encodeInto(text, to).read === text.length;
 }
@@ -186,7 +183,7 @@ export function fromUtf8Lossy(bytes: Uint8Array): string {
   return lossyDecoder.decode(bytes);
 }
 
-/** Whether a value is a Uint8Array, also one of another realm, where `instanceof` fails. */
+/** Whether a value is a Uint8Array, even of another realm, where `instanceof` fails. */
 export function isBytes(value: unknown): value is Uint8Array {
   return Object.prototype.toString.call(value) === '[object Uint8Array]';
 }
@@ -203,7 +200,7 @@ export function concat(...parts: readonly Uint8Array[]): Uint8Array {
   return joined;
 }
 
-/** Equality of public bytes. Not constant time: never compare secrets with it. */
+/** Compares public bytes. Not constant time: never use it for secrets. */
 export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;

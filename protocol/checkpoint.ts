@@ -50,8 +50,8 @@ export interface OpenedCheckpoint {
 
 /**
  * Opens a signed checkpoint: a pinned key must have signed it, and the origin must be the expected
- * one. A log has several keys after a key change. Throws as `openNote` and {@link parseCheckpoint},
- * and `wrong_origin`.
+ * one. A log has several keys after a key change. Throws the errors of `openNote` and {@link
+ * parseCheckpoint}, and `wrong_origin`.
  */
 export function openCheckpointNote(
   note: string,

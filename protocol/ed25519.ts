@@ -19,7 +19,7 @@ export type Ed25519Verify = (
 const P = 2n ** 255n - 19n;
 const L = 2n ** 252n + 27742317777372353535851937790883648493n;
 const Y_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022n;
-/** y of all points whose order divides 8: identity, order 2, the two of order 4, the four of order 8. */
+/** y of all points whose order divides 8: the identity and the points of order 2, 4 and 8. */
 const SMALL_ORDER_Y = [1n, P - 1n, 0n, Y_ORDER_8, P - Y_ORDER_8].map(littleEndian);
 const P_BYTES = littleEndian(P);
 const L_BYTES = littleEndian(L);
@@ -27,7 +27,7 @@ const L_BYTES = littleEndian(L);
 /**
  * Restricts a cofactorless verification to signatures on which all implementations agree: A and R
  * in canonical encoding (y < p) and not of small order, S < L. Implementations differ in which of
- * these they check.
+ * these conditions they check.
  */
 export function strictEd25519(raw: Ed25519Verify): Ed25519Verify {
   return (publicKey, message, signature) => {
@@ -80,7 +80,7 @@ export function smallOrderPublicKeys(): Uint8Array[] {
 
 /** Whether the encoding is canonical and not of small order. Does not decode the point. */
 function isOrdinaryPoint(encoded: Uint8Array): boolean {
-  // A copy: `slice` of a Node Buffer would share the caller's memory.
+  // Copies the bytes: `slice` of a Node Buffer would share the caller's memory.
   const y = Uint8Array.from(encoded);
   // The top bit is the sign of x. Every point with x = 0 is of small order, so "minus zero" needs
   // no rule.

@@ -99,7 +99,7 @@ export function readEntry(bytes: Uint8Array): LogEntry | null {
 
 /**
  * The proof entry whose canonical form is the text, or null. Nearly every leaf is a proof entry,
- * and its text follows one template; {@link parseEntry} handles the rest.
+ * whose text follows one template; {@link parseEntry} handles other entries.
  */
 export function canonicalProofEntry(text: string): ProofEntry | null {
   const reader = new TemplateReader(text);

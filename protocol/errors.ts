@@ -52,7 +52,7 @@ export class ProtocolError extends Error {
   }
 }
 
-/** The result, or undefined if `run` throws: for input whose rejection is an ordinary answer. */
+/** The result, or undefined if `run` throws. For input that is often rightly rejected. */
 export function attempt<T>(run: () => T): T | undefined {
   try {
     return run();

@@ -8,7 +8,7 @@ import { canonicalBytes, type JsonValue } from './json.js';
  */
 export interface Sha256 {
   (data: Uint8Array): Uint8Array;
-  /** The same in lower-case hex, of bytes or ASCII text, if the platform has a faster call. */
+  /** The hex digest of bytes or ASCII text, if the platform has a faster call for it. */
   hex?: (data: Uint8Array | string) => string;
 }
 

@@ -56,7 +56,7 @@ export function eventsOf(
 
 /**
  * A leaf that fails its first verification gets its own row in the transaction that extends the
- * verified prefix. The prefix row was never in force for this leaf, so VALID was never published.
+ * verified prefix. For this leaf the prefix row was never in force, so it is omitted.
  */
 export function effectiveVerdicts(verdicts: readonly VerdictInHistory[]): VerdictInHistory[] {
   const singles = verdicts.filter(({ frontier }) => !frontier);
@@ -95,7 +95,7 @@ function outcomeEvent(
 }
 
 /**
- * The published events of a proof, completed by those known now. A published event is never
+ * The published events of a proof, completed with the events known now. A published event is never
  * removed, even when the registry has lost its row.
  *
  * @param published the result of {@link eventsOf}, {@link impliedEvents} or this function
@@ -143,8 +143,8 @@ export function areSameEvents(a: readonly PublicEvent[], b: readonly PublicEvent
 }
 
 /**
- * Replays published events to drop those that change nothing. Without an older row, a later one can
- * look like a change although it was none.
+ * Replays published events to drop those that change nothing: when an older verdict row is lost, a
+ * later row can look like a change.
  */
 class EventState {
   private outcome: string | undefined;
@@ -180,7 +180,7 @@ export function impliedEvents(
   return events;
 }
 
-/** Events with a key that identifies each one; equal events are numbered. */
+/** Pairs each event with an identifying key; equal events are numbered. */
 function withKeys(events: readonly PublicEvent[]): [string, PublicEvent][] {
   const counts = new Map<string, number>();
   return events.map((event) => {

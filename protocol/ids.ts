@@ -67,7 +67,7 @@ export function idsOf(proofId: ProofId) {
 }
 
 /**
- * The proof that an identifier names, and by which of its ids; null for every other string. Purely
+ * The proof that an identifier names, and the kind of the id; null for every other string. Purely
  * syntactic: only the registry knows whether the proof exists.
  */
 export function resolveIdentifier(text: string): { proof_id: ProofId; matched_on: IdField } | null {

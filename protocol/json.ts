@@ -128,7 +128,7 @@ class StrictReader {
     return array;
   }
 
-  /** Enters an array or object. False when it is empty. */
+  /** Enters an array or object. Returns false when it is empty. */
   private opens(end: number): boolean {
     this.at++;
     if (++this.depth > this.maxDepth) {
@@ -138,7 +138,7 @@ class StrictReader {
     return !this.closes(end);
   }
 
-  /** After an item: whether another one follows. */
+  /** Moves past the separator after an item. Returns whether another item follows. */
   private continues(end: number, expected: string): boolean {
     this.skipSpace();
     if (this.closes(end)) return false;
@@ -159,7 +159,7 @@ class StrictReader {
       const code = this.text.charCodeAt(this.at);
       if (code === 0x22) return this.text.slice(start, this.at++);
       if (code === 0x5c) return this.escaped(start);
-      // NaN, past the end, is not below 0x20 either, hence the negated comparison.
+      // Past the end the code is NaN, which `code < 0x20` would miss.
       if (!(code >= 0x20)) throw this.malformed('unterminated string or raw control character');
       this.at++;
     }
@@ -189,8 +189,8 @@ class StrictReader {
       }
     }
     this.at++;
-    // Only an escape can produce these: UTF-8 has no lone surrogates, and a raw U+0000 is
-    // malformed.
+    // Only an escape can produce a lone surrogate or U+0000: UTF-8 excludes the former, and a raw
+    // U+0000 is malformed.
     if (!isWellFormed(decoded)) {
       throw this.refuse('lone_surrogate', 'string contains a lone surrogate');
     }
@@ -262,7 +262,7 @@ function validPrefix(bytes: Uint8Array): number {
   const replaced = utf8(fromUtf8Lossy(bytes));
   let at = 0;
   while (at < bytes.length && bytes[at] === replaced[at]) at++;
-  // A replacement character may share its first bytes with the ones that it replaced.
+  // A replacement character may share its first bytes with the bytes that it replaced.
   while (at > 0 && (replaced[at]! & 0xc0) === 0x80) at--;
   return at;
 }
@@ -283,7 +283,7 @@ export function canonicalize(value: JsonValue): string {
 }
 
 /**
- * The same text in one pass, or undefined if the value needs the checks of `write`. A lone
+ * The canonical text in one pass, or undefined if the value needs the checks of `write`. A lone
  * surrogate shows as an escape; ECMAScript prints strings and numbers as RFC 8785 requires.
  */
 function printed(value: unknown): string | undefined {

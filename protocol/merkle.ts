@@ -29,7 +29,7 @@ export function emptyRoot(sha256: Sha256): Uint8Array {
   return sha256(new Uint8Array(0));
 }
 
-/** Root over adjacent subtrees from left to right, none taller than the one before it. */
+/** Root over adjacent subtrees from left to right, none taller than its predecessor. */
 export function foldRight(sha256: Sha256, hashes: readonly Uint8Array[]): Uint8Array {
   if (hashes.length === 0) return emptyRoot(sha256);
   let root = hashes[hashes.length - 1]!;
@@ -38,8 +38,8 @@ export function foldRight(sha256: Sha256, hashes: readonly Uint8Array[]): Uint8A
 }
 
 /**
- * The shape of a tree of leaves, without any hash in it. Sizes are JS numbers up to 2^53−1, so
- * everything here divides instead of shifting.
+ * The shape of a tree, without hashes. Sizes are JS numbers up to 2^53−1, so this code divides
+ * instead of shifting.
  */
 
 export interface LeafRange {
@@ -137,8 +137,8 @@ export function requireSize(n: number): void {
 }
 
 /**
- * An attacker may supply everything but the expected root. Verification checks index, sizes and
- * path, never throws, and rejects a path with an extra hash.
+ * An attacker may supply everything but the expected root. So verification checks index, sizes and
+ * path, rejects a path with an extra hash, and never throws.
  */
 
 export interface InclusionClaim {

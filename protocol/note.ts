@@ -11,7 +11,7 @@ const SIGNATURE_LINE = /^\u2014 (\S+) (\S+)$/u;
 // Key names have no plus sign and no Unicode space.
 const KEY_NAME = /^[^\s+]+$/u;
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
-/** The specification requires verifiers to limit signatures, to at least 16. */
+/** The specification requires a limit of signatures, of at least 16. */
 const MAX_SIGNATURES = 64;
 
 export interface Vkey {
@@ -92,7 +92,7 @@ export interface OpenedNote {
 /**
  * Opens a note under pinned keys. Ignores signatures by other keys, such as witness cosignatures,
  * if they are well-formed. Throws `unknown_signer` without a signature by a pinned key,
- * `bad_signature` when one claims to be and does not verify, else `malformed_note`.
+ * `bad_signature` when that of a pinned key does not verify, else `malformed_note`.
  *
  * @param vkeys verifier keys, as text or parsed
  * @param verify a strict Ed25519 verification
@@ -122,7 +122,7 @@ export function openNote(
   return { text, key: signer };
 }
 
-/** The key ids of a note's signatures, unverified. Throws `malformed_note` as {@link openNote}. */
+/** The unverified key ids of a note's signatures. Throws `malformed_note` like {@link openNote}. */
 export function claimedSigners(note: string): { name: string; id: string }[] {
   return splitNote(note).signatures.map(({ name, keyHash }) => ({ name, id: toHex(keyHash) }));
 }
@@ -134,7 +134,7 @@ interface NoteSignature {
 }
 
 function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
-  // The last empty line separates, so the text may contain empty lines.
+  // The last empty line separates text and signatures, so the text may contain empty lines.
   const cut = note.lastIndexOf('\n\n');
   const text = note.slice(0, cut + 1);
   const lines = note.slice(cut + 2).split('\n');

@@ -62,10 +62,10 @@ export interface OfflineOptions {
 
 /**
  * Checks an exported proof (`svc.registry.proof_export/1.0`) against pinned keys. Parses text and
- * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, least
- * of all its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
- * unusable pins, which are the caller's. Does not check the verdict: it is unsigned, and only the
- * registry can confirm it.
+ * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, not
+ * even its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
+ * unusable pins, which the caller supplies. Does not check the verdict: it is unsigned, and only
+ * the registry can confirm it.
  *
  * An undecidable result says nothing against the document: the caller has not pinned the key or log
  * that the check needs.
@@ -122,7 +122,7 @@ function ownClaim({ inclusion }: ProofExport): InclusionClaim {
   return { index, treeSize, path: path.map(fromBase64), checkpoint };
 }
 
-/** Whether a valid signature counts, by the log position of the proof. */
+/** Decides by the log position of the proof whether a valid signature counts. */
 function placed(
   { aep }: ProofExport,
   pins: readonly AepKeyPin[],
@@ -158,7 +158,7 @@ function notAuthentic(fault: OfflineFault, log: LogPin | null): OfflineResult {
   return {
     decidable: true,
     authentic: false,
-    // An inclusion proof of another entry does not cover this document.
+    // An inclusion proof of another entry proves nothing about this document.
     ...(log === null ? {} : { included: false }),
     status: 'unknown',
     faults: [fault],
@@ -167,7 +167,7 @@ function notAuthentic(fault: OfflineFault, log: LogPin | null): OfflineResult {
 
 /**
  * Checks a C2SP tlog-proof of a log entry of any type under the pinned log. The entry must be its
- * canonical bytes or text: they are the leaf. Throws only for unusable pins, as `verifyOffline`.
+ * canonical bytes or text: they are the leaf. Throws only for unusable pins, like `verifyOffline`.
  */
 export function verifyTlogProof(
   tlogProof: TextOrBytes,
@@ -223,7 +223,7 @@ export function readTlogProof(
   }
 }
 
-/** The leaf index of the entry in the pinned log, or the fault of the claim. */
+/** The leaf index of the entry in the pinned log, or the fault in the claimed inclusion. */
 export function placeOf(
   entry: Uint8Array,
   claim: InclusionClaim,
@@ -252,7 +252,7 @@ export function placeOf(
 }
 
 function checkpointFault(error: unknown): OfflineFault {
-  // Envelopes and notes share this code; the fault must distinguish a forged checkpoint.
+  // Envelopes and notes share this error code; the fault must distinguish a forged checkpoint.
   if (error instanceof ProtocolError && error.code === 'bad_signature') {
     return { code: 'bad_checkpoint_signature', detail: error.message };
   }

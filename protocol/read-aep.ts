@@ -36,7 +36,7 @@ export function readAep(bytes: Uint8Array): ReadAep {
   }
 }
 
-/** The general parser, for everything that {@link canonicalAep} does not recognize. */
+/** The general parser, for all bytes that {@link canonicalAep} does not recognize. */
 export function parseAep(bytes: Uint8Array): ReadAep {
   const document = parseStrict(bytes);
   const aep = aepSchema.safeParse(document).data ?? null;

@@ -24,8 +24,8 @@ const ASSERTING: ReadonlySet<string> = new Set<VerificationStatus>([
 ]);
 
 /**
- * The only place that asserts validity (spec section 1, item 3). It depends on the status only; an
- * unknown string asserts nothing.
+ * The only place that asserts validity (spec section 1, item 3). The result depends on the status
+ * only; an unknown string asserts nothing.
  */
 export function canAssertValidity(status: string): boolean {
   return ASSERTING.has(status);
@@ -137,7 +137,7 @@ export const TRUST_CHAIN_SEQUENCE = [
   'trust_established',
 ] as const;
 
-/** The chain of an admitted action, and that of a denial or an outcome. */
+/** The chains of an admitted action, and of a denial or an outcome. */
 export const TRUST_CHAIN = {
   FULL: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
   PROOF_ONLY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },

@@ -1,6 +1,6 @@
 import { parseTime } from './time.js';
 
-/** A time with a day that every month has. {@link parseTime} checks the others. */
+/** A time on the 1st to 28th, days that every month has. {@link parseTime} checks other days. */
 const PLAIN_TIME =
   /[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z/y;
 
@@ -38,7 +38,7 @@ export class TemplateReader {
     return this.matching(count === 64 ? HEX_64 : HEX_32);
   }
 
-  /** `count` characters that fit the pattern. */
+  /** Reads `count` characters that match the pattern. */
   fitting(count: number, pattern: RegExp): string {
     const end = this.at + count;
     const field = this.text.slice(this.at, end);
@@ -62,7 +62,7 @@ export class TemplateReader {
     return this.taken(end);
   }
 
-  /** One of the words, of which none is a prefix of another. */
+  /** Reads one of the words; none may be a prefix of another. */
   oneOf<W extends string>(words: readonly W[]): W {
     for (const word of words) {
       if (this.takes(word)) return word;
@@ -72,7 +72,7 @@ export class TemplateReader {
   }
 
   /**
-   * A string of 1 to `most` characters without JSON escapes. Leaves surrogates to the general
+   * Reads a string of 1 to `most` characters without JSON escapes. Leaves surrogates to the general
    * parser, so that code units are code points.
    */
   plain(most: number): string {
@@ -85,7 +85,7 @@ export class TemplateReader {
     return this.depart();
   }
 
-  /** `null`, or a value between quotation marks. */
+  /** Reads `null`, or a value between quotation marks. */
   nullOr(read: () => string): string | null {
     if (this.takes('null')) return null;
     return this.quoted(read);

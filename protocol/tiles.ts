@@ -12,7 +12,7 @@ import {
   requireSize,
 } from './merkle.js';
 
-/** C2SP tlog-tiles: tiles of height 8 hold up to 256 hashes. Names and sizes of tiles. */
+/** Names and sizes of tiles (C2SP tlog-tiles): tiles of height 8 hold up to 256 hashes. */
 
 export const TILE_HEIGHT = 8;
 export const TILE_WIDTH = 256;
@@ -107,8 +107,8 @@ export function tilesForAppend(oldSize: number, count: number): TileSlice[] {
 
 /**
  * Appends leaves to a tree of `oldSize` and returns every new or extended tile in full, ascending
- * by level and index. `current` are the tiles of {@link tilesForAppend}. A missing tile or one of
- * another width is `malformed_tile`: an append must stop when tiles contradict the tree size.
+ * by level and index. `current` are the tiles of {@link tilesForAppend}. Throws `malformed_tile`
+ * for a missing tile or another width: an append must stop when tiles contradict the tree size.
  */
 export function extendTiles(
   sha256: Sha256,
@@ -229,11 +229,11 @@ export function decodeEntryBundle(bundle: Uint8Array): Uint8Array[] {
 
 /**
  * Reads a tile: at least `width` hashes of 32 bytes. `width` is the tile's width in the requested
- * tree, and so names the partial file. More hashes are fine: tiles only grow.
+ * tree, and so names the partial file. More hashes may be returned, because tiles only grow.
  */
 export type TileReader = (level: number, index: number, width: number) => Promise<Uint8Array>;
 
-/** Root of the tree of `size` leaves. Reads one tile a level. */
+/** Root of the tree of `size` leaves. Reads one tile per level. */
 export async function rootFromTiles(
   sha256: Sha256,
   size: number,
@@ -243,7 +243,7 @@ export async function rootFromTiles(
   return root!;
 }
 
-/** As `inclusionPath`, for a tree in tiles. Reads at most two tiles a level. */
+/** Like `inclusionPath`, for a tree in tiles. Reads at most two tiles per level. */
 export function inclusionFromTiles(
   sha256: Sha256,
   index: number,

@@ -15,12 +15,12 @@ export function formatTime(epochMs: number): string {
   return latest.text + end;
 }
 
-/** Thousands of proofs share a second, and formatting a date costs as much as a hash. */
+/** Cached: thousands of proofs share a second, and formatting a date costs as much as a hash. */
 let latest = { second: Number.NaN, text: '' };
 const MILLISECONDS = Array.from({ length: 1000 }, (_, ms) => `.${String(ms).padStart(3, '0')}Z`);
 
 /**
- * Whole seconds only: before 1970, Date rounds a fraction towards another second than the cache
+ * Formats whole seconds only: before 1970, Date rounds a fraction to another second than the cache
  * key.
  */
 function formatSecond(epochMs: number): string {
@@ -35,11 +35,11 @@ function noTime(epochMs: number): ProtocolError {
   return new ProtocolError('malformed_time', message);
 }
 
-/** The inverse of {@link formatTime}; any other form, and 30 February, is `malformed_time`. */
+/** The inverse of {@link formatTime}. Throws `malformed_time` for all else, even 30 February. */
 export function parseTime(text: string): number {
   const epochMs = TIME_PATTERN.test(text) ? Date.parse(text) : Number.NaN;
-  // Date.parse rolls 30 February over to March, and 24:00 to the next day. Days up to the 28th
-  // before that hour cannot roll over; formatting again reveals the others.
+  // Date.parse rolls 30 February over to March, and 24:00 to the next day. Up to the 28th and
+  // before 24:00 neither happens; otherwise formatting the result reveals it.
   const cannotRoll = text.slice(8, 10) <= '28' && text.slice(11, 13) < '24';
   if (Number.isNaN(epochMs) || (!cannotRoll && new Date(epochMs).toISOString() !== text)) {
     throw new ProtocolError('malformed_time', 'expected RFC 3339 UTC with milliseconds');

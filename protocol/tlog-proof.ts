@@ -7,10 +7,10 @@ import { HASH_BYTES } from './merkle.js';
  * `.tlog-proof`.
  */
 export interface TlogProof {
-  /** Opaque and unauthenticated. */
+  /** Opaque bytes, which nothing authenticates. */
   extra?: Uint8Array;
   index: number;
-  /** From the leaf's sibling up, 32 bytes each. */
+  /** Hashes from the leaf's sibling up, 32 bytes each. */
   path: readonly Uint8Array[];
   /** The signed note, verbatim and unverified. */
   checkpoint: string;

@@ -23,7 +23,7 @@ export type { Check, CheckName } from './schemas/verdict.js';
 
 export interface VerifyCrypto {
   sha256: Sha256;
-  /** A strict verification: `nobleVerify`, or another one in `strictEd25519`. */
+  /** A strict verification: `nobleVerify`, or another implementation wrapped by `strictEd25519`. */
   verify: Ed25519Verify;
   base64?: Base64;
 }
@@ -53,15 +53,15 @@ export interface ProofEvidence {
 
 export interface ProofFindings {
   checks: Check[];
-  /** The AEP in the bytes, believable or not; null when they hold none. */
+  /** The AEP in the bytes, trustworthy or not; null when the bytes contain none. */
   aep: Aep | null;
 }
 
 /**
  * Re-derives a proof from its bytes, down to the leaf of the log. Only the key state and the tree
  * are trusted; every other input may be an attacker's. Never throws. The checks are independent, so
- * a forged part fails under its own name; a check that cannot be computed fails too.
- * `not_applicable` is only the hash of an erased request.
+ * a forged part fails under its own name; a check that cannot be computed fails too. Only the hash
+ * of an erased request is `not_applicable`.
  */
 export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Check[] {
   return examineProof(crypto, evidence).checks;
@@ -145,7 +145,7 @@ function keyCheck(sha256: Sha256, key: KeyState | null, aep: Aep | null): Check 
       aep?.key_id === attempt(() => jwkThumbprint(sha256, publicKey)),
     state === 'active'
       ? 'the AEP names another key than the log'
-      : // Migration 0017 and a metrics query match this text.
+      : // The index verdict_failed_otherwise and a metrics query match this text.
         `by the log the key is ${state} at this position`,
   );
 }

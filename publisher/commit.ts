@@ -11,7 +11,7 @@ import type { Published } from './store/directory.js';
 
 /**
  * COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the database stores it
- * before any file does, and only if no other publisher extended the same one. Returns its note.
+ * before any file does, and only if no other publisher extended the same one. Returns the note.
  */
 export async function commitCheckpoint(
   ctx: CycleContext,
@@ -29,9 +29,8 @@ export async function commitCheckpoint(
 }
 
 /**
- * The note for a tree that has one already. After a key change it is signed again with the new key,
- * for the size and root that the database has stored. Ed25519 is deterministic, so every cycle gives
- * the same bytes.
+ * The note for a tree that already has a checkpoint. After a key change it is signed again, for the
+ * stored size and root. Ed25519 is deterministic, so every cycle gives the same bytes.
  */
 function existingNote(ctx: CycleContext, { note, signedBy, size, root }: StoredCheckpoint): string {
   const { name } = ctx.logSigner;
@@ -62,8 +61,8 @@ export function nextGeneration(published: Published | null, now: number): number
 }
 
 /**
- * A process that was suspended for longer than its lease may resume here after another publisher took
- * over. It must not replace the newer manifest.
+ * A process that was suspended for longer than its lease may resume here and must not replace the
+ * manifest of the publisher that took over.
  */
 async function requireUnchanged(ctx: CycleContext, published: Published | null): Promise<void> {
   const present = await ctx.directory.manifestBytes();
@@ -76,11 +75,11 @@ async function requireUnchanged(ctx: CycleContext, published: Published | null):
 }
 
 /**
- * The validity of a manifest. A manifest that leaves changes to the next cycle must not outlast the
- * previous one, because it lacks some verdicts. If it has expired before it is signed, `issued_at`
- * moves before its end: the manifest is published as expired, and the next cycle continues from it.
+ * The validity of a manifest. A manifest that leaves changes to the next cycle lacks verdicts, so
+ * it must not outlast the previous one. If it has expired before it is signed, `issued_at` moves
+ * before its end: the manifest is published as expired, and the next cycle continues from it.
  *
- * @param before the manifest that must not be outlasted, if any
+ * @param before the manifest that the new one must not outlast, if any
  */
 export function validity(
   before: Published | null,

@@ -27,7 +27,7 @@ export interface CycleContext {
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
     head: TreeHead | null;
-    /** The generation that this process published last, and the last verdict that it read for it. */
+    /** The generation that this process published last, and the last verdict that it includes. */
     seen: { generation: number; verdictId: number } | null;
   };
   clock: Clock;

@@ -24,7 +24,7 @@ import { FatalPublishError, LeaseLostError } from './errors.js';
 import { withdrawFailed } from './plan/withdraw.js';
 
 export type CycleReport =
-  /** Another publisher leads. */
+  /** Another publisher holds the lease. */
   | { outcome: 'standby' }
   /** The log has no verified prefix yet. */
   | { outcome: 'waiting' }
@@ -44,8 +44,8 @@ export type CycleReport =
     };
 
 /**
- * Publishes one snapshot. The order of the steps makes a crash safe after any of them. There is no
- * recovery procedure: the next cycle starts from the published state.
+ * Publishes one snapshot. The order of the steps makes a crash safe after any of them. No recovery
+ * is needed: the next cycle starts from the published state.
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
@@ -73,14 +73,14 @@ export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   }
 }
 
-/** Makes a standby report a missing key while another publisher leads, and not only at failover. */
+/** Lets a standby report a missing key before a failover, while another publisher leads. */
 async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await storedCheckpoint(ctx);
   await ctx.directory.checkpoint();
   await ctx.directory.manifest();
 }
 
-/** Withdraws failed proofs before a contradiction in the registry stops the publisher. */
+/** Runs `work`. If the registry contradicts itself, withdraws failed proofs before stopping. */
 async function withWithdrawal<T>(
   ctx: CycleContext,
   published: Published | null,
@@ -102,7 +102,7 @@ async function withWithdrawal<T>(
   }
 }
 
-/** @param copy a replica's snapshot, for every read that need not go to the primary */
+/** @param copy a snapshot of the replica, for all reads that the primary need not serve */
 async function publishNext(
   base: CycleContext,
   published: Published | null,
@@ -117,8 +117,8 @@ async function publishNext(
     pins: manifestBefore?.index_parts ?? [],
   };
   const startedAt = ctx.clock.now();
-  // Read this first: the later reads include everything that had expired by that time. On a lagging
-  // replica it is older, which shortens the signed validity.
+  // Read first, so that later reads include everything expired by this time. A lagging replica
+  // returns an earlier time, which shortens the signed validity.
   const verifierCheckedAt = await ctx.registry.expiryScanDoneAt();
   const inputs = await loadPublishInputs(ctx, published);
   if (inputs === null) return { outcome: 'waiting' };
@@ -167,13 +167,13 @@ async function publishNext(
   await ctx.writer.put([keys.file]);
   const pins = await index.finish();
 
-  // The tiles and entries that the checkpoint commits to are durable now.
+  // Written only now that the tiles and entries under the checkpoint are durable.
   if (inputs.publishedNote !== note) {
     await ctx.writer.put([{ path: CHECKPOINT_PATH, bytes: utf8(note), replaces: true }]);
   }
 
-  // COMMIT POINT of the snapshot: the manifest is written last, and only over the one that this cycle
-  // started from. Unchanged content needs a new manifest too, because its validity is short.
+  // COMMIT POINT of the snapshot: the manifest is written last, and replaces only the one that this
+  // cycle started from. Unchanged content needs a new manifest too, because its validity is short.
   const now = ctx.clock.now();
   const isCut =
     changes.isCut ||

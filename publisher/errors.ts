@@ -41,7 +41,7 @@ export class LeaseLostError extends Error {
 
 /**
  * The published data is signed by an unknown key, such as after a key change that this publisher
- * missed. It must not lead: it cannot prove that its tree extends what that key signed.
+ * missed. The publisher must not lead: it cannot prove that its tree extends what that key signed.
  */
 export class UnknownSignerError extends OperatorError {
   override name = 'UnknownSignerError';

@@ -14,7 +14,7 @@ import { SnapshotWriter, type WriteStep } from './store/writer.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
 
-/** A signing key. */
+/** A signing key; only its public part is readable. */
 export interface Signer {
   publicKey: Uint8Array;
   sign: (message: Uint8Array) => Uint8Array;
@@ -32,7 +32,7 @@ export interface PublisherContext {
   snapshotName: string;
   logKey: Signer;
   snapshotKey: Signer;
-  /** Earlier keys of the same names: their signatures are accepted, but they sign nothing new. */
+  /** Earlier keys of the same names: verified, but never used for signing. */
   retired?: RetiredKeys;
   clock: Clock;
   log: Logger;
@@ -44,7 +44,7 @@ export interface PublisherContext {
   leases?: Lease[];
   /** For tests: makes writes fail. */
   step?: WriteStep;
-  /** For tests: fewer leaves at once. A multiple of 256. */
+  /** For tests: leaves processed at once, a multiple of 256. */
   chunkLeaves?: number;
   /** Called with each published manifest. */
   onPublished?: (manifest: Manifest) => void;
@@ -52,14 +52,14 @@ export interface PublisherContext {
 
 export interface Publisher {
   runCycle(): Promise<CycleReport>;
-  /** Releases the leases; a later cycle takes them again. Call it between cycles. */
+  /** Releases the leases; a later cycle takes them again. To be called between cycles. */
   close(): Promise<void>;
   readonly trust: SnapshotTrust;
-  /** Whether it held every lease at the last check. */
+  /** Whether this publisher held every lease at the last check. */
   isLeader(): boolean;
   /** A counter that changes while a cycle makes progress. */
   progress(): number;
-  /** Totals since the start. */
+  /** Totals written since the start. */
   written(): { bytes: number; files: number };
 }
 

@@ -9,13 +9,13 @@ import { ReplicaUnusableError } from './registry/sql-registry.js';
 
 const EVERY_SECOND = '* * * * * *';
 const CHECK_INTERVAL_MS = 1_000;
-/** Longer than the interval between two cycles by a monotonic clock. */
+/** Monotonic time without a cycle after which the schedule is considered stopped. */
 const MISSED_MS = 3_000;
-/** Longer than any statement or write of a cycle may take. A long cycle makes progress meanwhile. */
+/** Longer than any statement or write of a cycle; a long cycle reports progress meanwhile. */
 const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another one lead. */
 const MAX_FAILED_CYCLES = 3;
-/** Cycles that it then skips. A standby tries to lead every second. */
+/** Cycles that such a publisher skips, while a standby tries to lead every second. */
 const SKIPPED_CYCLES = 3;
 
 /** Observes publish cycles, for readiness and metrics. */
@@ -103,7 +103,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
       lastCycleAt = performance.now();
     }
   };
-  // A missed run needs no warning: the next cycle publishes the same content.
+  // Silences the scheduler's warning of a missed run: the next cycle publishes the same content.
   const quiet = () => undefined;
   const task = createTask(EVERY_SECOND, () => (running = runCycle()), {
     noOverlap: true,
@@ -148,7 +148,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   }
 }
 
-/** Logs changes, not what repeats every second. */
+/** Logs changes of a cycle's outcome, not every repetition. */
 class CycleLog {
   private outcome = '';
   private lastFailure = '';
@@ -226,8 +226,8 @@ export interface PublisherReadiness extends CycleObserver {
 }
 
 /**
- * Ready when it leads or is a standby, its last cycle succeeded recently, and the verifier's expiry
- * scans allow it to publish. `unknown_signer` is the key that it lacks.
+ * Ready as leader or standby when the last cycle succeeded recently and the verifier's expiry scans
+ * allow publishing. `unknown_signer` is the key that this publisher lacks.
  */
 export function publisherReadiness(): PublisherReadiness {
   const cycles = new Heartbeat(STALLED_MS);
@@ -245,7 +245,7 @@ export function publisherReadiness(): PublisherReadiness {
     failed: (error) => {
       unknownSigner = error instanceof UnknownSignerError ? error.key : null;
       const isLost = error instanceof LeaseLostError;
-      // Another publisher leads, or this one must not lead.
+      // Another publisher leads, or this publisher must not lead.
       if (isLost || unknownSigner !== null) outcome = 'standby';
       if (isLost) cycles.success();
       else cycles.failed();

@@ -18,7 +18,7 @@ export async function withTimeout<T>(
   }
 }
 
-/** Calls made while `ask` runs share its result. */
+/** Wraps `ask` so that calls made while it runs share its result. */
 export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
   let asking: Promise<T> | null = null;
   return () =>
@@ -28,13 +28,13 @@ export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
 }
 
 export interface CoalesceOptions<In, Out> {
-  /** Longest time that an item waits for others to join its group, in milliseconds. */
+  /** Longest time that an item waits for further items of its group, in milliseconds. */
   maxWaitMs: number;
   /** A group of this size starts immediately. */
   maxItems: number;
   /**
    * Limit of concurrently running groups; unlimited by default. At the limit, items gather into
-   * larger groups instead of starting more of them.
+   * larger groups instead of starting more groups.
    */
   maxRunning?: number;
   /** Processes a group; results are in the order of the items. */
@@ -110,7 +110,7 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
     running += 1;
     void handle(group).then(() => {
       running -= 1;
-      // Items that arrived at the limit are waiting for this slot.
+      // Starts the group that gathered while all slots were in use.
       if (running === maxRunning - 1) leave();
     });
   }

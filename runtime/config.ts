@@ -16,7 +16,7 @@ export {
   type QueueConfig,
 } from './config/fields.js';
 
-// Only this module reads `process.env`; tests give another environment.
+// Only this module reads `process.env`; tests pass another environment.
 
 const enginePort = field.port('8080', 'the engine API');
 const publicPort = field.port('8081', 'the public API');
@@ -41,9 +41,9 @@ export function engineConfig(env: Environment = process.env) {
     ...v,
     ...field.processOf(v),
     publicUrl: v.publicUrl ?? field.localUrl(v.publicPort),
-    /** Included in exports; null omits it. */
+    /** The current log key, included in exports; null omits it. */
     logVkey: v.logVkey?.[0] ?? null,
-    /** Included in exports under checkpoints that these keys signed. */
+    /** Former log keys, included in exports whose checkpoint they signed. */
     logRetiredVkeys: v.logVkey?.slice(1) ?? [],
   };
 }
@@ -112,7 +112,7 @@ export function publisherConfig(env: Environment = process.env) {
   return { ...v, ...logOf(v, v.embeddedDatabase === 'yes'), ...field.processOf(v) };
 }
 
-/** Names no database, queue or secret, so that a compromised public API server yields none of them. */
+/** Has no database, queue or secret, so that a compromised public API server exposes none. */
 const facadeSettings = {
   LOG_VKEY: field.vkeys('log'),
   SNAPSHOT_VKEY: field.vkeys('snapshot'),
@@ -138,7 +138,7 @@ export function facadeConfig(env: Environment = process.env) {
   return { ...v, ...field.processOf(v), snapshotDir: v.snapshotUrl === null ? directory : null };
 }
 
-/** Only what the dashboard needs: with the queue in Redis, no database URL. */
+/** Reads only what the dashboard needs: with the queue in Redis, no database URL. */
 const boardSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('board')).optional(),
   REDIS_URL: field.redisUrl,
@@ -190,12 +190,12 @@ export function startConfig(env: Environment = process.env) {
     aepKeyFile: file(v.aepKeyFile, 'aep-key.pem'),
     logKeyFile: file(v.logKeyFile, 'log-key.pem'),
     snapshotKeyFile: file(v.snapshotKeyFile, 'snapshot-key.pem'),
-    /** For the children, of which each reads its own settings. */
+    /** The environment for the child processes; each reads its own settings. */
     env,
   };
 }
 
-/** A separate stack beside a running one: it ignores every variable but the log level. */
+/** For `demo`, which may run beside another stack: ignores every variable but the log level. */
 export function demoConfig(dataDir: string, env: Environment = process.env): StartConfig {
   return startConfig({
     DATA_DIR: dataDir,
@@ -205,7 +205,7 @@ export function demoConfig(dataDir: string, env: Environment = process.env): Sta
   });
 }
 
-/** @param role database role of the command */
+/** @param role database role that the command uses */
 export const adminConfig = (role: 'admin' | 'erase', env: Environment = process.env) =>
   read({ DATABASE_URL: field.databaseUrl(field.ROLE_URL(role)), LOG_LEVEL: field.logLevel }, env);
 
@@ -227,7 +227,7 @@ export function statusConfig(env: Environment = process.env) {
   return { publicUrls: v.publicUrl ?? [], dataDir: v.dataDir };
 }
 
-/** The key that an external check trusts: a public key, or the file of its private key. */
+/** A key that an external check trusts: the public key, or the file of the private key. */
 export type TrustedKey = { vkeys: string[] } | { name: string; keyFile: string };
 
 export type FsckConfig = ReturnType<typeof fsckConfig>;
@@ -377,7 +377,7 @@ export function migrateConfig(env: Environment = process.env) {
   return { ...v, roleLogins };
 }
 
-/** The settings that each program reads, for the documentation and for the children of `start`. */
+/** The settings of each program, for the documentation and for the children of `start`. */
 export const SETTINGS = {
   engine: engineSettings,
   worker: workerSettings,
@@ -392,7 +392,7 @@ export const SETTINGS = {
   secrets: secretsSettings,
 };
 
-/** For a program whose configuration is not read yet. */
+/** Reads the log level of a program before its configuration is read. */
 export function readLogLevel(fallback: LogLevel, env: Environment = process.env): LogLevel {
   return LOG_LEVELS.find((level) => level === env['LOG_LEVEL']?.trim()) ?? fallback;
 }

@@ -19,7 +19,9 @@ export function canonicalHash(value: JsonValue): string {
   return hashHex(nobleSha256, canonicalBytes(value));
 }
 
-/** The RFC 8785 body of a request, whose hash is that of the document. Throws `invalid_input`. */
+/**
+ * A document's RFC 8785 form, the request body: its hash is the document's. Throws `invalid_input`.
+ */
 export function canonicalBody(document: object): Uint8Array {
   try {
     return canonicalBytes(document as JsonValue);

@@ -36,7 +36,7 @@ export const SDK_ERROR_CODES = [
 /** One of {@link SDK_ERROR_CODES}. */
 export type SdkErrorCode = (typeof SDK_ERROR_CODES)[number];
 
-/** An error document of the service (RFC 9457). Programs use `code`. */
+/** An error document of the service (RFC 9457). Programs should branch on `code`. */
 export interface ServiceProblem {
   type: string;
   title: string;
@@ -49,12 +49,12 @@ export interface ServiceProblem {
   errors?: { pointer: string; detail: string }[];
 }
 
-/** A decision against an action, with the same evidence as an admission. */
+/** A policy's decision against an action, with the same evidence as an admission. */
 export interface Denial {
   receipt: (ExecuteReceipt | AgentReceipt) & { status: 'DENIED' };
   /** Sorted ids of the deciding policies; empty when no policy permitted the action. */
   reasons: string[];
-  /** Explanations of those policies, by policy id. */
+  /** Explanations of the deciding policies, by policy id. */
   sentences: Record<string, string>;
 }
 
@@ -66,7 +66,7 @@ export interface SdkErrorDetails {
   denial?: Denial;
   /** RFC 6901 pointer into the input, with `invalid_input`. */
   pointer?: string;
-  /** With `unusable_pin`. */
+  /** Why a pin is unusable, with `unusable_pin`. */
   pin?: PinErrorCode;
   /** The proof of an accepted admission without a known decision; `followAdmissionHttp` takes it. */
   proofId?: string;

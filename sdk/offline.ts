@@ -14,17 +14,18 @@ import {
 import type { PublicKeys } from '../protocol/snapshot/keys.js';
 import { SdkError } from './errors.js';
 
-/** One implementation for Node and every browser. */
+/** The same implementation in Node and every browser. */
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 
 /**
  * Verifies an exported proof without a network, under the reader's pinned keys: canonical bytes,
  * hashes, signature, inclusion in the log, checkpoint.
  *
- * The result has `authentic` and `included`, never validity: only the service knows whether the proof
- * was revoked after its checkpoint. `decidable` is false, with a `cause`, when the pins decide nothing.
+ * The result has `authentic` and `included`, never validity: only the service knows whether the
+ * proof was revoked after its checkpoint. `decidable` is false, with a `cause`, when the pins do
+ * not suffice.
  *
- * The document never makes the function throw. An unusable pin does: `SdkError` with the code
+ * No document makes the function throw. An unusable pin throws `SdkError` with the code
  * `unusable_pin`, and one of `PIN_ERRORS` in `pin`.
  *
  * @param exported an export (`svc.registry.proof_export/1.0`) as text or bytes, or the value from
@@ -43,7 +44,7 @@ export function verifyOffline(
 
 /**
  * Verifies a C2SP `.tlog-proof` of a log entry under the pinned log: whether the tree includes the
- * entry, and under which checkpoint. Who signed the AEP behind the entry needs an export.
+ * entry, and under which checkpoint. To verify who signed the AEP behind the entry, use an export.
  *
  * @param tlogProof the file, as text or bytes
  * @param entry canonical bytes or text of the log entry, as in `/log/tile/entries`

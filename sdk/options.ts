@@ -25,16 +25,16 @@ export interface CallOptions {
 
 /** The engine, and the tenant that calls. */
 export interface EngineOptions extends CallOptions {
-  /** http(s), with or without a path before `/v1`. */
+  /** Base address, http(s), with or without a path before `/v1`. */
   engineUrl: string;
-  /** `svc_sk_…`. Sent to `engineUrl` only, and part of no error. */
+  /** API key, `svc_sk_…`. Sent to `engineUrl` only; no error contains it. */
   apiKey: string;
   tenantId: string;
 }
 
 /** The public API, which requires no key. */
 export interface PublicOptions extends CallOptions {
-  /** http(s), with or without a path before `/api`. */
+  /** Base address, http(s), with or without a path before `/api`. */
   publicUrl: string;
 }
 
@@ -63,7 +63,7 @@ export function parseBaseUrl(name: 'engineUrl' | 'publicUrl', text: string): URL
   return url;
 }
 
-/** A valid header value. Throws `invalid_input`, without the text: it may be a secret. */
+/** Checks a header value. Throws `invalid_input` without quoting it: it may be a secret. */
 export function headerValue(name: 'apiKey' | 'tenantId', text: string): string {
   if (!/^[\x21-\x7e]+$/.test(text)) {
     throw new SdkError('invalid_input', `${name} is missing or has invalid characters`);

@@ -8,7 +8,7 @@ const { bin, dependencies } = JSON.parse(
 );
 const packages = Object.keys(dependencies);
 
-/** npm sets the mode on install, which precedes the build in the workspace. */
+/** npm sets the mode on install, but this workspace is built after the install. */
 const executable = {
   name: 'executable',
   writeBundle: () =>

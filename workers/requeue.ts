@@ -21,7 +21,7 @@ export async function repeat(
   }
 }
 
-/** While the queue has waiting jobs, most stale admissions are in one of them. */
+/** Interval while the queue has waiting jobs, which contain most stale admissions. */
 const BACKLOG_INTERVAL_MS = 10_000;
 
 /** Requeues stale admissions and revocations every `everyMs` milliseconds until the signal. */
@@ -109,7 +109,7 @@ export async function requeueStaleAdmissions(
   return pageOf(stale, limit);
 }
 
-/** Requeues a page of stale revocations. Pages go on, so a failing request never blocks others. */
+/** Requeues a page of stale revocations. A failing request does not block later pages. */
 export async function requeueStaleRevocations(
   options: RequeueOptions,
   after: PendingRevocation | null = null,

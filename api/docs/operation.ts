@@ -264,7 +264,7 @@ function typeOf(node: JsonObject, schemas: Schemas): Html {
 function constraintsOf(node: JsonObject): Html[] {
   const { minimum, maximum, minLength, maxLength, minItems, maxItems } = node;
   const constraints: Html[] = [];
-  // A description covers length and pattern in words.
+  // Where a description exists, it states length and pattern in words.
   const isDescribed = typeof node['description'] === 'string';
   if (!isDescribed && (typeof minLength === 'number' || typeof maxLength === 'number')) {
     constraints.push(html`${range(minLength, maxLength)} characters`);
@@ -311,7 +311,7 @@ function resolved(schema: JsonObject, schemas: Schemas): JsonObject {
   const id = componentOf(schema);
   if (id === null) return schema;
   const component = schemas[id] ?? {};
-  // The description of this use first, then that of the component.
+  // The member's own description comes before that of the component it refers to.
   const descriptions = [schema['description'], component['description']].filter(
     (text) => typeof text === 'string',
   );
@@ -333,10 +333,10 @@ interface Shell {
   /** Variables that the reader sets once. */
   setup: string;
   inPath: Record<string, string>;
-  /** Query strings for operations that need one, by operation id. */
+  /** Query strings by operation id, for operations that need a query. */
   queries: Record<string, string>;
   headersOf(operation: OpenApiOperation): string[];
-  /** Replaces values in an indented JSON body by the reader's variables. */
+  /** Patterns of values in an indented JSON body, and the reader's variables that replace them. */
   inBody: readonly (readonly [RegExp, string])[];
 }
 

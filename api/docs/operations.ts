@@ -14,7 +14,7 @@ interface Documentation {
   policy?: string;
 }
 
-/** The members that clients may rely on. The OpenAPI Specification defines the rest. */
+/** Only members that clients may rely on. The OpenAPI Specification defines the others. */
 const openApiSchema = z
   .looseObject({
     openapi: z.literal('3.1.1'),
@@ -24,7 +24,7 @@ const openApiSchema = z
   })
   .meta({ description: 'This OpenAPI 3.1 document.' });
 
-/** What every API serves about itself. */
+/** The OpenAPI document, documentation page and style sheet that every API serves. */
 export function documentation(title: string, text: ReaderText): Documentation[] {
   return [
     {

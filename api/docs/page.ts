@@ -125,7 +125,7 @@ function schemasSection({ components: { schemas } }: OpenApiDocument): Html {
   </section>`;
 }
 
-/** Style sheet of the page. A separate resource, so that the CSP needs no inline styles. */
+/** The page's style sheet is a separate resource, so that the CSP can forbid inline styles. */
 export const STYLE = `:root {
   color-scheme: light dark;
   --text: #1c2026;

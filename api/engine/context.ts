@@ -23,7 +23,7 @@ export interface EngineContext {
   clock: Clock;
   /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */
   admissionsPaused: boolean;
-  /** Wait for an outcome before the engine responds with 202. */
+  /** How long a request waits for its outcome before the engine responds with 202. */
   waitMs: number;
   /** Longest wait and largest group when concurrent admissions share a transaction. */
   coalesceMs: number;
@@ -31,15 +31,15 @@ export interface EngineContext {
   bodyLimit: number;
   /** Largest batch body, in bytes. `bodyLimit` applies to each item. */
   batchLimit: number;
-  /** Concurrent batch commits. The memory budget for batch bodies is this times `batchLimit`. */
+  /** Concurrent batch commits; times `batchLimit`, the memory budget for batch bodies. */
   batchesAtOnce: number;
-  /** Concurrent batches per tenant: each is in memory until it is durable. */
+  /** Concurrent batches per tenant. A batch is in memory until it is durable. */
   batchesOfOneTenant: number;
   /** The log's C2SP verifier key for exports; null if not configured. */
   logVkey: string | null;
   /** Former log keys, for exports under checkpoints that they signed. */
   retiredLogVkeys: readonly string[];
-  /** Aborted when shutdown begins. The engine is not ready from then on. */
+  /** Aborted when shutdown begins; `/readyz` then reports that the engine is not ready. */
   stopping?: AbortSignal;
   pdf: PdfRenderer;
   /** Base URL of the public API without a trailing slash, for links in PDF exports. */
@@ -57,15 +57,15 @@ export const ENGINE_DEFAULTS = {
   waitMs: 10_000,
   coalesceMs: 2,
   coalesceItems: 256,
-  // Fits the longest valid body with every character escaped. More could only be white space, which
-  // is stored as received and parsed again by worker and verifier.
+  // Fits the longest valid body with every character escaped. Longer bodies only add white space,
+  // which would be stored and parsed again by worker and verifier.
   bodyLimit: 32 * 1024,
   batchLimit: 32 * 1024 * 1024,
   batchesAtOnce: 4,
   batchesOfOneTenant: 2,
   logVkey: null,
   retiredLogVkeys: [],
-  // Half the throughput of one log, so that one tenant cannot use it up.
+  // Half the throughput of one log, so that one tenant cannot use all of it.
   rateLimit: 5_000,
   redis: null,
   maxQueuedAdmissions: 100_000,
@@ -80,7 +80,7 @@ export interface EngineMetrics {
   admissions(lane: Lane | 'batch', outcome: AdmissionOutcome, count: number): void;
 }
 
-/** Best effort: workers poll for what the queue lost, so a lost job only delays. */
+/** Best effort: workers poll the registry as well, so a lost job only delays. */
 export async function wakeWorkers(
   { log, queue }: Pick<EngineContext, 'log' | 'queue'>,
   send: (to: EngineContext['queue']) => Promise<unknown>,

@@ -80,7 +80,7 @@ const notFound: RequestHandler = () => {
   throw new Problem('route_not_found');
 };
 
-/** 503s that a tenant causes with its own load. The access log has their status, so they are not errors. */
+/** 503s that a tenant causes with its own load: in the access log, but not logged as errors. */
 const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set(['tenant_busy', 'too_many_batches']);
 
 /** Maps every error to a problem. Unknown errors reveal nothing of the internals. */

@@ -17,7 +17,7 @@ export type Scope = (typeof SCOPES)[number];
 export interface EngineDeps {
   ctx: EngineContext;
   authenticate: Authenticate;
-  /** 503 while the queue of undecided admissions is full. */
+  /** Throws a 503 while the queue of undecided admissions is full. */
   requireCapacity: () => Promise<void>;
   submit: Submit;
   openApi: OpenApiDocument;
@@ -26,7 +26,7 @@ export interface EngineDeps {
 /** Specification of one operation. The OpenAPI document is generated from these only. */
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Service';
-  /** Any one of them is enough. Empty: no API key needed. */
+  /** Any one of these scopes is enough. Empty: no API key needed. */
   scopes: readonly Scope[];
   /** Media types of the successful response, the preferred one first. */
   produces: readonly [string, ...string[]];
@@ -50,7 +50,7 @@ export interface Call extends EngineDeps {
 export type SpecOf = Omit<OperationSpec, 'problems' | 'produces'> &
   Partial<Pick<OperationSpec, 'problems' | 'produces'>>;
 
-/** Completes a specification: JSON, and no problems besides those of its kind, by default. */
+/** Completes a specification with defaults: JSON, and the problems common to its kind. */
 export function specOf(spec: SpecOf): OperationSpec {
   return { produces: ['application/json'], problems: [], ...spec };
 }

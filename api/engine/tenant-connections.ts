@@ -8,7 +8,7 @@ export const TENANT_CONNECTIONS: Limits = {
   timeoutMs: 2_000,
 };
 
-/** The connections for every tenant request except admissions: one tenant's slow reads delay only itself. */
+/** Connections for tenant requests except admissions; slow reads delay only their own tenant. */
 export class TenantConnections {
   private readonly sql: Pool;
   private readonly limiter: Limiter;

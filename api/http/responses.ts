@@ -3,7 +3,7 @@ import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 import type { ProblemTable } from '../openapi/types.js';
 
 export interface ProblemMember {
-  /** RFC 6901; the empty string is the whole body. */
+  /** JSON Pointer (RFC 6901); the empty string is the whole body. */
   pointer: string;
   detail: string;
 }
@@ -31,7 +31,7 @@ export abstract class ApiProblem<Code extends string> extends Error {
     [this.status, this.title] = table[code];
   }
 
-  /** RFC 9457. `type` is a URN, because a URL would change with the deployment. */
+  /** The body (RFC 9457). `type` is a URN, because a URL would change with the deployment. */
   document(requestId?: string): Record<string, unknown> {
     const { code, status, title, message, options } = this;
     return {
@@ -89,7 +89,7 @@ export function unreadAnswer(
   };
 }
 
-/** Bodies of known length up to this are drained, which keeps the connection reusable. */
+/** Unread bodies up to this length, in bytes, are drained, which keeps the connection reusable. */
 const READ_TO_THE_END = 1024 * 1024;
 const DISCARD_AT_MOST = 8 * 1024 * 1024;
 const LINGER_MS = 2_000;

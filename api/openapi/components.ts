@@ -12,7 +12,7 @@ import {
   type JsonObject,
 } from './types.js';
 
-/** JSON Schemas of an API: one component per document and per shared part. */
+/** JSON Schemas of an API: a component for each document and each shared part. */
 export interface Components {
   schemas: Record<string, JsonObject>;
   refTo: (schema: z.ZodType) => JsonObject;
@@ -51,7 +51,7 @@ export function componentsOf(
     answered.has(id) &&
     !fixed.has(id) &&
     JSON.stringify(schemas[id]).includes('"additionalProperties":false');
-  /** Request schemas are closed: one whose response form is open gets its own name. */
+  /** Separate names for requests, which reject unknown members, where responses may have them. */
   const sentName = (id: string): string =>
     answered.has(id) && [...reachable(schemas, [id])].some(gains) ? `Submitted${id}` : id;
   const named = Object.fromEntries([
@@ -95,7 +95,7 @@ function nameSchemas(
     taken.add(id);
     registry.add(schema, { id });
   };
-  // The parts first: some documents export them under a second name.
+  // Primitives first: some documents export them again under another name.
   for (const [key, value] of Object.entries<unknown>({ ...primitives, ...documents })) {
     if (value instanceof z.ZodType) name(value, capital(key.replace(/Schema$/, '')));
   }
@@ -138,7 +138,7 @@ function convert(registry: Registry, io: 'input' | 'output'): Record<string, Jso
 
 const FORMATS: readonly unknown[] = ['date-time', 'uri', 'uuid'];
 
-/** Describes refinements in words, and drops zod-only formats. */
+/** Describes zod's refinements in words, and drops formats that only zod knows. */
 function tidy(zodSchema: z.core.$ZodType, jsonSchema: JsonObject): void {
   if ('format' in jsonSchema && !FORMATS.includes(jsonSchema['format']))
     delete jsonSchema['format'];
@@ -192,7 +192,7 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Generates an example from the worked example where it has a value, otherwise the first that the schema allows. */
+/** Generates examples with the worked example's values, else the first that the schema allows. */
 export function sampler(
   components: Record<string, JsonObject>,
   worked: Pick<WorkedExample, 'documents' | 'members'>,

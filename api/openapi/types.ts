@@ -5,9 +5,9 @@ export type Content = z.ZodType | 'text' | 'binary';
 
 export interface ResponseSpec {
   description: string;
-  /** By media type; absent without a body. */
+  /** The body by media type; absent without a body. */
   content?: Record<string, Content>;
-  /** Headers of this response only, with descriptions. */
+  /** Headers of this response only, as name and description. */
   headers?: Record<string, string>;
   example?: unknown;
   examples?: Record<string, unknown>;
@@ -17,12 +17,12 @@ export interface ResponseSpec {
 export interface OperationSpec<Code extends string = string> {
   id: string;
   method: 'get' | 'post' | 'delete';
-  /** As OpenAPI writes it: `/v1/proofs/{proof_id}`. */
+  /** In OpenAPI's syntax: `/v1/proofs/{proof_id}`. */
   path: string;
   tag: string;
   summary: string;
   description?: string;
-  /** Members are strings, before transformation. */
+  /** Query parameters; each arrives as a string, which the schema may transform. */
   query?: z.ZodObject;
   /** Request headers besides the common ones, with descriptions. */
   headers?: Record<string, string>;
@@ -40,7 +40,7 @@ export interface OperationSpec<Code extends string = string> {
   };
   /** Successful responses, by status. */
   responses: Record<number, ResponseSpec>;
-  /** Problems besides those of every operation of its kind. */
+  /** Problems besides those common to its kind of operation. */
   problems: readonly Code[];
 }
 
@@ -55,7 +55,7 @@ export interface GuideSection {
 export interface WorkedExample {
   /** Whole documents, by the name of their component. */
   documents: Record<string, unknown>;
-  /** Single values, by the name of the member that has them. */
+  /** Single values, by member name. */
   members: Record<string, unknown>;
   /** Text that is not JSON, by media type. */
   texts: Record<string, string>;
@@ -82,7 +82,7 @@ export interface ApiDescription<Spec extends OperationSpec> {
   tags: Record<string, string>;
   problems: DescribedProblems<Spec>;
   inPath: Record<string, { description?: string; schema?: JsonObject }>;
-  /** Schemas of request headers that are more than a string, by name. */
+  /** Schemas of the request headers that are not any string, by header name. */
   headerSchemas: Record<string, JsonObject>;
   requestHeadersOf(spec: Spec): OpenApiParameter[];
   commonHeaders: Record<string, OpenApiHeader>;
@@ -112,7 +112,7 @@ export interface OpenApiOperation extends JsonObject {
   parameters: OpenApiParameter[];
   requestBody?: { required: true; content: Record<string, OpenApiContent> };
   responses: Record<string, OpenApiResponse>;
-  /** Any one of them is enough. Absent in an API without keys. */
+  /** Any one of these scopes is enough. Absent in an API without keys. */
   'x-scopes'?: readonly string[];
 }
 
@@ -165,7 +165,7 @@ export function headerParameter(
   return { name, in: 'header', required: false, description, schema };
 }
 
-/** Type and pattern of a string schema. */
+/** The JSON Schema of a string, reduced to type and pattern. */
 export function plainSchema(schema: z.ZodType): JsonObject {
   const { type, pattern } = z.toJSONSchema(schema);
   return { type, pattern };

@@ -6,7 +6,7 @@ import type { ProblemCode } from './http/problem.js';
 import type { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
-/** `last` is the decoded value of the last path parameter; '' without one. */
+/** `last` is the decoded value of the last path parameter; '' without a path parameter. */
 export type Handler = (exchange: Exchange, last: string) => void | Promise<void>;
 
 /** One documented operation: both the router and the OpenAPI document are built from it. */
@@ -24,7 +24,7 @@ export interface Operation {
   handler: Handler;
 }
 
-/** The responses of an operation whose response has an ETag. */
+/** The 200 and 304 responses of an operation that sends an ETag. */
 export function revalidated(response: ResponseSpec): PublicSpec['responses'] {
   const headers = { ETag: 'Strong; send it back in `If-None-Match`.' };
   return {
@@ -65,9 +65,9 @@ export function pathPattern({ path, takesRest }: PublicSpec): RegExp {
   return new RegExp(`^${source}$`);
 }
 
-/** Metrics of the public API. Routes are documented paths, never request paths: those may have tokens. */
+/** Metrics of the public API. Routes are documented paths: request paths may contain tokens. */
 export interface PublicMetrics {
-  /** Runs on the hot path of every lookup: increment only. */
+  /** Runs on the hot path of every lookup, so it must only increment a counter. */
   countRequest(route: string | null, method: string, status: number | null): void;
   observeDuration(route: string | null, ms: number): void;
   /** Counts a lookup by its `verification_status`. */
@@ -78,7 +78,7 @@ export interface PublicMetrics {
 export interface PublicContext {
   source: SnapshotSource;
   poller: SnapshotPoller;
-  /** Generic lookups cover at most this many recent proofs; the publisher has a limit too. */
+  /** How many recent proofs generic lookups cover, at most as many as the publisher allows. */
   recentLookupLimit: number;
   /** The public base URL for shared links, without a trailing slash; null: shared links are relative. */
   publicUrl: string | null;

@@ -57,7 +57,7 @@ async function getPage(exchange: Exchange): Promise<void> {
   }
 }
 
-/** The trimmed identifier of the URL; '' without one, null with more than one. */
+/** The trimmed identifier in the URL; '' without an identifier, null with several. */
 function identifierIn(url: string): string | null {
   const query = url.indexOf('?');
   const parameters = new URLSearchParams(query < 0 ? '' : url.slice(query + 1));
@@ -69,7 +69,7 @@ function sendHome(exchange: Exchange): void {
   const { ctx, req } = exchange;
   const snapshot = currentValidSnapshot(ctx);
   const page = renderPage({ ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) });
-  // A mistyped link may have a share token under an unknown parameter name.
+  // A mistyped link may contain a share token under an unknown parameter name.
   const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_VERDICT;
   sendPage(exchange, snapshot, { status: 200, cache }, page);
 }
@@ -105,7 +105,7 @@ async function loadVerdictPage(
   const resolved = await resolve(ctx, snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);
-  // A package has no history or chain; its members have.
+  // Packages have no history or chain of their own; their members do.
   if (resolved === null || relayed === null || membersIn(relayed) !== null) {
     return { snapshot, answer, relayed, events: [], links: [] };
   }
@@ -114,7 +114,7 @@ async function loadVerdictPage(
   return { snapshot, answer, relayed, events, links: chainOf(response, resolved).links };
 }
 
-/** Sends an error page that cannot be mistaken for a verdict. */
+/** Sends an error page, which must not look like a verdict. */
 function sendError(exchange: Exchange, identifier: string | null, error: unknown): void {
   const { ctx, req } = exchange;
   const { message, status, options } = problemOf(exchange, error);

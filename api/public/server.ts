@@ -45,7 +45,7 @@ export interface PublicServer {
   close(): void;
 }
 
-/** Reading a file is cheap; a remote origin pays for each poll. */
+/** Reading a local file is cheap; polls of a remote origin cause load there. */
 const POLL_MS = { directory: 50, http: 250 } as const;
 const START_MS = 1_000;
 
@@ -85,7 +85,7 @@ function plainHandler(ctx: PublicContext, app: Express): RequestHandler {
   };
 }
 
-/** Times one in 64 lookups: two clock reads cost more than the count. */
+/** Times one in 64 lookups: two clock reads cost more than counting a request. */
 const SAMPLE_INTERVAL = 64;
 
 /**
@@ -116,7 +116,7 @@ function meteredHandler(ctx: PublicContext, app: Express): RequestHandler {
   };
 }
 
-/** Everything but the lookups, which the server answers before it calls this app. */
+/** All routes but the lookups, which the server answers before it calls this app. */
 function createApp(ctx: PublicContext): Express {
   const app = express();
   app.disable('x-powered-by');
@@ -174,7 +174,7 @@ function mount(ctx: PublicContext, app: Express, served: Served): void {
   });
 }
 
-/** The decoded value of the last path parameter; '' without one. */
+/** The decoded value of the last path parameter; '' without a path parameter. */
 function lastOf(path: string, req: Request): string {
   const at = path.indexOf('{');
   return at < 0 ? '' : decoded(req.path.slice(at));

@@ -14,8 +14,8 @@ export interface Baseline {
 }
 
 /**
- * Runs the baseline loop, one process per core, over the registry's Postgres: the same items, parsed,
- * canonicalized, hashed, signed, verified and inserted, without the service around it.
+ * Runs the baseline loop, one process per core, over the registry's Postgres: parses,
+ * canonicalizes, hashes, signs, verifies and inserts the same items, without the service.
  *
  * @throws Error when a process fails
  */
@@ -50,7 +50,7 @@ async function runProcess(task: BaselineTask, signal: AbortSignal): Promise<Base
     task,
     onMessage: (message) => reports.push(message as BaselineReport),
   });
-  // The loop needs no cleanup: its connection and its table end with it.
+  // SIGKILL is enough: connection and table of the loop disappear with the process.
   const kill = (): void => void process.kill(child.pid, 'SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   await child.finished.finally(() => signal.removeEventListener('abort', kill));

@@ -21,7 +21,7 @@ export interface BaselineTask {
 }
 
 export interface BaselineReport {
-  /** Committed rows, wall-clock time and CPU time after the warm-up. */
+  /** Rows committed after the warm-up; the time members cover the same period. */
   rows: number;
   seconds: number;
   cpuSeconds: number;
@@ -30,7 +30,7 @@ export interface BaselineReport {
 }
 
 const ROWS_PER_TRANSACTION = 1_000;
-/** Documents signed before the driver may write: the previous insert runs concurrently. */
+/** Documents signed between two yields, which let the driver send the previous insert. */
 const YIELD_EVERY = 50;
 
 runTask<BaselineTask>(async (task) => {
@@ -42,7 +42,7 @@ runTask<BaselineTask>(async (task) => {
   }
 });
 
-/** Counts from one commit to another. One group is signed while the previous one is inserted. */
+/** Signs one group while the previous group is inserted. Measures from one commit to another. */
 async function baselineLoop(sql: Db, task: BaselineTask): Promise<BaselineReport> {
   const keyId = randomBytes(32).toString('base64url');
   const keys = { ...generateKeyPairSync('ed25519'), keyId };
@@ -60,7 +60,7 @@ async function baselineLoop(sql: Db, task: BaselineTask): Promise<BaselineReport
       committed += group.length;
       at = performance.now();
     });
-    // Awaited in the next round; until then a rejection must not end the process.
+    // The next round awaits the insert; until then a rejection must not end the process.
     inserting.catch(() => undefined);
   }
   await inserting;

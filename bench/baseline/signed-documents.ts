@@ -23,8 +23,8 @@ export async function dropBaselineTable(owner: Db): Promise<void> {
 }
 
 /**
- * Inserts in one statement, which is one transaction. Long columns travel as one value that the
- * database cuts up: the cheapest insert of the driver.
+ * Inserts in one statement, which is one transaction. Long columns are sent as one value that the
+ * database splits: the driver's cheapest insert.
  */
 export async function insertDocuments(sql: Db, rows: readonly SignedDocument[]): Promise<void> {
   const requests = bytesOf(rows.map(({ request }) => request));
@@ -46,12 +46,12 @@ export async function insertDocuments(sql: Db, rows: readonly SignedDocument[]):
         document_length, n)`;
 }
 
-/** The columns of an item, and nothing else. */
+/** One row of the table, as columns of an item. */
 export interface SignedDocument {
   proofId: string;
   request: Buffer;
   requestHash: Buffer;
-  /** Canonical bytes of a document like an AEP: the signed bytes. */
+  /** Canonical bytes of a document like an AEP; these are signed. */
   document: Buffer;
   documentHash: Buffer;
   signature: Buffer;
@@ -64,8 +64,8 @@ export interface BaselineKeys {
 }
 
 /**
- * Parses, canonicalizes, hashes, signs and verifies with `JSON.parse`, npm's canonicalize and OpenSSL
- * only: no policy, no schema, no lookup.
+ * Parses, canonicalizes, hashes, signs and verifies an item with only `JSON.parse`, npm's
+ * canonicalize and OpenSSL: no policy, schema or lookup.
  */
 export function signDocument(text: string, salt: Buffer, keys: BaselineKeys): SignedDocument {
   const request = JSON.parse(text) as Record<string, unknown>;
@@ -84,10 +84,10 @@ export function signDocument(text: string, salt: Buffer, keys: BaselineKeys): Si
   };
 }
 
-/** Stands for the policy's hashes: nothing is decided here. */
+/** Placeholder for the policy's hashes, because the loop decides nothing. */
 const FIXED_HASH = '0'.repeat(64);
 
-/** As many members as an AEP, of the same length. */
+/** A document with as many members as an AEP, of the same length. */
 function documentOf(
   request: Record<string, unknown>,
   proofId: string,

@@ -4,7 +4,7 @@ import { batchBody, sendBatch } from './engine-api.js';
 import type { ItemSource } from './items.js';
 import { readiness } from './public-api.js';
 
-/** Entry point of a tenant that always has more items than the service takes. */
+/** Entry point of a client process whose tenant always has more items than the service accepts. */
 
 export interface BatchClientTask {
   engineUrl: string;
@@ -12,7 +12,7 @@ export interface BatchClientTask {
   apiKey: string;
   source: ItemSource;
   items: number;
-  /** At most as many items are accepted and not yet public, which keeps every stage busy. */
+  /** Limit of items accepted but not yet public; large enough to keep every stage busy. */
   inFlight: number;
   total?: number | undefined;
 }
@@ -25,7 +25,7 @@ export interface SentBatch {
 
 export type BatchClientMessage = { sent: SentBatch } | { retried: string };
 
-/** As many batches as an engine reads of one tenant at a time. */
+/** Concurrent senders: as many batches as an engine reads concurrently per tenant. */
 const SENDERS = 2;
 const POLL_MS = 100;
 
@@ -60,7 +60,7 @@ runTask<BatchClientTask>(async (task, stopping) => {
   await senders;
 });
 
-/** Repeats a batch that the engine deferred; nothing of it was accepted. */
+/** Sends a batch again while the engine rejects it for lack of room; it is accepted as a whole. */
 async function sendUntilAccepted(
   { engineUrl, apiKey, source }: BatchClientTask,
   first: number,

@@ -77,14 +77,14 @@ export interface BatchRun {
   seconds: number;
   cpu: CpuShares;
   checked: CheckedReceipts;
-  /** Whole run: batches, their items, and items that were never published. */
+  /** Counts over the whole run: batches, their items, and items that were never published. */
   batches: number;
   items: number;
   lost: number;
   retried: Readonly<Record<string, number>>;
 }
 
-/** @throws Error when an item was lost or a receipt was wrong: then no figure of the run counts */
+/** @throws Error when an item was lost or a receipt was wrong, which invalidates the run */
 export function requireCorrect({ lost, checked: { wrong } }: BatchRun): void {
   if (lost > 0 || wrong.length > 0) {
     throw new Error(`${String(lost)} items were lost; ${wrong.join('; ')}`);
@@ -95,8 +95,8 @@ const DRAIN_MS = 60_000;
 const RECEIPT_PUBLIC_WITHIN_MS = 30_000;
 
 /**
- * Saturates the whole service with one tenant's batches, from HTTP to public, and counts the proofs
- * that are published after the warm-up. Random receipts are checked from outside meanwhile.
+ * Saturates the whole service, from HTTP to publication, with one tenant's batches, and counts the
+ * proofs published after the warm-up. Meanwhile checks random receipts as an outside client.
  */
 export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
   const { publicUrl, registry } = stack;
@@ -125,7 +125,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     const checked = await checker.stop();
     return { ...measured, checked, batches: load.sent.length, items: sent, lost, retried };
   } finally {
-    // Its error was thrown by the race above.
+    // Ignores the error of the load, which the race above has already thrown.
     await load.stop().catch(() => undefined);
     await checker.stop();
   }

@@ -15,7 +15,7 @@ interface ChildOptions {
 /** A process of a scenario. It is never restarted: a run with a crash is not a measurement. */
 export interface Child {
   pid: number;
-  /** Resolves with the URL, if any, when the child serves; rejects when it exits before. */
+  /** Resolves with the URL, if any, once the child serves; rejects when it exits earlier. */
   ready: Promise<string | undefined>;
   /** Resolves at exit with code 0; rejects with the child's own error otherwise. */
   finished: Promise<void>;
@@ -44,7 +44,7 @@ export function startChild(options: ChildOptions): Child {
       reject(new Error(`${module} exited with ${String(code)}: ${failure}`)),
     );
   });
-  // Not every caller waits for these.
+  // Prevents unhandled rejections, because not every caller awaits these promises.
   ready.catch(() => undefined);
   finished.catch(() => undefined);
   if (task !== undefined) child.send(task);
@@ -71,8 +71,8 @@ export function report(message: object): void {
 }
 
 /**
- * The body of a child's module: runs `work` with the task that the parent sends. The signal aborts on
- * SIGTERM and when the parent is gone. An error is reported to the parent and exits with 1.
+ * Main function of a child's module: runs `work` with the parent's task. The signal aborts on
+ * SIGTERM and when the parent exits. An error is reported to the parent, and the exit code is 1.
  */
 export function runTask<T>(work: (task: T, stopping: AbortSignal) => Promise<void>): void {
   const stopping = new AbortController();

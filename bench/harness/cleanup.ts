@@ -1,7 +1,7 @@
-/** Functions that stop what was started, in the order of the starts. */
+/** Functions that stop resources, in the order in which these were started. */
 export type Cleanup = (() => Promise<unknown>)[];
 
-/** Stops everything, last first. */
+/** Runs all cleanup functions, the last first. */
 export async function cleanUp(cleanup: Cleanup): Promise<void> {
   for (const stop of cleanup.reverse()) await stop();
 }

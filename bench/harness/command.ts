@@ -14,14 +14,14 @@ export class UsageError extends Error {}
 /**
  * Runs an entry point. The exit code is 1 when `work` fails or returns false, and 2 for wrong usage.
  *
- * @param work aborts by its signal; returns whether every target was met
+ * @param work stops when its signal aborts; returns whether every target was met
  */
 export async function runCommand(
   usage: string,
   work: (signal: AbortSignal) => Promise<boolean>,
 ): Promise<void> {
   const stopping = new AbortController();
-  // npm passes Ctrl-C on, so it arrives twice; the second must not kill the cleanup.
+  // `on`, not `once`: npm forwards Ctrl-C, and the second signal must not interrupt the cleanup.
   process.on('SIGINT', () => stopping.abort());
   process.on('SIGTERM', () => stopping.abort());
   try {
@@ -54,7 +54,7 @@ export async function reportResults(file: string, results: readonly Result[]): P
   return missed.length === 0;
 }
 
-/** `latest` is a complete run; a quick or partial run never replaces it. */
+/** `latest` is the last complete run, which a quick or partial run never replaces. */
 export function resultsFile(kind: 'latest' | 'quick' | 'partial'): string {
   return join(packageRoot, 'bench', 'results', `${kind}.json`);
 }
@@ -83,6 +83,6 @@ function bounds(of: string, { atLeast, atMost }: Bound = {}): string {
   return [least, most].filter(Boolean).join(', ');
 }
 
-/** Whole from 100 on, otherwise three significant digits. */
+/** Rounds to whole numbers from 100 on, otherwise to three significant digits. */
 const rounded = (value: number): number =>
   Math.abs(value) >= 100 ? Math.round(value) : Number(value.toPrecision(3));

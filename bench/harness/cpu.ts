@@ -27,8 +27,8 @@ export function startCpu(watched: Watched): (proofs: number) => CpuShares {
 }
 
 /**
- * CPU seconds of a process and its descendants; of the bench itself without its descendants. To the
- * nanosecond, but for descendants that have exited, which count in clock ticks.
+ * CPU seconds of a process and its descendants; for the bench itself without descendants. Exact to
+ * the nanosecond, except for exited descendants, which are counted in clock ticks.
  */
 export function cpuSecondsOf(pid: number): number {
   if (pid === process.pid) {
@@ -44,12 +44,12 @@ function ownSeconds(pid: number): number {
     const [onCpu = '0'] = readFileSync(`${threads}/${thread}/schedstat`, 'utf8').split(' ');
     return sum + Number(onCpu);
   }, 0);
-  // cutime and cstime: children that exited and were waited for.
+  // cutime and cstime: CPU time of children that exited and were waited for.
   const [childUser, childSystem] = statFields(pid).slice(13, 15).map(Number);
   return nanoseconds / 1e9 + (childUser! + childSystem!) / TICKS;
 }
 
-/** Peak resident memory of a process and its descendants in MiB. NaN when it ended. */
+/** Peak resident memory of a process and its descendants in MiB; NaN when the process has ended. */
 export function peakMemoryOf(pid: number): number {
   return sumOf(processTree(pid), (one) => {
     const status = ifAlive(() => readFileSync(`/proc/${String(one)}/status`, 'utf8'), '');
@@ -66,7 +66,7 @@ function childrenOf(pid: number): number[] {
   return pids.map(Number).filter((one) => ifAlive(() => Number(statFields(one)[1]) === pid, false));
 }
 
-/** The fields of /proc/<pid>/stat from the state on: the name before it may hold spaces. */
+/** The fields of /proc/<pid>/stat from the state on; the preceding name may contain spaces. */
 function statFields(pid: number): string[] {
   const stat = readFileSync(`/proc/${String(pid)}/stat`, 'utf8');
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ');

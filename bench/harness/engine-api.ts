@@ -15,14 +15,14 @@ export function engineHeaders({ apiKey, tenantId }: Credential): Record<string, 
 }
 
 export interface Answered {
-  /** The time of the receipt by `performance.now`. */
+  /** Time at which the receipt arrived, by `performance.now`. */
   at: number;
   /** Milliseconds from the request to the end of the answer. */
   ms: number;
   receipt: ExecuteReceipt;
 }
 
-/** Longer than the engine waits for an admission, so that a late one shows as its 202. */
+/** Longer than the engine waits for an admission, so that a late admission shows as a 202. */
 const TIMEOUT_MS = 15_000;
 
 /** Sends one execute body. Anything but a receipt counts as unexpected and returns null. */
@@ -55,7 +55,7 @@ export type BatchAnswer =
   { batchId: string } | { batchId: null; status: number; code: string; retryAfterSeconds: number };
 
 export function batchBody(source: ItemSource, first: number, items: number): Buffer {
-  // Written into one buffer: the client must not become the bottleneck.
+  // Writes into one buffer, so that the client does not become the bottleneck.
   const body = Buffer.allocUnsafe(items * LONGEST_LINE);
   let at = 0;
   for (let n = first; n < first + items; n += 1) {
@@ -84,10 +84,10 @@ export async function sendBatch(
 }
 
 /**
- * Starts `work` at a fixed rate, by the clock and not by the answers: slow work must not lower the
- * load. Returns when all of it has ended.
+ * Starts `work` at a fixed rate by the clock, so that slow responses do not lower the load. Returns
+ * when all work has ended.
  *
- * @throws what any of it threw, and the signal's reason
+ * @throws the error of any `work`, or the signal's reason
  */
 export async function atRate(
   options: { perSecond: number; count: number; signal: AbortSignal },

@@ -15,7 +15,7 @@ import type { RunContext } from './scenario.js';
 interface RegistrySizes {
   proofs: number;
   recentLookupLimit: number;
-  /** Sizes whose costs are compared; the last is `proofs`. */
+  /** Registry sizes whose costs `growth` compares; the last is `proofs`. */
   steps: readonly number[];
 }
 
@@ -34,20 +34,20 @@ export async function admittedIn({ owner }: BenchRegistry): Promise<number> {
 }
 
 const BATCH = 5_000;
-/** Less than one tenant's share of the engine's queue. */
+/** Unpublished items while filling: less than one tenant's share of the engine's queue. */
 const IN_FLIGHT = 20_000;
 const DRAIN_MS = 120_000;
 
-/** The registry that growth, storage, lookup and memory share, filled by the first of them. */
+/** Opens the registry that growth, storage, lookup and memory share, and fills it if new. */
 export async function openSharedRegistry(context: RunContext): Promise<BenchRegistry> {
   const { sharedDir, signal, cleanup } = context;
   return openFilledRegistry(sharedDir, { ...sizesOf(context), signal }, cleanup);
 }
 
 /**
- * Opens a registry, and fills it with batches up to `proofs`, all public. An interrupted run
- * continues, and a larger registry keeps what it has. The queue is in Postgres, since registries must
- * not share a Redis.
+ * Opens a registry and fills it with batches until `proofs` proofs are public. Continues an
+ * interrupted run; a larger registry stays as it is. The queue is in Postgres, because registries
+ * must not share a Redis.
  */
 export async function openFilledRegistry(
   dir: string,
@@ -91,7 +91,7 @@ interface Appender {
   append: (count: number) => Promise<void>;
 }
 
-/** Starts an engine and a worker over a registry, and nothing that verifies or publishes. */
+/** Starts an engine and a worker over a registry, but no verifier and no publisher. */
 export async function startAppender(
   registry: BenchRegistry,
   signal: AbortSignal,

@@ -3,7 +3,7 @@ import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission'
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeTextHash } from '#runtime/crypto/node';
 
-/** The tenant and a unique name of the run: all items of all sources differ. */
+/** The tenant and a unique name of the run, so that items of different sources differ. */
 export interface ItemSource {
   tenantId: string;
   run: string;
@@ -29,7 +29,7 @@ const TOOLS = [
   'transfer_to_human_agents',
 ] as const;
 const AGENTS = 40;
-/** One item in so many has an action that the shipped policy denies: denials are proofs too. */
+/** One item in this many has an action that the shipped policy denies: denials are proofs, too. */
 const ONE_DENIED_IN = 49;
 
 export const isDenied = (n: number): boolean => n % ONE_DENIED_IN === ONE_DENIED_IN - 1;
@@ -66,7 +66,7 @@ function envelopeAt({ tenantId, run }: ItemSource, n: number): AgentEnvelope {
 
 const FIRST_REQUEST = Date.UTC(2026, 0, 1);
 
-/** Arguments repeat, as with real agents; the nonce makes an envelope unique. */
+/** Number of different arguments, which repeat as with real agents; nonces differ. */
 const CALLS = 50;
 const hashes = new Map<string, string>();
 
@@ -82,14 +82,14 @@ const toolAt = (n: number): (typeof TOOLS)[number] => TOOLS[(n >> 1) % TOOLS.len
 const actionAt = (n: number): string =>
   isDenied(n) ? 'DELETE_AUDIT_LOG' : toolAt(n).toUpperCase();
 
-/** Marks where a template is filled in. No tenant ID and no action contains it. */
+/** Placeholder in a template. No tenant ID and no action contains this character. */
 const MARK = '@';
 
 const SHAPES = 224;
 
 /**
- * Execute bodies that the policy admits, with `MARK` in place of what makes a body unique.
- * `wrk-executes.lua` fills them in by the same rule as `bodyAt`, at next to no cost.
+ * Execute bodies that the policy admits, with `MARK` in place of the part that makes a body unique.
+ * `wrk-executes.lua` fills them in cheaply, by the same rule as `bodyAt`.
  */
 export function bodyTemplates({ tenantId }: Pick<ItemSource, 'tenantId'>): string[] {
   return Array.from({ length: SHAPES }, (_, n) => n)

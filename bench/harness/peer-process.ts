@@ -6,7 +6,7 @@ import { reportReady } from '#runtime/process/lifecycle';
 import { aborted, runTask } from './child.js';
 import { EXECUTE_PATH } from './engine-api.js';
 
-/** Entry point of the server that single executions are compared with, on a free loopback port. */
+/** Entry point of the Express server, on a free loopback port, that the engine is compared with. */
 runTask<object>(async (_task, stopping) => {
   const server = createServer(expressEcho());
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -39,8 +39,8 @@ interface Publication {
 }
 
 /**
- * Waits until more proofs are public than now. Proofs are published thousands at a time, so a rate is
- * measured from one publication to another.
+ * Waits for the next publication that adds proofs. Proofs are published thousands at a time, so a
+ * rate is measured from one publication to another.
  */
 export async function nextPublication(
   publicUrl: string,
@@ -65,15 +65,15 @@ export async function untilPublished(
   }
 }
 
-/** The resolution of `untilValid`, apart from the time of one lookup. */
+/** Polling interval of `untilValid`, and so the resolution of its result. */
 export const LOOKUP_EVERY_MS = 10;
 const VALID_WITHIN_MS = 30_000;
 
 /**
  * Looks a proof up until the verdict is VALID.
  *
- * @returns the time of the answer by `performance.now`; null, and counted as unexpected, for any
- *   other answer than "not found", or after 30 s
+ * @returns the time of that response by `performance.now`; null after 30 s, or after any response
+ *   but "not found", which is counted as unexpected
  */
 export async function untilValid(
   publicUrl: string,

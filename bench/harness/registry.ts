@@ -18,7 +18,7 @@ import { fromUuid } from '#sql/db/columns';
 import type { Pool } from '#sql/db/transaction';
 import type { Cleanup } from './cleanup.js';
 
-/** A registry in a data directory with the layout of `npm start`, which could continue with it. */
+/** A registry in a data directory with the layout of `npm start`, which could use it too. */
 export interface BenchRegistry {
   snapshotDir: string;
   postgresPid: number;
@@ -37,8 +37,8 @@ const openKey = (file: string): SigningKey =>
   existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
 
 /**
- * Starts the embedded Postgres of `dataDir` as the service does, fsync included, with what
- * `npm start` creates in it: schema, tenant, API key, policy and an active signing key.
+ * Starts the embedded Postgres of `dataDir` as the service does, with fsync, and creates in it what
+ * `npm start` does: schema, tenant, API key, policy and an active signing key.
  *
  * @throws Error when the database does not keep what it commits
  */
@@ -48,7 +48,7 @@ export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Prom
   await mkdir(home, { recursive: true, mode: 0o755 });
   await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
   const postgres = await startEmbeddedPostgres({ dataDir: home });
-  // Everything committed is on disk.
+  // A plain stop is safe: everything committed is on disk.
   cleanup.push(() => postgres.stop());
   const ownerUrl = postgres.superuserUrl;
   const owner = connect(ownerUrl, { application: 'bench', max: 2, statementTimeoutMs: 0 });
@@ -87,12 +87,12 @@ export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Prom
   };
 }
 
-/** Without any of these, a crash may lose commits, and the figures would be those of another database. */
+/** Settings without which a crash may lose commits, and figures would not be comparable. */
 const DURABLE = ['fsync', 'synchronous_commit', 'full_page_writes'];
 
 const WRITERS = ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'] as const;
 
-/** @throws Error when a durability setting is off, as a writing role sees it */
+/** @throws Error when a durability setting is off for a role that writes */
 async function requireDurable(role: ProgramRole, url: string): Promise<void> {
   const sql = connect(url, { application: 'bench', max: 1 });
   try {
@@ -115,7 +115,7 @@ export const randomProofIds =
   };
 
 export interface DatabaseSize {
-  /** All tables of the registry with their indexes and TOAST; without WAL and the queue. */
+  /** Bytes of all tables of the registry with indexes and TOAST; without WAL and the queue. */
   bytes: number;
   proofs: number;
 }

@@ -106,7 +106,7 @@ async function openDirectory(dir: string | undefined): Promise<string> {
 }
 
 async function temporaryDirectory(): Promise<string> {
-  // /var/tmp is on a disk where /tmp may be in memory.
+  // /var/tmp is usually on a disk; /tmp may be in memory.
   const path = await mkdtemp(join(existsSync('/var/tmp') ? '/var/tmp' : tmpdir(), 'svc-bench-'));
   // PostgreSQL runs as another user when the bench runs as root.
   await chmod(path, 0o755);
@@ -115,7 +115,7 @@ async function temporaryDirectory(): Promise<string> {
 
 async function removeDirectory(dir: string): Promise<void> {
   if (!existsSync(dir)) return;
-  // A cluster may live outside the directory that it belongs to.
+  // Embedded clusters may be outside the directory that they belong to.
   for (const entry of await readdir(dir, { withFileTypes: true })) {
     if (entry.isDirectory()) await removeEmbeddedPostgres(join(dir, entry.name));
   }
@@ -126,12 +126,12 @@ async function removeDirectory(dir: string): Promise<void> {
 interface BenchRedis {
   url: string;
   pid: number;
-  /** Deletes everything: no scenario may inherit another's queue. */
+  /** Deletes all data, so that no scenario inherits another's queue. */
   flush(): Promise<unknown>;
   close(): Promise<void>;
 }
 
-/** What operators are advised to set: persist, and never evict a waiting job. */
+/** The settings that operators are advised to use: persist, and never evict a waiting job. */
 const REDIS_SETTINGS = {
   appendonly: 'yes',
   appendfsync: 'everysec',

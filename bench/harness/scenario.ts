@@ -8,11 +8,11 @@ export interface Bound {
 
 /** One line of the table, and one element of `bench/results/latest.json`. */
 export interface Result {
-  /** Stable: results of different days are compared by name. */
+  /** Must not change: results of different days are compared by name. */
   name: string;
   value: number;
   unit: string;
-  /** What the value is compared with, measured in the same run. */
+  /** The value to compare with, measured in the same run. */
   against: { what: string; value: number } | null;
   /** `value / against.value`, or the ratio that the scenario computed from paired rounds. */
   ratio: number | null;
@@ -22,7 +22,7 @@ export interface Result {
   note?: string;
 }
 
-/** A figure as measured; {@link resultOf} derives the rest. */
+/** A measured figure, from which {@link resultOf} derives the other members. */
 export type Measured = Pick<Result, 'name' | 'value' | 'unit' | 'note'> &
   Partial<Pick<Result, 'against' | 'ratio' | 'target'>>;
 
@@ -33,7 +33,7 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
   return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
 }
 
-/** Null without a target. A figure that is missing or not finite misses its target. */
+/** Whether the target is met; null without a target. A missing or infinite figure misses it. */
 function isMet({ value, ratio, target }: Pick<Result, 'value' | 'ratio' | 'target'>) {
   const bounds = [
     { figure: ratio, bound: target?.ratio },
@@ -58,7 +58,7 @@ export function failedResult(scenario: string, error: unknown): Result {
   });
 }
 
-/** Counts answers that a load must not get. One fails the scenario: a fast refusal is not a figure. */
+/** Counts unexpected responses. One fails the scenario, because rejections are cheap. */
 export class UnexpectedAnswers {
   private readonly counts = new Map<string, number>();
 
@@ -82,7 +82,7 @@ export interface RunContext {
   quick: boolean;
   /** Size of the registry that growth, storage, lookup and memory share; `quick` uses fewer proofs. */
   proofs: number;
-  /** An empty directory on a real disk; removed afterwards unless `--dir` is given. */
+  /** The scenario's empty directory on a real disk; removed afterwards unless `--dir` is given. */
   dir: string;
   /** The directory of the shared registry, filled by the first scenario that needs it. */
   sharedDir: string;
@@ -91,15 +91,15 @@ export interface RunContext {
   redisPid: number;
   /** Aborts when the bench is interrupted; the scenario then throws. */
   signal: AbortSignal;
-  /** Runs after the scenario, whether it succeeded or failed. */
+  /** Functions to run after the scenario, whether it succeeded or failed. */
   cleanup: Cleanup;
 }
 
-/** One part of `npm run bench`: starts what it measures, and measures. */
+/** One part of `npm run bench`: starts the programs that it measures, and measures them. */
 export interface Scenario {
-  /** For `--only`, and the name of its directory. */
+  /** Name in `--only` and of the scenario's directory. */
   name: string;
-  /** Programs that it needs beside npm's packages. */
+  /** Programs that the scenario needs besides npm packages. */
   needs?: readonly Tool[];
   run(context: RunContext): Promise<Result[]>;
 }

@@ -16,7 +16,7 @@ export interface BenchStack {
   programs: Record<ProgramName, Child>;
 }
 
-/** An engine's rate limit that no load here reaches. Requests are still counted in Redis. */
+/** A rate limit that no load of the bench reaches. Requests are still counted in Redis. */
 export const UNLIMITED = { RATE_LIMIT: '1000000' } as const;
 
 /** Starts the service over `dir`, which may hold a registry, and waits until lookups are answered. */
@@ -28,13 +28,13 @@ export async function startStack(
   return startPrograms(await openBenchRegistry(dir, cleanup), options, cleanup);
 }
 
-/** {@link startStack} over an open registry. */
+/** Like {@link startStack}, over an open registry. */
 export async function startPrograms(
   registry: BenchRegistry,
   { recentLookupLimit = 100_000, redisUrl, engineEnv = {} }: StackOptions,
   cleanup: Cleanup,
 ): Promise<BenchStack> {
-  // Stopped in reverse, so that no program loses what it still writes to.
+  // Stopped in reverse order, so that programs stop before the programs they depend on.
   const start = (name: ProgramName, env?: Record<string, string>): Child =>
     startProgram(name, registry, { recentLookupLimit, redisUrl, env }, cleanup);
   const facade = start('facade');

@@ -1,7 +1,7 @@
 /**
- * The nearest-rank percentile: the smallest value that at least `percent` of all do not exceed.
+ * The nearest-rank percentile: the smallest value that `percent` % of the values do not exceed.
  *
- * @throws RangeError when nothing was observed, or `percent` is not above 0 and at most 100
+ * @throws RangeError without values, or when `percent` is not above 0 and at most 100
  */
 export function percentile(values: readonly number[], percent: number): number {
   if (!(percent > 0 && percent <= 100)) throw new RangeError(`invalid percent: ${String(percent)}`);

@@ -70,7 +70,7 @@ export async function startInstalled(
   return { pid: server.pid ?? 0, close };
 }
 
-/** A port that was free just now, for servers that cannot let the system choose one. */
+/** Finds a free port, for servers that cannot let the system choose a port. */
 export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -62,7 +62,7 @@ export async function writePaths(file: string, paths: Iterable<string>): Promise
   return file;
 }
 
-/** Lookups use one core, so that they take nothing from the server on another. */
+/** The core of the lookup load: the server runs on another core. */
 export const LOAD_CORE = 1;
 
 /** Sends GET requests for random paths of a file, one path a line. */

@@ -7,7 +7,7 @@ export interface Target {
   url: string;
   pid: number;
   pathsFile: string;
-  /** Whether every answer is a 404, or none is. */
+  /** Whether every response must be a 404; otherwise none may be. */
   isAbsent: boolean;
 }
 
@@ -15,10 +15,10 @@ export interface Round {
   rate: number;
   /** CPU microseconds of the server per request. */
   cpuMicros: number;
-  /** Utilization of the server's core and of the load's; 0 to 1. */
+  /** Utilization of the server's core and of the load's core, from 0 to 1. */
   serverBusy: number;
   loadBusy: number;
-  /** Microseconds. */
+  /** In microseconds. */
   p99: number;
 }
 
@@ -32,8 +32,8 @@ export const CONNECTIONS = 64;
 const WARM_UP_S = 1;
 
 /**
- * Loads the targets interleaved, one at a time, round after round, so that whatever else happens on the
- * machine affects all of them.
+ * Loads the targets one at a time, round after round, so that other activity of the machine affects
+ * all of them.
  *
  * @returns rounds by target
  * @throws Error when a request fails or has an unexpected status
@@ -72,7 +72,7 @@ async function loadOnce(
   };
 }
 
-/** @throws Error when a request got no answer, or one with an unexpected status */
+/** @throws Error when a request got no response, or an unexpected status */
 export function requireAnswered(
   name: string,
   { requests, rejected, failed }: Pick<LookupLoad, 'requests' | 'rejected' | 'failed'>,

@@ -26,8 +26,8 @@ export interface LookupSamples {
 const TIME_DIGITS = 12;
 
 /**
- * Draws IDs of random proofs and looks each up once. The answers must be VALID or NOT_FOUND;
- * their bytes are what every server has to answer from then on.
+ * Draws IDs of random proofs and looks each up once. The responses must be VALID or NOT_FOUND;
+ * every server must then respond with the same bytes.
  *
  * @throws Error when an answer differs, or the log has no proof older than the recent ones
  */
@@ -38,7 +38,7 @@ export async function takeSamples(
 ): Promise<LookupSamples> {
   const { dir, recentLookupLimit, count } = options;
   const { tree_size: size, proofs } = await readiness(publicUrl);
-  // Leaves that are not proofs may move the boundary; none near it is drawn.
+  // No proof near the boundary is drawn, because leaves that are not proofs may move it.
   const boundary = size - recentLookupLimit;
   const margin = size - proofs;
   if (boundary - margin <= 0) throw new Error('all proofs are recent: none is old');
@@ -53,7 +53,7 @@ export async function takeSamples(
   };
   const recent = await take('recent', await draw(boundary + margin, size, count), 200);
   const older = await take('older', await draw(0, boundary - margin, count), 200);
-  // With the times of issued IDs, so that the search does not end at the first comparison.
+  // Never issued IDs share the times of issued IDs, so that searches do not end at once.
   const guesses = [...recent.bodies.keys()].map((path) => {
     const time = path.slice(PROOF_PATH.length, PROOF_PATH.length + TIME_DIGITS);
     return time + newUuidHex().slice(TIME_DIGITS);
@@ -90,7 +90,7 @@ async function get(url: string): Promise<{ status: number; body: Buffer }> {
   return { status: response.status, body: Buffer.from(await response.arrayBuffer()) };
 }
 
-/** Every proof of the bench is valid, and every other ID is unknown. */
+/** Checks a sampled response: every proof of the bench is valid, and every other ID is unknown. */
 function requireVerdict(id: string, status: number, body: Buffer, wanted: 200 | 404): void {
   const verdict = `"verification_status":"${wanted === 200 ? 'VALID' : 'NOT_FOUND'}"`;
   const isItsOwn = wanted === 404 || body.includes(id);
@@ -120,9 +120,9 @@ export async function requireAsSampled(
 const CHECKS = 200;
 
 /**
- * Compares random answers with the samples, status and bytes, before the work and after it.
+ * Compares status and bytes of random responses with the samples, before and after `work`.
  *
- * @throws Error when one differs: then no figure counts
+ * @throws Error when a response differs, which invalidates the figures
  */
 export async function withEqualAnswers<T>(
   servers: Readonly<Record<string, { server: { url: string }; sample: LookupSample }>>,

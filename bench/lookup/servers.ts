@@ -12,7 +12,7 @@ import { startProgram } from '../harness/stack.js';
 import { toolPath, freePort, startInstalled } from '../harness/tools.js';
 import { LOAD_CORE } from '../harness/wrk.js';
 
-/** A server on the core that compared servers share, one at a time. */
+/** A server on the core that the compared servers use, one at a time. */
 interface PinnedServer {
   url: string;
   pid: number;
@@ -60,9 +60,9 @@ export async function pin(pid: number, core: number): Promise<void> {
 }
 
 /**
- * Starts an nginx of one process that serves `root` as fast as it can.
+ * Starts a single-process nginx that serves `root`, configured for speed.
  *
- * @param files how many files it keeps open
+ * @param files number of files that nginx keeps open
  */
 export async function startNginx(dir: string, root: string, files: number) {
   await mkdir(dir, { recursive: true });
@@ -78,7 +78,7 @@ export async function startNginx(dir: string, root: string, files: number) {
   return { url, ...(await startInstalled('nginx', ['-p', dir, '-c', config], isServing)) };
 }
 
-/** A process without a master does what one worker does, and has one ID to pin and to measure. */
+/** Without a master process nginx is like one worker, with one process to pin and measure. */
 function configuration(dir: string, root: string, port: number, files: number): string {
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
   return `

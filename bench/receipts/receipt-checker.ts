@@ -25,11 +25,11 @@ import type { BenchStack } from '../harness/stack.js';
 export interface CheckedReceipts {
   checked: number;
   denied: number;
-  /** One line per receipt with faults, or that could not be checked. */
+  /** One line for each receipt that has faults or could not be checked. */
   wrong: string[];
 }
 
-/** A client outside the service: two URLs, an API key and two pinned public keys. */
+/** The means of an outside client: two URLs, an API key and two pinned public keys. */
 export interface Outsider {
   engine: EngineOptions;
   registry: PublicOptions;
@@ -49,7 +49,7 @@ export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outs
 /** A request and its receipt; `effect` is the policy's decision for that request. */
 export type Admission = Pick<ReceiptEvidence, 'receipt' | 'request' | 'effect'>;
 
-/** Checks receipts from outside, each against the request that was sent, and adds to `found`. */
+/** Checks receipts as an outside client, each against its request, and adds to `found`. */
 export async function checkReceipts(
   outsider: Outsider,
   sent: readonly Admission[],
@@ -75,9 +75,9 @@ interface ReceiptChecker {
 }
 
 /**
- * Checks random receipts of batches from outside while they are processed.
+ * Checks random receipts of batches, as an outside client, while batches are processed.
  *
- * @param everyMs between checks, so that the checker is not a load of its own
+ * @param everyMs pause between checks, so that the checker causes little load
  */
 export function startReceiptChecker(
   outsider: Outsider,
@@ -119,7 +119,7 @@ export function startReceiptChecker(
 const PAGE = 50;
 const CHECKED_PER_PAGE = 4;
 
-/** Random results, with a denial if the page has one, since few are denied. */
+/** Random results, including a denial if the page has one, because denials are rare. */
 function sampleOf(results: readonly BatchResult[]): BatchResult[] {
   const start = randomInt(Math.max(1, results.length - CHECKED_PER_PAGE));
   const sample = results.slice(start, start + CHECKED_PER_PAGE);
@@ -130,7 +130,7 @@ function sampleOf(results: readonly BatchResult[]): BatchResult[] {
 /** @throws Error for a result without a receipt */
 function admissionOf(source: ItemSource, batch: SentBatch, result: BatchResult): Admission {
   const n = batch.first + result.index;
-  // A denial carries its receipt in its problem document.
+  // The receipt of a denial is in the problem document.
   const denied = result.problem as { receipt?: Admission['receipt'] } | undefined;
   const receipt = result.receipt ?? denied?.receipt;
   if (receipt === undefined) throw new Error(`${result.state} without a receipt`);
@@ -158,7 +158,7 @@ async function randomPage({ engine }: Outsider, batch: SentBatch): Promise<Batch
 }
 
 /**
- * Fetches everything that the two APIs publish about a proof.
+ * Fetches everything that engine and public API return about a proof.
  *
  * @throws Error when the proof is not public within `publicWithinMs`, or cannot be exported
  */
@@ -170,7 +170,7 @@ export async function gatherEvidence(
   const proof = { proof_id: proofId };
   const { record } = await waitForVerdictHttp({ ...registry, timeoutMs: publicWithinMs }, proof);
   const verdict = record as unknown as PublicVerdict;
-  // The public verdict follows the checkpoint that an export needs.
+  // No wait is needed: a checkpoint, which an export needs, precedes the public verdict.
   const { response: exported } = await exportProofHttp(engine, proof);
   const log = `${registry.publicUrl}/log`;
   const checkpoint = Buffer.from(await bytesAt(`${log}/checkpoint`)).toString();
@@ -193,7 +193,7 @@ async function bytesAt(url: string): Promise<Uint8Array> {
 
 /** Keys that a client pins; never taken from the service's answers. */
 interface PinnedKeys {
-  /** 32 bytes. */
+  /** AEP public key, 32 bytes. */
   aepKey: Uint8Array;
   logVkey: string;
   logOrigin: string;
@@ -205,9 +205,9 @@ export interface ReceiptEvidence {
   /** The policy's decision for that request. */
   effect: Effect;
   receipt: ExecuteReceipt | AgentReceipt;
-  /** The public lookup. */
+  /** The response of the public lookup. */
   verdict: PublicVerdict;
-  /** The engine's export. */
+  /** The export from the engine. */
   exported: ProofExport;
   /** The public log's signed checkpoint, and the inclusion path of the proof's leaf. */
   checkpoint: string;
@@ -222,7 +222,7 @@ interface PublicVerdict {
   integrity: { leaf_index: number };
 }
 
-/** All faults of a receipt, for a client that trusts two keys and no program. */
+/** All faults of a receipt, found by a client that trusts only its two pinned keys. */
 export function receiptFaults(evidence: ReceiptEvidence, trust: PinnedKeys): string[] {
   const { receipt, verdict, exported, effect } = evidence;
   const { response_hash: responseHash, ...hashed } = receipt;

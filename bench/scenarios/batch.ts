@@ -8,10 +8,10 @@ import { resultOf, type Result, type Scenario, type RunContext } from '../harnes
 import { startPrograms } from '../harness/stack.js';
 import { whole } from '../harness/statistics.js';
 
-/** Batch admission from HTTP to public, between two runs of the baseline loop. */
+/** Batch admission from HTTP to publication, between two runs of the baseline loop. */
 export const batch: Scenario = { name: 'batch', run };
 
-/** Twice the default: one tenant's batches may fill a quarter of it. */
+/** Twice the default, because one tenant's batches may fill only a quarter of the queue. */
 const MAX_QUEUED_ADMISSIONS = '200000';
 
 const QUICK = {
@@ -32,7 +32,7 @@ async function run(context: RunContext): Promise<Result[]> {
   const { owner } = registry;
   const baselineLoop = async (): Promise<Baseline> => {
     await createBaselineTable(owner);
-    // Neither the loop nor what follows writes out the other's pages.
+    // Checkpoint in between, so that neither measurement writes out the other's pages.
     await owner`checkpoint`;
     const baseline = await runBaselineLoop(registry, plan.baseline, signal);
     await dropBaselineTable(owner);
@@ -104,7 +104,7 @@ function admission({ baseline: [before, after], run }: BatchMeasured): Result {
   });
 }
 
-/** Hardly affected by other load on the machine. */
+/** CPU time per proof, which other load on the machine hardly affects. */
 function cpuPerProof({ baseline: [before, after], run }: BatchMeasured): Result {
   const mean = (of: (one: Baseline) => number): number => (of(before) + of(after)) / 2;
   const loop = mean(({ loopMicros }) => loopMicros);

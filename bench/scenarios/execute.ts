@@ -49,10 +49,10 @@ export interface ExecuteRound extends ExecuteLoadResult {
 export interface ExecuteMeasured {
   engine: ExecuteRound[];
   echo: ExecuteRound[];
-  /** Another round of the engine, with executions beside the load whose receipts were checked. */
+  /** Another round of the engine, with further executions whose receipts were checked. */
   checked: ExecuteRound;
   receipts: CheckedReceipts;
-  /** Answers beside the load that were no receipts. */
+  /** Responses to those further executions that were not receipts. */
   unexpected: UnexpectedAnswers;
 }
 
@@ -103,12 +103,12 @@ export interface ExecuteLoadResult {
   latencies: number[];
 }
 
-/** Longer than the engine waits for an admission, so that a late one shows as its 202. */
+/** Longer than the engine waits for an admission, so that a late admission shows as a 202. */
 const TIMEOUT_SECONDS = 15;
 
 /**
- * Posts unique execute bodies over keep-alive connections, each as soon as the previous is answered.
- * wrk's template file goes to `dir`.
+ * Posts unique execute bodies over keep-alive connections, each as soon as the previous response
+ * arrives. wrk's template file goes to `dir`.
  */
 export async function runExecuteLoad(load: {
   url: string;
@@ -178,7 +178,7 @@ export function executeResults(measured: ExecuteMeasured): Result[] {
   ];
 }
 
-/** Mean per request over all rounds: hardly affected by other load on the machine. */
+/** Mean CPU time per request over all rounds, which other load on the machine hardly affects. */
 function cpuPerRequest({ engine, echo }: ExecuteMeasured): Result {
   const micros = (
     rounds: readonly ExecuteRound[],

@@ -20,7 +20,7 @@ import {
 import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
 import { percentile } from '../harness/statistics.js';
 
-/** One tenant's single executions: without load, beside another's batches, beside its reads. */
+/** One tenant's single executions: without load, and during another's batches and reads. */
 export const fairness: Scenario = { name: 'fairness', run };
 
 const PER_SECOND = 20;
@@ -28,7 +28,7 @@ const PER_SECOND = 20;
 const QUICK = { items: 5_000, inFlight: 10_000, idle: 30, loaded: 40 };
 const FULL = { items: 10_000, inFlight: 20_000, idle: 400, loaded: 800 };
 
-/** Executions before the first that counts. */
+/** Executions before the first measured one. */
 const WARM_UP = 20;
 
 async function run({ dir, redisUrl, quick, signal, cleanup }: RunContext): Promise<Result[]> {
@@ -77,7 +77,7 @@ async function measure(
     return { besideBatchesMs, batchRate };
   };
   const besideBatches = await Promise.race([measureBesideBatches(), load.failed]).finally(() =>
-    // Its error was thrown by the race.
+    // Ignores the error of the load, which the race has already thrown.
     load.stop().catch(() => undefined),
   );
   for (const [code, count] of Object.entries(load.retried)) unexpected.add(`batch ${code}`, count);
@@ -89,7 +89,7 @@ async function measure(
   return { idleMs, ...besideBatches, besideReadsMs, readRate, unexpected };
 }
 
-/** Waits until no more of the batches becomes public. */
+/** Waits until no further batch item becomes public. */
 async function untilIdle(publicUrl: string, signal: AbortSignal): Promise<void> {
   for (let before = -1; ;) {
     const { proofs } = await readiness(publicUrl);
@@ -103,7 +103,7 @@ async function untilIdle(publicUrl: string, signal: AbortSignal): Promise<void> 
 const CONCURRENT_READS = 64;
 const READ_PATH = '/v1/proofs?status=REVOKED&limit=1';
 
-/** Reads without pause; `stop` returns the answers per second. */
+/** Reads without pause; `stop` returns the responses per second. */
 function startReads(
   engineUrl: string,
   credential: Credential,
@@ -117,7 +117,7 @@ function startReads(
     while (!stopping.signal.aborted && !signal.aborted) {
       const response = await fetch(engineUrl + READ_PATH, { headers: engineHeaders(credential) });
       await response.arrayBuffer();
-      // 503 is the limit at work: the tenant's reads queue behind each other.
+      // 503 is expected: the limit of concurrent reads per tenant.
       if (![200, 503].includes(response.status)) unexpected.add(`read ${String(response.status)}`);
       answered += 1;
     }

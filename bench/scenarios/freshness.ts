@@ -13,7 +13,7 @@ import {
 import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
 import { percentile } from '../harness/statistics.js';
 
-/** The time from a receipt to the public verdict, at half of the rate that the service can take. */
+/** The time from a receipt to the public verdict, at half of the service's maximum rate. */
 export const freshness: Scenario = { name: 'freshness', run };
 
 const QUICK = { seconds: 1, items: 2_500, inFlight: 10_000, samples: 20, perSecond: 10 };
@@ -28,7 +28,7 @@ async function run(context: RunContext): Promise<Result[]> {
 export interface FreshnessMeasured {
   /** Milliseconds from receipt to public verdict, of each sample. */
   ms: number[];
-  /** Proofs per second: public at saturation, and sent while the samples were followed. */
+  /** Proofs per second: published at saturation, and sent during the sampling. */
   fullRate: number;
   sentRate: number;
   unexpected: UnexpectedAnswers;
@@ -48,7 +48,7 @@ async function measure(
   const done = new AbortController();
   const stopping = AbortSignal.any([done.signal, signal]);
   const sending = sendPaced(stack, fullRate / 2, unexpected, stopping);
-  // Awaited at the end; until then a rejection must not end the process.
+  // The load is awaited at the end; until then a rejection must not end the process.
   sending.catch(() => undefined);
   const ms: number[] = [];
   try {

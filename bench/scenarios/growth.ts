@@ -13,8 +13,8 @@ import { loadInterleaved, type LoadPlan, type Target } from '../lookup/interleav
 import { keepPublished, startPublicApi } from '../lookup/servers.js';
 
 /**
- * CPU time of appending and of lookups in registries of several sizes. All registries are open at once
- * and measured interleaved. The largest is the shared one, which this scenario fills.
+ * CPU time of appending and of lookups in registries of several sizes. All are open and measured in
+ * turns. This scenario fills the largest, which other scenarios share.
  */
 export const growth: Scenario = { name: 'growth', needs: ['wrk', 'taskset'], run };
 
@@ -46,10 +46,10 @@ async function run(context: RunContext): Promise<Result[]> {
   );
 }
 
-/** IDs that are looked up: more than the processor's caches hold the records of. */
+/** Number of IDs to look up: their records exceed the processor's caches. */
 const IDS = 5_000;
 
-/** CPU microseconds of the public API per lookup of a recent proof: by registry, of each round. */
+/** CPU microseconds of the public API per lookup of a recent proof, by registry and round. */
 async function lookupCosts(
   registries: readonly BenchRegistry[],
   dir: string,
@@ -59,7 +59,7 @@ async function lookupCosts(
   return withCleanup(async (cleanup) => {
     const targets: Target[] = [];
     for (const [i, registry] of registries.entries()) {
-      // An expired snapshot is not reported as valid.
+      // Keeps publishing, because lookups need a snapshot that is not expired.
       await keepPublished(registry, recentLookupLimit, cleanup);
       const { url, pid } = await startPublicApi(registry, recentLookupLimit, cleanup);
       const { tree_size: to } = await readiness(url);
@@ -72,10 +72,10 @@ async function lookupCosts(
   });
 }
 
-/** Rounds before the first that counts, until the hot code is compiled. */
+/** Rounds before the first measured one, until the hot code is compiled. */
 const WARM_UP_ROUNDS = 3;
 
-/** CPU microseconds of engine, worker and Postgres per proof: by registry, of each round. */
+/** CPU microseconds of engine, worker and Postgres per proof, by registry and round. */
 async function appendCosts(
   registries: readonly BenchRegistry[],
   { rounds, proofs }: { rounds: number; proofs: number },
@@ -101,14 +101,14 @@ async function appendCosts(
   });
 }
 
-/** CPU microseconds of each round in a registry of some size. */
+/** CPU microseconds of each round, in a registry of `proofs` proofs. */
 interface GrowthPoint {
   proofs: number;
   append: readonly number[];
   lookup: readonly number[];
 }
 
-/** How much more anything may cost than in the smallest registry. */
+/** Largest accepted cost relative to the smallest registry. */
 const MAX_RATIO = 1.25;
 
 /** Compares each size with the smallest, round by round. @param points smallest first */

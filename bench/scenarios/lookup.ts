@@ -50,8 +50,8 @@ async function run(context: RunContext): Promise<Result[]> {
 export type LookupRounds = Record<'hit' | 'nginx' | 'miss' | 'older', readonly Round[]>;
 
 /**
- * Compares requests per CPU second of the server. With a core of its own that equals requests per
- * second; with other load it still measures the server, and not how the core was shared.
+ * Compares requests per CPU second of the server. On an otherwise idle core this equals requests
+ * per second; under other load it still measures only the server.
  */
 export function lookupResults(rounds: LookupRounds, sizes: string): Result[] {
   const { hit, nginx, miss, older } = rounds;

@@ -40,7 +40,7 @@ async function run(context: RunContext): Promise<Result[]> {
   );
 }
 
-/** More IDs than the public API caches. */
+/** Number of IDs to look up: more than the public API caches. */
 const IDS = 20_000;
 
 async function lookUp(

@@ -28,7 +28,7 @@ async function run(context: RunContext): Promise<Result[]> {
       name: 'bytes in Postgres per proof',
       value: bytes / proofs,
       unit: 'bytes',
-      // Few proofs share the size of an empty registry.
+      // No target for a quick run, in which the size of an empty registry dominates.
       ...(!quick && { target: { value: { atMost: 1_600 } } }),
       note: `all tables, indexes and TOAST of ${whole(proofs)} proofs`,
     }),
@@ -40,7 +40,7 @@ async function run(context: RunContext): Promise<Result[]> {
 interface Publishing {
   cycles: number;
   each: number;
-  /** Written in whole pages, by the kernel's count. */
+  /** Bytes written, in whole pages, as the kernel counts them. */
   written: number;
   published: number;
 }
@@ -61,7 +61,7 @@ async function measurePublishing(
       const live = await liveBytes(registry.snapshotDir, await publishedManifest(registry));
       return { written: bytesToDisk(publisher.pid), live };
     };
-    // The first cycle after a start writes more than what is new.
+    // Published once before measuring: the first cycle after a start writes more than new data.
     const before = await publish();
     let after = before;
     for (let cycle = 0; cycle < cycles; cycle += 1) after = await publish();
@@ -79,7 +79,7 @@ async function untilPublished(registry: BenchRegistry, signal: AbortSignal): Pro
   }
 }
 
-/** Bytes that the kernel has to write to a disk for a process, in whole pages. */
+/** Bytes, in whole pages, that the kernel counts as written to disk for a process. */
 function bytesToDisk(pid: number): number {
   const io = readFileSync(`/proc/${String(pid)}/io`, 'utf8');
   return Number(/^write_bytes: (\d+)$/m.exec(io)?.[1] ?? NaN);

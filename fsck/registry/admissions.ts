@@ -34,7 +34,7 @@ export async function checkAdmissions(
   }
   for await (const rows of pages(...ids, (...page) => proofsFrom(sql, ...page))) {
     for (const { proofId, leafIndex, isInLog, isAccepted } of rows) {
-      // The check of its leaf reports proofs in the log and on damaged leaves.
+      // Proofs in the log or on damaged leaves are reported by the check of their leaf.
       if (isInLog || damagedLeaves.has(leafIndex)) continue;
       const where = `svc.proof proof_id=${proofId}`;
       findings.add('proof_not_in_log', where, `the proof at leaf ${leafIndex} of ${size}`);
@@ -44,7 +44,7 @@ export async function checkAdmissions(
   }
   const { count, oldest } = await waitingLongerThan(sql, waitMs);
   if (count > 0) {
-    const expected = `none older than ${waitMs} ms, the oldest is of ${oldest?.toISOString() ?? ''}`;
+    const expected = `no pending admission older than ${waitMs} ms, the oldest is from ${oldest?.toISOString() ?? ''}`;
     findings.add('admissions_wait', `svc.intake_pending, ${count} rows`, expected);
   }
 }
@@ -52,11 +52,11 @@ export async function checkAdmissions(
 function checkAdmission(row: AdmissionRow, report: Report): void {
   const { proofId, isRefused, hasProof, hasRefusal, isPending, isErased, unproved } = row;
   const where = `svc.intake proof_id=${proofId}`;
-  // The check of its leaf reports a proof.
+  // If there is a proof, the check of its leaf reports what remains.
   if (!hasProof && isErased && row.hasPayload) {
-    report('erasure_incomplete', where, 'nothing of an erased payload');
+    report('erasure_incomplete', where, 'no payload after its erasure');
   } else if (!hasProof && !isErased && row.lacksPayload) {
-    report('proof_payload_missing', where, 'its request, or an erasure record');
+    report('proof_payload_missing', where, 'the request, or an erasure record');
   } else if (unproved !== null && !isRequestOf(unproved)) {
     const hash = toHex(unproved.requestHash);
     report('request_altered', where, `a request of hash ${hash}, as accepted`);
@@ -70,7 +70,7 @@ function checkAdmission(row: AdmissionRow, report: Report): void {
   }
 }
 
-/** Whether the request has its hash: a worker rejects an altered pending request, and it is lost. */
+/** Whether a request matches its hash: workers reject an altered one, losing the admission. */
 function isRequestOf({ request, requestHash }: { request: Uint8Array; requestHash: Uint8Array }) {
   try {
     return hashHex(nativeSha256, canonicalBytes(parseStrict(request))) === toHex(requestHash);
@@ -100,13 +100,13 @@ function batchFault(batch: CheckedBatch): string | null {
   if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
     return 'items_hash, since none of its items was erased';
   }
-  // An erasure of items deletes the hash, and invalid items have no bytes to hash.
+  // There is no hash to compare after an erasure of items, or when the bytes of items are missing.
   if (batch.itemsHash !== null && batch.foundHash !== null && batch.itemsHash !== batch.foundHash) {
     return `items_hash ${batch.foundHash} of its items, found ${batch.itemsHash}`;
   }
   if (counted === null) return 'its counts in svc.batch_progress';
   for (const name of ['invalid', 'replayed', 'admitted', 'denied', 'refused'] as const) {
-    // Items of earlier admissions are counted shortly after the outcome.
+    // Items that repeat an earlier admission are counted shortly after its outcome.
     const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';
     const holds = mayLag ? counted[name] <= found[name] : counted[name] === found[name];
     if (!holds) return `${found[name]} ${name} in svc.batch_progress, found ${counted[name]}`;
@@ -127,7 +127,7 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['fixtures', 'fixture_altered', 'the content of that hash'],
 ];
 
-/** Reports rows that contradict or miss another row. */
+/** Reports rows that contradict another row, or refer to a missing one. */
 export async function checkStrays({ sql, findings }: RegistryContext): Promise<void> {
   for (const [query, code, expected] of STRAY_FINDINGS) {
     for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
@@ -138,9 +138,9 @@ const INPUTS_PER_PAGE = 5_000;
 const whereOf = (hash: string): string => `svc.policy_input input_hash=${hash}`;
 
 /**
- * Checks that the policy inputs that AEPs name are stored.
+ * Checks that every policy input named in an AEP is stored.
  *
- * @param named a proof by the hash (hex) of its input
+ * @param named from the hash (hex) of a policy input to the id of a proof that names it
  */
 export async function checkNamedInputs(
   { sql, findings }: Pick<RegistryContext, 'sql' | 'findings'>,

@@ -18,15 +18,15 @@ import type { RegistryContext, KeyHistory } from './context.js';
 export interface LeafCheckResult {
   leafIndex: number;
   proofId: string;
-  /** Whether it verifies; null when unknown. */
+  /** Whether the proof verifies; null when unknown. */
   verifies: boolean | null;
-  /** It fails only because its key is compromised. */
+  /** The proof fails only because its key is compromised. */
   isVoided: boolean;
-  /** The decision in its AEP; null when the AEP is damaged. */
+  /** The decision in the AEP; null when the AEP is damaged. */
   decision: (Decided & { environment: 'sandbox' | 'live'; keyId: string }) | null;
-  /** The expiries of its artifacts from the AEP, in epoch milliseconds. */
+  /** The expiries of the artifacts from the AEP, in epoch milliseconds. */
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
-  /** Every verdict that covers it, the effective one last. */
+  /** Every verdict that covers the leaf, the effective one last. */
   verdicts: readonly VerdictInHistory[];
 }
 
@@ -35,7 +35,7 @@ export type ChunkCheckResult = ReadonlyMap<number, LeafCheckResult>;
 
 const crypto = { sha256: nativeSha256, verify: nativeVerify };
 
-/** One root cause; its consequences are not reported. */
+/** A root cause; findings that only follow from it are not reported. */
 export interface Fault {
   code: FindingCode;
   table: 'proof' | 'intake';
@@ -43,9 +43,9 @@ export interface Fault {
 }
 
 export interface ProofCheckResult {
-  /** Whether it verifies; null when the key history does not know its key. */
+  /** Whether the proof verifies; null when the key history lacks its key. */
   verifies: boolean | null;
-  /** Null when the bytes do not have the hash in the log. */
+  /** Null when the stored bytes do not match the hash in the log. */
   aep: Aep | null;
   faults: Fault[];
 }
@@ -54,7 +54,7 @@ export interface ProofCheckResult {
  * Derives a proof from its rows, down to its leaf hash.
  *
  * @param inTree the leaf hash in the tree
- * @param isEntryRight whether the log row has that hash
+ * @param isEntryRight whether the log row has the hash `inTree`
  */
 export function checkProof(
   leaf: StoredLeaf,
@@ -78,7 +78,7 @@ export function checkProof(
   // An erased proof cannot be derived again, so its verdict decides what may be published.
   if (leaf.isErased) {
     const left = payloadLeft(leaf).join(', ');
-    if (left !== '') fault('erasure_incomplete', `nothing of an erased payload, found ${left}`);
+    if (left !== '') fault('erasure_incomplete', `no payload after its erasure, found ${left}`);
     return { verifies: null, aep: null, faults };
   }
   const { aep: bytes, signature } = proof;
@@ -98,7 +98,7 @@ export function checkProof(
     inclusion: { leafHashInTree: inTree },
   });
   const failed = new Set(checks.flatMap(({ name, result }) => (result === 'fail' ? [name] : [])));
-  // A damaged log row is reported itself; what depends on it is not.
+  // A damaged log row is reported elsewhere; findings that follow from it are omitted.
   if (!isEntryRight)
     return { verifies: false, aep: failed.has('signature') ? null : aep, faults: [] };
   const altered = alteration(failed);
@@ -165,7 +165,7 @@ function alteration(failed: ReadonlySet<CheckName>): Fault | null {
   };
 }
 
-/** Tenant and lane count only where the intake row agrees. */
+/** Tenant and request type are null where the intake row disagrees. */
 function columnsOf(proof: NonNullable<StoredLeaf['proof']>, intake: StoredLeaf['intake']) {
   const { tenantNo, lane } = intake ?? proof;
   return {
@@ -187,7 +187,7 @@ function pinsUnlikeAep(intake: NonNullable<StoredLeaf['intake']>, aep: Aep): str
     environment: intake.environment === aep.environment,
     validity: ARTIFACT_KINDS.every((kind) => {
       const until = (aep.valid_until as Partial<Record<ArtifactKind, string | null>>)[kind];
-      // A denial has no certificate, passport or trust.
+      // The AEP of a denial has no expiry of certificate, passport or trust.
       if (until === undefined) return true;
       const seconds = intake.validity[kind];
       return until === (seconds === null ? null : formatTime(intake.acceptedAt + seconds * 1000));
@@ -195,9 +195,9 @@ function pinsUnlikeAep(intake: NonNullable<StoredLeaf['intake']>, aep: Aep): str
   });
 }
 
-/** Whether a log row is a proof whose rows are consistent, whatever the tree has. */
+/** Whether a log row is a proof with consistent rows, regardless of the tree. */
 export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8Array): boolean {
-  // An erased proof has no payload to check its row against.
+  // Without a payload, the row of an erased proof cannot be checked.
   if (leaf.kind !== 'proof' || leaf.isErased) return false;
   const { verifies, faults } = checkProof(leaf, keys, ownHash, true);
   return verifies !== false && faults.length === 0;
@@ -243,7 +243,7 @@ function isAbout(document: Uint8Array, entry: StatusEntry): boolean {
   return reason?.proof_id === entry.proof_id && reason.artifact_kind === entry.artifact_kind;
 }
 
-/** Null for a damaged document. */
+/** Parses a reason document; null when it is damaged. */
 export function readReason(document: Uint8Array) {
   try {
     return parseRevocationReason(document);

@@ -26,7 +26,7 @@ export interface RegistryContext {
   size: number;
 }
 
-/** The rows of a table in order of their member `key`, in pages. `read` returns the rows after a key. */
+/** A table's rows by ascending member `key`, in pages; `read` returns the rows after a key. */
 export async function* pages<K extends string, T extends Record<K, string>>(
   key: K,
   size: number,
@@ -42,7 +42,7 @@ export async function* pages<K extends string, T extends Record<K, string>>(
   }
 }
 
-/** The key before every proof id and request id. */
+/** The id before all proof ids and request ids: where paging starts. */
 export const FIRST_ID = '0'.repeat(32);
 
 /** Most rows reported by one query. */
@@ -59,7 +59,7 @@ export class KeyHistory {
   constructor(
     readonly entries: readonly KeyedEntry[],
     private readonly size: number,
-    /** The chain over the key entries up to each entry. */
+    /** For each key entry, the hash chain over the key entries up to it. */
     private readonly digests: readonly { leafIndex: number; digest: Buffer }[] = [],
   ) {}
 
@@ -86,7 +86,7 @@ export class KeyHistory {
     return keyStateAt(this.entries, keyId, leafIndex, this.size);
   }
 
-  /** The index of the entry that voids a signature; null when it is not void. */
+  /** The index of the entry that voids a signature; null when the signature is not void. */
   voidedAt(keyId: string, leafIndex: number): number | null {
     return voidedAt(this.entries, keyId, leafIndex);
   }
@@ -98,8 +98,8 @@ export class KeyHistory {
   }
 
   /**
-   * Reports proofs under unknown keys. If key entries are lost or damaged, those are the finding and the
-   * signatures count as unchecked; otherwise the signer used a key that was never activated.
+   * Reports proofs under unknown keys. If key entries are lost or damaged, the signatures only
+   * count as unchecked; otherwise the signer used a key that was never activated.
    */
   reportUnknownKeys(isBroken: boolean, report: Report, unchecked: (what: string) => void): void {
     for (const [keyId, { proofs, first }] of this.unknownKeys) {
@@ -111,7 +111,7 @@ export class KeyHistory {
     this.unknownKeys.clear();
   }
 
-  /** Reports key entries that no program appends: wrong key id, repeated, or ended before activation. */
+  /** Reports key entries that no program appends: wrong id, repeated, ended before activation. */
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {

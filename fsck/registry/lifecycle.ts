@@ -17,7 +17,7 @@ import { expiryScanDoneAt } from '#sql/log/verdicts';
 import { readReason } from './check-leaf.js';
 import { FIRST_ID, pages, type RegistryContext } from './context.js';
 
-/** Large, because each query scans all change numbers. */
+/** Tokens and packages per query: many, because each query scans all change numbers. */
 const PAGE_SIZE = 10_000;
 
 /** The packages of the registry in order of their ids, in pages. */
@@ -110,7 +110,7 @@ export async function checkRevocations(ctx: RegistryContext): Promise<void> {
     reasonsFrom(sql, ...page),
   );
   for await (const rows of documents) {
-    // The check of its log entry reports a damaged document.
+    // The check of the log entry reports a damaged document.
     const reasons = rows.flatMap(({ reasonHash, document }) => {
       const reason = readReason(document);
       return reason === null ? [] : [{ reasonHash, proofId: reason.proof_id, reason }];

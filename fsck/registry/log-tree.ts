@@ -36,7 +36,7 @@ export interface Anchor {
 
 export interface LogTreeState {
   tree: TreeState;
-  /** A root finding was reported: every later root differs too. */
+  /** Set once a root mismatch was reported: then every later root differs too. */
   reported: { signed: boolean; verified: boolean };
   /** The tree cannot be continued: a leaf and its hash are both lost. */
   isBroken: boolean;
@@ -67,7 +67,7 @@ export class LogTree {
   }
 
   /**
-   * The hashes of the leaves of one tile, from their rows and the stored tiles.
+   * Determines the leaf hashes of one tile from their rows and the stored tiles.
    *
    * @param signed roots of checkpoints, by size
    */
@@ -122,7 +122,7 @@ export class LogTree {
     this.checkRoots(signed.get(this.tree.size));
   }
 
-  /** Checks the partial tiles. */
+  /** Checks the partial tiles at the end of the log. */
   async finish(): Promise<void> {
     if (this.isBroken) return;
     for (const tile of this.tree.partial()) await this.checkTile(tile);

@@ -73,7 +73,7 @@ export interface LeafState {
   leafIndex: number;
   verifies: boolean | null;
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
-  /** Its key was compromised, and the verifier has not verified it since. */
+  /** The key was compromised, and the verifier has not verified the leaf since. */
   isAwaited: boolean;
   /** An erasure record exists. */
   isErased: boolean;
@@ -81,7 +81,7 @@ export interface LeafState {
   isDue: boolean;
 }
 
-/** The effective verdict must not pass a leaf that fails here, and must record its expiries. */
+/** Checks that the effective verdict passes no leaf that fails here, and records the expiries. */
 export function checkVerdict(
   leaf: LeafState,
   verdicts: readonly StoredVerdict[],
@@ -101,7 +101,7 @@ export function checkVerdict(
   if (verifies === true && inForce.outcome !== 'pass') {
     report('verdict_outdated', where, 'a pass: the leaf verifies now');
   }
-  // A leaf that does not verify has no reliable expiry.
+  // The expiry of a leaf that does not verify is not reliable.
   if (verifies !== true || inForce.outcome !== 'pass') return;
   for (const kind of inForce.expired) {
     const end = ends.find((one) => one.kind === kind);
@@ -114,7 +114,7 @@ export function checkVerdict(
   checkExpiries(leaf, inForce, chunk, report);
 }
 
-/** Artifacts that expire in the future need their row, so that the expiry scan finds them. */
+/** Checks that each artifact that will expire has its row, so that the expiry scan finds it. */
 function checkExpiries(
   { leafIndex, ends }: LeafState,
   inForce: StoredVerdict,
@@ -136,7 +136,7 @@ function checkExpiries(
   }
 }
 
-/** Reports expiry rows of artifacts that do not expire by their AEP. */
+/** Reports expiry rows of artifacts whose AEP sets no expiry. */
 export function checkStrayExpiries(chunk: Chunk, results: ChunkCheckResult, report: Report): void {
   for (const { leafIndex, kind } of chunk.expiries) {
     const leaf = results.get(leafIndex);

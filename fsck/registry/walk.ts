@@ -24,17 +24,17 @@ export interface WalkState {
   isKeyHistoryBroken: boolean;
 }
 
-/** Remembered leaves, so that consequences of a damaged leaf are not reported. */
+/** Limit of `damaged`, which keeps consequences of a damaged leaf from being reported. */
 const MAX_DAMAGED = 100_000;
 
 /** A leaf with its position in the tree. */
 interface PlacedLeaf {
   leafIndex: number;
-  /** Undefined for a missing row. */
+  /** Undefined when the row is missing. */
   leaf: StoredLeaf | undefined;
   /** The hash in the tree; undefined when unknown. */
   inTree: Uint8Array | undefined;
-  /** The row has the hash in the tree. */
+  /** Whether the row has the hash in the tree. */
   isRight: boolean;
 }
 
@@ -42,7 +42,7 @@ interface PlacedLeaf {
 export class RegistryWalk {
   private readonly log: LogTree;
   private readonly state: Omit<WalkState, 'log'>;
-  /** A proof of the current step by the hash of its policy input. */
+  /** From the hash of a policy input to a proof of the current step that names it. */
   private readonly inputs = new Map<string, string>();
 
   constructor(

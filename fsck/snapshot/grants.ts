@@ -20,18 +20,18 @@ import { difference, readRecord, type PublishedRecord } from './record.js';
 
 const LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
 
-/** Whether the snapshot must contain a change, by its number and time; later cycles publish the others. */
+/** Whether the snapshot must contain a change; later publish cycles add other changes. */
 export type IsDue = (changeNo: number, at: Date) => boolean;
 
 /** Longer than any transaction between a change's time and its commit. */
 const COMMITTED_WITHIN_MS = 60_000;
 
 /**
- * Changes are published in order, so every change before a published one must be published. For later
- * ones the manifest's signed expiry shows its age: it must contain what was committed at the last expiry
- * scan. Omitting the newest changes therefore needs an earlier expiry, or is found here.
+ * Changes are published in order, so every change before a published one must be published. Later
+ * changes must be published if they were committed before the last expiry scan, whose time follows
+ * from the manifest's signed expiry.
  *
- * A package with a member that is not verified yet defers all later changes.
+ * A package with a member that is not verified yet delays all later changes.
  */
 export async function dueChanges(
   { opened, snapshotTtlMs }: PublishedContext,
@@ -49,7 +49,7 @@ export async function dueChanges(
 }
 
 /**
- * Checks published share tokens by hash: the current target, or that there is none. Returns the number
+ * Checks for each share token that its current target is published, or nothing. Returns the number
  * of published tokens.
  */
 export async function checkShares(
@@ -95,7 +95,7 @@ function expectedShare({ tokenHash, target, isRevoked, expiredAt }: CheckedToken
     : { ...share, artifact_kind: target.artifactKind, proof_id: target.proofId };
 }
 
-/** Null for bytes that are not the record of this token. */
+/** Opens the record of a token; null for other bytes. */
 function opened(record: Uint8Array, tokenHash: string): Share | null {
   try {
     return openShare(record, fromHex(tokenHash));
@@ -105,7 +105,7 @@ function opened(record: Uint8Array, tokenHash: string): Share | null {
   }
 }
 
-/** Null for bytes that are not a token record. */
+/** Opens a record as that of the token it names; null for other bytes. */
 function readShare(record: Uint8Array): Share | null {
   try {
     const { token_hash: hash } = JSON.parse(fromUtf8(record)) as { token_hash?: unknown };
@@ -220,7 +220,7 @@ async function* newestRecords(
   }
 }
 
-/** The expected record of a package; `unknown` when a member's record is unreadable. */
+/** Computes the expected record of a package; `unknown` when a member's record is unreadable. */
 async function expectedPackage(
   ctx: PublishedContext,
   parts: Parts,

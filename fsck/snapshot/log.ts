@@ -18,20 +18,20 @@ export interface SignedHead {
 
 /** The contents of the public log that other checks need. */
 export interface PublicLog {
-  /** By proof id, in log order. Kept in memory because they are few. */
+  /** Revocations by proof id, in log order. They are few, so they fit in memory. */
   revocations: Map<string, (RevocationInHistory & { leafIndex: number })[]>;
   keys: KeyedEntry[];
-  /** Among the manifest's leaves. */
+  /** Proofs among the leaves that the manifest covers. */
   proofs: number;
-  /** Leaves of the larger signed head, which names the partial tiles and bundles. */
+  /** Leaves of the larger of the two signed heads; it determines the partial tiles and bundles. */
   size: number;
-  /** All entries were readable; otherwise revocations may be missing. */
+  /** Whether all entries were readable; otherwise revocations may be missing. */
   isWhole: boolean;
 }
 
 /**
- * Reads the whole log like a C2SP client: every bundle and tile of the larger head must match the leaves
- * and lead to the signed roots.
+ * Reads the whole log like a C2SP client: every bundle and tile must match the leaves, and lead to
+ * the signed roots of manifest and checkpoint.
  *
  * @param manifestSize leaves that the manifest covers
  */
@@ -124,7 +124,7 @@ export function entriesIn(bundle: Uint8Array): Uint8Array[] {
 }
 
 function collect(found: PublicLog, bytes: Uint8Array, leafIndex: number): void {
-  // Nearly all entries are proofs, which need no parsing.
+  // Skips proofs, nearly all entries, without parsing them.
   if (Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes('"type":"proof"')) {
     found.proofs += 1;
     return;

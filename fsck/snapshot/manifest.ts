@@ -44,11 +44,11 @@ export async function readManifest(
     findings.add('manifest_went_back', MANIFEST_PATH, expected);
   }
   if (generation < Math.floor(opened.issuedAt / 1000)) {
-    const expected = `a generation of at least the seconds when it was issued, found ${generation}`;
+    const expected = `a generation of at least issued_at in Unix seconds, found ${generation}`;
     findings.add('manifest_differs', MANIFEST_PATH, expected);
   }
   if (opened.validUntil <= ctx.now()) {
-    const expected = `an end that is to come, found ${formatTime(opened.validUntil)}`;
+    const expected = `a valid_until in the future, found ${formatTime(opened.validUntil)}`;
     findings.add('snapshot_over', MANIFEST_PATH, expected);
   }
   return opened;

@@ -9,8 +9,8 @@ import { entriesIn, type PublicLog } from './log.js';
 import { readKeysFile } from './manifest.js';
 
 /**
- * Checks the index beyond the lookups: every segment and file, records shadowed by newer ones, and rows
- * without a proof.
+ * Checks the parts of the index that lookups do not reach: every segment and file, records shadowed
+ * by newer ones, and rows without a proof.
  *
  * @param found the number of proofs found by id, each once
  * @param appended the key entries of the registry; null when only the snapshot is checked
@@ -35,7 +35,7 @@ export async function checkParts(
     const shadowed = await shadowedFiles(parts, pin, rows);
     current.set(pin.kind, (current.get(pin.kind) ?? 0) + rows.high.length - shadowed.rows);
     for (let number = 0; number * FILE_BYTES < rows.files.length; number++) {
-      // The lookups of proofs have read the files of rows that nothing shadows.
+      // The lookups of all proofs have already read the files without shadowed rows.
       if (log.isWhole && pin.kind === PROOF_PARTS && !shadowed.files.has(number)) continue;
       const line = decodeFileLine(
         rows.files.subarray(number * FILE_BYTES, (number + 1) * FILE_BYTES),

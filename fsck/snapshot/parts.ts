@@ -118,7 +118,7 @@ function placeOf(rows: IndexRows, id: string): number | null {
   return null;
 }
 
-/** The fault in a segment: its digests, its order, or its entry in the manifest. */
+/** The fault in a segment's digests, order or manifest entry; null without a fault. */
 function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
   if (toHex(nativeSha256(bytes)) !== pin.sha256) {
     return `SHA-256 ${pin.sha256} and ${pin.bytes} bytes, found ${bytes.length}`;
@@ -134,7 +134,7 @@ function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
   let [first, last] = [Infinity, 0];
   for (let i = 0; i < entries; i++) {
     const { id, leafIndex, file, offset, length } = rowAt(rows, i, pin);
-    if (i > 0 && rowId(rows, i - 1) >= id) return `ids in order, row ${i} is not`;
+    if (i > 0 && rowId(rows, i - 1) >= id) return `ids in ascending order, unlike row ${i}`;
     if (offset + length > file.bytes) return `row ${i} within a file of its table`;
     first = Math.min(first, leafIndex);
     last = Math.max(last, leafIndex);
@@ -212,7 +212,7 @@ const FOLDER = 'lookup/segments';
 /** Replaced files are kept for this long, because readers may use an older manifest. */
 const KEPT_MS = 60 * 60 * 1000;
 
-/** The first 52 bits of a name, so that each file takes eight bytes. */
+/** Names are remembered by their first 52 bits, so that each file takes eight bytes. */
 const keyOf = (name: string): number => parseInt(name.slice(0, 13), 16);
 
 /** Counts files that the manifest does not refer to, recent ones separately. */

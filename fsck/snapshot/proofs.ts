@@ -37,7 +37,7 @@ import { entriesIn, type PublicLog } from './log.js';
 import type { Bodies, Parts } from './parts.js';
 
 export interface ProofsState {
-  /** Proofs before the position, which the rows must count. */
+  /** Proofs before the position; the rows must contain the same count. */
   proofs: number;
   /** Proofs found by id. */
   found: number;
@@ -144,7 +144,7 @@ export interface ProofToCheck {
   record: PublishedRecord;
   /** Null when the registry is skipped. */
   result: LeafCheckResult | null;
-  /** From the log up to the manifest's size. */
+  /** The revocations in the log up to the manifest's size. */
   revocations: readonly RevocationInHistory[];
   scope: SnapshotScope;
   logOrigin: string;
@@ -167,7 +167,7 @@ function recordFault(proof: ProofToCheck): RecordFault | null {
   );
 }
 
-/** From the AEP; without it from the published record, which must then be consistent. */
+/** The facts in the AEP; without an AEP those of the published record, if consistent. */
 function factsOf({ entry, leafIndex, record, result, logOrigin }: ProofToCheck): Facts | null {
   const { artifact, integrity, references } = (record.tail ?? {}) as Partial<
     Record<'artifact' | 'integrity' | 'references', Record<string, string>>
@@ -293,7 +293,7 @@ function historyFault(proof: ProofToCheck): RecordFault | null {
   return { code: 'history_differs', expected };
 }
 
-/** An admissible published state; a moving registry allows more than one. */
+/** A state that may be published; while the registry changes, several may be. */
 interface Admissible {
   outcome: Outcome;
   expired: readonly ArtifactKind[];
@@ -301,15 +301,15 @@ interface Admissible {
 
 /** The inputs that a manifest covers. */
 interface SnapshotScope {
-  /** Leaves. */
+  /** Number of leaves. */
   size: number;
-  /** Verdicts on single leaves up to this one are included; later ones may be. */
+  /** Verdicts on single leaves up to this id are included; later verdicts may be. */
   verdictCursor: number;
   /** Artifacts expired by then must be published as expired; epoch milliseconds. */
   verifierCheckedAt: number;
 }
 
-/** The verdicts in effect when the snapshot was made, and those written during it. */
+/** Verdicts that the snapshot may show: those in effect at its making, or written meanwhile. */
 function candidates(result: LeafCheckResult, scope: SnapshotScope): VerdictInHistory[][] {
   const { verdicts } = result;
   const before = verdicts.filter(({ frontier, verdictId, treeSize }) =>
@@ -320,10 +320,10 @@ function candidates(result: LeafCheckResult, scope: SnapshotScope): VerdictInHis
 }
 
 /**
- * The admissible published states of a proof. The result found here overrides a verdict: a failing proof
- * must not be valid, and an artifact that expired by its AEP is expired. A proof that a compromised key
- * voids may be valid until the verifier verifies it again, because readers void it by the list of keys,
- * which is checked against the log.
+ * The admissible published states of a proof. The result of this check overrides a verdict: a
+ * failing proof must not be valid, and an artifact that expired by its AEP is expired. A proof that
+ * a compromised key voids may be valid until the verifier verifies it again, because readers void
+ * it by the list of keys, which is checked against the log.
  *
  * @param result null when only the snapshot is checked: then only the log's own facts are required
  */
@@ -358,7 +358,7 @@ function admissibleStatuses(
   const statusWith = ({ outcome: verdict, expired }: Admissible): VerificationStatus =>
     verificationStatus({ kind, effect, isOutcome, verdict, revoked, expired });
   const statuses = new Set(found.map(statusWith));
-  // A published revocation stays, also while the proof does not verify.
+  // A published revocation stays even while the proof does not verify.
   if (statusWith({ outcome: 'pass', expired: [] }) === 'REVOKED') statuses.add('REVOKED');
   return statuses;
 }

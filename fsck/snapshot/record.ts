@@ -34,7 +34,7 @@ export interface PublishedRecord {
   history: PublicEvent[] | null;
 }
 
-/** Null for bytes that are not a record of this id. */
+/** Splits a record into its documents; null for bytes that are not a record of this id. */
 export function readRecord(record: Uint8Array, id: string): PublishedRecord | null {
   try {
     return takenApart(record, id);
@@ -85,7 +85,7 @@ export const LEVELS: Record<ArtifactKind, string> = {
  * Implemented independently of the publisher, so that a mistake there is found.
  *
  * @param width leaves in the tile when the proof was first published
- * @param outcome of the verification behind the response
+ * @param outcome of the verification that the response shows
  */
 export function expectedTail(facts: Facts, width: number, outcome: Outcome) {
   const { entry, effect, leafIndex } = facts;

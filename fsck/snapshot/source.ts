@@ -10,7 +10,7 @@ export interface SnapshotFiles {
   readonly where: string;
   /** A file by its path in the snapshot; null when missing. */
   read(path: string): Promise<Uint8Array | null>;
-  /** The names in a folder, with when each was written, in epoch milliseconds; null when it cannot list. */
+  /** Names in a folder with modification times (epoch milliseconds); null if it cannot list. */
   list(folder: string): AsyncIterable<{ name: string; writtenAt: number }> | null;
 }
 
@@ -42,7 +42,7 @@ async function orNull<T>(pending: Promise<T>): Promise<T | null> {
   }
 }
 
-/** A file could not be read, so it is unknown whether it exists. */
+/** The source could not be read, so it is unknown whether a file exists. */
 export class SourceUnreadableError extends Error {
   override readonly name = 'SourceUnreadableError';
 }

@@ -30,7 +30,7 @@ export function addAepKeyCommands(add: AddCommand): void {
     '/etc/svc/aep.pem',
     async (admin, file: string) => changeKey(admin, 'activate', await readPublicKey(file)),
   );
-  // allowUnknownOption: one key id in 64 begins with a dash.
+  // allowUnknownOption, because one key id in 64 begins with a dash.
   add(
     'aep-key retire <key.pem|key_id>',
     'Retire an AEP key; earlier signatures stay valid',
@@ -105,7 +105,7 @@ async function changeKey(
       change,
       ...(fromIndex === undefined ? {} : { fromIndex }),
     });
-    // In the same transaction, so that no other key is retired concurrently.
+    // Checked in the same transaction, so that no other key is retired concurrently.
     if (change === 'retire' && (await activeAepKeys(tx)).length === 0) {
       throw new OperatorError(
         'this is the last active key, and admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
@@ -132,7 +132,7 @@ async function loggedKeys(sql: Db): Promise<AepKey[]> {
   return aepKeys(nativeSha256, entries);
 }
 
-/** A key by its file, or by its id: the log holds the public key of a lost file. */
+/** Finds a public key by its file, or by its id in the log, because the file may be lost. */
 async function knownKey({ database }: Admin, key: string): Promise<Uint8Array> {
   if (!keyIdSchema.safeParse(key).success) return readPublicKey(key);
   const known = (await loggedKeys(await database())).find(({ kid }) => kid === key);

@@ -24,7 +24,7 @@ export function addAuditCommands(add: AddCommand): void {
   ).option('--limit <n>', 'number of newest records', '50');
 }
 
-/** Identifying columns of updatable rows: a record of an update must name its row. */
+/** Identifying columns by table: the record of an update must name its row. */
 const NAMED_BY: Record<string, string> = {
   tenant: 'tenant_id',
   api_key: 'key_id',

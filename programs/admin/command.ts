@@ -12,11 +12,11 @@ export class UsageError extends Error {
 
 /** The resources of a running command. */
 export interface Admin {
-  /** Recorded in the audit. */
+  /** Who runs the command, for the audit records. */
   actor: string;
   /** The database as the command's role, connected on first use: some commands need none. */
   database: () => Promise<Pool>;
-  /** Configuration of the checks outside the database. */
+  /** Configuration of the checks that `status` makes outside the database. */
   statusConfig: () => StatusConfig;
   /** Runs `work` in one transaction, which also commits its audit records. */
   act: <T>(work: (tx: Transaction) => Promise<T>) => Promise<T>;
@@ -25,21 +25,21 @@ export interface Admin {
 }
 
 export interface Outcome {
-  /** Printed for `--json`. */
+  /** The result, which `--json` prints. */
   document: unknown;
   /** Text for a terminal, where a table of the document would not be readable. */
   text?: string;
   /** The command completed with a negative result: exit code 1. */
   failed?: boolean;
-  /** No connection was possible: exit code 2. */
+  /** The database could not be reached: exit code 2. */
   unreachable?: boolean;
 }
 
 /**
  * Adds a command to the program, and returns it for its options.
  *
- * @param usage its words and arguments, such as `key issue <tenant_id>`
- * @param example arguments after its words
+ * @param usage words and arguments of the command, such as `key issue <tenant_id>`
+ * @param example arguments that follow the words
  * @param run gets the arguments, then the options
  */
 export type AddCommand = (
@@ -61,7 +61,7 @@ export function requireConfirmed(confirm: string | undefined, what: string): voi
   throw new UsageError(`this is irreversible: confirm it with --confirm ${what}`);
 }
 
-/** A value of a closed list. */
+/** Returns the value if it is in the list; throws otherwise. */
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
   if (found !== undefined) return found;
@@ -81,14 +81,14 @@ export const seconds = (value: string): number => wholeNumber(value, 0, CENTURY_
 export const secondsOrNone = (value: string): number | null =>
   value === 'none' ? null : seconds(value);
 
-/** A recorded text: not empty, one line, of bounded length. */
+/** Requires a text fit for the audit: not empty, one line, of bounded length. */
 export function words(value: string, what: string, most = 200): string {
   const text = value.trim();
   if (text !== '' && text.length <= most && !/\p{Cc}/u.test(text)) return text;
   throw new UsageError(`${what} must be 1 to ${most} characters on one line`);
 }
 
-/** A row of a list with the names of its members as in the API. */
+/** Renames the members of a row to snake_case, as in the API. */
 export const snakeCase = (row: object): Record<string, unknown> =>
   Object.fromEntries(
     Object.entries(row).map(([name, value]) => [

@@ -130,10 +130,10 @@ function newKey(): { keyId: string; secretHash: Uint8Array; text: string } {
   return { keyId, secretHash, text: formatApiKey({ keyId, secret }) };
 }
 
-/** The id of a key. Accepts a whole key, for a report of a leaked one. */
+/** Returns the id of a key. Accepts the whole key as well, for reports of leaked keys. */
 function keyIdFrom(text: string): string {
   const keyId = parseApiKey(text)?.keyId ?? text;
   if (/^[a-z0-9]{12}$/.test(keyId)) return keyId;
-  // The input is not quoted: it may be a mistyped key.
+  // Does not quote the input, which may be a mistyped key.
   throw new UsageError('a key id is 12 characters of a-z and 0-9: key list <tenant_id> shows them');
 }

@@ -50,7 +50,7 @@ export function addLogCommands(add: AddCommand): void {
 interface LostLeaf {
   leaf_index: number;
   type: 'proof' | 'status' | 'key';
-  /** For proofs and their revocations. */
+  /** Present for proofs and their revocations. */
   proof_id?: string;
   time: string;
 }
@@ -69,8 +69,8 @@ interface Comparison {
 }
 
 /**
- * Finds the leaves of a published log that the database lacks. The files are verified up to the
- * checkpoint's signature, so their content is what was signed.
+ * Finds the leaves of a published log that the database lacks. The files are verified against the
+ * signed checkpoint, so the published log is exactly what was signed.
  */
 async function compareWithPublished(
   sql: Pool,
@@ -118,7 +118,7 @@ async function publishedCheckpoint(
   }
 }
 
-/** Leaves commit to random ids, so logs that have diverged never agree again: binary search. */
+/** Binary search: leaves commit to random ids, so logs that have diverged never agree again. */
 async function commonLeaves(sql: Pool, tree: VerifiedTree, most: number): Promise<number> {
   let [same, other] = [0, Math.ceil(most / TILE_WIDTH)];
   while (same < other) {

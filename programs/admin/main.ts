@@ -27,7 +27,7 @@ import { addTenantCommands } from './tenants.js';
 export interface Terminal {
   out: (text: string) => void;
   err: (text: string) => void;
-  /** Print text if `out` is a terminal, otherwise JSON. */
+  /** Whether `out` is a terminal, which gets text; otherwise JSON is printed. */
   isTerminal?: boolean;
 }
 
@@ -57,7 +57,7 @@ export async function runAdmin(
   }
 }
 
-/** The commands by their words, with their Commander definitions. */
+/** Commander's definition of each command, by the words of the command. */
 export function adminCommands(program = buildProgram()): Map<string, Command> {
   return new Map(leaves(program).map((command) => [nameOf(command), command]));
 }
@@ -92,7 +92,7 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
     .helpCommand(false)
     .helpOption('-h, --help', 'print this help')
     .addHelpText('after', EXIT_CODES)
-    // `erase` is a command as well as the group of `erase tenant`.
+    // Needed because `erase` is a command as well as the group of `erase tenant`.
     .enablePositionalOptions()
     .exitOverride()
     .showHelpAfterError()
@@ -180,7 +180,7 @@ function trouble(error: unknown, env: Environment | undefined): string {
   return `${error.message}\n(unexpected error; LOG_LEVEL=debug shows the stack)`;
 }
 
-/** The commands at and below a command that do something. */
+/** The runnable commands among a command and its subcommands. */
 function leaves(command: Command): Command[] {
   const below = command.commands.flatMap(leaves);
   return command.description() !== '' && command.parent !== null ? [command, ...below] : below;
@@ -193,7 +193,7 @@ function nameOf(command: Command): string {
     : `${parent.name()} ${command.name()}`;
 }
 
-/** A container may run as a user id without a name. */
+/** In a container the user id may have no name. */
 function accountName(): string {
   try {
     return userInfo().username;

@@ -141,7 +141,7 @@ async function activate(
 ): Promise<Outcome> {
   const from = options.from === undefined ? null : activationTime(options.from);
   const set = await storedSet(admin, digest);
-  // A set that this version cannot run would defer every admission accepted under it.
+  // Admissions accepted under a set that this version cannot run would all be deferred.
   const reason = await whyNotActivate(set);
   if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
   const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
@@ -212,7 +212,7 @@ async function setFromFolder(folder: string): Promise<StoredPolicySet> {
   throw new OperatorError(`${folder} cannot be used:\n${errors.map(problemLine).join('\n')}`);
 }
 
-/** A stored set by its full digest: a prefix may become ambiguous. */
+/** Finds a stored set by its full digest, because a prefix may become ambiguous. */
 async function storedSet({ database }: Admin, digest: string): Promise<StoredPolicySet> {
   if (!HASH_PATTERN.test(digest)) {
     throw new OperatorError(
@@ -226,7 +226,7 @@ async function storedSet({ database }: Admin, digest: string): Promise<StoredPol
   );
 }
 
-/** A set named by its digest or folder. */
+/** Finds a set by its digest or folder. */
 async function namedSet(admin: Admin, name: string): Promise<StoredPolicySet> {
   const isFolder = await stat(name).then(
     (found) => found.isDirectory(),
@@ -266,7 +266,7 @@ function policyDiff(before: StoredPolicySet, after: StoredPolicySet): Outcome {
 /** Line diff by longest common subsequence: `-` for removed lines, `+` for added ones. */
 export function textDiff(before: string, after: string): string {
   const [a, b] = [before.split('\n'), after.split('\n')];
-  // The length of the longest common subsequence of a from i on and b from j on.
+  // table[i][j]: length of the longest common subsequence of a from i on and b from j on.
   const table: Uint32Array[] = [];
   const common = (i: number, j: number): number => table[i]?.[j] ?? 0;
   for (let i = a.length - 1; i >= 0; i -= 1) {

@@ -38,7 +38,7 @@ export function addProofCommands(add: AddCommand): void {
     `${EXAMPLE_ID} certificate --reason "issued in error"`,
     revoke,
   ).requiredOption('--reason <words>', 'stored in the database; only its salted hash is public');
-  // Not requiredOption: Commander would require them of `erase` for `erase tenant` as well.
+  // Not requiredOption: Commander would require the options of `erase` for `erase tenant`, too.
   add(
     'erase <proof_id>',
     'Erase the payload of one admission permanently; the log keeps its salted commitments',
@@ -99,7 +99,7 @@ async function erase(admin: Admin, proofId: string, options: ErasureOptions): Pr
   });
 }
 
-/** Each group has its own transaction: an interrupted run continues where it stopped. */
+/** Admissions erased per transaction; an interrupted run resumes after the last one. */
 const GROUP = 500;
 
 async function eraseTenant(

@@ -35,7 +35,7 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
   }
 }
 
-/** Facts, then problems, on one screen. */
+/** Formats the facts, then the problems, to fit one screen. */
 function screen(facts: Facts, attention: readonly Attention[]): string {
   const { pending, batches, verifier, checkpoint, publication } = facts;
   const waiting = (count: number, oldest: number | null): string =>
@@ -116,7 +116,7 @@ interface Attention {
   do: string;
 }
 
-/** Longer than any healthy delay, including a restart and the requeue of stale admissions. */
+/** Longer delays are problems: restarts and requeues of stale admissions take less time. */
 const TIMEOUT_MS = 30_000;
 
 const START = 'start one, or read the log of the last one';

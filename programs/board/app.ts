@@ -15,7 +15,7 @@ import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { QueueToRead } from '#runtime/queue/queues';
 
-/** Bull Board behind a key, read-only. */
+/** Bull Board, read-only and protected by a key. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {
   const adapter = new QuietAdapter(log);
   adapter.setBasePath('');
@@ -26,7 +26,7 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
       uiConfig: {
         boardTitle: 'Queues',
         hideDocsLink: true,
-        // Listing workers costs the queue's server too much per page view.
+        // Listing workers at each page view would load the queue's server too much.
         showWorkers: false,
         pollingInterval: { showSetting: true },
       },
@@ -49,7 +49,7 @@ const isBadRequest = (error: unknown): boolean => (error as { status?: unknown }
 
 type HandleError = Parameters<ExpressAdapter['setErrorHandler']>[0];
 
-/** Bull Board would expose error messages of Redis or PostgreSQL. */
+/** Hides error messages of Redis or PostgreSQL, which Bull Board would show. */
 class QuietAdapter extends ExpressAdapter {
   constructor(private readonly log: Logger) {
     super();
@@ -64,7 +64,7 @@ class QuietAdapter extends ExpressAdapter {
   }
 }
 
-/** Far above the page's own limit. All jobs of a page are in memory with their data. */
+/** Limit of jobs per page, all of which are loaded; the page requests far fewer. */
 const MAX_PAGE = 100;
 
 const boundPages: RequestHandler = (req, res, next) => {
@@ -90,14 +90,14 @@ function handleError(log: Logger): ErrorRequestHandler {
 const FAILURES = 10;
 const WITHIN_S = 60;
 
-/** The page uses inline styles, no inline scripts and no external resources. */
+/** Allows what the page uses: inline styles, but no inline scripts and no external resources. */
 const CONTENT_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
   "font-src 'self'; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
 
 /**
- * Runs before every route. Only reads pass: no request changes anything, so cross-site requests
- * from a browser that stores the key are harmless.
+ * Runs before every route. Only reads pass, so cross-site requests from a browser that stores the
+ * key are harmless.
  */
 function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
   const failures = new RateLimiterMemory({ points: FAILURES, duration: WITHIN_S });
@@ -158,7 +158,7 @@ export function loadBoardKey(file: string): HasKey {
   const expected = digest(key);
   return (authorization) => {
     const given = passwordOf(authorization ?? '');
-    // Compares hashes: equal length, constant time.
+    // Compares hashes, which have equal length, in constant time.
     return timingSafeEqual(digest(given ?? ''), expected) && given !== null;
   };
 }

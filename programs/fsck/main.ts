@@ -100,7 +100,7 @@ export async function check(
     }
     const why = trouble(error, env);
     terminal.err(`${why}\n`);
-    // JSON consumers get the incomplete result as JSON.
+    // With --json the incomplete result is JSON, too.
     if (given.json) {
       const document = { clean: false, exit_code: 3, findings: [], not_checked: [why] };
       terminal.out(`${JSON.stringify(document, null, 2)}\n`);
@@ -152,7 +152,7 @@ async function run(
   }
 }
 
-/** A failure during the check, which is never a configuration error. */
+/** A failure during the check: exit code 3, never a configuration error. */
 class BrokenOff extends Error {
   override readonly name = 'BrokenOff';
 }
@@ -177,7 +177,7 @@ function trouble(error: unknown, env: Environment | undefined): string {
   return `Incomplete check: ${reason.message}${cause}. ${again}`;
 }
 
-/** Only the public key of a key file is used. */
+/** Reads the keys to pin. From a key file it uses only the public key. */
 function trustedKeys(
   variable: string,
   key: TrustedKey,

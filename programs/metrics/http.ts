@@ -48,7 +48,7 @@ export function publicMetrics(registry: Registry): PublicMetrics {
   const help = 'Lookups answered with a verdict, by status';
   const lookups = new Tally(registry, 'svc_lookups_total', help, ['status']);
   const statuses = new Map(STATUSES.map((status) => [status as string, lookups.of({ status })]));
-  // For unknown statuses: another version rendered the snapshot.
+  // Counts unknown statuses, which occur when another version rendered the snapshot.
   const other = lookups.of({ status: 'other' });
   return {
     countRequest: http.counted,

@@ -14,10 +14,10 @@ export interface PublisherMetrics extends CycleObserver {
 }
 
 /**
- * Gauges of the last publication, present while no other publisher is known to lead. Ages and
+ * Gauges of the last publication, absent while another publisher is known to lead. Ages and
  * validities are computed at scrape time.
  *
- * @param leads whether it led at its last check
+ * @param leads whether this publisher held the lease at its last check
  * @param written bytes that this process wrote into the snapshot directory
  */
 export function publisherMetrics(

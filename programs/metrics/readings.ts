@@ -6,13 +6,13 @@ import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
 
-/** Null while unknown. */
+/** The latest reading; null while unknown. */
 export interface Sampled<T> {
   readonly value: T | null;
 }
 
 export interface Readings {
-  /** For readings, so that they and the program's work do not delay each other. */
+  /** A separate pool, so that readings and the program's work do not delay each other. */
   sql: Pool;
   /**
    * Reads a value periodically in the background, so that scrapes never wait for a query. When the
@@ -23,10 +23,10 @@ export interface Readings {
 
 const WARN_EVERY_MS = 60_000;
 const READING_MS = 4_000;
-/** Statement timeout for a gauge. */
+/** Statement timeout of a reading. */
 const STATEMENT_MS = 3_000;
 
-/** Readings until the program stops, and the clock skew that every program with a database reports. */
+/** Reads gauges periodically until the program stops, and reports the clock skew. */
 export function databaseReadings(
   registry: Registry,
   { signal, log, onStop }: Pick<ProgramContext, 'signal' | 'log' | 'onStop'>,

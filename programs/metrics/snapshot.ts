@@ -9,7 +9,7 @@ interface Snapshot {
   validUntil: number;
 }
 
-/** Gauges of publisher and public API servers: of the published and of the served snapshot. */
+/** Gauges of a snapshot: in the publisher of the published, in public API servers of the served. */
 export function snapshotGauges(
   registry: Registry,
   clock: Clock,

@@ -57,7 +57,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
       outcomes.denied.n += denied;
       outcomes.refused.n += refused;
       const all = admitted + denied + refused;
-      // Another worker had committed all of them.
+      // 0 when another worker had committed all of them.
       if (all > 0) items.observe(all);
     },
     took: (stage, ms) => {
@@ -70,7 +70,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
 }
 
-/** Pending admissions: in the registry, which is authoritative, and in the queues. */
+/** Gauges of pending admissions: in the registry, which is authoritative, and in the queues. */
 export function waitingGauges(
   registry: Registry,
   readings: Readings,

@@ -22,17 +22,17 @@ const password = (): string => randomBytes(32).toString('base64url');
  */
 export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
   const { secretsDir: directory, databaseHost, queueHost, databaseName: database } = config;
-  // Traversable, not listable: the user that starts containers checks that the files exist.
+  // Mode 711: the user that starts containers checks that the files exist, but must not list them.
   mkdirSync(directory, { recursive: true, mode: 0o711 });
   const made: string[] = [];
 
-  /** `shared` can read it as well: the file's group is that program's. */
+  /** Makes a file of one program. `shared` can read it as well, through the file's group. */
   const own = (name: string, owner: Owner, shared?: Owner): void => {
     const file = join(directory, name);
     const mode = shared === undefined ? 0o400 : 0o440;
     const [uid, gid] = [USERS[owner], USERS[shared ?? owner]];
     const now = statSync(file);
-    // Before chown: afterwards, chmod would need more than CAP_CHOWN.
+    // Runs before chown: afterwards, chmod would need more than CAP_CHOWN.
     if ((now.mode & 0o777) !== mode) chmodSync(file, mode);
     if (process.getuid?.() === 0 && (now.uid !== uid || now.gid !== gid)) {
       chownSync(file, uid, gid);
@@ -79,7 +79,7 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
   const queueUrl = new URL((await readFile(join(directory, 'redis-url'), 'utf8')).trim());
   secret('board-redis-url', () => queueUrl.href, 'board');
   secret('board-key', password, 'board');
-  // The server includes it in its configuration, so no password is on a command line.
+  // The server's configuration includes this file, so that no password is on a command line.
   secret('valkey.conf', () => `requirepass ${queueUrl.password}`, 'valkey');
   secret('grafana-password', password, 'grafana');
 
@@ -110,7 +110,7 @@ export const USERS = {
   admin: 10_006,
   fsck: 10_007,
   board: 10_008,
-  // User ids of the official images.
+  // User ids in the official images.
   postgres: 999,
   valkey: 999,
   grafana: 472,

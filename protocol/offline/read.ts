@@ -36,7 +36,7 @@ export function textOf(text: TextOrBytes): string {
   return typeof text === 'string' ? text : fromUtf8(text);
 }
 
-/** A ProtocolError as a fault; `otherwise` for a code outside the closed set. */
+/** Converts a ProtocolError to a fault; `otherwise` replaces a code that is no fault code. */
 export function faultOf(error: unknown, otherwise: OfflineFaultCode): OfflineFault {
   if (!(error instanceof ProtocolError)) throw error;
   const code = OFFLINE_FAULTS.find((one) => one === error.code) ?? otherwise;
@@ -81,7 +81,7 @@ export function findInconsistency(document: ProofExport, sha256: Sha256): Offlin
       findEnvelopeInconsistency(document, sha256) ?? findCommitmentInconsistency(document, sha256)
     );
   } catch (error) {
-    // A lone surrogate in an already parsed value has no UTF-8 form, so no signature can cover it.
+    // A lone surrogate in an already parsed value: it has no UTF-8 form, so no signature covers it.
     const { code, detail } = faultOf(error, 'malformed_export');
     return { code, detail };
   }

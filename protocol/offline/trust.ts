@@ -8,8 +8,8 @@ import { pinKeys } from '../snapshot/trust.js';
 
 /**
  * An AEP public key as JWK (RFC 8037). Other members are ignored, as RFC 7517 requires. The last
- * three come from the service's key list; pinned with the key, they bound the log positions at
- * which its signatures count.
+ * three members come from the service's key list and bound the log positions at which signatures of
+ * the key count.
  */
 export interface PinnedJwk {
   kty: string;
@@ -41,7 +41,7 @@ export interface OfflineTrust {
   log?: { vkey: string | readonly string[]; origin: string } | null | undefined;
 }
 
-/** Reasons why a pin is unusable. Pins are the caller's, so these are thrown. */
+/** Reasons why a pin is unusable. They are thrown, because the caller supplies the pins. */
 export const PIN_ERRORS = [
   'malformed_key',
   'unusable_key',

@@ -11,7 +11,7 @@ import {
 
 export const intentIdSchema = textSchema;
 export const fixtureRefSchema = textSchema;
-/** Opaque; printable ASCII because a header returns it. */
+/** Opaque to the service; printable ASCII, because a header returns it. */
 export const idempotencyKeySchema = z
   .string()
   .regex(/^[\x20-\x7e]{1,255}$/, 'expected 1 to 255 printable ASCII characters');
@@ -44,7 +44,7 @@ export const receiptMembers = {
   vee_recorded: z.literal(true),
 };
 
-/** The response: these seven fields and no others. */
+/** The response to an execute request: these seven fields and no others. */
 export const executeReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeReceipt),
   receipt_id: z.string().regex(/^svc-runtime-execute-[0-9a-f]{16}$/),
@@ -64,7 +64,7 @@ export const agentSchema = z.strictObject({
   framework: textSchema.exactOptional(),
 });
 
-/** Distinguishes two admissions of the same thing: equal envelopes are one admission. */
+/** Distinguishes admissions with otherwise equal envelopes; equal envelopes are one admission. */
 export const nonceSchema = z
   .string()
   .regex(/^[A-Za-z0-9_-]{16,128}$/, 'expected 16 to 128 characters of A-Z a-z 0-9 _ -');
@@ -122,7 +122,7 @@ export const agentEnvelopeSchema = z.discriminatedUnion('kind', [
 ]);
 export type AgentEnvelope = z.infer<typeof agentEnvelopeSchema>;
 
-/** The response: the seven fields of an execute receipt, with agent-specific prefixes. */
+/** The response to an agent request: the seven fields of an execute receipt, renamed. */
 export const agentReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.agentReceipt),
   receipt_id: z.string().regex(/^svc-agent-admission-[0-9a-f]{16}$/),

@@ -111,7 +111,7 @@ export const dsseEnvelopeSchema = z.strictObject({
 });
 export type DsseEnvelope = z.infer<typeof dsseEnvelopeSchema>;
 
-/** The log commits to this beside the AEP: its envelope, request and response. */
+/** Hashes of an AEP's envelope, request and response, which the log commits to as well. */
 export const proofRecordSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofRecord),
   proof_id: proofIdSchema,

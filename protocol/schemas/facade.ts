@@ -112,7 +112,7 @@ export const facadeSchema = z.strictObject({
   serves_authoritative_truth: z.literal(false),
   lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
   references: z.union([facadeReferencesSchema, packageReferencesSchema, nothingSchema]),
-  /** Public resources by name, each with its URL. Never an AEP. */
+  /** URLs of public resources by name. An AEP is never among them. */
   downloads: z.record(z.string(), z.union([z.string(), z.array(z.string())])),
   integrity: z.union([facadeIntegritySchema, packageIntegritySchema, nothingSchema]),
 });
@@ -158,7 +158,7 @@ export const notFoundSchema = z.strictObject({
 });
 export type NotFound = z.infer<typeof notFoundSchema>;
 
-/** The requested artifact and its verdict, the first members of every view. */
+/** Members that every view begins with: the requested artifact and its verdict. */
 const viewMembers = {
   artifact_kind: artifactKindSchema,
   identifier: z.string(),
@@ -169,8 +169,8 @@ const viewMembers = {
 
 /**
  * History of an artifact: `/history` of a certificate or passport, `/timeline` of a trust artifact.
- * The events of the proof and of every artifact that this one depends on, oldest first; empty when
- * the lookup did not resolve.
+ * Its events are those of the proof, the artifact and every artifact that it depends on, oldest
+ * first; empty when the lookup did not resolve.
  */
 export const historySchema = z
   .strictObject({

@@ -14,13 +14,13 @@ import {
 export const revocationRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.revocationRequest),
   artifact_kind: artifactKindSchema,
-  /** Stored; only the hash of the salted reason document is public. */
+  /** Stored privately; only the hash of the salted reason document is public. */
   reason: textSchema,
   /** Who revokes, in the tenant's words: recorded, never validated. */
   actor: textSchema,
 });
 
-/** A revoked artifact, by the first revocation in the log. */
+/** The first revocation of an artifact in the log. */
 export const revocationSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.revocation),
   proof_id: proofIdSchema,
@@ -60,7 +60,7 @@ export const packageIdSchema = z
   .string()
   .regex(PACKAGE_ID_PATTERN, 'expected a package id: pkg_ and 32 lower-case hex characters');
 
-/** A token shows an artifact of one proof, or a package. */
+/** Members of a share token's documents: it shares an artifact of one proof, or a package. */
 const sharing = <Members extends z.core.$ZodShape>(members: Members) =>
   z.discriminatedUnion('artifact_kind', [
     z.strictObject({ ...members, artifact_kind: artifactKindSchema, proof_id: proofIdSchema }),

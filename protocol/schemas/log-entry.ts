@@ -42,7 +42,7 @@ export const keyEntrySchema = z
     from_index: logIndexSchema.exactOptional(),
     time: timeSchema,
   })
-  // Without the index, the set of voided signatures would be undefined.
+  // Without `from_index` it would be undefined which signatures a compromise voids.
   .refine((entry) => (entry.from_index !== undefined) === (entry.change === 'compromise'), {
     path: ['from_index'],
     message: 'required for a compromise, absent otherwise',

@@ -3,7 +3,7 @@ import { aepSchema, dsseEnvelopeSchema, proofRecordSchema } from './aep.js';
 import { agentReceiptSchema, executeReceiptSchema } from './admission.js';
 import { proofEntrySchema } from './log-entry.js';
 
-/** Receipts, and documents under a signature or log commitment: these never gain members. */
+/** Receipts, and documents that are signed or committed to in the log. They never gain members. */
 export const FIXED_SCHEMAS: readonly z.ZodType[] = [
   executeReceiptSchema,
   agentReceiptSchema,
@@ -64,8 +64,8 @@ function openParts(def: z.core.$ZodTypes['_zod']['def']): object | null {
 }
 
 /**
- * A member of another alternative is not an addition: an artifact with an invalid member must not
- * pass for one without it.
+ * Rejects members of the other alternatives: an artifact with an invalid member must not match an
+ * alternative without that member.
  */
 function alternatives(options: readonly Schema[]): Schema[] {
   const names = options.flatMap((one) =>

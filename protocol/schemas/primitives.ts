@@ -16,7 +16,7 @@ export const TENANT_ID_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$/;
 export const ACTION_PATTERN = /^[A-Z0-9_.:-]{1,128}$/;
 
 export const proofIdSchema = z.string().regex(PROOF_ID_PATTERN, 'expected a proof id');
-/** Untagged lower-case hex SHA-256. */
+/** SHA-256 in lower-case hex, without a prefix. */
 export const hashSchema = z.string().regex(HASH_PATTERN, 'expected 64 lower-case hex characters');
 export const keyIdSchema = z
   .string()
@@ -32,8 +32,8 @@ export const signatureSchema = z
   .string()
   .regex(BYTES64_BASE64_PATTERN, 'expected 64 bytes in base64');
 /**
- * Of any length. The decoder checks the form: a regular expression overflows the stack on texts of
- * some megabytes.
+ * Base64 of any length. The decoder checks the form: a regular expression overflows the stack on
+ * texts of some megabytes.
  */
 export const base64Schema = z
   .string()
@@ -62,8 +62,8 @@ export type Environment = z.infer<typeof environmentSchema>;
 export const TEXT_MAX = 512;
 
 /**
- * A name or reference that a caller chose: 1 to 512 Unicode code points. Counted here because
- * validators define length differently, and the limits of a signed format must not vary.
+ * A name or reference that a caller chose: 1 to 512 Unicode code points. A refinement counts them,
+ * because validators define length differently and the limits of a signed format must not vary.
  */
 export const textSchema = z
   .string()

@@ -41,7 +41,7 @@ export const inclusionResponseSchema = z.discriminatedUnion('state', [
     root: merkleHashSchema,
     inclusion: inclusionProofSchema,
   }),
-  /** In the log for good, and not yet under a signed checkpoint. */
+  /** In the log permanently, but not yet covered by a signed checkpoint. */
   z.strictObject({
     ...leafMembers,
     state: z.literal('pending_checkpoint'),
@@ -52,9 +52,9 @@ export const inclusionResponseSchema = z.discriminatedUnion('state', [
 export type InclusionResponse = z.infer<typeof inclusionResponseSchema>;
 
 /**
- * Everything that offline verification needs except trusted keys, which the reader obtains
- * elsewhere. The keys in here only identify which ones to obtain. The verdict is unsigned, so only
- * the registry can confirm it.
+ * Everything that offline verification needs except trusted keys: the keys in the document only
+ * identify those that readers must obtain from another source. The verdict is unsigned, so only the
+ * registry can confirm it.
  */
 export const proofExportSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofExport),
@@ -74,7 +74,7 @@ export const proofExportSchema = z.strictObject({
 });
 export type ProofExport = z.infer<typeof proofExportSchema>;
 
-/** A proof by its id, or by its AEP and envelope. */
+/** Names a proof by its id, or contains its AEP and envelope. */
 export const verifyRequestSchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.verifyRequest),
@@ -98,7 +98,7 @@ export const verifyBodySchema = z.discriminatedUnion('schema_version', [
 ]);
 export type VerifyBody = z.infer<typeof verifyBodySchema>;
 
-/** A proof by its id, and another policy set to compare. */
+/** Names a proof, and optionally another policy set to compare. */
 export const replayRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.replayRequest),
   proof_id: proofIdSchema,
@@ -116,8 +116,8 @@ export const replayDifferenceSchema = z.strictObject({
   /** RFC 6901 pointer into the AEP; '' is the whole AEP. */
   pointer: z.string(),
   /**
-   * Absent on the side without such a member; both absent for an API key without read access to the
-   * proof.
+   * `recorded` or `replayed` is absent if that AEP lacks the member, and both if the API key must
+   * not read the proof.
    */
   recorded: z.unknown().exactOptional(),
   replayed: z.unknown().exactOptional(),
@@ -130,7 +130,7 @@ export const counterfactualSchema = z.strictObject({
   decision: aepDecisionSchema,
   /** Sentences for display, by policy id. */
   sentences: z.record(z.string(), z.string()),
-  /** Whether the decision or its reasons differ from the recorded ones. */
+  /** Whether the decision or its reasons differ from those recorded. */
   differs: z.boolean(),
 });
 export type Counterfactual = z.infer<typeof counterfactualSchema>;
@@ -140,8 +140,8 @@ export const replaySchema = z.strictObject({
   schema_version: z.literal(SCHEMA.replay),
   proof_id: proofIdSchema,
   /**
-   * `match`: every member of the AEP is equal, under the engine that decided. Under another engine
-   * the result is never `match`.
+   * `match`: the engine that decided derives an AEP with equal members. Another engine's result is
+   * never `match`.
    */
   result: z.enum(['match', 'divergence', 'engine_version_differs']),
   differences: z.array(replayDifferenceSchema),

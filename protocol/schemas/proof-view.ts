@@ -21,19 +21,19 @@ import { verdictStatementSchema } from './verdict.js';
 const foundMembers = { at: timeSchema, log_size: logIndexSchema };
 
 const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
-/** The commit point. The log orders its entries and has no clock. */
+/** The commit point. It has no time, because the log only orders its entries. */
 const appendedEventSchema = z.strictObject({
   event: z.literal('appended'),
   leaf_index: logIndexSchema,
 });
 const verifiedEventSchema = z.strictObject({ event: z.literal('verified'), ...foundMembers });
-/** A check failed; no statement until a later verification passes. */
+/** A check failed: nothing is asserted until a later verification passes. */
 const failedEventSchema = z.strictObject({
   event: z.literal('failed'),
   ...foundMembers,
   checks: z.array(z.string()),
 });
-/** The payload was erased on purpose. No statement any more, although no check failed. */
+/** The payload was erased on purpose: nothing is asserted any more, although no check failed. */
 const erasedEventSchema = z.strictObject({ event: z.literal('erased'), ...foundMembers });
 const expiredEventSchema = z.strictObject({
   event: z.literal('expired'),
@@ -59,10 +59,7 @@ export const proofEventSchema = z.discriminatedUnion('event', [
 ]);
 export type ProofEvent = z.infer<typeof proofEventSchema>;
 
-/**
- * The published form. When verification is all that happened to a proof, the snapshot has no
- * `log_size`.
- */
+/** The published form. `log_size` is absent for a proof without events after its verification. */
 export const publicEventSchema = z.discriminatedUnion('event', [
   acceptedEventSchema,
   appendedEventSchema,

@@ -24,7 +24,7 @@ export const CHECK_NAMES = [
   'inclusion',
 ] as const;
 
-/** A check of the registry's row: the columns published beside the entry match the AEP. */
+/** Name of the check that the published columns of the registry's row match the AEP. */
 export const ROW_CHECK_NAME = 'published_columns';
 
 export const checkSchema = z.strictObject({
@@ -53,8 +53,8 @@ export const verdictStatementSchema = z
     }),
     verified_at: timeSchema.nullable(),
     /**
-     * Log size that the statement covers: the verdict's, or past the last counted revocation if
-     * larger.
+     * Log size that the statement covers: that of the verdict, or up to the last counted revocation
+     * if larger.
      */
     log_size: logIndexSchema,
   })
@@ -108,7 +108,7 @@ export type VerdictCause = (typeof VERDICT_CAUSES)[number];
 export const verdictKeySchema = z.strictObject({
   key_id: keyIdSchema,
   source: z.literal('log'),
-  /** At the log position of the proof; for an unregistered proof, at the end of the log. */
+  /** State at the log position of the proof; for an unregistered proof, at the end of the log. */
   state: z.enum(['active', 'retired', 'compromised', 'unknown']),
   activated_at_index: logIndexSchema.nullable(),
   retired_at_index: logIndexSchema.nullable(),

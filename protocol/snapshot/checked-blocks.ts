@@ -1,32 +1,32 @@
 import { BLOCK, ROW_BYTES } from './index-part.js';
 
 const BLOCK_BYTES = BLOCK * ROW_BYTES;
-/** Slots of one index segment: 6 MiB, for 130,000 proofs. A segment that is never read allocates none. */
+/** Cache slots per index segment: 6 MiB, for 130,000 proofs, allocated at the first read. */
 const SLOTS = 8192;
 
 /**
- * Blocks of rows that were read and compared with their digest. Parts never change, so what was right
- * once stays right. A block has one slot that it can be in, and a later one takes the place of an
- * earlier: looking costs a comparison, and adjacent blocks never evict each other.
+ * A direct-mapped cache of row blocks that were checked against their digest. Index parts never
+ * change, so a checked block stays valid. A lookup costs one comparison, and adjacent blocks never
+ * evict each other.
  */
 export class CheckedBlocks {
   private readonly slots: number;
-  /** By slot, the number of the block in it and one; 0 for none. */
+  /** By slot, the number of its block plus one; 0 when empty. */
   private held: Uint32Array = new Uint32Array(0);
   private bytes: Uint8Array = new Uint8Array(0);
 
-  /** @param entries rows of the part */
+  /** @param entries number of rows in the index part */
   constructor(entries: number) {
     this.slots = Math.min(SLOTS, Math.ceil(entries / BLOCK));
   }
 
-  /** Where the block begins in {@link memory}; -1 when it is not held. */
+  /** The offset of a block in {@link memory}; -1 when it is not cached. */
   find(block: number): number {
     const slot = block % this.slots;
     return this.held[slot] === block + 1 ? slot * BLOCK_BYTES : -1;
   }
 
-  /** Keeps a checked block, and returns where it begins in {@link memory}. */
+  /** Caches a checked block, and returns its offset in {@link memory}. */
   put(block: number, checked: Uint8Array): number {
     if (this.held.length === 0) {
       this.held = new Uint32Array(this.slots);
@@ -38,7 +38,7 @@ export class CheckedBlocks {
     return slot * BLOCK_BYTES;
   }
 
-  /** What is held, each block where `find` or `put` said; good until the next block is put. */
+  /** The cached blocks, at the offsets from `find` and `put`; valid until the next `put`. */
   get memory(): Uint8Array {
     return this.bytes;
   }

@@ -33,7 +33,7 @@ export interface LoadedPart {
   segment: string;
   part: IndexPart;
   rows: CheckedBlocks;
-  /** Lines of the file table by their number; bounded by {@link CACHED_FILES}. */
+  /** Cached lines of the file table by their number, at most {@link CACHED_FILES}. */
   files: Map<number, FileLine>;
 }
 
@@ -49,7 +49,7 @@ export function loadedPart(segment: string, part: IndexPart): LoadedPart {
   return { segment, part, rows: new CheckedBlocks(part.layout.entries), files: new Map() };
 }
 
-/** Location of a record, and its proof. */
+/** Location of a record, with the position of its proof in the log. */
 export interface Place {
   segment: string;
   segmentBytes: number;
@@ -61,12 +61,12 @@ export interface Place {
 }
 
 /**
- * The newest row for an id (16 bytes), or null when no part has one. Every part whose range may
- * hold the id is searched, newest first: ids are nearly, not exactly, in log order, and a newer
- * part shadows what an older one says of the same proof. `parts` are in the manifest's order,
- * oldest first.
+ * The newest row for an id (16 bytes), or null when no part has one. Searches every part whose
+ * range may contain the id, newest first: ids are nearly, not exactly, in log order, and a newer
+ * part replaces an older part's row for the same id. `parts` are in the manifest's order, oldest
+ * first.
  *
- * One generator for all of it: every one that waits for another costs as much as a search does.
+ * It is one generator, because each nested generator would cost as much as a search.
  */
 export function* findPlace(
   sha256: Sha256,
@@ -78,7 +78,7 @@ export function* findPlace(
   for (let p = parts.length - 1; p >= 0; p--) {
     const loaded = parts[p]!;
     const { part, rows } = loaded;
-    // Ids are nearly in log order, so nearly all parts but one are passed over here.
+    // Skips nearly all parts but one, because ids are nearly in log order.
     if (!isWithin(part, high, low)) continue;
     // Ids that share their first half are adjacent; usually there is just one.
     for (let i = firstNotBelow(part, high, low); prefixIs(part, i, high, low); i++) {
@@ -90,7 +90,7 @@ export function* findPlace(
       }
       const at = start + (i % BLOCK) * ROW_BYTES;
       if (!hasSecondHalf(rows.memory, at, id)) continue;
-      // A copy: what is held may be driven out while the record is read.
+      // Copies the row: its block may be evicted while the record is read.
       const row = decodeRow(rows.memory.slice(at, at + ROW_BYTES));
       if (row.fileNumber >= part.layout.files) {
         throw malformed('a row names a file that is not listed');
@@ -168,7 +168,7 @@ async function finishLater<T>(
   return step.value;
 }
 
-/** Whether the first half of an id is not outside of those of a part, which has one at least. */
+/** Whether the first half of an id is within the id range of a part, which is never empty. */
 function isWithin({ high, low }: IndexPart, wantedHigh: number, wantedLow: number): boolean {
   const last = high.length - 1;
   if (wantedHigh < high[0]! || wantedHigh > high[last]!) return false;
@@ -202,7 +202,7 @@ function uint32At(bytes: Uint8Array, at: number): number {
   return bytes[at]! * 0x1000000 + ((bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!);
 }
 
-/** Keeps all lines of a checked block of the file table, and returns that of the wanted number. */
+/** Caches all lines of a checked block of the file table; returns the line `wanted`. */
 function keepFileLines(loaded: LoadedPart, block: Uint8Array, wanted: number): FileLine {
   if (loaded.files.size + BLOCK > CACHED_FILES) loaded.files.clear();
   const first = wanted - (wanted % BLOCK);
@@ -215,7 +215,7 @@ function keepFileLines(loaded: LoadedPart, block: Uint8Array, wanted: number): F
 
 type Table = 'rows' | 'files';
 
-/** What to read for a block of a table. */
+/** The read for a block of a table. */
 function blockRead({ segment, part }: LoadedPart, number: number, table: Table): SegmentRead {
   const { layout } = part;
   const [start, lines, lineBytes] =
@@ -230,7 +230,7 @@ function blockRead({ segment, part }: LoadedPart, number: number, table: Table):
   };
 }
 
-/** The block that was read, compared with its digest. */
+/** Returns the block that was read, or throws when its digest differs. */
 function checkedBlock(
   sha256: Sha256,
   part: IndexPart,

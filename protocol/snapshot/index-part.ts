@@ -4,7 +4,7 @@ import { malformed } from './malformed.js';
 
 /**
  * An index part: ids in order, each with the place and digest of its record. Integers
- * little-endian, ids big-endian (so that their order is that of their hex).
+ * little-endian, ids big-endian (so that they sort like their hex form).
  *
  *   header           32   "svcidx01", entries u32, files u32, zero × 16
  *   id bytes 0–3     4 × entries     as u32
@@ -20,7 +20,7 @@ import { malformed } from './malformed.js';
  */
 export const ROW_BYTES = 48;
 export const FILE_BYTES = 40;
-/** Rows, or file table lines, under one digest: what a lookup has to read and hash. */
+/** Rows, or file table lines, under one digest: the unit that a lookup reads and hashes. */
 export const BLOCK = 16;
 export const PART_HEADER_BYTES = 32;
 const MAGIC = fromHex('7376636964783031'); // "svcidx01"
@@ -44,13 +44,13 @@ export interface IndexRow {
   offset: number;
   length: number;
   leafIndex: number;
-  /** The number of proofs before this one in the log; recent lookups are counted in it. */
+  /** The number of proofs before this one in the log, which decides whether the proof is recent. */
   proofNumber: number;
   /** {@link RECORD_DIGEST_BYTES} bytes. */
   digest: Uint8Array;
 }
 
-/** The rows of a part as columns, sorted by id, each id once: what is merged and written. */
+/** The rows of a part as columns, sorted by id, each id once; used for merging and writing. */
 export interface IndexRows {
   high: Uint32Array;
   low: Uint32Array;
@@ -58,7 +58,7 @@ export interface IndexRows {
   files: Uint8Array;
 }
 
-/** The numbers of a part that follow from its counts. */
+/** Sizes of a part that follow from its counts. */
 export interface PartLayout {
   entries: number;
   files: number;
@@ -74,7 +74,7 @@ export function partLayout(entries: number, files: number): PartLayout {
   return { entries, files, residentBytes, filesAt, totalBytes: filesAt + FILE_BYTES * files };
 }
 
-/** Columns for rows in any order. Throws for two rows of one id. */
+/** Sorts rows into columns. Throws when two rows have the same id. */
 export function packRows(unsorted: readonly IndexRow[]): IndexRows {
   const sorted = [...unsorted].sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
   const columns = emptyRows(sorted.length);
@@ -138,7 +138,7 @@ export function setRowFileNumber(rows: Uint8Array, i: number, number: number): v
   viewOf(rows).setUint32(i * ROW_BYTES + FILE_AT, number, true);
 }
 
-/** Everything in a row but its id, whose first half is in the prefix columns. */
+/** Decodes a row without its id, whose first half is in the prefix columns. */
 export function decodeRow(row: Uint8Array): Omit<IndexRow, 'id' | 'file' | 'fileBytes'> & {
   fileNumber: number;
 } {
@@ -162,7 +162,7 @@ export function rowId(rows: IndexRows, i: number): string {
   return toHex(prefix) + toHex(rows.rows.subarray(i * ROW_BYTES, i * ROW_BYTES + 8));
 }
 
-/** The least and the greatest leaf index among the rows, of which there is at least one. */
+/** The least and the greatest leaf index of the rows, which must not be empty. */
 export function leafRange(rows: IndexRows): { first: number; last: number } {
   const view = viewOf(rows.rows);
   let first = Infinity;
@@ -182,7 +182,7 @@ export function requireFileTable(sha256: Sha256, part: IndexPart, table: Uint8Ar
   }
 }
 
-/** Negative, zero or positive as the id of row `i` of `a` is less than that of row `j` of `b`. */
+/** Compares the id of row `i` of `a` with that of row `j` of `b`: negative, zero or positive. */
 export function compareRowIds(a: IndexRows, i: number, b: IndexRows, j: number): number {
   return (
     a.high[i]! - b.high[j]! ||
@@ -194,7 +194,7 @@ export function compareRowIds(a: IndexRows, i: number, b: IndexRows, j: number):
   );
 }
 
-/** The bytes of a part, and how many of them stay resident in a reader. */
+/** Encodes a part. Returns its bytes, and how many of them readers keep in memory. */
 export function encodeIndexPart(
   sha256: Sha256,
   columns: IndexRows,
@@ -217,7 +217,7 @@ export function encodeIndexPart(
   return { bytes, residentBytes: layout.residentBytes };
 }
 
-/** The resident region of a part, checked against what the manifest pins. */
+/** The resident region of a part, checked against the manifest's pin. */
 export interface IndexPart {
   layout: PartLayout;
   high: Uint32Array;
@@ -226,7 +226,7 @@ export interface IndexPart {
   fileDigests: Uint8Array;
 }
 
-/** The members of a manifest's pin that reading the segment needs. */
+/** The members of a manifest's pin that are needed to read the segment. */
 export interface PartPin {
   bytes: number;
   resident_bytes: number;
@@ -239,8 +239,8 @@ export interface PartPin {
 
 /**
  * Reads the resident region. Besides the digest it checks the order of the ids and the range that
- * the manifest states: a reader that trusted either would answer "not found" for a proof that is
- * there.
+ * the manifest states: if either were wrong, lookups would return "not found" for a published
+ * proof.
  */
 export function openIndexPart(sha256: Sha256, resident: Uint8Array, pin: PartPin): IndexPart {
   const layout = partLayout(pin.entries, pin.files);
@@ -264,14 +264,14 @@ export function openIndexPart(sha256: Sha256, resident: Uint8Array, pin: PartPin
   const low = readUint32s(view, at, layout.entries);
   at += 4 * layout.entries;
   const rowDigestBytes = 32 * Math.ceil(layout.entries / BLOCK);
-  // Copies, so that the region itself can be freed.
+  // Copied, so that the region itself can be freed.
   const rowDigests = new Uint8Array(resident.subarray(at, at + rowDigestBytes));
   const fileDigests = new Uint8Array(resident.subarray(at + rowDigestBytes));
   checkOrder(high, low, pin);
   return { layout, high, low, rowDigests, fileDigests };
 }
 
-/** Every row of an index segment, each block verified. */
+/** Decodes every row of an index segment and verifies every block. */
 export function decodeIndexPart(sha256: Sha256, bytes: Uint8Array, pin: PartPin): IndexRows {
   const part = openIndexPart(sha256, bytes.subarray(0, pin.resident_bytes), pin);
   const { layout } = part;

@@ -47,8 +47,8 @@ export const publicKeysSchema = z.strictObject({
 export type PublicKeys = z.infer<typeof publicKeysSchema>;
 
 /**
- * The AEP keys in the log, oldest activation first. Equal to `keyStateAt` at every position,
- * whatever the order of a key's entries.
+ * The AEP keys in the log, oldest activation first. Agrees with `keyStateAt` at every position, in
+ * any order of a key's entries.
  */
 export function aepKeys(
   sha256: Sha256,

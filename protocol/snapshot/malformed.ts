@@ -1,8 +1,8 @@
 import { ProtocolError } from '../errors.js';
 
 /**
- * Thrown by every reader for bytes that differ from those that the signed manifest pins. Such a
- * lookup has no result, least of all "not found".
+ * The error of every reader for bytes that differ from those that the signed manifest pins. A
+ * lookup then has no result, and must not return "not found".
  */
 export function malformed(message: string, cause?: unknown): ProtocolError {
   return new ProtocolError(

@@ -42,7 +42,7 @@ export const PROOF_PARTS = 'proof';
 /** Index segments by the first 16 bytes of the SHA-256 of a share token (share.ts). */
 export const SHARE_PARTS = 'share';
 /**
- * Index segments by package id without its prefix; the records are those of record.ts, of kind
+ * Index segments by package id without its prefix; their records (record.ts) have only the kind
  * `trust`.
  */
 export const PACKAGE_PARTS = 'package';
@@ -58,7 +58,7 @@ export const manifestSchema = z.strictObject({
   root: merkleHashSchema,
   /** The signed log checkpoint with that size and root, as a note. */
   checkpoint: z.string(),
-  /** Number of proofs among the leaves. */
+  /** Number of leaves that are proofs. */
   proofs: logIndexSchema,
   /** Number of recent proofs that generic lookups resolve. */
   window: logIndexSchema,
@@ -66,7 +66,7 @@ export const manifestSchema = z.strictObject({
   verdict_cursor: logIndexSchema,
   /** The AEP keys and their validity, ready to serve (keys.ts). */
   keys: z.strictObject({ sha256: hashSchema, bytes: countSchema }),
-  /** Oldest first: a later segment overrides an earlier one. */
+  /** Oldest first: for the same id a later segment overrides an earlier one. */
   index_parts: z.array(indexPartPinSchema),
 });
 export type Manifest = z.infer<typeof manifestSchema>;
@@ -91,8 +91,8 @@ export interface OpenedManifest {
 
 /**
  * Opens a manifest and its checkpoint under the pinned keys, whose name is the log's origin. Throws
- * as `openNote` and `openCheckpoint`, and `malformed_snapshot` for a text that {@link signManifest}
- * would not sign. Does not check whether the manifest is expired or outdated.
+ * the errors of `openNote` and `openCheckpoint`, and `malformed_snapshot` for a text that {@link
+ * signManifest} would not sign. Does not check whether the manifest is expired or outdated.
  */
 export function openManifest(
   verify: Ed25519Verify,

@@ -10,8 +10,8 @@ import {
 } from './index-part.js';
 
 /**
- * Merges index segments, oldest first; the newest row of an id remains. Bodies files without a row
- * drop out of the file table; the files themselves do not change.
+ * Merges index segments, given oldest first, keeping the newest row of each id. The file table
+ * lists only bodies files that still have a row; the files themselves do not change.
  */
 export function mergeRows(parts: readonly IndexRows[]): IndexRows {
   const most = parts.reduce((sum, part) => sum + part.high.length, 0);
@@ -20,7 +20,7 @@ export function mergeRows(parts: readonly IndexRows[]): IndexRows {
   const cursors = parts.map(() => 0);
   let count = 0;
   for (;;) {
-    // From the newest on, so that among equal ids the newest is found first and kept.
+    // Starts at the newest part, so that among equal ids the newest row wins.
     let winner = -1;
     for (let i = parts.length - 1; i >= 0; i--) {
       if (cursors[i]! >= parts[i]!.high.length) continue;

@@ -29,7 +29,7 @@ const ID_AT = 24;
 const HISTORY_LENGTH_AT = 40;
 
 export interface RecordTexts {
-  /** 16 bytes in hex. */
+  /** Id of the proof or package: 16 bytes in hex. */
   id: string;
   /** JSON text between head and tail, by kind; an absent kind does not resolve. */
   parts: Partial<Record<ArtifactKind, string>>;
@@ -43,7 +43,7 @@ export function encodeRecord({ id, parts, tail, history }: RecordTexts): Uint8Ar
   const texts = [...RECORD_KINDS.map((kind) => parts[kind] ?? ''), tail];
   const whole = texts.join('') + (history ?? '');
   const headerBytes = history === undefined ? RECORD_HEADER_BYTES : HISTORY_HEADER_BYTES;
-  // Nearly always ASCII, which encodes in place: this is on the publisher's hot path.
+  // Assumes ASCII, the usual case, which encodes in place: this is the publisher's hot path.
   let record = room(headerBytes + whole.length);
   const ascii = asciiInto(whole, record.subarray(headerBytes));
   if (!ascii) record = concat(new Uint8Array(headerBytes), utf8(whole));
@@ -60,7 +60,7 @@ const SLAB_BYTES = 1 << 18;
 let slab = new Uint8Array(0);
 let taken = 0;
 
-/** Zeros for one record, from a shared buffer: an array for each would cost as much as its text. */
+/** Zeroed bytes from a shared buffer: an array per record costs as much as its text. */
 function room(bytes: number): Uint8Array {
   if (taken + bytes > slab.length) {
     slab = new Uint8Array(Math.max(SLAB_BYTES, bytes));
@@ -104,7 +104,7 @@ export function recordHistory(record: Uint8Array, id: Uint8Array): Uint8Array | 
   return record.subarray(record.length - historyBytesOf(record, view));
 }
 
-/** A view of a well-formed record; allocates nothing else on the public API's hot path. */
+/** Checks a record and returns a view of it, with no further allocation on this hot path. */
 function openRecord(record: Uint8Array, id: Uint8Array): DataView {
   const headerBytes = headerBytesOf(record);
   if (record.length < headerBytes || (record[0] !== PLAIN && record[0] !== WITH_HISTORY)) {

@@ -3,7 +3,7 @@ import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { parseVkey, type Vkey } from '../note.js';
 
-/** At least one key; the first is in use, the others were before. */
+/** At least one key: first the current one, then former ones. */
 export type PinnedKeys = readonly [Vkey, ...Vkey[]];
 
 /**

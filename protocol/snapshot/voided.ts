@@ -34,7 +34,7 @@ export function rangesAt(ranges: readonly VoidedRange[], leafIndex: number): Voi
   return ranges.filter(({ from }) => from <= leafIndex);
 }
 
-/** The members that this module reads and replaces; all others stay as published. */
+/** The members that this module reads and replaces; all other members stay as published. */
 interface Body {
   verification: { verification_status: VerificationStatus; verified_at?: string };
   trust_chain: { sequence: unknown[] };
@@ -55,7 +55,7 @@ export function isSignedBy(
 ): boolean {
   const proof = ranges.length === 0 ? null : recordBody(record, id, 'proof');
   if (proof === null) return false;
-  // A tail has no text of a caller, so only the signing key can match.
+  // Callers cannot place text in a tail, so only the signing key can match.
   const tail = fromUtf8(proof.tail);
   return ranges.some(({ keyId }) => tail.includes(`"key_id":${JSON.stringify(keyId)}`));
 }
@@ -127,7 +127,7 @@ const isWithdrawn = (status: VerificationStatus): boolean => withdrawn(status) =
 
 const hasChain = ({ trust_chain: { sequence } }: Body): boolean => sequence.length > 0;
 
-/** No later verification undoes a revocation. */
+/** A status without an assertion, except for revocations, which stay. */
 function withdrawn(status: VerificationStatus): VerificationStatus {
   return status === 'REVOKED' ? status : 'BACKEND_LOOKUP_REQUIRED';
 }
@@ -145,7 +145,7 @@ function withStatus(body: Body, status: VerificationStatus): string {
   return JSON.stringify({ ...body, verification, trust_chain: NO_TRUST_CHAIN }).slice(1, -1);
 }
 
-/** The events that the bodies imply. A record without a history loses them here. */
+/** The events that the bodies imply. `withStatus` removes them from a record without a history. */
 function eventsOf(bodies: readonly [ArtifactKind, Body][]) {
   const isAsserted = bodies.every(([, body]) => canAssertValidity(statusOf(body)));
   const [, { integrity, verification }] = bodies[0]!;

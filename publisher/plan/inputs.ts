@@ -58,8 +58,8 @@ export async function loadPublishInputs(
     throw ended(ctx.logSigner.name);
   }
 
-  // The verified tree must extend every published head: in the manifest, in the checkpoint file,
-  // signed before a crash and never written, or configured in TRUSTED_CHECKPOINT.
+  // The verified tree must extend every known head: of the manifest, of the checkpoint file, of a
+  // checkpoint signed before a crash and never published, and of TRUSTED_CHECKPOINT.
   const file = await ctx.directory.checkpoint();
   const trustedHeads: TrustedHead[] = [];
   if (published !== null)
@@ -96,7 +96,7 @@ export async function loadPublishInputs(
 
 /**
  * Checks inputs that were read from a replica: the primary must hold every published leaf and the
- * tree that is about to be signed. Reads a few rows at any size of the log.
+ * tree that is about to be signed. Reads only a few rows, whatever the size of the log.
  */
 export async function requireInPrimary(
   ctx: CycleContext,
@@ -160,24 +160,24 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
 
 /** Limit of verdicts on single leaves per cycle. */
 const VERDICTS_PER_CYCLE = 20_000;
-/** Limit of verdicts that the key list states already, so that a cycle stays short. */
+/** Limit per cycle of verdicts that follow from the key list, so that a cycle stays short. */
 const STATED_PER_CYCLE = 4_000;
 
 interface VerdictChanges {
   /** Leaves with new verdicts. */
   leaves: number[];
-  /** `leaves` covers every verdict up to this one. */
+  /** `leaves` covers every verdict up to this id. */
   cursor: number;
-  /** `leaves` covers every verdict up to this one, except those that the key list states. */
+  /** `leaves` covers every verdict up to this id, except those that follow from the key list. */
   seen: number;
   /** Whether other verdicts wait for the next cycle. */
   isCut: boolean;
 }
 
 /**
- * The leaves with new verdicts since the published snapshot, up to the limit of one cycle. Proofs that
- * only a compromised key voids may wait, because the key list of the same snapshot voids them already;
- * no other verdict waits behind them. Stops the publisher if the registry lacks published verdicts.
+ * The leaves with new verdicts since the published snapshot, up to the limit of one cycle. Verdicts
+ * that follow from the key list may wait, because the list of the same snapshot already voids those
+ * proofs. Stops the publisher if the registry lacks published verdicts.
  *
  * @param verdictId cursor to use without a published snapshot
  * @param isStated whether the key list states the result of a verdict
@@ -188,7 +188,7 @@ async function verdictChanges(
   verdictId: number,
   isStated: (change: VerdictChange) => boolean,
 ): Promise<VerdictChanges> {
-  // A first snapshot is rendered from the effective verdicts.
+  // The first snapshot is rendered from the effective verdicts, not from changes.
   if (published === null) return { leaves: [], cursor: verdictId, seen: verdictId, isCut: false };
   const { verdict_cursor: since, generation } = published.opened.manifest;
   if ((await ctx.registry.lastVerdictId()) < since) throw changesBehind(since);
@@ -259,7 +259,8 @@ export interface PublishedKeys {
  * withdraws validity, so it need not wait for the verifier. Readers void proofs by this list, so no
  * published voided range may be lost.
  *
- * @throws FatalPublishError tree_mismatch when the registry lost one, or altered an entry beyond `size`
+ * @throws FatalPublishError tree_mismatch when the registry lost a range, or altered an entry
+ * beyond `size`
  * @throws ProtocolError malformed_entry
  */
 async function keysAt(

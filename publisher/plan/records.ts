@@ -63,10 +63,10 @@ export async function* newLeaves(
   const { size } = tree.head;
   const { registry, chunkLeaves } = ctx;
   if (from === size) return;
-  // A revocation follows its proof in the log, so new leaves hold every revocation of a new proof.
+  // A revocation follows its proof in the log, so new leaves contain all revocations of new proofs.
   const revocations = revocationsIn(await registry.statusEntries(from, size));
   let proofNumber = proofsBefore;
-  // The first bundle may be a published partial one: it is written again at its new width.
+  // The first bundle may be published as a partial one: it is written again at its new width.
   for (let first = from - (from % TILE_WIDTH); first < size; first += chunkLeaves) {
     const end = Math.min(first + chunkLeaves, size);
     const leaves = await registry.leaves(first, end);
@@ -173,8 +173,8 @@ function requireEntriesSeen(
 }
 
 /**
- * Statuses of unpublished proofs, by leaf index. The effective verdict suffices for most; the full
- * history is read only for proofs with a verdict on their single leaf or a revocation.
+ * Statuses of unpublished proofs, by leaf index. The effective verdict suffices for most proofs;
+ * the full history is read only for those with a verdict on their single leaf or a revocation.
  */
 export async function firstStatuses(
   registry: RegistryView,
@@ -197,7 +197,7 @@ export async function firstStatuses(
       revocations: revocations.get(leaf.proofId) ?? [],
     };
     statuses.set(leaf.leafIndex, {
-      // The verdict is of the same read as the events, so a record never contradicts its history.
+      // Verdict and events come from the same read, so a record never contradicts its history.
       verdict: history.verdicts.at(-1),
       revoked: history.revocations.map(({ kind }) => kind),
       events: publishedEvents(eventsOf(leaf, history)),
@@ -212,13 +212,13 @@ export interface Before {
   pins: readonly IndexPartPin[];
 }
 
-/** Records held in memory at once. */
+/** Records in memory at once. */
 const AT_ONCE = 4096;
 
 /**
- * Records that replace published ones, after a revocation below `size` or a new verdict. A change of
- * the history alone replaces a record too, such as the failure of a revoked proof. Only what may change
- * is read from the registry; the facts come from the published record.
+ * Records that replace published ones, after a revocation below `size` or a new verdict. A mere
+ * change of the history replaces a record too, such as the failure of a revoked proof. The registry
+ * provides only data that may change; the facts come from the published record.
  */
 export async function* changedRecords(
   ctx: CycleContext,
@@ -265,8 +265,8 @@ async function rerender(
     registry.verdictHistories(published.map(({ place }) => place.leafIndex)),
   ]);
   const revocations = revocationsIn(statusEntries);
-  // Verified columns match the AEP; a record first published while they failed may differ, so they
-  // replace its facts. A failing leaf keeps its published facts.
+  // The columns of a passing leaf match the AEP. A record first published while the leaf failed may
+  // differ, so they replace its facts. A failing leaf keeps its published facts.
   const passing = published.flatMap(({ place }) =>
     histories.get(place.leafIndex)?.at(-1)?.outcome === 'pass' ? [place.leafIndex] : [],
   );

@@ -32,8 +32,8 @@ function lastChange(pins: readonly IndexPartPin[]): number {
 }
 
 /**
- * The changes of tokens and packages after those in the snapshot, up to the limit of one cycle. Stops
- * the publisher if the registry lacks the last published one.
+ * The changes of tokens and packages after those in the snapshot, up to the limit of one cycle.
+ * Stops the publisher if the registry lacks the last published change.
  */
 export async function shareChanges(
   ctx: CycleContext,
@@ -44,7 +44,7 @@ export async function shareChanges(
   const limit = SHARES_PER_CYCLE + (last === 0 ? 0 : 1);
   const changes = await ctx.registry.shareChangesSince(from - 1, limit);
   changes.forEach(({ changeNo }, i) => {
-    // A skipped change would never be published, and might revoke a token.
+    // A skipped change, possibly the revocation of a token, would never be published.
     if (changeNo !== from + i) throw new Error(`the registry did not list change ${from + i}`);
   });
   if (last === 0) return changes;
@@ -54,8 +54,8 @@ export async function shareChanges(
 }
 
 /**
- * Whether this is the last published change. A registry that lost changes may have reused their
- * numbers, and the changes before it would then never be published.
+ * Whether a change is the last published one. A registry that lost changes may have reused their
+ * numbers; changes with a reused number would never be published.
  */
 async function isPublished(
   ctx: CycleContext,
@@ -74,7 +74,7 @@ async function isPublished(
  * Renders the records of changed tokens and packages, in order. Stops before a package with a member
  * that is not published yet; later changes wait behind it (`waits`).
  *
- * @param members of an index that contains the proofs of this cycle
+ * @param members package members from an index that contains the proofs of this cycle
  */
 export async function* changedShares(
   ctx: CycleContext,
@@ -121,7 +121,7 @@ async function shares(
   ctx: CycleContext,
   changes: readonly ShareChange[],
 ): Promise<RenderedRecord[]> {
-  // The last of several changes of a token wins. The index key is half of its hash.
+  // The last of several changes of a token wins. The index key is half of the token's hash.
   const last = new Map<string, { tokenHash: string; changeNo: number }>();
   for (const change of changes) {
     if ('tokenHash' in change) last.set(toHex(shareIndexId(fromHex(change.tokenHash))), change);
@@ -192,8 +192,8 @@ export class PublishedMembers {
 }
 
 /**
- * First record of a package; null while a member is not in the published tree. A package whose members
- * were changed is published as unresolvable: it cannot be trusted and must not block other packages.
+ * The first record of a package; null while a member is not published. A package whose members were
+ * altered is published as unresolvable: it cannot be trusted and must not block other packages.
  */
 async function newPackage(
   ctx: CycleContext,
@@ -274,7 +274,7 @@ function render(
   return {
     bytes: renderPackage(ctx.logSigner.name, packageId, members),
     status: packageStatus(members.map((member) => member.status)),
-    // A package counts as a recent lookup as long as its newest member.
+    // A package counts as recent as long as its newest member does.
     proofNumber: Math.max(...members.map((member) => member.proofNumber)),
   };
 }

@@ -22,8 +22,8 @@ export interface TreeHead {
  */
 export class VerifiedTree {
   /**
-   * Checked tiles: the partial ones, and the few full ones above the leaves. Full leaf tiles are read
-   * once each.
+   * Cached checked tiles: the partial tiles, and the few full tiles above the leaf tiles. Full leaf
+   * tiles are not cached, because each is read once.
    */
   private readonly checked = new Map<string, Uint8Array>();
 
@@ -73,7 +73,7 @@ export class VerifiedTree {
     if (!consistent) throw forked(earlier.size, what);
   }
 
-  /** A checked tile, cut to its width in this tree. */
+  /** Returns a tile, checked and cut to its width in this tree. */
   async tile(level: number, index: number): Promise<Uint8Array> {
     const name = `${level}/${index}`;
     const known = this.checked.get(name);
@@ -82,7 +82,7 @@ export class VerifiedTree {
       throw mismatch(`tile ${level}/${index} is not part of the tree under its root`);
     }
     const hashes = (await this.unchecked(level, index, TILE_WIDTH)).slice();
-    // A full tile is one hash of the tile above it.
+    // The root of a full tile is one hash of the tile above.
     const parent = await this.tile(level + 1, Math.floor(index / TILE_WIDTH));
     const at = (index % TILE_WIDTH) * HASH_BYTES;
     if (!equalBytes(tileRoot(nativeSha256, hashes), parent.subarray(at, at + HASH_BYTES))) {

@@ -41,7 +41,7 @@ export async function withdrawFailed(ctx: CycleContext, published: Published): P
   await commitManifest(ctx, { ...manifest, generation, index_parts: pins }, published);
 }
 
-/** Every leaf with a verdict after `cursor`: no cycle follows that could publish the rest. */
+/** All leaves with a verdict after `cursor`: no later cycle could publish a remainder. */
 async function* changedLeaves(ctx: CycleContext, cursor: number): AsyncGenerator<number[]> {
   for (let since = cursor; ;) {
     const changes = await ctx.registry.verdictChangesSince(since, CHANGES_AT_ONCE);

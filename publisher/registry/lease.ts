@@ -7,9 +7,9 @@ import { LeaseLostError } from '../errors.js';
 
 /** A lease that at most one publisher holds at a time. */
 export interface Lease {
-  /** Takes the lease if it is free. True when this publisher holds it. */
+  /** Takes the lease if it is free. Returns whether this publisher now holds it. */
   take(): Promise<boolean>;
-  /** Whether this publisher still holds it. Check it right before each irreversible step. */
+  /** Whether this publisher still holds the lease; checked right before each irreversible step. */
   held(): Promise<boolean>;
   release(): Promise<void>;
 }
@@ -35,7 +35,7 @@ export class DirectoryLease implements Lease {
         stale: STALE_MS,
         update: STALE_MS / 5,
         onCompromised: (error) => {
-          // Another process took this one for dead, and may publish already.
+          // Another process considered this one dead, and may already publish.
           this.log.error(
             { err: error },
             'publisher: another process took the lock on the snapshot directory',
@@ -68,13 +68,13 @@ export class DirectoryLease implements Lease {
   }
 }
 
-/** All leases of a publisher. It leads only with every lease, and releases them if one is missing. */
+/** All leases of a publisher. It leads only while it holds every lease, else releases all. */
 export class Leadership {
   private hasLeases = false;
 
   constructor(private readonly leases: readonly Lease[]) {}
 
-  /** Whether it held every lease at the last check. Only `require` checks again. */
+  /** Whether this publisher held every lease at the last check; `require` checks again. */
   get isLeading(): boolean {
     return this.hasLeases;
   }
@@ -89,7 +89,7 @@ export class Leadership {
       this.hasLeases = true;
       return true;
     } catch (error) {
-      // A publisher that cannot lead must not block a healthy one.
+      // Released, because a publisher that cannot lead must not block a healthy one.
       await this.release();
       throw error;
     }
@@ -110,7 +110,7 @@ export class Leadership {
   }
 }
 
-/** "svc" and the number of the publisher lock. A database shares its advisory lock numbers. */
+/** "svc" in ASCII and a lock number, because advisory locks are shared by the whole database. */
 const LOCK = [0x737663, 1] as const;
 
 /**
@@ -118,7 +118,7 @@ const LOCK = [0x737663, 1] as const;
  * when the connection ends.
  */
 export class DatabaseLease implements Lease {
-  /** Backend that holds the lock. */
+  /** Process id of the backend that holds the lock. */
   private pid: number | null = null;
 
   /** @param sql a pool of one connection for this lease only, because the connection holds the lock */
@@ -136,7 +136,7 @@ export class DatabaseLease implements Lease {
     return true;
   }
 
-  /** The pool replaces a lost connection; the new backend does not hold the lock. */
+  /** Compares backend ids: after a reconnect the new backend does not hold the lock. */
   async held(): Promise<boolean> {
     if (this.pid === null) return false;
     try {
@@ -154,7 +154,7 @@ export class DatabaseLease implements Lease {
     try {
       await this.sql`select pg_advisory_unlock(${LOCK[0]}::int, ${LOCK[1]}::int)`;
     } catch {
-      // The connection is gone, and the lock with it.
+      // Ignored: the lock ended with the lost connection.
     }
   }
 }

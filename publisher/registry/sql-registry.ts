@@ -40,7 +40,7 @@ export type Leaf = ProofLeaf | OtherLeaf;
 
 type SignedTree = Pick<VerifiedPrefix, 'treeSize' | 'verdictId'> & { root: Uint8Array };
 
-/** The publisher's queries. Those that are imported are documented where they are defined. */
+/** The publisher's queries. Imported queries are documented where they are defined. */
 const QUERIES = {
   verifiedPrefix: (sql: Db): Promise<SignedTree | null> => verifiedPrefix(sql),
   latestCheckpoint,
@@ -105,14 +105,14 @@ async function leaves(sql: Db, from: number, to: number): Promise<Leaf[]> {
 /** A read replica of the registry, slightly behind the primary. */
 export interface Replica {
   /**
-   * Runs `work` over one database snapshot of the replica.
+   * Runs `work` on one database snapshot of the replica.
    *
-   * @throws ReplicaUnusableError when it does not replicate the registry, or recovery cancelled the query
+   * @throws ReplicaUnusableError for another database, or when recovery cancelled the query
    */
   reading<T>(work: (registry: RegistryView) => Promise<T>): Promise<T>;
 }
 
-/** The replica cannot be published from now. The registry itself may be intact. */
+/** The replica cannot be used at the moment. The registry itself may be intact. */
 export class ReplicaUnusableError extends OperatorError {
   override name = 'ReplicaUnusableError';
 }
@@ -175,8 +175,8 @@ export async function inspectReplica(
 }
 
 /**
- * A replica has the primary's system identifier and database oid. A promoted one is a standby no more
- * and has diverged; the only valid server that is not a standby is the primary itself.
+ * A replica has the primary's system identifier and database oid. So has a promoted replica, which
+ * may have diverged: a server that is not a standby must be the primary itself.
  */
 function requireCopy(primary: DatabaseServer, replica: DatabaseServer): void {
   const isCopy = replica.system === primary.system && replica.database === primary.database;

@@ -18,13 +18,13 @@ import { nativeSha256 } from '#runtime/crypto/node';
 /** A package member, from the published record of its proof. */
 export interface PackageMember {
   proofId: string;
-  /** Status of its trust artifact; without one, no statement is made. */
+  /** Status of the member's trust artifact; BACKEND_LOOKUP_REQUIRED without one. */
   status: VerificationStatus;
   /** RFC 3339; null if the record has no time. */
   verifiedAt: string | null;
   hasTrustChain: boolean;
   environment: 'sandbox' | 'live';
-  /** Number of proofs before it in the log. */
+  /** Number of proofs before this one in the log. */
   proofNumber: number;
 }
 
@@ -75,7 +75,7 @@ export function renderPackage(
     package_id: packageId,
     members: members.length,
     effect: 'ADMIT',
-    // A tenant has one environment. If members ever differ, the weaker claim applies.
+    // Members share their tenant's environment. If they ever differ, the weaker claim applies.
     environment: members.every(({ environment }) => environment === 'live') ? 'live' : 'sandbox',
   };
   const common = {

@@ -24,11 +24,11 @@ import type { ProofLeaf } from '#sql/log/log';
 /** Immutable facts of a logged proof, and the tile that first published its leaf. */
 export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
   logOrigin: string;
-  /** Number of leaves in that tile when the proof was first published. */
+  /** Number of leaves in the leaf's tile when the proof was first published. */
   tileWidth: number;
 }
 
-/** Called for every leaf: copying the members one by one costs less than spreading them. */
+/** Copies the members one by one, because this runs for every leaf and a spread costs more. */
 export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number): ProofFacts {
   return {
     leafIndex: leaf.leafIndex,
@@ -49,7 +49,7 @@ export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number
 export interface CurrentStatus {
   verdict: Pick<VerdictInHistory, 'outcome' | 'expired' | 'verifiedAt'> | undefined;
   revoked: readonly ArtifactKind[];
-  /** Revocations that were published: they are final, even while the proof fails. */
+  /** Revocations already published: they are final, even while the proof fails. */
   publishedRevoked?: readonly ArtifactKind[];
   /** Status history; absent when the proof was verified once and nothing else happened. */
   events?: readonly PublicEvent[];
@@ -122,11 +122,11 @@ export function statusOf(
 }
 
 /**
- * The rest of the artifact with its closing brace, and the members that all kinds share. It is written
- * as JSON text: building and printing an object took twice as long as all other work on a proof. Text
- * columns are quoted; ids, numbers and paths need no quotes.
+ * Renders the rest of the artifact with its closing brace, and the members that all kinds share.
+ * Writes JSON text directly: building and printing an object took twice as long as all other work
+ * on a proof. Text columns are quoted; ids, numbers and paths need no quotes.
  *
- * @param verifies whether the proof verifies; otherwise the record claims no trust chain
+ * @param verifies whether the proof verifies; if not, the record claims no trust chain
  */
 function tailOf(facts: ProofFacts, verifies: boolean): string {
   const { proofId, leafIndex, effect } = facts;
@@ -149,7 +149,7 @@ const quoted = (text: string): string => JSON.stringify(text);
 const NO_CHAIN = JSON.stringify(NO_TRUST_CHAIN);
 const FLAGS = JSON.stringify(PUBLIC_FLAGS).slice(1, -1);
 
-/** The JSON members of an object of ids, split where the proof id belongs. */
+/** The JSON members of an object of ids, split at the places of the proof id. */
 const cutAtId = (ids: Record<string, string>): string[] =>
   JSON.stringify(ids).slice(1, -1).split(ID_MARK);
 const ID_MARK = '#';
@@ -229,8 +229,8 @@ export function revokedIn(record: Uint8Array, proofId: string): ArtifactKind[] {
 }
 
 /**
- * Status history of a published record. A record without one was verified once, at `verified_at`, if
- * all its artifacts are valid.
+ * Status history of a published record. A record without a history was verified once, at
+ * `verified_at`, if all its artifacts are valid.
  */
 export function eventsIn(record: Uint8Array, proofId: string): PublicEvent[] {
   const history = recordHistory(record, fromHex(proofId));

@@ -8,9 +8,9 @@ const SMALLEST = 16;
 export const SEALED_ENTRIES = 262_144;
 
 /**
- * From segment sizes, oldest first, the index from which on segments should be merged into one; their
- * number if none should. A merge always reaches the newest segment: rows shadow older ones, so only
- * neighbours may be merged.
+ * Given segment sizes, oldest first, returns the index from which on segments should be merged; the
+ * number of segments if none should. A merge always reaches the newest segment: rows shadow older
+ * ones, so only neighbours may be merged.
  */
 export function mergeFrom(entries: readonly number[]): number {
   let sizes = [...entries];
@@ -37,7 +37,7 @@ function nextMerge(sizes: readonly number[]): number {
     }
     const run = sizes.slice(start).map(sizeClass);
     const full = run.filter((size) => size === limit).length >= FANOUT;
-    // A small segment before a larger one would never reach a full class, so it is merged too.
+    // A small segment before a larger one would never be merged by size class, so it is merged now.
     const stuck = run.some((size, i) => i > 0 && run[i - 1]! < size);
     if (full || stuck) return start;
   }

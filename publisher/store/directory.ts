@@ -56,8 +56,8 @@ export class SnapshotDirectory {
   }
 
   /**
-   * The published checkpoint. It is written before the manifest, so after a crash in between it is the
-   * newer one, and readers may have it.
+   * The published checkpoint. It is written before the manifest, so after a crash it may be newer
+   * than the manifest, and readers may have it.
    */
   async checkpoint(): Promise<{ note: string; checkpoint: Checkpoint } | null> {
     const bytes = await this.read(CHECKPOINT_PATH);
@@ -80,7 +80,7 @@ export class SnapshotDirectory {
     }
   }
 
-  /** A file, or null if it does not exist. */
+  /** Reads a file; null if it does not exist. */
   async read(path: string): Promise<Uint8Array | null> {
     try {
       return await readFile(join(this.root, path));
@@ -90,7 +90,7 @@ export class SnapshotDirectory {
     }
   }
 
-  /** A file that the manifest refers to. */
+  /** Reads a file that the manifest refers to. */
   async segment(name: string): Promise<Uint8Array> {
     const bytes = await this.read(segmentPath(name));
     if (bytes === null) throw this.damaged(`${segmentPath(name)} is missing`);
@@ -124,8 +124,8 @@ export class SnapshotDirectory {
 }
 
 /**
- * The head of `TRUSTED_CHECKPOINT`. Only it shows lost leaves when database and snapshot directory were
- * rolled back together.
+ * The head of `TRUSTED_CHECKPOINT`. Only this head shows lost leaves when database and snapshot
+ * directory were rolled back together.
  */
 export function trustedHead(note: string | undefined, { log }: SnapshotTrust): TreeHead | null {
   if (note === undefined) return null;

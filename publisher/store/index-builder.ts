@@ -18,12 +18,12 @@ export interface RenderedRecord {
   id: string;
   /** For a token or package, the number of its last change. */
   leafIndex: number;
-  /** Number of proofs before it in the log. Recent lookups are counted by it. */
+  /** Number of proofs before this one in the log, which decides whether the proof is recent. */
   proofNumber: number;
   bytes: Uint8Array;
 }
 
-/** A content-addressed file of records, and the index rows that point into it. */
+/** Builds a content-addressed file of records, and the index rows that point into it. */
 export function bodiesFile(records: readonly RenderedRecord[]): {
   file: PublishedFile;
   rows: IndexRows;

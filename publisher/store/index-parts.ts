@@ -26,7 +26,7 @@ import type { PublishedFile } from './writer.js';
 
 /** The published index: finds published records, and compacts itself as it grows. */
 export class PublishedIndex {
-  /** Segments of the last lookup, by kind. */
+  /** Segments loaded by the last lookup, by kind and name. */
   private readonly loaded = new Map<string, Map<string, LoadedPart>>();
 
   constructor(private readonly directory: SnapshotDirectory) {}

@@ -14,8 +14,8 @@ const KEEP_MS = 60 * 60 * 1000;
 const SWEEP_EVERY_MS = 5 * 60 * 1000;
 
 /**
- * Removes unreferenced files: merged index segments, files that a publisher wrote before a crash, and
- * partial tiles whose full tile exists (C2SP tlog-tiles requires them until then).
+ * Removes unreferenced files: merged index segments, files that a publisher wrote before a crash,
+ * and partial tiles whose full tile exists (before, C2SP tlog-tiles requires them).
  *
  * Replacement times are not stored. A file goes after this process has seen it unreferenced for the
  * whole retention time, so a restart only delays removal.
@@ -27,7 +27,7 @@ export class Janitor {
 
   constructor(private readonly root: string) {}
 
-  /** Removes files if the interval has passed. Call it only under the lease, with the published manifest. */
+  /** Removes files if the interval has passed; only for the lease holder, who has `manifest`. */
   async sweep(manifest: Manifest, now: number): Promise<string[]> {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
     this.sweptAt = now;
@@ -132,9 +132,9 @@ async function list(directory: string): Promise<{ name: string; isDirectory: boo
 }
 
 /**
- * The bodies files that an index segment refers to, eight bytes each, because every cycle with changes
- * adds one. It stores the first 52 bits of each SHA-256 name. A collision only keeps an unreferenced
- * file.
+ * The bodies files that an index segment refers to, eight bytes each, because every cycle with
+ * changes adds one. Each entry is the first 52 bits of a SHA-256 name: a collision only keeps an
+ * unreferenced file.
  */
 class NameTable {
   private readonly keys: Float64Array;
@@ -150,7 +150,7 @@ class NameTable {
     this.keys.sort();
   }
 
-  /** @param name in hex */
+  /** @param name SHA-256 in hex */
   has(name: string): boolean {
     const key = parseInt(name.slice(0, 13), 16);
     let from = 0;

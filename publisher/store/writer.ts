@@ -27,8 +27,8 @@ export class SnapshotWriter {
   private staged = 0;
   private prepared = false;
   /**
-   * Unique per process: a suspended process that resumes without the lease may still write its staged
-   * files.
+   * Staged files have a prefix unique to this process: a suspended process may resume without the
+   * lease and write its own.
    */
   private readonly prefix = randomBytes(8).toString('hex');
 
@@ -37,7 +37,7 @@ export class SnapshotWriter {
     private readonly step: WriteStep = (_path, write) => write(),
   ) {}
 
-  /** Removes staged files of crashed publishers. Call it only under the lease. */
+  /** Removes staged files of crashed publishers. Only for the holder of the lease. */
   async prepare(): Promise<void> {
     if (this.prepared) return;
     await rm(join(this.root, STAGING), { recursive: true, force: true });
@@ -46,8 +46,8 @@ export class SnapshotWriter {
   }
 
   /**
-   * Writes each file atomically; all are durable when this returns: stage, fsync, rename, then fsync of
-   * every directory that got a name. The order within one call is undefined.
+   * Writes each file atomically, in any order: stage, fsync, rename, then fsync of every directory
+   * with a new name. All files are durable when this returns.
    */
   async put(files: readonly PublishedFile[]): Promise<void> {
     const directories = new Set<string>();
@@ -59,15 +59,15 @@ export class SnapshotWriter {
         }
       }),
     );
-    // Every write has ended before a failure is reported.
+    // Reports a failure only after every write has ended.
     for (const result of results) if (result.status === 'rejected') throw result.reason;
     await Promise.all([...directories].map(syncDirectory));
   }
 
   private async putOne(file: PublishedFile, directories: Set<string>): Promise<void> {
     const target = join(this.root, file.path);
-    // Every ancestor, even for an existing file: a crashed publisher may have left names that are not
-    // durable.
+    // Includes every ancestor, even of an existing file: a crashed publisher may have left names
+    // that are not durable.
     for (let path = file.path; path !== '.'; path = dirname(path)) {
       directories.add(join(this.root, dirname(path)));
     }

@@ -4,11 +4,11 @@ export class BusyError extends Error {
 }
 
 export interface Limits {
-  /** Concurrent units of work, all owners together. */
+  /** Limit of concurrent units of work over all owners. */
   total: number;
-  /** Concurrent units of work of one owner. */
+  /** Limit of concurrent units of work per owner. */
   perOwner: number;
-  /** Queued units of work of one owner; more are rejected at once. */
+  /** Limit of queued units of work per owner; further work is rejected at once. */
   maxWaiting: number;
   /** Longest time in the queue, in milliseconds. */
   timeoutMs: number;

@@ -5,7 +5,7 @@ import { LOG_LEVELS } from '../process/log.js';
 import { OperatorError } from '../process/operator-error.js';
 import { readRedisAddress } from '../queue/redis-address.js';
 
-// A setting's description is its row in docs/configuration.md.
+// The description of a setting becomes its row in docs/configuration.md.
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
@@ -96,7 +96,7 @@ export interface QueueConfig {
 
 const VKEY = String.raw`[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]`;
 const VKEYS = new RegExp(`^${VKEY}(?:,${VKEY})*$`);
-/** A comma after a complete key: commas in key names do not separate. */
+/** A comma after a complete key: a key name may contain commas, which do not separate. */
 const BETWEEN_VKEYS = /(?<=\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]),/;
 
 const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
@@ -157,7 +157,7 @@ function plainUrl(text: string): URL | null {
   return isPlain && /^https?:$/.test(url.protocol) ? url : null;
 }
 
-/** File names are appended to its path; it must be public. */
+/** A public address: file names are appended to its path, and requests have no credentials. */
 export const snapshotUrl = z
   .string()
   .refine(
@@ -169,7 +169,7 @@ export const snapshotUrl = z
   .default(null)
   .describe('URL of the snapshot, instead of the directory');
 
-/** Printed and encoded as a QR code, so it is ASCII and short. */
+/** Must be ASCII and short, because it is printed and encoded as a QR code. */
 export const anyPublicUrl = z.string().transform((text, context) => {
   const url = plainUrl(text);
   if (url !== null && url.href.length <= 200) return url.href.replace(/\/+$/, '');
@@ -217,7 +217,7 @@ export const origin = z
   );
 
 /**
- * Two logs with one name look like a fork to every follower, so only a private log may use the
+ * Two logs with the same name look like a fork to every verifier, so only a private log may use the
  * default.
  */
 export function originFor(given: string | undefined, embedded: boolean): string {
@@ -230,9 +230,9 @@ export function originFor(given: string | undefined, embedded: boolean): string 
 
 /** How a program shuts down. */
 export interface DrainConfig {
-  /** Time in which it reports not ready and still serves, so that load balancers notice. */
+  /** Time in which the program reports not ready but serves, so that load balancers notice. */
   delayMs: number;
-  /** Longest time to finish after that; null uses the program's default. */
+  /** Longest time to finish after `delayMs`; null uses the program's default. */
   deadlineMs: number | null;
 }
 
@@ -242,7 +242,7 @@ export interface OpsConfig {
   bind: string;
 }
 
-/** OPS_PORT for one of several child processes: they take consecutive ports. */
+/** OPS_PORT for child number `at`: child processes take consecutive ports. */
 export const opsPortOf = (ops: OpsConfig | null, at: number): Record<string, string> =>
   ops === null ? {} : { OPS_PORT: String(ops.port === 0 ? 0 : ops.port + at) };
 
@@ -267,7 +267,7 @@ export const processSettings = {
 };
 
 export function processOf(v: Values<typeof processSettings>): {
-  /** Null without a listener: no metrics are kept. */
+  /** Null without a listener; the program then keeps no metrics. */
   ops: OpsConfig | null;
   drain: DrainConfig;
 } {
@@ -302,7 +302,7 @@ const FROM_FILES: readonly string[] = [
 
 const LONGEST_FILE = 64 * 1024;
 
-/** A value, or the problem with its file. Never quotes the file. */
+/** A value, or the problem with the file that should have it. Never quotes the file. */
 type Found = { value?: string } | { problem: string };
 
 function fromFile(variable: string, file: string): Found {
@@ -353,7 +353,7 @@ export function read<Shape extends z.ZodRawShape>(shape: Shape, env: Environment
     const values = Object.entries(result.data).map(([name, value]) => [camel(name), value]);
     return Object.fromEntries(values) as Values<Shape>;
   }
-  // A variable with an unusable file is reported once.
+  // Reports a variable with an unusable file only once.
   const issues = (result.error?.issues ?? []).filter(({ path }) => !problems.has(String(path[0])));
   throw new ConfigError([
     ...problems.values(),

@@ -31,7 +31,7 @@ export const nativeTextHash = (text: string): string => hash('sha256', text, 'he
 const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
 const PUBLIC_KEY_BYTES = 32;
 
-// Parsing a key costs about as much as a verification, and few distinct keys are used.
+// Limit of cached keys; there are few, and parsing one costs about as much as a verification.
 const MAX_PARSED = 64;
 const parsed = new Map<string, KeyObject>();
 
@@ -72,7 +72,7 @@ function signingKey(privateKey: KeyObject): SigningKey {
   };
 }
 
-/** Reads a PEM PKCS#8 Ed25519 key; file permissions as for `readPrivateFile`. */
+/** Reads a PEM PKCS#8 Ed25519 key; checks file permissions like `readPrivateFile`. */
 export function loadSigningKey(file: string): SigningKey {
   const pem = readPrivateFile(file, 'signing key');
   let key: KeyObject;

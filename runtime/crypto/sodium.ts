@@ -13,10 +13,10 @@ type Binding = typeof sodium;
 
 /**
  * libsodium behind the protocol's strict checks: the same verdict as every other implementation, in
- * two thirds of OpenSSL's time. On platforms without a binary, OpenSSL verifies: slower, equally
- * strict.
+ * two thirds of OpenSSL's time. On platforms without a libsodium binary, OpenSSL verifies: slower,
+ * but equally strict.
  *
- * @throws OperatorError when the binary verifies incorrectly
+ * @throws OperatorError when the libsodium binary verifies incorrectly
  */
 export async function bulkVerification(
   load: () => Promise<Binding> = async () => (await import('sodium-native')).default,
@@ -38,7 +38,7 @@ export async function bulkVerification(
   return { library: 'libsodium', verify };
 }
 
-/** RFC 8032 §7.1, TEST 3. */
+/** A known signature: RFC 8032 §7.1, TEST 3. */
 const KNOWN = {
   publicKey: Buffer.from('fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025', 'hex'),
   message: Buffer.from('af82', 'hex'),
@@ -48,7 +48,7 @@ const KNOWN = {
   ),
 };
 
-/** Verifies a valid signature, then the same with one bit flipped in each part. */
+/** Tests a known signature, and that flipping a bit in any part makes it invalid. */
 function verifiesCorrectly(verify: Ed25519Verify): boolean {
   const { publicKey, message, signature } = KNOWN;
   if (!verify(publicKey, message, signature)) return false;

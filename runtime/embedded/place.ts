@@ -29,7 +29,7 @@ async function readPointer(dataDir: string): Promise<string | null> {
   return (JSON.parse(text) as { directory: string }).directory;
 }
 
-/** A cluster keeps the account that created it, whichever user starts it. */
+/** A cluster always runs as the account that created it, whichever user starts the service. */
 async function ownerOf(directory: string): Promise<Account> {
   const { uid, gid } = await stat(clusterOf({ directory }));
   if (runsAsRoot()) return uid === 0 ? null : { uid, gid };
@@ -65,7 +65,7 @@ export async function findPlace(dataDir: string): Promise<Place> {
   const pointed = await readPointer(dataDir);
   if (pointed !== null) {
     if (existsSync(clusterOf({ directory: pointed }))) return existing(pointed);
-    // An empty database instead would look like a registry that lost everything.
+    // Starting with an empty database would look like a registry that lost everything.
     throw new OperatorError(
       `The database of ${dataDir} was in ${pointed}, which is missing. Restore it, or remove ${dataDir} to start with an empty database.`,
     );
@@ -80,7 +80,7 @@ export async function findPlace(dataDir: string): Promise<Place> {
   return elsewhere(account);
 }
 
-/** A new name every time: a recreated DATA_DIR must never find the previous cluster. */
+/** Uses a new name every time: a recreated DATA_DIR must never find the previous cluster. */
 async function elsewhere(account: Account): Promise<Place> {
   const shared = await sharedPlace();
   if (shared !== null) {
@@ -95,7 +95,7 @@ async function elsewhere(account: Account): Promise<Place> {
   );
 }
 
-/** Called once the cluster is complete, so that a pointer always leads to a usable one. */
+/** Called only when the cluster is complete, so that a recorded place is always usable. */
 export function rememberPlace(dataDir: string, place: Place): void {
   if (place.directory === localDirectory(dataDir)) return;
   writePrivateFile(pointerFile(dataDir), JSON.stringify({ directory: place.directory }) + '\n');
@@ -111,8 +111,8 @@ export async function removePlace(dataDir: string): Promise<void> {
 
 /**
  * A directory of root's that every account can enter, for files that Postgres must reach when the
- * checkout or DATA_DIR lies below a private home. Some of these parents are world-writable, so a
- * directory that another user could have prepared is not used.
+ * checkout or DATA_DIR lies below a private home. Some parents are world-writable, so a directory
+ * that another user could have prepared is not used.
  */
 export async function sharedPlace(): Promise<string | null> {
   for (const parent of ['/var/lib', '/var/tmp', tmpdir()]) {
@@ -137,9 +137,7 @@ export type Account = { uid: number; gid: number } | null;
 
 const runsAsRoot = (): boolean => process.getuid?.() === 0;
 
-/**
- * Postgres refuses to run as root, so root runs it as an account that owns no other files of ours.
- */
+/** Postgres refuses to run as root, so root runs it as an account without files of the service. */
 export async function chooseAccount(): Promise<Account> {
   if (!runsAsRoot()) return null;
   for (const name of ['postgres', 'nobody']) {
@@ -147,7 +145,7 @@ export async function chooseAccount(): Promise<Account> {
       const [uid, gid] = await Promise.all([run('id', ['-u', name]), run('id', ['-g', name])]);
       return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
     } catch {
-      // No such user.
+      // No such user: try the next name.
     }
   }
   throw new OperatorError(
@@ -156,14 +154,14 @@ export async function chooseAccount(): Promise<Account> {
   );
 }
 
-/** Spawn options for Postgres processes: the account, and none of our environment. */
+/** Spawn options for Postgres processes: the account, and nothing of this process's environment. */
 export const spawnAs = (account: Account) => ({
   cwd: '/',
   env: { PATH: '/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' },
   ...account,
 });
 
-/** Tries it, because modes, ACLs and mounts all matter. */
+/** Tries to enter, because modes, ACLs and mounts all matter. */
 async function canEnter(directory: string, account: Account): Promise<boolean> {
   const test = spawn('/bin/sh', ['-c', 'cd "$1" && test -r . && test -w .', 'sh', directory], {
     ...spawnAs(account),

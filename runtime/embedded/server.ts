@@ -37,11 +37,11 @@ export interface Server {
 
 /** Longest wait for the remaining processes of a killed predecessor. */
 const REMAINS_MS = 6_000;
-/** Longest wait for a server that is stopping, and for one that is not. */
+/** Longest wait for the exit of a stopping server. */
 const STOPPING_MS = 30_000;
 const RIVAL_MS = 1_500;
 const FAST_SHUTDOWN_MS = 30_000;
-/** Recovery after a crash replays the whole write-ahead log since the last checkpoint. */
+/** Longest start: crash recovery replays the write-ahead log since the last checkpoint. */
 const RECOVERY_MS = 10 * 60_000;
 
 async function freePort(): Promise<number> {
@@ -53,9 +53,9 @@ async function freePort(): Promise<number> {
 }
 
 /**
- * Stops the server when this process dies without stopping it (kill -9, out of memory): its
- * standard input is a pipe whose other end only this process holds. Otherwise the orphan would
- * block the next start.
+ * Starts a shell that stops the server when this process dies (kill -9, out of memory), because the
+ * orphan would block the next start. The shell's standard input is a pipe whose other end only this
+ * process holds.
  */
 function watch(pid: number, place: Place): ChildProcess {
   const watchdog = spawn('/bin/sh', ['-c', 'read -r _; kill -INT "$1"', 'sh', String(pid)], {
@@ -86,7 +86,7 @@ function parameters(port: number, settings: Record<string, string>): string[] {
   return Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
 }
 
-/** Null when the server exited before it was ready; `said` then has its last output. */
+/** Starts the server; null when it exited before it was ready. `said` gets its last output. */
 async function launch(
   binaries: Binaries,
   place: Place,
@@ -99,8 +99,8 @@ async function launch(
   const child = spawn(binaries.postgres, ['-D', cluster, ...parameters(port, settings)], {
     ...spawnAs(place.account),
     stdio: ['ignore', 'ignore', 'pipe'],
-    // In its own process group: an interrupt at the terminal must not stop the database before its
-    // clients.
+    // Runs in its own process group: an interrupt at the terminal must not stop the database before
+    // its clients.
     detached: true,
   });
   let isExpected = false;
@@ -188,7 +188,7 @@ export async function startServer(
 
 const run = promisify(execFile);
 
-/** Lines of Postgres' `postmaster.pid` that we use: the process id (1st) and its state (8th). */
+/** The lines of Postgres' `postmaster.pid` in use: process id (1st) and state (8th). */
 interface PostmasterPid {
   pid: number;
   status: string;
@@ -214,7 +214,7 @@ function alive(pid: number): boolean {
   }
 }
 
-/** Empty for a zombie process; null when it is not accessible. */
+/** The command line of a process: empty for a zombie, null when it is not accessible. */
 async function commandLine(pid: number): Promise<string | null> {
   try {
     if (process.platform === 'linux') return await readFile(`/proc/${String(pid)}/cmdline`, 'utf8');
@@ -239,8 +239,8 @@ async function runningOn(cluster: string): Promise<PostmasterPid | null> {
 /**
  * After a crash, the recorded process id may belong to an unrelated process, and Postgres would
  * refuse to start. The file must stay, because it also names the shared memory that processes of
- * the dead server may still use. So only the id is replaced, by that of the server's parent, which
- * Postgres never takes for a rival.
+ * the dead server may still use. So only the id is replaced, with that of the server's parent
+ * process, which Postgres never mistakes for a running server.
  */
 async function disownStalePid(cluster: string): Promise<void> {
   const found = await readPostmasterPid(cluster);

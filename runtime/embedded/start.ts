@@ -29,14 +29,14 @@ export interface EmbeddedPostgres extends Server {
   rolePassword(role: string): string;
   /** The superuser's password for the superuser, `rolePassword` for any other role. */
   urlFor(role: string, database?: string): string;
-  /** `stop`, then removes the cluster. */
+  /** Calls `stop`, then removes the cluster. */
   destroy(): Promise<void>;
 }
 
 export interface EmbeddedPostgresOptions {
   dataDir: string;
   log?: Pick<Logger, 'debug' | 'info'>;
-  /** Any free port by default; set after a crash, so that existing URLs stay valid. */
+  /** Any free port by default; a restart after a crash keeps the port, so that URLs stay valid. */
   port?: number;
   /** Server parameters over the defaults; `fsync=off` also applies to initdb. */
   settings?: Record<string, string>;
@@ -71,7 +71,7 @@ async function ensureDatabase(url: string): Promise<void> {
 
 const SUPERUSER = 'postgres';
 
-/** Creates a cluster and syncs it; it gets its final name only when complete. */
+/** Creates a cluster and syncs it to disk. The cluster gets its final name only when complete. */
 async function initialise(
   binaries: Binaries,
   place: Place,
@@ -94,7 +94,7 @@ async function initialise(
         `--pwfile=${passwordFile}`,
         '--auth=scram-sha-256',
         '--encoding=UTF8',
-        // Postgres' own collation, so that index order does not depend on the machine's libraries.
+        // The C collation, so that index order does not depend on the machine's libraries.
         '--locale=C',
         '--locale-provider=builtin',
         '--builtin-locale=C.UTF-8',
@@ -122,7 +122,7 @@ async function checkVersion(binaries: Binaries, place: Place): Promise<void> {
   }
 }
 
-/** A private Postgres below `dataDir`, on loopback and a free port. */
+/** Starts a private Postgres below `dataDir`, on a free loopback port. */
 export async function startEmbeddedPostgres(
   options: EmbeddedPostgresOptions,
 ): Promise<EmbeddedPostgres> {

@@ -20,7 +20,7 @@ export const HTTP_LIMITS = {
   keepAliveMs: 65_000,
   /** Time without progress on a connection, for example because its client does not read. */
   idleMs: 120_000,
-  /** Bytes of request line and headers, and of trailers. */
+  /** Bytes of request line and headers together, and of trailers. */
   headerBytes: 16 * 1024,
   /** Headers of a request. More are rejected, not dropped: a dropped header could skip a check. */
   headers: 100,
@@ -41,9 +41,9 @@ export interface Exchange {
 }
 
 /**
- * The order in which a full server closes connections on which it waits for the client: for complete
- * headers, for another request, for the rest of a body or for a response to be read. Null while the
- * server works on a request.
+ * The order in which a full server closes connections on which it waits for the client: for
+ * complete headers, for another request, for the rest of a body or for a response to be read. Null
+ * while the server is busy with a request.
  *
  * @param unanswered requests of the connection whose responses are not finished
  */
@@ -60,15 +60,15 @@ export function closingOrder(
   return waitsForBody && unanswered <= 1 ? 2 : null;
 }
 
-/** Per queue. Bounds the cost of a new connection in a full server. */
+/** Connections checked per queue, which bounds the cost of a new connection in a full server. */
 const CONNECTIONS_CHECKED = 100;
 
 /**
- * Bounds the number of connections. For a new connection, a full server closes the first in the
- * order of `orderOf` among those that have been without a new request for the longest. If all are
- * null, it closes the new one. An address with more than `connectionsPerAddress` loses its own
- * connections first, and can only displace its own. The limit applies only in a full server, so
- * that a proxy, whose clients share its address, can use every connection.
+ * Bounds the number of connections. For a new connection, a full server closes another one: among
+ * the connections longest without a new request, the first in the order of `orderOf`. If all are
+ * busy (null), it closes the new connection. An address with more than `connectionsPerAddress`
+ * loses its own connections first, and can only displace its own. The limit applies only in a full
+ * server, so that a proxy, whose clients share its address, can use every connection.
  *
  * @returns a function to call when a request begins
  */
@@ -77,7 +77,7 @@ export function boundConnections(
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
   orderOf: (socket: Socket) => number | null,
 ): (socket: Socket) => void {
-  /** With their addresses. Here and in each queue, the most recent request is last. */
+  /** Open connections with addresses, here and in the queues ordered by their latest request. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();
@@ -121,7 +121,7 @@ export function boundConnections(
       if (order === null) busy.push(socket);
       else if (order < lowest) [victim, lowest] = [socket, order];
     }
-    // The next search starts after the busy ones.
+    // Busy connections move to the end, so that the next search starts with others.
     busy.forEach(moveToEnd);
     return victim;
   };
@@ -160,7 +160,7 @@ export function createPipelineBound(atMost: number): {
   const hold = (socket: Socket, state: { open: number; isHeld: boolean }): void => {
     if (!state.isHeld) {
       state.isHeld = true;
-      // Node resumes reading after each response and for each body; it has to be paused again.
+      // Node resumes reading after each response and for each body: the socket must pause again.
       socket.on('resume', () => {
         if (state.open >= atMost) socket.pause();
       });

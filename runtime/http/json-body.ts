@@ -11,7 +11,7 @@ export class BodyRefusedError extends Error {
   constructor(
     readonly code: BodyRefusal,
     message: string,
-    /** Headers that name what is accepted. */
+    /** Response headers that name what is accepted. */
     readonly headers: Record<string, string> = {},
   ) {
     super(message);
@@ -52,7 +52,7 @@ async function* chunksOf(
   signal: AbortSignal,
 ): AsyncGenerator<Buffer, void> {
   let length = 0;
-  // Unlike the stream's own iterator, `on` ends a pending read when the signal fires.
+  // `on`, because unlike the stream's own iterator it ends a pending read when the signal fires.
   const arriving = on(req, 'data', { signal, close: ['end', 'close'], ...WATERMARKS });
   try {
     for await (const [chunk] of arriving as AsyncIterable<[Buffer]>) {

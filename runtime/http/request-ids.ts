@@ -6,15 +6,15 @@ export function isRequestId(value: string): boolean {
   return REQUEST_ID.test(value);
 }
 
-/** The request ids behind the items of a job. Only for log lines. */
+/** The request ids of a job's items. Only for log lines. */
 export interface RequestIds {
-  /** Undefined when unknown: the job is a requeue of stale admissions, or forged. */
+  /** The request id of an item; undefined in a requeue of stale admissions or a forged job. */
   of(id: string): string | undefined;
 }
 
 export const NO_REQUEST_IDS: RequestIds = { of: () => undefined };
 
-/** Packs ids into one string, in the order of the job's ids: most workers never read them. */
+/** Packs request ids, in the order of the job's ids, into a string that workers rarely parse. */
 export function packRequestIds(requestIds: readonly string[]): string {
   return requestIds.join(' ');
 }

@@ -40,7 +40,7 @@ export function faultOf(
   if (hosts > 1 || isHostMissing) return 'malformed_request';
   const coding = request.headers['transfer-encoding'];
   if (coding === undefined) return null;
-  // Servers disagree on `identity, chunked` and on chunks in HTTP/1.0.
+  // Rejects `identity, chunked` and chunks in HTTP/1.0, which servers interpret differently.
   const isPlain = coding.toLowerCase() === 'chunked' && httpVersionMinor > 0;
   return isPlain ? null : 'malformed_request';
 }
@@ -64,7 +64,7 @@ export interface ListenOptions {
   portVariable?: string;
   /** Like `portVariable`, for `host`; LISTEN_ADDRESS by default. */
   hostVariable?: string;
-  /** Whether a cluster's process has a socket of its own, instead of one shared with the others. */
+  /** Whether a process of a Node cluster opens its own socket instead of sharing the cluster's. */
   exclusive?: boolean;
   /** After `close` was called, new connections are accepted for this long, for one request each. */
   drainDelayMs?: number;
@@ -80,9 +80,7 @@ export interface HttpServer {
   url: string;
   port: number;
   server: Server;
-  /**
-   * Accepts no new connections and finishes requests in flight; after `graceMs`, the rest are cut.
-   */
+  /** Accepts no new connections and finishes requests in flight, for at most `graceMs`. */
   close(graceMs?: number): Promise<void>;
 }
 
@@ -158,7 +156,7 @@ export interface MessagePrototypes {
   response: ServerResponse;
 }
 
-/** The first Node whose V8 keeps its optimizations when a prototype changes. */
+/** From this major version of Node on, V8 keeps its optimizations when a prototype changes. */
 const FIRST_WITHOUT_NEED = 24;
 
 /**
@@ -211,7 +209,7 @@ export async function listen(
       refuse(response, fault, options.answerUnread);
       return;
     }
-    // Otherwise a client with keep-alive would keep sending requests on it.
+    // Otherwise a client with keep-alive would keep sending requests on this connection.
     if (closing) response.setHeader('Connection', 'close');
     handler(request, response);
     if (!response.writableEnded) waiting.add(request.socket, response);
@@ -220,7 +218,7 @@ export async function listen(
   const server = createServer(
     {
       maxHeaderSize: limits.headerBytes,
-      // `faultOf` checks both, so that the client gets an answer with the reason.
+      // `faultOf` checks the header, so that the client gets a response with the reason.
       requireHostHeader: false,
       headersTimeout: headersMs,
       requestTimeout: requestMs,
@@ -230,7 +228,7 @@ export async function listen(
     },
     onRequest,
   );
-  // A server may ignore an unknown expectation (RFC 9110, 10.1.1).
+  // Ignores unknown expectations, as RFC 9110 (10.1.1) allows.
   server.on('checkExpectation', onRequest);
   server.setTimeout(limits.idleMs);
   // Read all headers and reject too many: Node would drop those beyond the limit.
@@ -245,9 +243,9 @@ export async function listen(
     const last = exchanges.get(socket);
     const open = last !== undefined && !last.response.writableFinished ? last : null;
     if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
-    // Part of the response is already on the wire: no error response is possible.
+    // Part of the response was already sent, so no error response is possible.
     else if (open?.response.headersSent === true) socket.destroy();
-    // The error follows a complete request, which still gets its own response.
+    // The bad bytes follow a complete request, which still gets its own response.
     else if (open?.request.complete === true) open.response.once('finish', () => socket.end());
     else endUnread(socket, reasonOf(error.code ?? '', open !== null), options.answerUnread);
   });

@@ -2,12 +2,12 @@ import { singleFlight, withTimeout } from '../concurrency.js';
 
 export type Condition = 'up' | 'down';
 
-/** A statement or a ping takes milliseconds when the dependency is healthy. */
+/** Limit of a check, which takes milliseconds when the dependency is healthy. */
 const TIMEOUT_MS = 1_000;
 
 /**
- * Reports whether a dependency answers in time. Calls share one pending check: probes that arrive
- * every second must not pile up behind a hanging one.
+ * Reports whether a dependency answers in time. Calls share one pending check, so that frequent
+ * probes do not pile up behind a hanging check.
  */
 export function healthCheck(ask: () => PromiseLike<unknown>): () => Promise<Condition> {
   const check = singleFlight(async () => ask());
@@ -45,7 +45,7 @@ export class Heartbeat {
   }
 }
 
-/** Whether a program is ready, with public details: no secret, tenant, id or payload. */
+/** Whether a program is ready, with details that are public: no secret, tenant, id or payload. */
 export interface Readiness {
   ready: boolean;
   details: Readonly<Record<string, unknown>>;

@@ -2,14 +2,14 @@ import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 
 export type { Registry };
 
-/** A plain number, so that an increment on a hot path costs nothing else. */
+/** A plain number, so that an increment on a hot path is cheap. */
 export interface Count {
   n: number;
 }
 
 /**
- * A counter whose children are plain numbers until a scrape. The lookup of a child costs more than
- * the increment, so hot paths look their child up once.
+ * A counter whose labelled children are plain numbers between scrapes. Finding a child costs more
+ * than the increment, so hot paths find it once and keep it.
  */
 export class Tally<Label extends string = never> {
   private readonly parts = new Map<string, { labels: Record<Label, string>; count: Count }>();

@@ -11,17 +11,15 @@ import type { Readiness } from './health.js';
 
 /** A program's side of the operations listener. */
 export interface Ops {
-  /**
-   * Registry for the program's metrics; null when no listener is configured and none need be kept.
-   */
+  /** Registry for the program's metrics; null when no listener is configured to serve them. */
   registry: Registry | null;
-  /** Sets the readiness check. Until then the program reports "starting". */
+  /** Sets the readiness check. Before, the program reports "starting". */
   readyWhen(find: () => Readiness | Promise<Readiness>): void;
 }
 
 /**
- * Opens before slow dependencies, so that a program waiting for its database reports it, and closes
- * last. While draining, it reports not ready.
+ * Opens the operations listener before slow dependencies, so that a program reports that it waits
+ * for its database. The listener closes last. While draining, it reports not ready.
  */
 export async function openOps(
   name: string,
@@ -45,7 +43,7 @@ export async function openOps(
   return { registry, readyWhen: (finder) => void (find = finder) };
 }
 
-/** The metrics of one program, which every value has as its label `program`. */
+/** The metrics registry of one program, whose name every value has as the label `program`. */
 export function createRegistry(program: string): Registry {
   const registry = new Registry();
   registry.setDefaultLabels({ program });
@@ -67,7 +65,7 @@ export interface OpsSource {
   readiness(): Promise<Readiness>;
 }
 
-/** Upper bound of every answer, shorter than the scrape timeout of Prometheus. */
+/** Time limit of every response, shorter than Prometheus' scrape timeout. */
 const TIMEOUT_MS = 3_000;
 
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -93,7 +91,7 @@ export function openOpsListener(
 ): Promise<HttpServer> {
   const bounded = <T>(promise: Promise<T>): Promise<T> =>
     withTimeout(promise, patienceMs, () => new Error('no answer in time'));
-  // Concurrent requests share one collection: clients must not be able to multiply its cost.
+  // Concurrent requests share one collection, so that clients cannot multiply its cost.
   const gather = singleFlight(() => bounded(source.metrics()));
   const look = singleFlight(() => bounded(source.readiness()));
 

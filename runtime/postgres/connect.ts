@@ -10,7 +10,7 @@ export type Sql = { reserve(): Promise<Reserved> } & Client;
 
 /** A connection reserved by one caller until `release`. */
 export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
-  /** Closes the connection instead, because its state is unknown. */
+  /** Closes the connection instead of releasing it, because its state is unknown. */
   destroy(): void;
 };
 
@@ -37,15 +37,15 @@ export interface ConnectOptions {
 }
 
 /**
- * Every statement of the programs uses an index. Without this, a plan made while a table was empty
- * scans it and stays cached while the table grows. JIT never pays off for statements this short.
+ * Every statement of the programs uses an index. Otherwise a plan made for an empty table scans it,
+ * and stays cached while the table grows. JIT never pays off for statements this short.
  */
 const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 
-/** The server enforces the statement timeout; this much later, it is gone and the program exits. */
+/** Time after the server's own statement timeout at which the program gives up and exits. */
 const STALL_GRACE_MS = 10_000;
 
-/** A statement of postgres.js, with the members that send it. */
+/** A statement of postgres.js, with its internal members that send it. */
 interface Query extends Promise<unknown> {
   handler: (query: Query) => void;
   reject: (error: Error) => void;
@@ -53,8 +53,8 @@ interface Query extends Promise<unknown> {
 
 /**
  * A pool in which every connection has a postgres.js client of its own that never reconnects. After
- * a reconnect, that driver resolves a statement that was in flight with an empty result, and runs
- * the rest of a transaction outside of it.
+ * a reconnect, postgres.js would resolve a statement in flight with an empty result, and run the
+ * rest of a transaction outside of the transaction.
  */
 export function connect(url: string, options: ConnectOptions): Sql {
   const { max = 8, waitMs = 10_000, statementTimeoutMs = 30_000, signal } = options;
@@ -80,7 +80,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       ...PLANNING,
     },
   };
-  // Only builds statements: it never connects.
+  // Only builds statements and never connects.
   const builder = postgres(url, settings);
   const sample = asQuery(builder``);
   const watchdog =
@@ -157,7 +157,7 @@ const asQuery = (query: unknown): Query => query as Query;
 
 type Address = Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
 
-/** @param at counts connections, which alternate between the hosts of the URL */
+/** @param at number of the connection: connections alternate between the hosts of the URL */
 function openConnection(
   url: string,
   settings: object,
@@ -169,14 +169,14 @@ function openConnection(
   let socket: Socket | null = null;
   const onLost = (): void => {
     connection.isLost = true;
-    // Rejects the statement that the driver forgot when it was sent between `error` and `close`.
+    // Rejects a statement sent between `error` and `close`, which the driver forgets.
     void connection.close(0);
   };
   const own = {
     ...settings,
     ...address,
     max: 1,
-    // The driver checks the certificate of a server that is addressed by IP against "localhost".
+    // Names the host: for an IP address the driver would check the certificate against "localhost".
     ...(typeof ssl === 'string' && ssl.startsWith('verify') && { ssl: { host: name } }),
     onclose: onLost,
     socket: () => {
@@ -184,7 +184,7 @@ function openConnection(
         onLost();
         throw Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
       }
-      // With Nagle's algorithm, a COPY stalls for 44 ms at a time.
+      // noDelay, because with Nagle's algorithm a COPY stalls for 44 ms at a time.
       socket = connectSocket({ ...address, noDelay: true });
       return Object.assign(socket, { host: name });
     },
@@ -195,7 +195,7 @@ function openConnection(
     isLost: false,
     close: async (timeout) => {
       await client.end({ timeout });
-      // Also one that is still connecting.
+      // Destroys a socket that is still connecting, too.
       socket?.destroy();
     },
   };
@@ -210,7 +210,7 @@ interface Connection {
   close(timeout: number): Promise<void>;
 }
 
-/** Connections, each used by one caller at a time. A lost connection is discarded, never reused. */
+/** A pool of connections, each used by one caller at a time. A lost connection is discarded. */
 class ConnectionPool {
   private readonly all = new Set<Connection>();
   private readonly idle: Connection[] = [];

@@ -1,4 +1,4 @@
-/** Epoch milliseconds. Injected, so that tests can set the time. */
+/** The time in epoch milliseconds. Injected, so that tests can set it. */
 export interface Clock {
   now(): number;
 }

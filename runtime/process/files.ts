@@ -33,7 +33,7 @@ export async function makePublicFolder(path: string): Promise<void> {
   }
 }
 
-/** Writes and syncs a file of mode 0600, which `install` then gives its name. */
+/** Writes and syncs a temporary file of mode 0600; `install` then gives it its name. */
 function writeStaged(path: string, content: string, install: (staging: string) => void): void {
   const staging = `${path}.${randomBytes(6).toString('hex')}`;
   const file = fs.openSync(staging, 'wx', 0o600);
@@ -63,14 +63,14 @@ export function writePrivateFile(path: string, content: string): void {
 
 /** Like `writePrivateFile`, but throws EEXIST when the file exists. */
 export function createPrivateFile(path: string, content: string): void {
-  // Unlike a rename, a link does not replace; unlike O_EXCL, it never exposes a partial file.
+  // Unlike a rename, a link never replaces a file; unlike O_EXCL, it never exposes a partial file.
   writeStaged(path, content, (staging) => fs.linkSync(staging, path));
 }
 
 const FOR_OWNER = [0o600, 0o400];
 const FOR_GROUP = [0o640, 0o440];
 
-/** Files of Kubernetes Secrets belong to root and are readable by a group of this process. */
+/** Also accepts files of Kubernetes Secrets: owned by root, readable by a group of this process. */
 function isPrivate({ mode, uid, gid }: fs.Stats): boolean {
   if (FOR_OWNER.includes(mode & 0o777)) return true;
   const groups = [process.getegid?.(), ...(process.getgroups?.() ?? [])];
@@ -110,5 +110,5 @@ function findRoot(from: string): string {
   return findRoot(parent);
 }
 
-/** The directory of package.json, whether run from source or from dist. */
+/** The directory of package.json, for programs run from source and from dist. */
 export const packageRoot = findRoot(import.meta.dirname);

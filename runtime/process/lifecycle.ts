@@ -39,7 +39,7 @@ export function reportReady(url?: string): void {
   process.send({ ready: true, ...(url === undefined ? {} : { url }) });
 }
 
-/** Returns false when a cleanup failed or timed out. */
+/** Runs the cleanups; returns false when one failed or timed out. */
 async function drain(
   stops: (() => unknown)[],
   started: Promise<unknown>,
@@ -57,7 +57,7 @@ async function drain(
       }
     }
   };
-  // An interrupted start may still open resources; their cleanups run too.
+  // An interrupted start may still open resources, whose cleanups must run too.
   const all = closeAll()
     .then(() => started)
     .then(closeAll);
@@ -122,7 +122,7 @@ export async function runProgram(
   stopping.abort();
   if (ending.code === 1) report(name, log, ending.error);
   else log.debug({ reason: ending.reason }, 'stopping');
-  // After an unhandled error, cleanups may hang; a quick restart is worth more.
+  // After an unhandled error cleanups may hang, and a quick restart matters more than they do.
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
   const began = performance.now();
   const clean = await drain(stops, started, log, limitMs);
@@ -134,7 +134,7 @@ export async function runProgram(
   if (isClean && !untilMainReturns) {
     log.info({ reason: ending.reason, ms: Math.round(performance.now() - began) }, 'stopped');
   }
-  // Signal handlers stay installed: a signal between their removal and the exit would kill the
+  // Signal handlers stay installed, because without them a signal before the exit would kill the
   // process.
   return isClean ? 0 : 1;
 }

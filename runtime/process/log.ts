@@ -18,7 +18,7 @@ const SECRET_NAMES = [
   'superuserUrl',
   'connectionString',
   'authorization',
-  // The command that Redis rejected: AUTH carries the password.
+  // Member of Redis errors with the rejected command: AUTH contains the password.
   'command',
   '["x-svc-api-key"]',
 ];
@@ -31,7 +31,7 @@ const paths = SECRET_NAMES.flatMap((name) =>
  */
 const ROW_FIELDS = ['detail', 'where', 'query', 'internal_query', 'parameters', 'args'];
 
-/** Serializes an error without quoted user data. Of its causes, only the stack remains. */
+/** Serializes an error without quoted user data. Causes are reduced to their stack. */
 function serializeError(error: unknown): unknown {
   return error instanceof Error ? withoutRows({ ...stdSerializers.err(error) }) : error;
 }

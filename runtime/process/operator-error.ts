@@ -7,8 +7,8 @@ export class OperatorError extends Error {
 }
 
 /**
- * Whether an error is for the operator. Modules that cannot import this one, such as sql/, set
- * `forOperator` on theirs.
+ * Whether an error is for the operator. Modules that must not import this module, such as sql/, set
+ * `forOperator` on their errors.
  */
 export function isForOperator(error: unknown): error is Error {
   if (error instanceof OperatorError) return true;

@@ -9,21 +9,21 @@ export interface ChildSpec {
   name: string;
   /** The module to run. */
   file: string;
-  /** Its complete environment: a child inherits nothing. */
+  /** The child's complete environment: nothing is inherited. */
   env: Readonly<Record<string, string>>;
-  /** The variable that sets its port. A restarted child reuses its port. */
+  /** The variable that sets the child's port, which a restart reuses. */
   portVariable?: string;
 }
 
 export interface Supervised {
   name: string;
-  /** Resolves with its URL, if any, once it serves. Rejects when its first start fails. */
+  /** Resolves with the child's URL, if any, once it serves. Rejects when the first start fails. */
   ready: Promise<string | undefined>;
   /** Whether the current process has reported ready. */
   isReady(): boolean;
-  /** The current process id, if it runs. */
+  /** The process id of the child while it runs. */
   pid(): number | undefined;
-  /** Asks it to drain, waits for its exit and does not restart it. */
+  /** Makes the child drain, waits for its exit and does not restart it. */
   stop(): Promise<void>;
 }
 
@@ -73,8 +73,8 @@ function forkProgram({ file, env }: ChildSpec): ChildProcess {
     env,
     execArgv: [],
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    // In its own process group, because an interrupt at the terminal must reach only the parent,
-    // which stops its children in order.
+    // Runs in its own process group: an interrupt at the terminal must reach only the parent, which
+    // stops its children in order.
     detached: true,
   });
 }
@@ -101,7 +101,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     settleReady = resolve;
     failReady = reject;
   });
-  // Callers that await `ready` see the rejection; without one, it must not crash the process.
+  // Callers that await `ready` get the rejection; without a caller it must not end the process.
   ready.catch(() => undefined);
 
   function onReady(url: string | undefined): void {

@@ -10,17 +10,17 @@ export interface WatchdogOptions {
   what: string;
   /** Time without completion or progress after which the task counts as hung. */
   limitMs: number;
-  /** A number that changes on progress; without it, the task has to end in time. */
+  /** A number that changes on progress; if absent, the task must end within `limitMs`. */
   progress?: () => number;
-  /** Called once. */
+  /** Called at most once. */
   onHung: (error: HungError) => void;
 }
 
 /**
- * Detects a task that neither ends nor progresses. Every wait has its own timeout; the watchdog
- * covers a missing one, which would leave the program up and idle.
+ * Detects a task that neither ends nor progresses. Every wait should have its own timeout; the
+ * watchdog covers waits without one, which would leave the program up but idle.
  *
- * Only counts time in which this process ran: a stopped or suspended process did not hang.
+ * Counts only time in which this process ran, because a suspended process has not hung.
  */
 export class Watchdog {
   private isUnderWay = false;

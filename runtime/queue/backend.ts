@@ -51,7 +51,7 @@ export interface Member {
 /** A queue client on one backend. */
 export interface Opened<M> {
   member: M;
-  /** Frees the connections immediately, whatever the client is doing. */
+  /** Closes the connections immediately, even during an operation of the client. */
   abandon(): void;
 }
 
@@ -72,8 +72,8 @@ const queueOptions = {
 };
 
 /**
- * Another worker takes the jobs of a killed worker within fifteen seconds. Stalled counts are not
- * limited: a stall is not the job's fault.
+ * Within fifteen seconds another worker takes the jobs of a killed worker. A job may stall any
+ * number of times, because the cause is the worker.
  */
 const workerOptions = {
   autorun: false,
@@ -85,8 +85,8 @@ const workerOptions = {
 
 const eventsOptions = {
   autorun: false,
-  // The oldest event kept. BullMQ resolves "from now on" at every read until a first event arrives,
-  // which would miss those in between. Old events are harmless.
+  // Starts at the oldest event: until the first event arrives, BullMQ's "from now on" would miss
+  // events between two reads. Old events are harmless.
   lastEventId: '0',
 };
 
@@ -106,7 +106,7 @@ class QueueClient extends pg.Client {
 }
 
 interface Backend {
-  /** For any of BullMQ's classes; their types differ by backend. */
+  /** Options for any of BullMQ's classes, whose types differ by backend. */
   options: QueueOptions;
   create: typeof createRedisBackend;
   isPostgres: boolean;
@@ -165,7 +165,7 @@ export function openQueueToRead(
   return opened(new Queue(name, { ...options, skipMetasUpdate: true }, create));
 }
 
-/** Events of single admissions only: no caller waits for those of a batch. */
+/** Opens events of single admissions only, because no caller waits for batch items. */
 export function openEvents(config: QueueConfig, onError: OnError): Opened<QueueEvents> {
   const { options, create, isPostgres, opened } = backendOf(config, 2, 'wait', onError);
   const poll = isPostgres && { blockingTimeout: POSTGRES_EVENTS_WAIT_MS };
@@ -186,7 +186,7 @@ export function openWorker(
   return opened(new Worker(name, processor, all, create));
 }
 
-/** Limit of ids per job; a larger job is forged. */
+/** Limit of ids per job: a job with more ids must be forged. */
 export const MAX_IDS_PER_JOB = 1_000;
 
 export function isIds(value: unknown): value is string[] {
@@ -225,7 +225,7 @@ async function asOwner<T>(
   // A broken connection also fails the query in flight, which handles the error.
   client.on('error', () => undefined);
   await client.connect();
-  // Only now: ending a client that is still connecting would neither resolve nor reject.
+  // Registered only after connecting: ending a client before would leave `connect` pending forever.
   const cut = (): void => void client.end().catch(() => undefined);
   if (signal?.aborted === true) cut();
   else signal?.addEventListener('abort', cut, { once: true });
@@ -242,8 +242,8 @@ export async function migrateQueues(ownerUrl: string, signal?: AbortSignal): Pro
 }
 
 /**
- * Grants `roles` row access to the queue's tables, but no DDL. Skips missing roles. The queue is no
- * source of truth, so a role gains nothing by writing forged jobs.
+ * Grants `roles` row access to the queue's tables, but no DDL. Skips missing roles. The queue is
+ * not authoritative, so a role gains nothing by forging jobs.
  */
 export async function grantQueueAccess(ownerUrl: string, roles: readonly string[]): Promise<void> {
   await asOwner(ownerUrl, async (client) => {

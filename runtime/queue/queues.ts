@@ -70,7 +70,7 @@ function throttleLog(log: QueueLog, what: string): (error: unknown) => void {
   };
 }
 
-/** Waits for the connection; a client that cannot connect has no work to finish and is dropped. */
+/** Waits for the connection; drops a client that cannot connect, which has no work to finish. */
 async function connected(opened: Opened<Member>): Promise<void> {
   try {
     await inTime(opened.member.waitUntilReady(), READY_MS, 'connecting to the queue');
@@ -85,7 +85,7 @@ async function shut(opened: Opened<Member>, ms: number): Promise<void> {
   try {
     await inTime(opened.member.close(), ms, 'closing the queue');
   } catch {
-    // Its connections are cut below.
+    // Ignored: the connections are closed below.
   } finally {
     opened.abandon();
   }
@@ -94,7 +94,7 @@ async function shut(opened: Opened<Member>, ms: number): Promise<void> {
 /** Jobs in a queue. Jobs are wake-ups; the registry holds the admissions. */
 export interface QueueState {
   jobs: Record<(typeof STATES)[number], number>;
-  /** When the oldest waiting job was added, in epoch milliseconds of the producer's clock. */
+  /** When the oldest waiting job was added, in epoch milliseconds by the producer's clock. */
   oldestAt: number | null;
 }
 
@@ -144,7 +144,7 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
       await connected(opened);
       return opened;
     } catch (error) {
-      // BullMQ caches a failed first connection forever; the next call opens another.
+      // BullMQ caches a failed first connection forever, so the next call opens another client.
       current = null;
       throw error;
     }
@@ -172,7 +172,7 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
     (job: string): AdmitQueue['add'] =>
     (ids, requests) =>
       ask(async (queue) => {
-        // BullMQ's own ids need a privilege that the programs' roles lack.
+        // Generated here: BullMQ's own ids need a privilege that the programs' roles lack.
         const jobId = randomUUID();
         const packed = requests !== undefined && { requests: packRequestIds(requests) };
         await queue.add(job, { ids: [...ids], ...packed }, { jobId });
@@ -202,18 +202,18 @@ function openProducer(config: QueueConfig, name: QueueName, options: QueueOption
   };
 }
 
-/** A background task. */
+/** A background task of a queue client. */
 export interface Running {
-  /** Resolves when it first runs; an unreachable queue delays it. */
+  /** Resolves when the task first runs; an unreachable queue delays this. */
   ready: Promise<void>;
-  /** Whether it currently runs. */
+  /** Whether the task currently runs. */
   isRunning(): boolean;
   close(): Promise<void>;
 }
 
 type Runner = Opened<Member & { run(): Promise<void> }>;
 
-/** Keeps a client open: reopens it when the backend is unreachable or fails. */
+/** Keeps a client running: opens it again after a failure, until the backend is reachable. */
 function keepRunning(
   open: () => Runner,
   report: (error: unknown) => void,
@@ -240,7 +240,7 @@ function keepRunning(
     try {
       await run;
     } finally {
-      // While closing, `close` waits for the current job.
+      // Not while closing: `close` waits for the current job.
       if (!closing.signal.aborted) {
         const over = running;
         running = null;
@@ -284,7 +284,7 @@ export function openAdmitEvents(
   return keepRunning(
     () => {
       const opened = openEvents(config, report);
-      // The backends wrap results differently.
+      // Redis and Postgres wrap results differently.
       opened.member.on(
         'completed',
         ({ jobId, returnvalue }: { jobId: string; returnvalue: unknown }) => {

@@ -55,7 +55,7 @@ export function readRedisAddress(text: string): RedisAddress | string {
   };
 }
 
-/** Null for an empty text, undefined for invalid percent-encoding. */
+/** Percent-decodes a text: null when empty, undefined for an invalid encoding. */
 function decoded(text: string): string | null | undefined {
   if (text === '') return null;
   try {

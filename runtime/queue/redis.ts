@@ -20,7 +20,7 @@ const LONGEST_PAUSE_MS = 1_000;
 const pause = (attempt: number): number =>
   Math.min(50 * 2 ** Math.min(attempt, 10), LONGEST_PAUSE_MS);
 
-/** @param url as for `readRedisAddress` */
+/** @param url in the form that `readRedisAddress` takes */
 export function openRedis(url: string, { whenAway, onError }: RedisOptions): RedisClient {
   const address = readRedisAddress(url);
   if (typeof address === 'string') throw new Error(`REDIS_URL ${address}`);
@@ -46,7 +46,7 @@ function openCluster(
   return new Cluster(nodes, {
     clusterRetryStrategy: pause,
     enableOfflineQueue,
-    // TLS certificates are checked against host names, so those must not be resolved.
+    // Host names must not be resolved, because TLS certificates are checked against them.
     ...(isTls ? { dnsLookup: keepName } : {}),
     redisOptions: {
       ...perServer,

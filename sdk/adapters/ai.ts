@@ -45,8 +45,8 @@ function gated(gate: Gate, tool: string, execute: Execute): Execute {
       signal: options.abortSignal,
       run: () => execute(input, options),
     });
-  // The SDK detects a stream by the returned object, before the decision: only the declaration shows
-  // it. As in the SDK, a generator from any other function gives its last value.
+  // The AI SDK detects a stream by the result, which exists only after the decision; here the
+  // function's type shows it. Other functions' generators give their last value, as in the AI SDK.
   if (Object.prototype.toString.call(execute) === '[object AsyncGeneratorFunction]') {
     return async function* (input, options) {
       yield* (await call(input, options)) as AsyncGenerator<unknown>;

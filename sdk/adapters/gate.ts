@@ -20,7 +20,7 @@ export interface ToolCall<R> {
   signal?: AbortSignal | undefined;
   /** Runs the tool; with null in the mode `observe`. */
   run: (admission: Admission | null) => R | PromiseLike<R>;
-  /** The outcome in a result, null if it is still open. By default every result is a success. */
+  /** The outcome that a result shows, null if still open. By default every result is a success. */
   outcomeOf?: (result: Awaited<R>) => Outcome | null;
 }
 
@@ -49,7 +49,7 @@ export function openGate(options: AdapterOptions): Gate {
     return runTool(call, admission, (outcome) => record(admission, outcome));
   }
 
-  /** The tool does not wait for the decision, nor its caller for the record. */
+  /** Runs the tool without waiting for the decision; its caller does not wait for the record. */
   function observe<R>(call: ToolCall<R>): Promise<Awaited<R>> {
     const request = async (): Promise<Admission | null> => {
       try {
@@ -62,7 +62,7 @@ export function openGate(options: AdapterOptions): Gate {
         return null;
       }
     };
-    // Before the tool runs, which may change its arguments.
+    // Requested before the tool runs, because the tool may change its arguments.
     const admitted = request();
     return runTool(call, null, (outcome) => {
       const recorded = admitted.then((admission) =>
@@ -137,12 +137,12 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
 
 /**
  * Wraps a function so that every call is admitted before it runs. The engine gets a hash of the
- * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper records
- * its outcome. Results, errors, `this` and arguments pass through unchanged. The outcome of an async
- * generator or a ReadableStream is that of its end.
+ * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper
+ * records its outcome. Results, errors, `this` and arguments pass through unchanged. For an async
+ * generator or a ReadableStream the outcome is recorded at its end.
  *
- * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapped function adds only
- * `NotAdmittedError`: the function did not run.
+ * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapper's only error of its
+ * own is `NotAdmittedError`: the function did not run.
  */
 export function admitted<T, A extends unknown[], R>(
   fn: (this: T, ...args: A) => R,
@@ -168,7 +168,7 @@ export interface PlannedCall {
   argumentsHash: string;
 }
 
-/** Hashes the arguments. Throws `NotAdmittedError` for a call that no proof can describe. */
+/** Hashes the arguments. Throws `NotAdmittedError` if they or the tool's name do not allow it. */
 function planCall(
   tool: string,
   chooseAction: (tool: string) => string = actionOf,
@@ -234,7 +234,7 @@ function notAdmitted(tool: string, action: string, cause: unknown): NotAdmittedE
 
 export interface Outcome {
   result: 'succeeded' | 'failed';
-  /** SHA-256 of the result's RFC 8785 form, if it has one. */
+  /** SHA-256 of the result's RFC 8785 form; absent for a result that is not plain JSON. */
   resultHash?: string | undefined;
 }
 
@@ -271,7 +271,7 @@ function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): voi
   try {
     Promise.resolve(callback?.(value)).catch(() => undefined);
   } catch {
-    // As above.
+    // Errors of callbacks are ignored.
   }
 }
 
@@ -351,7 +351,7 @@ function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): Readable
         }
       },
     },
-    // Reads from the tool only on demand.
+    // No read-ahead: reads from the tool only on demand.
     { highWaterMark: 0 },
   );
 }

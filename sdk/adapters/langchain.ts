@@ -6,7 +6,7 @@ import { copyWith } from './tool.js';
 /** A `StructuredTool` of `@langchain/core`, such as a `DynamicStructuredTool` or a result of `tool()`. */
 export interface AnyLangChainTool {
   name: string;
-  /** Calls the tool's `_call`, like every other method that runs the tool. */
+  /** Runs the tool through its `_call`, as every other method does. */
   invoke(input: never, config?: never): Promise<unknown>;
 }
 
@@ -30,7 +30,7 @@ export function admitTool<T extends AnyLangChainTool>(tool: T, options: AdapterO
       tool: tool.name,
       args: () => input,
       signal: config?.signal,
-      // With the original as `this`: a copy cannot reach private members of its class.
+      // Uses the original as `this`, because a copy cannot access private members of its class.
       run: () => original.call(tool, input, manager, config),
     });
   return copyWith(tool, '_call', call);

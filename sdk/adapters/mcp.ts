@@ -18,7 +18,7 @@ export type AnyMcpServer = LowLevelServer | { server: LowLevelServer };
 
 /** A `Client` of `@modelcontextprotocol/sdk`. */
 export interface AnyMcpClient {
-  /** Sends the requests of every other method. */
+  /** Every method that calls tools sends its requests through this one. */
   request(request: never, schema: never, options?: never): Promise<unknown>;
 }
 
@@ -59,7 +59,7 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
 
   const register = handlers.setRequestHandler.bind(handlers);
   handlers.setRequestHandler = (schema, handler) => register(schema, guarded(handler));
-  // Receives every request without a handler, tool calls too.
+  // Receives every request without its own handler, including tool calls.
   let fallback = handlers.fallbackRequestHandler;
   Object.defineProperty(handlers, 'fallbackRequestHandler', {
     configurable: true,
@@ -112,8 +112,8 @@ const PROBE = 'svc/probe';
 const probeSchema = z.object({ method: z.literal(PROBE) });
 
 /**
- * Throws `invalid_input` unless the object registers handlers like v1, under the method that a schema
- * names. In v2 the caller's signal has another place, and one call may be several requests.
+ * Throws `invalid_input` unless the object registers handlers like v1, under the method that a
+ * schema names. In v2 the signal is passed differently, and a call may send several requests.
  */
 function requireMcpV1(object: object): void {
   if (registersBySchema(object as V1Handlers)) return;
@@ -173,10 +173,10 @@ async function gateToolCall(
   }
 }
 
-/** The hash excludes `_meta`, which client and server may extend. */
+/** Hashes the result without `_meta`, which client and server may extend. */
 function outcomeOf(result: unknown): Outcome | null {
   if (!isObject(result)) return { result: 'succeeded', resultHash: resultHash(result) };
-  // A task has only begun: its outcome is unknown here.
+  // A task has only begun, so its outcome is still unknown.
   if (isObject(result['task']) && !('content' in result)) return null;
   const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
   return { result: own['isError'] === true ? 'failed' : 'succeeded', resultHash: resultHash(own) };

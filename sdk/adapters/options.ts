@@ -19,7 +19,7 @@ export interface LostOutcome {
   /** The proof of the admission. */
   proofId: string;
   error: unknown;
-  /** Pass it to `admitHttp` later. The service records it once, however often it arrives. */
+  /** The outcome's envelope, for `admitHttp`: however often it is sent, it is recorded once. */
   envelope?: AgentEnvelope;
 }
 
@@ -36,8 +36,8 @@ export interface CommonOptions {
   /** Called when an outcome could not be recorded. The caller gets the tool's result regardless. */
   onOutcomeError: (lost: LostOutcome) => void;
   /**
-   * Gets the work that continues after a call, for platforms that end the process otherwise. The work
-   * never rejects. With this callback, a call does not wait until its outcome is recorded.
+   * Receives the work that continues after a call, for platforms that would otherwise end the
+   * process. It never rejects. With this callback, a call does not wait for the record.
    */
   waitUntil?: (work: Promise<void>) => void;
 }

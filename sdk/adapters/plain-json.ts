@@ -13,12 +13,12 @@ export function plainHash(value: unknown): string {
   return canonicalHash(value);
 }
 
-/** The same hash, undefined for a value that is not plain JSON. */
+/** Like {@link plainHash}, but undefined for a value that is not plain JSON. */
 export function resultHash(value: unknown): string | undefined {
   return attempt(() => plainHash(value));
 }
 
-/** The hash of a list whose items arrive one by one. Holds no items. */
+/** The hash of a list whose items arrive one by one. Keeps no items in memory. */
 export interface ListHash {
   add(item: unknown): void;
   /** Hash of the present list as a JSON array, undefined after an item that is not plain JSON. */
@@ -54,7 +54,7 @@ function requirePlain(
   ancestors: Set<object>,
 ): asserts value is JsonValue {
   if (typeof value !== 'object' || value === null) {
-    // The canonical form checks strings and numbers.
+    // Canonicalization checks strings and numbers later.
     if (['string', 'number', 'boolean'].includes(typeof value) || value === null) return;
     throw notPlain(`${typeof value} has no JSON form`, pointer);
   }
@@ -73,7 +73,7 @@ function requirePlain(
   ancestors.delete(value);
 }
 
-/** In this realm or another. */
+/** Whether an object is plain, including objects of another realm. */
 function isPlainObject(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return (

@@ -13,7 +13,7 @@ const ACTION_MAX = 128;
  */
 export function actionOf(tool: string): string {
   const name = tool.normalize('NFKD').replace(/\p{M}+/gu, '');
-  // In a name all in upper case, the case separates nothing.
+  // Separates words by case, except in a name that is all upper case.
   const separated = /[a-z]/.test(name)
     ? name.replace(/([a-z0-9])([A-Z])/g, '$1_$2').replace(/([A-Z])([A-Z][a-z])/g, '$1_$2')
     : name;

@@ -85,7 +85,7 @@ function address(value: string | undefined, option: string, variable: string): s
   return url;
 }
 
-/** No option takes the key: every user of the machine can read command lines. */
+/** No option takes the key, because every user of the machine can read command lines. */
 function apiKey(env: NodeJS.ProcessEnv): string {
   const file = env['SVC_API_KEY_FILE'] ?? '';
   const key = env['SVC_API_KEY'] ?? '';

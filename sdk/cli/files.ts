@@ -15,7 +15,7 @@ export async function readInput(file: string): Promise<Uint8Array> {
   }
 }
 
-/** A JSON document, parsed strictly: two parsers must not disagree about its meaning. */
+/** Reads a JSON document strictly: two parsers must not disagree about its meaning. */
 export async function readDocument(file: string): Promise<{ [key: string]: JsonValue }> {
   const bytes = await readInput(file);
   let value: JsonValue;
@@ -62,7 +62,7 @@ export async function writeResponse(
   bytes: Uint8Array,
   envelope: RequestHashEnvelope<unknown>,
 ): Promise<void> {
-  // Redacted bytes would not be the document, and unredacted bytes would disclose the key.
+  // Redaction would change the document, and the bytes as they are would disclose the key.
   if (terminal.redactor.containsKey(bytes)) {
     throw new SdkError('unexpected_response', 'the response contains the API key of the request');
   }

@@ -37,7 +37,7 @@ export async function main(
   version: string,
   signal: AbortSignal,
 ): Promise<ExitCode> {
-  // Read before parsing, which may fail: the error must have the requested form.
+  // Read before parsing, because a parse error must be printed in the requested form, too.
   const json = typed.includes('--json');
   let exitCode: ExitCode = EXIT.undecided;
   const program = buildProgram(version, (texts, run) => {
@@ -76,7 +76,7 @@ export async function main(
   } catch (error) {
     if (isMisused) return EXIT.usage;
     if (!(error instanceof CommanderError)) return reportError(terminal, error, json, signal);
-    // Neither is an error: the requested help or version was printed.
+    // Not an error: the requested help or version was printed.
     if (/^commander\.(help|version)/.test(error.code)) return EXIT.success;
     const command = program.commands.find((one) => one.name() === typed[0]);
     const help = command === undefined ? 'svc --help' : `svc ${command.name()} --help`;
@@ -134,7 +134,7 @@ function configureOutput(program: Command, output: OutputConfiguration): void {
   }
 }
 
-/** Commander takes any next word for a value: `--out --json` would write a file named `--json`. */
+/** Commander takes any next word as a value: `--out --json` would write a file named `--json`. */
 function requireValues(typed: readonly string[], options: object): void {
   const taken = Object.values(options).find(
     (value) => typeof value === 'string' && value.startsWith('--') && typed.includes(value),

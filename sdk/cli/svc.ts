@@ -8,7 +8,7 @@ const stopping = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => {
     stopping.abort();
-    // Otherwise the end of standard input would make half a document look like a whole one.
+    // Destroyed: an ordinary end of standard input would make half a document look complete.
     process.stdin.destroy();
   });
 }

@@ -2,7 +2,7 @@ import { styleText } from 'node:util';
 import { fromUtf8Lossy } from '../../protocol/bytes.js';
 import type { SdkErrorCode } from '../errors.js';
 
-/** Scripts branch on these. Only 0 means that a script may go on. */
+/** Exit codes, on which scripts branch. Only 0 means that a script may continue. */
 export const EXIT = {
   /** Valid, admitted, included, authentic or matching. */
   success: 0,
@@ -29,10 +29,7 @@ export function exitCodeOf(code: SdkErrorCode): ExitCode {
   return BY_ERROR[code] ?? EXIT.undecided;
 }
 
-/**
- * A valid proof of a denial has a code of its own: a script that waits for 0 must not run the denied
- * action.
- */
+/** A valid proof of a denial has its own exit code: on 0, scripts would run the denied action. */
 export function verdictExit(
   status: string,
   canAssertValidity: boolean,
@@ -123,7 +120,7 @@ function safe(text: string): string {
   return text.replace(UNSAFE, '\ufffd');
 }
 
-/** The same document: JSON allows an escape for every character. */
+/** Escapes unsafe characters, which changes no value: JSON allows any character as an escape. */
 function json(value: unknown): string {
   return JSON.stringify(value).replace(UNSAFE, (character) =>
     Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
@@ -132,7 +129,7 @@ function json(value: unknown): string {
   );
 }
 
-/** Bytes on a screen keep their own line breaks. */
+/** Makes bytes safe for a screen; keeps their line breaks. */
 function shown(bytes: Uint8Array, redactor: Redactor): string {
   return redactor.redact(fromUtf8Lossy(bytes)).split('\n').map(safe).join('\n');
 }
@@ -140,7 +137,7 @@ function shown(bytes: Uint8Array, redactor: Redactor): string {
 /** A key of the service, or the beginning of one. */
 const KEYS = /svc_sk_[A-Za-z0-9_-]+/gi;
 const REDACTED = 'svc_sk_…';
-/** A shorter text is not a key, and could occur anywhere. */
+/** Shorter texts are not keys, and could occur anywhere. */
 const MIN_KEY_LENGTH = 8;
 
 function createRedactor(): Redactor {

@@ -156,7 +156,7 @@ function pause(headers: Headers, deadline: Deadline): Promise<void> {
   return deadline.sleep(Math.max(ms, MIN_POLL_MS));
 }
 
-/** Adds the proof id to errors: without it the caller loses an accepted admission. */
+/** Adds the proof id to errors: without it the caller would lose an accepted admission. */
 async function withProofId<T>(proofId: string, run: () => Promise<T>): Promise<T> {
   try {
     return await run();
@@ -225,7 +225,7 @@ export type AdmissionState<R extends Receipt> =
   { state: 'admitted'; receipt: Admitted<R> } | { state: 'pending'; proofId: string };
 
 /**
- * The admission in a response. Only a 200 with the `ADMITTED` receipt of this request is one; throws
+ * Returns the admission in a response: a 200 with the `ADMITTED` receipt of this request. Throws
  * for a denial and for every other response.
  */
 function readAdmission<R extends Receipt>(
@@ -239,7 +239,7 @@ function readAdmission<R extends Receipt>(
   }
   if (answer.status === 202) {
     const { proof_id: proofId } = readDocument(answer, admissionStatusSchema);
-    // The SDK follows only this engine. Browsers hide the header from other origins.
+    // Follows only locations on this engine. Browsers hide the header from other origins.
     const location = answer.headers.get('location') ?? `/v1/admissions/${proofId}`;
     const isSame = proofId === (expected.proofId ?? proofId);
     if (!isSame || !location.endsWith(`/v1/admissions/${proofId}`)) throw mismatch(answer);

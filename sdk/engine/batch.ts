@@ -28,7 +28,7 @@ import { openEngine } from './engine.js';
 /** The body of a single admission, from `executeRequest` or `agentEnvelope`. */
 export type BatchItem = ExecuteRequest | AgentEnvelope;
 
-/** Counts over all batches of an input. The other five add up to `accepted`. */
+/** Counts over all batches of an input. The counts after `accepted` add up to it. */
 export interface BatchProgress {
   /** Items that are durable in the registry. */
   accepted: number;
@@ -52,7 +52,7 @@ export interface BatchSettings {
 }
 
 const BYTES_MAX = 32 * 1024 * 1024;
-/** A full queue accepts a batch later than a single item. */
+/** More attempts than for a single item, because a nearly full queue rejects batches first. */
 const BATCH_RETRY = { attempts: 30 };
 
 /**
@@ -144,7 +144,7 @@ function limited(name: string, value: number | undefined, most: number): number 
 
 /** The part of an input that one batch carries. */
 export interface Chunk {
-  /** Index of its first item in the whole input. */
+  /** Index of the batch's first item in the whole input. */
   start: number;
   /** SHA-256 of each item's canonical bytes: its `request_hash`. */
   hashes: string[];
@@ -188,7 +188,7 @@ export async function* chunksOf(
 
 /**
  * Maps `inputs` concurrently, and yields the results in their order. Takes the next input only when
- * fewer than `inFlight` are in work; the first failure ends the iteration.
+ * fewer than `inFlight` are being processed; the first failure ends the iteration.
  */
 export async function* mapInOrder<In, Out>(
   inputs: AsyncIterable<In>,
@@ -211,9 +211,9 @@ export type BatchItemResult = {
   /** Index in the whole input, from 0. */
   index: number;
   batch_id: string;
-  /** The proof of its admission; absent for an invalid item. */
+  /** The proof id of the item's admission; absent for an invalid item. */
   proof_id?: string;
-  /** Whether an earlier admission of the same item is the answer. */
+  /** Whether the result is that of an earlier admission of the same item. */
   replayed: boolean;
 } & (
   | { state: 'admitted'; receipt: Admitted<Receipt> }
@@ -281,7 +281,7 @@ async function waitForBatch(
   }
 }
 
-/** The sent items, to compare the results with. */
+/** The sent items, for comparison with the results. */
 export interface SentItems {
   /** Index of the first item in the whole input. */
   start: number;
@@ -331,10 +331,7 @@ async function readBatchResults(
   return results;
 }
 
-/**
- * A validated result, or null: without the receipt of an admission of the sent item, no state means
- * an admission.
- */
+/** A validated result; null when its state is not backed by the receipt of the sent item. */
 function itemResult(
   result: BatchResult,
   { index, batchId, requestHash }: { index: number; batchId: string; requestHash: string | null },

@@ -7,7 +7,7 @@ import { type Answer, withDeadline } from '../http/attempt.js';
 import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
 import { headerValue, parseBaseUrl, type EngineOptions } from '../options.js';
 
-/** Above the size of every document of the engine. */
+/** More than the size of any document of the engine. */
 const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
 
 /** The engine, with the credentials of one tenant. Validates the options, and opens no connection. */
@@ -21,7 +21,7 @@ export function openEngine(options: EngineOptions): HttpClient {
   return openHttpClient(options, base, headers, MAX_RESPONSE_BYTES);
 }
 
-/** A proof id. Throws `invalid_input`: no other text may become part of a path. */
+/** Returns a valid proof id. Throws `invalid_input`: no other text may become part of a path. */
 export function requireProofId(text: string): string {
   if (!isProofId(text)) {
     throw new SdkError('invalid_input', 'a proof id is a UUIDv7 as 32 lower-case hex characters', {
@@ -32,8 +32,8 @@ export function requireProofId(text: string): string {
 }
 
 /**
- * A request and its response, each with a hash that anyone can recompute. A kept envelope shows which
- * request a response belongs to. It carries no signature.
+ * A request and its response, each with a hash that anyone can recompute. A kept envelope shows
+ * which request a response belongs to, but has no signature.
  */
 export interface RequestHashEnvelope<T> {
   /** SHA-256 of `canonical_request`, as 64 lower-case hex characters. */

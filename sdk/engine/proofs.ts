@@ -76,12 +76,12 @@ export async function verifyProofHttp(
   );
 }
 
-/** A proof by id or as an export. `policy_digest` also evaluates another policy set. */
+/** A proof by id or as an export; `policy_digest` names another policy set to evaluate, too. */
 export type ReplayInput = ProofExport | { proof_id: string; policy_digest?: string };
 
 /**
- * `POST /v1/proofs/replay`: the decision, made again from its pinned inputs. Only `response.result`
- * `match` means the same result; `differences` has the places of others.
+ * `POST /v1/proofs/replay`: makes the decision again from its pinned inputs. Only the
+ * `response.result` `match` means an equal result; `differences` lists the members that differ.
  */
 export async function replayProofHttp(
   options: EngineOptions,

@@ -102,7 +102,7 @@ function describe({ code, detail, errors }: ServiceProblem): string {
   return `${code}: ${detail}${where}`;
 }
 
-/** The problem document of a response. Ignores one with another status than the response. */
+/** The problem document of a response; ignored if it states another status. */
 function problemOf({ status, headers, bytes }: Answer): ServiceProblem | undefined {
   const type = headers.get('content-type') ?? '';
   if (!/^application\/problem\+json(?:\s*;|\s*$)/i.test(type)) return undefined;

@@ -110,7 +110,7 @@ async function readBody({ body, status }: Response, maxBytes: number): Promise<U
   }
 }
 
-/** A longer timer would fire immediately. */
+/** Longest timer that Node and browsers support; a longer timer would fire immediately. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const timerMs = (ms: number): number => Math.min(ms, MAX_TIMER_MS);

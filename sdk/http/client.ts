@@ -13,7 +13,7 @@ const RETRIED: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
 
 export interface HttpRequest {
   method: 'GET' | 'POST';
-  /** Without the base address, of characters that need no escape. */
+  /** The path after the base address, of characters that need no escape. */
   path: string;
   query?: Record<string, string>;
   body?: Uint8Array;
@@ -26,7 +26,7 @@ export interface HttpRequest {
 
 export interface HttpClient {
   send(request: HttpRequest, deadline: Deadline): Promise<Answer>;
-  /** The same, but throws for every status except 200. */
+  /** Like `send`, but throws for every status except 200. */
   read(request: HttpRequest, deadline: Deadline): Promise<Answer>;
 }
 
@@ -66,8 +66,8 @@ export function openHttpClient(
 }
 
 /**
- * Retries after a network error, 429, 502, 503 and 504; every other response would be the same again.
- * The delay is that of `Retry-After`, or a backoff. Gives up at once when the delay exceeds the
+ * Retries after a network error, 429, 502, 503 and 504; any other response would not change. The
+ * delay is that of `Retry-After`, or a backoff. Gives up at once when the delay exceeds the
  * remaining time.
  */
 async function sendWithRetries(
@@ -107,7 +107,7 @@ export function backoffMs(
   return (full * (1 + random)) / 2;
 }
 
-/** NaN compares as false everywhere: retries would never end, and never wait. */
+/** Rejects NaN: all comparisons with it are false, so retries would never end and never wait. */
 function validRetry(given: RetryOptions = {}): Required<RetryOptions> {
   const retry = { ...RETRY_DEFAULTS };
   for (const name of Object.keys(RETRY_DEFAULTS) as (keyof RetryOptions)[]) {

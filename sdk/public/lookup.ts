@@ -18,7 +18,7 @@ import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
 import { type HttpClient, openHttpClient } from '../http/client.js';
 import { parseBaseUrl, type PublicOptions } from '../options.js';
 
-/** A verdict of the verification system. The SDK computes no part of it. */
+/** A verdict of the verification system, relayed unchanged by the SDK. */
 export interface Lookup extends PublicAnswer<Facade | NotFound> {
   verification_status: VerificationStatus;
   /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
@@ -46,8 +46,8 @@ export interface LookupQuery {
 }
 
 /**
- * `GET /api/public/verify/…`: the public verdict on an artifact. The response to an unknown proof is
- * the not-found record with NOT_FOUND, to another unresolved identifier BACKEND_LOOKUP_REQUIRED. A
+ * `GET /api/public/verify/…`: the public verdict on an artifact. An unknown proof gets the
+ * not-found record with NOT_FOUND, any other unresolved identifier BACKEND_LOOKUP_REQUIRED. A
  * registry without a current snapshot throws `unavailable`, never NOT_FOUND.
  */
 export async function lookupHttp(options: PublicOptions, input: LookupQuery): Promise<Lookup> {
@@ -120,7 +120,7 @@ function readLookup(answer: Answer, identifier: string): Lookup {
   return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
 }
 
-/** Above the size of every public document: a package of 100 proofs has some hundred kilobytes. */
+/** More than any public document has: a package of 100 proofs has some hundred kilobytes. */
 const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 
 /** The published snapshot behind a response. */
@@ -129,7 +129,7 @@ export interface SnapshotFacts {
   tree_size: number;
   /** Version of the snapshot, incremented with each publication. */
   generation: number;
-  /** Time of its signature: RFC 3339 UTC with milliseconds. */
+  /** Time of the snapshot's signature: RFC 3339 UTC with milliseconds. */
   issued_at: string;
 }
 
@@ -156,7 +156,7 @@ export async function readPublic<T>(
   return { record: readDocument(answer, schema), snapshot: snapshotOf(answer) };
 }
 
-/** Required: a verdict is only meaningful with the state of the log that it holds for. */
+/** The snapshot headers, required because a verdict holds only for a known state of the log. */
 export function snapshotOf(answer: Answer): SnapshotFacts {
   const number = (name: string): number => {
     const text = answer.headers.get(name) ?? '';

@@ -53,8 +53,8 @@ export function readTrustPackageHttp(
 }
 
 /**
- * `GET /api/public/keys`: the keys that the registry publishes. They come from the same source as the
- * proofs: compare them with keys from another source before you trust them.
+ * `GET /api/public/keys`: the keys that the registry publishes. Keys and proofs come from the same
+ * source: compare the keys with another source before you trust them.
  */
 export async function readPublicKeysHttp(
   options: PublicOptions,

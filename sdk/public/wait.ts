@@ -26,7 +26,7 @@ export async function waitForVerdictHttp(
         (error: unknown) => {
           if (!(error instanceof SdkError)) throw error;
           if (error.retryable && !deadline.signal.aborted) return error;
-          // A timeout within a request has no information; the previous response does.
+          // A timeout within a request carries no information, unlike the previous response.
           throw error.code === 'timeout' && last !== null ? timeoutAfter(last) : error;
         },
       );

@@ -52,8 +52,8 @@ export interface BatchRef {
  * Claims pending admissions in this transaction, and returns the batch of each. Only one transaction
  * can commit the claim, so an admission gets one outcome.
  *
- * An admission accepted up to a day in the future stays pending until that time: the database clock was
- * set back, or a standby with another clock was promoted. The gates reject anything later.
+ * An admission accepted in the future, by up to a day, stays pending until that time: the database
+ * clock was set back, or a standby with another clock was promoted. The gates reject later times.
  */
 export async function claimPending(
   tx: Transaction,
@@ -95,7 +95,7 @@ export interface Gate {
   pinsHold: boolean;
 }
 
-/** The gates of admissions, by proof id. Checks the pinned columns instead of trusting them. */
+/** Reads the gates of admissions, by proof id, and checks the pinned columns. */
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
   const rows = await tx<(Gate & { ids: string })[]>`
     select ${packIds(tx)} as ids, allowlisted, "environmentOpen", "keyHolds", "pinsHold"
@@ -143,7 +143,7 @@ export interface NewProof {
   effect: 'ADMIT' | 'DENY';
   environment: Environment;
   keyId: string;
-  /** As `packAep` makes it. */
+  /** The AEP in the form of `packAep`. */
   packedAep: Uint8Array;
   signature: Uint8Array;
   /** The policy input: RFC 8785 text, and its SHA-256 in lower-case hex. */
@@ -174,7 +174,7 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
       ${signatures.starts}::int[], ${signatures.lengths}::int[])
       as added(proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect, environment, key_id,
         aep_start, aep_length, signature_start, signature_length)`;
-  // Equal inputs are common and share a row.
+  // Stores each distinct input once, because equal inputs are common.
   const inputs = [...new Map(proofs.map(({ input }) => [input.hash, input.text]))];
   const storingInputs = tx`
     insert into svc.policy_input ${tx(

@@ -30,7 +30,7 @@ export type IntakeOutcome =
  * request hash); a repeat returns the first admission.
  *
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
- *   admission; the connection's setting when absent. After it `isLockTimeout` holds for the error.
+ * admission; the connection's setting when absent. `isLockTimeout` holds for its error.
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
  */
@@ -39,7 +39,7 @@ export function acceptIntake(
   items: IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
-  // Binding an idempotency key can wait for a lock, so the acceptance time is taken after it.
+  // Binding an idempotency key can wait for a lock, so the acceptance time is taken afterwards.
   const isKeyed = items.some((item) => item.idempotencyKey !== null);
   return asTenants(
     sql,
@@ -88,7 +88,7 @@ async function accept(
 }
 
 /**
- * The admission of each row: a new one, or the first with its deduplication key.
+ * Finds or inserts the admission of each row: of equal deduplication keys the first counts.
  *
  * @param insert inserts rows whose key is free, and returns their proof ids
  */
@@ -103,7 +103,7 @@ export async function insertOrFind<R extends IntakeRow>(
     const repeats = open.filter(({ proofId }) => !inserted.has(proofId));
     const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
     const existing = new Map(repeats.map((row, at) => [row, firsts[at] ?? null]));
-    // An admission that was rejected meanwhile has released its deduplication key: try again.
+    // Tries again if the earlier admission was rejected meanwhile and released its key.
     open = open.filter((row) => {
       const proofId = existing.get(row) ?? null;
       const isNew = !existing.has(row);
@@ -117,12 +117,12 @@ export async function insertOrFind<R extends IntakeRow>(
 
 const BYTEA_ARRAY = 1001;
 
-/** A bytea[] parameter; the driver would send a list of buffers as one bytea. */
+/** A bytea[] parameter. The driver would send a list of buffers as a single bytea. */
 function byteas(tx: Db, values: Uint8Array[]) {
   return tx.array(values as Buffer[], BYTEA_ARRAY);
 }
 
-/** Something with an idempotency key, which is bound to its hash. */
+/** A request with an idempotency key, which is bound to the hash of the request. */
 interface Keyed {
   tenantNo: number;
   lane: number;
@@ -170,8 +170,8 @@ export interface PinnedPolicy {
 
 /** @throws PolicyMissingError when no policy set is active */
 export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
-  // One timestamp for both: the policy in force at acceptance decides, and the transaction may have
-  // started long before because it waited for a lock.
+  // Uses one timestamp for acceptance and policy, because the policy in force at acceptance
+  // decides. Not the transaction's start, which may be long before when it waited for a lock.
   const [policy] = await tx<PinnedPolicy[]>`
     select a.digest, t.at
     from (select date_trunc('milliseconds', clock_timestamp()) as at) t
@@ -221,8 +221,8 @@ export async function insertIntake(
 }
 
 /**
- * A separate statement: the row check needs a visible intake row, and a statement does not see its own
- * inserts. Only ids that this transaction inserted are pending; a retry may repeat older ones.
+ * A separate statement: the row check needs a visible intake row, and a statement does not see its
+ * own inserts. Only ids inserted by this transaction are pending; a retry may contain earlier ids.
  */
 const insertPending = (tx: Transaction, items: readonly IntakeItem[]) => tx`
   insert into svc.intake_pending (proof_id, accepted_at)
@@ -257,7 +257,7 @@ export interface Validity {
   trust: number | null;
 }
 
-/** An accepted admission with every input pinned: its decision is a pure function of this. */
+/** An accepted admission with every input pinned: the decision is a pure function of these. */
 export interface PinnedIntake {
   proofId: string;
   tenantNo: number;
@@ -291,7 +291,7 @@ export type SharedRow = Omit<Pick<PinnedIntake, SharedColumn>, 'acceptedAt' | 'v
   validity: Validity | null;
 };
 
-/** Selects a SharedRow from `svc.intake i join svc.tenant t`. */
+/** Columns of a SharedRow, from `svc.intake i join svc.tenant t`. */
 export const sharedColumns = (sql: Db) => sql`
   i.tenant_no as "tenantNo", t.tenant_id as "tenantId", i.lane, i.environment,
   i.accepted_at as "acceptedAt", i.policy_digest as "policyDigest",

@@ -13,14 +13,14 @@ export type Outcome =
       acceptedAt: number;
     }
   | { state: 'refused'; code: string; detail: string }
-  /** Admitted or denied, and its payload has been erased. */
+  /** Admitted or denied; the payload has been erased. */
   | { state: 'erased' };
 
 export interface OutcomeRow {
   proofId: string;
   lane: 1 | 2;
   effect: 'ADMIT' | 'DENY' | null;
-  /** Null once erased. */
+  /** Null once the payload is erased. */
   requestHash: Buffer | null;
   leafIndex: number;
   aep: Buffer | null;
@@ -30,7 +30,7 @@ export interface OutcomeRow {
   detail: string;
 }
 
-/** Selects an OutcomeRow from `svc.intake i` with `svc.proof p` and `svc.refusal r`. */
+/** Columns of an OutcomeRow, from `svc.intake i` with `svc.proof p` and `svc.refusal r`. */
 export const outcomeColumns = (sql: Db) => sql`
   i.proof_id as "proofId", i.lane, p.effect, i.request_hash as "requestHash",
   p.leaf_index as "leafIndex", case when p.effect = 'DENY' then p.aep end as aep,
@@ -100,8 +100,9 @@ export interface PendingPlace {
 }
 
 /**
- * Admissions outside batches that were accepted more than `ms` milliseconds ago, oldest first, after
- * `after`: the position lets callers skip admissions that cannot be committed. Batches have leases.
+ * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
+ * that callers can skip those that cannot be committed. Excludes batch items, which have chunk
+ * leases.
  */
 export function pendingOlderThan(
   sql: Db,

@@ -45,7 +45,7 @@ export async function storePolicySet(sql: Db, set: StoredPolicySet): Promise<boo
 }
 
 /**
- * Activates a set for admissions accepted from a time on, by default now, and returns that time.
+ * Activates a set for admissions accepted from a time on, by default now. Returns that time.
  * Earlier decisions keep the set that was in force then.
  *
  * @throws AdministrationError when the time has passed
@@ -70,7 +70,7 @@ export async function activatePolicy(
 export interface PolicyActivation {
   digest: Buffer;
   activeFrom: Date;
-  /** The latest due activation is in force; earlier ones are over, later ones scheduled. */
+  /** `in force` is the latest due activation; earlier ones are `over`, later ones `scheduled`. */
   state: 'in force' | 'scheduled' | 'over';
 }
 

@@ -53,7 +53,7 @@ export type BatchOutcome =
 
 /** The request type number of batches in the table of idempotency keys. */
 const BATCHES = 3;
-/** Items of one chunk, as many as a job may carry: a chunk costs about twelve statements and a commit. */
+/** Items per chunk, as many as a job may have: a chunk costs a dozen statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 
@@ -108,7 +108,7 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
   return { outcome: 'accepted', batchId: batch.batchId, awaited };
 }
 
-/** Null, or the id of the existing batch with these items. */
+/** Inserts the batch. Returns null, or the id of the existing batch with these items. */
 async function insertBatch(tx: Transaction, batch: NewBatch, at: Date): Promise<string | null> {
   const { itemsHash } = batch;
   const inserted = await tx`
@@ -133,11 +133,11 @@ async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promis
     depth.admissions + length <= room.admissions &&
     depth.everybodys + length <= room.batches &&
     depth.own + length <= room.own;
-  // Rolls back the key and the batch.
+  // Throws, to roll back the key and the batch.
   if (!fits && length > 0) throw new BatchRejected({ outcome: 'no_room' });
 }
 
-/** One admission for all equal items. */
+/** An admission, which all equal items of the batch share. */
 interface Admission {
   first: BatchItem;
   row: IntakeRow;
@@ -149,7 +149,7 @@ interface Admission {
 interface ItemAdmissions {
   admissions: Admission[];
   of: (Admission | undefined)[];
-  /** An earlier admission answers the item. */
+  /** By item, whether an earlier admission provides its result. */
   isReplay: boolean[];
 }
 
@@ -213,8 +213,8 @@ async function insertPending(
 }
 
 /**
- * Items that point to earlier admissions: those with an outcome count at once, pending ones get a
- * watch row. `resolveDuplicateItems` counts an admission that gets its outcome concurrently.
+ * Items that repeat an earlier admission count at once if it has an outcome, else they get a watch
+ * row. `resolveDuplicateItems` counts an admission that gets its outcome concurrently.
  */
 async function insertWatches(
   tx: Transaction,

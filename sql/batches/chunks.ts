@@ -10,8 +10,8 @@ export interface BatchOutcomeCount {
 
 /**
  * Counts outcomes in the transaction that commits them, so that a batch's counts always match its
- * items. Callers that count several batches hold the append lock, because unordered row locks could
- * deadlock.
+ * items. Callers that count several batches must hold the append lock, because unordered row locks
+ * could deadlock.
  */
 export async function countOutcomes(
   tx: Transaction,
@@ -100,8 +100,8 @@ export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | nul
 const RENEWED_AT_ONCE = 200;
 
 /**
- * Ends leases older than `ms` milliseconds: finished ones are deleted, the others can be leased again,
- * because the queue lost the job or the worker died.
+ * Ends leases older than `ms` milliseconds. Deletes those of finished chunks; other chunks can be
+ * leased again, because the queue lost the job or the worker died.
  */
 export function requeueExpiredLeases(
   sql: Pool,
@@ -170,7 +170,7 @@ interface WatchedItem {
   batch: string;
 }
 
-/** Deletes the watch rows and counts them: only one transaction can delete a row. */
+/** Deletes and counts watch rows: only one transaction can delete a row, so none counts twice. */
 async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<number> {
   await lockHead(tx);
   const gone = await tx<(Pick<BatchOutcomeCount, 'outcome'> & { batch: string; items: number })[]>`

@@ -18,7 +18,7 @@ export interface Batch {
   refused: number;
   invalid: number;
   pending: number;
-  /** Items answered by an earlier admission, in this batch or before. */
+  /** Items that repeat an earlier admission, in this batch or before. */
   replayed: number;
   /** Items that got an outcome since the batch was accepted. */
   settled: number;
@@ -36,7 +36,7 @@ const columns = (sql: Db) => sql`
 
 const batchOf = (row: BatchRow): Batch => ({ ...inMs(row), batchId: batchIdOf(row.batchId) });
 
-/** One of the tenant's batches, or null. Reads two rows, however many items it has. */
+/** One of the tenant's batches, or null. Reads two rows, regardless of the number of items. */
 export function readBatch(sql: Pool, tenantNo: number, batchId: string): Promise<Batch | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const [row] = await tx<BatchRow[]>`
@@ -77,7 +77,7 @@ export interface ItemProblem {
 
 export type ItemOutcome =
   | { index: number; state: 'invalid'; problem: ItemProblem }
-  /** Invalid; its problem was erased with its tenant. */
+  /** An invalid item whose problem was erased with its tenant. */
   | { index: number; state: 'erased' }
   | {
       index: number;

@@ -1,4 +1,4 @@
-/** Rows are inserted column by column: the statement keeps one shape, so it is planned once. */
+/** Rows are inserted as one array per column: the statement stays the same and is planned once. */
 
 /** An array parameter of values that need no quoting: numbers, times, uuids. */
 export function arrayOf(values: readonly (number | string | boolean)[]): string {
@@ -6,7 +6,7 @@ export function arrayOf(values: readonly (number | string | boolean)[]): string 
 }
 
 /**
- * Byte strings, concatenated: the driver escapes an array of them byte by byte. The statement takes
+ * Concatenated byte strings: the driver escapes an array of them byte by byte. Statements extract
  * each with `substring(bytes from start for length)`; `starts` and `lengths` are array parameters.
  */
 export interface Bytes {
@@ -39,7 +39,7 @@ export const hexOf = (prefixedId: string): string => prefixedId.slice(prefixedId
 export const packageIdOf = (uuid: string): string => `pkg_${fromUuid(uuid)}`;
 export const batchIdOf = (uuid: string): string => `batch_${fromUuid(uuid)}`;
 
-/** A row as the driver returns it: the members of `K` are times. */
+/** A row as the driver returns it: with a Date for each member of `K`. */
 export type WithDates<R, K extends keyof R> = Omit<R, K> & {
   [P in K]: Date | Extract<R[P], null>;
 };
@@ -56,8 +56,8 @@ export function inMs<R extends object>(row: R): InMs<R> {
 }
 
 /**
- * A caller's time for comparison with database times. PostgreSQL cannot parse the year 0, and nothing
- * here happened before 1970, so earlier times are clamped.
+ * A caller's time for comparison with database times. Times before 1970 are clamped, because
+ * PostgreSQL cannot parse the year 0 and no stored time is earlier.
  */
 export function comparableTime(epochMs: number): Date {
   return new Date(Math.max(0, epochMs));

@@ -29,8 +29,8 @@ const DRIVER_CODES = new Set([
   'POOL_TIMEOUT',
 ]);
 
-// Class 08 connection exception, 53 insufficient resources, 57P operator intervention,
-// 57014 statement timeout, 25006 a server that is a read-only standby now.
+// Class 08 connection exception, 53 insufficient resources, 57P operator intervention, 57014
+// statement timeout, 25006 a server that is now a read-only standby.
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 
 /** Whether the connection was lost, or was never opened because the server had no room (53300). */
@@ -49,8 +49,8 @@ export function isLockTimeout(error: unknown): boolean {
 }
 
 /**
- * Whether the database is unavailable, as opposed to rejecting the statement. Holds for the driver's
- * errors too: only transactions wrap them.
+ * Whether the database is unavailable, as opposed to rejecting the statement. Holds for errors of
+ * the driver as well, because only transactions wrap them.
  */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
@@ -69,7 +69,7 @@ const UNUSABLE: Record<string, string> = {
   '42501': 'the role in DATABASE_URL lacks privileges of this version: run migrate as its owner',
 };
 
-/** For a program's first query: errors name the cause and the next step. */
+/** Runs a program's first query: its errors name the cause and the next step. */
 export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T> {
   try {
     return await query();
@@ -86,7 +86,7 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
   }
 }
 
-/** The error, in a DatabaseUnavailableError when the database is unavailable. */
+/** Wraps the error in a DatabaseUnavailableError if it means that the database is unavailable. */
 export function asUnavailable(error: unknown): unknown {
   if (!isUnavailable(error) || error instanceof DatabaseUnavailableError) return error;
   return new DatabaseUnavailableError('the database cannot be reached', { cause: error });

@@ -14,19 +14,19 @@ export const PROGRAMS = [
 ] as const;
 export type Program = (typeof PROGRAMS)[number];
 
-/** In the source tree, also when this runs from dist/. */
+/** The schema file in the source tree, even when this module runs from dist/. */
 const SCHEMA = join(
   import.meta.dirname.replace(/[/\\]dist(?=[/\\]sql[/\\]db$)/, ''),
   '../schema.txt',
 );
 
 export interface Right {
-  /** `UPDATE tile`, or `UPDATE tile(hashes)`. */
+  /** For example `UPDATE tile`, or `UPDATE tile(hashes)` for a column. */
   name: string;
   table: string;
 }
 
-/** The frozen schema: the tables, and the rights that each program's role has. */
+/** Reads the frozen schema: the tables, and the rights of each program's role. */
 export async function frozenRights(): Promise<{
   tables: Set<string>;
   rights: Record<Program, Right[]>;
@@ -126,7 +126,7 @@ export async function assertRole(
   );
   const few = (names: string[]): string => names.slice(0, 5).join(', ');
   if (extra.length > 0) found.push(`may ${few(extra.map(({ name }) => name))}`);
-  // The other programs read every tenant, and no policy applies to them.
+  // Only the engine is limited to one tenant at a time; the other programs read every tenant.
   const unconfined = program === 'engine' ? await unconfinedTables(sql) : [];
   if (unconfined.length > 0) found.push(`can see the rows of every tenant in ${few(unconfined)}`);
   if (found.length > 0) {

@@ -6,14 +6,14 @@ import {
   mapStartupDbErrors,
 } from './errors.js';
 
-/** A pool or a transaction: what every query function takes first. */
+/** A pool or a transaction: the first parameter of every query function. */
 export type Db = postgres.ISql<{ bigint: number }>;
 export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 /** A pool, for functions that open a transaction of their own. */
 export type Pool = { reserve(): Promise<Transaction> } & postgres.Sql<{ bigint: number }>;
 /** An open transaction, for functions that must be called inside one. */
 export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
-  /** Closes its connection, instead of giving it back with `release`. */
+  /** Closes the connection instead of returning it to the pool with `release`. */
   destroy(): void;
 };
 
@@ -49,8 +49,8 @@ export function readTransaction<T>(
   return onReservedConnection(sql, async (tx) => {
     const statements = [tx`begin read only`, setting(tx), reading(tx), tx`commit`] as const;
     const [, , found, end] = await pipeline(...statements);
-    // After DDL the driver prepares the statement again and resends it. That would run behind this
-    // commit, outside the scope that `setting` made, so its result must not be used.
+    // After DDL the driver prepares the statement again and resends it: after this commit, and so
+    // without `setting`. Such a result must not be used.
     requireCommit(end);
     return found;
   });
@@ -94,8 +94,8 @@ async function onReservedConnection<T>(
 }
 
 /**
- * Sends statements of one transaction without waiting for each other's results; they run in order.
- * Returns when all have ended, also when one fails, because no statement may be in flight at rollback.
+ * Sends statements of one transaction in order, without waiting for results in between. Returns
+ * when all have ended, even if one fails, because no statement may be in flight at rollback.
  *
  * @throws the error of the first failed statement in the list, which caused the later ones
  */
@@ -141,12 +141,12 @@ export interface OwnId {
 
 /**
  * Runs `work` in one transaction in which row-level security shows only the rows of these tenants.
- * Outside of it the engine's role sees no tenant rows, so neither a query without a tenant predicate
- * nor an injected one can read another tenant.
+ * Elsewhere the engine's role sees no tenant rows, so neither a forgotten tenant predicate nor an
+ * injected query can expose another tenant.
  *
- * Never nest it: when outer calls hold every connection, the inner ones deadlock.
+ * Never nest calls: when outer calls hold every connection, inner calls deadlock.
  *
- * @param opening reads in the round trip that sets the scope
+ * @param opening reads that share the round trip that sets the scope
  */
 export function asTenants<T, O = void>(
   sql: Pool,
@@ -161,7 +161,7 @@ export function asTenants<T, O = void>(
   });
 }
 
-/** As `asTenants` for one read-only statement, in one round trip. */
+/** Like `asTenants`, for one read-only statement in one round trip. */
 export function readAsTenants<T>(
   sql: Pool,
   tenants: readonly number[],

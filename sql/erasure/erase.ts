@@ -4,7 +4,7 @@ import { AdministrationError, noTenant } from '../tenants/audit.js';
 
 export interface ErasureOrder {
   actor: string;
-  /** A reference to the request, such as a case number. It is kept forever: no names, no reasons. */
+  /** A reference to the erasure request, such as a case number; kept forever, so no names. */
   reasonRef: string;
 }
 
@@ -13,7 +13,7 @@ export interface Erased {
   proofId: string;
   tenantNo: number;
   lane: number;
-  /** Erased by this transaction; false when it was erased before. */
+  /** Whether this transaction erased the payload; false when it was erased before. */
   isNew: boolean;
   requestHash: Buffer | null;
   /** The hash of the policy input; null when the admission was rejected or its AEP is unreadable. */
@@ -21,11 +21,11 @@ export interface Erased {
 }
 
 /**
- * Nulls the payload of admissions with an outcome, each with an erasure record; the database rejects
- * one without the other. A repeat erases what was added since, such as a revocation reason, without
- * a second record.
+ * Nulls the payload of admissions with an outcome and writes an erasure record for each; the
+ * database rejects either step alone. A repeated call erases data added since, such as a revocation
+ * reason, without a second record.
  *
- * Skips pending admissions: they are absent from the result.
+ * Skips pending admissions, which are then absent from the result.
  */
 export async function erasePayloads(
   tx: Transaction,
@@ -108,7 +108,7 @@ export async function erasureOf(
   return row ?? null;
 }
 
-/** Throws the reason why an admission cannot be erased: it is unknown or pending. */
+/** Throws when an admission cannot be erased, because it is unknown or pending. */
 export async function requireErasable(sql: Db, proofId: string): Promise<void> {
   const [row] = await sql`select from svc.intake where proof_id = ${proofId}::uuid`;
   if (row === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
@@ -118,8 +118,8 @@ export async function requireErasable(sql: Db, proofId: string): Promise<void> {
 }
 
 /**
- * Blocks new idempotency keys until the transaction ends, and waits for transactions that are binding
- * one: it could belong to an erased admission. Must run before any row lock, to avoid deadlock.
+ * Blocks new idempotency keys until the transaction ends, after waiting for those being bound,
+ * which may belong to an erased admission. Must run before any row lock, to avoid deadlock.
  */
 export async function holdKeys(tx: Transaction): Promise<void> {
   await tx`lock table svc.idempotency_key in share row exclusive mode`;
@@ -152,7 +152,7 @@ export interface HashedBatch {
   hash: Buffer;
 }
 
-/** Erases hashes first: row-level security hides a key while a batch has its hash. */
+/** Erases hashes before keys: row-level security hides a key while a batch has its hash. */
 async function eraseBatches(
   tx: Transaction,
   tenantNo: number,
@@ -175,8 +175,8 @@ const namesInput = (tx: Db, inputHash: Buffer) => tx`
     or position(convert_to(${inputHash.toString('hex')}, 'UTF8') in aep) > 0)`;
 
 /**
- * Deletes a policy input unless a kept proof uses it. Inputs name their tenant, so only its proofs
- * can. Concurrent appends are checked last, under the append lock.
+ * Deletes a policy input unless a kept proof uses it. Inputs name their tenant, so only that
+ * tenant's proofs can use them. Proofs appended meanwhile are checked last, under the append lock.
  */
 async function eraseInput(tx: Transaction, tenantNo: number, inputHash: Buffer): Promise<void> {
   const [before] = await tx<{ is_kept: boolean; last: number | null }[]>`
@@ -217,7 +217,7 @@ export async function unerasedFrom(
  * Erases what remains of a tenant after its admissions: revocation reasons added since, idempotency
  * keys without an admission, batch hashes and problems, and inputs that no AEP names.
  *
- * @returns the number of pending revocations of erased proofs; they keep their reasons until appended
+ * @returns the number of pending revocations of erased proofs, whose reasons are kept for now
  */
 export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<number> {
   await holdKeys(tx);
@@ -274,7 +274,7 @@ async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<voi
   const kept = await tx<{ aep: Buffer }[]>`
     select aep from svc.proof where tenant_no = ${tenantNo} and aep is not null`;
   const named = new Set(kept.map(({ aep }) => inputHashOf(aep)?.toString('hex')));
-  // An unreadable AEP may name any of them.
+  // An unreadable AEP may name any input, so all are kept.
   if (named.has(undefined)) return;
   const unnamed = inputs.filter(({ hash }) => !named.has(hash)).map(({ hash }) => hash);
   await tx`

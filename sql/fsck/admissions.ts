@@ -3,14 +3,14 @@ import type { Db } from '../db/transaction.js';
 
 export interface AdmissionRow {
   proofId: string;
-  /** From the intake row, which releases the deduplication key. */
+  /** The flag in the intake row, which releases the deduplication key. */
   isRefused: boolean;
   hasProof: boolean;
   hasRefusal: boolean;
   isPending: boolean;
-  /** Some of its payload is missing. */
+  /** Whether some of the admission's payload is missing. */
   lacksPayload: boolean;
-  /** Some of its payload is present. */
+  /** Whether some of the admission's payload is present. */
   hasPayload: boolean;
   isErased: boolean;
   /** The remaining payload of an admission without a proof: the log does not cover it. */
@@ -45,7 +45,7 @@ export async function admissionsFrom(
 export interface ProofPlace {
   proofId: string;
   leafIndex: number;
-  /** The log has the proof at the leaf that its row names. */
+  /** Whether the log has the proof at the leaf that the row names. */
   isInLog: boolean;
   isAccepted: boolean;
 }
@@ -79,15 +79,15 @@ type ItemCounts = Record<'admitted' | 'denied' | 'refused' | 'invalid' | 'replay
 export interface CheckedBatch {
   batchId: string;
   total: number;
-  /** The chunks are contiguous and add up to the batch's number of items. */
+  /** Whether the chunks are contiguous and add up to the batch's number of items. */
   arePartsWhole: boolean;
-  /** Items that point to a missing admission. */
+  /** Number of items whose admission is missing. */
   strays: number;
-  /** Items whose admission was erased. */
+  /** Number of items whose admission was erased. */
   erased: number;
-  /** Hex; null when an item was erased. */
+  /** The stored items hash in hex; null when an item was erased. */
   itemsHash: string | null;
-  /** The hash computed from the items; null with invalid items, whose bytes are not stored. */
+  /** The hash computed from the items; null with invalid items, because they are not stored. */
   foundHash: string | null;
   isComplete: boolean;
   counted: (ItemCounts & { pending: number }) | null;
@@ -157,11 +157,11 @@ export function inputsFrom(
 type Query = (sql: Db, limit: number) => Promise<{ at: string }[]>;
 
 /**
- * Rows that must not exist, or whose counterpart is missing, each as its table and key. A scan that starts
- * from the missing row cannot find them. Each is one statement, so that it sees concurrent inserts completely.
+ * Queries for rows that must not exist or whose counterpart is missing, each as its table and key.
+ * Each query is one statement, so that it sees concurrent inserts completely.
  */
 export const STRAYS = {
-  /** Missing batches of other rows. */
+  /** Batches that other rows refer to and that are missing. */
   batches: (sql, limit) => sql`
     select distinct 'svc.batch batch_id=batch_' || replace(s.batch_id::text, '-', '') as at from (
       select batch_id from svc.batch_part union select batch_id from svc.batch_progress
@@ -175,7 +175,7 @@ export const STRAYS = {
       select u.proof_id from svc.batch_turn t join svc.batch_part p using (batch_id, first_index)
       cross join lateral unnest(p.proof_ids) as u(proof_id) where u.proof_id is not null)
     order by at limit ${limit}`,
-  /** Missing packages of members. */
+  /** Packages that have member rows and are missing. */
   packages: (sql, limit) => sql`
     select distinct 'svc.trust_package package_id=pkg_' || replace(m.package_id::text, '-', '') as at
     from svc.package_member m left join svc.trust_package k using (package_id)
@@ -186,7 +186,7 @@ export const STRAYS = {
     from svc.trust_package where package_id not in (
       select package_id from svc.grant_change where package_id is not null)
     order by at limit ${limit}`,
-  /** Change numbers of a missing token or package. */
+  /** Change numbers whose token or package is missing. */
   changes: (sql, limit) => sql`
     select 'svc.grant_change change_no=' || c.change_no as at from svc.grant_change c
     left join svc.share_token t on t.token_hash = c.token_hash

@@ -8,9 +8,9 @@ export interface CheckedPackage {
   /** In hex. */
   membersHash: string;
   proofIds: string[];
-  /** Positions are contiguous from 0, and each member is an admission of the package's tenant. */
+  /** Whether positions are contiguous from 0, and all members are the tenant's admissions. */
   areFit: boolean;
-  /** The change number of its creation; 0 without one. */
+  /** The change number of the package's creation; 0 when missing. */
   change: number;
   madeAt: Date;
 }
@@ -48,12 +48,12 @@ export interface CheckedToken {
   expiresAt: Date | null;
   isRevoked: boolean;
   expiredAt: Date | null;
-  /** The last of creation, revocation and recorded expiry. */
+  /** Time of the latest change: creation, revocation or recorded expiry. */
   changedAt: Date;
   dueAt: Date | null;
-  /** The number of its changes. */
+  /** The number of changes of the token. */
   changes: number;
-  /** Its largest change number. */
+  /** The token's largest change number. */
   lastChange: number;
 }
 
@@ -86,7 +86,7 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
   return rows.map(withTarget);
 }
 
-/** The number of changes, the largest, and the counter's value. */
+/** The number of changes, the largest change number, and the counter's value. */
 export async function grantNumbers(
   sql: Db,
 ): Promise<{ count: number; last: number; head: number }> {
@@ -113,7 +113,7 @@ export async function firstWaitingChange(
   return row?.first ?? null;
 }
 
-/** The proof that an entry names; null when it is unknown. */
+/** The proof that an entry names; null for an unknown proof. */
 export async function proofAbout(
   sql: Db,
   proofId: string,
@@ -125,7 +125,7 @@ export async function proofAbout(
 }
 
 /**
- * A reason document; null when it is missing, `erased` after an erasure of the proof.
+ * A reason document; null when missing, `erased` after an erasure of the proof.
  *
  * @param reasonHash hex
  */
@@ -146,7 +146,7 @@ export interface AskedRevocation {
   artifactKind: string;
 }
 
-/** Requests after `after` that were not rejected and are done: the log must have their entries. */
+/** Completed requests after `after` that were not rejected: the log must have their entries. */
 export function settledRequests(sql: Db, after: string, limit: number): Promise<AskedRevocation[]> {
   return sql<AskedRevocation[]>`
     select request_id as "requestId", proof_id as "proofId", artifact_kind as "artifactKind"

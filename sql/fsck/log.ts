@@ -41,14 +41,14 @@ export interface Chunk {
   leaves: StoredLeaf[];
   /** The tiles of these leaves, and the tile above them. */
   tiles: StoredTile[];
-  /** Range verdicts that overlap, and single-leaf verdicts inside; in order of precedence. */
+  /** Overlapping range verdicts and the verdicts on single leaves, in order of precedence. */
   verdicts: StoredVerdict[];
   expiries: StoredExpiry[];
   /** Checkpoints of sizes in (from, to]. */
   checkpoints: CheckpointRow[];
   /** The last expiry scan of the verifier, in epoch milliseconds. */
   verifierCheckedAt: number | null;
-  /** Leaves below it wait for verification again after a key compromise. */
+  /** Leaves below this index await another verification after a key compromise. */
   urgentUntil: number;
   /** The size of the verified prefix. */
   verified: number;
@@ -111,7 +111,7 @@ export interface StoredLeaf {
   /** Empty when the columns do not form an entry. */
   entry: Uint8Array;
   kind: 'proof' | 'status' | 'key';
-  /** The proof id of the row; null for a key entry. */
+  /** The proof id in the row; null for a key entry. */
   filedUnder: string | null;
   /** Epoch milliseconds. */
   at: number;
@@ -130,9 +130,9 @@ export interface StoredLeaf {
     action: string | null;
     intentId: string | null;
   } | null;
-  /** An erasure record exists. */
+  /** Whether an erasure record exists. */
   isErased: boolean;
-  /** The verifier has not recorded the erasure yet. */
+  /** Whether the verifier has not yet recorded the erasure. */
   isErasureDue: boolean;
   intake: {
     request: Buffer | null;
@@ -218,7 +218,7 @@ function storedLeaf(row: Row): StoredLeaf {
 /** The log head and the rows that contradict it, from one snapshot. */
 export interface HeadRows {
   size: number;
-  /** Log rows at or beyond its size. */
+  /** Log rows at or beyond the size of the head. */
   entriesBeyond: number[];
   tilesBeyond: { level: number; index: number; hashes: number }[];
   lastCheckpoint: number;

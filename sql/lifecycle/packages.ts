@@ -23,12 +23,12 @@ export interface TrustPackage {
   createdAt: number;
 }
 
-/** The reason why a proof cannot be in a package. */
+/** Why a proof cannot be in a package. */
 export type MemberFault = 'unknown' | 'denied' | 'outcome' | 'erased';
 
 export type CreatePackageOutcome =
   | { outcome: 'created' | 'repeat'; package: TrustPackage }
-  /** By position in the request. */
+  /** The faults by position in the request. */
   | { outcome: 'unfit'; faults: Map<number, MemberFault> };
 
 /**
@@ -78,7 +78,7 @@ async function faultsOf(
   return new Map(rows.map(({ n, fault }) => [n - 1, fault]));
 }
 
-/** Two statements: a row check on members needs a visible package row. */
+/** In two statements, because a row check on members needs a visible package row. */
 async function insertPackage(
   tx: Transaction,
   tenantNo: number,

@@ -12,7 +12,7 @@ export interface RevocationItem {
   document: Uint8Array;
 }
 
-/** The log's entry for a revoked artifact; the first of several counts. */
+/** The log's entry for a revoked artifact; of several entries the first counts. */
 export interface LoggedRevocation {
   state: 'revoked';
   leafIndex: number;
@@ -25,13 +25,13 @@ export type RevocationOutcome = LoggedRevocation | { state: 'refused'; code: Rev
 
 export type RevocationRequestResult =
   | { outcome: 'unknown_proof' }
-  /** A denial or an outcome has no artifact but its proof. */
+  /** A denial or an outcome has no artifact except its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'revoked'; revocation: LoggedRevocation }
-  /** Stored: a worker appends it or rejects it. A repeat returns the pending request. */
+  /** `stored`: a worker appends or rejects it. `repeat`: the request is already pending. */
   | { outcome: 'stored' | 'repeat'; requestId: string };
 
-/** Each round means that a concurrent request was rejected meanwhile. */
+/** Attempts to store a request: another is needed if a concurrent request was rejected. */
 const MAX_ATTEMPTS = 8;
 
 async function revocationInLog(
@@ -59,8 +59,8 @@ export async function decidedOf(
 }
 
 /**
- * Stores a tenant's request to revoke an artifact of its own proof, unless it is revoked or requested
- * already. A worker appends the entry, because the engine's role may not.
+ * Stores a tenant's request to revoke an artifact of its own proof, unless that is already revoked
+ * or requested. A worker appends the entry, because the engine's role must not.
  */
 export function insertRevocationRequest(
   sql: Pool,
@@ -78,7 +78,7 @@ export function insertRevocationRequest(
       if (await insertRequest(tx, tenantNo, item)) return { outcome: 'stored', requestId };
       const first = await firstRequest(tx, tenantNo, proofId, artifactKind);
       if (first !== null) return { outcome: 'repeat', requestId: first };
-      // The first request was rejected meanwhile: try again.
+      // The concurrent request was rejected meanwhile: try again.
     }
     throw new Error(`revocation requests of ${proofId} conflict repeatedly`);
   });
@@ -89,7 +89,7 @@ async function insertRequest(
   tenantNo: number,
   item: RevocationItem,
 ): Promise<boolean> {
-  // Two statements: a row check on the pending row needs a visible request.
+  // In two statements, because a row check on the pending row needs a visible request.
   const { requestId, keyNo, proofId, artifactKind, reasonHash, document } = item;
   const inserted = await tx`
     insert into svc.revocation_request
@@ -126,7 +126,7 @@ interface RequestRow {
   isPending: boolean;
 }
 
-/** Selects a RequestRow from `svc.revocation_request r`. */
+/** Columns of a RequestRow, from `svc.revocation_request r`. */
 const requestColumns = (tx: Db) => tx`
   r.request_id as "requestId", r.proof_id as "proofId", r.artifact_kind as "artifactKind", r.refused,
   exists (select from svc.revocation_pending p where p.request_id = r.request_id) as "isPending"`;
@@ -179,16 +179,16 @@ export function revocationState(
   });
 }
 
-/** A claimed request, with the checks that replace trust in its columns. */
+/** A claimed request, with checks of its columns, which are not trusted. */
 export interface ClaimedRevocation {
   requestId: string;
   proofId: string;
   artifactKind: ArtifactKind;
   reasonHash: Buffer;
   document: Buffer;
-  /** The API key belongs to the tenant and is not revoked. */
+  /** Whether the API key belongs to the tenant and is not revoked. */
   keyHolds: boolean;
-  /** The proof belongs to the tenant and has this artifact. */
+  /** Whether the proof belongs to the tenant and has this artifact. */
   artifactHolds: boolean;
 }
 

@@ -20,7 +20,7 @@ export type CreateOutcome =
   | { outcome: 'created'; createdAt: number }
   /** The tenant has no such proof or package. */
   | { outcome: 'unknown_target' }
-  /** A denial or an outcome has no artifact but its proof. */
+  /** A denial or an outcome has no artifact except its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'expiry_over' };
 
@@ -76,7 +76,7 @@ async function insertToken(
 export interface ShareToken {
   tokenHash: Buffer;
   target: ShareTarget;
-  /** Epoch milliseconds, like the others. */
+  /** Times are in epoch milliseconds. */
   createdAt: number;
   expiresAt: number | null;
   revokedAt: number | null;
@@ -153,7 +153,7 @@ export function revokeShareToken(
   });
 }
 
-/** A token (by hex hash) was created, revoked or has expired, or a package was created. */
+/** The creation, revocation or expiry of a token (by hex hash), or the creation of a package. */
 export type ShareChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
 
 /** Changes of tokens and packages after `changeNo`, in commit order and without gaps. */
@@ -192,7 +192,7 @@ export async function sharesNow(
 export interface PackageRow {
   packageId: string;
   proofIds: string[];
-  /** Hex; stored when the package was created. */
+  /** In hex, as stored when the package was created. */
   membersHash: string;
 }
 
@@ -216,8 +216,8 @@ export async function packagesWith(sql: Db, proofIds: readonly string[]): Promis
 }
 
 /**
- * Records expired tokens by the database clock and returns their number. Must not run concurrently: the
- * second scan would wait for the first and then find no rows.
+ * Records expired tokens by the database clock and returns their number. Must not run concurrently:
+ * a second scan would wait for the first and then find no rows.
  */
 export async function expireShares(tx: Transaction, limit: number): Promise<number> {
   const over = await tx`

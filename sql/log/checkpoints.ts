@@ -17,8 +17,8 @@ export async function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null
 }
 
 /**
- * Stores a signed checkpoint that follows `previous` (0 for the first) by compare-and-swap, so that
- * two publishers cannot extend the same checkpoint.
+ * Stores a signed checkpoint after that of size `previous` (0 for the first). Compare-and-swap: two
+ * publishers cannot extend the same checkpoint.
  *
  * @returns false when `previous` is not the latest
  */
@@ -63,11 +63,11 @@ const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'
  * Retires the log of this database; its leaves continue in another log.
  *
  * @returns the size of its last checkpoint in the database
- * @throws AdministrationError also when no publisher has recorded a loss of published leaves
+ * @throws AdministrationError also when no publisher has recorded that published leaves were lost
  */
 export async function endLog(tx: Db, origin: string, reason: string): Promise<number> {
   const signed = await end(tx, origin, reason);
-  // svc.end_log took the publishers' lock, so no publisher is active.
+  // No publisher is active now, because svc.end_log took their lock.
   if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
   throw new AdministrationError(
     'no publisher has reported a loss of published leaves since the last snapshot. ' +

@@ -16,7 +16,7 @@ export interface LeafEvidence {
   /** Empty when the columns do not form an entry. */
   entry: Uint8Array;
   kind: 'proof' | 'status' | 'key';
-  /** The proof id of the row; null for a key entry. */
+  /** The proof id in the row; null for a key entry. */
   filedUnder: string | null;
   proof: {
     proofId: string;
@@ -24,7 +24,7 @@ export interface LeafEvidence {
     aep: Buffer | null;
     signature: Buffer | null;
     keyId: string | null;
-    /** Columns that are published, listed or answered from, besides the log's own. */
+    /** From here on, columns outside the log that are published, listed or returned. */
     effect: string | null;
     environment: string | null;
     /** The tenant of both the proof and its intake row; null when they differ. */
@@ -33,7 +33,7 @@ export interface LeafEvidence {
     isOutcome: boolean | null;
     action: string | null;
     intentId: string | null;
-    /** The payload is gone, and an erasure record exists. */
+    /** Whether the payload is gone and an erasure record exists. */
     isErased: boolean;
   } | null;
 }
@@ -53,7 +53,7 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
     left join svc.tenant t on t.tenant_no = p.tenant_no and t.tenant_no = i.tenant_no
     where e.leaf_index >= ${from} and e.leaf_index < ${to}
     order by e.leaf_index`;
-  // Read after the rows: a concurrent erasure then has its record when its payload is gone.
+  // Read after the rows: if a concurrent erasure removed a payload, its record is then visible.
   const bare = rows.flatMap((row) => (row.bare && row.proofId !== null ? [row.proofId] : []));
   const erased = await erasedAmong(sql, bare);
   return rows.map((row) => {
@@ -85,8 +85,8 @@ export interface AepColumns {
 }
 
 /**
- * The names of the columns that differ from the AEP. The publisher reads columns and never an AEP;
- * other columns decide who may read a proof and which lists contain it.
+ * The names of the columns that differ from the AEP. They matter because the publisher reads only
+ * columns, and because columns decide who may read a proof and which lists contain it.
  */
 export function columnsUnlikeAep(columns: AepColumns, { subject, ...aep }: Aep): string[] {
   return failing({
@@ -116,8 +116,8 @@ export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[
 }
 
 /**
- * The status or key entry of a row; null unless kind and proof id of the row match it, because queries
- * find a row by them.
+ * The status or key entry of a row; null unless it matches the row's kind and proof id, by which
+ * queries find the row.
  */
 export function filedEntry(leaf: {
   entry: Uint8Array;
@@ -132,7 +132,7 @@ export function filedEntry(leaf: {
 /** The digest of an empty key history. */
 export const NO_KEYS_DIGEST: Buffer = Buffer.alloc(32);
 
-/** The hash chain over index and leaf hash of every key entry, with one more entry. */
+/** Extends the hash chain over index and leaf hash of every key entry by one entry. */
 export function nextKeysDigest(
   sha256: Sha256,
   digest: Uint8Array,

@@ -27,7 +27,7 @@ export const LEAF_KINDS: Record<number, 'proof' | 'status' | 'key'> = {
   [KEY]: 'key',
 };
 
-/** A leaf to append. The entry bytes of a proof derive from its fields; other kinds carry theirs. */
+/** A leaf to append: a proof's entry bytes derive from its fields, other kinds provide them. */
 export type NewEntry =
   | {
       kind: 'proof';
@@ -52,7 +52,7 @@ export interface EntryRow {
   body: Buffer | null;
 }
 
-/** Selects an `EntryRow` from `svc.log_entry e`. */
+/** Columns of an `EntryRow`, from `svc.log_entry e`. */
 export const entryColumns = (sql: Db) => sql`
   e.leaf_index as "leafIndex", e.kind, e.proof_id as "proofId", e.at,
   encode(e.aep_hash, 'hex') as "aepHash",
@@ -69,7 +69,7 @@ function entryBytesOf({ kind, proofId, at, aepHash, proofRecordHash, body }: Ent
   });
 }
 
-/** No bytes for a damaged row, so that the other rows can still be read. */
+/** The entry bytes; empty for a damaged row, so that the other rows can still be read. */
 export function entryOrEmpty(row: EntryRow): Uint8Array {
   try {
     return entryBytesOf(row);
@@ -115,7 +115,7 @@ export async function appendLocked(
 ): Promise<void> {
   if (entries.length === 0) return;
   const inserting = insertEntries(tx, size, entries);
-  // Hashed while the database works.
+  // Hashes while the database executes the inserts.
   const hashing = Promise.resolve().then(() =>
     entries.map((entry) => leafHash(sha256, newEntryBytes(entry))),
   );
@@ -177,10 +177,10 @@ export class TileDamagedError extends Error {
 }
 
 /**
- * The partial tiles that the next `count` leaves extend, checked: a level-0 tile has the hashes of its
- * entries, a higher tile the roots of the tiles below. When a tile gets full, all of it is checked
- * before its root enters the level above; until then the last hash is enough for higher tiles, and
- * the hashes that this process has not checked yet for level 0.
+ * The partial tiles that the next `count` leaves extend, checked: a level-0 tile has the hashes of
+ * its entries, a higher tile the roots of the tiles below. A full tile is checked completely before
+ * its root enters the level above. Before, only new hashes are checked: at level 0 those that this
+ * process has not checked yet, above only the last.
  */
 async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): Promise<Tile[]> {
   const edge: Tile[] = [];
@@ -203,11 +203,11 @@ async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): P
   return edge;
 }
 
-// Entries never change, and small appends are frequent: reading a whole tile of entries under the
-// append lock for each would dominate the time of the lock.
+// The leaf tile checked last: entries never change, and reading a whole tile of entries at each of
+// the frequent small appends would dominate the time under the append lock.
 let lastChecked: Uint8Array = new Uint8Array(0);
 
-/** How many leaves of a tile are already checked; 0 when any byte differs since. */
+/** How many leaves of a tile are already checked; 0 when any checked byte differs now. */
 function checkedLeaves(hashes: Uint8Array, width: number): number {
   const checked = lastChecked.length / HASH_BYTES;
   const same = equalBytes(hashes.subarray(0, lastChecked.length), lastChecked);
@@ -251,7 +251,7 @@ export function keyEntries(sql: Db): Promise<EntryBody[]> {
     select leaf_index as "leafIndex", body from svc.log_entry where kind = 3 order by leaf_index`;
 }
 
-/** Every key entry of the log, in order; null when one is unreadable, as it may be a compromise. */
+/** Every key entry in order; null when one is unreadable, because it may be a compromise. */
 export async function keysInLog(sql: Db): Promise<KeyedEntry[] | null> {
   const rows = await keyEntries(sql);
   try {
@@ -263,8 +263,8 @@ export async function keysInLog(sql: Db): Promise<KeyedEntry[] | null> {
 }
 
 /**
- * The index of the entry that voids a proof signed by `keyId` at `leafIndex`; null when it is not void.
- * An unreadable entry may be a compromise, so it voids every proof.
+ * The index of the entry that voids a proof signed by `keyId` at `leafIndex`; null when the proof
+ * is not void. An unreadable entry may be a compromise, so it voids every proof.
  */
 export function voidingLeaf(
   keys: readonly KeyedEntry[] | null,
@@ -322,7 +322,7 @@ async function publicProofs(sql: Db, where: Fragment): Promise<ProofLeaf[]> {
       e.at, p.effect, p.is_outcome as "isOutcome", p.environment, p.key_id as "keyId"
     from svc.log_entry e join svc.proof p using (proof_id)
     where e.kind = 1 and ${where} order by e.leaf_index`;
-  // Called for every leaf: copying the members one by one costs less than spreading them.
+  // Copies the members one by one, because this runs for every leaf and a spread costs more.
   return rows.map((row) => ({
     kind: 'proof',
     leafIndex: row.leafIndex,

@@ -6,9 +6,9 @@ import type { Db, Transaction } from '../db/transaction.js';
 /** The part of the log, from leaf 0, that has verdicts without a gap. */
 export interface VerifiedPrefix {
   treeSize: number;
-  /** The root that the verifier computed over them. */
+  /** The root that the verifier computed over the prefix. */
   root: Buffer;
-  /** The compact range behind the root: the perfect subtrees' hashes, 32 bytes each. */
+  /** The compact range that gives the root: the perfect subtrees' hashes, 32 bytes each. */
   subtrees: Buffer;
   /** Chain over every key entry of the prefix, 32 bytes. */
   keysDigest: Buffer;
@@ -21,7 +21,7 @@ export interface LeafVerdict {
   expired: ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
-  /** The verdict covers only this leaf, not a range. */
+  /** Whether the verdict covers only this leaf, not a range. */
   own: boolean;
 }
 
@@ -51,7 +51,7 @@ const failedChecks = (sql: Db) => sql`
 export interface VerdictChange {
   verdictId: number;
   leafIndex: number;
-  /** Leaves of the log that the verifier saw. */
+  /** Size of the log that the verifier saw. */
   treeSize: number;
   failedChecks: readonly string[];
   /** The key that signed the proof; null for a status or key entry. */
@@ -88,8 +88,8 @@ export async function verdictsForRange(
   from: number,
   to: number,
 ): Promise<Map<number, LeafVerdict>> {
-  // The range rows partition the prefix, and a row on one leaf was made later, for a larger log.
-  // So single-leaf rows override ranges.
+  // Single-leaf rows override ranges: ranges partition the prefix, and a row on one leaf was
+  // written later, for a larger log.
   const rows = await sql<(VerdictRow & { first: number; last: number })[]>`
     (select first_index as first, last_index as last, ${leafVerdict(sql)}, 0 as tree_size, 0 as verdict_id
       from svc.verdict where frontier and last_index >= ${from}
@@ -127,7 +127,7 @@ export async function verdictsForLeaves(
   return new Map(rows.map(({ leaf, ...row }) => [leaf, inMs(row)]));
 }
 
-/** Every verdict that covers each leaf, oldest first: the last is effective. Leaves without one are absent. */
+/** Every verdict that covers each leaf, oldest first; leaves without a verdict are absent. */
 export async function verdictHistories(
   sql: Db,
   leaves: readonly number[],
@@ -211,7 +211,7 @@ export function takeDueExpiries(
 
 export interface ScrubPosition {
   nextIndex: number;
-  /** The leaves of [nextIndex, urgentUntil) come first, newest first; 0 when there are no urgent leaves. */
+  /** Leaves [nextIndex, urgentUntil) are urgent and come first, newest first; 0 without any. */
   urgentUntil: number;
   /** Incremented each time leaves are made urgent. */
   epoch: number;
@@ -248,8 +248,8 @@ export async function databaseTime(sql: Db): Promise<number> {
 
 /**
  * Records that an expiry scan which began at `beganAt`, epoch milliseconds of the database, has
- * finished. The latest scan of several verifiers counts. A recorded time in the future is replaced:
- * the database clock was set back, and no scan covered that time.
+ * finished. With several verifiers the latest scan counts. A recorded time in the future is
+ * replaced, because the database clock was set back and no scan covered that time.
  */
 export async function recordExpiryScan(sql: Db, beganAt: number): Promise<void> {
   await sql`

@@ -3,7 +3,7 @@ import type { Db, Fragment } from '../db/transaction.js';
 import { treeSize } from '../log/log.js';
 import { verifiedPrefix, scrubPosition } from '../log/verdicts.js';
 
-// Queries for operators' metrics, by programs whose roles can read these tables anyway.
+// Queries for operators' metrics. The programs that run them can read these tables anyway.
 
 /** The number of pending admissions, and the oldest acceptance time in epoch milliseconds. */
 export async function pendingNow(
@@ -19,13 +19,13 @@ const FAILING_COUNTED = 10_000;
 /** Leaves whose effective verdict is fail, each count capped at FAILING_COUNTED. */
 export interface FailingLeaves {
   failing: number;
-  /** Failing only because a compromised key signed them; the others are in `failing`. */
+  /** Leaves that fail only because a compromised key signed them; not counted in `failing`. */
   voided: number;
 }
 
 export async function failingLeaves(sql: Db): Promise<FailingLeaves> {
   const failed = sql`jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
-  // Equals the verifier's text and the index verdict_failed_otherwise, or the query reads all voided rows.
+  // Equals the verifier's text, so that the query can use the index verdict_failed_otherwise.
   const voided = sql`
     '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
   const count = (of: Fragment, candidates: Fragment) => sql`
@@ -47,7 +47,7 @@ export async function failingLeaves(sql: Db): Promise<FailingLeaves> {
 export async function verifierPlace(
   sql: Db,
 ): Promise<{ lag: number; scrubbedTo: number } & FailingLeaves> {
-  // The prefix first: leaves appended in between must not make the distance negative.
+  // Reads the prefix first, so that leaves appended in between cannot make the distance negative.
   const verified = (await verifiedPrefix(sql))?.treeSize ?? 0;
   return {
     lag: Math.max(0, (await treeSize(sql)) - verified),

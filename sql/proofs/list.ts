@@ -25,7 +25,7 @@ export interface ProofInList {
   /** Epoch milliseconds. */
   acceptedAt: number;
   verdict: LeafVerdict | null;
-  /** A key compromise in the log voids the proof. */
+  /** Whether a key compromise in the log voids the proof. */
   isVoided: boolean;
   revoked: ArtifactKind[];
 }
@@ -35,7 +35,7 @@ export interface ProofFilter {
   effect?: Effect | undefined;
   action?: string | undefined;
   intentId?: string | undefined;
-  /** Epoch milliseconds, from inclusive, to exclusive. */
+  /** Epoch milliseconds: the lower bound is inclusive, the upper bound exclusive. */
   acceptedFrom?: number | undefined;
   acceptedBefore?: number | undefined;
 }
@@ -51,13 +51,13 @@ export interface ListQuery {
 }
 
 /**
- * The most leaves that one request scans. A selective filter gives short pages and continues with the
- * next request, so none scans a whole registry.
+ * The most leaves that one request scans. A selective filter gives short pages and continues with
+ * the next request, so that no request scans a whole registry.
  */
 const MAX_SCANNED = 4_000;
 const SCAN_GROWS_BY = 4;
 
-/** More than any transaction between acceptance and checkpoint lasts, plus clock skew. */
+/** Longer than any time between acceptance and checkpoint, including clock skew. */
 const CHECKPOINT_SLACK_MS = 15 * 60_000;
 
 export interface ProofPage {
@@ -66,8 +66,8 @@ export interface ProofPage {
 }
 
 /**
- * One page of a tenant's proofs, newest first, and the index to continue below. Leaves are in commit
- * order, so later appends change neither this page nor those after it.
+ * One page of a tenant's proofs, newest first, and the index to continue below. Leaves are in
+ * commit order, so later appends change neither this page nor later pages.
  */
 export function listProofs(sql: Pool, query: ListQuery): Promise<ProofPage> {
   const { limit, status } = query;
@@ -117,7 +117,7 @@ type Scanned = Omit<ProofInList, 'verdict' | 'isVoided' | 'revoked'> & {
 type ScanRow = Omit<Scanned, 'acceptedAt'> & {
   scanned: number;
   least: number | null;
-  /** Null in the only row of a scan without a match. */
+  /** Null in the single row that a scan without a match returns. */
   acceptedAt: Date | null;
 };
 
@@ -132,7 +132,7 @@ async function scanLeaves(
 ): Promise<{ scanned: number; least: number | null; matching: Scanned[] }> {
   const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
   const isException = status !== undefined && status !== 'VALID' && keys !== null;
-  // One lookup per exception: the planner could turn a join into a scan of all the tenant's proofs.
+  // Looks up each exception: the planner could turn a join into a scan of all the tenant's proofs.
   const source = isException
     ? tx`(${exceptions(tx, tenantNo, status, keys, floor, below, size)}) x cross join lateral (
         select * from svc.proof p where p.tenant_no = ${tenantNo} and p.leaf_index = x.leaf
@@ -168,9 +168,9 @@ async function scanLeaves(
 }
 
 /**
- * The tenant's leaves that can have another status than VALID, newest first. Leaves without a verdict
- * and leaves that a compromise may void are included for BACKEND_LOOKUP_REQUIRED only: the verifier
- * may still have to verify the latter again.
+ * The tenant's leaves that can have another status than VALID, newest first. Leaves without a
+ * verdict and leaves that a compromise may void are included for BACKEND_LOOKUP_REQUIRED only: the
+ * verifier may not have verified voided leaves again yet.
  */
 function exceptions(
   tx: Transaction,

@@ -12,7 +12,7 @@ export function packAep(aep: Aep, text: string): Buffer {
     const packed = pack(aep);
     if (unpack(new Reader(packed)) === text) return packed;
   } catch {
-    // A field has a form that the template cannot restore.
+    // Stored as text: the template cannot restore the form of a field.
   }
   return Buffer.from(text);
 }
@@ -34,7 +34,7 @@ const EFFECTS = ['ADMIT', 'DENY'] as const;
 const ENVIRONMENTS = ['sandbox', 'live'] as const;
 const RESULTS = ['succeeded', 'failed'] as const;
 
-// One key signs for months, so one entry is cached.
+// Caches one key id, because one key signs for months.
 let lastKey = { id: '', raw: Buffer.alloc(0) };
 
 function rawKeyId(id: string): Buffer {
@@ -260,7 +260,7 @@ class Reader {
     return timeText(this.stored.readIntBE(this.pass(6), 6));
   }
 
-  /** As a JSON string. */
+  /** Reads a string and returns it as JSON. */
   text(): string {
     const length = this.stored.readUInt16BE(this.pass(2));
     const start = this.pass(length);

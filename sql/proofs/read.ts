@@ -23,22 +23,22 @@ export interface StoredProof {
   keyId: string;
   aep: Buffer | null;
   signature: Buffer | null;
-  /** Null after an erasure, like the two fields before. */
+  /** Null after an erasure, like the two preceding members. */
   requestHash: Buffer | null;
-  /** An erasure record exists; without one, missing payload is lost. */
+  /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;
   /** Epoch milliseconds. */
   acceptedAt: number;
   aepHash: Buffer;
   proofRecordHash: Buffer;
-  /** The row at its leaf is the entry of this proof, with the acceptance time. */
+  /** Whether the log row at `leafIndex` is the entry of this proof with this acceptance time. */
   isLogged: boolean;
 }
 
-/** The hash of a leaf that is not a proof: no bytes hash to it. */
+/** Stands for the hashes of a leaf that is not a proof: no bytes hash to it. */
 const NO_HASH = Buffer.alloc(32);
 
-/** One of the tenant's proofs; null when unknown or another tenant's. */
+/** One of the tenant's proofs; null for an unknown proof and for another tenant's. */
 export function readProof(
   sql: Pool,
   tenantNo: number,
@@ -66,14 +66,14 @@ export function readProof(
 
 export interface ProofHistory {
   logSize: number;
-  /** Oldest first; the last is effective. */
+  /** All verdicts, oldest first; the last is effective. */
   verdicts: VerdictInHistory[];
-  /** In log order, with repeats. */
+  /** All revocations in log order, repeated ones included. */
   revocations: RevocationInHistory[];
-  /** A revocation row differs from its log entry, so its content is unknown. */
+  /** Whether a revocation row differs from its log entry, so that its content is unknown. */
   isDamaged?: boolean;
   isErased?: boolean;
-  /** The index of the entry that voids the proof; null or absent when it is not void. */
+  /** The index of the entry that voids the proof; null or absent when the proof is not void. */
   voidedAt?: number | null;
   /** Every key entry of the log; null when one is unreadable. */
   keys: KeyedEntry[] | null;
@@ -91,7 +91,7 @@ export async function proofHistory(
   db: Db,
   { proofId, leafIndex, isErased, keyId }: ProofFacts,
 ): Promise<ProofHistory> {
-  // Verdicts first, so that every revocation and compromise behind a verdict is read too.
+  // Reads verdicts first, so that the later reads include the causes of each verdict.
   const verdicts = (await verdictHistories(db, [leafIndex])).get(leafIndex) ?? [];
   const statuses = await statusesOf(db, [proofId]);
   const [keys, logSize] = await Promise.all([keysInLog(db), treeSize(db)]);

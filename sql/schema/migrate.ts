@@ -28,14 +28,14 @@ export async function serverOf(sql: Db): Promise<DatabaseServer> {
   return row;
 }
 
-/** A foreign transaction holds a lock that a migration needs. */
+/** A transaction of another session holds a lock that a migration needs. */
 export class MigrationBlockedError extends Error {
   override readonly name = 'MigrationBlockedError';
   readonly forOperator = true;
 }
 
 export interface MigrateOptions {
-  /** Longest wait for one lock; other statements queue behind it for as long. */
+  /** Longest wait for one lock; other statements queue behind the wait. */
   lockTimeoutMs: number;
   patienceMs: number;
 }
@@ -44,7 +44,7 @@ export const MIGRATE_DEFAULTS: MigrateOptions = { lockTimeoutMs: 500, patienceMs
 
 const ADVISORY_LOCK = 7_301_001;
 const ASK_AGAIN_MS = 100;
-/** Between two attempts, so that queued statements can run. */
+/** Pause between two attempts, so that queued statements can run. */
 const PAUSE_MS = 500;
 const LOCK_NOT_AVAILABLE = '55P03';
 const DEADLOCK = '40P01';
@@ -65,12 +65,12 @@ export async function migrate(
   const migrations = await readMigrations(folder);
   const connection = await sql.reserve();
   try {
-    // Other runs and long migrations must be allowed to finish.
+    // No timeouts: other runs and long migrations must be able to finish.
     await mapStartupDbErrors(() =>
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
     await acquireAdvisoryLock(connection);
-    // Every program reads it when it starts.
+    // Readable by every role, because every program checks it at its start.
     await connection.unsafe(`
       create table if not exists public.svc_migration (
         version integer primary key, name text not null, digest text not null,
@@ -129,7 +129,7 @@ async function apply(connection: Transaction, migration: Migration): Promise<voi
   await record(connection, migration);
 }
 
-/** Records the migration after the statement; the next run repeats it after a crash in between. */
+/** Records the migration after its statement; after a crash in between, it runs again. */
 async function applyOutside(
   connection: Transaction,
   migration: Migration,

@@ -7,7 +7,7 @@ export interface NewApiKey {
   tenantId: string;
   secretHash: Uint8Array;
   scopes: string[];
-  /** The architectural review that approved it. */
+  /** The architectural review that approved the key. */
   reviewRef: string;
   /** Lifetime from now by the database clock, in seconds; null: unlimited. */
   lifetime?: number | null;
@@ -29,7 +29,7 @@ export async function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null
   return row.expiresAt;
 }
 
-/** Revokes a key permanently, also for admissions that are accepted and not yet signed. */
+/** Revokes a key permanently; accepted admissions that are not yet signed are rejected, too. */
 export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
   return withGateLock(sql, async (tx) => {
     const rows = await tx`
@@ -83,7 +83,7 @@ export function rotateApiKey(
     if (old.state !== 'active') {
       throw new AdministrationError(`key ${oldKeyId} is ${old.state}: issue a new one`);
     }
-    // After the row lock, so that this statement sees a concurrent rotation.
+    // Runs after the row lock, so that it sees a concurrent rotation.
     const [successor] = await tx<{ id: string }[]>`
       select key_id as id from svc.api_key where replaces = ${oldKeyId}`;
     if (successor !== undefined) {

@@ -13,7 +13,7 @@ export function noTenant(tenantId: string): AdministrationError {
   );
 }
 
-/** The actor and the command. Only the command's words: arguments may hold secrets. */
+/** The actor and the command, without its arguments, which may contain secrets. */
 export interface Act {
   actor: string;
   act: string;
@@ -49,7 +49,7 @@ export interface AuditRecord {
   /** The actor of the command; null for a change without a command. */
   actor: string | null;
   act: string | null;
-  /** The table, and the operation on its row. */
+  /** The table, and the operation on the row. */
   object: string;
   operation: string;
   before: Record<string, unknown> | null;

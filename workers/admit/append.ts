@@ -26,7 +26,7 @@ import {
   SigningKeyInactiveError,
 } from './context.js';
 
-/** Outcome of a group. It leaves out admissions that another worker committed first. */
+/** Outcome of a group, without admissions that another worker committed first. */
 export interface Appended {
   admitted: readonly Prepared[];
   rejected: readonly Rejection[];
@@ -79,7 +79,7 @@ async function appendLockedHead(
   size: number,
 ): Promise<Appended> {
   const ids = prepared.map((item) => item.intake.proofId);
-  // READ COMMITTED: each statement sees every earlier append, and the lock excludes new ones.
+  // In READ COMMITTED each statement sees every earlier append, and the lock excludes new appends.
   const [batches, keys, gates] = await pipeline(
     claimPending(tx, ids),
     keyEntries(tx),
@@ -156,7 +156,7 @@ function requireActiveKey(
   );
 }
 
-/** Checks again what the engine checked: a gate may have closed since. Null: the item may be signed. */
+/** Repeats the engine's checks: a gate may have closed since. Null: the item may be signed. */
 function rejectionBy(
   context: AdmitContext,
   gate: Gate | undefined,
@@ -173,7 +173,7 @@ function rejectionBy(
     return { code: 'tenant_not_allowlisted', detail };
   }
   if (!gate.pinsHold) {
-    const detail = 'the intake pins an environment, a time or a policy that was not in force';
+    const detail = 'the admission pins an environment, a time or a policy that was not in force';
     return { code: 'processing_failed', detail };
   }
   if (parentFault !== undefined) {
@@ -183,7 +183,7 @@ function rejectionBy(
   return null;
 }
 
-/** Items with a forbidden parent. The engine checks this too, but the worker does not trust it. */
+/** Items with a forbidden parent: the worker does not rely on the engine's check. */
 async function faultsOfParents(tx: Transaction, items: Prepared[]): Promise<Map<string, string>> {
   const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
     if (subject.kind === 'execute' || subject.parent_proof_id === undefined) return [];
@@ -219,8 +219,8 @@ export interface Prepared {
 }
 
 /**
- * derive (canonicalize → evaluate → AEP) → hash → sign. Deterministic for an intake row, policy set
- * and key, because Ed25519 is: a repeated run gives the same bytes.
+ * Derives the AEP (canonicalize, evaluate), hashes and signs it. Deterministic for an intake row,
+ * policy set and key, as Ed25519 is: a repeated run gives the same bytes.
  */
 export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
   const policy = await context.policy(intake.policyDigest);

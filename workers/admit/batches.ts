@@ -15,8 +15,8 @@ export interface DispatchOptions {
   log: Logger;
   queue: Pick<BatchQueue, 'add' | 'depth'>;
   /**
-   * Chunks kept in the queue. The queue is first come, first served, so few chunks share the worker
-   * more fairly between batches; at zero a finished worker idles.
+   * Chunks kept in the queue. Because the queue is first come, first served, few queued chunks
+   * share the workers more fairly between batches; with none a free worker would idle.
    */
   ahead: number;
 }
@@ -30,7 +30,7 @@ export async function dispatchChunks({ sql, queue, ahead }: DispatchOptions): Pr
   for (let depth = await queue.depth(); depth < ahead; depth += 1) {
     const ids = await leaseNextChunk(sql, CHUNK_ITEMS);
     if (ids === null) break;
-    // Every item of this chunk was committed meanwhile, so it takes no room.
+    // Every item of this chunk was committed meanwhile, so nothing was queued.
     if (ids.length === 0) depth -= 1;
     else await queue.add(ids);
     dispatched += ids.length;
@@ -48,14 +48,14 @@ export interface ChunkDispatcherOptions extends DispatchOptions {
 }
 
 export interface ChunkDispatcher {
-  /** Call it when the queue has room or a batch arrived. Never rejects. */
+  /** To be called when the queue has room or a batch arrived. Never throws. */
   wake(): void;
   close(): Promise<void>;
 }
 
 const DUPLICATES_PER_PASS = 2_000;
 
-/** Dispatches chunks when woken, and requeues on a timer those that the queue lost. */
+/** Dispatches chunks when woken, and periodically requeues chunks that the queue lost. */
 export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDispatcher {
   const { sql, log } = options;
   const stopping = new AbortController();

@@ -10,7 +10,7 @@ import { keyEntries, treeSize } from '#sql/log/log';
 export interface AdmitContext {
   sql: Pool;
   log: Logger;
-  /** The AEP signing key of this process and its id, the RFC 7638 thumbprint. */
+  /** The AEP signing key of this process; `keyId` is its RFC 7638 thumbprint. */
   signer: SigningKey;
   keyId: string;
   /** Loads the policy set with this digest. */
@@ -26,7 +26,7 @@ export class SigningKeyInactiveError extends Error {
   override readonly name = 'SigningKeyInactiveError';
 }
 
-/** The rest of the group is committed; these items wait for a fault that is not theirs and may pass. */
+/** Items of a group that wait until a fault passes that they did not cause. */
 export class DeferredError extends Error {
   override readonly name = 'DeferredError';
   readonly ids: ReadonlySet<string>;

@@ -34,8 +34,8 @@ const YIELD_AFTER_MS = 1;
  * unknown, not accepted or committed already, so the queue may deliver a message repeatedly.
  *
  * @param requests request ids from the queue: untrusted, for log lines only
- * @throws DeferredError when only some were committed; the cause when none was. Both may pass, and
- *   the requeue retries them.
+ * @throws DeferredError when only some were committed; the cause when none was. The requeue retries
+ *   the uncommitted admissions.
  */
 export async function processAdmissions(
   context: AdmitContext,
@@ -51,7 +51,7 @@ export async function processAdmissions(
   const deferred: { id: string; cause: unknown }[] = [];
   let began = loaded;
   for (const intake of pending) {
-    // Signing a long job must not block the event loop for a short one.
+    // Yields, so that signing a long job does not block the event loop.
     if (performance.now() - began > YIELD_AFTER_MS) {
       await setImmediate();
       began = performance.now();
@@ -96,7 +96,7 @@ async function appendOrIsolate(
   }
 }
 
-/** Rejects the item that caused the error: its caller gets an answer, and no worker retries it. */
+/** Rejects the item that caused the error: its caller gets a response, and retries end. */
 async function quarantine(
   context: AdmitContext,
   intake: PendingIntake,
@@ -121,7 +121,7 @@ async function quarantine(
   );
 }
 
-/** A single admission older than this was requeued. */
+/** A single admission that is older than this when committed must have been requeued. */
 const LATE_MS = 2_000;
 
 /** Ids in one log line; the debug line has all of them. */
@@ -158,7 +158,7 @@ function logOutcomes(log: Logger, appended: Appended, requests: RequestIds): voi
   }
 }
 
-/** Lists single admissions by id and batch items by batch: the batch leads to their ids. */
+/** Lists single admissions by id, and batch items only by batch. */
 function logFields(
   outcomes: readonly LoggedOutcome[],
   batches: ReadonlyMap<string, BatchRef | null>,

@@ -21,11 +21,11 @@ import { type AdmitContext, signingKeyState, DeferredError } from './context.js'
 import { processAdmissions, firstOf } from './process.js';
 
 export interface WorkerOptions {
-  /** Jobs taken concurrently; waiting jobs are grouped. */
+  /** Jobs taken concurrently; they are processed in groups. */
   jobsAtOnce: number;
   /** Groups processed concurrently, up to the append lock. */
   groupsAtOnce: number;
-  /** Batch chunks processed concurrently. Keep it low: single admissions wait behind each of them. */
+  /** Batch chunks processed concurrently. Keep it low: single admissions wait for each chunk. */
   batchConcurrency: number;
   /** Milliseconds between searches for stale admissions. */
   requeueEveryMs: number;
@@ -44,7 +44,7 @@ export const WORKER_DEFAULTS: WorkerOptions = {
   requeueEveryMs: 1000,
   staleAfterMs: 2000,
   chunkLeaseMs: 5000,
-  // A group is a dozen statements with a timeout of 30 s each; the limit leaves room for a batch
+  // A group takes a dozen statements with a timeout of 30 s each; the limit allows for a batch
   // chunk whose items are retried one by one.
   stallTimeoutMs: 600_000,
 };
@@ -58,16 +58,16 @@ export interface AdmitWorker {
   ready: Promise<void>;
   /** Depth and age of the queues. */
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
-  /** Ready when it can commit admissions. */
+  /** Ready when this worker can commit admissions. */
   readiness(): Promise<Readiness>;
   /** Finishes the current jobs and takes no more. */
   close(): Promise<void>;
 }
 
 /**
- * Processes jobs from the queue and requeues those that the queue lost. `onHung` is called when a job
- * neither ends nor fails: while this process runs it renews its lock on that job, so no other worker
- * gets it. It throws by default, which ends the program.
+ * Processes jobs from the queue and requeues those that the queue lost. Calls `onHung` when a job
+ * neither ends nor fails: this process keeps renewing its lock on the job, so no other worker gets
+ * it. By default `onHung` throws, which ends the program.
  */
 export function startAdmitWorker(
   context: AdmitContext,
@@ -113,7 +113,7 @@ export function startAdmitWorker(
   const batchWorker = openBatchWorker(
     queueConfig,
     (ids, requests) => {
-      // The queue has room for the next chunk before this one ends.
+      // Taking this chunk made room in the queue for the next one.
       dispatcher.wake();
       return processGroup(ids, requests);
     },
@@ -138,7 +138,7 @@ export function startAdmitWorker(
     },
   });
   const stopping = new AbortController();
-  // Null during the check: the previous state may be outdated.
+  // Null during a check, because the previous state may be outdated.
   let signingKey: KeyStatus | null = null;
   const database = healthCheck(async () => {
     signingKey = null;
@@ -159,8 +159,8 @@ export function startAdmitWorker(
   async function readiness(): Promise<Readiness> {
     const [databaseState, queueState] = await Promise.all([database(), reachesQueue()]);
     const jobs = worker.isRunning() && batchWorker.isRunning() ? 'up' : 'down';
-    // Without the queue no job reaches a worker, requeued ones included.
-    // With an inactive key it takes jobs and commits none.
+    // Not ready without the queue, because no job reaches a worker, and not with an inactive key,
+    // because no admission is committed.
     const ready =
       databaseState === 'up' && queueState === 'up' && jobs === 'up' && signingKey === 'active';
     return {
@@ -191,7 +191,7 @@ export function startAdmitWorker(
 }
 
 export interface GroupJobsOptions {
-  /** Groups processed concurrently: the next is prepared while one waits for the append lock. */
+  /** Groups processed concurrently: one is prepared while another waits for the append lock. */
   groupsAtOnce: number;
   /** Ids per group. A larger job is a group of one. */
   idsAtOnce: number;
@@ -208,7 +208,7 @@ interface Job {
 /**
  * Processes waiting jobs together as one group (micro-batching). A group costs a dozen round trips
  * and one hold of the append lock at any size, so many small groups would build a backlog. A job
- * never waits for another one.
+ * never waits for more jobs to arrive.
  */
 export function groupJobs(
   options: GroupJobsOptions,

@@ -15,7 +15,7 @@ import {
 } from '#sql/lifecycle/revocations';
 import { appendLocked, lockHead, statusEntriesOf } from '#sql/log/log';
 
-/** Dependencies of the revocation worker. It needs no key: status entries are unsigned. */
+/** Dependencies of the revocation worker. It has no key, because status entries are unsigned. */
 export interface LifecycleContext {
   sql: Pool;
   log: Logger;
@@ -133,7 +133,7 @@ async function commitIn(
 const artifactOf = (artifact: { proofId: string; artifactKind: string }): string =>
   `${artifact.artifactKind} of ${artifact.proofId}`;
 
-/** Final under the append lock: no other transaction can revoke until this one ends. */
+/** Already revoked artifacts. The append lock keeps this true until the transaction ends. */
 async function revokedIn(
   tx: Transaction,
   requests: ClaimedRevocation[],
@@ -149,7 +149,7 @@ async function revokedIn(
   return revoked;
 }
 
-/** The reason document matches its hash and names this artifact. The worker does not trust the engine. */
+/** Whether the reason document matches hash and artifact, for which the engine is not trusted. */
 function reasonHolds(request: ClaimedRevocation): boolean {
   if (!request.reasonHash.equals(nativeSha256(request.document))) return false;
   try {

@@ -105,7 +105,7 @@ function isIncluded(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): 
     : verifyInclusion(nativeSha256, { index: leaf.leafIndex, leafHash: hash, ...inclusion });
 }
 
-/** Key entries of a prefix of the log, with a digest that detects lost and changed entries. */
+/** Key entries of a prefix of the log, and a digest that detects lost and changed entries. */
 export interface KeyHistory {
   entries: KeyedEntry[];
   /** Hash chain over index and leaf hash of every key entry, 32 bytes. */

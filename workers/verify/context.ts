@@ -7,7 +7,7 @@ import type { Db, Pool, Transaction } from '#sql/db/transaction';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
 import { readTile } from '#sql/log/log';
 
-/** Dependencies of the verifier. It holds no key and reads only the registry. */
+/** Dependencies of the verifier, which has no key and reads only the registry. */
 export interface VerifyContext {
   sql: Pool;
   crypto: VerifyCrypto;
@@ -18,7 +18,7 @@ export interface VerifyContext {
   pulses?: VerifierHeartbeats;
   /** Default: no metrics. */
   metrics?: VerifierMetrics;
-  /** Last failure, so that the log does not repeat it at every pass. */
+  /** The last logged failure, so that the log does not repeat it at every pass. */
   lastFailure?: { message: string; at: number };
 }
 
@@ -38,7 +38,7 @@ export interface VerifierMetrics {
 /** Advisory lock of verdict writers, so that verdict ids commit in order. */
 export const VERDICT_LOCK = 7_301_002;
 
-/** Takes the lock until the transaction ends; returns the database's time, in epoch milliseconds. */
+/** Takes the lock until the transaction ends. Returns the database's time in epoch milliseconds. */
 export async function lockVerdicts(tx: Transaction): Promise<number> {
   await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
   const [row] = await tx<{ now: Date }[]>`select clock_timestamp() as now`;
@@ -59,7 +59,7 @@ export function tileCache(sql: Db): TileReader {
   };
 }
 
-/** Many times the duration of a pass on a busy machine. */
+/** Time without a successful pass that counts as stalled: many times a pass on a busy machine. */
 const STALLED_MS = 10_000;
 
 export function verifierHeartbeats(): VerifierHeartbeats {

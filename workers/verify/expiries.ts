@@ -17,7 +17,7 @@ import { expireShares as recordExpired } from '#sql/lifecycle/share-tokens';
 import { ERASED_CHECKS } from './check-leaf.js';
 import { lockVerdicts, type VerifyContext } from './context.js';
 
-/** The artifact kinds of each leaf. */
+/** Groups artifact kinds by leaf. */
 export function kindsByLeaf(
   expiries: readonly Omit<Expiry, 'expiresAt'>[],
 ): Map<number, ArtifactKind[]> {
@@ -28,7 +28,7 @@ export function kindsByLeaf(
   return kinds;
 }
 
-/** A verdict on one leaf, over the same tree as the prefix. */
+/** A verdict on one leaf, for the same tree as the verified prefix. */
 export function verdictOn(
   leafIndex: number,
   { treeSize, root }: Pick<NewVerdict, 'treeSize' | 'root'>,
@@ -72,9 +72,9 @@ export async function recordExpiries(context: VerifyContext, limit: number): Pro
 }
 
 /**
- * Records `erased` verdicts for proofs whose payload was erased. The scrubber goes on verifying their
- * log entries. A leaf that failed before is scrubbed urgently: a concurrent pass may be about to pass
- * the payload that it read before the erasure. Returns the number of leaves.
+ * Records `erased` verdicts for proofs whose payload was erased. The scrubber goes on verifying
+ * their log entries. A leaf that failed before is scrubbed urgently: a concurrent pass may have
+ * read its payload before the erasure and be about to write `pass`. Returns the number of leaves.
  */
 export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {
@@ -102,8 +102,8 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
 
 /**
  * Records all erasures and expiries, in steps of `batch` until none is left. Then stores the start
- * time of the scan: everything that expired by then is recorded, and the publisher limits the
- * validity of snapshots by that time.
+ * time of the scan, by which the publisher limits the validity of snapshots: everything that
+ * expired before is recorded.
  *
  * @param isCurrent whether the verifier could follow the log. If not, the scan time is not stored,
  *   because unread leaves may hold revocations and key changes.

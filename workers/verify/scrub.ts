@@ -23,9 +23,9 @@ import { lockVerdicts, tileCache, type VerifyContext, voidingKey } from './conte
 import { verdictOn } from './expiries.js';
 
 /**
- * Verifies `count` leaves of the verified prefix again, up to the root that the verifier computed:
- * urgent leaves newest first, else the next of the pass. A leaf gets a new verdict when its result or
- * its failed checks changed: a damaged leaf fails, a repaired one passes again.
+ * Verifies `count` leaves of the verified prefix again, against the root that the verifier
+ * computed: urgent leaves newest first, else the next of the pass. A leaf gets a new verdict when
+ * its result or its failed checks changed.
  *
  * Returns the number of new verdicts, and whether urgent leaves remain.
  */
@@ -63,7 +63,7 @@ export async function scrub(
 
   const changed = await transaction(sql, async (tx) => {
     const now = await lockVerdicts(tx);
-    // The key history changed meanwhile, so these results are outdated.
+    // Discards these results, because the key history changed meanwhile.
     if ((await scrubPosition(tx)).epoch !== epoch) return [];
     const present = (await verifiedPrefix(tx)) ?? prefix;
     const verdictsNow = await verdictsForRange(tx, from, to);
@@ -75,7 +75,7 @@ export async function scrub(
     const newExpiries: Expiry[] = [];
     for (const [index, { outcome, checks, ends }] of found) {
       const before = verdictsNow.get(index);
-      // Another verifier wrote a verdict meanwhile; this evidence may be older than its own.
+      // Skipped: another verifier wrote a verdict meanwhile, perhaps from newer evidence.
       if (before?.verifiedAt !== verdictsBefore.get(index)?.verifiedAt) continue;
       const newlyExpired = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
       // A recorded expiry is never withdrawn.
@@ -147,8 +147,8 @@ const MISSING: { checks: Check[]; aep: null } = {
 const NO_HASH = new Uint8Array();
 
 /**
- * Reads leaf hashes from tiles that belong to the tree. One inclusion proof per tile suffices: the
- * path of its first leaf covers all its other hashes. A damaged tile fails all its leaves.
+ * Reads leaf hashes, and checks their tiles. One inclusion proof per tile suffices: the path of its
+ * first leaf covers all its other hashes. A damaged tile fails all its leaves.
  */
 function leafHashesOf(
   tree: { size: number; root: Uint8Array },

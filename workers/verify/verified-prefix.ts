@@ -192,7 +192,7 @@ function compromises(keys: readonly KeyedEntry[], from: number): { from: number;
   );
 }
 
-/** Compare-and-swap on the prefix: of concurrent verifiers one writes, the others read again. */
+/** Commits by compare-and-swap: of concurrent verifiers one writes, the others start again. */
 function commit(
   context: VerifyContext,
   prefix: NewVerdict,
@@ -217,7 +217,7 @@ function commit(
   });
 }
 
-/** Verdicts on passing leaves of the prefix with expired artifacts. */
+/** Verdicts on those passing leaves of the prefix whose artifacts have already expired. */
 function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict[] {
   return [...kindsByLeaf(ends)].map(([leafIndex, expired]) =>
     verdictOn(leafIndex, prefix, { outcome: 'pass', expired: expired.sort(), checks: [] }),

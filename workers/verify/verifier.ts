@@ -6,9 +6,9 @@ import { scrub } from './scrub.js';
 import { scanExpiries } from './expiries.js';
 
 export interface VerifierOptions {
-  /** Leaves per pass. */
+  /** Initial number of leaves per pass. */
   batch: number;
-  /** Leaves per pass at most. The size doubles during a backlog, to spread the fixed cost of a pass. */
+  /** Limit of leaves per pass, which double during a backlog to spread a pass's fixed cost. */
   maxBatch: number;
   /** Milliseconds between polls of a log that has not grown. */
   idleMs: number;
@@ -29,14 +29,14 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
   expiryScanMs: 200,
   scrubMs: 1000,
   scrubBatch: 200,
-  // A pass is a handful of statements with a timeout of 30 s each.
+  // A pass takes a handful of statements with a timeout of 30 s each.
   stallTimeoutMs: 300_000,
 };
 
 /**
  * Verifies until the signal: extends the verified prefix, scans for expiries, then scrubs. An error
- * ends only its own pass, and the affected leaves stay unverified meanwhile. Rejects with a HungError
- * when a pass does not end.
+ * ends only the pass in which it occurs; its leaves stay unverified until a pass succeeds. Rejects
+ * with a HungError when a pass does not end.
  */
 export async function runVerifier(
   context: VerifyContext,

@@ -47,7 +47,7 @@ export function admissionOperation<Body extends AdmissionBody>(
       );
       ctx.metrics?.admissions(type.lane, isRepeat ? 'replayed' : 'accepted', 1);
       addLogFields(res, { proof_id: proofId });
-      // The access log line was written at disconnect, without the proof id.
+      // After a disconnect the access log line, already written, lacks the proof id.
       if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
       const outcome = await ctx.waiting.wait(
@@ -159,7 +159,7 @@ export interface NamedParent {
   proofId: string;
 }
 
-/** A body that its schema accepts. Its tenant and its parent are not checked yet. */
+/** A body that matches its schema. Its tenant and parent are not checked yet. */
 export interface ParsedAdmission {
   lane: Lane;
   body: AdmissionBody;

@@ -84,7 +84,7 @@ const REJECTIONS = {
     'The API key was revoked before the proof was signed. Nothing was admitted. Send the request with another key.',
 } as const;
 
-/** An accepted admission that was not signed: a check failed since, or processing failed. */
+/** The problem of an accepted admission that failed a later check or its processing. */
 function rejection(code: string): Problem {
   if (Object.hasOwn(REJECTIONS, code)) {
     const known = code as keyof typeof REJECTIONS;

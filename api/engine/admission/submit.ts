@@ -21,12 +21,12 @@ type Unsalted = Submission & { proofId: string };
 
 const SALT_BYTES = 32;
 
-/** One group commits while the next one gathers. More would make groups smaller and add work per item. */
+/** One group commits while the next gathers: more would make groups smaller and cost more. */
 const MAX_RUNNING_GROUPS = 1;
 
 /**
- * Longest wait of a group for a lock, such as that of a batch with the same item. After it the items
- * are submitted one by one, so that one tenant's lock does not delay other tenants.
+ * Longest wait of a group for a lock, for example of a batch with the same item. Then the items are
+ * submitted one by one, so that one tenant's lock does not delay other tenants.
  */
 const groupLockTimeoutMs = (): number => 20;
 
@@ -62,7 +62,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     void wakeWorkers(
       ctx,
       (queue) => queue.add(proofIds, requestIds),
-      'admissions are left to the requeue',
+      'admissions are delayed until stale ones are requeued',
       { admissions: proofIds.length },
     );
   }
@@ -81,7 +81,7 @@ export function createSubmit(ctx: EngineContext): Submit {
 
   async function submitSingly(item: Unsalted, deadline: number): Promise<IntakeOutcome> {
     const { tenantNo } = item;
-    // PostgreSQL reads 0 as no limit.
+    // At least 1: for PostgreSQL 0 means no limit.
     const leftMs = (): number => Math.max(1, Math.ceil(deadline - performance.now()));
     try {
       return await single.run(tenantNo, () => runOne(item, groupLockTimeoutMs), leftMs());
@@ -122,9 +122,9 @@ const COUNT_EVERY_MS = 500;
 const STALE_MS = 2_000;
 
 /**
- * Limits the queue by a count that requests trigger in the background: under load no request waits
- * for it, and an idle engine runs no queries. Arrivals between two counts may exceed the limit.
- * A failed count rejects nothing: the insert decides whether an admission is durable.
+ * Limits the queue by a count that requests refresh in the background: under load no request waits
+ * for the count, and an idle engine runs no queries. Arrivals between two counts may exceed the
+ * limit. A failed count rejects nothing: the insert decides whether an admission is durable.
  */
 export function createCapacityCheck({
   sql,

@@ -17,7 +17,7 @@ export interface OutcomeWaiter<T = Outcome> {
 
 export interface WaitOptions {
   timeoutMs: number;
-  /** Query now: the admission is older than the request and may be decided already. */
+  /** Query at once: the admission is older than the request and may be decided already. */
   checkImmediately?: boolean;
   signal?: AbortSignal;
 }
@@ -25,7 +25,7 @@ export interface WaitOptions {
 export interface WaitingOptions<T = Outcome> {
   readOutcomes: (admissions: OwnId[]) => Promise<Map<string, T>>;
   log: Logger;
-  /** Polling: first interval, doubled up to the longest. */
+  /** First polling interval, which doubles up to `maxPollMs`. */
   firstPollMs?: number;
   longestPollMs?: number;
 }
@@ -48,7 +48,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
   let ticker: NodeJS.Timeout | null = null;
   let stopBy = Infinity;
 
-  // One query at a time: ids that arrive while it runs share the next one.
+  // Runs one query at a time: ids that arrive meanwhile share the next query.
   async function queryDue(): Promise<void> {
     if (isQuerying) return;
     isQuerying = true;
@@ -63,7 +63,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
         for (const [id, outcome] of await readOutcomes(admissions)) deliver(id, outcome);
         failing = false;
       } catch (error) {
-        // The intake is durable; the next tick queries again.
+        // Admissions are durable, so the next tick can query again.
         if (!failing) log.warn({ err: error }, 'registry unavailable, responses wait for outcomes');
         failing = true;
       }
@@ -88,7 +88,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
 
   function watch({ tenantNo, id }: OwnId): Watched<T> {
     const known = watched.get(id);
-    // Everyone who waits for an id gets its outcome, so two tenants must never share an id.
+    // Every request that waits for an id gets its outcome, so two tenants must never share an id.
     if (known !== undefined && known.tenantNo !== tenantNo) {
       throw new Error(`two tenants wait for ${id}`);
     }

@@ -88,7 +88,7 @@ export const createBatchOperation: Operation = { spec, handler: createBatch };
 /** Longest wait of a complete batch for a free commit slot, in milliseconds. */
 const COMMIT_TIMEOUT_MS = 2_000;
 
-/** Rejects in the same order as single admissions. */
+/** Makes its checks in the same order as single admissions. */
 function createBatch(deps: EngineDeps): RequestHandler {
   const { ctx } = deps;
   const perTenant = ctx.batchesOfOneTenant;
@@ -124,7 +124,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       res.setHeader('Location', `/v1/batches/${batchId}`);
       sendJson(res, 202, batchDocument(stored));
     } catch (error) {
-      // Counts as one: the number of items may be unknown, and none was accepted.
+      // A rejected batch counts as one: its number of items may be unknown.
       if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
       throw error;
     } finally {
@@ -134,8 +134,8 @@ function createBatch(deps: EngineDeps): RequestHandler {
 }
 
 /**
- * Batches may fill half of the queue, so that single admissions always find space; one tenant's
- * batches half of that, so that other tenants' batches do.
+ * Batches may fill half of the queue, to leave space for single admissions; one tenant's batches
+ * may fill a quarter, to leave space for other tenants' batches.
  */
 function roomOf({ maxQueuedAdmissions }: EngineContext): Room {
   const batches = Math.floor(maxQueuedAdmissions / 2);
@@ -189,7 +189,7 @@ async function accept(
         void wakeWorkers(
           ctx,
           (queue) => queue.addBatches([batchHex], [about.requestId]),
-          'waiting batch is left to polling',
+          'the batch is delayed until the workers poll the registry',
           { request_id: about.requestId },
         );
       }

@@ -33,10 +33,10 @@ export class SplitError extends Error {
 
 /** Splits a body into items while it streams in. Does not parse the items. */
 export interface Splitter {
-  /** Items that this piece completes; none after a fault. */
+  /** Returns the items that this piece completes; none after a fault. */
   push(piece: Buffer): SplitItem[];
   /**
-   * Items that the end completes.
+   * Returns the item that the end of the body completes, if any.
    *
    * @throws SplitError
    */
@@ -90,7 +90,7 @@ function trimStart(bytes: Buffer): Buffer {
 
 /**
  * Splits a JSON array at its top-level commas by tracking strings and nesting only. Invalid JSON
- * within an item is the item's problem. Byte-wise is safe: UTF-8 continuation bytes are not ASCII.
+ * within an item is the item's problem. Works on bytes: UTF-8 continuation bytes are never ASCII.
  */
 export function arraySplitter(itemLimit: number): Splitter {
   const item = new ItemBytes(itemLimit);
@@ -192,7 +192,7 @@ export function lineSplitter(itemLimit: number): Splitter {
 export const JSON_ARRAY = 'application/json';
 export const JSON_LINES = 'application/x-ndjson';
 
-/** A valid item, except for its parent, which needs a query. */
+/** A valid item whose parent is still to be checked with a query. */
 export interface ParsedItem extends Omit<ParsedAdmission, 'body'> {
   request: Buffer;
   /** Id of the future proof. */
@@ -206,7 +206,7 @@ export interface ParsedBatch {
   problems: Map<number, Problem>;
   /** Deduplication key: hash of the items in order, independent of formatting. */
   itemsHash: Buffer;
-  /** Fault of the whole body, thrown by a later check. */
+  /** A fault of the whole body; the caller throws it after its other checks. */
   fault: Problem | null;
 }
 
@@ -216,7 +216,7 @@ export interface BatchLimits {
   items: number;
 }
 
-/** Longest parsing before yielding to the event loop. */
+/** Milliseconds of parsing before yielding to the event loop. */
 const YIELD_AFTER_MS = 5;
 
 /**
@@ -309,7 +309,7 @@ class BatchParser {
 
 const INVALID = 0;
 
-/** Domain separation in the items hash: request type, or invalid bytes. */
+/** Domain separation in the items hash, by request type; invalid items have their own tag. */
 const tag = (kind: number): Buffer => Buffer.of(kind);
 
 const sha256 = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest();
@@ -321,7 +321,7 @@ function unsplittable(error: SplitError): Problem {
   });
 }
 
-/** @throws Problem the one that a single request with this body would get */
+/** @throws Problem the same as for a single request with this body */
 function parseItem(item: SplitItem, limit: number, caller: Caller): Omit<ParsedItem, 'proofId'> {
   if ('tooLong' in item) {
     throw new Problem('body_too_large', `An item must not be longer than ${String(limit)} bytes.`);

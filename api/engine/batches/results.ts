@@ -175,7 +175,7 @@ async function* readResults(
 ): AsyncGenerator<Uint8Array[], void> {
   const end = Math.min(until, total);
   const known = new Map<string, ReturnType<Sentences>>();
-  // One query per policy set.
+  // Queries each policy set once.
   const sentences: Sentences = (digest) => {
     const name = digest.toString('hex');
     const found = known.get(name) ?? policyAnnotations(ctx.sql, digest);
@@ -223,7 +223,7 @@ async function resultOf(
   return { ...failed(state, result), ...own };
 }
 
-/** Canonical bytes. Results without a problem are built in order, several times faster than by sorting. */
+/** Canonical JSON, written in sorted order directly where possible: several times faster. */
 function resultBytes(result: BatchResult): Uint8Array {
   const { index, problem, proof_id, receipt, replayed, state, status } = result;
   if (problem !== undefined) return canonicalBytes(result as unknown as JsonValue);

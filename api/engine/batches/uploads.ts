@@ -1,7 +1,7 @@
 import { Problem } from '../http/problem.js';
 
 export interface BatchUploadsOptions {
-  /** Concurrent uploads per tenant, until the batch is durable or rejected. */
+  /** Concurrent uploads per tenant; each counts until its batch is durable or rejected. */
   perTenant: number;
   /** Bytes of all bodies in memory, not counting the first MiB of each. */
   budget: number;
@@ -11,7 +11,7 @@ export interface BatchUpload {
   /** Aborts when the upload is too slow and another upload needs its memory. */
   readonly evicted: AbortSignal;
   /**
-   * Counts bytes of the body, and waits while the budget is used up.
+   * Adds to the bytes received, and waits while the memory budget is used up.
    *
    * @throws Problem `too_many_batches` after `WAIT_MS`, `upload_too_slow` once evicted
    */
@@ -24,9 +24,9 @@ export interface BatchUpload {
 interface Upload {
   tenantNo: number;
   bytes: number;
-  /** Received since `progressAt`: less than 1 MiB. */
+  /** Bytes received since `progressAt`; reset at 1 MiB. */
   progress: number;
-  /** When the last MiB was complete. */
+  /** When the upload last completed a MiB. */
   progressAt: number;
   /** False while the upload waits for memory, and once the body is complete. */
   isArriving: boolean;
@@ -50,7 +50,7 @@ export class BatchUploads {
 
   constructor(private readonly options: BatchUploadsOptions) {}
 
-  /** @throws Problem `too_many_batches` when the tenant has too many */
+  /** @throws Problem `too_many_batches` when the tenant has too many uploads */
   start(tenantNo: number): BatchUpload {
     const own = [...this.uploads].filter((upload) => upload.tenantNo === tenantNo).length;
     if (own >= this.options.perTenant) throw new Problem('too_many_batches');

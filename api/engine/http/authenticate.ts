@@ -22,7 +22,7 @@ export interface Caller extends Omit<
 
 export type Authenticate = (req: Request, res: Response) => Promise<Caller>;
 
-// Stand-in for unknown keys, so that they take the same time. Ids of this form are never issued.
+// Checked in place of an unknown key, so that timing does not reveal it. This id is never issued.
 const UNKNOWN_KEY = { keyId: '0'.repeat(12), secret: new Uint8Array(32) };
 const NO_HASH = Buffer.alloc(32);
 
@@ -30,7 +30,7 @@ const NO_HASH = Buffer.alloc(32);
  * Reads the caller from X-Svc-Api-Key. Malformed, unknown, wrong, expired and revoked keys take the
  * same query and the same constant-time comparison and get the same 401, so neither body nor timing
  * reveals the reason. Only valid keys count towards the tenant's rate limit. Database errors pass
- * through: they are neither a 401 nor a permit.
+ * through: a failed query neither rejects nor accepts a key.
  */
 export function createAuthenticate(ctx: EngineContext): Authenticate {
   const lookUp = coalesce<string, Credential | undefined>({
@@ -64,7 +64,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
       throw new Problem('unauthenticated');
     addLogFields(res, { key_id: keyId, tenant_id: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes } = found;
-    // Here rather than in the operations, so that rejected requests count as well.
+    // Counted here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));
     return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes };
   };
@@ -82,7 +82,7 @@ export interface RequestCounter {
 }
 
 export interface RequestCounterOptions {
-  /** Shared by all engines; null: this process counts locally. */
+  /** Counters shared by all engines; null: this process counts locally. */
   redis: RedisClient | null;
   log: Pick<Logger, 'warn'>;
 }
@@ -98,8 +98,8 @@ type Counted = Pick<RateLimiterRes, 'consumedPoints' | 'msBeforeNext'>;
 
 /**
  * Counts requests in groups: requests that arrive during a round trip to Redis share the next one.
- * Without Redis, or during its outage, each process counts locally: the limit is then more generous,
- * but still enforced, and requests do not fail.
+ * Without Redis, or during its outage, each process counts locally: the limit is then higher, but
+ * still enforced, and requests do not fail.
  */
 export function createRequestCounter({ redis, log }: RequestCounterOptions): RequestCounter {
   const limits = { points: Number.MAX_SAFE_INTEGER, duration: WINDOW_S, keyPrefix: PREFIX };
@@ -127,7 +127,7 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
     }
   }
 
-  // By tenant: resolvers of the requests that the next round trip counts. Present while one is running.
+  // Requests to count in the next round trip, by tenant; an entry exists while one runs.
   const gathering = new Map<number, ((position: WindowPosition) => void)[]>();
 
   async function countAll(tenantNo: number): Promise<void> {

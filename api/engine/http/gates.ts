@@ -49,7 +49,7 @@ export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
   return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
 }
 
-/** 406, checked before any effect that the client could then not read about. */
+/** Throws a 406 before the request has an effect that the client could not read about. */
 export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {
   const chosen = req.accepts([...types]);
   if (chosen === false) {
@@ -80,7 +80,7 @@ function requireScope(caller: Caller, scopes: readonly Scope[]): void {
   }
 }
 
-/** 400: absent means v1. */
+/** Throws a 400 for an unknown version; an absent header means v1. */
 function requireApiVersion(req: Request): void {
   const version = readSingleHeader(req, 'svc-api-version');
   if (version !== undefined && version !== 'v1') {

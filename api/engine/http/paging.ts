@@ -48,7 +48,7 @@ export function parseCursor(list: CursorList, cursor: string): string | null {
   return timingSafeEqual(digest, digestOf(list, position)) ? position : null;
 }
 
-/** As `parseCursor`, but throws a 400 for an invalid cursor. Anyone can compute the digest. */
+/** Like `parseCursor`, but throws a 400. Anyone can compute a valid cursor's digest. */
 export function requirePosition(
   list: CursorList,
   cursor: string,
@@ -78,13 +78,13 @@ function digestOf({ list, tenantNo, filters }: CursorList, position: string): Bu
 interface Place {
   /** Epoch milliseconds. */
   createdAt: number;
-  /** Orders members of the same millisecond. */
+  /** Orders items created in the same millisecond. */
   id: string;
 }
 
 /** A tenant's list in order of creation, newest first. */
 interface PagedList<T> {
-  /** Member of the response that has the page. */
+  /** Response member that contains the page. */
   name: string;
   version: string;
   id: RegExp;
@@ -113,7 +113,7 @@ export function listOperation<T>(
       const list = { list: name, tenantNo, filters: {} };
       const after = cursor === undefined ? null : placeAt(list, cursor, id);
       const most = Number(limit);
-      // One more than the page has shows whether a next page exists.
+      // Reads one item more than the page, to know whether a next page exists.
       const found = await inTenant((sql) => read(sql, tenantNo, most + 1, after));
       const members = found.slice(0, most);
       const last = found.length > most ? members.at(-1) : undefined;
@@ -130,7 +130,7 @@ export function listOperation<T>(
 function placeAt(list: CursorList, cursor: string, id: RegExp): Place {
   const position = requirePosition(list, cursor, (text) => {
     const [time = '', member = ''] = text.split(':');
-    // Fourteen digits: PostgreSQL rejects the form in which later times are sent.
+    // At most fourteen digits: PostgreSQL rejects the format in which the driver sends later times.
     return /^[0-9]{1,14}$/.test(time) && id.test(member);
   });
   const [time = '', member = ''] = position.split(':');

@@ -13,14 +13,14 @@ const LONGEST_POINTER = 512;
 /**
  * Parses strict JSON by `schema`, or throws a 400 with a pointer to each fault.
  *
- * @param version the expected `schema_version`. A union schema reports only that no alternative
- *   matches, although the version is the likely fault.
+ * @param version the expected `schema_version`, for union schemas: they report only that no
+ *   alternative matches, although a wrong version is the likely fault
  */
 export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array, version?: string): T {
   return parseDocument(schema, parseJson(bytes), version);
 }
 
-/** Validation step of `parseBody`, for a body whose schema depends on its content. */
+/** The validation step of `parseBody`, for bodies whose schema depends on their content. */
 export function parseDocument<T>(schema: z.ZodType<T>, value: JsonValue, version?: string): T {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
@@ -87,7 +87,7 @@ function missing(path: readonly (string | number)[]): Finding {
   return { code: 'missing_field', pointer: pointerOf(path), detail: 'is required' };
 }
 
-/** The code of the problem. The version comes first: all other faults may follow from it. */
+/** The fault that comes first in this list names the problem: others may follow from it. */
 const PRECEDENCE: readonly ViolationCode[] = [
   'unsupported_schema_version',
   'unknown_field',
@@ -95,7 +95,7 @@ const PRECEDENCE: readonly ViolationCode[] = [
   'invalid_field',
 ];
 
-/** For a body that matches none of `versions`: other faults cannot be determined. */
+/** The problem of a body whose version is none of `versions`; further faults are unknown. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
   if (!isObject(value)) {
     const detail = 'Invalid input: expected object';

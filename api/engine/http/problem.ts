@@ -151,7 +151,7 @@ const retryAfter = (seconds: number) => ({ 'Retry-After': String(seconds) });
 /** Headers that are always the same. */
 const HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
   unauthenticated: { 'WWW-Authenticate': 'ApiKey realm="engine"' },
-  // The rest of the body is not read.
+  // The connection closes, because the rest of the body is not read.
   upload_too_slow: { ...retryAfter(1), Connection: 'close' },
   pending_verdict: retryAfter(1),
   pending_checkpoint: retryAfter(1),

@@ -82,7 +82,7 @@ const FAULTS: Record<MemberFault, string> = {
   erased: 'has been erased',
 };
 
-/** Another tenant's proof is indistinguishable from one that does not exist. */
+/** A proof of another tenant gets the same response as one that does not exist. */
 function unfit(faults: Map<number, MemberFault>): Problem {
   return new Problem('package_member_unfit', {
     errors: [...faults].map(([place, fault]) => ({

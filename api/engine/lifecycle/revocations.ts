@@ -112,7 +112,7 @@ export const revokeArtifactOperation = tenantOperation(
   },
 );
 
-/** The revocation in the log, or null if it is not logged within the wait. */
+/** Requests a revocation. Returns it once it is in the log, or null if the wait ends before. */
 async function requestRevocation(
   { caller, ctx, inTenant, res }: Call,
   item: RevocationItem,
@@ -132,7 +132,7 @@ async function requestRevocation(
       void wakeWorkers(
         ctx,
         (queue) => queue.addRevocations([request.requestId], [requestId]),
-        'revocation is left to the requeue',
+        'the revocation is delayed until stale ones are requeued',
         { request_id: requestId },
       );
     }

@@ -96,7 +96,7 @@ function engineDescription(): ApiDescription<OperationSpec> {
       },
       'RateLimit-Policy': { description: 'The tenant’s quota.', schema: { type: 'string' } },
     },
-    // The quota is known once the caller is authenticated.
+    // Before authentication the quota of the caller is unknown.
     commonHeadersOf: ({ scopes }, status) => [
       'X-Request-Id',
       ...(scopes.length > 0 && status !== 401 ? RATE_HEADERS : []),

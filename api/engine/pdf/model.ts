@@ -20,7 +20,7 @@ export type Value = { words: string } | { exact: string };
 
 export interface Field {
   label: string;
-  /** Each starts on a new line. */
+  /** Each value starts on a new line. */
   values: Value[];
 }
 
@@ -136,7 +136,7 @@ function decisionFields({ aep }: ProofExport): Field[] {
   ];
 }
 
-/** Numbered, because a long reason wraps. */
+/** Reasons are numbered, because a long reason wraps. */
 function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
   const { length } = reasons;
   if (length === 0) {
@@ -188,7 +188,7 @@ function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
     : {};
 }
 
-/** Parses the note without verifying it: the reader verifies it with an independently obtained key. */
+/** Parses the checkpoint without verifying it: readers verify it with their own key. */
 function checkpointOf({ inclusion }: ProofExport): Checkpoint {
   const { checkpoint: note } = inclusion;
   return parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
@@ -198,7 +198,7 @@ function logFields(document: ProofExport): Field[] {
   const { entry, inclusion, proof_id } = document;
   const { origin, root } = checkpointOf(document);
   const path = inclusion.path.map(exact);
-  // Keeps the line breaks; the empty line separates text and signatures.
+  // Keeps the line breaks: in a note an empty line separates text and signatures.
   const note = inclusion.checkpoint.replace(/\n$/, '').split('\n').map(exact);
   return [
     field('Log', exact(origin)),
@@ -235,7 +235,7 @@ function keyFields({ aep, envelope, keys, log_vkey }: ProofExport): Field[] {
 
 interface Headline {
   text: string;
-  /** False: set in white on black, so that it cannot pass for valid, even in a copy. */
+  /** False: the verdict is white on black, so that not even a photocopy passes for valid. */
   asserts: boolean;
   /** What the PDF asserts, or why it asserts nothing. */
   asserted: string[];
@@ -255,7 +255,7 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
   );
   const effect = effectOf(aep.subject, denied);
   const text = asserts
-    ? // Only the first in the chain: later artifacts depend on it and have ended with it.
+    ? // Only the first ended artifact of the chain: later ones depend on it and ended with it.
       [effect, `proof ${denied ? 'of the denial ' : ''}${status}`, ...ended.slice(0, 1)]
     : [effect];
   return {

@@ -40,7 +40,7 @@ export type Line =
  */
 export class PageWriter {
   y: number = PAGE.top;
-  /** An escape was written, so the legend is needed. */
+  /** Whether an escape was written, which the legend must then explain. */
   hasEscapes = false;
   readonly left = PAGE.side;
   readonly width = PAGE.width - 2 * PAGE.side;
@@ -55,7 +55,7 @@ export class PageWriter {
     doc.addPage();
   }
 
-  /** One structure element, which may span pages. */
+  /** Writes one structure element, which may span pages. */
   block(type: string, draw: () => void, alt?: string): void {
     const element = this.doc.struct(type, alt === undefined ? {} : { alt });
     this.root.add(element);
@@ -65,7 +65,7 @@ export class PageWriter {
     element.end();
   }
 
-  /** Content of the current block on the current page. */
+  /** Draws content of the current block on the current page. */
   mark(draw: () => void): void {
     if (this.block_ === null) throw new Error('content must be drawn within a block');
     this.block_.add(this.doc.markStructureContent('Span'));
@@ -78,7 +78,7 @@ export class PageWriter {
     this.doc.link(x, y, width, height, url, option as PDFKit.Mixins.AnnotationOption);
   }
 
-  /** Lines, frames and repeated content, which screen readers skip. */
+  /** Draws lines, frames and repeated content, which screen readers skip. */
   aside(draw: () => void): void {
     this.doc.markContent('Artifact', { type: 'Layout' });
     draw();
@@ -155,7 +155,7 @@ export class PageWriter {
   }
 }
 
-/** Glyphs of a font: a missing one would silently render as an empty box or nothing. */
+/** Reports which characters a font has: PDFKit renders others as an empty box or nothing. */
 export function coverageOf(doc: Doc, name: FontName): Covers {
   interface WithFont {
     // PDFKit does not publish the font that it parsed.
@@ -169,7 +169,7 @@ export type Covers = (codePoint: number) => boolean;
 
 export interface Piece {
   text: string;
-  /** Written as its code point, in a style that document text never has. */
+  /** Written as code points, in a style that document text never has. */
   escaped: boolean;
 }
 
@@ -179,7 +179,7 @@ const IS_VISIBLE = /^[\p{L}\p{N}\p{P}\p{S}]$/u;
 const LEFT_TO_RIGHT = /^[\p{Script=Latin}\p{Script=Greek}\p{Script=Cyrillic}\p{Script=Common}]$/u;
 /** U+FFFC has no visible glyph in the font. */
 const OBJECT_REPLACEMENT = '\ufffc';
-/** Right-to-left blocks, because Unicode assigns their shared marks to Script=Common. */
+/** Right-to-left blocks, listed because Unicode assigns some of their marks to Script=Common. */
 const RIGHT_TO_LEFT =
   /^[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]$/u;
 

@@ -13,7 +13,7 @@ export class RenderTimeoutError extends Error {
 
 export interface PdfRenderer {
   /**
-   * @param tenantNo gets at most half of all slots, so that one tenant cannot block others
+   * @param tenantNo a tenant gets at most half of all slots, so that it cannot block others
    * @throws {@link RendererBusyError}, {@link RenderTimeoutError}
    */
   render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array>;
@@ -25,7 +25,7 @@ export interface PdfRendererOptions {
   threads: number;
   /** Requests that may wait for a thread. */
   queued: number;
-  /** Per request, including the wait for a thread. */
+  /** Time limit of a request, including its wait for a thread. */
   timeoutMs: number;
   file?: string;
 }

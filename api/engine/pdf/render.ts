@@ -75,7 +75,7 @@ function openDocument(
     margin: 0,
     autoFirstPage: false,
     bufferPages: true,
-    // zlib output differs between versions and processors.
+    // Uncompressed, because zlib output differs between versions and processors.
     compress: false,
     pdfVersion: '1.7',
     tagged: true,
@@ -99,7 +99,7 @@ function openDocument(
 
 const WHITE = '#ffffff';
 const QR_SIDE = 96;
-/** Light modules required around the symbol (ISO/IEC 18004). */
+/** Width of the light border that a QR code needs, in modules (ISO/IEC 18004). */
 const QUIET_ZONE = 4;
 const GAP = 18;
 const PAD = 11;
@@ -157,7 +157,7 @@ function drawLabelled(
   sheet.y += 3;
 }
 
-/** Vectors, with the quiet zone inside the square. */
+/** Draws vectors, with the quiet zone inside the square. */
 function drawQr(sheet: PageWriter, url: string, x: number, y: number): void {
   const { modules } = qrcode.create(url, { errorCorrectionLevel: 'M' });
   const { size } = modules;
@@ -175,7 +175,7 @@ function drawQr(sheet: PageWriter, url: string, x: number, y: number): void {
   sheet.block('Figure', () => sheet.mark(draw), `QR code of ${url}`);
 }
 
-/** Framed. White on black if nothing is asserted, so that black-and-white copies keep it. */
+/** Draws the verdict framed: white on black if nothing is asserted, which survives copying. */
 function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
   const { asserts } = headline;
   const inner = sheet.width - 2 * PAD;
@@ -226,7 +226,7 @@ function drawSection(sheet: PageWriter, { fields, note, title }: Section): void 
   for (const field of fields) drawField(sheet, field, sheet.left, sheet.width);
 }
 
-/** Label to the left, values to the right, each on a new line. */
+/** Draws the label to the left, and to its right each value on a new line. */
 function drawField(sheet: PageWriter, field: Field, x: number, width: number): void {
   const lines = fieldLines(sheet, field, width);
   sheet.block('P', () => {

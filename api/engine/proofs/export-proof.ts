@@ -148,7 +148,7 @@ async function readExport(
   };
 }
 
-/** From the log: the AEP contains only the key id. */
+/** Reads the public key from the log, because the AEP contains only the key id. */
 function publicKeyOf({ keys }: ProofHistory, stored: StoredProof, keyId: string): string {
   const { publicKey } = keyStateAt(keys ?? [], keyId, stored.leafIndex, Number.MAX_SAFE_INTEGER);
   if (publicKey === null) throw altered(stored, 'key_id');

@@ -90,7 +90,7 @@ function tlogProof({ leafIndex }: StoredProof, { under }: ProvenInclusion): Uint
 
 export interface ProvenInclusion {
   leafHash: Uint8Array;
-  /** Null while no checkpoint covers the leaf. */
+  /** The checkpoint with the path to its root; null while no checkpoint covers the leaf. */
   under: { checkpoint: StoredCheckpoint; path: Uint8Array[]; proof: InclusionProof } | null;
 }
 
@@ -150,7 +150,7 @@ async function prove(
   return { leafHash: hash, under: { checkpoint, path, proof } };
 }
 
-/** Clients get the note, so the columns used for the proof must equal its content. */
+/** Clients verify against the note, so the columns used for the proof must equal its content. */
 function requireNoteOf({ note, treeSize, root }: StoredCheckpoint): void {
   const { size, root: signed } = parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
   if (size !== treeSize || !equalBytes(signed, root)) {

@@ -33,7 +33,7 @@ import type { Pool } from '#sql/db/transaction';
 import { readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
 
-/** 404 for another tenant's proof exactly as for one that does not exist. */
+/** Throws the same 404 for another tenant's proof as for one that does not exist. */
 export async function findProof(
   sql: Pool,
   tenantNo: number,
@@ -106,7 +106,7 @@ export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean 
   );
 }
 
-/** The stored rows differ from the log. The cause, for the operator, names what differs. */
+/** The problem when stored rows differ from the log. `cause` names what differs, for operators. */
 export function altered(stored: StoredProof, what: string, cause?: Error): Problem {
   const fault = `proof ${stored.proofId} at leaf ${stored.leafIndex}: ${what} does not match the log`;
   return new Problem(
@@ -155,7 +155,7 @@ export function statementOf(decided: Decided, history: StatusHistory): VerdictSt
   const verdict = last === undefined || override === null ? last : { ...last, outcome: override };
   return statement(decided, verdict, {
     revocations: firstOfEachKind(revocations),
-    // With a damaged revocation, REVOKED is not reliable either.
+    // With a damaged revocation not even REVOKED is certain.
     voidedAt: isDamaged ? null : voidedAt,
   });
 }
@@ -220,7 +220,7 @@ function statement(
   };
 }
 
-/** Later revocations of the same kind have no effect. */
+/** Keeps the first revocation of each artifact kind: later ones have no effect. */
 function firstOfEachKind(revocations: readonly RevocationInHistory[]): RevocationInHistory[] {
   const kinds = new Set<ArtifactKind>();
   return revocations.filter(({ kind }) => !kinds.has(kind) && kinds.add(kind));

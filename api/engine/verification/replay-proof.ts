@@ -27,7 +27,7 @@ import { json } from '../operation.js';
 import { altered, findProof } from '../proofs/stored-proof.js';
 import { SUBMISSION_LIMIT } from './verify-proof.js';
 
-/** Compiled once per policy set: replays by any tenant share them. */
+/** Compiles each policy set once, for the replays of all tenants. */
 const policies = replayPolicies();
 
 export const replayOperation = tenantOperation(
@@ -71,7 +71,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
   if (stored.isErased) throw new Problem('payload_erased');
   const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');
-  // Read and hashed on every replay, so that tampering with the stored policy shows.
+  // Reads and hashes the stored policy set on every replay, to detect tampering.
   const set = await readPolicySet(sql, intake.policyDigest);
   if (set === null) throw altered(stored, 'the policy set');
   const policy = await policies(set);
@@ -104,12 +104,12 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
   return answer as unknown as JsonValue;
 }
 
-/** With values, a submission that is wrong in every member would reveal the whole AEP. */
+/** Drops values: a submission that is wrong in every member would reveal the whole AEP. */
 function withoutValues({ pointer }: ReplayDifference): ReplayDifference {
   return { pointer };
 }
 
-/** The stored AEP. Bytes that do not parse are a string, which differs in every member. */
+/** The stored AEP; null bytes or invalid JSON become a value that differs in every member. */
 function recordedAep({ aep }: StoredProof): JsonValue {
   if (aep === null) return null;
   try {

@@ -46,12 +46,12 @@ function signedOf(aep: Aep, envelope: DsseEnvelope): Submission['signed'] {
 export interface Registered {
   stored: StoredProof;
   entry: Uint8Array;
-  /** From the log; null if the log has no such key. */
+  /** The proof's AEP key in the log; null if the log has none. */
   publicKey: Uint8Array | null;
   /** Every statement that the registry can have made about the proof. */
   statements: VerdictStatement[];
   checkpoint: StoredCheckpoint | null;
-  /** The log key that an export with that checkpoint names now. */
+  /** The log key that a new export with the submitted checkpoint would name. */
   logVkey: string | null;
 }
 
@@ -154,7 +154,7 @@ function areKeys(document: ProofExport, { publicKey, logVkey }: Registered): boo
   );
 }
 
-/** An export may name a log key that was rotated since: accept the key that signed its checkpoint. */
+/** Accepts the log key that signed the checkpoint, even if it was rotated since the export. */
 function signedBy(note: string, vkey: string | null): boolean {
   if (vkey === null) return false;
   try {
@@ -173,7 +173,7 @@ export function passOr(name: VerifyCheck['name'], passed: boolean, otherwise: st
   return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };
 }
 
-/** All checks in their documented order. Missing ones are not_applicable, with the reason. */
+/** All checks in their documented order; checks not made are not_applicable, with the reason. */
 export function completed(made: readonly VerifyCheck[], whyNot: string): VerifyCheck[] {
   return VERIFY_CHECK_NAMES.map((name) => {
     const missing = { name, result: 'not_applicable', detail: whyNot } as const;
@@ -231,7 +231,7 @@ export function causeOf(
   );
   if (failed('signature') && (otherSignature || submittedAsLogged)) return 'bad_signature';
   if (!submittedAsLogged) return 'altered';
-  // No check fails for an erased proof: a kept copy still matches the log.
+  // An erased proof may fail no check: a copy that a client kept still matches the log.
   if (isErased) return failed('not_revoked') ? 'revoked' : 'erased';
   if (result.get('verdict') === 'not_applicable') return 'not_verified_yet';
   const statusCheckNames = new Set<string>(['not_revoked', 'not_expired']);
@@ -248,7 +248,7 @@ const PUBLIC_STATUS: Partial<Record<VerdictCause, VerificationStatus>> = {
   expired: 'EXPIRED',
 };
 
-/** A public status where one applies; otherwise INVALID, which only the engine uses. */
+/** The public status where there is one; otherwise INVALID, which only the engine uses. */
 export function statusOf(
   cause: VerdictCause | null,
   statement: VerdictStatement | null,

@@ -38,7 +38,7 @@ import { vkeyFor } from '../proofs/inclusion.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 
-/** Bytes. An export contains its AEP three times, twice in base64: about 6 KiB, far more with long names. */
+/** In bytes. An export, with its AEP three times, has 6 KiB, and far more with long names. */
 export const SUBMISSION_LIMIT = 256 * 1024;
 
 export const verifyOperation = tenantOperation(
@@ -81,7 +81,7 @@ export const verifyOperation = tenantOperation(
 
 const crypto = { sha256: nativeSha256, verify: nativeVerify };
 
-/** Ids of small-order keys: anyone can produce signatures that verify under them. */
+/** Ids of small-order keys, under which anyone can produce signatures that verify. */
 const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
 
 /**
@@ -120,7 +120,7 @@ export async function verification(
 
 interface Findings extends Pick<Verdict, 'checks' | 'effect' | 'key' | 'verdict'> {
   logSize: number;
-  /** The key in the log is not a usable Ed25519 key: its signatures prove nothing. */
+  /** True when the logged key is not a usable Ed25519 key: its signatures prove nothing. */
   unusableKey: boolean;
 }
 
@@ -154,7 +154,7 @@ async function verifyStored(
   const { signed, exported } = submission;
   const { leafIndex } = stored;
   const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
-  // Statements follow the signed AEP, because the columns may have been altered.
+  // The statement is derived from the signed AEP where possible, because columns may be altered.
   const decided = logged === null ? stored : decidedIn(logged);
   const signedBy = logged?.key_id ?? stored.keyId;
   const history = await proofHistory(sql, { ...stored, keyId: signedBy });
@@ -213,7 +213,7 @@ async function verifyStored(
   };
 }
 
-/** A recorded erasure makes the check inapplicable; a missing AEP without one is a loss. */
+/** A recorded erasure makes the check inapplicable; without an erasure a missing AEP is a loss. */
 function withoutPayload({ isErased }: StoredProof): Check {
   return isErased
     ? { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' }
@@ -252,7 +252,7 @@ function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | nu
   }
 }
 
-/** The columns can only be checked against the logged AEP. */
+/** Compares the columns with the logged AEP; without the AEP there is no check. */
 function rowChecks(stored: StoredProof, logged: Aep | null): VerifyCheck[] {
   if (logged === null && stored.isLogged) return [];
   const fits = stored.isLogged && (logged === null || isRowOf(stored, logged));

@@ -31,7 +31,7 @@ const SECURITY_HEADERS = {
   ...securityHeaders('cross-origin'),
 };
 
-/** Precomputed for the hot path. */
+/** As alternating names and values, precomputed for the hot path. */
 const PLAIN = Object.entries(SECURITY_HEADERS).flat();
 
 function withPolicy(policy: string): string[] {
@@ -44,7 +44,7 @@ export interface Answer {
   cache: string;
   /** A string is sent as Latin-1. */
   body: Uint8Array | string;
-  /** Without quotes. */
+  /** The entity tag without quotes. */
   etag?: string;
   /** The Content-Security-Policy of a page. */
   policy?: string;
@@ -90,8 +90,8 @@ export function send({ req, res }: Exchange, snapshot: Snapshot | null, answer: 
 }
 
 /**
- * Includes the generation: on a 304, caches such as nginx keep the stored snapshot headers, so the tag of
- * another snapshot must not match.
+ * The entity tag includes the generation: on a 304, caches such as nginx keep the stored snapshot
+ * headers, so the tag of another snapshot must not match.
  */
 function tagOf(snapshot: Snapshot | null, body: string): string {
   return snapshot === null ? `"${body}"` : `"${snapshot.opened.manifest.generation}-${body}"`;
@@ -148,12 +148,12 @@ export function hashTag(body: Uint8Array): string {
   return toHex(nativeSha256(body)).slice(0, 32);
 }
 
-/** Rounds of percent-decoding; a repeatedly encoded percent sign (%2525…) takes one round. */
+/** Rounds of percent-decoding. One round decodes a repeatedly encoded percent sign (%2525…). */
 const MAX_ROUNDS = 5;
 
 /**
- * Whether a text may contain a share token, in any case and encoding. A token is a bearer secret, so the
- * response must not enter a shared cache.
+ * Whether a text may contain a share token, in upper or lower case and any encoding. A token is a
+ * bearer secret, so the response must not enter a shared cache.
  */
 export function mayHoldToken(text: string): boolean {
   let spelling = text;

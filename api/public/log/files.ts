@@ -47,7 +47,7 @@ export async function getTile(exchange: Exchange, path: string): Promise<void> {
   if (match === null || !isCanonicalWidth || !Number.isSafeInteger(index) || Number(level) > 63) {
     throw noSuchFile();
   }
-  // Leading zero groups would give one tile two URLs.
+  // A leading zero group would give the same tile a second URL.
   if (/^x000\//.test(match[2]!)) throw noSuchFile();
   const bytes =
     level === null
@@ -55,7 +55,7 @@ export async function getTile(exchange: Exchange, path: string): Promise<void> {
       : await readTile(ctx.source, level, index, width);
   const { current } = ctx.poller;
   if (bytes === null) {
-    // A tile of the served tree was published and never disappears: report a read error, not 404.
+    // Tiles of the served tree were published and never disappear: report a read error, not 404.
     const size = current?.opened.checkpoint.size ?? 0;
     if (width === tileWidth(level ?? 0, index, size)) throw malformed(`${path} cannot be read`);
     throw noSuchFile();

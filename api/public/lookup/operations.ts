@@ -30,7 +30,7 @@ const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_unreadable',
 ];
 
-/** Reached only by a path that `handleLookup` rejects: the server calls it first, for all lookups. */
+/** Reached only by a path that `handleLookup`, which the server calls first, does not recognize. */
 const handledByFastPath: Handler = ({ req }) => {
   throw new Problem(
     'route_not_found',
@@ -77,7 +77,7 @@ const proofLookup = lookup({
 
 interface ArtifactLookup {
   id: string;
-  /** The artifact in the summary. */
+  /** Name of the artifact in the operation's summary. */
   artifact: string;
   description: string;
   response: ResponseSpec;

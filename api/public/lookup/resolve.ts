@@ -7,7 +7,7 @@ import type { PublicContext } from '../operation.js';
 import { mayHoldToken } from '../http/answer.js';
 import type { FoundRecord, Snapshot } from '../snapshot/snapshot.js';
 
-/** The kind of a share token: that of the artifact it shares. */
+/** Stands for the kind of the artifact that a share token shares. */
 export const SHARED = 'shared';
 
 /** Packages are rendered and reported as trust artifacts. */
@@ -20,7 +20,7 @@ export type LookupName = IdField | 'share_token' | 'package_id';
 export interface VerdictRoute {
   /** The kind of artifact that each matched id resolves to. */
   matches: Partial<Record<LookupName, ArtifactKind | typeof SHARED>>;
-  /** Covers recent proofs only. */
+  /** Whether the route covers recent proofs only. */
   windowed: boolean;
   /** The response without a match: the not-found record, or the unresolved body of a kind. */
   unmatched: 'not-found' | ArtifactKind;
@@ -37,13 +37,13 @@ export interface Resolved {
   kind: ArtifactKind;
   matchedOn: LookupName;
   record: FoundRecord;
-  /** The record's text for this kind. */
+  /** The record's response for the resolved kind. */
   body: RecordBody;
 }
 
 /**
- * Resolves `requested` on a route, or returns null. Drops only the piece that failed verification: the next
- * lookup reads repaired content, and requests for a damaged piece cannot flush the cache.
+ * Resolves `requested` on a route, or returns null. On a failed verification it drops only the
+ * damaged piece: the next lookup reads repaired content, and the cache stays warm.
  */
 export async function resolve(
   { source, recentLookupLimit }: PublicContext,

@@ -65,7 +65,7 @@ export function routeOfLookup(url: string): string | null {
   try {
     return lookupAt(originForm(url))?.template ?? null;
   } catch {
-    // Only the generic lookup throws.
+    // `lookupAt` throws for generic lookups only.
     return VERIFY;
   }
 }
@@ -140,7 +140,7 @@ function lookupByPath(path: string): RequestedLookup | null {
   return { route, requested: decoded(rest.slice(0, end)), view, template: viewTemplate };
 }
 
-/** Decodes a path segment; an invalid encoding stays as it is. */
+/** Percent-decodes a path segment; returns an invalid encoding unchanged. */
 export function decoded(segment: string): string {
   if (!segment.includes('%')) return segment;
   try {
@@ -168,7 +168,7 @@ const genericRoute: VerdictRoute = { matches: MATCHES, windowed: true, unmatched
 /** The query parameter and its aliases. */
 export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
 
-/** The identifier of a query. Throws unless exactly one of {@link QUERY_NAMES} is given once. */
+/** The identifier in a query. Throws unless exactly one of {@link QUERY_NAMES} is given, once. */
 export function requestedByQuery(query: string): string {
   const parameters = new URLSearchParams(query);
   const given = QUERY_NAMES.flatMap((name) => parameters.getAll(name));
@@ -263,7 +263,7 @@ interface LookupTarget {
   view?: ViewName;
 }
 
-/** Performs one lookup and relays the published status without recomputing it. */
+/** Responds to one lookup with the published status, without recomputing it. */
 async function answerLookup(exchange: Exchange, target: LookupTarget): Promise<void> {
   const { ctx } = exchange;
   const { route, requested, view } = target;
@@ -305,7 +305,7 @@ export function verdictAnswer(
     status: 200,
     type: JSON_TYPE,
     cache,
-    // Latin-1 keeps the bytes of the record; a resolved identifier is ASCII.
+    // Latin-1 decoding keeps the bytes of the record; a resolved identifier is ASCII.
     body:
       responseHead(kind, requested, matchedOn) +
       buffer(body.part).toString('latin1') +
@@ -315,7 +315,7 @@ export function verdictAnswer(
   return answer;
 }
 
-/** Every rendered part begins with this text. */
+/** Length of the text that begins every rendered part. */
 const STATUS_AT = '"verification":{"verification_status":"'.length;
 const QUOTE = 0x22;
 

@@ -32,7 +32,7 @@ export function unresolvedResponse(kind: ArtifactKind, requested: string): Facad
   return parsed(unresolvedBody(kind, requested));
 }
 
-/** The verdict on another artifact of the same proof; null without one. */
+/** The verdict on another artifact of the same proof; null when the proof has no such artifact. */
 export function verificationOf(
   { record, matchedOn }: Resolved,
   kind: ArtifactKind,
@@ -56,7 +56,7 @@ export function membersOf({ artifact_kind, identifier, lookup, verification }: F
 }
 
 function parsed(text: string): Facade {
-  // Relayed without validation: the publisher signed it.
+  // Needs no validation: the publisher signed the record.
   return JSON.parse(text) as Facade;
 }
 
@@ -92,7 +92,7 @@ function eventsInBody(resolved: Resolved, response: Facade): PublicEvent[] {
   return impliedEvents(integrityOf(response), isAsserted ? verifiedAt : undefined);
 }
 
-/** An artifact depends on the earlier ones in the chain: it ends with them, and not with later ones. */
+/** An artifact's events, without revocations and expiries of later artifacts in the chain. */
 function concerning(kind: ArtifactKind, events: readonly PublicEvent[]): PublicEvent[] {
   const dependencies: readonly string[] = ARTIFACT_KINDS.slice(0, ARTIFACT_KINDS.indexOf(kind) + 1);
   return events.flatMap((event): PublicEvent[] => {
@@ -206,7 +206,7 @@ const VIEWS = {
 
 export type ViewName = keyof typeof VIEWS;
 
-// Maps, because a client chooses the suffix: objects also have inherited members.
+// A Map, because a client chooses the suffix, and objects also have inherited members.
 const bySuffix = (views: Record<string, ViewName>): ReadonlyMap<string, ViewName> =>
   new Map(Object.entries(views));
 
@@ -237,7 +237,7 @@ export async function viewAnswer(
     type: JSON_TYPE,
     cache: secret ? CACHE_PRIVATE : CACHE_VERDICT,
     body,
-    // Over the whole body: a view changes with its record, the log and the keys.
+    // The ETag hashes the whole body, because a view changes with its record, the log and the keys.
     ...(resolved === null || secret ? {} : { etag: hashTag(body) }),
   };
 }

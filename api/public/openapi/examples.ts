@@ -29,12 +29,12 @@ import {
 } from '../lookup/views.js';
 
 /**
- * Examples for the documentation, made by the code of the lookups from the worked proof: its ids, hashes,
- * key and path verify. The status is the one before its revocation.
+ * Source of the examples, which the code of the lookups renders, so that ids, hashes, key and path
+ * verify. They show the proof before its revocation.
  */
 const { aep, entry, inclusion, keys, log_vkey, proof_id, verdict } = exampleExport;
 const [signer] = keys;
-// Set: the worked proof was exported with the log key.
+// Never empty: the proof was exported with the log key.
 const LOG_VKEY = log_vkey ?? '';
 const LOG_ORIGIN = parseVkey(LOG_VKEY, sha256).name;
 

@@ -1,7 +1,7 @@
 import type { ArtifactKind, VerificationStatus } from '#protocol/status';
 import { isOutcome, membersIn, type Relayed } from './relayed.js';
 
-/** Text and mark of a verdict. Marks differ in shape as well as colour (WCAG 1.4.1). */
+/** Text and symbol of a verdict. Symbols differ in shape as well as colour (WCAG 1.4.1). */
 export interface VerdictCopy {
   mark: Mark;
   headline: string;
@@ -227,7 +227,7 @@ function unresolvedCopy(): VerdictCopy {
   };
 }
 
-/** One text for every reason: the holder of a token must not learn whether it was ever valid. */
+/** The same text for every reason: a token holder must not learn whether it was ever valid. */
 function unresolvableTokenCopy(): VerdictCopy {
   return {
     mark: 'open',

@@ -70,7 +70,7 @@ export function fold(
   return [...items.slice(0, first), folded, ...items.slice(end)];
 }
 
-/** In UTF-16 code units; the longest valid identifier has 49. */
+/** Limit in UTF-16 code units; the longest valid identifier has 49. */
 export const MAX_IDENTIFIER = 1024;
 
 /** The lookup route for each form of identifier; any other text goes to the generic lookup. */

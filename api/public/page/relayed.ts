@@ -60,7 +60,7 @@ export type Relayed = z.infer<typeof relayedSchema>;
 export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | null {
   const { body } = answer;
   const bytes = typeof body === 'string' ? Buffer.from(body, 'latin1') : Buffer.from(body);
-  // Not parseStrict: `requested` echoes arbitrary client text.
+  // parseStrict would reject some client text, which `requested` echoes.
   const document: unknown = JSON.parse(bytes.toString('utf8'));
   if (answer.status === 404) {
     notFoundSchema.parse(document);
@@ -69,7 +69,7 @@ export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | n
   return relayedSchema.parse(document);
 }
 
-/** Whether the proof records an outcome: the action was admitted, but no certificate follows. */
+/** Whether the proof records an outcome: its effect is ADMIT, but it has no certificate. */
 export function isOutcome({ artifact, references }: Relayed): boolean {
   return isOutcomeAnswer(artifact, references);
 }
@@ -102,6 +102,6 @@ export interface PageModel {
   /** Null for the not-found record. */
   relayed: Relayed | null;
   events: PublicEvent[];
-  /** One for each stage of the chain; empty when the artifact has no views. */
+  /** One link for each stage of the chain; empty when the artifact has no views. */
   links: PublicTrustChain['links'];
 }

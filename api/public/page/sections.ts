@@ -74,10 +74,10 @@ export function identifiersSection({ references }: Relayed): Html {
   </section>`;
 }
 
-/** Members shown before the fold; members that are not valid are never folded. */
+/** Members shown before the list is folded; members that are not valid are never folded. */
 const MIN_SHOWN = 12;
 
-/** The members of a package with their published verdicts; those without asserted validity first. */
+/** A package's members with their published verdicts; those not asserted valid come first. */
 export function membersSection(members: readonly Member[]): Html {
   const numbered = members.map((member, i) => ({ ...member, number: i + 1 }));
   const [bad, good] = [false, true].map((asserts) =>
@@ -126,7 +126,7 @@ export function tally(members: readonly Member[]): string {
   return `${count(members.length)} (${parts.join(', ')})`;
 }
 
-/** A long history shows its first and last events and folds the rest. */
+/** A long history shows its first and last events and folds those between. */
 const SHOWN = { first: 3, last: 6 };
 const LIST = new Intl.ListFormat('en-GB');
 
@@ -150,7 +150,7 @@ export function historySection(
   </section>`;
 }
 
-/** The last verification: validity is asserted since then, also after a failed check in between. */
+/** Time of the last verification, else of acceptance: validity is asserted from then on. */
 export function sinceWhen(relayed: Relayed, events: readonly PublicEvent[]): string | undefined {
   const verified = events.flatMap((event) => (event.event === 'verified' ? [event.at] : []));
   return verified.at(-1) ?? relayed.integrity.accepted_at;
@@ -242,7 +242,7 @@ type ChainLink = PublicTrustChain['links'][number];
 /** Stages without a verdict and without a page. */
 const FACTS = ['execution', 'evidence'];
 
-/** The stages of the chain, then the missing stages in the documented order. */
+/** Lists the stages of the chain, then the missing stages in the documented order. */
 export function chainSection(relayed: Relayed, links: readonly ChainLink[]): Html {
   const { sequence } = relayed.trust_chain;
   const isDenial = relayed.artifact.effect === 'DENY';
@@ -302,7 +302,7 @@ function reached(stage: string, link: ChainLink | undefined, isDenial: boolean):
   </li>`;
 }
 
-/** A good mark would read as approval of a denied action: for a denial it only rates the proof. */
+/** The symbol for valid would read as approval of a denied action: a denial gets its own symbol. */
 function verdictOn(
   link: ChainLink | undefined,
   isDenial: boolean,

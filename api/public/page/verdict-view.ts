@@ -108,7 +108,7 @@ function assertion(relayed: Relayed | null): string {
   return isOutcome(relayed) ? 'Yes, for the proof that an outcome was reported' : 'Yes';
 }
 
-/** Explains that this kind of id finds recent proofs only, and links to the proof id. */
+/** A note on ids that resolve only among recent proofs, with a link to the proof id. */
 function recentOnly(identifier: string, window: number): Html | null {
   const proof = proofBehind(identifier);
   if (proof === null) return null;
@@ -146,8 +146,8 @@ function shown(text: string): string {
 }
 
 /**
- * A link to the artifact and its QR code. After a share token it links to the public id: screenshots
- * and print-outs get passed on, and must not leak the token.
+ * A link to the artifact and its QR code. After a lookup by share token it links to the public id:
+ * screenshots and print-outs get passed on, and must not leak the token.
  *
  * @param base the public URL; null when unknown. The link is then relative and without a QR code: the
  *   `Host` header of one client could poison a shared cache.
@@ -212,7 +212,7 @@ function viewsOf(resolved: Relayed): Html[] {
 /** An SVG QR code, dark on light in both colour schemes: not every reader accepts the inverse. */
 function qrCode(text: string, label: string): Html {
   let svg = '';
-  // The callback runs before `toString` returns.
+  // For SVG `toString` calls back before it returns.
   qrcode.toString(text, { type: 'svg', errorCorrectionLevel: 'M' }, (error, markup) => {
     if (error) throw error;
     svg = markup;

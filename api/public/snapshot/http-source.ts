@@ -18,7 +18,7 @@ export interface HttpSourceOptions {
 }
 
 const CACHE_BYTES = 64 * 1024 * 1024;
-/** Estimated memory of a map entry and buffer besides the bytes of the piece. */
+/** Estimated memory, in bytes, of a cached piece besides its content. */
 const PIECE_OVERHEAD = 512;
 const TIMEOUT_MS = 5_000;
 const CONCURRENCY = 32;
@@ -28,16 +28,16 @@ const MIN_BYTES_PER_SECOND = 64 * 1024;
 
 const MANIFEST_LIMIT = 1024 * 1024;
 const TILE_LIMIT = 256 * 32;
-/** 256 entries with their lengths, two bytes each (C2SP tlog-tiles). */
+/** Longest bundle: 256 entries, each after its length in two bytes (C2SP tlog-tiles). */
 const BUNDLE_LIMIT = 256 * (2 + 0xffff);
 
 /** Interrupted transfers of longer pieces are resumed. */
 const MIN_RESUMABLE_BYTES = 16 * 1024;
 
 /**
- * The last fetched manifest. nginx derives entity tags from mtime seconds and length, so two manifests
- * of the same second can share a tag. One fetched within that second is fetched again without its tag
- * (RFC 9110 §8.8.2.2).
+ * The last fetched manifest. nginx derives entity tags from mtime seconds and length, so two
+ * manifests of the same second can share a tag. A manifest fetched within the second of its change
+ * is fetched again without its tag (RFC 9110 §8.8.2.2).
  */
 interface KnownManifest {
   bytes: Uint8Array;
@@ -64,7 +64,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   const origin = new Origin(base, timeoutMs, MIN_BYTES_PER_SECOND);
   const cache = new ByteCache<Uint8Array>(options.cacheBytes ?? CACHE_BYTES);
   const { concurrency = CONCURRENCY, maxQueue = MAX_QUEUE } = options;
-  // When the origin hangs, a lookup waits for at most this timeout and that of its own request.
+  // When the origin hangs, a lookup waits at most once for a slot and once for its own request.
   const limiter = new Limiter({
     total: concurrency,
     perOwner: concurrency,
@@ -158,7 +158,7 @@ function nameOf({ segment, offset, length }: SegmentRead): string {
   return `${segment}/${offset}/${length}`;
 }
 
-/** Requests the missing bytes of `transfer` and appends them as they arrive. */
+/** Requests the bytes that `transfer` lacks and appends them as they arrive. */
 async function receive(origin: Origin, wanted: SegmentRead, transfer: Transfer): Promise<void> {
   const { segment, bytes, offset, length } = wanted;
   const path = segmentPath(segment);
@@ -218,7 +218,7 @@ function knownManifest(answer: OriginAnswer, bytes: Uint8Array): KnownManifest {
   return { bytes, etag, changed, isSettled: isSettled(changed, answer) };
 }
 
-/** Whether the response is from a later second than the last change; true when a header is missing. */
+/** Whether a response is later than the manifest's last second of change, or lacks a header. */
 function isSettled(changed: number, { headers }: OriginAnswer): boolean {
   return !(Date.parse(headers.get('date') ?? '') - changed < 1000);
 }

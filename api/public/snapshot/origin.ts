@@ -7,11 +7,11 @@ export class OriginError extends Error {
 export interface OriginAnswer {
   status: number;
   headers: Headers;
-  /** The decoded chunks of the body; throws `OriginError` when the transfer breaks. May be left early. */
+  /** The body's decoded chunks; throws `OriginError` if interrupted. Callers may stop early. */
   chunks(): AsyncGenerator<Uint8Array, void, undefined>;
 }
 
-/** Errors of a kept connection that the origin closed during the request (RFC 9112 §9.6): retry once. */
+/** Errors of a reused connection that the origin closed (RFC 9112 §9.6): retry once. */
 const STALE_CONNECTION = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
 /** GET requests to one static HTTP origin. Its error messages are public, so they never name the origin. */
@@ -51,7 +51,7 @@ export class Origin {
       const answer = { status: response.status, headers: response.headers };
       return await take({ ...answer, chunks: () => chunksOf(response!, path, idle) });
     } finally {
-      // Cancel an unread body; this closes the connection if the body is still arriving.
+      // Cancels an unread body, which closes the connection if the body is still arriving.
       if (response?.bodyUsed === false) await response.body?.cancel().catch(() => undefined);
       clearTimeout(idle);
       clearTimeout(deadline);

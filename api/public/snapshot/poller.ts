@@ -11,7 +11,7 @@ import { Problem } from '../http/problem.js';
 import { Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
 
-/** No snapshot is published yet: an expected state and no error of the origin. */
+/** No snapshot is published yet, which is expected at first and not a failure of the origin. */
 class NoManifestError extends Error {}
 
 export interface PollerOptions {
@@ -25,8 +25,8 @@ export interface PollerOptions {
 const MAX_BACKOFF_MS = 2_000;
 
 /**
- * Polls for newer snapshots and holds the served one. When a newer one is invalid, it keeps the last
- * valid one until that expires.
+ * Polls for newer snapshots and holds the served one. When a newer snapshot is invalid, the last
+ * valid one is served until it expires.
  */
 export class SnapshotPoller {
   private served: Snapshot | null = null;
@@ -45,14 +45,14 @@ export class SnapshotPoller {
     return this.served;
   }
 
-  /** Why the newest manifest is not served; null when it is. `/readyz` shows it as `refusal`. */
+  /** Why the newest manifest is not served; null if it is served. In `/readyz`: `refusal`. */
   get rejection(): string | null {
     return this.problem;
   }
 
   /**
-   * Polls once; never rejects. Polls are serialized: a slow earlier one could otherwise replace a newer
-   * snapshot with the older one that it found.
+   * Polls once; never rejects. Polls are serialized: otherwise a slow poll could replace a newer
+   * snapshot with an older one.
    */
   refresh(): Promise<void> {
     this.refreshing = this.refreshing.then(() => this.refreshOnce());
@@ -106,7 +106,7 @@ export class SnapshotPoller {
     this.logExpiry();
   }
 
-  /** Clients see 503 on every lookup; operators need one log line. */
+  /** Logs each change once: while expired, every lookup gets a 503. */
   private logExpiry(): void {
     const { clock, log } = this.options;
     const { served, isExpired } = this;

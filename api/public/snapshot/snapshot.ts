@@ -36,7 +36,7 @@ import type { SnapshotSource } from './source.js';
 
 /** The record of a proof or package (record.ts) with the voided ranges applied: it can differ from the published one. */
 export interface FoundRecord {
-  /** 16 bytes. */
+  /** The UUID as 16 bytes. */
   id: Uint8Array;
   bytes: Uint8Array;
   /** Truncated SHA-256 of the record. */
@@ -80,7 +80,7 @@ export class Snapshot {
       [PACKAGE_PARTS]: [] as LoadedPart[],
     };
     for (const pin of opened.manifest.index_parts) {
-      // Unknown kinds belong to routes of a newer version.
+      // Skips kinds that only a newer version of this program uses.
       if (!isPartKind(pin.kind)) continue;
       const part = loadedSegments.get(pin.sha256) ?? (await loadPart(source, pin));
       loadedSegments.set(pin.sha256, part);
@@ -104,7 +104,7 @@ export class Snapshot {
     return this.voided.length === 0 ? record : this.proofWithoutVoided(record);
   }
 
-  /** Returns the record of a package by its hex UUID, or null; its number is that of its newest member. */
+  /** The record of a package by its hex UUID, or null; `newerThan` refers to its newest member. */
   package(uuid: string, newerThan: number): Lookup<FoundRecord | null> {
     const record = this.record(PACKAGE_PARTS, uuid, newerThan);
     return this.voided.length === 0 ? record : this.packageWithoutVoided(record);
@@ -145,7 +145,7 @@ export class Snapshot {
     return isSignedBy(bytes, id, ranges);
   }
 
-  /** Recomputes the digest, so that the ETag of the unvoided response does not match. */
+  /** Recomputes the digest, so that the ETag from before the key compromise does not match. */
   private replaced(found: FoundRecord, bytes: Uint8Array): FoundRecord {
     if (bytes === found.bytes) return found;
     return { id: found.id, bytes, digest: nativeSha256(bytes).subarray(0, RECORD_DIGEST_BYTES) };

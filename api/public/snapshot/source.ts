@@ -17,7 +17,7 @@ import {
 export interface SnapshotSource {
   /** Shown by `/readyz`, which must not reveal the location. */
   readonly kind: 'directory' | 'http';
-  /** The current manifest; null without one. */
+  /** The current manifest; null before the first publication. */
   manifest(): Promise<Uint8Array | null>;
   /** Drops the cached manifest, which was rejected, so that the next read fetches it in full. */
   forgetManifest(): void;
@@ -88,7 +88,7 @@ export function directorySource(root: string): SnapshotSource {
     return bytes;
   }
 
-  /** Closes the descriptor: the file may have been replaced under the same name. */
+  /** Closes the descriptor of a damaged segment: a repaired file may be under the same name. */
   function forget({ segment }: SegmentRead): void {
     const known = open.get(segment);
     if (known === undefined) return;

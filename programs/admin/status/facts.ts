@@ -42,7 +42,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
     programs: programFacts(heartbeats, overview.now),
     /** Age of the last snapshot, and why the publisher refuses to publish the next. */
     publication: { age_ms: sinceOrNull(publishedAt), refused },
-    /** Empty when no address is configured, which is reported as a problem. */
+    /** Empty when no address is configured; `admin status` reports that as a problem. */
     public_api: publicApi,
     log: { leaves },
     pending: { admissions: pending.admissions, oldest_ms: sinceOrNull(pending.oldestAt) },
@@ -68,7 +68,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[], publicApi: Pub
 /** Programs that record heartbeats. */
 export const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher'] as const;
 
-/** Five heartbeats. */
+/** A program counts as alive for this long after a heartbeat: five intervals. */
 const ALIVE_MS = 10_000;
 
 /** A program's state according to its heartbeats. Times in milliseconds. */
@@ -102,7 +102,7 @@ export const UNKNOWN_SIGNER = 'unknown signer';
 
 /** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
 function faultsIn(readiness: object): string[] {
-  // Publish cycles fail as well, but only because of the missing key.
+  // Not reported in addition: publish cycles that fail because of the missing key.
   if ('unknown_signer' in readiness) {
     return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
   }
@@ -116,16 +116,16 @@ function faultsIn(readiness: object): string[] {
 interface PublicApi {
   url: string;
   ready: boolean;
-  /** As answered, or why there is no answer. */
+  /** The `status` in the response, or why there is none. */
   status: string;
-  /** Age of its snapshot in milliseconds, and why it serves no newer one. */
+  /** Age of the served snapshot in milliseconds, and why no newer snapshot is served. */
   age_ms: number | null;
   refusal: string | null;
 }
 
 const TIMEOUT_MS = 5_000;
 
-/** Checks every configured address; without one, that of an `npm start` on the same DATA_DIR. */
+/** Checks every configured address; by default that of an `npm start` on this DATA_DIR. */
 export async function checkPublicApi({ publicUrls, dataDir }: StatusConfig): Promise<PublicApi[]> {
   const urls = publicUrls.length > 0 ? publicUrls : await startedHere(dataDir);
   return Promise.all(urls.map(check));

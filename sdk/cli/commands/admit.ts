@@ -102,7 +102,7 @@ function itemOf(value: JsonValue, tenantId: string): BatchItem {
     throw new SdkError('invalid_input', 'is not a JSON object');
   }
   if (!('kind' in value)) return executeRequest(tenantId, value as never);
-  // A generated value would make every run of the same file another admission.
+  // Required in the file: generated values would make every run of the file new admissions.
   for (const member of ['nonce', 'requested_at']) {
     if (!(member in value)) {
       throw new SdkError('invalid_input', `/${member}: is required in a file`);
@@ -184,7 +184,7 @@ function openBatchOutput(
 function printItem(terminal: Terminal, result: BatchItemResult): void {
   const proof = result.proof_id === undefined ? '' : `  ${result.proof_id}`;
   terminal.print(
-    // People count from 1.
+    // Displayed from 1.
     `item ${String(result.index + 1)} `,
     styled(CODES[result.state], result.state),
     `${proof}  ${reason(result)}`,

@@ -93,7 +93,7 @@ const KINDS: Partial<Record<string, LookupKind>> = {
   trust_asset_id: 'trust-asset',
 };
 
-/** A route of its own covers the whole history; `identifier` covers recent proofs only. */
+/** The kind of an identifier, else `identifier`, which resolves only among recent proofs. */
 function kindOf(identifier: string): LookupKind {
   if (isProofId(identifier)) return 'proof';
   if (isShareToken(identifier)) return 'share';

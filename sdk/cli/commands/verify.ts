@@ -46,7 +46,7 @@ export function addVerify(add: AddCommand): Command {
 async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> {
   const { argument, options, json, terminal } = invocation;
   const { pins, aepKey, logVkey, logOrigin, tlogProof } = options;
-  // An answer that depends on other keys than the pinned ones would mislead.
+  // Online verification ignores pins: its result would mislead a user who gave them.
   if ([pins, aepKey, logVkey, logOrigin, tlogProof].some((value) => value !== undefined)) {
     throw new UsageError('pinned keys and --tlog-proof need --offline');
   }
@@ -119,7 +119,7 @@ async function readPins({ pins, aepKey, logVkey, logOrigin }: OfflineOptions) {
   return { ...trust, log: { vkey: logVkey, origin } };
 }
 
-/** The root in base64, the form of Merkle hashes in documents. */
+/** The result as JSON, with the root in base64 like all Merkle hashes in documents. */
 function documentOf(result: OfflineResult): unknown {
   if (!result.decidable || result.under === undefined) return result;
   return { ...result, under: { ...result.under, root: toBase64(result.under.root) } };
