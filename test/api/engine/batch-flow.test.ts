@@ -61,7 +61,7 @@ function cut(splitter: Splitter, body: Buffer, size: number): string[] {
 const space = fc.stringMatching(/^[ \t\n\r]{0,3}$/);
 
 describe('batch body splitter', () => {
-  it('returns the items of an array for any chunking', () => {
+  it('returns the items of a JSON array however its bytes are chunked', () => {
     const spaced = fc.array(fc.tuple(space, fc.jsonValue(), space), { minLength: 1, maxLength: 6 });
     fc.assert(
       fc.property(spaced, fc.integer({ min: 1, max: 7 }), (items, size) => {
@@ -75,7 +75,7 @@ describe('batch body splitter', () => {
     );
   });
 
-  it('returns the items of lines for any chunking', () => {
+  it('returns the items of newline-delimited JSON however its bytes are chunked', () => {
     fc.assert(
       fc.property(
         fc.array(fc.jsonValue(), { maxLength: 6 }),
@@ -89,7 +89,7 @@ describe('batch body splitter', () => {
     );
   });
 
-  it('buffers no item beyond the item limit', () => {
+  it('buffers no item that exceeds the item size limit', () => {
     const body = Buffer.from(`[1,"${'x'.repeat(50)}",2]`);
     for (const size of [1, 7, 1_000]) {
       expect(cut(arraySplitter(20), body, size)).toEqual(['1', 'too long', '2']);
@@ -104,7 +104,7 @@ describe('sendLines', () => {
     server?.close();
   });
 
-  it('stops pulling under backpressure and after a disconnect', async () => {
+  it('stops reading its source under backpressure and after a disconnect', async () => {
     let asked = 0;
     let ended = false;
     async function* endless(): AsyncGenerator<Uint8Array[]> {

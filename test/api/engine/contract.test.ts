@@ -99,7 +99,7 @@ checkContract({
   runs: 12,
 });
 
-it.each([...new Set(specs.map(({ path }) => path))])('%s has one spelling', async (path) => {
+it.each([...new Set(specs.map(({ path }) => path))])('%s > has one spelling', async (path) => {
   const address = path.replaceAll(/\{\w+\}/g, 'x');
   for (const other of [`${address}/`, address.toUpperCase(), `${address}/y/z`]) {
     const reply = await world.engine.call({ method: 'GET', path: other });
@@ -114,7 +114,7 @@ it('html tag > escapes every inserted value', () => {
   );
 });
 
-it('engine OpenAPI document > opens responses, but not bodies, receipts and signed documents', () => {
+it('engine OpenAPI document > allows additional members in responses, except in receipts and signed documents', () => {
   const { schemas } = document.components;
   const api = openApiReader(document);
   const isClosed = (id: string): boolean =>

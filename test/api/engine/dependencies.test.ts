@@ -57,7 +57,7 @@ describe('engine without its database', () => {
     await expect.poll(async () => (await ask()).status).toBe(200);
   });
 
-  it('keeps waiting for accepted admissions and responds after recovery', async ({
+  it('keeps requests for accepted admissions waiting and responds after recovery', async ({
     engine,
     proxy,
     setup: { key },
@@ -74,7 +74,7 @@ describe('engine without its database', () => {
 });
 
 describe('engine without its queue', () => {
-  it('is degraded but ready', async ({ setup }) => {
+  it('reports degraded but ready', async ({ setup }) => {
     const { engine } = setup;
     engine.worker.fails = new Error('away');
     const reply = await engine.call({ method: 'GET', path: '/readyz' });

@@ -73,7 +73,7 @@ function load(setup: Setup, strands: number, keyNow: () => string) {
   };
 }
 
-it('API key check > costs and answers the same for every invalid key', async ({ setup }) => {
+it('API key check > is equal in work and response for any invalid key', async ({ setup }) => {
   const answers = new Set<string>();
   for (const [name, make] of Object.entries(KEYS)) {
     const headers = { 'X-Svc-Api-Key': await make(setup), 'X-Request-Id': 'same' };
@@ -91,7 +91,7 @@ it('API key check > costs and answers the same for every invalid key', async ({ 
 });
 
 describe('revoked API key', () => {
-  it('gets 401 within a second under load', async ({ setup }) => {
+  it('gets 401 within a second of its revocation under load', async ({ setup }) => {
     const key = await setup.keyFor();
     const running = load(setup, 8, () => key);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);
@@ -112,7 +112,7 @@ describe('revoked API key', () => {
     }
   });
 
-  it('rejects its unsigned admissions', async ({ setup }) => {
+  it('has its accepted but unsigned admissions rejected', async ({ setup }) => {
     const key = await setup.keyFor();
     const body = executeBody();
     const before = await setup.treeSize();
@@ -130,7 +130,7 @@ describe('revoked API key', () => {
 });
 
 describe('expired API key', () => {
-  it('does not affect its accepted admissions', async ({ setup }) => {
+  it('does not affect admissions that were accepted before its expiry', async ({ setup }) => {
     const key = await setup.keyFor();
     const reply = await setup.whileItWaits(
       () => send(setup, key),
@@ -142,7 +142,7 @@ describe('expired API key', () => {
 });
 
 describe('API key rotation', () => {
-  it('loses no request under load', async ({ setup }) => {
+  it('fails no request under load', async ({ setup }) => {
     let current = await setup.keyFor();
     const running = load(setup, 8, () => current);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);

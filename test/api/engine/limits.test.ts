@@ -62,7 +62,7 @@ const statuses = (replies: Reply[], status: number): number =>
 
 // A window is a second of real time: on a machine that stalls for as long, a test meets two of them.
 describe('rate limit', { retry: 2 }, () => {
-  it('responds with 429 and Retry-After above the limit, and recovers', async ({
+  it('responds with 429 and Retry-After when exceeded, and recovers', async ({
     key,
     setup,
     started,
@@ -89,7 +89,7 @@ describe('rate limit', { retry: 2 }, () => {
     expect(await setup.treeSize()).toBe(before + bodies.length);
   });
 
-  it('is shared by all keys of a tenant and no other tenant', async ({ key, setup, started }) => {
+  it('is shared by the keys of a tenant, not between tenants', async ({ key, setup, started }) => {
     const engine = await started();
     const rival = await setup.tenant('rival');
     const second = await setup.keyFor();
@@ -99,7 +99,7 @@ describe('rate limit', { retry: 2 }, () => {
     expect((await engine.call({ headers: rival, body })).status).toBe(200);
   });
 
-  it('changes with the tenant’s setting from the next request on', async ({
+  it('follows a change of the tenant’s setting from the next request on', async ({
     key,
     setup,
     started,
@@ -115,7 +115,7 @@ describe('rate limit', { retry: 2 }, () => {
     }
   });
 
-  it('counts rejected requests on every route', async ({ key, started }) => {
+  it('counts requests to every route, also when they are rejected', async ({ key, started }) => {
     const engine = await started();
     const headers = headersFor(key);
     const bad: Call[] = [
@@ -155,7 +155,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
   afterAll(() => redis.close());
   const ready = (client: RedisClient) => expect.poll(() => client.status).toBe('ready');
 
-  it('shares one limit among all engines', async ({ key, started }) => {
+  it('is shared by all engines', async ({ key, started }) => {
     const [first, second] = [redisAt(redis.url), redisAt(redis.url)];
     await Promise.all([ready(first), ready(second)]);
     const pair = [await started({ redis: first }), await started({ redis: second })];
@@ -164,7 +164,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     expect(statuses(replies.flat(), 400)).toBe(LIMIT);
   });
 
-  it('counts concurrent requests together, each with its position', async () => {
+  it('counts concurrent requests in few Redis calls and numbers each request', async () => {
     const client = redisAt(redis.url);
     await ready(client);
     await client.flushall();
@@ -182,7 +182,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     expect(calls).toBeLessThanOrEqual(3);
   });
 
-  it('falls back to local limits during an outage', async ({ key, started }) => {
+  it('falls back to a count in each engine during a Redis outage', async ({ key, started }) => {
     const client = redisAt(redis.url);
     await ready(client);
     const engine = await started({ redis: client });
@@ -227,7 +227,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
 });
 
 describe('full queue', () => {
-  it('responds with 503 to admissions only, and drains', async ({ key, setup, started }) => {
+  it('makes only admissions respond with 503, and drains', async ({ key, setup, started }) => {
     const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 3, waitMs: 50 });
     engine.worker.rests = true;
     const body = executeBody();
@@ -261,7 +261,7 @@ describe('full queue', () => {
     expect((await execute(engine, key, body)).headers['idempotent-replayed']).toBe('true');
   });
 
-  it('rejects nothing when the count fails', async ({ key, setup, started }) => {
+  it('rejects nothing when counting its length fails', async ({ key, setup, started }) => {
     const engine = await started();
     await setup.db.sql.unsafe(
       'revoke execute on function svc.pending_depth(integer) from svc_engine',

@@ -14,7 +14,7 @@ const firstPage = (setup: Setup, status: string, filter: Query = {}) =>
 
 describe('list of proofs with a status filter', () => {
   // More than a request scans of a list without one.
-  it('finds an exception below 4,100 valid proofs in the first page', async ({ setup }) => {
+  it('finds an exception on the first page behind 4,100 newer valid proofs', async ({ setup }) => {
     const [revoked = ''] = await setup.registry.admitAll([setup.registry.item()]);
     await setup.revoke(revoked);
     for (let admitted = 0; admitted < 4_100; admitted += 820) {
@@ -27,7 +27,7 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage(setup, 'EXPIRED')).toEqual([]);
   });
 
-  it('finds an intent below newer exceptions, and has no proof twice', async ({ setup }) => {
+  it('finds an intent_id behind newer exceptions, and repeats no proof', async ({ setup }) => {
     const items = ['wanted', 'other-1', 'other-2'].map((intent_id) =>
       setup.registry.item({ intent_id }),
     );

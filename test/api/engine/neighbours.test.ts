@@ -118,7 +118,7 @@ async function waitUntilBlocked(): Promise<void> {
 
 describe('engine with a tenant whose statements are blocked', () => {
   it.for(operations)(
-    'serves other tenants beside 64 requests in flight: $name',
+    'serves other tenants when 64 requests of that tenant wait: $name',
     async (operation) => {
       const call = callOf(operation);
       const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
@@ -150,7 +150,7 @@ describe('engine with an admission that waits for an open transaction', () => {
     );
   }
 
-  it('admits everything else, of its tenant and of others', async () => {
+  it('admits all other requests of its tenant and of other tenants', async () => {
     const body = executeBody();
     const close = await openBatchWith(body);
     const headers = headersFor(key);
@@ -172,8 +172,8 @@ describe('engine with an admission that waits for an open transaction', () => {
   });
 });
 
-describe('complete batch', () => {
-  it('waits for a commit slot', async () => {
+describe('batch upload', () => {
+  it('waits for a commit slot when it is complete', async () => {
     const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
     const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
     const items = executeBodies(1, { tenant_id: HOSTILE });

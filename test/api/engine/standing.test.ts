@@ -24,7 +24,7 @@ const revoked = (leafIndex: number, kind: ArtifactKind): RevocationInHistory => 
 const ADMIT = { effect: 'ADMIT', isOutcome: false } as const;
 
 describe('statementOf', () => {
-  it('statementsOf combines each verdict with later revocations', () => {
+  it('combines each verdict with later revocations', () => {
     const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
     const revocations = [revoked(5, 'passport'), revoked(12, 'proof')];
     const said = statementsOf(ADMIT, { verdicts, revocations });

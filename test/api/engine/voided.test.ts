@@ -108,7 +108,7 @@ const EXPECTED = {
 };
 
 describe('proofs of a compromised key', () => {
-  it('are not asserted once the log has the compromise', async () => {
+  it('are not asserted valid once the log contains the compromise', async () => {
     expect(await statuses()).toEqual(EXPECTED);
     // As with a revocation, an export waits for the checkpoint that covers the entry.
     for (const format of ['json', 'pdf']) {
@@ -117,7 +117,7 @@ describe('proofs of a compromised key', () => {
     }
   });
 
-  it('export the same before and after re-verification', async () => {
+  it('have the same export before and after re-verification', async () => {
     await setup.publish();
     expect(await exportStatuses()).toEqual(EXPECTED.views);
     const early = await exported(ids.last);
