@@ -33,7 +33,7 @@ async function answerTo(server: { port: number }, request: string): Promise<stri
 }
 
 describe.each(Object.entries(APIS))('%s', (_, server) => {
-  it.each(SMUGGLED)('rejects %s and ignores the bytes after it', async (name, request) => {
+  it.each(SMUGGLED)('rejects %s and serves no bytes after it', async (name, request) => {
     const answer = await answerTo(server(), request);
     const statuses = statusesOf(answer);
     expect(answer).not.toContain('"status":"ok"');

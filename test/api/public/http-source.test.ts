@@ -148,7 +148,7 @@ describe('public API server over httpSource', () => {
     expect((await fetch(`${url}/log/tile/0/099`)).status).toBe(404);
   });
 
-  it('revalidates only an accepted manifest', async () => {
+  it('makes a conditional request only for a manifest that it accepted', async () => {
     await publishMore();
     // Tampered in transit with an unchanged ETag.
     origin.tamper = (path, bytes) => {
@@ -162,7 +162,7 @@ describe('public API server over httpSource', () => {
     expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it('rejects pieces of another length, encoded pieces and redirects', async () => {
+  it('rejects pieces of the wrong length, compressed pieces and redirects', async () => {
     origin.tamper = (path, bytes) =>
       path.startsWith('lookup/segments/') ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes;
     expect(await look(ids[9]!)).toBe(503);
@@ -182,7 +182,7 @@ describe('public API server over httpSource', () => {
     elsewhere.close();
   });
 
-  it('refetches a manifest younger than the one-second resolution of its ETag', async () => {
+  it('refetches a manifest in full while it is younger than its ETag’s resolution of one second', async () => {
     const now = 1_700_000_000_000;
     origin.says = { now, changed: now };
     await publishMore();
@@ -200,7 +200,7 @@ describe('public API server over httpSource', () => {
     expect(origin).toMatchObject({ asked: ['lookup/manifest'], sent: 0 });
   });
 
-  it('limits concurrent origin requests without delaying the poller', async () => {
+  it('limits concurrent requests to the origin without delaying the poller', async () => {
     const { url: crowded, publicServer: publicServer } = await served({
       concurrency: 4,
       maxQueue: 3,
@@ -227,7 +227,7 @@ describe('public API server over httpSource', () => {
     expect(statuses.slice(5)).toEqual(Array(7).fill(200));
   });
 
-  it('retries when a kept connection breaks during the request', async () => {
+  it('retries when a keep-alive connection breaks during the request', async () => {
     for (const id of ids.slice(0, 5)) {
       origin.breaks = 1;
       expect(await look(id)).toBe(200);
@@ -235,7 +235,7 @@ describe('public API server over httpSource', () => {
     expect(origin.breaks).toBe(0);
   });
 
-  it('limits the piece cache', async () => {
+  it('limits the memory of cached pieces', async () => {
     const room = 40 * 1024;
     const source = httpSource(`http://127.0.0.1:${origin.port}`, { cacheBytes: room });
     const { url: base } = await snapshot.serve(snapshot.publicServer({ source }));

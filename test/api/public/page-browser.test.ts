@@ -18,7 +18,7 @@ const STATES =
 const LAYOUTS = 'valid, revoked trust, not confirmed, large package, long history';
 
 describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
-  `the page in a browser${withoutChromium}`,
+  `HTML page in a browser${withoutChromium}`,
   () => {
     let states: PageStates;
     let browser: Browser;
@@ -84,7 +84,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       ];
     }
 
-    it('has no accessibility violation, foreign request or stored data in any state', async () => {
+    it('has no accessibility violation, third-party request or stored data in any state', async () => {
       const { page, requests, complaints } = await open({ viewport: PHONE });
       const layouts = LAYOUTS.split(', ');
       const pages: [string, string][] = [
@@ -128,7 +128,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         .filter({ hasText: `${what} copied` })
         .waitFor({ state: 'attached' });
 
-    it('shows the verdict without JavaScript, by link and by form', async () => {
+    it('shows the verdict without JavaScript, from a link and from the form', async () => {
       const { page } = await open({ javaScriptEnabled: false });
       await page.goto(`${origin}/`);
       await page.getByLabel('Identifier to verify').fill(states.state('revoked').identifier);
@@ -157,7 +157,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       },
     );
 
-    it('sends no referrer for a share link', async () => {
+    it('sends no Referer header when opened by a share link', async () => {
       const { page } = await open();
       await page.goto(urlOf('shared'));
       const [request] = await Promise.all([
@@ -167,7 +167,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(request.headers()['referer']).toBeUndefined();
     });
 
-    it('works with only a keyboard', async () => {
+    it('is operable with only a keyboard', async () => {
       const { page } = await open();
       await page.goto(`${origin}/`);
       const focused = (): Promise<string> =>
@@ -186,7 +186,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(await page.evaluate('document.activeElement.id')).toBe('main');
     });
 
-    it('copies each value and announces it', async () => {
+    it('copies each value and announces the copy to screen readers', async () => {
       const { page, complaints } = await open({
         permissions: ['clipboard-read', 'clipboard-write'],
       });
@@ -202,7 +202,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(complaints).toEqual([]);
     });
 
-    it('copies without the clipboard API', async () => {
+    it('copies values when the clipboard API is missing', async () => {
       const { page } = await open({ permissions: ['clipboard-read', 'clipboard-write'] });
       await page.addInitScript('navigator.clipboard.writeText = () => Promise.reject(new Error())');
       await page.goto(urlOf('valid'));

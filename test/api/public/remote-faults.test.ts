@@ -58,9 +58,9 @@ async function cutShort(): Promise<void> {
   await restart('');
 }
 
-describe.skipIf(skipsNginx)(`remote snapshot while nginx fails${withoutNginx}`, () => {
+describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx}`, () => {
   it.each(FAULTS)(
-    'is served until it expires, and again after recovery: %s',
+    'is served from memory until it expires, and again after recovery: %s',
     async (_what, fail, options) => {
       const ids = await world.publish(40);
       const { publicServer, look, ready } = await world.startPublicServer(world.remote(options));
@@ -105,7 +105,7 @@ describe.skipIf(skipsNginx)(`remote snapshot while nginx fails${withoutNginx}`, 
     },
   );
 
-  it('is served when nginx compresses its files', async () => {
+  it('is served when nginx compresses responses', async () => {
     const ids = await world.publish(40);
     const { look, publicServer } = await world.startPublicServer();
     for (const file of files()) writeFileSync(`${file}.gz`, gzipSync(readFileSync(file)));
@@ -122,7 +122,7 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
   const spoil = (bytes: Buffer): Buffer =>
     Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
 
-  it('gives 503 only for the damaged piece and recovers after repair', async () => {
+  it('makes lookups of the damaged piece answer 503, and recovers after repair', async () => {
     const ids = await world.publish(40);
     const { look, publicServer } = await world.startPublicServer();
     const [known, asked] = [ids[0]!, ids[39]!];
@@ -145,7 +145,7 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
     expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it.each(['rows', 'bodies'])('is never served: %s', async (which) => {
+  it.each(['rows', 'bodies'])('is never served: damaged %s', async (which) => {
     const ids = await world.publish(40);
     const { look, publicServer } = await world.startPublicServer();
     const part = publicServer.poller.current!.opened.manifest.index_parts[0]!;

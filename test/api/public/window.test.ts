@@ -86,14 +86,14 @@ async function generic(field: string, id: string, from = server): Promise<(strin
   return [...new Set(replies.map(matchedOn))];
 }
 
-it.each(IDS)('generic lookup > resolves %s only for the recent proofs', async (field, id) => {
+it.each(IDS)('generic lookup > resolves %s only for recent proofs', async (field, id) => {
   for (const number of proofs.keys()) {
     const isInside = number >= proofs.length - WINDOW;
     expect(await generic(field, id(number))).toEqual([isInside ? field : null]);
   }
 });
 
-it('generic lookup > moves its limit only with new proofs', async () => {
+it('generic lookup > drops the oldest recent proof only when a new proof is published', async () => {
   const edge = proofs.length - WINDOW;
   registry.revoke(proofs[0]!, 'trust');
   await republish();
@@ -113,7 +113,7 @@ it.each([
   [1, 1],
   [0, 0],
   [99, WINDOW],
-])('generic lookup > uses the lower limit of the server: of %i proofs, %i', async (own, width) => {
+])('generic lookup > uses a lower limit of the server: limit %i, found %i', async (own, width) => {
   const from = await snapshot.serve(snapshot.publicServer({ recentLookupLimit: own }));
   for (const [number, id] of proofs.entries()) {
     const isInside = number >= proofs.length - width;

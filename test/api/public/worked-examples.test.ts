@@ -100,7 +100,7 @@ const certificate = resolved(record, admitted.proofId, {
 });
 const facade = lookupResponse(certificate, ids.certificate_id);
 
-it('worked examples equal the responses for verdict, history and chain', () => {
+it('worked examples > equal the responses for verdict, history and chain', () => {
   const answers = [facade, historyOf(facade, certificate), chainOf(facade, certificate)];
   for (const [i, schema] of [facadeSchema, historySchema, trustChainSchema].entries()) {
     expect(schema.parse(answers[i])).toEqual(answers[i]);
@@ -108,7 +108,7 @@ it('worked examples equal the responses for verdict, history and chain', () => {
   }
 });
 
-it('worked examples equal the response for a package', () => {
+it('worked examples > equal the response for a package', () => {
   const member = memberOf(record, admitted.proofId, 0);
   const bytes = renderPackage(ORIGIN, PACKAGE, [member]);
   const found = resolved(bytes, PACKAGE.slice(4), { kind: 'trust', matchedOn: 'package_id' });
@@ -117,7 +117,7 @@ it('worked examples equal the response for a package', () => {
   expect(examples).toContainEqual(answer);
 });
 
-it('worked examples equal the response for evidence', async () => {
+it('worked examples > equal the response for evidence', async () => {
   const files = new Map([
     [tilePath(0, 0, leaves.length), concat(...leaves)],
     [entriesPath(0, leaves.length), encodeEntryBundle(entries)],
