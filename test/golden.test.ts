@@ -39,7 +39,7 @@ const golden: Record<string, () => string> = {
 };
 
 it.each(Object.entries(golden))(
-  'golden file %s > is what the code produces',
+  'golden file %s > equals the output of the code',
   async (name, text) => {
     await expect(text()).toMatchFileSnapshot(join(import.meta.dirname, 'golden', name));
   },

@@ -25,7 +25,7 @@ const measured = { name: 'lookups', value: 90, unit: 'answers/s' };
 const peer = { what: 'a file server', value: 100 };
 const { signal } = new AbortController();
 
-test('percentile and median > return the nearest rank and the middle; a missing value is NaN', () => {
+test('percentile and median > return the nearest rank and the middle, or NaN when a value is missing', () => {
   expect([5, 30, 40, 50, 100].map((p) => percentile([35, 20, 15, 40, 50], p))).toEqual([
     15, 20, 20, 35, 50,
   ]);
@@ -41,7 +41,7 @@ test.for<[string, Partial<Measured>, boolean | null]>([
   ['a missed value', { target: { ratio: { atLeast: 0.5 }, value: { atLeast: 91 } } }, false],
   ['a ratio that is not a number', { ratio: NaN, target: { ratio: { atLeast: 0 } } }, false],
   ['a value that is not a number', { value: NaN, target: { value: { atMost: 1 } } }, false],
-])('resultOf > decides about %s', ([, more, ok]) => {
+])('resultOf > compares the value with the target: %s', ([, more, ok]) => {
   expect(resultOf({ ...measured, against: peer, ...more }).ok).toBe(ok);
 });
 
@@ -81,7 +81,7 @@ describe('runScenarios', () => {
   });
 
   test.skipIf(skipsRedis)(
-    `runScenarios > reports a failed scenario as missed, and nothing when interrupted${withoutRedis}`,
+    `runScenarios > reports a failed scenario as missed, and reports nothing when interrupted${withoutRedis}`,
     async ({ dir }) => {
       const results = await run(dir, [
         scenario('bad', () => Promise.reject(new Error('no disk'))),
@@ -104,8 +104,8 @@ describe('runScenarios', () => {
   );
 });
 
-describe('load', () => {
-  test('atRate > starts work by the clock, not by the answers', async () => {
+describe('load generator', () => {
+  test('atRate > starts work at fixed times, without waiting for responses', async () => {
     const started: number[] = [];
     let release: () => void = () => undefined;
     const last = new Promise<void>((resolve) => (release = resolve));
@@ -138,7 +138,7 @@ describe('load', () => {
     return server.url;
   }
 
-  test('untilValid > repeats a lookup until VALID and counts any other verdict', async () => {
+  test('untilValid > repeats a lookup until VALID and counts any other status', async () => {
     const verdict = (status: string) => ({ verification: { verification_status: status } });
     const unexpected = new UnexpectedAnswers();
     const url = await serveAnswers(
@@ -152,7 +152,7 @@ describe('load', () => {
     expect(unexpected.result('', '').note).toContain('lookup 200 REVOKED');
   });
 
-  test('executeOnce > accepts only a receipt and counts everything else', async () => {
+  test('executeOnce > accepts only a receipt and counts every other response', async () => {
     const unexpected = new UnexpectedAnswers();
     const credential = { tenantId: 'acme', apiKey: 'key' };
     const denied = { code: 'policy_denied' };

@@ -47,7 +47,7 @@ const STALE_CACHE = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header,
 
 // The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
 // place of the images: side by side on this machine's loopback.
-describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () => {
+describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
   let directory: string;
   let world: World;
   let up: Up;
@@ -103,7 +103,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(apiKey).toMatch(/^svc_sk_/);
   });
 
-  it('admits through the engine and serves lookups through nginx and its cache', async () => {
+  it('admits requests through the engine and serves lookups through nginx and its cache', async () => {
     const answer = await execute('first-look');
     expect(answer.status).toBe(200);
     const receipt = (await answer.json()) as Receipt;
@@ -193,7 +193,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(JSON.parse(body)).toMatchObject({ status: 429, code: 'rate_limited' });
   });
 
-  it('logs no errors, and no request paths, which may contain share tokens', () => {
+  it('logs no errors and no request paths, which may contain share tokens', () => {
     const own = join(directory, 'tmpfs', 'nginx-1', 'tmp');
     const log = readFileSync(join(own, 'access.log'), 'utf8');
     expect(log).toMatch(/ GET 429 /);
@@ -202,7 +202,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
-  it('rejects bodies larger than any request needs', async () => {
+  it('rejects request bodies larger than any request needs', async () => {
     const answer = await fetch(`${url('nginx', '8081')}/api/public/verify`, {
       method: 'POST',
       headers: { 'Content-Type': 'application/json' },
@@ -258,7 +258,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     );
   });
 
-  it('passes an external fsck', async () => {
+  it('has no corruption according to an external fsck', async () => {
     const report = JSON.parse(await up.run('fsck', '--json')) as {
       findings: { grave: boolean }[];
     };
@@ -269,7 +269,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     await slow;
   });
 
-  it('answers an error while no public API server runs', async () => {
+  it('answers 503 while no public API server runs', async () => {
     for (const one of up.of('facade')) one.child.kill('SIGTERM');
     await Promise.all(up.of('facade').map(({ ended }) => ended));
     const answer = await lookUp('1'.repeat(32));
@@ -278,7 +278,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(await answer.json()).toMatchObject({ code: 'unavailable' });
   });
 
-  it('keeps its secrets, and stops in order with its work complete', async () => {
+  it('prints no secrets, and stops in order with its work complete', async () => {
     const written = up.running.flatMap(({ output }) => output).join('');
     const secrets = join(directory, 'bound', 'deploy', 'secrets');
     for (const name of readdirSync(secrets).filter((file) => /url|password/.test(file))) {

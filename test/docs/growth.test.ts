@@ -73,13 +73,13 @@ async function files(): Promise<{ path: string; isLink: boolean }[]> {
 }
 
 // The script needs GNU tools.
-describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () => {
+describe.skipIf(process.platform !== 'linux')('snapshot files older than 30 days', () => {
   const move = async (from = directory): Promise<void> => {
     const script = blocks[0]!.replaceAll('/srv/public', from).replaceAll('/archive', archive);
     await promisify(execFile)('bash', ['-euc', script]);
   };
 
-  it('lie on another disk, and everything goes on', async () => {
+  it('are served after the documented script moves them to another disk', async () => {
     const recent = (await files()).map(({ path }) => path);
     await move();
     expect((await files()).filter(({ isLink }) => isLink)).toEqual([]);
@@ -102,7 +102,7 @@ describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () =>
     expect((await files()).filter(({ isLink }) => isLink)).toHaveLength(moved.length);
   });
 
-  it('are never "not found" while that disk is away', async () => {
+  it('make lookups answer 503, never 404, while the disk with them is unmounted', async () => {
     const at = (Date.now() - 31 * DAY) / 1000;
     for (const { path, isLink } of await files()) {
       if (!isLink) await utimes(join(directory, path), at, at);
@@ -119,8 +119,8 @@ describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () =>
   });
 });
 
-describe('tables', () => {
-  it('lie on another disk by the statements that are given', async () => {
+describe('database tables', () => {
+  it('move to another tablespace with the documented statements', async () => {
     const name = `archive_${randomBytes(4).toString('hex')}`;
     const statements = blocks[1]!
       .split('\n')
@@ -152,8 +152,8 @@ describe('tables', () => {
   });
 });
 
-describe('a log that is continued by another', () => {
-  it('is served for 30 days without its database, and for no day more', async () => {
+describe('retired log with a successor', () => {
+  it('is served for 30 days without its database, and expires afterwards', async () => {
     await publisher.close();
     const [, days = ''] = /SNAPSHOT_TTL=(\d+)d/.exec(section) ?? [];
     const rare = sqlPublisher(db.as('svc_publisher'), {

@@ -19,7 +19,7 @@ it('spec/log.md > names every verdict', () => {
   );
 });
 
-it('runbook of SvcProofStoppedVerifying > names a phrase that both verification passes log', () => {
+it('runbook of SvcProofStoppedVerifying > quotes a phrase that both verification passes log', () => {
   const [, section = ''] = text('docs/runbooks.md').split('#### SvcProofStoppedVerifying\n');
   const [, phrase = ''] = /log for `([^`]+)`/.exec(section) ?? [];
   expect(phrase).not.toBe('');
@@ -28,7 +28,7 @@ it('runbook of SvcProofStoppedVerifying > names a phrase that both verification 
   }
 });
 
-it('documentation > mentions every script', () => {
+it('documentation > mentions every npm script', () => {
   const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
   const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
@@ -44,7 +44,7 @@ it('documentation > mentions every script', () => {
 });
 
 /** Outside a project that has svc-sdk, npx downloads the package named svc, which is not ours. */
-it('runs svc by npx without downloads only', () => {
+it('documentation > runs npx only with --no, which downloads nothing', () => {
   const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
   const files = folders
     .flatMap((folder) =>
@@ -61,7 +61,7 @@ it('runs svc by npx without downloads only', () => {
   expect(new Set(commands)).toEqual(new Set(['npx --no -- svc']));
 });
 
-it('pages and SQL > use none of the banned words', () => {
+it('documentation and SQL > contain no banned word', () => {
   const banned = JSON.parse(text('.ci/banned-words.json')) as Record<string, string[]>;
   const words = new RegExp(`\\b(?:${banned['comments and pages']!.join('|')})\\b`, 'gi');
   const files = ['docs', 'spec', 'sql/migrations'].flatMap((folder) =>
@@ -82,7 +82,7 @@ it('pages and SQL > use none of the banned words', () => {
   expect(found).toEqual([]);
 });
 
-describe('links between pages', () => {
+describe('links between documentation pages', () => {
   const folders = ['', 'docs/', 'docs/decisions/', 'spec/'];
   const pages = folders.flatMap((folder) =>
     readdirSync(new URL(folder, root), { encoding: 'utf8' })
@@ -98,7 +98,7 @@ describe('links between pages', () => {
         .replace(/[^\w\- ]/g, '')
         .replaceAll(' ', '-'),
     );
-  it.each(pages)('of %s lead somewhere', (page) => {
+  it.each(pages)('from %s lead to existing headings', (page) => {
     const lost = [...prose(page).matchAll(/\]\(([^)\s]+)\)/g)]
       .map(([, target = '']) => target)
       .filter((target) => !/^[a-z]+:/.test(target))

@@ -61,7 +61,7 @@ describe('imports', () => {
     all = await sources();
   });
 
-  it('have one direction', () => {
+  it('have one direction between folders', () => {
     expect(all.length).toBeGreaterThan(50);
     const wrong = all.flatMap((source) =>
       source.imports.flatMap((specifier) => {
@@ -75,7 +75,7 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('never connect the engine API with the public one, or shared code with either', () => {
+  it('never connect the engine API with the public API, or shared code with either', () => {
     // Everything else below api/ is for both.
     const APIS = ['engine', 'public'];
     const wrong = all
@@ -129,7 +129,7 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('keep the binary of libsodium away from every process that holds a key', () => {
+  it('keep the binary of libsodium out of every process that holds a private key', () => {
     const importers = (of: string): string[] =>
       all.filter((source) => source.text.includes(of)).map(({ file }) => file);
     expect(importers(`'sodium-native'`)).toEqual([
@@ -166,7 +166,7 @@ describe('imports', () => {
     expect(having(signs)).toEqual(['worker', 'publisher']);
   });
 
-  it('keep the metrics library in runtime/ops and instruments in programs', () => {
+  it('keep the metrics library in runtime/ops and metric definitions in programs', () => {
     const importers = all.filter(({ imports }) => imports.includes('prom-client'));
     expect(importers.length).toBeGreaterThan(0);
     expect(
