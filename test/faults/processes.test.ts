@@ -73,7 +73,7 @@ const largestBatch: Fault = {
   },
 };
 
-describe('acknowledged requests are neither lost nor duplicated over a queue in PostgreSQL', () => {
+describe('requests acknowledged through a queue in PostgreSQL are neither lost nor duplicated', () => {
   it.each([
     rowNamed('worker killed: signed, before the append lock'),
     rowNamed('Postgres ends every connection, ten times in 2 s'),

@@ -66,8 +66,8 @@ function expectFound(
 }
 
 // First, because the snapshot expires a minute after it was made.
-describe('fsck of a sound registry and snapshot', () => {
-  it('finds nothing', async () => {
+describe('fsck of an undamaged registry and snapshot', () => {
+  it('finds no corruption', async () => {
     const { env } = await plantation.copy();
     const { code, corrupt, notices, document, findings, err } = await checked(env);
     expect({ corrupt, findings, err }).toMatchObject({ corrupt: {}, err: '' });
@@ -99,7 +99,7 @@ describe('fsck of the registry', () => {
     expect({ code, findings }).toEqual({ code: 0, findings: [] });
   });
 
-  it('finds an erased proof that is published as valid', async () => {
+  it('reports an erased proof that is published as valid', async () => {
     const { env, damage } = await plantation.copy();
     // Among the verdicts up to the snapshot's cursor.
     await damage(
@@ -113,8 +113,8 @@ describe('fsck of the registry', () => {
   });
 });
 
-describe('fsck of the snapshot finds', () => {
-  it.each(DAMAGES)('%s', async (_what, found, plant) => {
+describe('fsck of the snapshot', () => {
+  it.each(DAMAGES)('finds %s', async (_what, found, plant) => {
     const copy = await plantation.copy();
     await plant(copy);
     // Without a seen generation the earlier manifest is only a minute behind.
@@ -122,7 +122,7 @@ describe('fsck of the snapshot finds', () => {
     expectFound(await checked(copy.env), found);
   });
 
-  it('contradictions to the public log, without the registry', async () => {
+  it('finds contradictions to the public log, without the registry', async () => {
     const copy = await plantation.copy();
     const id = sound.world.old[5]!;
     // Its status is right, but its body reports it as valid.
@@ -136,7 +136,7 @@ describe('fsck of the snapshot finds', () => {
     expect(document['left_out']).toContain('the registry');
   });
 
-  it('tokens and packages that contradict published records, without the registry', async () => {
+  it('finds tokens and packages that contradict published records, without the registry', async () => {
     const copy = await plantation.copy();
     const env = { ...copy.env, DATABASE_URL: '' };
     expect(await checked(env, '--only', 'snapshot')).toMatchObject({ corrupt: {}, code: 0 });
@@ -154,7 +154,7 @@ describe('fsck of the snapshot finds', () => {
     expect(corrupt).toEqual({ share_record_differs: 1, package_record_differs: 1 });
   });
 
-  it('only findings of current token and package rows, without the registry', async () => {
+  it('checks only current token and package rows, without the registry', async () => {
     const copy = await plantation.copy();
     const manifest = await manifestOf(copy);
     const pin = manifest.index_parts.find(({ kind }) => kind === SHARE_PARTS)!;
@@ -168,7 +168,7 @@ describe('fsck of the snapshot finds', () => {
     expect(corrupt).toEqual({});
   });
 
-  it('a token with an unpublished package, without the registry', async () => {
+  it('finds a token of an unpublished package, without the registry', async () => {
     const copy = await plantation.copy();
     const ids = sound.world.packages.map((id) => id.slice('pkg_'.length));
     const other = (rows: IndexRow[]) =>
@@ -183,7 +183,7 @@ describe('fsck of the snapshot finds', () => {
     expect(expected.map((one) => one.expected)).toContain('a package that is published');
   });
 
-  it('a proof that fails here although verdict and snapshot report it as valid', async () => {
+  it('finds a proof that fails verification although verdict and snapshot report VALID', async () => {
     const { env, damage } = await plantation.copy();
     await damage(`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
       where proof_id = '${toUuid(sound.world.old[100]!)}'`);
@@ -191,7 +191,7 @@ describe('fsck of the snapshot finds', () => {
     expect(corrupt).toEqual({ aep_altered: 1, verdict_passes: 1, body_asserts: 1 });
   });
 
-  it('a database with another log than the public one', async () => {
+  it('finds a database whose log differs from the published log', async () => {
     const { env, damage } = await plantation.copy();
     await damage(`delete from svc.checkpoint; ${REWRITTEN_LOG}`);
     const { corrupt } = await checked(env);
@@ -200,7 +200,7 @@ describe('fsck of the snapshot finds', () => {
 });
 
 describe('fsck of unreferenced files', () => {
-  it('reports them as notices, with a separate count of those older than an hour', async () => {
+  it('reports them as notices, and counts separately those older than an hour', async () => {
     const { env, file } = await plantation.copy();
     for (const [name, age] of [
       ['ab'.repeat(32), 0],
@@ -225,7 +225,7 @@ describe('fsck of an unpublished share change', () => {
   const aged = (table: string, column: string): string =>
     `update svc.${table} set ${column} = ${column} - interval '1 hour';`;
 
-  it('finds it when the snapshot is newer than the change, and accepts it otherwise', async () => {
+  it('reports the change when the snapshot is newer, and accepts it otherwise', async () => {
     const { env, damage } = await plantation.copy();
     // A token, the revocation of another and a package, only in the registry.
     await damage(`
@@ -258,7 +258,7 @@ describe('fsck of an unpublished share change', () => {
     });
   });
 
-  it('accepts it while an earlier package waits for an unpublished proof', async () => {
+  it('accepts the change while an earlier package waits for an unpublished proof', async () => {
     const { env, damage, directory, earlier } = await plantation.copy();
     await cp(earlier, directory, { recursive: true });
     await damage(aged('share_token', 'created_at') + aged('trust_package', 'created_at'));
@@ -267,7 +267,7 @@ describe('fsck of an unpublished share change', () => {
 });
 
 describe('dueChanges', () => {
-  it('requires changes before a published one, and those a minute older than the manifest', async () => {
+  it('returns changes before the last published one, and those a minute older than the manifest', async () => {
     const { sql } = await plantation.copy();
     const [issuedAt, snapshotTtlMs] = [Date.now(), 900_000];
     const parts = [{ kind: SHARE_PARTS, last_leaf: 7 }];
@@ -291,7 +291,7 @@ describe('dueChanges', () => {
 });
 
 describe('fsck of a log with a rotated key', () => {
-  it('finds nothing when the earlier key is configured as retired, and reports it otherwise', async () => {
+  it('finds nothing when the earlier key is configured as retired, and corruption otherwise', async () => {
     const { env, directory } = await plantation.copy();
     const { LOG_VKEY: old = '' } = env;
     const { publicKey } = createSigningKey(join(directory, '..', 'next-log.pem'));
@@ -303,8 +303,8 @@ describe('fsck of a log with a rotated key', () => {
   });
 });
 
-describe('a killed fsck run', () => {
-  it('resumes at its position with its findings', async () => {
+describe('killed fsck run', () => {
+  it('resumes at its last position and keeps its findings', async () => {
     const { env, damage, directory: copy } = await plantation.copy();
     const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
     // One before the position where it dies, and one after.
@@ -349,8 +349,8 @@ describe('a killed fsck run', () => {
   });
 });
 
-describe('the fsck exit code', () => {
-  it('is 2 for unknown options or missing settings, which the message names', async () => {
+describe('fsck', () => {
+  it('exits with 2 for unknown options or missing settings, and names them', async () => {
     const { env } = await plantation.copy();
     expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
     expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
@@ -373,7 +373,7 @@ describe('the fsck exit code', () => {
     }
   });
 
-  it('is 3 when a file cannot be read, which is not reported as missing', async () => {
+  it('exits with 3 when a file cannot be read, and does not report the file as missing', async () => {
     const { env } = await plantation.copy();
     const server = await serve((path) => (path.startsWith('/tile/') ? 500 : path), env);
     try {
@@ -388,8 +388,8 @@ describe('the fsck exit code', () => {
   }, 60_000);
 });
 
-describe('fsck of a snapshot on a static origin', () => {
-  it('checks it like a directory, except unreferenced files', async () => {
+describe('fsck of a snapshot served over HTTP', () => {
+  it('reports what it reports for a directory, except unreferenced files', async () => {
     const { env, file } = await plantation.copy();
     const server = await serve((path) => path, env);
     try {
