@@ -85,13 +85,13 @@ async function prove(worker: AdmitContext): Promise<string> {
   return id;
 }
 
-describe('rotating the AEP key', () => {
+describe('AEP key rotation', () => {
   const pem = () => join(folder, 'aep-2.pem');
   let newKey: SigningKey;
   let newWorker: AdmitContext;
   const proofs: { before?: string; between?: string; after?: string } = {};
 
-  it('accepts signatures of a new key only after its activation', async () => {
+  it("accepts signatures of a new key only after the key's activation", async () => {
     newKey = createSigningKey(pem());
     newWorker = workerWith(newKey);
     proofs.before = await prove(registry.admit);
@@ -104,7 +104,7 @@ describe('rotating the AEP key', () => {
     proofs.between = await prove(registry.admit);
   });
 
-  it('defers no admission when the old key is retired: the new one signs them', async () => {
+  it('leaves admissions pending for the new key when the old key is retired', async () => {
     const old = registry.admit.keyId;
     await done(admin('aep-key', 'retire', old, '--confirm', old));
     const waiting = await accept();
@@ -142,7 +142,7 @@ describe('rotating the AEP key', () => {
     expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
   });
 
-  it('requires the key id again before retiring or voiding', async () => {
+  it('requires --confirm with the key id before a key is retired or marked compromised', async () => {
     const other = registry.admit.keyId;
     for (const line of [
       ['aep-key', 'retire', pem()],
@@ -156,7 +156,7 @@ describe('rotating the AEP key', () => {
     expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
   });
 
-  it('voids what a compromised key signed from a log position on, and nothing before', async () => {
+  it('invalidates proofs that a compromised key signed from --from-index on, and no earlier proof', async () => {
     const sound = await prove(newWorker);
     const [row] = await db.sql<{ leaf_index: number }[]>`
       select leaf_index from svc.proof where proof_id = ${sound}::uuid`;

@@ -117,8 +117,8 @@ async function takePort(port: number): Promise<Server> {
   }
 }
 
-describe('several public API processes', () => {
-  it('serve one port, each with its own operations listener, and are replaced without a refused connection', async () => {
+describe('public API processes on one port', () => {
+  it('share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
     const serving = facade.lines().filter(({ msg }) => msg === 'public API started');
     // Each of the two, and their parent.
@@ -184,7 +184,7 @@ describe('several public API processes', () => {
     await expect.poll(() => pids.filter(isAlive)).toEqual([]);
   });
 
-  it('are given up with one message when they cannot start', async () => {
+  it('exit with one error message when the first process cannot start', async () => {
     const facade = await start({
       PUBLIC_PROCESSES: '2',
       LOG_VKEY: served.SNAPSHOT_VKEY,
@@ -196,7 +196,7 @@ describe('several public API processes', () => {
     expect(facade.pids()).toHaveLength(1);
   });
 
-  it('are given up when none serves and restarts fail', async () => {
+  it('exit when no process serves and restarts fail', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2' });
     for (const pid of facade.pids()) process.kill(pid, 'SIGKILL');
     const thief = await takePort(Number(new URL(facade.url).port));

@@ -46,8 +46,8 @@ const storedAtBootstrap = () =>
 const digest = (set: { digest: Buffer }) => set.digest.toString('hex');
 const own: PolicyFiles['policies'] = { own: 'permit (principal, action, resource);' };
 
-describe('the active policy set after a start', () => {
-  it('is the shipped set if none was active, and stays', async () => {
+describe('active policy set after a start', () => {
+  it('is the shipped set if none was active, and remains active', async () => {
     await start();
     expect(await inForce()).toBe(digest(shipped));
     await start();
@@ -71,7 +71,7 @@ describe('the active policy set after a start', () => {
     expect(await inForce()).toBe(digest(shipped));
   });
 
-  it("stays an operator's own set, whether or not it can run", async () => {
+  it("is still the operator's own set, whether or not this version can run it", async () => {
     const good = await makePolicySet({ ...files, policies: own, sentences: {} });
     await storePolicySet(db.sql, good);
     await activatePolicy(db.sql, good.digest);

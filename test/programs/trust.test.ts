@@ -50,7 +50,7 @@ it('readTrustedCheckpoint > throws when the checkpoint is missing or too long', 
   }
 });
 
-it('readTrustedCheckpoint > stops reading an endless response', async () => {
+it('readTrustedCheckpoint > stops reading a response that never ends', async () => {
   await expect(readTrustedCheckpoint(`${url}/endless`)).rejects.toThrow(
     /longer than any checkpoint/,
   );

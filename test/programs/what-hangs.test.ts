@@ -15,7 +15,7 @@ const SHORT_SECONDS = `
   process.getBuiltinModule('module').syncBuiltinESMExports();`;
 const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(SHORT_SECONDS)}`;
 
-it('an engine exits when statements do not complete', async () => {
+it('engine > exits when database statements do not complete', async () => {
   const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   const engine = await startProgram('engine', {
     NODE_OPTIONS,
