@@ -114,7 +114,7 @@ function observedEvents(failsAtFirst: boolean, steps: readonly Step[]): ProofEve
 const timeOf = (event: ProofEvent): string => ('at' in event ? event.at : '');
 
 describe('eventsOf', () => {
-  it('lists the changes that an observer records as they occur', () => {
+  it('lists the changes that an observer of the published statuses would record', () => {
     fc.assert(
       fc.property(fc.boolean(), fc.array(stepArbitrary(0), { maxLength: 12 }), (fails, steps) => {
         const events = eventsOf(PROOF, registryRows(fails, steps));
@@ -126,7 +126,7 @@ describe('eventsOf', () => {
 });
 
 describe('mergeEvents', () => {
-  it('gives the current events, whatever intermediate histories were published', () => {
+  it('returns the current events, whatever earlier histories were published', () => {
     fc.assert(
       fc.property(
         fc.boolean(),
@@ -150,7 +150,7 @@ describe('mergeEvents', () => {
     );
   });
 
-  it('keeps published events once, whatever rows the registry has lost', () => {
+  it('keeps each published event once, whatever rows the registry has lost', () => {
     fc.assert(
       fc.property(
         fc.boolean(),
@@ -172,7 +172,7 @@ describe('mergeEvents', () => {
     );
   });
 
-  it('keeps published events unchanged when the registry has other ones in their place', () => {
+  it('keeps published events unchanged when the registry has other events in their place', () => {
     const revocation = { leafIndex: 7, kind: 'trust', at: PROOF.acceptedAt + 20 } as const;
     const published = eventsOf(PROOF, {
       ...registryRows(true, []),

@@ -88,7 +88,7 @@ describe("sigstore's verifier", () => {
 });
 
 describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
-  `documented commands of other tools${withoutTools}`,
+  `documented commands of third-party tools${withoutTools}`,
   () => {
     let place: Workplace;
     let [signature, hashes, inclusion] = ['', '', ''];

@@ -76,8 +76,8 @@ describe('tile paths', () => {
   });
 });
 
-describe('tiles of a tree', () => {
-  it('do not depend on the sizes of the appends', () => {
+describe('tiles of a log', () => {
+  it('do not depend on the number of leaves per append', () => {
     fc.assert(
       fc.property(
         fc.array(fc.integer({ min: 0, max: 700 }), { minLength: 1, maxLength: 8 }),
@@ -94,7 +94,7 @@ describe('tiles of a tree', () => {
     );
   });
 
-  it('are rejected when they contradict the size', () => {
+  it('are rejected when their number contradicts the tree size', () => {
     const tile = { level: 0, index: 0, hashes: concat(...leaves.slice(0, 5)) };
     const more = leaves.slice(5, 7);
     expect(extendTiles(sha256, 5, more, [tile])).toHaveLength(1);
@@ -107,13 +107,13 @@ describe('tiles of a tree', () => {
   });
 });
 
-describe('tree reader', () => {
+describe('TreeReader', () => {
   const size = fc.oneof(
     fc.integer({ min: 1, max: MAX }),
     fc.constantFrom(1, 255, 256, 257, 511, 512, 65_535, 65_536, 65_537, MAX),
   );
 
-  it('returns the root of every size', async () => {
+  it('returns the root of the tree at every size', async () => {
     await fc.assert(
       fc.asyncProperty(size, async (n) => {
         expect(await rootFromTiles(sha256, n, store.read)).toEqual(
@@ -125,7 +125,7 @@ describe('tree reader', () => {
     expect(await rootFromTiles(sha256, 0, store.read)).toEqual(rootOf(sha256, []));
   });
 
-  it('returns the same proofs as the leaves, from a few tiles', async () => {
+  it('reads the proofs that the leaves give, from a few tiles', async () => {
     const place = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
     await fc.assert(
       fc.asyncProperty(place, async ([index, n]) => {
@@ -172,7 +172,7 @@ describe('tree reader', () => {
 });
 
 describe('entry bundles', () => {
-  it('survive a round trip', () => {
+  it('survive encoding and decoding', () => {
     const entries = fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 20 });
     fc.assert(
       fc.property(entries, (list) => {
@@ -183,7 +183,7 @@ describe('entry bundles', () => {
     expect(decodeEntryBundle(encodeEntryBundle([long]))).toEqual([long]);
   });
 
-  it('are rejected when truncated, overlong or with an oversized entry', () => {
+  it('are rejected when truncated, too long, or containing an oversized entry', () => {
     const bundle = encodeEntryBundle([utf8('abc'), utf8('d')]);
     for (const cut of [1, 2, 3, 4, 6, 7]) {
       expect(refusal(() => decodeEntryBundle(bundle.subarray(0, cut))).code).toBe('malformed_tile');

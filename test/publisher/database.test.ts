@@ -65,7 +65,7 @@ const admit = (count: number, overrides = {}): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item(overrides)));
 
 describe('publisher on PostgreSQL', () => {
-  it('never publishes a policy denial as an admission when its columns were changed and repaired', async () => {
+  it('never publishes a policy denial as an admission when its database columns are altered and restored', async () => {
     const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     const set = (effect: string) =>
       withoutTriggers(db, `update svc.proof set effect = '${effect}' where proof_id = '${id!}'`);
@@ -82,7 +82,7 @@ describe('publisher on PostgreSQL', () => {
     expect(await statusOf(`certificate/cert_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('publishes REVOKED when the revocation commits during a verification', async () => {
+  it('publishes REVOKED when the revocation commits while the verifier runs', async () => {
     const [id] = await admit(1);
     // Everybody who writes verdicts takes this lock: the verifier has read, and cannot write yet.
     const lock = await db.sql.reserve();
@@ -178,7 +178,7 @@ describe('publisher on PostgreSQL', () => {
     expect(await published.statusOf(packageId)).toBe('REVOKED');
   });
 
-  it('leads with one of two publishers, and fails over when that one dies', async () => {
+  it("leads in one of two processes, and fails over when the leader's connection is cut", async () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
     const one = publisherIn(directory);
     const two = publisherIn(elsewhere);

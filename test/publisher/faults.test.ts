@@ -30,7 +30,7 @@ beforeEach(async () => {
   snapshot.clock.at += 1000;
 });
 
-it('publisher > never shows a partly written file', async () => {
+it('publisher > never exposes a partly written file', async () => {
   let reads = 0;
   const publisher = snapshot.publisher({
     step: async (path, write) => {

@@ -56,7 +56,7 @@ describe('status history', () => {
   const record = (proofId: string): Promise<Uint8Array> =>
     publishedRecord(snapshot.publicServer(), snapshot.directory, proofId);
 
-  it('is the same for the public and the tenant, also after a rebuild', async () => {
+  it('is equal on the public API and the engine API, also after a rebuild of the snapshot', async () => {
     const plain = await admit();
     const denied = await admit({ action: 'DELETE_AUDIT_LOG' });
     const revoked = await admit();

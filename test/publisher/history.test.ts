@@ -45,8 +45,8 @@ function recordQueries(): (keyof RegistryView)[] {
   return queries;
 }
 
-describe('proof without events after its verification', () => {
-  it('needs no extra query and no extra byte', async () => {
+describe('proof without events since its verification', () => {
+  it('needs no additional query and no additional byte in its record', async () => {
     const { registry } = snapshot;
     const [id, other] = registry.addProofs(2);
     pass();
@@ -88,7 +88,7 @@ describe('history of a published proof', () => {
     expect(await linesOf(id)).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 trust']);
   });
 
-  it('agrees with its record when a verdict commits during the cycle', async () => {
+  it("agrees with the proof's record when a verdict commits during the publish cycle", async () => {
     const { registry } = snapshot;
     const [fresh, known] = registry.addProofs(2);
     registry.verify();
@@ -118,7 +118,7 @@ describe('history of a published proof', () => {
   });
 });
 
-describe('proof that fails and passes repeatedly', () => {
+describe('history of a proof that fails and passes repeatedly', () => {
   async function flap(proofId: string, times: number): Promise<void> {
     for (let i = 0; i < times; i++) {
       pass();
@@ -127,7 +127,7 @@ describe('proof that fails and passes repeatedly', () => {
     await publisher.runCycle();
   }
 
-  it('keeps the first and last of these events and all others', async () => {
+  it('keeps the first and last of these events, and all other events', async () => {
     const proofId = snapshot.registry.addProof();
     snapshot.registry.verify();
     await publisher.runCycle();
@@ -163,7 +163,7 @@ describe('proof that fails and passes repeatedly', () => {
 });
 
 describe('published event', () => {
-  it('stays published when the registry lost it', async () => {
+  it('stays published when the registry has lost the event', async () => {
     const { registry } = snapshot;
     const [plain, eventful] = registry.addProofs(2);
     registry.verify();

@@ -21,7 +21,7 @@ async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count:
 }
 
 describe('janitor', () => {
-  it('keeps replaced index segments for an hour, and referenced files permanently', async () => {
+  it('keeps replaced index segments for an hour, and referenced files for ever', async () => {
     const publisher = snapshot.publisher();
     const replaced: string[] = [];
     for (let i = 0; i < 4; i++) {
@@ -72,7 +72,7 @@ describe('janitor', () => {
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
   });
 
-  it('removes the files of a crashed publisher: staged files at once, orphans after an hour', async () => {
+  it('removes staged files of a crashed publisher at once, and unreferenced files after an hour', async () => {
     mkdirSync(at('.staging'), { recursive: true });
     mkdirSync(at('lookup/segments'), { recursive: true });
     writeFileSync(at('.staging/half'), 'x');

@@ -240,7 +240,7 @@ const pathsIn = async (directory: string): Promise<string[]> =>
   Object.keys(await filesIn(directory));
 
 describe('publish cycle', () => {
-  it('writes the pointers last', () => {
+  it('writes the checkpoint and the manifest last', () => {
     expect(writes).toHaveLength(WRITES);
     expect(writes.slice(-2)).toEqual(['checkpoint', 'lookup/manifest']);
     const tiles = writes.filter((path) => path.startsWith('tile/')).sort();
@@ -253,7 +253,7 @@ describe('publish cycle', () => {
     ]);
   });
 
-  it('contains every kind of write', async () => {
+  it('of this test includes every kind of change', async () => {
     const { old, fresh, packages, tokens } = world;
     const said = (seen: Seen, proofId = '') =>
       ARTIFACT_KINDS.map((kind) => seen[`${proofId} ${kind}`]);
@@ -298,8 +298,8 @@ describe('publish cycle', () => {
   });
 });
 
-describe('every write', () => {
-  it('leaves a complete snapshot for an outsider', async () => {
+describe('each write of a publish cycle', () => {
+  it('leaves a snapshot that passes a full external audit', async () => {
     await forgetCheckpoint();
     const directory = join(home, 'step-by-step');
     await cp(baseline, directory, { recursive: true });
@@ -324,14 +324,14 @@ describe('killed publisher', () => {
     [WRITES - 1, 'half staged'],
     [WRITES - 1, 'in place'],
   ] as const)(
-    'leaves a complete snapshot at write %i with the file %s, and the next cycle repairs it',
+    'leaves a consistent snapshot when killed at write %i with the file %s, and the next cycle completes',
     async (write, at) => {
       await requireSurvived(await killed({ write, at }));
     },
   );
 
   it.each(['before', 'after'] as const)(
-    'leaves a complete snapshot when killed %s the checkpoint commit, and the next cycle repairs it',
+    'leaves a consistent snapshot when killed %s the checkpoint commit, and the next cycle completes',
     async (checkpoint) => {
       const run = await killed({ checkpoint });
       const rows = await db.sql`select from svc.checkpoint where tree_size > ${BEFORE}`;
@@ -341,7 +341,7 @@ describe('killed publisher', () => {
     },
   );
 
-  it('keeps every published file at a removal of unreferenced files', async () => {
+  it('leaves every published file when killed while it removes unreferenced files', async () => {
     const run = await killed({ removal: 10, at: 'after' }, [tickAt, tickAt + HOUR_MS]);
     expect(run.fate).toEqual({ signal: 'SIGKILL' });
     await requireConsistent(run);

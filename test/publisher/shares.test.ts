@@ -35,7 +35,7 @@ const segmentFiles = (): string[] =>
   );
 
 describe('share token', () => {
-  it('is published by its hash, and then as expired', async () => {
+  it('is published under its hash, and later as expired', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle([ids[0]!]);
     const tokens = {
@@ -104,8 +104,8 @@ describe('index segments', () => {
   });
 });
 
-describe('a snapshot', () => {
-  it('contains every token and package when it is rebuilt', async () => {
+describe('snapshot with share tokens and packages', () => {
+  it('contains every token and package after it is rebuilt', async () => {
     const { registry } = snapshot;
     const tokens = Array.from({ length: 30 }, (_, i) => registry.share('proof', ids[i % 6]!));
     const packages = [registry.bundle(ids.slice(0, 2)), registry.bundle(ids.slice(2, 5))];
@@ -124,7 +124,7 @@ describe('a snapshot', () => {
     expect(await fresh.statusOf(packages[1]!)).toBe('REVOKED');
   });
 
-  it('limits changes and members per cycle and publishes the rest in the next', async () => {
+  it('gets a limited number of changes and members per cycle, and the rest in the next', async () => {
     const { registry } = snapshot;
     const first = registry.share('proof', ids[0]!);
     for (let i = 0; i < 20_000; i++) registry.share('proof', ids[0]!);
@@ -143,7 +143,7 @@ describe('a snapshot', () => {
     expect(await tick()).toMatchObject({ shareChanges: 1500 });
   }, 30_000);
 
-  it('stops the publisher when the registry lost changes', async () => {
+  it('causes the publisher to stop when the registry has lost changes', async () => {
     const { registry } = snapshot;
     for (const id of ids) registry.share('proof', id);
     await tick();
@@ -163,7 +163,7 @@ describe('a snapshot', () => {
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
   });
 
-  it('continues when its last change is a package', async () => {
+  it('accepts further cycles when its last change is a package', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle(ids.slice(0, 2));
     await tick();
@@ -176,7 +176,7 @@ describe('a snapshot', () => {
     await expect(tick()).rejects.toMatchObject({ code: 'changes_behind' });
   });
 
-  it('publishes no change behind a missing one', async () => {
+  it('contains no change that follows a missing change', async () => {
     const { registry } = snapshot;
     registry.share('proof', ids[0]!);
     await tick();
@@ -213,7 +213,7 @@ const TABLE: [Standing[], string][] = [
 ];
 
 describe('package', () => {
-  it.each(TABLE)('with members %j is %s, at first and after a change', async (of, is) => {
+  it.each(TABLE)('with members %j is %s, also after they change', async (of, is) => {
     const members = ids.slice(0, of.length);
     const before = snapshot.registry.bundle([...members].reverse());
     await tick();
@@ -235,7 +235,7 @@ describe('package', () => {
     }
   });
 
-  it('is rewritten with a changed member, and only then', async () => {
+  it('is rewritten only when a member changes', async () => {
     const { registry } = snapshot;
     const having = [registry.bundle(ids.slice(0, 2)), registry.bundle([ids[2]!, ids[0]!])];
     const other = registry.bundle([ids[1]!, ids[2]!]);
@@ -253,7 +253,7 @@ describe('package', () => {
     expect(await published.bookmark()).toBe(4);
   });
 
-  it('follows the published records, not the registry', async () => {
+  it('uses the published records of its members, not the registry', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle(ids.slice(0, 2));
     await tick();
@@ -266,7 +266,7 @@ describe('package', () => {
     });
   });
 
-  it('is unresolvable when its members were changed', async () => {
+  it('does not resolve when its members were altered in the registry', async () => {
     const { registry } = snapshot;
     const forged = registry.bundle(ids.slice(0, 2));
     registry.bundles[0]!.proofIds = [ids[1]!];
@@ -283,7 +283,7 @@ describe('package', () => {
     expect(await published.package(forged)).toBeNull();
   });
 
-  it('asserts nothing when a member is a policy denial', async () => {
+  it('asserts no validity when a member is a policy denial', async () => {
     const denied = snapshot.registry.addProof({ effect: 'DENY' });
     snapshot.registry.verify();
     const packageId = snapshot.registry.bundle([ids[0]!, denied]);
@@ -293,7 +293,7 @@ describe('package', () => {
     expect(facade.trust_chain.available).toBe(false);
   });
 
-  it('is live only when every member is', async () => {
+  it('is in the live environment only when every member is', async () => {
     const live = [0, 1].map(() => snapshot.registry.addProof({ environment: 'live' }));
     snapshot.registry.verify();
     const all = snapshot.registry.bundle(live);
@@ -303,7 +303,7 @@ describe('package', () => {
     expect((await published.package(some))?.artifact).toMatchObject({ environment: 'sandbox' });
   });
 
-  it('waits for an unpublished member, and later changes wait behind it', async () => {
+  it('waits for an unpublished member, and delays all later changes', async () => {
     const { registry } = snapshot;
     const before = registry.share('proof', ids[0]!);
     const member = registry.addProof();
@@ -340,7 +340,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     snapshot.registry.verify();
   };
 
-  it('withdraws packages of failed proofs and applies no other change', async () => {
+  it('withdraws packages of failed proofs and publishes no other change', async () => {
     const { registry } = snapshot;
     const failing = registry.bundle([ids[0]!, ids[1]!]);
     const sound = registry.bundle([ids[2]!]);
@@ -369,7 +369,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     expect(await published.statusOf(late)).toBe('TRUST_ESTABLISHED');
   });
 
-  it('makes no package valid again', async () => {
+  it('does not make a withdrawn package valid', async () => {
     const { registry } = snapshot;
     const withheld = registry.bundle([ids[0]!]);
     registry.bundle([ids[1]!]);
