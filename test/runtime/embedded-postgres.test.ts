@@ -108,7 +108,7 @@ describe('embedded Postgres', () => {
     expect(second.rolePassword('svc_engine')).toBe(first.rolePassword('svc_engine'));
   });
 
-  it('reports a crash, and recovers even if another process has its recorded process id', async () => {
+  it('reports a crash, and recovers even if another process now has the recorded process id', async () => {
     const first = await startFromMade();
     await query(first.superuserUrl, 'create table kept (n int); insert into kept values (7)');
     process.kill(first.pid, 'SIGKILL');
@@ -127,7 +127,7 @@ describe('embedded Postgres', () => {
     }
   });
 
-  it('rejects a second server on the same directory, and a lost password', async () => {
+  it('rejects a second server on its directory, and a lost password file', async () => {
     const first = await startFromMade();
     const { mode } = await stat(join(dataDir, 'postgres-password'));
     expect(mode & 0o777).toBe(0o600);
@@ -169,10 +169,10 @@ describe('embedded Postgres', () => {
 
 // Only root can run it under another account.
 if (asRoot)
-  describe('embedded Postgres, started by root below a private home', () => {
+  describe('embedded Postgres that root starts below a private home directory', () => {
     beforeEach(() => chmod(home, 0o700));
 
-    it('runs under another account, and finds only the cluster that DATA_DIR names', async () => {
+    it('runs under another account, and uses only the cluster that DATA_DIR names', async () => {
       const first = await start();
       expect((await stat(`/proc/${String(first.pid)}`)).uid).not.toBe(0);
       await query(first.superuserUrl, 'create table kept (n int)');

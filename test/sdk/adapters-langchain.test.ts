@@ -36,7 +36,7 @@ async function blocked(running: Promise<unknown>): Promise<NotAdmittedError> {
 }
 
 describe('admitTool', () => {
-  it('runs an admitted tool as the model called it, with a proof', async () => {
+  it('runs an admitted tool as the model called it, and the call has a proof', async () => {
     const original = book('book_table');
     const wrapped = admitTool(original, world.common);
     expect(wrapped).toBeInstanceOf(DynamicStructuredTool);
@@ -66,7 +66,7 @@ describe('admitTool', () => {
     expect(world.admitted).toHaveLength(1);
   });
 
-  it('does not run a denied tool by any method', async () => {
+  it('does not run a denied tool, whichever method calls it', async () => {
     const wrapped = admitTool(book('deleteAuditLog'), world.common);
     const calls = [
       () => wrapped.invoke({ seats: 2 }),
@@ -82,7 +82,7 @@ describe('admitTool', () => {
     expect(await world.verdict(proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
-  it('does not run without a decision, nor after its signal fired', async () => {
+  it('runs no tool without a decision or after its abort signal', async () => {
     const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
     const away = admitTool(book('book_table'), { ...world.common, engine });
     expect((await blocked(away.invoke({ seats: 2 }))).code).toBe('undecided');

@@ -81,7 +81,7 @@ const calls: Record<string, (common: Common) => Promise<unknown>[]> = {
   },
 };
 
-describe('the requests of an adapter', () => {
+describe('adapter requests to the engine', () => {
   it.each(Object.keys(calls))('contain no arguments, results or errors: %s', async (name) => {
     const { sent, common } = recording();
     await Promise.allSettled(calls[name]!(common));

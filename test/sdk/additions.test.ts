@@ -146,8 +146,8 @@ const WITHOUT = [
   'followBatchHttp',
 ];
 
-describe('an added member', () => {
-  it('is tested for every function', () => {
+describe('response member that a later version adds', () => {
+  it('is tested below for every function of the SDK', () => {
     const functions = Object.keys(sdk).filter((name) => name.endsWith('Http'));
     expect(Object.keys(calls).sort()).toEqual(functions.sort());
   });
@@ -163,7 +163,7 @@ describe('an added member', () => {
     expect(problem).toMatchObject({ code: 'proof_not_found', added_since: 'text' });
   });
 
-  it.each([...FIXED, 'payloadType'])('is rejected in the fixed document %s', async (version) => {
+  it.each([...FIXED, 'payloadType'])('is rejected in the signed document %s', async (version) => {
     const isOne: Change = (object) =>
       object['schema_version'] === version || version in object ? added(object) : object;
     let rejected = 0;
