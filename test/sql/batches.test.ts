@@ -70,7 +70,7 @@ const countIn = async (table: string): Promise<number> =>
   (await db.sql.unsafe<{ n: number }[]>(`select count(*)::int as n from svc.${table}`))[0]!.n;
 
 describe('acceptBatch', () => {
-  it('accepts a batch completely or not at all', async () => {
+  it('stores a batch completely or not at all', async () => {
     const tables = [
       'batch',
       'batch_part',
@@ -98,7 +98,7 @@ describe('acceptBatch', () => {
     });
   });
 
-  it('does not deadlock when concurrent batches share items in different orders', async () => {
+  it('does not deadlock when concurrent batches contain equal items in different orders', async () => {
     // Every insert is slow, so each batch holds its first row when it inserts its second.
     const remove = await beforeRow(db, 'insert on svc.intake', 'perform pg_sleep(0.1);');
     const some = items(4);
@@ -140,7 +140,7 @@ describe('acceptBatch', () => {
     expect(row?.n).toBe(4);
   });
 
-  it('keeps items in order, with the problems of invalid ones', async () => {
+  it('keeps the order of the items, with the problems of invalid items', async () => {
     const total = CHUNK_ITEMS + 7;
     const good = items(total - 2).map((item, at) => ({ ...item, index: at + (at >= 3 ? 1 : 0) }));
     const problems = new Map([
@@ -175,7 +175,7 @@ describe('acceptBatch', () => {
 });
 
 describe('batch progress', () => {
-  it('only grows: the database rejects counting twice, losing or undoing an outcome', async () => {
+  it('only grows: the database rejects an outcome that is counted twice, lost or undone', async () => {
     const batchId = await accepted(items(3));
     const worker = registry.admit.sql;
     const share = { batchId, items: 2 };
@@ -208,7 +208,7 @@ describe('batch progress', () => {
     }
   });
 
-  it('is counted in the transaction that commits the outcomes', async () => {
+  it('is updated in the transaction that commits the outcomes', async () => {
     const batchId = await accepted(items(4));
     const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
@@ -221,7 +221,7 @@ describe('batch progress', () => {
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 
-  it('counts an item of an earlier admission when that admission gets its outcome', async () => {
+  it('includes a duplicate item when the earlier admission gets its outcome', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     const requestHash = toHex(item.requestHash);
@@ -251,7 +251,7 @@ describe('batch progress', () => {
 });
 
 describe('chunk leases', () => {
-  it('alternate between tenants, whatever their order of arrival and number of items', async () => {
+  it('alternate between tenants, for any order of arrival and number of items', async () => {
     const [a = 0, b = 0, c = 0] = tenants;
     await accepted(items(CHUNK_ITEMS * 4));
     await accepted(items(CHUNK_ITEMS * 2));
@@ -269,7 +269,7 @@ describe('chunk leases', () => {
     expect((await turns()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
   });
 
-  it('are granted once when several dispatchers run', async () => {
+  it('give each chunk to one dispatcher when several run', async () => {
     await accepted(items(CHUNK_ITEMS * 4));
     const all = await Promise.all(
       Array.from({ length: 6 }, () => leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)),
@@ -279,7 +279,7 @@ describe('chunk leases', () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  it('are granted again while admissions are pending, and end when all have outcomes', async () => {
+  it('are given again while admissions are pending, and end when all have outcomes', async () => {
     const some = items(CHUNK_ITEMS + 5);
     await accepted(some);
     await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
@@ -300,7 +300,7 @@ describe('chunk leases', () => {
     expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toBeNull();
   });
 
-  it('recover batches, which the requeue of single admissions skips', async () => {
+  it('recover batch items, which the requeue of single admissions skips', async () => {
     await db.sql`delete from svc.intake_pending`;
     await accepted(items(30));
     const alone = registry.item();

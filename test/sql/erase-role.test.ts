@@ -47,9 +47,9 @@ const problemsOf = (batchId: string): PromiseLike<unknown> => db.sql`
     select items_hash is null as unhashed, problems is null as clear from svc.batch
     join svc.batch_part using (batch_id) where batch_id = ${toUuid(batchId.slice(6))}::uuid`;
 
-describe('erase role', () => {
+describe('database role svc_erase', () => {
   // Must run first: the tenant has no erasure yet.
-  it('keeps a batch without admissions while its tenant has no erasure', async () => {
+  it('cannot erase a batch without admissions unless its tenant was erased', async () => {
     const id = await batch('invalid-batch', []);
     await admit('kept');
     for (const change of ['batch set items_hash', 'batch_part set problems']) {
@@ -67,7 +67,7 @@ describe('erase role', () => {
     expect(await keys()).toEqual(['kept']);
   });
 
-  it('deletes only idempotency keys of erased admissions', async () => {
+  it('can delete only idempotency keys of erased admissions', async () => {
     const erased = await admit('erased');
     await admit('other');
     const open = { ...registry.item(), idempotencyKey: 'open' };
@@ -98,7 +98,7 @@ describe('erase role', () => {
     expect(await keys()).toEqual(['kept', 'open', 'other']);
   });
 
-  it('keeps the key of a body that was accepted again after its erasure', async () => {
+  it('keeps the idempotency key of a body that was accepted again after its erasure', async () => {
     const first = await admit('again');
     await eraseProof(db, first.proofId);
     await registry.admitAll([{ ...first, proofId: registry.item().proofId }]);
@@ -106,7 +106,7 @@ describe('erase role', () => {
     expect(await keys()).toContain('again');
   });
 
-  it('keeps the reason of a pending revocation', async () => {
+  it('cannot erase the reason of a pending revocation', async () => {
     const { proofId } = await admit('revoked');
     await eraseProof(db, proofId);
     const reason = {

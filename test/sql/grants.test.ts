@@ -86,7 +86,7 @@ describe('shareChangesSince', () => {
     expect(await shareChangesSince(publisher, before + 1, 2)).toEqual(changes.slice(1, 3));
   });
 
-  it('has no gap and no late number under concurrent commits and rollbacks', async () => {
+  it('returns change numbers without gaps under concurrent commits and rollbacks', async () => {
     const before = await last();
     const pools = Array.from({ length: 3 }, () => db.as('svc_engine'));
     let running = true;
@@ -129,8 +129,8 @@ describe('shareChangesSince', () => {
   });
 });
 
-describe('tables of share changes', () => {
-  it('are append-only, also for the owner', async () => {
+describe('tables of share tokens and packages', () => {
+  it('are append-only, even for their owner', async () => {
     await share(proof(), Date.now() + 60_000);
     await db.sql`
       insert into svc.share_expiry (token_hash)

@@ -63,7 +63,7 @@ function drive(
 }
 
 describe('migrate while the old version serves', () => {
-  it('fails no request, and delays none behind a lock that it waits for', async () => {
+  it('fails no request, and delays none while it waits for a lock', async () => {
     const registry = await openRegistry(db);
     const engine = await startEngine(registry, { rateLimit: 1_000_000 });
     const headers = headersFor(await issueKey(registry));
@@ -102,7 +102,7 @@ describe('migrate while the old version serves', () => {
     expect(Math.max(...driven.flatMap((one) => one.ms))).toBeLessThan(2_500);
   }, 60_000);
 
-  it('lets the old version start again after an additive migration', async () => {
+  it('lets the old version start when the migration is additive', async () => {
     await addExpandingMigrations();
     await migrate(db.sql, folder);
     expect(await requireSchema(db.as('svc_engine'), known)).toEqual({ ahead: true });
@@ -114,7 +114,7 @@ describe('migrate while the old version serves', () => {
     await db.sql`revoke delete on svc.tile from svc_engine`;
   });
 
-  it('stops the old version from starting after a breaking migration', async () => {
+  it('stops the old version from starting when the migration is breaking', async () => {
     await add(1, '-- The column is gone.\n-- breaking: intake.salt moved\nselect 1;');
     await migrate(db.sql, folder);
     const old = requireSchema(db.as('svc_worker'), known);

@@ -54,7 +54,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-it('a registry with an unprivileged owner > works, and shows its owner no tenant rows', async () => {
+it('registry whose owner is not a superuser > works, and shows its owner no tenant rows', async () => {
   await assertRole(registry.engine, 'engine');
   const [id = ''] = await registry.admitAll([registry.item()]);
   await registry.verifyAll();

@@ -123,7 +123,7 @@ describe('TENANT_TABLES', () => {
     expect(guarded.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
   });
 
-  it.each(kept)('%s is closed to the engine, by privilege and by policy', async (table) => {
+  it.each(kept)('table %s is closed to the engine, by privilege and by policy', async (table) => {
     const look = () => asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
     await expect(look()).rejects.toThrow(/permission denied/);
     await db.sql.unsafe(`grant select on svc.${table} to svc_engine`);
@@ -136,7 +136,7 @@ describe('TENANT_TABLES', () => {
   });
 
   const open = TENANT_TABLES.filter((table) => !kept.includes(table));
-  it.each(open)('%s shows the engine only rows of the tenants in scope', async (table) => {
+  it.each(open)('table %s shows the engine only rows of the tenants in scope', async (table) => {
     const all = await count(db.sql, table);
     const ofBoth = await asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
     const ofOurs = await asTenants(registry.engine, [ours], (tx) => count(tx, table));
@@ -152,7 +152,7 @@ describe('TENANT_TABLES', () => {
   });
 
   it.each(['worker', 'verifier', 'publisher', 'admin'])(
-    'show every row that it can read to the %s',
+    'lists tables whose readable rows are all visible to the %s role',
     async (program) => {
       const sql = db.as(`svc_${program}`);
       for (const table of TENANT_TABLES) {
@@ -165,7 +165,7 @@ describe('TENANT_TABLES', () => {
   );
 });
 
-describe('the engine can write only', () => {
+describe('engine role can insert only', () => {
   const refused = /violates row-level security/;
   const hash = randomBytes(32);
 
@@ -227,7 +227,7 @@ describe('the engine can write only', () => {
       (tx: Transaction) => tx`
         insert into svc.batch_turn values (${theirBatch}::uuid, 9, ${ours}, 1, null)`,
     ],
-  ])('%s that points to what is of that tenant', async (_, insert) => {
+  ])('%s that refers to a proof of the tenant in scope', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));
     await expect(foreignKeyAlone).rejects.toThrow(refused);
     // Also not when both tenants are in scope, as in a group of admissions.
@@ -238,7 +238,7 @@ describe('the engine can write only', () => {
 });
 
 describe('readOutcomes', () => {
-  it('returns an outcome only to the tenant of the admission, also in a shared query', async () => {
+  it('returns an outcome only to the tenant of the admission, even in a query for several tenants', async () => {
     const asked = await readOutcomes(registry.engine, [
       { tenantNo: ours, id: ourProof },
       { tenantNo: ours, id: theirProof },
@@ -257,13 +257,13 @@ describe('readOutcomes', () => {
   });
 });
 
-describe('the tenant scope of a transaction that', () => {
+describe('tenant scope of a transaction', () => {
   it.each([
     ['was committed', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
     ['only read', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
     ['failed', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
     ['only read, and failed', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
-  ])('is not there for the next on its connection, once it %s', async (how, use) => {
+  ])('does not apply to the next transaction on its connection after it %s', async (how, use) => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     const left = () =>
       transaction(
@@ -279,7 +279,7 @@ describe('the tenant scope of a transaction that', () => {
   });
 });
 
-describe('assertRole rejects an engine', () => {
+describe('assertRole rejects the engine role', () => {
   it.each([
     [
       'on a table without row-level security',
@@ -314,8 +314,8 @@ describe('assertRole rejects an engine', () => {
   });
 });
 
-describe('the row-level security policy', () => {
-  it('reads the scope once per statement, and uses the indexes', async () => {
+describe('row-level security policy', () => {
+  it('evaluates the tenant scope once per statement, and allows index scans', async () => {
     const plan = async (statement: string): Promise<string> =>
       asTenants(registry.engine, [ours], async (tx) => {
         const rows = await tx.unsafe<{ 'QUERY PLAN': string }[]>(`explain ${statement}`);

@@ -7,8 +7,8 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
 
-describe('repeated processing', () => {
-  it('gives the same bytes', async () => {
+describe('proof that is processed twice', () => {
+  it('has identical bytes', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     await processAdmissions(registry.admit, [item.proofId]);

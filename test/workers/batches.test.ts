@@ -51,8 +51,8 @@ describe.each([
       redisUrl: redis?.url ?? '',
     }),
   },
-])('with the queue in $queue', ({ skip, config }) => {
-  it.skipIf(skip)('limits the chunks in the queue', async () => {
+])('batch dispatcher with the queue in $queue', ({ skip, config }) => {
+  it.skipIf(skip)('limits the number of chunks in the queue', async () => {
     const queue = openBatchQueue(config(), { log });
     await acceptedBatch(registry, CHUNK_ITEMS * 5);
     const options = { sql: registry.admit.sql, log: registry.admit.log, queue, ahead: 2 };
@@ -77,7 +77,7 @@ describe.each([
   });
 
   it.skipIf(skip)(
-    'serves single admissions before batches, and tenants in turn',
+    'serves single admissions before batches, and tenants in rotation',
     async () => {
       const queue = openAdmitQueue(config(), { log });
       const lock = await holdAppendLock(registry.admin);
@@ -131,12 +131,12 @@ describe.each([
   });
 });
 
-it('dispatchChunks > dispatches no more items at once than a job may carry', () => {
+it('dispatchChunks > dispatches at most as many items as a job may contain', () => {
   expect(CHUNK_ITEMS).toBeLessThanOrEqual(MAX_IDS_PER_JOB);
 });
 
-describe('job with many ids', () => {
-  it('yields to the event loop while it signs', async () => {
+describe('job with many admissions', () => {
+  it('yields to the event loop while the worker signs', async () => {
     const batch = await acceptedBatch(registry, CHUNK_ITEMS);
     let others = 0;
     let signing = true;

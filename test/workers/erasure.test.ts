@@ -78,7 +78,7 @@ async function statusesAt(paths: string[]): Promise<string[]> {
 }
 
 describe('erased proof', () => {
-  it('asserts nothing on any route and raises no alarm', async () => {
+  it('is asserted valid on no route and raises no alert', async () => {
     const [id = '', revoked = ''] = await world.admit(2, {});
     const packageId = await world.bundle([id]);
     await world.share({ artifactKind: 'trust', proofId: id });
@@ -107,7 +107,7 @@ describe('erased proof', () => {
     ]);
   });
 
-  it('gets its verdict at once when it was erased before its verification', async () => {
+  it('gets its verdict at once when erased before its first verification', async () => {
     const { registry } = world;
     const [id = ''] = await registry.admitAll([registry.item()]);
     await eraseProof(db, id);
@@ -143,8 +143,8 @@ describe('erased proof', () => {
 
   it.each([
     ['without a record', 'delete from svc.erasure where proof_id = $id'],
-    ['by half', `update svc.proof set signature = '\\x00' where proof_id = $id`],
-  ])('fails when it is gone %s', async (_what, statement) => {
+    ['only partly', `update svc.proof set signature = '\\x00' where proof_id = $id`],
+  ])('fails when its payload was erased %s', async (_what, statement) => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);
     await scanExpiries(world.registry.verify, 100);
@@ -154,7 +154,7 @@ describe('erased proof', () => {
     expect((await lastVerdict(id)).outcome).toBe('fail');
   });
 
-  it('leaves no payload in the snapshot', async () => {
+  it('leaves no payload in the published snapshot', async () => {
     const { registry } = world;
     const [id = ''] = await registry.admitAll([registry.item({ action: MARK, intent_id: MARK })]);
     await registry.verifyAll();

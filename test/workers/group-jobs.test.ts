@@ -63,7 +63,7 @@ describe('groupJobs', () => {
     await Promise.all(done);
   });
 
-  it('rejects only the deferred jobs of a group, and all jobs when the group fails', async () => {
+  it('rejects only the deferred jobs of a group, but all jobs when the group fails', async () => {
     const { groups, group, process } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, process });
     const first = take(['a'], NO_REQUEST_IDS);
@@ -86,7 +86,7 @@ describe('groupJobs', () => {
   });
 });
 
-describe('worker', () => {
+describe('admission worker', () => {
   const { db, registry } = useRegistry('file');
   let config: QueueConfig;
   let queue: AdmitQueue;
@@ -140,7 +140,7 @@ describe('worker', () => {
     expect(groups.length).toBeLessThanOrEqual(WORKER_DEFAULTS.groupsAtOnce + 2);
   });
 
-  it('does not add to a queue that has a backlog', async () => {
+  it('does not requeue admissions while the queue has a backlog', async () => {
     const lock = await holdAppendLock(registry.admin);
     const ids = await accepted(40);
     const jobs = WORKER_DEFAULTS.jobsAtOnce + 8;

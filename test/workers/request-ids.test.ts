@@ -84,7 +84,7 @@ it('request ids > are logged with the outcome of an admission', async () => {
   });
 });
 
-it('request ids > are found by the proof id after a requeue', async () => {
+it('request ids > can be found by the proof id after a requeue', async () => {
   const lost = await engine.call({
     path: '/v1/intents/execute',
     headers: { ...headersFor(key), 'X-Request-Id': 'trace-lost' },
@@ -103,7 +103,7 @@ it('request ids > are found by the proof id after a requeue', async () => {
   expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
 });
 
-it('request ids > lead to a batch and its items', async () => {
+it('request ids > are logged with the ids of a batch and its items', async () => {
   const reply = await engine.call({
     path: '/v1/batches',
     headers: {
@@ -123,7 +123,7 @@ it('request ids > lead to a batch and its items', async () => {
   expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
 });
 
-it('request ids > are omitted when the job holds invalid ones', async () => {
+it('request ids > are omitted from the log when the job contains invalid ones', async () => {
   const item = registry.item();
   await acceptIntake(registry.engine, [item]);
   const forged = { join: () => '\u001b[31m"}\n{"forged":true}' } as unknown as string[];
@@ -134,7 +134,7 @@ it('request ids > are omitted when the job holds invalid ones', async () => {
   expect(JSON.stringify(lines)).not.toContain('forged');
 });
 
-it('request ids > are logged with a failure, also after the clock was set back', async () => {
+it('request ids > are logged with a failure, even after the clock was set back', async () => {
   await db.sql`revoke insert on svc.log_entry from svc_worker`;
   const clocks = [vi.spyOn(Date, 'now'), vi.spyOn(performance, 'now')] as const;
   try {

@@ -49,7 +49,7 @@ const isLive = async (hash: string): Promise<boolean> =>
   (await sharesNow(db.sql, [hash])).get(hash) !== null;
 
 describe('share token', () => {
-  it('expires when the verifier records it, once and not early', async () => {
+  it('expires once, when the verifier records it, and not early', async () => {
     const [ending, later, lasting] = [await share(60_000), await share(60_000), await share(null)];
     expect(await expireShares(registry.verify, 10)).toBe(0);
     await letEnd(ending);
@@ -76,7 +76,7 @@ describe('share token', () => {
 });
 
 describe('scanExpiries', () => {
-  it('records every expiry, and then its start time', async () => {
+  it('records every expiry, and then the start time of the scan', async () => {
     const no = { proof: null, certificate: null, passport: null, trust: 0 };
     await setValidity(registry.admin, TENANT, no);
     const ids = await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
@@ -97,7 +97,7 @@ describe('scanExpiries', () => {
     expect((await verdictsForLeaves(db.sql, [leaf])).get(leaf)?.expired).toEqual(['trust']);
   });
 
-  it('records no time after an unseen expiry', async () => {
+  it('records no scan time when an expiry was not visible', async () => {
     // It is held up after it began: what ends in the meantime it may miss.
     const lock = await db.sql.reserve();
     await lock`begin`;
@@ -111,7 +111,7 @@ describe('scanExpiries', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
   });
 
-  it.each(['svc.share_due', 'svc.expiry'])('records no time when it fails at %s', async (table) => {
+  it.each(['svc.share_due', 'svc.expiry'])('records no time when %s fails', async (table) => {
     await scanExpiries(registry.verify, 10);
     const before = await expiryScanDoneAt(db.sql);
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
@@ -123,14 +123,14 @@ describe('scanExpiries', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
   });
 
-  it('does not overwrite a later scan time of another verifier', async () => {
+  it('does not replace a later scan time of another verifier', async () => {
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now);
     await recordExpiryScan(registry.verify.sql, now - 1000);
     expect(await expiryScanDoneAt(db.sql)).toBe(now);
   });
 
-  it('corrects a future time when the clock of the database was set back', async () => {
+  it('corrects a scan time in the future when the database clock was set back', async () => {
     // A future scan time would claim expiries that no scan has covered.
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now + 3_600_000);
@@ -142,7 +142,7 @@ describe('scanExpiries', () => {
 });
 
 describe('runVerifier', () => {
-  it('records scan times while the scrubber fails', async () => {
+  it('records scan times even while the scrubber fails', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 5 };
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
@@ -163,7 +163,7 @@ describe('runVerifier', () => {
     }
   });
 
-  it('records expiries but no scan time while it cannot follow the log', async () => {
+  it('records expiries but no scan time while it cannot extend the verified prefix', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
