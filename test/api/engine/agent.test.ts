@@ -154,7 +154,7 @@ describe('admission checks', () => {
       expectProblem(await engine.call(request), status, code);
       await correct();
     }
-    // All checks pass here; the shipped policy permits only the sandbox.
+    // The policy permits every action here; the shipped policy permits only the sandbox.
     expectProblem(await engine.call(request), 403, 'policy_denied');
   });
 });

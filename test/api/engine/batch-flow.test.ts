@@ -19,7 +19,7 @@ import { TENANT } from '../../fixtures/registry.js';
 const caller = { tenantId: TENANT } as Caller;
 const LIMITS = { body: 32 * 1024 * 1024, item: 32 * 1024, items: 10_000 };
 
-/** A request whose body comes in these pieces. */
+/** A request whose body arrives in these pieces. */
 function requestOf(pieces: Buffer[], type = 'application/json'): IncomingMessage {
   const headers = { 'content-type': type };
   return Object.assign(Readable.from(pieces), {
@@ -48,7 +48,7 @@ describe('parseBatch', () => {
   });
 });
 
-/** The items of a body that comes in pieces of this size. */
+/** The items of a body that arrives in pieces of this size. */
 function cut(splitter: Splitter, body: Buffer, size: number): string[] {
   const items: SplitItem[] = [];
   for (let at = 0; at < body.length; at += size) {
@@ -124,7 +124,7 @@ describe('sendLines', () => {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
       get({ port, host: '127.0.0.1' }, resolve).on('error', reject);
     });
-    // It fills what is between the two, and then it waits.
+    // The writer fills the socket buffers, and then waits for the reader.
     let before = -1;
     await expect
       .poll(

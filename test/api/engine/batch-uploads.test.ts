@@ -13,12 +13,12 @@ afterEach(() => {
 
 const openUploads = () => new BatchUploads({ perTenant: 2, budget: BUDGET });
 
-/** Receives that many MiB within a moment. */
+/** Receives that many MiB at once. */
 async function receive(upload: BatchUpload, mib: number): Promise<void> {
   for (let at = 0; at < mib; at += 1) await upload.received(MIB);
 }
 
-/** Gives uploads that wait for memory all the time that they have. */
+/** Waits long enough for uploads that wait for memory to continue. */
 const waitForTimeouts = () => vi.advanceTimersByTimeAsync(10_000);
 
 describe('BatchUploads', () => {

@@ -104,7 +104,7 @@ describe('POST /v1/batches', () => {
     const before = await setup.treeSize();
     const items = executeBodies(20);
     const replies = await Promise.all([send(items), send(items), send(items)]);
-    // Two concurrent batches per tenant: the third gets 503 and is retried.
+    // An engine accepts two concurrent batches per tenant: the third gets 503 and is retried.
     const accepted = replies.filter(({ status }) => status === 202);
     expect(new Set(accepted.map((reply) => batchIn(reply).batch_id)).size).toBe(1);
     expect(accepted.filter(({ headers }) => 'idempotent-replayed' in headers)).toHaveLength(
@@ -338,7 +338,7 @@ describe('batch limits', () => {
   });
 });
 
-// Last: the tenant is gone afterwards.
+// Must run last: this test erases the tenant.
 describe('batch results', () => {
   it('list every index, but no item data, when the tenant was erased', async ({
     completed,

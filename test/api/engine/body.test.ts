@@ -112,7 +112,7 @@ describe('oversized request body', () => {
         },
       );
       request.on('error', reject);
-      // Chunked and without an end.
+      // A chunked body without an end.
       const pump = setInterval(() => {
         sent += 64 * 1024;
         request.write(Buffer.alloc(64 * 1024, ' '));

@@ -80,7 +80,7 @@ checkContract({
         {},
       ],
     };
-    // One proof is verified and one is not.
+    // One proof is verified and the other is not.
     const proofs = [ids.proof_id, ...(await registry.admitAll([registry.item()]))];
     const known = {
       ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [name, [id]])),
@@ -92,7 +92,7 @@ checkContract({
     };
     const exported = await engine.call(get(world, `/v1/proofs/${ids.proof_id}/export`));
     expect(exported.status).toBe(200);
-    // Documents that the engine itself gave out, for the operations that take them.
+    // Exports of the engine, for the operations that accept an export.
     const genuine = { verifyProof: [exported.json], replayProof: [exported.json] };
     return { credentials, known, genuine };
   },

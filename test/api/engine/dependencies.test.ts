@@ -10,7 +10,7 @@ const it = engineTest().extend<{ proxy: TcpProxy; engine: TestEngine }>({
     await use(proxy);
     proxy.close();
   },
-  /** Reaches its database through the proxy. */
+  /** An engine that reaches its database through the proxy. */
   engine: async ({ proxy, setup: { registry } }, use) => {
     const sql = connect(proxy.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });

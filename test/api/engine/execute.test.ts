@@ -77,7 +77,7 @@ describe('request headers', () => {
     const first = await execute(body, headers);
     expect((await execute(body, headers)).bytes).toEqual(first.bytes);
     expectProblem(await execute(executeBody(), headers), 422, 'idempotency_conflict');
-    // Only the body's own token is echoed.
+    // Only the token in the body is echoed, not the header.
     expect(first.headers['x-svc-idempotency-key']).toBeUndefined();
     const twice = { 'X-Svc-Idempotency-Key': ['a', 'b'] };
     expectProblem(await execute(executeBody(), twice), 400, 'duplicate_header');

@@ -36,7 +36,7 @@ const it = engineTest();
 const send = ({ execute }: Setup, apiKey: string, body = executeBody()) =>
   execute(body, headersFor(apiKey));
 
-/** Each key has exactly the fault in its name: form and checksum are otherwise valid. */
+/** Each key has only the fault in its name: format and checksum are otherwise valid. */
 const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
   good: ({ key }) => key,
   malformed: () => 'svc_sk_nonsense',
@@ -53,7 +53,7 @@ const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
   expired: ({ keyFor }) => keyFor({ expiresAt: Date.now() - 1 }),
 };
 
-/** Sends sequential requests in parallel strands until stopped. */
+/** Sends requests in parallel until stopped, each strand one after the other. */
 function load(setup: Setup, strands: number, keyNow: () => string) {
   let isOver = false;
   const replies: (Reply & { sentAt: number })[] = [];
@@ -106,7 +106,7 @@ describe('revoked API key', () => {
     await running.stop();
     expect(new Set(later())).toEqual(new Set([401]));
     for (const reply of running.replies) {
-      // Requests in flight at that moment may get api_key_revoked, and nothing else.
+      // Requests in flight at the revocation may get only api_key_revoked.
       expect([200, 401, 403]).toContain(reply.status);
       if (reply.status === 403) expectProblem(reply, 403, 'api_key_revoked');
     }
@@ -154,7 +154,7 @@ describe('API key rotation', () => {
       overlap: 2,
     });
     const rotated = current;
-    // The client has some of the overlap to learn of the new key.
+    // The client needs some of the overlap to receive the new key.
     await sleep(200);
     current = formatApiKey({ keyId, secret });
     await expect.poll(async () => (await send(setup, rotated)).status).toBe(401);

@@ -34,7 +34,7 @@ let registry: TestRegistry;
 let engine: TestEngine;
 let client: Client;
 let proofId: string;
-/** Proofs without a passport, a certificate and trust. */
+/** Proofs that have no passport, certificate or trust. */
 let bare: string[];
 let logged = '';
 
@@ -182,7 +182,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     const first = revoke({}, stolen);
     await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
     const second = revoke({ reason: 'it was stolen' });
-    // Nothing shows from outside that it waits.
+    // The request shows no sign of waiting, so the test waits for a fixed time.
     await sleep(200);
     await revokeApiKey(registry.admin, stolen.keyId);
     engine.worker.rests = false;
@@ -227,7 +227,7 @@ describe('POST /v1/share-tokens', () => {
       expect(created).toMatchObject(expected);
       return created.share_token;
     });
-    // Drawn, not counted: no position of the 43 is the same in all of them.
+    // Tokens are random: no character is equal at one position in all of them.
     for (let at = 'share_'.length; at < tokens[0]!.length; at += 1) {
       expect(new Set(tokens.map((token) => token[at])).size).toBeGreaterThan(1);
     }
@@ -235,7 +235,7 @@ describe('POST /v1/share-tokens', () => {
 
   it('stores the token neither in the database nor in the logs', async () => {
     const token = String((await share()).json['share_token']);
-    // Also when a client sends it in place of its hash.
+    // The database stores no token even when a client sends the token in place of its hash.
     for (const path of [token, token.replace('_', '%5f')]) {
       expectProblem(await client.delete(`${SHARES}/${path}`), 404, 'share_token_not_found');
     }
@@ -275,7 +275,7 @@ describe('GET /v1/share-tokens', () => {
     );
     const hashes: unknown[] = [];
     for (let n = 0; n < 7; n += 1) hashes.push((await share({}, own)).json['token_hash']);
-    // Of one millisecond: the order must still be one, and no page may skip or repeat.
+    // Entries of one millisecond still need one order, so that no page skips or repeats an entry.
     await setup.byHand(
       (tx) => tx`update svc.share_token set created_at = '2026-11-20T12:00:00.000Z'
         where token_hash in (select token_hash from svc.share_token where tenant_no = ${no} limit 4)`,

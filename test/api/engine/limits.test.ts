@@ -26,7 +26,7 @@ const it = engineTest({ scopes: ['admit', 'read'] }).extend<{
   started: (overrides?: Partial<EngineContext>) => Promise<TestEngine>;
 }>({
   key: ({ setup: { key } }, use) => use(key),
-  /** Starts engines with a limit of their own. */
+  /** Starts engines with their own limits. */
   started: async ({ setup: { registry } }, use) => {
     const engines: TestEngine[] = [];
     await use(async (overrides = {}) => {
@@ -51,7 +51,7 @@ const execute = (engine: TestEngine, apiKey: string, fields = executeBody()): Pr
     body: JSON.stringify(fields),
   });
 
-/** So that a burst falls into one window. */
+/** Waits for the start of a second, so that the burst falls into one window. */
 function burst(engine: TestEngine, apiKey: string, times: number): Promise<Reply[]> {
   const call = { headers: headersFor(apiKey), body: 'not JSON' };
   return Promise.all(Array.from({ length: times }, () => engine.call(call)));
@@ -60,7 +60,7 @@ function burst(engine: TestEngine, apiKey: string, times: number): Promise<Reply
 const statuses = (replies: Reply[], status: number): number =>
   replies.filter((reply) => reply.status === status).length;
 
-// A window is a second of real time: on a machine that stalls for as long, a test meets two of them.
+// A window is one real second: a machine that stalls for a second spreads a test over two windows.
 describe('rate limit', { retry: 2 }, () => {
   it('responds with 429 and Retry-After when exceeded, and recovers', async ({
     key,
@@ -79,7 +79,7 @@ describe('rate limit', { retry: 2 }, () => {
       expect(reply.headers['retry-after']).toBe('1');
       expect(reply.headers['ratelimit']).toBe('"tenant";r=0;t=1');
     }
-    // A rejected request leaves nothing: sent again, it is admitted once.
+    // A rejected request leaves no state: it is admitted once when it is sent again.
     await sleep(WINDOW_MS);
     const again = await Promise.all(
       bodies.filter((_, i) => replies[i]?.status === 429).map((body) => execute(engine, key, body)),
@@ -204,7 +204,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
   it('does not delay requests when Redis hangs', async () => {
     const client = redisAt('redis://127.0.0.1:1');
     const counter = createRequestCounter({
-      // As if the connection had been good until a moment ago.
+      // Simulates a connection that was good a moment ago.
       redis: new Proxy(client, {
         get: (target, name) =>
           name === 'rlflxIncr'
@@ -219,7 +219,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     const places = await Promise.all(Array.from({ length: 20 }, () => counter.count(1)));
     expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
     expect(performance.now() - began).toBeLessThan(600);
-    // The engine does not retry Redis for a while.
+    // The engine waits before it tries Redis again.
     const later = performance.now();
     await counter.count(1);
     expect(performance.now() - later).toBeLessThan(100);

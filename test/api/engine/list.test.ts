@@ -18,7 +18,7 @@ it.beforeAll(async ({ setup: own }) => {
   ({ key } = own);
   const { registry } = own;
   ids = await registry.admitAll([
-    // Bodies that differ in nothing would be one admission.
+    // Two equal bodies would be one admission.
     ...Array.from({ length: 7 }, (_, i) =>
       registry.item({ intent_id: `same-${i % 2}`, proof_chain_fixture_ref: `fixture-${i}` }),
     ),
@@ -33,7 +33,7 @@ const all = (query: Query = {}) => listAll(setup.engine, query, key);
 const idsOf = (proofs: ListedProof[]): string[] => proofs.map((proof) => proof.proof_id);
 const newestFirst = (some: string[]): string[] => [...some].reverse();
 
-/** The proofs at these places of `ids`, as the list has them. */
+/** The proofs at these indexes of `ids`, newest first as in the list. */
 const at = (...places: number[]): string[] =>
   newestFirst(places.sort((a, b) => a - b).map((place) => ids[place]!));
 
@@ -198,7 +198,7 @@ describe('cursor of GET /v1/proofs', () => {
 describe('rare filter', () => {
   it('returns empty pages with a cursor until the scan reaches an old match', async () => {
     const [rare] = await setup.registry.admitAll([setup.registry.item({ action: 'RARE' })]);
-    // Synthetic rows in between: the list reads only columns.
+    // Synthetic rows between the two proofs, because the list reads only columns.
     await setup.byHand(async (tx) => {
       const start = (await setup.treeSize()) + 1;
       await tx`

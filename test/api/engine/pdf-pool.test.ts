@@ -15,7 +15,7 @@ import { unhandledIn } from '../../fixtures/unhandled.js';
 
 describe('PDF renderer', () => {
   let folder: string;
-  /** Tasks that end after `json[0]` milliseconds of waiting. */
+  /** Renders by waiting `json[0]` milliseconds. */
   let slow: string;
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'svc-pool-'));
@@ -57,7 +57,7 @@ describe('PDF renderer', () => {
     await Promise.all(stuck.map((one) => expect(one).rejects.toThrow(RenderTimeoutError)));
     const patient = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     await patient.render(task(0));
-    // The thread that was stuck is gone, and its place is free.
+    // The stuck thread was replaced, and its slot is free.
     await expect
       .poll(() =>
         renderer.render(task(0)).then(
@@ -92,7 +92,7 @@ describe('PDF renderer', () => {
       const until = performance.now() + 650;
       const rendering = expect(renderer.render(task(0))).rejects.toThrow();
       while (!existsSync(begun) && performance.now() < until) await nextTurn();
-      // Busy, and so it hears of both at once: that the time is up comes first, as a rule.
+      // The main thread is busy, so the timeout and the thread's error arrive together.
       while (performance.now() < until);
       await rendering;
       await new Promise((resolve) => setTimeout(resolve, 50));

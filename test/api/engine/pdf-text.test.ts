@@ -15,7 +15,7 @@ const shown = (text: string): string =>
     .map((piece) => (piece.escaped ? `[${piece.text}]` : piece.text))
     .join('');
 
-/** Text that a reader decodes with the legend. */
+/** The text that a reader decodes with the printed legend. */
 const readBack = (pieces: readonly Piece[]): string =>
   pieces
     .map(({ text, escaped }) =>
@@ -88,7 +88,7 @@ interface FontInside {
   unitsPerEm: number;
 }
 
-/** The font as the PDF library has it. */
+/** The font as the PDF library loads it. */
 function opened(file: Uint8Array): FontInside {
   const doc = new PDFDocument({ font: '' });
   doc.font(Buffer.from(file));

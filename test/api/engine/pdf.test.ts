@@ -59,7 +59,7 @@ describe('PDF export', () => {
     expect(links).toEqual([LOOKUP_URL]);
     expect(info).toMatchObject({
       Title: `Autonomous Execution Proof ${admitted.proofId}`,
-      // The only time is that of the verdict.
+      // The only time on the page is that of the verdict.
       CreationDate: 'D:20261122080000Z',
       ModDate: 'D:20261122080000Z',
     });

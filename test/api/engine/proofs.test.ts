@@ -39,7 +39,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
     await alter();
     const reply = await setup.get(`/v1/proofs/${id}`);
     expect(reply.json).toMatchObject({ status: 500, code: 'integrity_failure' });
-    // A damaged log accepts no entries: flipping the same bit again repairs it.
+    // A damaged log accepts no entries; flipping that bit again repairs the log.
     if (table === 'log_entry') await alter();
   });
 
@@ -110,7 +110,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
   it('responds with 500 when the tile, leaf or checkpoint was altered', async ({ setup }) => {
     await setup.admitOne();
     await setup.log.publish();
-    // The last leaf is in the path of the one before it.
+    // The last leaf is in the inclusion path of the leaf before it.
     const [id = ''] = await setup.registry.admitAll([setup.registry.item(), setup.registry.item()]);
     await setup.log.publish();
     const path = `/v1/proofs/${id}/inclusion`;

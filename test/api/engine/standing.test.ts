@@ -36,7 +36,7 @@ describe('statementOf', () => {
       '3 VALID PASS TRUST_ESTABLISHED',
       '6 VALID REVOKED REVOKED',
       '13 REVOKED REVOKED REVOKED',
-      // The second verdict has seen leaf 5: without that revocation it was never given.
+      // The second verdict already covers leaf 5, so no status without that revocation is listed.
       '9 VALID REVOKED REVOKED',
       '13 REVOKED REVOKED REVOKED',
     ]);

@@ -89,7 +89,7 @@ describe('altered database rows', () => {
           { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
         ]);
         await expectNotServed(setup, document.proof_id, EXPORTS);
-        // A kept copy still matches the log.
+        // A copy that the caller kept still matches the log.
         expect((await verdictOn(setup, document)).status).toBe('VALID');
       });
     },
@@ -98,7 +98,7 @@ describe('altered database rows', () => {
   it('do not make an erased proof valid, even with a kept copy', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await eraseProof(setup.db, document.proof_id);
-    // At once, before the verification system records it.
+    // The engine reports the erasure before the verifier has recorded it.
     const known = await verdictOn(setup, byId(document.proof_id));
     expect(known).toMatchObject({ status: 'INVALID', cause: 'erased' });
     expect(known.checks.filter(({ result }) => result === 'fail')).toEqual([]);
@@ -117,7 +117,7 @@ describe('altered database rows', () => {
     expect((await verdictOn(setup, altered)).cause).toBe('altered');
   });
 
-  // Last: nothing can be appended without tiles.
+  // Must run last: no entry can be appended without tiles.
   it('make inclusion proofs fail when tiles are lost', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await setup.byHand((tx) => tx`delete from svc.tile`);

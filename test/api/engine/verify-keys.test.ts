@@ -102,7 +102,7 @@ describe('signing key', () => {
       key: { state: 'retired', retired_at_index: at },
     });
     expect(checkOf(verdict, 'signing_key')).toBe('fail');
-    // Signatures from before the retirement stay valid.
+    // Signatures from before the retirement remain valid.
     expect(await verdictOn(setup, await setup.exported(earlier))).toMatchObject({
       status: 'VALID',
       key: { key_id: retired.keyId, state: 'active', retired_at_index: at },

@@ -14,7 +14,7 @@ const proved: Outcome = {
   acceptedAt: 0,
 };
 
-/** A fake registry: tests write `settled`, and it records the queries. */
+/** A fake registry: tests write `settled`, and the registry records its queries. */
 function registry(options: { firstPollMs?: number; longestPollMs?: number } = {}) {
   const settled = new Map<string, Outcome>();
   const questions: string[][] = [];
@@ -58,7 +58,7 @@ describe('createOutcomeWaiter', () => {
       await vi.advanceTimersByTimeAsync(2_500);
       expect(await Promise.all(answers)).toEqual([null, null, null]);
       expect(questions.every((ids) => ids.length === 3)).toBe(true);
-      // 100, then intervals of 200, 400, 500, 500, 500, each rounded up to a tick
+      // Intervals of 100, 200, 400, 500, 500, 500 ms, each rounded up to a timer tick.
       expect(questions).toHaveLength(6);
       await vi.advanceTimersByTimeAsync(60_000);
       expect(questions).toHaveLength(6);

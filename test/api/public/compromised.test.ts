@@ -60,7 +60,7 @@ const republish = async () => {
   await publicServer.poller.refresh();
 };
 
-/** Every lookup that leads to a voided proof. */
+/** Each lookup that leads to a voided proof. */
 const LOOKUPS = after.flatMap((id) => {
   const ids = idsOf(id);
   return [
@@ -79,7 +79,7 @@ const SHARED = [
   `verify/package/${ofRevoked}`,
   `verify/package/${allRevoked}`,
 ];
-/** By lookup, the status, and the trust chain where one is available. */
+/** The status of each lookup, and its trust chain where it has one. */
 const statuses = async (): Promise<Record<string, string>> => {
   const found: Record<string, string> = {};
   for (const path of [...LOOKUPS, ...SHARED]) {

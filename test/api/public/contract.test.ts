@@ -202,7 +202,7 @@ describe('unexpected request body', () => {
         const reply = await world.good.call({
           path,
           method: 'POST',
-          // A client that offers to keep the connection.
+          // A client that requests a keep-alive connection.
           agent: new Agent({ keepAlive: true }),
           headers: { 'Content-Type': 'application/json', 'Content-Length': String(long.length) },
           body: long,

@@ -183,7 +183,7 @@ describe('SnapshotPoller', () => {
     await publicServer.poller.refresh();
     expect(publicServer.poller.rejection).not.toBeNull();
     expect(publicServer.poller.current!.opened.issuedAt).toBe(snapshot.clock.at - 1000);
-    // A server that starts there serves no verdict.
+    // A server that starts with this snapshot serves no verdict.
     const young = await snapshot.serve(snapshot.publicServer());
     expect((await get(`${young.url}/api/public/verify/proof/${first}`)).status).toBe(503);
     expect((await fetch(`${url}/readyz`)).status).toBe(200);

@@ -8,20 +8,20 @@ import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 
-/** A static file server like any other: ranges, entity tags, and a record of the requests. */
+/** A static file server with range requests and ETags, which records its requests. */
 class Origin {
   asked: string[] = [];
   sent = 0;
   ranges = true;
-  /** Its time, and the time of its files' last change, from which entity tags derive. */
+  /** The server's time, and the modification time of its files, from which ETags derive. */
   says: { now: number; changed: number } | null = null;
-  /** Headers that it has no business to send. */
+  /** Headers that a static file server should not send. */
   odd: Record<string, string> = {};
-  /** Answers about segments are kept back here, when this is not null. */
+  /** When not null, responses for segments are queued here. */
   held: (() => void)[] | null = null;
-  /** So many times it breaks a connection when that is used again. */
+  /** How often the server breaks a kept connection at its next request. */
   breaks = 0;
-  /** Changes a file's content on its way out. */
+  /** Changes the content of a file in transit. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
   private server: Server | undefined;
   port = 0;
@@ -150,7 +150,7 @@ describe('public API server over httpSource', () => {
 
   it('makes a conditional request only for a manifest that it accepted', async () => {
     await publishMore();
-    // Tampered in transit with an unchanged ETag.
+    // The manifest is changed in transit, but its ETag is not.
     origin.tamper = (path, bytes) => {
       if (path === 'lookup/manifest') bytes[bytes.length - 5]! ^= 1;
       return bytes;
@@ -188,7 +188,7 @@ describe('public API server over httpSource', () => {
     await publishMore();
     await publicServer.poller.refresh();
     const { generation } = publicServer.poller.current!.opened.manifest;
-    // Another manifest of the same second and length.
+    // Another manifest with an equal modification second and length.
     snapshot.clock.at += 1000;
     await publisher.runCycle();
     origin.says = { now: now + 1000, changed: now };
@@ -207,7 +207,7 @@ describe('public API server over httpSource', () => {
     });
     origin.held = [];
     const statuses: number[] = [];
-    // Far apart, so that no two need the same index block.
+    // These ids are far apart, so each needs another index block.
     const looks = Array.from({ length: 12 }, async (_, i) => {
       const id = ids[i * 150]!;
       const { status } = await fetch(`${crowded}/api/public/verify/proof/${id}`);
@@ -256,7 +256,7 @@ describe('public API server over httpSource', () => {
       offset: 0,
       length: 100,
     });
-    // A view would keep the larger buffer alive.
+    // A view would keep the larger buffer in memory.
     expect(piece.buffer.byteLength).toBe(100);
   });
 });

@@ -81,7 +81,7 @@ describe('GET /api/public/verify', () => {
 });
 
 describe('lookup of unusual input', () => {
-  /** Written into the path as they are, and what is looked up because of it. */
+  /** Path segments as they are sent, and the identifiers that they decode to. */
   const SEGMENTS: [what: string, segment: string, identifier: string][] = [
     ['a NUL', '%00', '\0'],
     ['bytes that are no UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
@@ -180,7 +180,7 @@ describe('POST /api/public/verify', () => {
       type: `urn:svc:problem:${expected}`,
       ...(pointer === null ? {} : { errors: [{ pointer }] }),
     });
-    // The next request works.
+    // The server still answers the next request.
     expect((await post({ ...good, proof_id: recent })).status).toBe(200);
   });
 

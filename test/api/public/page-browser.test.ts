@@ -10,9 +10,9 @@ const RULES: RunOnly = {
   type: 'tag',
   values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
 };
-/** Dark pages differ only in colours. */
+/** In dark mode, only colours differ. */
 const COLOURS: RunOnly = { type: 'rule', values: ['color-contrast', 'link-in-text-block'] };
-/** One state of each tone and layout; LAYOUTS are also checked on a desktop and in the dark. */
+/** One state of each tone and layout; LAYOUTS are also checked at desktop size and in dark mode. */
 const STATES =
   'sandbox, denied, outcome, expired, not found, not resolved, outside the window, shared, share token';
 const LAYOUTS = 'valid, revoked trust, not confirmed, large package, long history';
@@ -38,7 +38,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       page: Page;
       /** Every URL that the page requested. */
       requests: string[];
-      /** What the browser complained of: errors of the script, and what the policy stopped. */
+      /** Console errors of the browser: script errors and resources that the policy blocked. */
       complaints: string[];
     }
 
@@ -54,7 +54,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       page.on('request', (request) => requests.push(request.url()));
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
-        // 404 and 503 pages are intended.
+        // These pages are meant to be 404 or 503.
         if (!message.text().startsWith('Failed to load resource')) complaints.push(message.text());
       });
       return { page, requests, complaints };
@@ -63,9 +63,9 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     const urlOf = (name: string): string =>
       `${origin}/?id=${encodeURIComponent(states.state(name).identifier)}`;
 
-    /** Returns accessibility violations, and whether the page scrolls sideways. */
+    /** Returns accessibility violations, and whether the page scrolls horizontally. */
     async function faultsOf(page: Page, rules = RULES): Promise<string[]> {
-      // Through the debugger, because the page's policy blocks scripts of others.
+      // Uses the debugger protocol, because the page's policy blocks injected scripts.
       await page.evaluate(axe.source);
       const { violations } = await page.evaluate(
         (runOnly) =>

@@ -33,7 +33,7 @@ interface Body {
 const bodyOf = async (name: string): Promise<Body> =>
   (await call(page.state(name).jsonUrl)).body as Body;
 
-/** What the markup of a list has in its items, in order. */
+/** The contents of the list items in some markup, in order. */
 const items = (markup: string, kind: string): string[] =>
   [...markup.matchAll(new RegExp(`<li class="${kind}[^"]*">([\\s\\S]*?)</li>`, 'g'))].map(
     ([, item]) => item!,
@@ -165,7 +165,7 @@ describe('JSON links on the HTML page', () => {
 describe('verdict page', () => {
   const ID = `pkg_${'a'.repeat(32)}`;
 
-  /** The page about a package whose body is changed in some way, as if it were published like that. */
+  /** The page of a package whose published body was changed by `change`. */
   async function packagePage(
     change: (body: Body) => void,
     events: PublicEvent[] = [],
@@ -319,7 +319,7 @@ describe('share link page', () => {
     }
     expect(textOf(shared.text)).toContain('You opened a share link');
     expect(textOf(direct.text)).not.toContain('You opened a share link');
-    // The permanent link and its QR code are of the artifact, not of the token.
+    // The permanent link and its QR code name the artifact, not the token.
     expect(section('share-title', shared.text)).not.toContain('share_');
     expect(qr(shared.text)).toBe(qr(direct.text));
   });

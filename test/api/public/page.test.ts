@@ -39,7 +39,7 @@ describe('verdict page', () => {
       expect.soft(asserted, name).toBe(asserts ? 'Yes' : 'No');
       const isPackage = shown.text.includes('<h2 id="members-title">');
       expect.soft(shown.text.includes('<dt>Since</dt>'), name).toBe(asserts && !isPackage);
-      // A valid denial gives no permission, so its page has no positive mark or headline.
+      // A valid denial grants no permission, so its page has no positive mark or headline.
       const isGood = asserts && !/Denied|Outcome/.test(expected.headline);
       expect.soft(shown.text.includes('class="verdict good"'), name).toBe(isGood);
       if (!isGood) {

@@ -30,7 +30,7 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
     ]);
     expect(start[1]!.bytes).toBe(part.resident_bytes);
 
-    // Unchanged: one conditional request without a body.
+    // Nothing changed, so the poll is one conditional request without a response body.
     await publicServer.poller.refresh();
     const poll = await world.nginx.requests();
     expect(poll).toMatchObject([{ path: '/lookup/manifest', status: 304, bytes: 0 }]);
@@ -55,7 +55,7 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
       fresh.map(({ sha256 }) => `/lookup/segments/${sha256}`),
     );
     expect(more.filter(({ path }) => path === '/lookup/manifest')).toHaveLength(1);
-    // The rest are the edge tiles of the consistency proof.
+    // The other requests fetch the right-edge tiles of the consistency proof.
     const tiles = more.filter(({ path }) => path.startsWith('/tile/'));
     expect(tiles.length).toBe(more.length - segments.length - 1);
     expect(tiles.length).toBeLessThan(6);
@@ -79,7 +79,7 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
     const part = (await world.startPublicServer()).publicServer.poller.current!.opened.manifest
       .index_parts[0]!;
     await world.nginx.stop();
-    // A first chunk, then a trickle until the server aborts the transfer.
+    // The origin sends a first chunk, then single bytes until the server aborts the transfer.
     await world.nginx.start('limit_rate_after 8k; limit_rate 1;');
     await world.nginx.requests();
     const { publicServer, look } = await world.startPublicServer(world.remote({ timeoutMs: 1000 }));
@@ -152,7 +152,7 @@ describe.skipIf(skipsNginx)(`public API server after an outage of nginx${without
       ({ sha256 }) => !readdirSync(world.at('lookup/segments')).includes(sha256),
     );
     expect(gone.length).toBeGreaterThan(0);
-    // Its clock was suspended too: it does not know yet that its snapshot expired.
+    // The clock was suspended too, so the server does not know that its snapshot has expired.
     const { at: now } = world.snapshot.clock;
     world.snapshot.clock.at = publicServer.poller.current!.opened.issuedAt;
     expect(await look(ids[0]!)).toMatchObject(UNREADABLE);

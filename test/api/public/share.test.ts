@@ -24,7 +24,7 @@ let publicServer: PublicServer;
 let server: HttpServer;
 let proof: string;
 let tokens: Record<'proof' | 'package', string>;
-/** None of these shows anything, each for another reason. */
+/** Tokens that do not resolve, each for another reason. */
 let dark: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
@@ -53,7 +53,7 @@ afterAll(() => snapshot.close());
 
 const call = (path: string, options?: Call): Promise<Reply> => callAt(server, path, options);
 
-/** Every request that resolves a token. */
+/** Each request that resolves a token. */
 const WAYS: [way: string, ask: (token: string, from?: HttpServer) => Promise<Reply>][] = [
   ['GET share/…', (token, from = server) => callAt(from, `/api/public/verify/share/${token}`)],
   ...['identifier', 'q', 'id'].map((name): (typeof WAYS)[number] => [
@@ -71,7 +71,7 @@ function expectPrivate({ headers }: Reply): void {
   expect(headers.etag).toBeUndefined();
 }
 
-/** An answer with the token taken out of it. */
+/** A response with the token removed. */
 function without(token: string, reply: Reply): unknown {
   expect(reply.text.split(token)).toHaveLength(3);
   return comparable({ ...reply, text: reply.text.replaceAll(token, '…') });
@@ -109,7 +109,7 @@ describe.each(WAYS)('share token looked up by %s', (_way, ask) => {
       good.slice(0, -1),
       `${good}A`,
       `${good}=`,
-      // The same bits with non-zero padding bits.
+      // A token that encodes equal bits, but with non-zero padding bits.
       good.slice(0, -1) + String.fromCharCode(good.charCodeAt(good.length - 1) + 1),
       `%20${good}`,
       encodeURIComponent(encodeURIComponent(good.replace('_', '%5f'))),

@@ -254,7 +254,7 @@ describe('view paths', () => {
       world.registry.addProof();
       await republish();
       const grown = await tags();
-      // Another proof changes only the evidence, which has the new checkpoint.
+      // Another proof changes only the evidence, which contains the new checkpoint.
       const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
       expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
       expect(after![3]).not.toBe(before![3]);

@@ -49,7 +49,7 @@ const status = parseEntry(revocation) as StatusEntry;
 const PACKAGE = 'pkg_019aa2c1e07b7c208a3e5d6b7c8d9e0f';
 const SNAPSHOT_VKEY = 'log.example/snapshot+e473a2fa+AfxRzY5iGKGjjaR+0AIw8FgIFu0TujMDrF3rkRVIkIAl';
 
-/** The admission of the worked log: verified when that had 3 leaves, its certificate revoked by leaf 3. */
+/** The admission of the worked log: verified at tree size 3, its certificate revoked by leaf 3. */
 function recordOfAdmission(): Uint8Array {
   const leaf = {
     kind: 'proof',
