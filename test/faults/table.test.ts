@@ -24,7 +24,7 @@ const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding:
   (name) => name.endsWith('.ts'),
 );
 
-/** Either may continue after the first value of the other. */
+/** Either text may continue after the first value of the other. */
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 
