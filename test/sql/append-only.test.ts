@@ -20,8 +20,8 @@ describe('append-only tables', () => {
     await db.sql`insert into svc.tile values (7, 0, ${Buffer.alloc(64, 1)})`;
   });
 
-  // The triggers also apply to the owner. A superuser can disable them, and the verifier then
-  // finds the change.
+  // The triggers also bind the owner. A superuser can disable them, but the verifier detects the
+  // change.
   it.each([
     ['log_entry', 'at = now()'],
     ['proof', 'aep = null'],
@@ -116,7 +116,7 @@ describe('append-only tables', () => {
       select leaf_index from svc.log_entry where kind = 1 order by leaf_index limit 1`;
     const leaf = Number(lost?.leaf_index);
     const filled = db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`; // no trigger refuses the loss
+      await tx`set local session_replication_role = replica`; // no trigger prevents the deletion
       const [entry] = await tx<{ proof_id: string }[]>`
         delete from svc.log_entry where leaf_index = ${leaf} returning proof_id::text`;
       await tx`set local session_replication_role = origin`;

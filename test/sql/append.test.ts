@@ -13,7 +13,7 @@ import { useDatabase } from '../fixtures/use-registry.js';
 
 const db = useDatabase('test');
 
-/** Runs without triggers, as damage from outside would. */
+/** Runs a statement without triggers, like a change by a superuser. */
 async function damage(statement: string): Promise<void> {
   await db.sql.begin(async (tx) => {
     await tx`set local session_replication_role = replica`;
@@ -66,7 +66,7 @@ async function expectTiles(size: number): Promise<void> {
 }
 
 async function expectRefused(appending: Promise<void>, tile: string): Promise<void> {
-  // It may reject before `expect` attaches its handler.
+  // The append may reject before `expect` attaches its handler.
   appending.catch(() => undefined);
   const before = await treeSize(db.sql);
   await expect(appending).rejects.toThrow(TileDamagedError);
@@ -136,7 +136,7 @@ describe('append to the log fails, and succeeds after a repair,', () => {
   it('when the last hash of a tile above the leaves is wrong and the append adds its next hash', async () => {
     await append(600);
     await flip(1, 0, 1);
-    await append(100); // nothing is added above the leaves
+    await append(100); // only level 0 grows
     await expectRefused(append(100), 'tile 1/0');
     await flip(1, 0, 1);
     await append(100);
@@ -149,7 +149,7 @@ describe('append to the log fails, and succeeds after a repair,', () => {
     await flip(1, 0, 3);
     await expectRefused(append(1), 'tile 1/0');
     await flip(1, 0, 3);
-    await flip(0, 3, 77); // nor is a tile believed that does not belong to it any more
+    await flip(0, 3, 77); // a tile below must match its hash above
     await expectRefused(append(1), 'tile 1/0');
     await flip(0, 3, 77);
     await append(2);
@@ -184,7 +184,7 @@ it('loadPending > returns each admission unchanged when several have equal colum
     ...registry.item(),
     request: Buffer.alloc(length, length),
   }));
-  // Several acceptance times, and one changed setting.
+  // Admissions with several acceptance times and one changed setting.
   await acceptIntake(registry.engine, items.slice(0, 2));
   await db.sql`update svc.tenant set validity = '{"proof":7,"certificate":1,"passport":2,"trust":3}'`;
   await acceptIntake(registry.engine, items.slice(2));

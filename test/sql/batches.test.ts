@@ -54,7 +54,7 @@ async function accepted(some: BatchItem[], options?: BatchOptions): Promise<stri
   return outcome.batchId;
 }
 
-/** The tenant and batch of each lease, until no chunk waits. */
+/** The tenant and batch of each lease, until no chunk is left to lease. */
 async function turns(): Promise<{ tenant: number; size: number }[]> {
   const found: { tenant: number; size: number }[] = [];
   for (;;) {
@@ -82,7 +82,7 @@ describe('acceptBatch', () => {
     ];
     const counts = async () => Promise.all(tables.map(countIn));
     const before = await counts();
-    // The last insert fails.
+    // Only the last insert fails.
     const remove = await beforeRow(
       db,
       'insert on svc.batch_progress',
@@ -121,7 +121,7 @@ describe('acceptBatch', () => {
         })),
       ),
     ]).finally(remove);
-    // Without them, a batch that came later would wait for the single admissions.
+    // Processes the single admissions, for which the next batch would otherwise wait.
     await processAdmissions(
       registry.admit,
       some.map((_, i) => (outcomes[3][i] as { proofId: string }).proofId),
@@ -214,7 +214,7 @@ describe('batch progress', () => {
     const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
     await processAdmissions(registry.admit, ids.slice(0, 1));
     expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
-    // The same ids again, together with the next.
+    // Counts these ids again, together with the next.
     await processAdmissions(registry.admit, ids.slice(0, 2));
     expect(await progress()).toMatchObject({ admitted: 2, pending: 2 });
     await processAdmissions({ ...registry.admit, admissionsPaused: true }, ids.slice(2));
@@ -233,7 +233,7 @@ describe('batch progress', () => {
     const batches = [await accepted(pointing()), await accepted(pointing())];
     expect((await resolveDuplicateItems(registry.admit.sql, 100)).settled).toBe(0);
     await processAdmissions(registry.admit, [item.proofId]);
-    // In pages, and by two callers at once: only one of them counts a row.
+    // Counted in pages and by two concurrent callers, of which only one counts a row.
     const [one, other] = await Promise.all([
       resolveDuplicateItems(registry.admit.sql, 1),
       resolveDuplicateItems(registry.admit.sql, 100),
@@ -258,7 +258,7 @@ describe('chunk leases', () => {
     await acceptedBatch(registry, CHUNK_ITEMS * 2, 'second');
     const first = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     expect(first).toHaveLength(CHUNK_ITEMS);
-    // A new tenant is next, then waits like the others.
+    // The chunks of a new tenant come next, and then wait in rotation.
     await acceptedBatch(registry, CHUNK_ITEMS * 3, 'third');
     const order = (await turns()).map(({ tenant }) => tenant);
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
@@ -284,11 +284,11 @@ describe('chunk leases', () => {
     await accepted(some);
     await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     const second = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
-    // No lease is old enough yet.
+    // No lease is old enough yet to be given again.
     expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
     await processAdmissions(registry.admit, second);
     expect(await requeueExpiredLeases(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
-    // Leased before the clock was set back, and lost.
+    // A chunk that was leased before the clock was set back, and then lost.
     expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(CHUNK_ITEMS);
     await db.sql`update svc.batch_turn set handed_at = handed_at + interval '1 hour'`;
     expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });

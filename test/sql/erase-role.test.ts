@@ -11,7 +11,7 @@ import { issueKey, workBatches } from '../fixtures/engine.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** With arbitrary SQL the erase role can remove only data of erased admissions. */
+/** Even with arbitrary SQL, the erase role can remove only data of erased admissions. */
 
 const { db, registry } = useRegistry('file');
 let keyNo: number;
@@ -34,7 +34,7 @@ async function admit(key: string, fields = {}): Promise<IntakeItem> {
   return item;
 }
 
-/** A batch of these items and an invalid one. */
+/** A batch with these items and an invalid one. */
 async function batch(idempotencyKey: string, items: IntakeItem[]): Promise<string> {
   const problems = new Map([[items.length, '{"status":400}']]);
   const made = await storeBatch(registry, items.map(batchItem), { idempotencyKey, problems });
@@ -55,7 +55,7 @@ describe('database role svc_erase', () => {
     for (const change of ['batch set items_hash', 'batch_part set problems']) {
       await expect(asEraser(`update svc.${change} = null`)).rejects.toThrow(/was erased/);
     }
-    // The command skips it and succeeds.
+    // The erase command skips the batch and succeeds.
     const traces = () =>
       transaction(db.as('svc_erase'), (tx) => eraseTenantTraces(tx, registry.tenantNo));
     await traces();
@@ -88,10 +88,10 @@ describe('database role svc_erase', () => {
     await asEraser('delete from svc.idempotency_key');
     expect(await keys()).toEqual(kept);
 
-    // Also the batch's key after an erasure of one item.
+    // The batch's own key is deletable after the erasure of one item.
     await eraseProof(db, item.proofId);
     expect(await keys()).toEqual(kept.filter((key) => key !== 'batch'));
-    // Also the key of a rejected admission after its erasure.
+    // The key of a rejected admission is deletable after its erasure.
     const [refused] = await db.sql<{ id: string }[]>`
       select replace(proof_id::text, '-', '') as id from svc.refusal`;
     await eraseProof(db, refused!.id);

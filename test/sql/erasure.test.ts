@@ -125,7 +125,7 @@ describe('erasePayloads', () => {
     expect(length).toBeGreaterThan(8);
 
     await erase(first);
-    // The other proof has the same input, which is kept.
+    // The other proof has an equal policy input, which therefore remains.
     const [kept] = await db.sql`select from svc.policy_input where input like '%MARKWORTH%'::bytea`;
     expect(kept).toBeDefined();
     await erase(other.proofId);

@@ -13,7 +13,7 @@ import {
 import { createPackage } from '#sql/lifecycle/packages';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Changes of tokens and packages reach the publisher numbered, in order, and reach no other role. */
+/** Changes of tokens and packages reach the publisher numbered and in order, and no other role. */
 
 const { db, registry } = useRegistry('file');
 let publisher: Pool;
@@ -72,7 +72,7 @@ describe('shareChangesSince', () => {
     expect(await revoke()).toBe(true);
     await db.as('svc_verifier')`
       insert into svc.share_expiry (token_hash) values (${Buffer.from(two, 'hex')})`;
-    // Neither is a change: both are done already.
+    // A repeated revocation and an existing package are not changes.
     await revoke();
     expect(await bundle([proofs[1]!, proofs[0]!])).toBe(packageId);
     const changes: ShareChange[] = [

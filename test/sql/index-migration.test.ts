@@ -8,7 +8,7 @@ import type { Pool } from '#sql/db/transaction';
 import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** Migrations that run outside a transaction. */
+/** Migrations that create indexes concurrently, and so run outside a transaction. */
 
 const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
 
@@ -52,7 +52,7 @@ const asTold = (what = 'a', unique = '') => ({
   recorded: true,
 });
 
-/** An open transaction that has written. */
+/** An open transaction with a write. */
 async function openTransaction(): Promise<() => Promise<void>> {
   const connection = await db.sql.reserve();
   await connection.unsafe('begin; insert into svc.later values (0)');
@@ -105,7 +105,7 @@ describe('runIndexStatement', () => {
   });
 
   it('replaces an existing index of the same name', async () => {
-    // A run died before it recorded the index, or the index was created by hand.
+    // A run stopped before it recorded the index, or an operator created the index by hand.
     await db.sql.unsafe(`create index ${index} on svc.later (b)`);
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     await migrate(db.sql, folder);

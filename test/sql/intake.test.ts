@@ -74,7 +74,7 @@ describe('readPinnedIntake', () => {
   it('returns only the tenant’s own admission, even without row-level security', async () => {
     const item = registry.item();
     await accept(item);
-    // A superuser sees every row, so the query itself filters.
+    // A superuser sees all rows, so only the condition in the query filters them.
     const own = await readPinnedIntake(db.sql, item.tenantNo, item.proofId);
     expect(own?.requestHash).toEqual(Buffer.from(item.requestHash));
     expect(await readPinnedIntake(db.sql, otherTenantNo, item.proofId)).toBeNull();
@@ -109,7 +109,7 @@ describe('acceptIntake of a repeated request', () => {
   it('creates a new admission when the first is rejected concurrently', async () => {
     const first = registry.item();
     await accept(first);
-    // The first is rejected after the conflict and before its lookup.
+    // The first admission is rejected between the conflict and the lookup.
     const between = interposed(registry.engine, /asked\(tenant_no, lane, request_hash/, () =>
       refuse(first),
     );

@@ -95,10 +95,10 @@ describe('migrate while the old version serves', () => {
     const driven = await Promise.all(stops.map((stop) => stop()));
     await engine.close();
     const statuses = driven.flatMap((one) => one.statuses);
-    // A busy machine answers at least this many in four seconds.
+    // Even a busy machine answers at least this many requests in four seconds.
     expect(statuses.length).toBeGreaterThan(20);
     expect(new Set(statuses)).toEqual(new Set([200]));
-    // Queued behind a waiting migration a request would take all four seconds.
+    // A request that queues behind a waiting migration would take four seconds.
     expect(Math.max(...driven.flatMap((one) => one.ms))).toBeLessThan(2_500);
   }, 60_000);
 
@@ -121,7 +121,7 @@ describe('migrate while the old version serves', () => {
     await expect(old).rejects.toThrow(SchemaMismatchError);
     await expect(old).rejects.toThrow(/_later\.sql.*newer/);
     expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: false });
-    // Marked once; later migrations are for versions that know it.
+    // Only one migration is marked as breaking; later ones are for versions that know it.
     await add(2, 'select 1;');
     await migrate(db.sql, folder);
     expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: true });

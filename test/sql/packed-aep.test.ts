@@ -7,7 +7,7 @@ import { packAep, unpackAep } from '#sql/proofs/packed-aep';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import vectors from '../../protocol/vectors/aep.json' with { type: 'json' };
 
-/** The stored AEPs of the vectors. */
+/** The stored form of the vectors' AEPs. */
 const STORED: Record<string, string> = {
   admission:
     '01000000019aa2c1e07b7c0f8a3e5d6b7c8d9e0fd42c197677b4a58d15cc08e2903c10a330abd80ba38bf6c7' +

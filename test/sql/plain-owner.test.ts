@@ -14,8 +14,8 @@ import type { TestDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
 /**
- * The owner of other tests' schema is a superuser, who bypasses row-level security. It is forced on
- * this owner, and on the functions and triggers that run as the owner.
+ * In other tests the schema's owner is a superuser, who bypasses row-level security. Row-level
+ * security applies to this owner, and to functions and triggers that run as the owner.
  */
 const name = `plain_${randomBytes(4).toString('hex')}`;
 const password = randomBytes(16).toString('hex');

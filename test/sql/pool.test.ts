@@ -75,8 +75,8 @@ describe.each([1, 2])('connection pool of %i whose connections the server ends',
     const lost = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('lost')`;
       await endItself(tx);
-      await sleep(50); // the end has come in
-      await Promise.all(Array.from({ length: max }, () => sql`select 1`)); // it would reconnect
+      await sleep(50); // the driver sees the close
+      await Promise.all(Array.from({ length: max }, () => sql`select 1`)); // reconnect the pool
       await tx`insert into public.note values ('alone')`;
     });
     await expect(lost).rejects.toThrow(DatabaseUnavailableError);

@@ -68,7 +68,7 @@ async function rightsOn(role: string, { name, isSequence, columns }: Relation): 
   return rights.join(' ');
 }
 
-/** The code that the database refuses a statement with; `done` when it does not. What it did is undone. */
+/** The error code of a rejected statement, or `done`. Its effects are rolled back. */
 async function refusalOf(sql: Pool, statement: string): Promise<string> {
   const undone = new Error('undone');
   try {
@@ -112,7 +112,7 @@ describe('privileges of the program roles', () => {
   });
 });
 
-/** Acts that no program needs. */
+/** Statements that no program needs. */
 const FORBIDDEN: readonly (readonly [string, string])[] = [
   ...PROGRAM_ROLES.map((role) => [`becoming ${role}`, `set local role ${role}`] as const),
   ['assuming the owner role', 'set local role postgres'],

@@ -24,7 +24,7 @@ let ourProof: string;
 let theirProof: string;
 let ourBatch: string;
 let theirBatch: string;
-/** Our pending admission. */
+/** The first tenant's pending admission. */
 let ourOpen: string;
 
 beforeAll(async () => {
@@ -101,7 +101,7 @@ const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<nu
   return rows[0]?.n ?? -1;
 };
 
-/** Tenant tables that the engine must not read at all. */
+/** Tenant tables that the engine must not read. */
 const { engine } = (await frozenRights()).rights;
 const kept = TENANT_TABLES.filter(
   (table) => !engine.some((right) => right.table === table && right.name.startsWith('SELECT')),
@@ -146,7 +146,7 @@ describe('TENANT_TABLES', () => {
     expect(ofOurs + ofTheirs).toBe(all);
     if (table !== 'intake_pending') expect(ofTheirs).toBeGreaterThan(0);
     expect(await asTenants(registry.engine, [], (tx) => count(tx, table))).toBe(0);
-    // Without a scope, or after a transaction with one, no row is visible.
+    // Without a tenant scope, or after a transaction with one, no row is visible.
     expect(await count(registry.engine, table)).toBe(0);
     expect(await count(db.as('svc_engine'), table)).toBe(0);
   });
@@ -230,7 +230,7 @@ describe('engine role can insert only', () => {
   ])('%s that refers to a proof of the tenant in scope', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));
     await expect(foreignKeyAlone).rejects.toThrow(refused);
-    // Also not when both tenants are in scope, as in a group of admissions.
+    // The reference is rejected even when both tenants are in scope, as in a group of admissions.
     await expect(asTenants(registry.engine, [ours, theirs], (tx) => insert(tx))).rejects.toThrow(
       refused,
     );

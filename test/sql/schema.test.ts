@@ -48,7 +48,7 @@ describe('migrate', () => {
     await rm(folder, { recursive: true });
   });
   const add = (name: string, text: string) => writeFile(join(folder, name), text);
-  /** The name of the nth migration after the last. */
+  /** The name of the nth migration after the last migration of this version. */
   const after = async (places: number) => {
     const count = (await readdir(migrations)).length;
     return `${String(count + places).padStart(4, '0')}_more.sql`;
@@ -76,7 +76,7 @@ describe('migrate', () => {
     const made = await Promise.all(pools.map((pool) => migrate(pool, folder)));
     expect(made.flat()).toEqual([next]);
     expect((await applied()).filter((name) => name === next)).toHaveLength(1);
-    // Before the connections close, which would release the lock.
+    // Checked before the connections close, because closing would release the lock.
     const locks = await db.sql`
       select from pg_locks where locktype = 'advisory'
         and database = (select oid from pg_database where datname = current_database())`;

@@ -48,7 +48,7 @@ describe('effective verdict of a leaf', () => {
     expect(await inForce()).toEqual(['pass', 'pass', 'pass', 'pass', 'pass', null]);
     await say(leaf(0, 5, 'fail'), leaf(3, 5, 'fail'));
     expect(await inForce()).toEqual(['fail', 'pass', 'pass', 'fail', 'pass', null]);
-    // A verdict for a smaller tree never wins, however late.
+    // A verdict for a smaller tree is never effective, even if it is written later.
     await say(leaf(0, 4, 'pass'));
     expect(await inForce()).toEqual(['fail', 'pass', 'pass', 'fail', 'pass', null]);
     await say(leaf(0, 5, 'pass'), leaf(3, 6, 'pass'), leaf(4, 5, 'fail'));

@@ -120,10 +120,10 @@ describe('signed proof', () => {
       const { decision, policy } = await aepOf(registry, id);
       return { effect: decision.effect, digest: policy.digest };
     };
-    // An activation takes effect by the next millisecond, the precision of the column.
+    // An activation takes effect at the next millisecond, the precision of the column.
     const begun = () => sleep(2);
     const before = await accepted(registry, registry.item());
-    // Begins later; the two after it began at once, and of those the last counts.
+    // One set activates later, two at once; the later of these two is used.
     await db.sql`
       insert into svc.policy_activation (digest, active_from)
       values (${first}, now() + interval '1 hour')`;

@@ -69,7 +69,7 @@ describe('admission stays pending after a failure that it did not cause:', () =>
   });
 
   it('an unknown request type', async () => {
-    // As a newer version accepts them, beside which this one still runs.
+    // A newer version accepts this request type while this version still runs.
     const id = await accepted(registry, registry.item());
     await db.sql`alter table svc.intake drop constraint intake_lane_check`;
     await db.sql`update svc.intake set lane = 3 where replace(proof_id::text, '-', '') = ${id}`;

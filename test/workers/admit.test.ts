@@ -51,7 +51,7 @@ describe('admission', () => {
     const items = [registry.item(), registry.item(), registry.item()];
     await acceptIntake(registry.engine, items);
     const ids = items.map((item) => item.proofId);
-    // Valid on its own, so that only the hash from the acceptance shows the change.
+    // The replacement is valid, so only the hash stored at acceptance reveals the change.
     const { request } = registry.item({ action: 'OTHER' });
     await db.sql`
       update svc.intake set request = ${Buffer.from(request)}
@@ -76,7 +76,7 @@ describe('admission', () => {
     await remove();
     const settled = await registry.readOutcomes(ids);
     expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved', 'refused']);
-    // The culprit has its identity back: the same body may be sent again, and now it passes.
+    // The rejected item's deduplication key is free: its body may be sent again, and now succeeds.
     const [again] = await registry.admitAll([{ ...items[2]!, proofId: registry.item().proofId }]);
     expect((await registry.readOutcomes([again!])).get(again!)?.state).toBe('proved');
   });

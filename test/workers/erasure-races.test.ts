@@ -17,7 +17,7 @@ import { valuesHolding } from '../fixtures/marks.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** Concurrent requests during an erasure. */
+/** Runs other requests during an erasure. */
 
 const MARK = 'Maria-Markworth';
 
@@ -63,7 +63,7 @@ describe('pending revocation', () => {
     await commit(await request(id, 'passport'));
     const waits = await request(id, 'trust');
 
-    // One was not settled: that has to be done once more.
+    // One admission had no outcome, so the command has to run again.
     expect(await admin(...line)).toMatchObject({ code: 1, json: { unsettled: 1 } });
     await commit(waits);
     expect(await stateOf(id, 'trust')).toMatchObject({ state: 'revoked' });
@@ -135,7 +135,7 @@ describe('leaf that failed, was repaired and then erased', () => {
         name !== 'reserve'
           ? (Reflect.get(pool, name) as unknown)
           : async () => {
-              // All is read, and nothing written yet.
+              // The scrubber has read everything, and written nothing yet.
               if (!isRead) {
                 isRead = true;
                 await eraseProof(db, id);

@@ -12,7 +12,7 @@ import { callAt, type Reply } from '../fixtures/public-call.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** From the erasure to the public status: the verifier records it, the publisher publishes it. */
+/** From the erasure to the public status: the verifier records it, then the publisher acts. */
 
 const MARK = 'PAY_MARKWORTH';
 
@@ -40,7 +40,7 @@ async function lastVerdict(proofId: string): Promise<{ outcome: string; checks: 
   return row ?? { outcome: 'none', checks: [] };
 }
 
-/** Every route that leads to an artifact of the proof. */
+/** All routes that lead to an artifact of the proof. */
 function routesOf(proofId: string, packageId: string, token: string): string[] {
   const ids = { ...idsOf(proofId) } as Record<string, string>;
   return [
@@ -58,7 +58,7 @@ function routesOf(proofId: string, packageId: string, token: string): string[] {
     );
 }
 
-/** Queries a public API server for the published snapshot. */
+/** Queries a public API server that serves the published snapshot. */
 async function getAll(paths: string[]): Promise<Reply[]> {
   const server = await snapshot.serve(snapshot.publicServer());
   const replies: Reply[] = [];
@@ -66,7 +66,7 @@ async function getAll(paths: string[]): Promise<Reply[]> {
   return replies;
 }
 
-/** Status by route, with a mark where validity is asserted. */
+/** The status by route, with a mark where validity is asserted. */
 async function statusesAt(paths: string[]): Promise<string[]> {
   return (await getAll(paths)).map(({ status, body, text }, i) => {
     expect(status, `${paths[i]!}: ${text}`).toBe(200);

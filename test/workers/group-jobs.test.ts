@@ -11,7 +11,7 @@ import { eventually } from '../fixtures/stack.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 describe('groupJobs', () => {
-  /** Each group waits until the test ends it. */
+  /** Each group runs until the test ends it. */
   function gatedGroups() {
     const groups: {
       ids: string[];
@@ -136,7 +136,7 @@ describe('admission worker', () => {
     await proved(ids);
     await worker.close();
     expect(groups.reduce((sum, items) => sum + items, 0)).toBe(24);
-    // Two were on their way to the lock; the others waited together.
+    // Two single jobs were already in progress; the others were grouped.
     expect(groups.length).toBeLessThanOrEqual(WORKER_DEFAULTS.groupsAtOnce + 2);
   });
 
@@ -153,7 +153,7 @@ describe('admission worker', () => {
     await worker.ready;
     await untilWaiting(db.sql, WORKER_DEFAULTS.groupsAtOnce);
     await sleep(1_000);
-    // At most one sweep came before the jobs were seen, and that is a job or two.
+    // At most one requeue ran before the jobs were visible, which added one or two jobs.
     expect(await queue.depth()).toBeLessThanOrEqual(8 + 2);
     await lock.commit();
     await proved(ids);

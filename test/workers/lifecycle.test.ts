@@ -120,7 +120,7 @@ describe('revocation request for a proof of another tenant', () => {
     });
     expect(await revocationState(registry.engine, stranger, proofId, 'proof')).toBeNull();
 
-    // An engine that lies about whose proof it is meets a worker that looks for itself.
+    // If an engine names the wrong tenant for a proof, the worker detects it.
     await db.sql`
       insert into svc.revocation_request
         (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
@@ -211,7 +211,7 @@ describe('requeueStaleRevocations', () => {
     expect(await requeueStaleRevocations({ ...options, olderThanMs: 60_000 })).toMatchObject({
       enqueued: 0,
     });
-    // Requested before the clock was set back.
+    // A request from before the clock was set back.
     const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
       update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
       where request_id = ${requested[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;

@@ -48,7 +48,7 @@ afterAll(async () => {
   await queue.close();
 });
 
-/** Runs `work` beside a worker of this test that logs at debug. */
+/** Runs `work` while a worker of this test logs at level debug. */
 function startWorker(staleAfterMs = 60_000): void {
   worker = startAdmitWorker(
     { ...registry.admit, log },
@@ -91,7 +91,7 @@ it('request ids > can be found by the proof id after a requeue', async () => {
     body: JSON.stringify(executeBody()),
   });
   const proofId = lost.json['proof_id'] as string;
-  // The job is lost, with its request ids.
+  // The job is lost, together with its request ids.
   await db.sql`delete from bullmq.job`;
   await new Promise((resolve) => setTimeout(resolve, 2_100));
   startWorker(1_000);
@@ -99,7 +99,7 @@ it('request ids > can be found by the proof id after a requeue', async () => {
   const late = await line('admissions committed late');
   expect(late).toMatchObject({ level: 30, single: [{ proof_id: proofId }] });
   expect(JSON.stringify(late)).not.toContain('request_id');
-  // The engine's line is where both meet.
+  // The engine's log line contains both the proof id and the request id.
   expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
 });
 

@@ -154,7 +154,7 @@ describe('runVerifier', () => {
     await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
     const { now } = Date;
     const clock = vi.spyOn(Date, 'now');
-    // An artifact that has expired at its first verification needs no later scan.
+    // An artifact that has expired at its first verification needs no later expiry scan.
     const passesAndEnds = async (): Promise<string> => {
       const [id = ''] = await registry.admitAll([registry.item()]);
       await untilOutcome(id, 'pass');

@@ -17,7 +17,7 @@ import { eventually } from '../fixtures/stack.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Expiries by the database's clock, and the recorded scan times. */
+/** Expiries by the database's clock, and the recorded times of expiry scans. */
 
 const { db, registry } = useRegistry('test');
 let proofId: string;
@@ -37,7 +37,7 @@ async function share(endsIn: number | null): Promise<string> {
   return tokenHash.toString('hex');
 }
 
-/** As if the token had been made long ago. */
+/** Moves the creation of the token into the past. */
 const letEnd = (hash: string) => db.sql`
   update svc.share_due set expires_at = now() - interval '1 second'
   where token_hash = ${Buffer.from(hash, 'hex')}`;
@@ -98,7 +98,7 @@ describe('scanExpiries', () => {
   });
 
   it('records no scan time when an expiry was not visible', async () => {
-    // It is held up after it began: what ends in the meantime it may miss.
+    // The scan stalls after it began, so it may miss tokens that expire meanwhile.
     const lock = await db.sql.reserve();
     await lock`begin`;
     await lock`lock table svc.share_due in access exclusive mode`;
@@ -131,7 +131,7 @@ describe('scanExpiries', () => {
   });
 
   it('corrects a scan time in the future when the database clock was set back', async () => {
-    // A future scan time would claim expiries that no scan has covered.
+    // A scan time in the future would claim expiries that no scan has covered.
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now + 3_600_000);
     await scanExpiries(registry.verify, 10);
@@ -148,7 +148,7 @@ describe('runVerifier', () => {
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
     await urgent(1);
-    // It cannot write down how far it has come.
+    // The scrubber cannot record its position.
     await beforeRow(db, 'update on svc.scrub', `raise exception 'not now';`);
     const running = runVerifier(registry.verify, stopping.signal, options);
     try {
@@ -169,7 +169,7 @@ describe('runVerifier', () => {
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     await scanExpiries(registry.verify, 10);
     const before = (await expiryScanDoneAt(db.sql))!;
-    // The head counts one leaf more than the log has.
+    // The log head counts one leaf more than the log contains.
     await withoutTriggers(db, 'update svc.log_head set tree_size = tree_size + 1');
     const token = await share(60_000);
     await letEnd(token);

@@ -83,7 +83,7 @@ describe('verified prefix', () => {
 
   it('is not extended when the database fails', async () => {
     await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
-    // Reading a tile above the leaves fails, for the verifier only.
+    // Reading a tile above the leaves fails, but only for the verifier.
     await db.sql.unsafe(`
       alter table svc.tile enable row level security;
       create policy failing on svc.tile to svc_verifier
@@ -130,7 +130,7 @@ describe('proof with one flipped bit in its stored rows', () => {
     registry.admitAll(Array.from({ length: flips.length + 1 }, () => registry.item()));
 
   it('fails its first verification', async () => {
-    // A changed entry makes the tree unsound, which fails every new leaf.
+    // A changed entry contradicts the tree, which fails every new leaf.
     const ofEntry = FLIPS.filter(([, statement]) => statement.includes('svc.log_entry'));
     const others = FLIPS.filter((flip) => !ofEntry.includes(flip));
     const ids = await admitOneMoreThan(others);
@@ -149,7 +149,7 @@ describe('proof with one flipped bit in its stored rows', () => {
     for (const [at, [, statement]] of FLIPS.entries()) await tamper(statement, [ids[at]!]);
     await scrub(registry.verify, 1000);
     await failsOnly(FLIPS, ids);
-    // The same flip repairs the byte.
+    // Flipping the bit again repairs the byte.
     for (const [at, [, statement]] of FLIPS.entries()) {
       await tamper(statement.replace("+ interval '1 second'", "- interval '1 second'"), [ids[at]!]);
     }
@@ -159,7 +159,7 @@ describe('proof with one flipped bit in its stored rows', () => {
 });
 
 describe('leaf', () => {
-  /** Appends an entry as a worker could that was taken over, and returns its index. */
+  /** Appends an entry like a compromised worker, and returns its leaf index. */
   function append(entry: NewEntry): Promise<number> {
     return transaction(db.sql, async (tx) => {
       const size = await lockHead(tx);
@@ -364,7 +364,7 @@ describe('signing keys', () => {
     await tamper(statement, []);
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(id)).toBe('fail');
-    // Nor when the prefix goes on over it.
+    // The key also remains compromised when the verified prefix extends beyond the entry.
     await registry.verifyAll();
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(id)).toBe('fail');
