@@ -129,7 +129,7 @@ describe('policy condition', () => {
   ])('can use %s', async (condition, yes, no) => {
     const p = `permit (principal, action, resource) when { ${condition} };`;
     const engine = await engineOf({ p });
-    // One engine for both: a cached decision must not apply to the other input.
+    // One engine evaluates both: a cached decision must not apply to the other input.
     expect(engine.decide(input(yes)).effect).toBe('ADMIT');
     expect(engine.decide(input(no)).effect).toBe('DENY');
   });

@@ -12,7 +12,7 @@ describe('checked blocks of rows', () => {
     blocks.put(1, blockOf(2));
     expect(blocks.find(0)).toBe(at);
     expect(blocks.memory.subarray(at, at + BLOCK * ROW_BYTES)).toEqual(blockOf(1));
-    // Some block has the place of the first; then the first is not there any more.
+    // Some later block replaces the first block, which then is no longer stored.
     const other = Array.from({ length: 62_500 }, (_, i) => i).find(
       (number) => number > 0 && blocks.put(number, blockOf(3)) === at,
     )!;

@@ -34,7 +34,7 @@ function littleEndian(value: bigint): Uint8Array {
 
 const { privateKey, publicKey } = generateKeyPairSync('ed25519');
 const a = new Uint8Array(publicKey.export({ format: 'der', type: 'spki' }).subarray(-32));
-/** The checks that need no curve arithmetic. */
+/** The checks that need no elliptic curve arithmetic. */
 const yes = strictEd25519(() => true);
 
 describe('test vector of RFC 8032 section 7.1', () => {
@@ -76,7 +76,7 @@ describe('Ed25519 implementations', () => {
     for (let i = 0; i < 4000; i++) {
       const parts = [Buffer.from(a), randomBytes(randomInt(1, 300))];
       parts.push(nodeSign(null, parts[1]!, privateKey));
-      // Unchanged, or one bit or byte of the key, message or signature changed.
+      // The input unchanged, or with one bit or byte of key, message or signature changed.
       const turned = Buffer.from(parts[i % 3]!);
       turned[randomInt(turned.length)]! ^= [0, 1 << randomInt(8), randomInt(256)][i % 4] ?? 0;
       parts[i % 3] = turned;

@@ -15,7 +15,7 @@ const PROOF = { acceptedAt: Date.UTC(2026, 10, 20), leafIndex: 4 };
 const at = (ms: number): string => formatTime(PROOF.acceptedAt + ms);
 const IN_BODY = { accepted_at: at(0), leaf_index: PROOF.leafIndex };
 
-/** One event in the life of a proof. */
+/** One step in the life of a proof. */
 type Step = { after: number } & (
   | { step: 'verdict'; passes: boolean; ends: ArtifactKind | null }
   | { step: 'revocation'; kind: ArtifactKind }
@@ -40,7 +40,7 @@ interface Life {
   revocations: RevocationInHistory[];
 }
 
-/** The registry rows for these steps. `failsAtFirst`: in the transaction of the verified prefix. */
+/** The registry rows for these steps. `failsAtFirst`: fails in the prefix's transaction. */
 function registryRows(failsAtFirst: boolean, steps: readonly Step[]): Life {
   const verdicts: VerdictInHistory[] = [];
   const revocations: RevocationInHistory[] = [];
@@ -73,7 +73,7 @@ function registryRows(failsAtFirst: boolean, steps: readonly Step[]): Life {
   return { verdicts, revocations };
 }
 
-/** The events of the same steps, recorded by an observer at each change. */
+/** The events of these steps, recorded by an observer at each change. */
 function observedEvents(failsAtFirst: boolean, steps: readonly Step[]): ProofEvent[] {
   const found: ProofEvent[] = [];
   const logged: ProofEvent[] = [];
@@ -159,7 +159,7 @@ describe('mergeEvents', () => {
         (fails, steps, lost) => {
           const whole = registryRows(fails, steps);
           const isLeft = () => lost.next().value === false;
-          // The prefix row without the failure of its transaction would imply a VALID that never was.
+          // Without the failure, the prefix row would imply a VALID that never existed.
           const first = whole.verdicts.splice(0, fails ? 2 : 1);
           const left = {
             verdicts: [...(isLeft() ? first : []), ...whole.verdicts.filter(isLeft)],

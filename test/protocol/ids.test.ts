@@ -60,7 +60,7 @@ describe('artifact identifiers', () => {
     expect(isBatchId(`batch_${id}`)).toBe(true);
     const token = toBase64Url(new Uint8Array(32).fill(255));
     expect(isShareToken(`share_${token}`)).toBe(true);
-    // Trailing bits would give a token several encodings.
+    // Unused trailing bits would give a token several encodings.
     expect(isShareToken(`share_${token.slice(0, -1)}9`)).toBe(false);
     expect(isShareToken(`share_${token}A`)).toBe(false);
   });

@@ -111,7 +111,7 @@ describe('strict JSON parser', () => {
     expect(refused(nested(33))).toEqual({ code: 'too_deep', pointer: '/0'.repeat(32) });
     expect(refused('{"a":'.repeat(65) + '1' + '}'.repeat(65)).code).toBe('too_deep');
     expect(refused('['.repeat(1_000_000)).code).toBe('too_deep');
-    // Siblings do not add up.
+    // Siblings do not count towards the nesting limit.
     expect(parse(`[${Array(100).fill('[],{}').join(',')}]`)).toHaveLength(200);
     expect(refusal(() => parseStrict(utf8('[[]]'), { maxDepth: 1 })).code).toBe('too_deep');
   });

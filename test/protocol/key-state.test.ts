@@ -27,7 +27,7 @@ function change(
   return { leafIndex, entry: parseEntry(bytes) };
 }
 
-/** States of the key at each of the first `size` positions. */
+/** The states of the key at the first `size` log positions. */
 function states(entries: KeyedEntry[], size: number, logSize = size) {
   return Array.from({ length: size }, (_, i) => keyStateAt(entries, key.keyId, i, logSize).state);
 }
@@ -53,7 +53,7 @@ describe('keyStateAt', () => {
   it('returns compromised from the named index on, even before the compromise was logged', () => {
     const entries = [change(0, 'activate'), change(9, 'compromise', 3)];
     expect(states(entries, 5, 10)).toEqual(words('unknown active active compromised compromised'));
-    // Before the compromise entry, the log does not state it.
+    // Before the compromise entry, the log does not contain the compromise.
     expect(states(entries, 5, 9)).toEqual(words('unknown active active active active'));
   });
 

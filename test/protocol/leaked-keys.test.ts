@@ -76,7 +76,7 @@ describe('source repository', () => {
 });
 
 describe('svc command line', () => {
-  // An echo server, such as those for inspecting requests.
+  // A server that echoes requests, such as those for inspecting them.
   const echo: RequestListener = (req, res) => {
     const heard = req.rawHeaders.join(' ');
     if (req.url?.includes('format=pdf') === true) {

@@ -7,9 +7,9 @@ import published from '../vectors/subtrees.json' with { type: 'json' };
 import { rootOf } from '../fixtures/tree.js';
 
 /**
- * The published vectors fold every proof over every subtree of all trees of up to 130 leaves into
- * one rolling SHA-256. A subtree [start, end) is one whose start is a multiple of the power of two
- * that covers its length. Leaf i is the byte i.
+ * The published vectors hash every proof over every subtree of all trees of up to 130 leaves into
+ * one rolling SHA-256. The start of a subtree [start, end) is a multiple of the smallest power of
+ * two that covers its length. Leaf i is the byte i.
  */
 const leaves = Array.from({ length: published.leaves }, (_, i) =>
   leafHash(nativeSha256, Uint8Array.of(i)),
@@ -42,8 +42,8 @@ function shifted(ranges: LeafRange[], by: number): LeafRange[] {
 }
 
 /**
- * From a subtree to the tree: inside the part of the tree that begins where the subtree begins it is
- * the RFC 6962 proof, above that it is the inclusion of this part.
+ * The proof from a subtree to the tree: within the largest aligned part that begins at the
+ * subtree's start, the RFC 6962 proof; above that part, its inclusion proof.
  */
 function subtreeConsistency({ start, end }: LeafRange, size: number): LeafRange[] {
   const above: LeafRange[] = [];

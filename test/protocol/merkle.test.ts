@@ -51,7 +51,7 @@ describe('inclusion proofs', () => {
               otherIndex % MAX === index,
             );
           }
-          // Another size can give a path of the same shape, but not this root.
+          // Another tree size can have a path of equal length, but not this root.
           if (otherSize !== n && otherSize <= MAX) {
             const otherRoot = rootOf(sha256, leaves, { start: 0, end: otherSize });
             expect(verifyInclusion(sha256, { ...claim, size: otherSize, root: otherRoot })).toBe(
@@ -152,7 +152,7 @@ describe('consistency proofs', () => {
           refuses({ root1: turned(root1, bit) });
           refuses({ path: [...path, root2] });
           refuses({ root1: root1.subarray(1) });
-          // Every tree extends the empty one, so its proof does not cover the second root.
+          // Every tree extends the empty tree, so that proof does not cover the second root.
           if (size1 > 0) refuses({ root2: turned(root2, bit) });
           if (other !== size1 && other <= size2) refuses({ size1: other });
           if (size1 > 0 && size1 < size2) refuses({ size1: size2, size2: size1 });

@@ -15,7 +15,7 @@ const exported = parseStrict(canonicalBytes(exportOf(admitted)));
 
 type Path = (string | number)[];
 
-/** Every scalar of a document, by its path. */
+/** Every scalar of a document, by its JSON path. */
 function scalars(value: JsonValue, path: Path = []): Path[] {
   if (typeof value !== 'object' || value === null) return [path];
   return Object.entries(value).flatMap(([key, member]) =>
@@ -36,7 +36,7 @@ function withChange(path: Path, change: (value: JsonValue) => JsonValue): JsonVa
   return copy;
 }
 
-/** Changes that keep the form of the value where possible. */
+/** Changes that keep the format of the value where possible. */
 const changes: ((value: JsonValue) => JsonValue)[] = [
   (value) => {
     if (typeof value === 'number') return value + 1;

@@ -19,7 +19,7 @@ function parseGeneral(bytes: Uint8Array): ReadAep {
   }
 }
 
-/** Texts close to the given one: pieces removed, doubled, exchanged, inserted. */
+/** Texts close to the given one: pieces removed, doubled, exchanged or inserted. */
 const near = (text: string): fc.Arbitrary<string> =>
   fc
     .tuple(

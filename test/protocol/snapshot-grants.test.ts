@@ -28,8 +28,8 @@ describe('worked example of a share token', () => {
   it('is rejected when the record is invalid or belongs to another token', () => {
     const shown = { ...share, artifact_kind: 'trust', proof_id: admitted.proofId } as const;
     const refusal = { code: 'malformed_snapshot' };
-    // An index row is found by the first half of the hash: a token that shares
-    // that half with another must not show what the other shows.
+    // An index row is found by the first half of the hash: a token whose hash shares that half with
+    // another token's must not resolve to the other's record.
     const halfTheSame = hash.slice();
     halfTheSame[31]! ^= 1;
     expect(shareIndexId(halfTheSame)).toEqual(shareIndexId(hash));

@@ -32,7 +32,7 @@ import { proofIdAt } from '../fixtures/snapshot.js';
 const ids = (count: number, seed = 'x'): string[] =>
   Array.from({ length: count }, (_, i) => proofIdAt(1_700_000_000_000 + i, `${seed}${i}`));
 
-/** A bodies file with one small record for each id, and the rows that lead to them. */
+/** A file of records with one small record for each id, and the index rows that refer to them. */
 function bodies(proofIds: readonly string[], text: string, firstLeaf = 0) {
   const records = proofIds.map((proof_id) =>
     encodeRecord({ id: proof_id, parts: { proof: `${text} ${proof_id}` }, tail: 'tail' }),
@@ -69,7 +69,7 @@ function pinOf(rows: IndexRows, bytes: Uint8Array, residentBytes: number): PartP
   };
 }
 
-/** Files in memory and a part loaded from them. */
+/** Files in memory and an index segment loaded from them. */
 class Files {
   readonly byName = new Map<string, Uint8Array>();
   reads = 0;
@@ -183,7 +183,7 @@ describe('index segment', () => {
       const files = new Files();
       files.byName.set(name, file).set(whole, changed);
       const part = loadedPart(whole, openIndexPart(sha256, bytes.slice(0, residentBytes), pin));
-      // The row that the byte is in; every row needs the one line of the file table.
+      // The row that contains the byte; every row also needs the single row of the file table.
       const row = Math.min(Math.floor((at - residentBytes) / ROW_BYTES), all.length - 1);
       expect(code(() => files.find([part], all[row]!))).toBe('malformed_snapshot');
       expect(code(() => decodeIndexPart(sha256, changed, pin))).toBe('malformed_snapshot');

@@ -51,7 +51,7 @@ describe('snapshot record with a history', () => {
   it('is rejected when read under another id', () => {
     refused(record, fromHex(other));
     refused(plain, fromHex(other));
-    // Assembled from two records.
+    // A record assembled from two others.
     const theirs = encodeRecord({ ...texts, id: other, history: '["theirs"]' });
     refused(concat(record.subarray(0, 44), theirs.subarray(44)));
     refused(concat(theirs.subarray(0, 44), record.subarray(44)));

@@ -15,7 +15,7 @@ const subsets: ArtifactKind[][] = Array.from({ length: 16 }, (_, bits) =>
   ARTIFACT_KINDS.filter((_, i) => (bits >> i) & 1),
 );
 
-/** Every combination of facts: 4 kinds, 2 effects, outcome or not, 3 verdicts, 16 sets revoked, 16 expired. */
+/** All facts: 4 kinds, 2 effects, outcome or not, 3 verdicts, 16 revoked and 16 expired sets. */
 const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   EFFECTS.flatMap((effect) =>
     [false, true].flatMap((isOutcome) =>
@@ -28,7 +28,7 @@ const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   ),
 );
 
-/** The artifacts on which each artifact depends, itself included. */
+/** The artifacts on which each artifact depends, including the artifact. */
 const DEPENDS_ON: Record<ArtifactKind, ArtifactKind[]> = {
   proof: ['proof'],
   passport: ['proof', 'passport'],

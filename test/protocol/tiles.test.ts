@@ -18,7 +18,7 @@ import { leafHashes, sha256 } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
 import { consistencyPath, inclusionPath, rootOf } from '../fixtures/tree.js';
 
-/** A log that keeps its tiles as a server does and counts what is read. */
+/** A log that stores its tiles like a server, and counts the tiles read. */
 class TileStore {
   readonly tiles = new Map<string, Uint8Array>();
   size = 0;
@@ -37,7 +37,7 @@ class TileStore {
     ).toEqual(tilesBetween(this.size, size));
     for (const { level, index, hashes } of touched) {
       const before = this.tiles.get(`${level}/${index}`) ?? new Uint8Array(0);
-      // Tiles only grow: the old content is a proper prefix of the new one.
+      // Tiles only grow: the old content is a proper prefix of the new content.
       expect(hashes.length).toBeGreaterThan(before.length);
       expect(equalBytes(hashes.subarray(0, before.length), before)).toBe(true);
       this.tiles.set(`${level}/${index}`, hashes);
@@ -54,7 +54,7 @@ class TileStore {
   };
 }
 
-// Two full levels and a partial third one.
+// Two full tile levels and a partial third level.
 const MAX = 256 * 256 + 700;
 const leaves = leafHashes(MAX);
 const store = new TileStore();

@@ -20,7 +20,7 @@ beforeEach(() => {
 
 const after = (ms: number): string => formatTime(START + ms);
 
-/** Every step has a time of its own. */
+/** Each step has its own time. */
 function pass(ms = 1000): void {
   snapshot.clock.at += ms;
 }
@@ -63,7 +63,7 @@ describe('proof without events since its verification', () => {
       { event: 'verified', at: after(1000) },
     ]);
 
-    // Not for its neighbours' sake either, and not when it is found right once more.
+    // Neither for changes of its neighbours, nor for a repeated passing verdict.
     registry.revoke(other!);
     registry.recordVerdict(id!, { outcome: 'pass' });
     registry.verify();

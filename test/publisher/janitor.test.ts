@@ -39,7 +39,7 @@ describe('janitor', () => {
     await publisher.runCycle();
     for (const name of stale) expect(segments()).not.toContain(name);
     for (const name of partsNow()) expect(segments()).toContain(name);
-    // Bodies are still read through the parts that are left.
+    // The remaining index segments still refer to these bodies.
     const publicServer = snapshot.publicServer();
     const server = await snapshot.serve(publicServer);
     for (const leaf of snapshot.registry.all) {

@@ -13,7 +13,7 @@ import { logger } from '#runtime/process/log';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Changing the keys that sign checkpoints and snapshots, as docs/operate.md describes. */
+/** Rotating the keys that sign checkpoints and snapshots, as docs/operate.md describes. */
 
 const snapshot = useSnapshot();
 const facades: PublicServer[] = [];
@@ -94,7 +94,7 @@ describe('publisher with new keys', () => {
       openCheckpoint(note, vkey, ORIGIN, nativeVerify, nativeSha256);
     expect(open(after, newLogVkey)).toEqual(open(before, snapshot.logVkey));
     expect(() => open(after, snapshot.logVkey)).toThrow();
-    // The same bytes tick for tick: one tree, one note.
+    // A repeated cycle signs no other checkpoint for an unchanged tree.
     await publisher.runCycle();
     expect(checkpointFile()).toBe(after);
     expect(snapshot.registry.checkpoints).toHaveLength(1);
@@ -133,7 +133,7 @@ describe('standby that has only the old keys', () => {
     const leader = rotated({ snapshotKey: snapshot.snapshotKey, retired: { log: [snapshot.logVkey], snapshot: [] } }); // prettier-ignore
     await grow(leader);
     const standby = snapshot.publisher();
-    // At once, while the leader is still there.
+    // The standby reports the key at once, while the leader still runs.
     await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
     await leader.close();
     const signed = checkpointFile();

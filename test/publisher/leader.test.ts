@@ -67,7 +67,7 @@ describe('publisher lease', () => {
   it('prevents an older manifest from replacing a newer one after the directory lock was lost', async () => {
     let newer = '';
     const sleeper = snapshot.publisher({
-      // Sleeps in the middle of its tick until its lock is stale; another takes over and publishes.
+      // Pauses in its cycle until its lock is stale; another publisher takes over and publishes.
       step: async (path, write) => {
         await write();
         if (path !== 'checkpoint') return;
@@ -95,7 +95,7 @@ describe('publisher lease', () => {
   });
 });
 
-/** Claims on one registry, of which one at a time is held. */
+/** Leases on one registry, of which only one can be held at a time. */
 class TestRegistryLock {
   holder: Lease | null = null;
 
@@ -115,7 +115,7 @@ class TestRegistryLock {
   }
 }
 
-/** Real time: cycles are a second apart. Nothing but its lock can be written to the first one's directory. */
+/** Uses the real clock. In the first directory, only the lock file can be written. */
 describe('publisher whose directory is not writable', () => {
   let stopping: AbortController;
   let runs: Promise<void>[];

@@ -25,7 +25,7 @@ import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replica
 import { ORIGIN, SNAPSHOT_NAME } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** The publisher beside a real standby, which is made to lag, to break off, and to be another's. */
+/** A publisher with a real standby that lags, disconnects, or belongs to another cluster. */
 
 let db: ReplicatedDatabase;
 let registry: TestRegistry;
@@ -62,7 +62,7 @@ afterAll(async () => {
   await db.close();
 });
 
-/** Records the names of the registry queries. */
+/** Records the names of the registry's queries. */
 function asked(view: RegistryView): { view: RegistryView; names: Set<string> } {
   const names = new Set<string>();
   const noted = new Proxy(view, {
@@ -92,7 +92,7 @@ async function publisherWith(
   return publisher;
 }
 
-/** One that reads the primary for everything. */
+/** A publisher that reads everything from the primary. */
 async function publisherWithout(): Promise<Publisher> {
   for (const before of publishers.splice(0)) await before.close();
   const publisher = sqlPublisher(primary, own);
@@ -138,7 +138,7 @@ describe('publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 0, treeSize: before.manifest.tree_size }); // prettier-ignore
     const meanwhile = await manifest();
     expect(meanwhile.manifest.generation).toBeGreaterThan(before.manifest.generation);
-    // Signed again with the same end: the primary's newer expiry scan does not count.
+    // The end of validity is unchanged: the primary's newer expiry scan does not count.
     expect(meanwhile.validUntil).toBe(before.validUntil);
     await sleep(Math.max(0, before.validUntil - Date.now()));
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
@@ -198,7 +198,7 @@ describe('publisher with a replica', () => {
     const stale = await admit(1);
     await registry.verifyAll();
     const other = sqlRegistry(primary);
-    // A copy that has another leaf in the place of the last one.
+    // A replica with another leaf in place of the last one.
     const tampered: RegistryView = {
       ...other,
       verifiedPrefix: async () => {

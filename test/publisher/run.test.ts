@@ -10,7 +10,7 @@ import type { Pool } from '#sql/db/transaction';
 
 const log = logger('publisher', 'silent');
 
-/** A publisher whose cycles are what the test makes of them. */
+/** A publisher whose cycles the test defines. */
 function fakePublisher(runCycle: (number: number) => Promise<CycleReport>) {
   let cycles = 0;
   let closed = false;
@@ -29,7 +29,7 @@ function fakePublisher(runCycle: (number: number) => Promise<CycleReport>) {
 
 const waiting: CycleReport = { outcome: 'waiting' };
 
-/** Concurrent, because each waits for a second or more. */
+/** These tests run concurrently, because each waits for a second or more. */
 describe.concurrent('runPublisher', () => {
   it('runs a cycle at once and then every second, despite errors, until the signal', async ({
     expect,

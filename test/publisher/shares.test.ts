@@ -61,7 +61,7 @@ describe('share token', () => {
       artifact_kind: null,
     });
     expect(await published.share(tokens.package)).toMatchObject({ artifact_kind: 'package' });
-    // Nowhere in the snapshot is a token itself, nor the text that it begins with.
+    // No file of the snapshot contains a token or the prefix of tokens.
     for (const file of segmentFiles()) {
       const text = readFileSync(file, 'latin1');
       for (const token of Object.values(tokens)) expect(text).not.toContain(token.slice(0, 20));
@@ -138,7 +138,7 @@ describe('snapshot with share tokens and packages', () => {
     for (let i = 0; i < 5000; i++) registry.bundle(ids);
     const report = await tick();
     expect(report).toMatchObject({ outcome: 'published' });
-    // 20,000 members are looked up, and the step is finished in which that is reached.
+    // A step looks up 20,000 members, and completes the package that reaches this limit.
     expect((report as { shareChanges: number }).shareChanges).toBe(3500);
     expect(await tick()).toMatchObject({ shareChanges: 1500 });
   }, 30_000);
@@ -154,7 +154,7 @@ describe('snapshot with share tokens and packages', () => {
     expect((error as FatalPublishError).code).toBe('changes_behind');
     expect(String(error)).toMatch(/change 6 .*revoke those tokens again/);
     expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
-    // It has made as many since: those, and what they end, were never looked at.
+    // Although new changes now have the lost numbers, the publisher still does not continue.
     registry.bundle(ids.slice(0, 2));
     registry.share('proof', ids[0]!);
     registry.share('proof', ids[0]!);
@@ -197,7 +197,7 @@ const STATUS: Record<Standing, string> = {
   revoked: 'REVOKED',
 };
 
-/** Expected package status by the statuses of its members, written out. */
+/** The expected package status by the statuses of its members. */
 const TABLE: [Standing[], string][] = [
   [['asserts'], 'TRUST_ESTABLISHED'],
   [['asserts', 'asserts', 'asserts'], 'TRUST_ESTABLISHED'],
@@ -316,7 +316,7 @@ describe('package', () => {
     expect(await published.bookmark()).toBe(1);
     expect(await tick()).toMatchObject({ shareChanges: 0 });
     registry.verify();
-    // With the very tick that publishes the member.
+    // In the publish cycle that publishes the member.
     expect(await tick()).toMatchObject({ newProofs: 1, shareChanges: 3 });
     expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
     expect(await published.share(before)).toMatchObject({ artifact_kind: null });

@@ -44,7 +44,7 @@ it('publisher > continues from TRUSTED_CHECKPOINT', async () => {
   snapshot.registry.verify();
   const publisher = snapshot.publisher({ trustedCheckpoint });
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
-  // Once something is published that extends it, it is not looked at again.
+  // Once a published checkpoint extends the trusted one, the publisher does not check it again.
   snapshot.registry.tile = () => Promise.reject(new Error('a tile was read for nothing'));
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
 });
@@ -188,7 +188,7 @@ describe('publisher stops with an error that names the next step', () => {
     expect(code).toBe('changes_behind');
     expect(message).toMatch(/verdict.*delete lookup\//s);
     expect(manifest()).toBe(before);
-    // Lost leaves take precedence: deleting lookup/ would not help there.
+    // Lost leaves take precedence, because deleting lookup/ would not help then.
     snapshot.registry.truncate(300);
     expect((await stop(publisher.runCycle())).message).not.toContain('delete lookup/');
   });
@@ -198,7 +198,7 @@ describe('publisher stops with an error that names the next step', () => {
     await publisher.runCycle();
     const trustedCheckpoint = readFileSync(file('checkpoint'), 'utf8');
     await publisher.close();
-    // Database and directory went back together: here everything fits.
+    // Database and directory were rolled back together, so they agree with each other.
     rmSync(snapshot.directory, { recursive: true });
     snapshot.registry.truncate(300);
     const second = snapshot.publisher({ trustedCheckpoint });

@@ -93,7 +93,7 @@ describe('publish cycle', () => {
         );
       });
     }
-    // Every checkpoint that was ever published still has its partial tiles.
+    // The partial tiles of each published checkpoint still exist.
     for (const earlier of sizes) {
       await rootFromTiles(nativeSha256, earlier, (level, index, width) =>
         Promise.resolve(read(tilePath(level, index, width))),
@@ -131,7 +131,7 @@ describe('publish cycle', () => {
     registry.revoke(fresh!, 'passport');
     registry.revoke(late);
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 0 });
-    // Not in the verified prefix yet, so not in the snapshot's tree either.
+    // The revocation is not in the verified prefix yet, so not in the snapshot's tree either.
     expect(await status(`proof/${published}`)).toBe('VALID');
 
     registry.verify();
@@ -144,7 +144,7 @@ describe('publish cycle', () => {
     expect(await status(`passport/pass_${fresh}`)).toBe('REVOKED');
     expect(await status(`certificate/cert_${fresh}`)).toBe('REVOKED');
 
-    // A later verdict does not undo it.
+    // A later verdict does not undo the revocation.
     registry.recordVerdict(published!, { outcome: 'pass' });
     await publisher.runCycle();
     expect(await status(`proof/${published}`)).toBe('REVOKED');

@@ -7,7 +7,7 @@ import type { Publisher } from '#publisher/publisher';
 import { PublishedGrants } from '../fixtures/published.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** How long the public may go on asserting what the last tick published. */
+/** How long the last snapshot may be reported as valid. */
 
 const snapshot = useSnapshot();
 let published: PublishedGrants;
@@ -114,7 +114,7 @@ describe('changes beyond the limit per publish cycle', () => {
     registry.recordVerdict(ids[1]!, { expired: ['proof'] });
     await tick();
     expect(await ends()).toBe(until);
-    // The last snapshot has expired meanwhile: the publisher continues, and its snapshot asserts nothing.
+    // The last snapshot has expired, so the publisher continues, and its snapshot is not valid.
     clock.at = until + 1000;
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect(await ends()).toBe(until);
@@ -138,7 +138,7 @@ describe('changes beyond the limit per publish cycle', () => {
     expect(Buffer.from(found!.record).toString('latin1')).toContain(
       '"verification_status":"EXPIRED"',
     );
-    // The expiry behind them is published once.
+    // The expiry that follows them is published once.
     expect(await tick()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });

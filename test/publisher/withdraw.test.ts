@@ -33,7 +33,7 @@ async function expectStopped(code = 'tree_mismatch'): Promise<void> {
   expect((error as FatalPublishError).code).toBe(code);
 }
 
-/** The log grows over a tile that is damaged. */
+/** Damages a tile that the log then extends. */
 function damage(): void {
   snapshot.registry.corruptTile(0, 1, 5);
   snapshot.registry.addProof();
