@@ -21,7 +21,7 @@ import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 import { testFolder, testRegistry } from './world.js';
 
-/** The life of the keys that sign proofs, from the command line to the public. */
+/** The life of the keys that sign proofs, from the admin command to the public status. */
 
 const { db, registry, admin } = await testRegistry();
 const folder = await testFolder();
@@ -45,7 +45,7 @@ afterAll(async () => {
   publicServer.close();
 });
 
-/** Verifies, publishes and follows all there is. */
+/** Verifies and publishes everything, and loads the new snapshot. */
 async function publish(): Promise<void> {
   await registry.verifyAll();
   while ((await scrub(registry.verify, 1000)).urgent);
@@ -66,7 +66,7 @@ async function publicKeys(): Promise<AepKey[]> {
 
 const pendingCount = async () => (await db.sql`select from svc.intake_pending`).length;
 
-/** A worker that was started with this key. */
+/** A worker that was started with this signing key. */
 const workerWith = (signer: SigningKey): AdmitContext => ({
   ...registry.admit,
   signer,

@@ -36,7 +36,7 @@ interface AuditRow {
   after: Record<string, unknown> | null;
 }
 
-/** The records since the last call. */
+/** The audit records since the last call. */
 async function fresh(): Promise<AuditRow[]> {
   const rows = await db.sql<AuditRow[]>`
     select audit_id, db_role, actor, act, object, operation, before, after
@@ -48,7 +48,7 @@ async function fresh(): Promise<AuditRow[]> {
 describe('audit of admin commands', () => {
   let [keyId, digest, aepKeyId] = ['', '', ''];
 
-  // Command line and its expected records.
+  // A command line and its expected audit records.
   const key = join(folder, 'aep.pem');
   const acts: [string, () => string | Promise<string>, string[]][] = [
     ['tenant create', () => 'beta sandbox', ['INSERT tenant']],
@@ -111,7 +111,7 @@ describe('audit of admin commands', () => {
   it('is tested above for every command that changes data', () => {
     const asks = /(list|show|diff|test|validate|vkey|status|lost)$/;
     const names = [...adminCommands().keys()];
-    // Erasures have another role, and their own test.
+    // Erasures need another role, and have their own test.
     const changing = names.filter((name) => !asks.test(name) && !name.startsWith('erase'));
     expect(acts.map(([name]) => name).sort()).toEqual(changing.sort());
   });

@@ -91,7 +91,7 @@ describe('admin erase tenant', () => {
     expect(remaining).toBeLessThan(total);
 
     const second = await erase('erase', 'tenant', ...line(TENANT));
-    // One has no outcome yet, so the command has to run again.
+    // One admission has no outcome yet, so the command has to run again.
     expect(second).toMatchObject({ code: 1, json: { erased: remaining - 1, unsettled: 1 } });
     expect(second.err).toContain(`of ${TENANT} erased`);
     await processAdmissions(registry.admit, [open.proofId]);

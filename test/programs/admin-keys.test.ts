@@ -14,13 +14,13 @@ afterAll(() => engine.close());
 const issue = (...options: string[]): Promise<Record<string, unknown>> =>
   done(admin('key', 'issue', TENANT, '--review', 'REV-1', ...options));
 
-/** The status of a request with a key. */
+/** The response status of a request with an API key. */
 async function statusWith(key: unknown): Promise<number> {
   const body = JSON.stringify(executeBody());
   return (await engine.call({ headers: headersFor(String(key)), body })).status;
 }
 
-/** Moves a key's end into the past, as waiting would. */
+/** Moves the expiry of a key into the past, instead of waiting. */
 const letExpire = (keyId: unknown) =>
   db.sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
 
@@ -132,7 +132,7 @@ describe('admin key rotate', () => {
 
   it('creates only one new key when called twice, and none for an expired key', async () => {
     const keyId = String((await issue())['key_id']);
-    // Both begin while a third holds the row, so that neither can see the other's key.
+    // Both commands begin while a third connection locks the row, so neither sees the other's key.
     const lock = await db.sql.reserve();
     await lock`begin`;
     await lock`select from svc.api_key where key_id = ${keyId} for update`;

@@ -174,7 +174,7 @@ describe('restored database that lacks published leaves', () => {
     const empty = publisherOn({ directory: join(home, 'empty') });
     expect((await stopOf(empty.runCycle())).code).toBe('log_ended');
     await empty.close();
-    // Nor by a publisher that skips the check.
+    // A publisher that skips the check cannot sign either.
     await expect(restored.as('svc_publisher')`
       insert into svc.checkpoint (tree_size, root, note)
       select tree_size, root, note from (select 8::bigint as tree_size, decode(repeat('00', 32), 'hex') as root,

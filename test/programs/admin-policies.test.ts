@@ -30,7 +30,7 @@ function folderWith(files: Record<string, string>): string {
   return folder;
 }
 
-/** Stores a different policy set. */
+/** Stores a policy set that differs from the shipped one. */
 async function putAnother(): Promise<string> {
   const text = `permit (principal, action, resource) when { context.lane == "execute" }; // ${folders}`;
   return String(
@@ -226,7 +226,7 @@ describe('policy that refers to an unknown attribute', () => {
 
   it('is rejected by validate, put, activate and the worker, and each names the attribute', async () => {
     const folder = folderWith({ 'schema.cedarschema': foreign, 'refunds.cedar': rule });
-    // As an earlier version stored it.
+    // Stored directly, as an earlier version would have accepted it.
     const stored = await makePolicySet(await readPolicyFolder(folder));
     await storePolicySet(registry.admin, stored);
     const attempts = [

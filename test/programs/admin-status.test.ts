@@ -12,7 +12,7 @@ import { testRegistry } from './world.js';
 
 const { db, registry } = await testRegistry();
 
-/** As programs that run; each keeps its connection. */
+/** Connections like those of running programs; each stays open. */
 const READINESS = {
   engine: { status: 'ready', dependencies: { database: 'up', queue: 'up' } },
   worker: { status: 'ready', jobs: 'up' },

@@ -20,7 +20,7 @@ const MARKUP = '<script>document.title="run"</script>';
 const IMAGE = '<img src=x onerror=document.title="run">';
 const skipsChromium = chromiumPath === null && process.env['CI'] === undefined;
 
-/** As documented in docs/operate.md. */
+/** The grants that docs/operate.md documents. */
 const READER =
   'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 
@@ -32,11 +32,11 @@ await writeFile(keyFile, `${KEY}\n`, { mode: 0o600 });
 const start = (env: Record<string, string>): Promise<RunningProgram> =>
   startProgram('board', { BOARD_PORT: '0', BOARD_KEY_FILE: keyFile, ...env });
 
-/** Over the queue in Postgres. */
+/** The dashboard on the queue in Postgres. */
 const board = await start({ DATABASE_URL: db.urlFor('svc_board') });
 afterAll(async () => expect(await board.stop()).toBe(0));
 
-/** The same Redis as a new user with these rights. */
+/** URL of that Redis for a new user with these permissions. */
 async function urlAs(redis: TestRedis, user: string, rights: string): Promise<string> {
   const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
   await owner.call('ACL', 'SETUSER', user, 'on', `>${PASSWORD}`, ...rights.split(' '));
@@ -54,7 +54,7 @@ async function get({ url }: RunningProgram, path: string) {
   return { status: reply.status, text: await reply.text(), headers: reply.headers };
 }
 
-/** The claims that hold over both queues. */
+/** Checks that apply to both queues. */
 async function showsButNeverChanges(config: QueueConfig, board: RunningProgram): Promise<void> {
   const queue = openAdmitQueue(config);
   const jobId = await queue.add([PROOF_ID], ['trace-1']);
@@ -182,7 +182,7 @@ describe('queue dashboard', () => {
 
 describe.skipIf(skipsRedis)(`queue dashboard over Redis${withoutRedis}`, () => {
   let redis: TestRedis;
-  /** As the documented user. */
+  /** With the permissions of the Redis user that docs/operate.md describes. */
   let redisBoard: RunningProgram;
   beforeAll(async () => {
     redis = await startRedis();

@@ -27,7 +27,7 @@ const readyz = async (url: string) => {
 
 const pending = async (): Promise<number> => (await db.sql`select from svc.intake_pending`).length;
 
-/** Locks a table until released. */
+/** Locks a table until the returned function is called. */
 async function hold(table: string): Promise<() => Promise<void>> {
   const connection = await db.sql.reserve();
   await connection.unsafe(`begin; lock table svc.${table} in access exclusive mode`);
@@ -65,7 +65,7 @@ describe('stopping engine', () => {
           .end();
       });
     expect(await sendKept()).toEqual({ status: 200, connection: 'keep-alive' });
-    // Without a worker, each waits until its timeout.
+    // There is no worker, so each request waits until its timeout.
     const before = execute(engine.url, key);
     await expect.poll(() => pending()).toBe(1);
     engine.signal();
@@ -118,7 +118,7 @@ describe('stopping engine', () => {
 });
 
 describe('stopping program', () => {
-  // Each lock blocks a program in the middle of its work when the signal arrives.
+  // Each lock stalls a program in the middle of its work when SIGTERM arrives.
   it.for([
     ['worker', 'log_head'],
     ['verifier', 'verdict'],

@@ -17,9 +17,9 @@ interface LogLine {
 interface RunningFacade extends RunningProgram {
   lines(): LogLine[];
   text(): string;
-  /** Ids of all processes that it started. */
+  /** Ids of all child processes that were started. */
   pids(): number[];
-  /** The id of the last process of a name. */
+  /** The id of the last child process with this name. */
   pidOf(name: string): number;
 }
 
@@ -104,7 +104,7 @@ function holdRequest(url: string): { finish: () => void; answer: Promise<number>
   return { finish: () => req.end('}'), answer };
 }
 
-/** Takes a port as soon as it is released, before its owner restarts. */
+/** Takes a port as soon as it is free, before the child that used it restarts. */
 async function takePort(port: number): Promise<Server> {
   for (;;) {
     const server = createServer();
@@ -121,7 +121,7 @@ describe('public API processes on one port', () => {
   it('share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
     const serving = facade.lines().filter(({ msg }) => msg === 'public API started');
-    // Each of the two, and their parent.
+    // The two children and their parent.
     expect(new Set(serving.map(({ pid }) => pid)).size).toBe(3);
     const allOpsUrls = () => facade.lines().flatMap(({ ops_url: url }) => url ?? []);
     const opsUrls = allOpsUrls();
@@ -149,7 +149,7 @@ describe('public API processes on one port', () => {
     expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
     expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(2 * clients.length);
 
-    // Errors of a second program name the setting.
+    // An error of the second process names the setting.
     const other = { PUBLIC_PROCESSES: '2', PUBLIC_PORT: new URL(facade.url).port };
     const taken = [
       ['PUBLIC_PORT', await start(other)],

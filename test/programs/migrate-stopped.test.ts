@@ -3,7 +3,7 @@ import { migrateDatabase } from '#programs/migrate-database';
 import { migrateQueues } from '#runtime/queue/queues';
 import { freshDatabase } from '../fixtures/database.js';
 
-/** Held by the running migration; others wait for it. */
+/** The lock that a running migration holds, and for which others wait. */
 const ADVISORY_LOCK = 7_301_001;
 
 it.each<[string, string, string, (url: string, signal: AbortSignal) => Promise<unknown>]>([

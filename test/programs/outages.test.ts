@@ -17,7 +17,7 @@ import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixture
 import { openRegistry } from '../fixtures/registry.js';
 import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
 
-/** What the separate programs and `admin status` report while one part after the other fails. */
+/** Checks what the programs and `admin status` report while one dependency after another fails. */
 
 const LOG_ORIGIN = 'outage.example/log';
 const WAIT = { timeout: 60_000, interval: 200 };
@@ -25,7 +25,7 @@ const WAIT = { timeout: 60_000, interval: 200 };
 let db: TestDatabase;
 let redis: TestRedis;
 let admin: AdminLine;
-/** Between the database and all programs but the engine. */
+/** Between the database and all programs except the engine. */
 let proxy: TcpProxy;
 let logKey: SigningKey;
 let aepKey: SigningKey;
@@ -148,7 +148,7 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
     const { text } = await ask('worker', '/readyz');
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });
     expect(text).not.toContain('postgres:');
-    // What the proxy dropped is lost: the connections are as good as dead.
+    // The dropped data is lost, so the old connections cannot recover.
     proxy.state.loses = 'nothing';
     proxy.cut();
     for (const name of ['worker', 'verifier', 'publisher', 'standby']) {

@@ -34,7 +34,7 @@ const start = () =>
     ensurePolicy(tx, shipped, log),
   );
 const inForce = async () => (await activePolicy(db.sql))?.toString('hex');
-/** A set with other texts, as an earlier version stored it. */
+/** A policy set with other texts, as an earlier version stored it. */
 const storedAtBootstrap = () =>
   withAuditContext(db.sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
     const foreign = Buffer.alloc(32, 7);

@@ -28,7 +28,7 @@ afterAll(async () => {
   rmSync(home, { recursive: true, force: true });
 }, 60_000);
 
-/** The metrics of all five programs. */
+/** The metrics of the five programs. */
 async function scrapeAll(): Promise<Scrape> {
   const found = await Promise.all(opsUrls.map(scrape));
   return {
@@ -48,7 +48,7 @@ async function eventually(holds: (metrics: Scrape) => boolean, what: string): Pr
 const moved = (before: Scrape, after: Scrape, name: string, labels: Record<string, string>) =>
   (valueOf(after, name, labels) ?? NaN) - (valueOf(before, name, labels) ?? 0);
 
-/** Runs another `npm start`, which cannot stay up; interrupts it once it has printed a text. */
+/** Runs a second `npm start`, which cannot start; interrupts it after it has printed a text. */
 async function startAnother(env: Record<string, string>, interruptAt = 'never') {
   const child = spawn(process.execPath, [join(packageRoot, 'dist', 'programs', 'start.js')], {
     env: { ENGINE_PORT: '0', PUBLIC_PORT: '0', ...env },
@@ -65,7 +65,7 @@ async function startAnother(env: Record<string, string>, interruptAt = 'never') 
 
 describe('admin status', () => {
   it('finds every program that npm start runs, and the public API', async () => {
-    // As documented in docs/deploy.md.
+    // The command that docs/deploy.md documents.
     const secret = readFileSync(join(stack.dataDir, 'postgres-password'), 'utf8').trim();
     const password = createHmac('sha256', secret).update('role svc_admin').digest('base64url');
     const port = String(stack.lines.find((line) => line['cluster'] !== undefined)?.['port']);
@@ -255,7 +255,7 @@ describe('metrics of a running stack', () => {
     const jobs = ['admit', 'batch'].flatMap((queue) =>
       ['waiting', 'active', 'delayed', 'failed'].map((state) => ({ queue, state })),
     );
-    // Readings are a few seconds old, from before the last publication or with a job in progress.
+    // Gauges are a few seconds old, so they may precede the last publication.
     const metrics = await eventually(
       (now) =>
         names.every((name) => valueOf(now, name) !== null) &&

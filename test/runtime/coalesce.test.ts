@@ -4,7 +4,7 @@ import { coalesce, type CoalesceOptions } from '#runtime/concurrency';
 
 const AWAY = new Error('the database is away');
 
-/** A batcher and the groups that it ran; no group starts by its wait unless `maxWaitMs` is given. */
+/** A coalescer and the groups that it ran. Only `maxWaitMs` lets a partial group start. */
 function batcher(options: Partial<CoalesceOptions<number, number>>) {
   const groups: number[][] = [];
   const { run = (items) => Promise.resolve(items) } = options;

@@ -16,7 +16,7 @@ it("listen > uses a framework's message prototypes only on Node versions that be
   });
   const server = await listen(
     (req, res) => {
-      // Before Express sees them: changing a prototype later slows every property access.
+      // Checked before Express runs: changing a prototype later slows every property access.
       made.push(Object.getPrototypeOf(req) === app.request);
       made.push(Object.getPrototypeOf(res) === app.response);
       app(req, res);

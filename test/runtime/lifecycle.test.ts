@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(home, { recursive: true, force: true }));
 
-/** A program around `main` with `ctx`, `say` and `reportReady`; `last` runs before its exit. */
+/** A program that runs `main` with `ctx`, `say` and `reportReady`, and `last` before its exit. */
 async function program(main: string, options = '{}', last = ''): Promise<string> {
   const file = join(home, `program-${++count}.mjs`);
   await writeFile(
@@ -39,7 +39,7 @@ async function program(main: string, options = '{}', last = ''): Promise<string>
 interface Run {
   child: ChildProcess;
   said: string[];
-  /** Lines on stderr. */
+  /** The lines on standard error. */
   complained: string[];
   ended: Promise<number | null>;
   until: (text: string) => Promise<void>;

@@ -41,7 +41,7 @@ async function openProxy(target: string): Promise<TcpProxy> {
   return proxy;
 }
 
-/** Resolves with the result or the error: these tests only require that a statement settles. */
+/** Resolves with the result or the error: these tests require only that a statement ends. */
 function outcomeOf(statement: Promise<unknown>): Promise<unknown> {
   return withTimeout(
     statement.catch((reason: unknown) => reason),
@@ -190,7 +190,7 @@ describe('database TLS', () => {
   });
 
   it.skipIf(skipsTls)('compares the certificate with the IP address of the server', async () => {
-    // The server ends an accepted connection, which shows as one or the other.
+    // The server closes an accepted connection, which appears as either error.
     expect(['CONNECTION_CLOSED', 'ECONNRESET']).toContain(await rejectionOf('IP:127.0.0.1'));
     expect(await rejectionOf('DNS:localhost')).toBe('ERR_TLS_CERT_ALTNAME_INVALID');
   });
@@ -208,7 +208,7 @@ describe('database TLS', () => {
 
 describe('array parameters', () => {
   const UUID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
-  /** The driver would take a list of these for a single value, unless their type is given. */
+  /** Without a type, the driver would send a list of these values as a single value. */
   const [BOOLEANS, BYTEAS] = [1000, 1001];
 
   it.each<[string, unknown[]]>([

@@ -17,7 +17,7 @@ import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 
-/** Slow tests, run concurrently, each with its own queue. */
+/** Slow tests that run concurrently, each with its own queue. */
 
 const PROOF_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const log = { warn: () => undefined };

@@ -21,7 +21,7 @@ import { startRedis, type TestRedis } from '../fixtures/redis.js';
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
 let home: string;
-/** Only for this file, because its tests kill it. */
+/** A server only for this file, because its tests kill it. */
 let database: EmbeddedPostgres;
 let redis: TestRedis | null = null;
 
@@ -33,7 +33,7 @@ beforeAll(async () => {
     await sql.unsafe(`create role ${role} login password '${database.rolePassword(role)}'`);
   }
   await sql.end();
-  // Two concurrent migrations, as when several programs start.
+  // Two concurrent migrations, as when several programs start together.
   await Promise.all([migrateQueues(database.superuserUrl), migrateQueues(database.superuserUrl)]);
   await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
   if (withRedis) redis = await startRedis();
@@ -63,7 +63,7 @@ interface Backend {
   forge(data: unknown, name?: string): Promise<void>;
 }
 
-/** Retry options of our jobs; rejected jobs must not be retried. */
+/** The retry options of the service's jobs; rejected jobs must not be retried. */
 const triedAgain = { attempts: 5, backoff: { type: 'fixed', delay: 600_000 } };
 
 const backends: Backend[] = [
@@ -147,7 +147,7 @@ describe.each(backends)('admit queue on $name', (backend) => {
       await queue.add(ids);
       await expect.poll(() => seen.length).toBeGreaterThan(0);
       expect(seen).toEqual([ids]);
-      // Single events may be missing, but not all of them.
+      // Single notifications may be lost, but not all of them.
       for (let i = 0; i < 50 && news.size === 0; i += 1) {
         await queue.add([proofId()]);
         await sleep(50);

@@ -53,7 +53,7 @@ async function client(server: HttpServer, from?: string): Promise<RawClient> {
   return one;
 }
 
-/** Limits concurrent connects to the backlog: the kernel delays the others by seconds. */
+/** Limits concurrent connects to the backlog, because the kernel delays others by seconds. */
 async function many(server: HttpServer, count: number, from?: string): Promise<RawClient[]> {
   const made: RawClient[] = [];
   while (made.length < count) {
@@ -270,7 +270,7 @@ describe('pipelined requests', () => {
       .toBe(400);
     const order = [...flood.received.matchAll(/<\/(\d+)>/g)].map(([, n]) => Number(n));
     expect(order).toEqual(Array.from({ length: 400 }, (_, n) => n));
-    // One read returns up to 64 KiB, whatever the bound.
+    // One read returns up to 64 KiB, whatever the limit on pipelined requests.
     expect(most).toBeLessThan(4 + 10);
   });
 });

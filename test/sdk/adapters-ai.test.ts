@@ -23,7 +23,7 @@ const parts = (calls: Call[]) =>
     input: JSON.stringify(input),
   }));
 
-/** A model that calls tools, and then answers `done`. */
+/** A model that requests tool calls, and then answers `done`. */
 function model(calls: Call[]): MockLanguageModelV3 {
   const finish = (unified: 'tool-calls' | 'stop') => ({ unified, raw: undefined });
   return new MockLanguageModelV3({
@@ -118,7 +118,7 @@ describe('admitTools', () => {
       agent: { id: 'agent-7', framework: 'ai-sdk' },
       action: 'BOOK_TABLE',
       tool: 'bookTable',
-      // With the defaults of the schema.
+      // The arguments include the defaults of the schema.
       arguments_hash: canonicalHash({ seats: 2, garden: true }),
     });
     expect(await world.outcomesOf(proofId)).toMatchObject([

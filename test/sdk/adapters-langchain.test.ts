@@ -61,7 +61,7 @@ describe('admitTool', () => {
     expect(await world.outcomesOf(proofId)).toMatchObject([
       { result: 'succeeded', result_hash: canonicalHash('a table for 2') },
     ]);
-    // The original runs without an admission.
+    // The original tool still runs without an admission.
     expect(await original.invoke({ seats: 3 })).toBe('a table for 3');
     expect(world.admitted).toHaveLength(1);
   });
@@ -95,7 +95,7 @@ describe('admitTool', () => {
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
     expect((await blocked(running)).code).toBe('aborted');
-    // Arguments outside the schema lead to no request.
+    // Arguments that do not match the schema cause no request.
     world.clear();
     await expect(wrapped.invoke({ seats: 'two' } as never)).rejects.toThrow('schema');
     expect(world.network.seen).toEqual([]);

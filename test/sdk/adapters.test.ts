@@ -5,7 +5,7 @@ import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
 
-// The engine answers 202 after a short wait.
+// Options for an engine that answers 202 after a short wait.
 const world = useAdapterWorld({ waitMs: 1_000 });
 let ran: unknown[][];
 
@@ -22,7 +22,7 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
   return admitted(book, all);
 }
 
-/** The error of a call that did not reach its tool. */
+/** The error of a call that did not run its tool. */
 async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<NotAdmittedError> {
   const error: unknown = await call.then(
     (value) => ({ resolved: value }),

@@ -160,7 +160,7 @@ describe('admitBatchHttp', () => {
         return JSON.stringify({ ...batch, counts, state: 'processing', completed_at: null });
       },
     });
-    // Together longer than the timeout, and each much shorter.
+    // Together these delays exceed the timeout, but each is much shorter.
     world.network.faults.push(unchanged, at(5), at(4), at(3), at(2), at(1));
     expect(await admitAll(options, executions(5))).toHaveLength(5);
   });
@@ -194,7 +194,7 @@ describe('admitBatchHttp', () => {
   ])('throws for results with %s', async ([, change], { world }) => {
     const items = [execution(), execution('DELETE_AUDIT_LOG'), execution()];
     await admitAll(world.shaky, items);
-    // The completed batch again: one POST, one poll, one page of results.
+    // For the completed batch again: one POST, one poll, one page of results.
     world.network.faults.push(unchanged, unchanged, { kind: 'changed', change });
     const error = await sdkError(admitAll(world.shaky, items), 'unexpected_response');
     expect(error.message).toContain('results');

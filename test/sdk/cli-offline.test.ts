@@ -20,7 +20,7 @@ const admitted = exportOf(worked);
 const keys = ['--aep-key', toBase64Url(aepKey.publicKey), '--log-vkey', logVkey];
 
 let folder: Folder;
-/** `svc verify --offline`, with no settings: it can reach no service. */
+/** Runs `svc verify --offline` without settings, so that it cannot reach a service. */
 const verify = (args: string[], more: RunOptions = {}) =>
   svc(['verify', '--offline', ...args], { cwd: folder.path, ...more });
 

@@ -65,7 +65,7 @@ describe('terminal redactor', () => {
     for (const one of [key, key.slice(0, 40), unusual]) {
       const text = `before ${one} after`;
       const value = { [text]: [text, { deep: text, none: null, count: 1 }] };
-      // Node cannot colour this stream, which is not a real one.
+      // Node cannot print colours to this stream, because it is not a real terminal.
       const part = isTTY ? text : ({ style: 'red', text } as const);
       terminal.print(text, part);
       terminal.printError(part, text);
@@ -105,7 +105,7 @@ describe('exit code of svc', () => {
   it('is 130, without a verdict, when SIGINT interrupts the reading of input', async () => {
     const began = performance.now();
     await svcProcess(['--help']);
-    // Long after the start of the program, at the present speed of this machine.
+    // Long after the program has started, at the current speed of this machine.
     const delay = 500 + 4 * (performance.now() - began);
     const run = await svcProcess(['verify', '-', '--offline', '--json'], {
       stdin: null,

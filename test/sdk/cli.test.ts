@@ -14,7 +14,7 @@ interface Cli {
   folder: Folder;
   env: Record<string, string>;
   run(args: string[], options?: RunOptions): ReturnType<typeof svc>;
-  /** Proofs of an admission and of a denial, both verified and under a checkpoint. */
+  /** Verified proofs of an admission and of a denial, under a checkpoint. */
   admitted: string;
   denied: string;
 }
@@ -45,7 +45,7 @@ const it = sdkTest().extend<{ cli: Cli }>({
     { scope: 'file' },
   ],
 });
-/** `script`, which provides the terminal, has other options elsewhere. */
+/** The command `script`, which provides the terminal, has other options on other systems. */
 const onLinux = it.skipIf(process.platform !== 'linux');
 
 const line = (action?: string): object => intent(action === undefined ? {} : { action });

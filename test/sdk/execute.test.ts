@@ -15,7 +15,7 @@ import { headersFor } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
 
-/** The engine answers 202 after a short wait. */
+/** Options for an engine that answers 202 after a short wait. */
 const it = sdkTest({ waitMs: 400 });
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';

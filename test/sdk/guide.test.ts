@@ -57,7 +57,7 @@ describe('documented examples of the SDK', () => {
     const lines = block
       .replace('http://127.0.0.1:8080', stack.engineUrl)
       .replace('http://127.0.0.1:8081', stack.publicUrl)
-      // The file that npx runs in this project.
+      // The file that npx would run in this project.
       .replaceAll('npx --no -- svc', 'node node_modules/svc-sdk/dist/cli/svc.js');
     const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', lines], {
       cwd: project.directory,

@@ -18,7 +18,7 @@ const it = sdkTest().extend<{ options: PublicOptions }>({
   options: async ({ publicNetwork }, use) => use({ publicUrl: publicNetwork.url, retry: FAST }),
 });
 
-/** One attempt: a server without a snapshot sends a Retry-After of seconds. */
+/** A single attempt, because a server without a snapshot sends a Retry-After of seconds. */
 const at = (served: { server: { url: string } }): PublicOptions => ({
   publicUrl: served.server.url,
   retry: { ...FAST, attempts: 1 },

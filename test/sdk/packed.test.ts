@@ -27,7 +27,7 @@ let publishing: Promise<void>;
 beforeAll(async () => {
   project = await packedProject();
   world = await openSdkWorld();
-  // Stands in for the verifier and the publisher.
+  // Replaces the verifier and the publisher.
   publishing = (async () => {
     while (!stopped) {
       await world.registry.verifyAll();
