@@ -109,7 +109,7 @@ describe('load generator', () => {
     const started: number[] = [];
     let release: () => void = () => undefined;
     const last = new Promise<void>((resolve) => (release = resolve));
-    // No work ends before the last one has started.
+    // All work starts before any of it ends.
     await atRate({ perSecond: 1_000, count: 5, signal }, (n) => {
       started.push(n);
       if (n === 4) release();
@@ -129,7 +129,7 @@ describe('load generator', () => {
   let server: LocalServer | undefined;
   afterEach(() => server?.close());
 
-  /** Serves these answers in order, and the last one forever. */
+  /** Serves these responses in order, and then repeats the last. */
   async function serveAnswers(...answers: [status: number, body: object][]): Promise<string> {
     server = await serveLocally((_, res) => {
       const [status, body] = (answers.length > 1 ? answers.shift() : answers[0]) ?? [500, {}];

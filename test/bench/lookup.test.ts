@@ -66,7 +66,7 @@ describe('comparison of responses', () => {
   let other: LocalServer;
   type Answer = (status: number, body: Buffer) => [number, Buffer];
   const unchanged: Answer = (status, body) => [status, body];
-  /** What the other server makes of a right answer. */
+  /** Changes that another server might make to a correct response. */
   let answer = unchanged;
   beforeAll(async () => {
     other = await serveLocally((req, res) => {
@@ -169,7 +169,7 @@ it('liveBytes > counts everything written until files are replaced', async () =>
     const manifest = await publishedManifest({ snapshotDir: own.directory, vkeys });
     return liveBytes(own.directory, manifest);
   };
-  // More than one tile, so that the tree has a second level.
+  // Enough entries for two tiles, so that the tree has a second tile level.
   const first = await publish(600);
   expect(first).toBe(publisher.written().bytes);
   const second = await publish(5);

@@ -68,7 +68,7 @@ describe('execute results', () => {
   it('compare the median of the rounds with the echo server', () => {
     const [throughput, tail, perRequest, errors] = executeResults(measured());
     expect(throughput).toMatchObject({ value: 4_500, against: { value: 10_000 }, ok: true });
-    // The slowest round has more than one request in a hundred.
+    // The slowest round has more than one percent of the requests.
     expect(tail).toMatchObject({ value: 30, ok: true });
     expect(perRequest).toMatchObject({ value: 150, against: { value: 150 }, ok: null });
     expect(errors).toMatchObject({ value: 0, ok: true });

@@ -27,7 +27,7 @@ const STATUSES = { tests: '0', faults: '0', fuzzing: '0', audit: '0' };
 
 type Ending = [last: string, code: number | null];
 
-/** The last line and exit code of CI with these results; an empty text means a missing file. */
+/** The CI summary's last line and exit code for these results; '' means a missing file. */
 const count = async (...given: Parameters<typeof linesAndCount>): Promise<Ending> =>
   (await linesAndCount(...given)).ending;
 

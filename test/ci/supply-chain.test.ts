@@ -119,7 +119,7 @@ describe('audit', () => {
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  /** Runs the audit with an npm that prints this answer. */
+  /** Runs the audit with a fake npm that prints this response. */
   async function audit(answer: string): Promise<{ code: number; said: string }> {
     const npm = join(dir, 'npm');
     await writeFile(npm, `#!/bin/sh\ncat <<'EOF'\n${answer}\nEOF\nexit 1\n`);

@@ -31,7 +31,7 @@ interface Receipt {
   status: string;
 }
 
-/** Resolves when the server hangs up. */
+/** Resolves when the server closes the connection. */
 function beginRequest(port: number): Promise<void> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\nHost: a\r\n'));
@@ -42,11 +42,11 @@ function beginRequest(port: number): Promise<void> {
   });
 }
 
-/** nginx logs this when a cached answer is replaced while it reads the file; it then asks a server. */
+/** nginx logs this when a cached file is replaced while it is read, and then asks upstream. */
 const STALE_CACHE = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
 
-// The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
-// place of the images: side by side on this machine's loopback.
+// The commands, environments, users and secrets of docker-compose.yml, run as processes on the
+// loopback interface with Debian's programs instead of the images.
 describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
   let directory: string;
   let world: World;
@@ -78,7 +78,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'svc-by-hand-'));
-    // Other users may enter; each file has its own permissions.
+    // Other users may enter the directory; each file has its own mode.
     await chmod(directory, 0o755);
     const compose = readCompose({
       LOG_ORIGIN: 'log.example.org/2026',
@@ -231,7 +231,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
       if (status !== 'success') throw new Error(`${query}: ${error}`);
       return data.result.filter(({ value }) => !Number.isNaN(Number(value[1]))).length;
     };
-    // Durations of lookups are sampled, and a rate needs two scrapes that differ.
+    // Lookup durations are sampled, and a rate needs two scrapes with different values.
     const lookUpOften = async (replica: number): Promise<void> => {
       for (let n = 0; n < 130; n += 1) {
         const path = `/api/public/verify/proof/${'0'.repeat(32)}`;
@@ -288,7 +288,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(written).not.toContain(apiKey);
     const codes = await up.down();
     const failed = up.running.filter(
-      // The signal ends it.
+      // The process ends by the signal.
       ({ service }) => codes[service] !== 0 && service !== 'node-exporter-1',
     );
     expect(failed.map(({ service, output }) => [service, output.join('')])).toEqual([]);

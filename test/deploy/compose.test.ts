@@ -70,7 +70,7 @@ describe('docker-compose.yml', () => {
       expect(one.image).toMatch(/^[^:]+:[^:]*\d|^svc-verification:local$/);
       expect(one.image).not.toMatch(/latest/);
       const [uid = NaN, gid = NaN] = (one.user ?? '').split(':').map(Number);
-      // The program that changes owners of secrets must be root, without a network.
+      // Only the program that sets the owners of secrets runs as root, without a network.
       if (name === 'secrets') {
         expect([uid, one.network_mode, one.networks]).toEqual([0, 'none', undefined]);
         expect(one.cap_add).toEqual(['CHOWN', 'DAC_OVERRIDE']);
@@ -95,7 +95,7 @@ describe('docker-compose.yml', () => {
     }
     const roles = (service('migrate').environment?.['ROLE_URL_FILES'] ?? '').split(',');
     expect(roles.map((file) => file.replace(/^.*\/(\w+)-database-url$/, 'svc_$1')).sort()).toEqual(
-      // The dashboard's queue is in Valkey, and erasing is not set up by default.
+      // The dashboard reads the queue in Valkey, and erasure is not set up by default.
       PROGRAM_ROLES.filter((role) => !['svc_board', 'svc_erase'].includes(role)).sort(),
     );
   });

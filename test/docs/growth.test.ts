@@ -37,7 +37,7 @@ beforeAll(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
   publisher = sqlPublisher(db.as('svc_publisher'), { directory, ...keys });
-  // A tile that is full, and one that is not.
+  // A full tile and a partial tile.
   old = await admit(290);
   await publish();
 });
@@ -56,7 +56,7 @@ async function publish(by = publisher): Promise<void> {
   expect(await by.runCycle()).toMatchObject({ outcome: 'published' });
 }
 
-/** HTTP statuses of the proofs, each once, from a public API server that starts some days from now. */
+/** Distinct HTTP statuses of these proofs from a public API server `days` in the future. */
 const statuses = (ids: readonly string[], days = 0): Promise<number[]> =>
   publicStatuses(directory, keys, ids, { now: () => Date.now() + days * DAY });
 
@@ -72,7 +72,7 @@ async function files(): Promise<{ path: string; isLink: boolean }[]> {
     .map(({ path, at }) => ({ path, isLink: at.isSymbolicLink() }));
 }
 
-// The script needs GNU tools.
+// The script requires GNU tools.
 describe.skipIf(process.platform !== 'linux')('snapshot files older than 30 days', () => {
   const move = async (from = directory): Promise<void> => {
     const script = blocks[0]!.replaceAll('/srv/public', from).replaceAll('/archive', archive);
@@ -98,7 +98,7 @@ describe.skipIf(process.platform !== 'linux')('snapshot files older than 30 days
     await publish();
     expect(await statuses([...old, ...more])).toEqual([200]);
     expect(await check()).toMatchObject({ code: 0, corrupt: {} });
-    // Nothing that was moved is written again.
+    // The publisher never writes a moved file again.
     expect((await files()).filter(({ isLink }) => isLink)).toHaveLength(moved.length);
   });
 
@@ -108,7 +108,7 @@ describe.skipIf(process.platform !== 'linux')('snapshot files older than 30 days
       if (!isLink) await utimes(join(directory, path), at, at);
     }
     await move();
-    // Where the snapshot itself is away, every file of the archive looks as if it were of no use.
+    // With the snapshot unmounted, every archived file would look unreferenced.
     const unmounted = join(home, 'unmounted');
     await mkdir(unmounted);
     await expect(move(unmounted)).rejects.toThrow();

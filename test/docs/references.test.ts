@@ -35,7 +35,7 @@ it('documentation > mentions every npm script', () => {
     .map((name) => text(`docs/${name}`))
     .concat(text('README.md'))
     .join('\n')
-    // A command may go on behind a line's end.
+    // A command may continue on the next line.
     .replace(/\s+/g, ' ');
   const isMentioned = (name: string): boolean =>
     new RegExp(`npm (?:run (?:-s )?)?${name}(?![\\w:-])`).test(pages);
@@ -43,7 +43,7 @@ it('documentation > mentions every npm script', () => {
   expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
 });
 
-/** Outside a project that has svc-sdk, npx downloads the package named svc, which is not ours. */
+/** Elsewhere than in a project with svc-sdk, npx would download an unrelated package svc. */
 it('documentation > runs npx only with --no, which downloads nothing', () => {
   const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
   const files = folders
@@ -71,7 +71,7 @@ it('documentation and SQL > contain no banned word', () => {
   );
   const found = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', ...files]
     .filter((path) => /\.(?:md|sql)$/.test(path))
-    // Between backquotes a word is a name, such as that of a user of the operating system.
+    // Text in backquotes is a name, such as that of an operating-system user.
     .map((path) => ({
       path,
       words: text(path)
@@ -90,7 +90,7 @@ describe('links between documentation pages', () => {
       .map((name) => `${folder}${name}`),
   );
   const prose = (page: string): string => text(page).replace(/^```.*?^```/gms, '');
-  /** As GitHub makes them: what is neither letter, digit, hyphen nor underscore goes. */
+  /** Heading anchors as GitHub creates them, without punctuation. */
   const anchors = (page: string): string[] =>
     [...prose(page).matchAll(/^#+ (.+)$/gm)].map(([, title = '']) =>
       title

@@ -125,7 +125,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
   }, 120_000);
 
   it('is rejected by TRUSTED_CHECKPOINT even when the snapshot directory is equally old', async () => {
-    // The publisher's state as of the base backup, so that no later file reveals the rollback.
+    // The publisher's state at the base backup, so that no later file reveals the rollback.
     const then = join(home, 'then');
     const older = await copyOf('older-still');
     await older.start();
@@ -181,7 +181,7 @@ describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
       expect(report.treeSize).toBe(56 + 5);
       return report.generation;
     };
-    // Generations are seconds, so the earlier ones are soon passed.
+    // Generations are seconds, so the new ones soon exceed those that were published.
     const passed = async () => ((await generation()) > seen ? true : null);
     await eventually(passed, 15_000, 'a generation that no reader has seen');
     await publisher.close();

@@ -36,7 +36,7 @@ import {
   rowsIn,
 } from './snapshot-damage.js';
 
-/** Damages a copy of a sound registry and its snapshot, and expects exactly the findings of the damage. */
+/** Damages a copy of an undamaged registry and its snapshot, and expects exactly these findings. */
 
 let plantation: SoundPlantation['plantation'];
 let sound: SoundPlantation['sound'];
@@ -48,7 +48,7 @@ beforeAll(async () => {
 afterEach(() => plantation.clear());
 afterAll(() => opened.drop());
 
-/** Only for a proof of its own. */
+/** Runs the statements only for a proof of their own. */
 const proofAt = (number: number): string => `'${toUuid(sound.world.old[number]!)}'::uuid`;
 const leafAt = (number: number): string =>
   `(select leaf_index from svc.proof where proof_id = ${proofAt(number)})`;
@@ -65,7 +65,7 @@ function expectFound(
   }
 }
 
-// First, because the snapshot expires a minute after it was made.
+// Must run first, because the snapshot expires a minute after its publication.
 describe('fsck of an undamaged registry and snapshot', () => {
   it('finds no corruption', async () => {
     const { env } = await plantation.copy();
@@ -101,7 +101,7 @@ describe('fsck of the registry', () => {
 
   it('reports an erased proof that is published as valid', async () => {
     const { env, damage } = await plantation.copy();
-    // Among the verdicts up to the snapshot's cursor.
+    // A verdict within the range that the snapshot's cursor covers.
     await damage(
       erased(proofAt(100), leafAt(100))
         .replace('(frontier,', '(verdict_id, frontier,')
@@ -117,7 +117,7 @@ describe('fsck of the snapshot', () => {
   it.each(DAMAGES)('finds %s', async (_what, found, plant) => {
     const copy = await plantation.copy();
     await plant(copy);
-    // Without a seen generation the earlier manifest is only a minute behind.
+    // Otherwise the earlier manifest would be only a minute behind the last checkpoint.
     await copy.damage(`update svc.checkpoint set created_at = created_at - interval '2 minutes'`);
     expectFound(await checked(copy.env), found);
   });
@@ -159,7 +159,7 @@ describe('fsck of the snapshot', () => {
     const manifest = await manifestOf(copy);
     const pin = manifest.index_parts.find(({ kind }) => kind === SHARE_PARTS)!;
     const [a, b] = await rowsIn(copy, pin);
-    // An older row of a token: rows that a newer one shadows are not reported.
+    // An older row of a token: fsck does not report rows that a newer row replaces.
     const old = await partOf(copy, SHARE_PARTS, [{ ...b!, id: a!.id, leafIndex: a!.leafIndex }]);
     const { generation, index_parts: pins } = manifest;
     const parts = [...pins.slice(0, pins.indexOf(pin)), old, ...pins.slice(pins.indexOf(pin))];
@@ -307,7 +307,7 @@ describe('killed fsck run', () => {
   it('resumes at its last position and keeps its findings', async () => {
     const { env, damage, directory: copy } = await plantation.copy();
     const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
-    // One before the position where it dies, and one after.
+    // One damage before the position at which the process is killed, and one after.
     for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
       await damage(`update svc.intake set salt = set_byte(salt, 1, get_byte(salt, 1) # 1)
         where proof_id = '${toUuid(id)}'`);
@@ -339,7 +339,7 @@ describe('killed fsck run', () => {
     // A finished run leaves no state to resume.
     expect((await checked(env)).document['resumed_from']).toBe(0);
 
-    // The log was rewritten since, so the state is invalid.
+    // The log was rewritten, so the saved state is invalid.
     await writeFile(stateFile, kept);
     await damage(`update svc.tile set hashes = set_byte(hashes, 3, get_byte(hashes, 3) # 1)
       where level = 1`);
@@ -379,7 +379,7 @@ describe('fsck', () => {
     try {
       const { code, err, document } = await checked(server.env);
       expect(code).toBe(3);
-      // In the requested format, and never clean.
+      // In the requested format, and never reported as clean.
       expect(document).toMatchObject({ clean: false, exit_code: 3 });
       expect(err).toMatch(/tile\/.* cannot be read.*resumes from the saved position/s);
     } finally {

@@ -23,7 +23,7 @@ const MAY_IMPORT: Record<string, string[]> = {
 };
 /** The parts of the SDK that need Node or a framework; the rest runs in a browser. */
 const SDK_RIM = /^sdk\/(?:cli|adapters)\//;
-/** Of the programs, and of the command line, which is another package. */
+/** Imports of the programs, and of the command line, which is another package. */
 const READS_ENVIRONMENT = ['runtime/config.ts', 'sdk/cli/config.ts'];
 const KERNEL_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
 
@@ -76,7 +76,7 @@ describe('imports', () => {
   });
 
   it('never connect the engine API with the public API, or shared code with either', () => {
-    // Everything else below api/ is for both.
+    // All other folders below api/ serve both.
     const APIS = ['engine', 'public'];
     const wrong = all
       .filter((source) => source.file.startsWith('api/'))

@@ -11,8 +11,8 @@ import { createPublicStates, tokenName, type PublicStates } from './states.js';
 import { KINDS, LOOKUPS, NONE, STATES, TOKENS, type Kind } from './table.js';
 
 /**
- * Every public lookup (spec/answers.md) in every state, over HTTP, from a stack that tenants'
- * requests brought into these states. Expectations: table.ts.
+ * Each public lookup (spec/answers.md) of artifacts in each state, over HTTP, from a stack that
+ * received tenants' requests. The expected responses are in table.ts.
  */
 
 /** The statuses with `can_assert_validity: true`; for every other status it is false. */
@@ -34,12 +34,12 @@ let stack: PublicStack;
 let states: PublicStates;
 let openApi: ServedOpenApi;
 let isOver = false;
-/** Answers during the validity's end. */
+/** The responses recorded around the time of the expiry. */
 let followed: Map<string, Promise<Followed>[]>;
 
 beforeAll(async () => {
   stack = await openPublicStack(STATES.filter(({ window }) => window === 'inside').length);
-  // Starts before the expiry: only a reported validity can be seen to end in time.
+  // Polling starts before the expiry, because only a status that was VALID can expire.
   states = await createPublicStates(stack, (fading) => {
     followed = new Map(
       Object.entries(fading).map(([what, { path, last }]) => [
@@ -58,7 +58,7 @@ afterAll(async () => {
 
 describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
   const said = new Set<string>();
-  /** The replies of the server that reads the directory; the one behind nginx must give the same. */
+  /** Responses of the server that reads the directory; the server behind nginx gives equal ones. */
   const ask = (calls: readonly Call[]): Promise<Reply[]> =>
     Promise.all(
       calls.map(async (call) => {
@@ -149,7 +149,7 @@ describe('served OpenAPI document', () => {
   });
 });
 
-// With the programs' own loops running.
+// These tests run the loops of the programs.
 describe('proof outside the recent lookups', () => {
   /** Waits until every public API server answers `status`; returns the time since `began`. */
   const arrives = async (path: string, status: string, began: number): Promise<string> => {
@@ -204,7 +204,7 @@ describe('proof outside the recent lookups', () => {
   });
 });
 
-/** The expected history of an artifact, with inherited events. */
+/** The expected history of an artifact, including events of the artifacts it depends on. */
 function eventsOf({ ends, revoked }: (typeof STATES)[number], kind: Kind): string[] {
   const restsOn: readonly string[] = KINDS.slice(0, KINDS.indexOf(kind) + 1);
   return [
@@ -222,7 +222,7 @@ function nameOf(event: PublicEvent): string {
 }
 
 interface Followed {
-  /** Each distinct status. */
+  /** The distinct statuses in the order of their appearance. */
   said: string[];
   /** Time of the last answer, in epoch milliseconds. */
   at: number;
