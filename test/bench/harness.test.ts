@@ -74,14 +74,14 @@ describe('runScenarios', () => {
   const run = (dir: string, all: Scenario[], only?: string[], stopping = signal) =>
     runScenarios(all, { quick: true, proofs: 1, only, dir, signal: stopping });
 
-  test('runScenarios > rejects an unknown name before it starts anything', async ({ dir }) => {
+  test('rejects an unknown name before it starts anything', async ({ dir }) => {
     const running = run(join(dir, 'never'), [good], ['goood']);
     await expect(running).rejects.toThrow('Unknown scenario: goood. Scenarios: good');
     expect(await readdir(dir)).toEqual([]);
   });
 
   test.skipIf(skipsRedis)(
-    `runScenarios > reports a failed scenario as missed, and reports nothing when interrupted${withoutRedis}`,
+    `reports a failed scenario as missed, and reports nothing when interrupted${withoutRedis}`,
     async ({ dir }) => {
       const results = await run(dir, [
         scenario('bad', () => Promise.reject(new Error('no disk'))),

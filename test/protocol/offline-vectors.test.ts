@@ -40,7 +40,7 @@ const implementations = [
 ] as const;
 
 describe('offline verification vectors', () => {
-  describe.each(implementations)('by %s', (_, api) => {
+  describe.each(implementations)('verified by %s', (_, api) => {
     it.each(all)('$name', (vector) => {
       expect(outcomeOf(vector, api)).toEqual(vector.expected);
     });

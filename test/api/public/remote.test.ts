@@ -107,7 +107,7 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
 });
 
 describe.skipIf(skipsNginx)(`public API program with SNAPSHOT_URL${withoutNginx}`, () => {
-  it('answers 503 while nginx is down, becomes ready when nginx returns, and stops on SIGTERM', async () => {
+  it('is not ready while nginx is down, becomes ready when nginx returns, and stops on SIGTERM', async () => {
     world.snapshot.clock.at = Date.now();
     const [id] = await world.publish(1);
     await world.nginx.stop();
