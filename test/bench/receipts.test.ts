@@ -66,7 +66,7 @@ async function evidenceOf(n: number): Promise<ReceiptEvidence> {
 
 type Tamper = (evidence: ReceiptEvidence, other: ReceiptEvidence) => unknown;
 
-/** The checked receipts contain each fault at least once. */
+/** Kinds of tampering and the faults they cause; each fault occurs at least once. */
 const TAMPERED: [what: string, tamper: Tamper, faults: string[]][] = [
   ['another request', (e, o) => (e.request = o.request), ['receipt_of_another_request']],
   ['another status', (e) => (e.receipt.status = 'DENIED'), ['wrong_response_hash', 'wrong_effect']],

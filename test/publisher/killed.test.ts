@@ -103,7 +103,7 @@ function seenBy(publicServer: PublicServer, directory: string): Promise<Seen> {
   return facadeSees(publicServer, directory, { proofs: [...old, ...fresh], packages, tokens });
 }
 
-/** Restores the database: a publish cycle writes only its checkpoint there. */
+/** Removes the checkpoint, which is all that the cycle writes to the database. */
 const forgetCheckpoint = (): Promise<unknown> =>
   world.tamper(`delete from svc.checkpoint where tree_size > ${String(BEFORE)}`);
 

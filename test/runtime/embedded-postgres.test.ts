@@ -68,7 +68,7 @@ afterEach(async () => {
 
 describe('embedded Postgres', () => {
   it('keeps data across restarts, with durable settings and password authentication', async () => {
-    // The server ignores the files of an interrupted initdb.
+    // Files of an interrupted initdb, which must be ignored.
     await mkdir(join(dataDir, 'postgres', 'data.0123456789ab', 'base'), { recursive: true });
     const first = await start();
     await query(first.superuserUrl, 'create table kept (n int); insert into kept values (42)');

@@ -17,7 +17,7 @@ import { valuesHolding } from '../fixtures/marks.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** Runs other requests during an erasure. */
+/** Requests that run concurrently with an erasure. */
 
 const MARK = 'Maria-Markworth';
 

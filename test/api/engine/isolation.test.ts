@@ -24,7 +24,7 @@ let registry: TestRegistry;
 let stranger: Record<string, string>;
 let theirs: Resources;
 let exported: Exported;
-/** A well-formed proof whose tenant was removed. */
+/** The export of a genuine proof that no tenant has any more. */
 let lost: Exported;
 
 it.beforeAll(async ({ setup }) => {
@@ -71,7 +71,7 @@ function pathOf(spec: OperationSpec, ids: Resources): string {
   });
 }
 
-/** A request body of the stranger with these ids in place of its own. */
+/** A request body of the stranger like the example, with these ids. */
 function bodyOf(example: unknown, ids: Resources): unknown {
   if (isDocument(example)) return documentLike(example, ids === theirs ? exported : lost);
   if (Array.isArray(example)) return example.map((one) => bodyOf(one, ids));
@@ -91,7 +91,7 @@ function isDocument(example: unknown): example is Exported {
   return typeof example === 'object' && example !== null && 'aep' in example;
 }
 
-/** The members of this export that the documented example also has. */
+/** Those members of the export that the example has. */
 function documentLike(example: Exported, document: Exported): Exported {
   return Object.fromEntries(
     Object.entries(example).map(([name, value]) => [

@@ -51,7 +51,7 @@ const execute = (engine: TestEngine, apiKey: string, fields = executeBody()): Pr
     body: JSON.stringify(fields),
   });
 
-/** Waits for the start of a second, so that the burst falls into one window. */
+/** Sends the requests concurrently, so that they fall into one window. */
 function burst(engine: TestEngine, apiKey: string, times: number): Promise<Reply[]> {
   const call = { headers: headersFor(apiKey), body: 'not JSON' };
   return Promise.all(Array.from({ length: times }, () => engine.call(call)));

@@ -242,7 +242,7 @@ describe('replay after tampering', () => {
     },
   );
 
-  // Last: all proofs share the policy set.
+  // Must run last: all proofs share the policy set.
   it('reports the digest and decision of an altered policy', async ({ setup }) => {
     const id = await setup.admitOne();
     const before = await replayOf(setup, id);

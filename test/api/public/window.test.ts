@@ -15,7 +15,7 @@ let publicServer: PublicServer;
 let server: HttpServer;
 /** Proof ids in log order; the entries of other kinds between them do not count. */
 const proofs: string[] = [];
-/** Package ids by the index of their newest member. */
+/** Each indexed by the number of its proof or newest member. */
 const tokens: string[] = [];
 const packages: string[] = [];
 const packageTokens: string[] = [];

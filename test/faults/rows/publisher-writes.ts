@@ -12,7 +12,7 @@ const TICK_MS = 15_000;
 const NEWS_TICKS = 3;
 /** A publish cycle of this load writes at least tiles, entries, bodies, an index, both pointers. */
 const FEWEST = 6;
-/** Further writes of a large cycle are of these kinds, and are selected by name. */
+/** Writes beyond this number are of the kinds below, and are selected by name. */
 const MOST = 10;
 /** The kinds of files. Some cycles write only a few kinds, so a count may skip a kind. */
 const WANTED = ['tile/0/', 'tile/entries/', 'lookup/segments/', 'checkpoint', 'lookup/manifest'];
