@@ -17,9 +17,9 @@ import { helpTexts } from '#sdk/cli/main';
 import { FAULTS } from './faults/rows/index.js';
 
 /**
- * What users and auditors depend on, frozen, so that a refactoring shows exactly what it changed.
- * The database schema is frozen in sql/schema.txt. After an intended change run
- * `npx vitest run test/golden.test.ts -u`.
+ * Interfaces that users and auditors depend on, so that a change to them shows in review. The
+ * database schema is in sql/schema.txt. After an intended change run `npx vitest run
+ * test/golden.test.ts -u`.
  */
 const golden: Record<string, () => string> = {
   'engine-openapi.txt': () => json(engineOpenApi(OPERATIONS.map(({ spec }) => spec))),
@@ -39,7 +39,7 @@ const golden: Record<string, () => string> = {
 };
 
 it.each(Object.entries(golden))(
-  'golden file %s > is what the code produces',
+  'golden file %s > equals the output of the code',
   async (name, text) => {
     await expect(text()).toMatchFileSnapshot(join(import.meta.dirname, 'golden', name));
   },
@@ -94,7 +94,7 @@ function errorsPage(): string {
 /** Settings that only `start` passes to its children. */
 const INTERNAL = ['EMBEDDED_DATABASE'];
 
-/** docs/configuration.md: its own prose, and the table of settings from their definitions. */
+/** docs/configuration.md: its prose, and the table of settings generated from their definitions. */
 function configurationPage(): string {
   const page = readFileSync(join(packageRoot, 'docs/configuration.md'), 'utf8');
   const [prose = ''] = page.split('\n## Settings\n');

@@ -33,11 +33,11 @@ async function answerTo(server: { port: number }, request: string): Promise<stri
 }
 
 describe.each(Object.entries(APIS))('%s', (_, server) => {
-  it.each(SMUGGLED)('rejects %s and ignores the bytes after it', async (name, request) => {
+  it.each(SMUGGLED)('rejects %s and serves no bytes after it', async (name, request) => {
     const answer = await answerTo(server(), request);
     const statuses = statusesOf(answer);
     expect(answer).not.toContain('"status":"ok"');
-    // A handler may have answered before the end of the body was seen to be wrong.
+    // A handler may respond before the parser reaches the error in the body.
     const isInBody = /chunk (?:size|that|ext)|trailer/.test(name);
     expect(isInBody ? [[400], [404], []] : [[400]]).toContainEqual(statuses);
     if (statuses[0] === 400) expect(answer).toContain('"code":"malformed_request"');

@@ -22,7 +22,7 @@ const source = { tenantId: 'demo', run: 'baseline' };
 const { signal } = new AbortController();
 const sha256 = (data: string | Buffer): Buffer => createHash('sha256').update(data).digest();
 
-test('baseline loop > stores each request with a signed document about it', async ({ db }) => {
+test('baseline loop > stores each request with its signed document', async ({ db }) => {
   await createBaselineTable(db.sql);
   const keys = { ...generateKeyPairSync('ed25519'), keyId: 'key' };
   const texts = Array.from({ length: 7 }, (_, n) => JSON.stringify(requestAt(source, n)));
@@ -42,7 +42,7 @@ test('baseline loop > stores each request with a signed document about it', asyn
   }
 });
 
-test('baseline loop > commits every row that it counts, on every core', async ({ db }) => {
+test('baseline loop > commits every row that it counts, using every CPU core', async ({ db }) => {
   await createBaselineTable(db.sql);
   const registry = { ownerUrl: db.url, tenantId: source.tenantId, postgresPid: process.pid };
   const baseline = await runBaselineLoop(registry, { warmUpSeconds: 0.2, seconds: 1 }, signal);

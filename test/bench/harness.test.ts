@@ -25,7 +25,7 @@ const measured = { name: 'lookups', value: 90, unit: 'answers/s' };
 const peer = { what: 'a file server', value: 100 };
 const { signal } = new AbortController();
 
-test('percentile and median > return the nearest rank and the middle; a missing value is NaN', () => {
+test('percentile and median > return the nearest rank and the middle, or NaN when a value is missing', () => {
   expect([5, 30, 40, 50, 100].map((p) => percentile([35, 20, 15, 40, 50], p))).toEqual([
     15, 20, 20, 35, 50,
   ]);
@@ -41,7 +41,7 @@ test.for<[string, Partial<Measured>, boolean | null]>([
   ['a missed value', { target: { ratio: { atLeast: 0.5 }, value: { atLeast: 91 } } }, false],
   ['a ratio that is not a number', { ratio: NaN, target: { ratio: { atLeast: 0 } } }, false],
   ['a value that is not a number', { value: NaN, target: { value: { atMost: 1 } } }, false],
-])('resultOf > decides about %s', ([, more, ok]) => {
+])('resultOf > compares the value with the target: %s', ([, more, ok]) => {
   expect(resultOf({ ...measured, against: peer, ...more }).ok).toBe(ok);
 });
 
@@ -74,14 +74,14 @@ describe('runScenarios', () => {
   const run = (dir: string, all: Scenario[], only?: string[], stopping = signal) =>
     runScenarios(all, { quick: true, proofs: 1, only, dir, signal: stopping });
 
-  test('runScenarios > rejects an unknown name before it starts anything', async ({ dir }) => {
+  test('rejects an unknown name before it starts anything', async ({ dir }) => {
     const running = run(join(dir, 'never'), [good], ['goood']);
     await expect(running).rejects.toThrow('Unknown scenario: goood. Scenarios: good');
     expect(await readdir(dir)).toEqual([]);
   });
 
   test.skipIf(skipsRedis)(
-    `runScenarios > reports a failed scenario as missed, and nothing when interrupted${withoutRedis}`,
+    `reports a failed scenario as missed, and reports nothing when interrupted${withoutRedis}`,
     async ({ dir }) => {
       const results = await run(dir, [
         scenario('bad', () => Promise.reject(new Error('no disk'))),
@@ -104,12 +104,12 @@ describe('runScenarios', () => {
   );
 });
 
-describe('load', () => {
-  test('atRate > starts work by the clock, not by the answers', async () => {
+describe('load generator', () => {
+  test('atRate > starts work at fixed times, without waiting for responses', async () => {
     const started: number[] = [];
     let release: () => void = () => undefined;
     const last = new Promise<void>((resolve) => (release = resolve));
-    // No work ends before the last one has started.
+    // All work starts before any of it ends.
     await atRate({ perSecond: 1_000, count: 5, signal }, (n) => {
       started.push(n);
       if (n === 4) release();
@@ -129,7 +129,7 @@ describe('load', () => {
   let server: LocalServer | undefined;
   afterEach(() => server?.close());
 
-  /** Serves these answers in order, and the last one forever. */
+  /** Serves these responses in order, and then repeats the last. */
   async function serveAnswers(...answers: [status: number, body: object][]): Promise<string> {
     server = await serveLocally((_, res) => {
       const [status, body] = (answers.length > 1 ? answers.shift() : answers[0]) ?? [500, {}];
@@ -138,7 +138,7 @@ describe('load', () => {
     return server.url;
   }
 
-  test('untilValid > repeats a lookup until VALID and counts any other verdict', async () => {
+  test('untilValid > repeats a lookup until VALID and counts any other status', async () => {
     const verdict = (status: string) => ({ verification: { verification_status: status } });
     const unexpected = new UnexpectedAnswers();
     const url = await serveAnswers(
@@ -152,7 +152,7 @@ describe('load', () => {
     expect(unexpected.result('', '').note).toContain('lookup 200 REVOKED');
   });
 
-  test('executeOnce > accepts only a receipt and counts everything else', async () => {
+  test('executeOnce > accepts only a receipt and counts every other response', async () => {
     const unexpected = new UnexpectedAnswers();
     const credential = { tenantId: 'acme', apiKey: 'key' };
     const denied = { code: 'policy_denied' };

@@ -62,11 +62,11 @@ it('takeSamples > draws recent, old and unknown IDs', async () => {
   }
 });
 
-describe('comparison of answers', () => {
+describe('comparison of responses', () => {
   let other: LocalServer;
   type Answer = (status: number, body: Buffer) => [number, Buffer];
   const unchanged: Answer = (status, body) => [status, body];
-  /** What the other server makes of a right answer. */
+  /** Changes that another server might make to a correct response. */
   let answer = unchanged;
   beforeAll(async () => {
     other = await serveLocally((req, res) => {
@@ -80,7 +80,7 @@ describe('comparison of answers', () => {
   });
   afterAll(() => other.close());
 
-  it('requireAsSampled > accepts equal answers and rejects another byte or status', async () => {
+  it('requireAsSampled > accepts equal responses and rejects another byte or status', async () => {
     for (const one of [samples.recent, samples.older, samples.absent]) {
       await requireAsSampled('other', other.url, one, 5);
     }
@@ -91,7 +91,7 @@ describe('comparison of answers', () => {
     answer = unchanged;
   });
 
-  it('withEqualAnswers > rejects when an answer changes with the work', async () => {
+  it('withEqualAnswers > rejects when a response changes during the measurement', async () => {
     const servers = { other: { server: other, sample: samples.recent } };
     expect(await withEqualAnswers(servers, () => Promise.resolve('done'))).toBe('done');
     const work = withEqualAnswers(servers, () => {
@@ -114,7 +114,7 @@ describe('comparison of answers', () => {
 });
 
 it.skipIf(skipsNginx)(
-  `startNginx > serves the bytes of the public API${withoutNginx}`,
+  `startNginx > serves the same bytes as the public API${withoutNginx}`,
   async () => {
     const nginx = await startNginx(join(dir, 'nginx'), samples.staticRoot, COUNT);
     try {
@@ -126,7 +126,7 @@ it.skipIf(skipsNginx)(
 );
 
 describe.skipIf(skipsWrk)(`wrk${withoutWrk}`, () => {
-  it('runLookups > requests the paths of the file and counts the answers', async () => {
+  it('runLookups > requests the paths of its file and counts the responses', async () => {
     const load = { url, connections: 4, seconds: 1, seed: 1, signal };
     const hits = await runLookups({ ...load, pathsFile: samples.recent.pathsFile });
     requireAnswered('hit', hits, false);
@@ -158,7 +158,7 @@ describe.skipIf(skipsWrk)(`wrk${withoutWrk}`, () => {
   });
 });
 
-it('liveBytes > counts all that was written until files are replaced', async () => {
+it('liveBytes > counts everything written until files are replaced', async () => {
   const own = new TestSnapshot();
   const publisher = own.publisher();
   const vkeys = { log: own.logVkey, snapshot: own.snapshotVkey };
@@ -169,7 +169,7 @@ it('liveBytes > counts all that was written until files are replaced', async () 
     const manifest = await publishedManifest({ snapshotDir: own.directory, vkeys });
     return liveBytes(own.directory, manifest);
   };
-  // More than one tile, so that the tree has a second level.
+  // Enough entries for two tiles, so that the tree has a second tile level.
   const first = await publish(600);
   expect(first).toBe(publisher.written().bytes);
   const second = await publish(5);

@@ -66,7 +66,7 @@ async function evidenceOf(n: number): Promise<ReceiptEvidence> {
 
 type Tamper = (evidence: ReceiptEvidence, other: ReceiptEvidence) => unknown;
 
-/** Each fault at least once. */
+/** Kinds of tampering and the faults they cause; each fault occurs at least once. */
 const TAMPERED: [what: string, tamper: Tamper, faults: string[]][] = [
   ['another request', (e, o) => (e.request = o.request), ['receipt_of_another_request']],
   ['another status', (e) => (e.receipt.status = 'DENIED'), ['wrong_response_hash', 'wrong_effect']],
@@ -98,20 +98,20 @@ const TAMPERED: [what: string, tamper: Tamper, faults: string[]][] = [
   ],
 ];
 
-it('receiptFaults > finds none for admitted and denied items', async () => {
+it('receiptFaults > returns no fault for admitted and denied items', async () => {
   for (const n of [0, 1, DENIED]) {
     expect(receiptFaults(await evidenceOf(n), outsider.trust)).toEqual([]);
   }
   expect((await evidenceOf(DENIED)).receipt.status).toBe('DENIED');
 });
 
-it.each(TAMPERED)('receiptFaults > finds %s', async (_what, tamper, faults) => {
+it.each(TAMPERED)('receiptFaults > reports %s', async (_what, tamper, faults) => {
   const [evidence, other] = [await evidenceOf(2), await evidenceOf(4)];
   tamper(evidence, other);
   expect(receiptFaults(evidence, outsider.trust)).toEqual(faults);
 });
 
-it('checkReceipts > finds a receipt of another request and a proof that is not public', async () => {
+it('checkReceipts > reports a receipt of another request and a proof that is not public', async () => {
   const receipt = results[0]!.receipt as ExecuteReceipt;
   const [request, other] = [0, 2].map((n) => requestAt(source, n) as unknown as JsonValue);
   const unknown = { ...receipt, registry_proof_id: '0'.repeat(32) };

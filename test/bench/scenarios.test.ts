@@ -30,13 +30,13 @@ describe('batch results', () => {
   const oks = (run: Partial<BatchMeasured['run']>) =>
     batchResults(measured(run), false).map(({ ok }) => ok);
 
-  it('batch results > compare rate and CPU per proof with the baseline loop', () => {
+  it('compare rate and CPU time per proof with the baseline loop', () => {
     const [admission, cpuPerProof] = batchResults(measured(), false);
     expect(admission).toMatchObject({ value: 11_000, against: { value: 14_000 }, ok: true });
     expect(cpuPerProof).toMatchObject({ value: 150, against: { value: 130 }, ok: null });
   });
 
-  it('batch results > miss for a slow run, a wrong receipt, few checks or loss', () => {
+  it('miss their target when a run is slow, a receipt is wrong, checks are few or items are lost', () => {
     expect(oks({})).toEqual([true, null, true, true]);
     expect(oks({ proofs: 90_000 })[0]).toBe(false);
     expect(oks({ checked: { checked: 120, denied: 2, wrong: ['x'] } })[2]).toBe(false);
@@ -65,10 +65,10 @@ describe('execute results', () => {
     ...more,
   });
 
-  it('execute results > compare the median rounds with the echo', () => {
+  it('compare the median of the rounds with the echo server', () => {
     const [throughput, tail, perRequest, errors] = executeResults(measured());
     expect(throughput).toMatchObject({ value: 4_500, against: { value: 10_000 }, ok: true });
-    // The slowest round has more than one request in a hundred.
+    // The slowest round has more than one percent of the requests.
     expect(tail).toMatchObject({ value: 30, ok: true });
     expect(perRequest).toMatchObject({ value: 150, against: { value: 150 }, ok: null });
     expect(errors).toMatchObject({ value: 0, ok: true });
@@ -80,12 +80,12 @@ describe('execute results', () => {
     ['rejections by the echo', { echo: [round(10, 1, { answers: { '400': 10 } })] }, 10],
     ['a wrong receipt', { receipts: { checked: 3, denied: 0, wrong: ['x: wrong_effect'] } }, 1],
     ['no checked receipt', { receipts: { checked: 0, denied: 0, wrong: [] } }, 1],
-  ])('execute results > miss for %s', (_, more, value) => {
+  ])('miss their target for %s', (_, more, value) => {
     expect(executeResults(measured(more)).at(-1)).toMatchObject({ value, ok: false });
   });
 });
 
-it('fairness results > compare the latency beside load with the latency without', () => {
+it('fairness results > compare latency during load from another tenant with latency when idle', () => {
   const unexpected = new UnexpectedAnswers();
   unexpected.add('503 queue_too_deep', 3);
   const results = fairnessResults({
@@ -103,7 +103,7 @@ it('fairness results > compare the latency beside load with the latency without'
   ]);
 });
 
-it('freshness results > meet 1.5 s in 99 of 100 samples, and need samples', () => {
+it('freshness results > require 1.5 s in 99 of 100 samples, and at least one sample', () => {
   const unexpected = new UnexpectedAnswers();
   const ok = (ms: number[]) =>
     freshnessResults({ ms, fullRate: 8_000, sentRate: 4_000, unexpected }).map((one) => one.ok);
@@ -112,7 +112,7 @@ it('freshness results > meet 1.5 s in 99 of 100 samples, and need samples', () =
   expect(() => ok([])).toThrow(RangeError);
 });
 
-it('growth results > compare each size with the smallest, round by round', () => {
+it('growth results > compare each log size with the smallest log, round by round', () => {
   const results = growthResults([
     { proofs: 10_000, append: [200, 400, 210], lookup: [20, 40, 10] },
     { proofs: 100_000, append: [250, 480, 400], lookup: [30, 52, 13] },
@@ -143,7 +143,7 @@ describe('lookup results', () => {
     older: [round(50), round(25), round(75)],
   };
 
-  it('lookup results > compare requests per CPU second, round by round', () => {
+  it('compare requests per CPU second with nginx, round by round', () => {
     const results = lookupResults(rounds, 'some proofs');
     expect(results.map(({ ratio, ok }) => [ratio, ok])).toEqual([
       [0.5, false],

@@ -27,7 +27,7 @@ const STATUSES = { tests: '0', faults: '0', fuzzing: '0', audit: '0' };
 
 type Ending = [last: string, code: number | null];
 
-/** The last line and exit code of CI with these results; an empty text means a missing file. */
+/** The CI summary's last line and exit code for these results; '' means a missing file. */
 const count = async (...given: Parameters<typeof linesAndCount>): Promise<Ending> =>
   (await linesAndCount(...given)).ending;
 
@@ -50,12 +50,12 @@ async function linesAndCount(
 const tests = (fields: object) => ({ 'results.json': JSON.stringify({ ...TESTS, ...fields }) });
 const unloaded = [{ status: 'failed', assertionResults: [] }];
 
-describe('the CI summary', () => {
-  it('counts every test, and succeeds when all passed', async () => {
+describe('CI summary', () => {
+  it('counts every test, and reports success when all tests passed', async () => {
     expect(await count()).toEqual(['126 passed, 0 failed', 0]);
   });
 
-  it('omits an audit whose registry did not answer', async () => {
+  it('omits an audit whose registry did not respond', async () => {
     expect(await count({}, { audit: '3' })).toEqual(['125 passed, 0 failed', 0]);
   });
 
@@ -93,7 +93,7 @@ describe('the CI summary', () => {
     ]);
   });
 
-  it('names the failures directly before it', async () => {
+  it('names the failed tests at its end', async () => {
     const failure = {
       status: 'failed',
       fullName: 'a proof is found',
@@ -121,7 +121,7 @@ describe('the CI summary', () => {
   it.each([
     ['belongs to no test', {}, 'ended with 1 and 100 passed'],
     ['left no result', { 'results.json': '' }, 'ended with 1 and no result'],
-  ])('shows the last output when an error %s', async (_, files, why) => {
+  ])('shows the last lines of output when an error %s', async (_, files, why) => {
     const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
     await writeFile(join(dir, 'tests.log'), printed.join('\n'));
     const { lines } = await linesAndCount(files, { tests: '1' });

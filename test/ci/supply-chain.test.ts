@@ -31,7 +31,7 @@ beforeAll(async () => {
 });
 
 describe('production dependencies', () => {
-  it('all have an allowed licence', async () => {
+  it('have allowed licences', async () => {
     const { allowed, exceptions } = await read<{
       allowed: string[];
       exceptions: Record<string, string>;
@@ -61,7 +61,7 @@ describe('production dependencies', () => {
     expect(Object.keys(exceptions).filter((name) => !names.includes(name))).toEqual([]);
   });
 
-  it('come from the registry, with a digest', () => {
+  it('come from the npm registry, with an integrity hash', () => {
     const loose = production.filter(
       ([, { resolved, integrity }]) =>
         (resolved !== undefined && !resolved.startsWith('https://registry.npmjs.org/')) ||
@@ -112,14 +112,14 @@ describe('production dependencies', () => {
   });
 });
 
-describe('the audit', () => {
+describe('audit', () => {
   let dir: string;
   beforeAll(async () => {
     dir = await mkdtemp(join(tmpdir(), 'svc-audit-'));
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  /** Runs the audit with an npm that prints this answer. */
+  /** Runs the audit with a fake npm that prints this response. */
   async function audit(answer: string): Promise<{ code: number; said: string }> {
     const npm = join(dir, 'npm');
     await writeFile(npm, `#!/bin/sh\ncat <<'EOF'\n${answer}\nEOF\nexit 1\n`);

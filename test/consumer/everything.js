@@ -1,5 +1,5 @@
-// What a project that installed the package does with it, in Node and in a browser. It is copied into
-// an empty one, so it imports the package by its name and nothing of this repository but its neighbour.
+// Exercises the installed SDK in Node and in a browser. It is copied into an empty project, so it
+// imports only the package and the file beside it.
 import {
   canonicalJson,
   executeIntentHttp,
@@ -12,7 +12,7 @@ import {
 } from 'svc-sdk';
 import { outcomeOf } from './vector.js';
 
-/** Only the engine's "not yet" is waited out. */
+/** Only the engine's "not ready" is retried. */
 async function whenReady(call) {
   for (;;) {
     try {

@@ -31,7 +31,7 @@ interface Receipt {
   status: string;
 }
 
-/** Resolves when the server hangs up. */
+/** Resolves when the server closes the connection. */
 function beginRequest(port: number): Promise<void> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\nHost: a\r\n'));
@@ -42,12 +42,12 @@ function beginRequest(port: number): Promise<void> {
   });
 }
 
-/** nginx logs this when a cached answer is replaced while it reads the file; it then asks a server. */
+/** nginx logs this when a cached file is replaced while it is read, and then asks upstream. */
 const STALE_CACHE = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
 
-// The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
-// place of the images: side by side on this machine's loopback.
-describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () => {
+// The commands, environments, users and secrets of docker-compose.yml, run as processes on the
+// loopback interface with Debian's programs instead of the images.
+describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
   let directory: string;
   let world: World;
   let up: Up;
@@ -78,7 +78,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'svc-by-hand-'));
-    // Other users may enter; each file has its own permissions.
+    // Other users may enter the directory; each file has its own mode.
     await chmod(directory, 0o755);
     const compose = readCompose({
       LOG_ORIGIN: 'log.example.org/2026',
@@ -103,7 +103,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(apiKey).toMatch(/^svc_sk_/);
   });
 
-  it('admits through the engine and serves lookups through nginx and its cache', async () => {
+  it('admits requests through the engine and serves lookups through nginx and its cache', async () => {
     const answer = await execute('first-look');
     expect(answer.status).toBe(200);
     const receipt = (await answer.json()) as Receipt;
@@ -193,7 +193,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(JSON.parse(body)).toMatchObject({ status: 429, code: 'rate_limited' });
   });
 
-  it('logs no errors, and no request paths, which may contain share tokens', () => {
+  it('logs no errors and no request paths, which may contain share tokens', () => {
     const own = join(directory, 'tmpfs', 'nginx-1', 'tmp');
     const log = readFileSync(join(own, 'access.log'), 'utf8');
     expect(log).toMatch(/ GET 429 /);
@@ -202,7 +202,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
-  it('rejects bodies larger than any request needs', async () => {
+  it('rejects request bodies larger than any request needs', async () => {
     const answer = await fetch(`${url('nginx', '8081')}/api/public/verify`, {
       method: 'POST',
       headers: { 'Content-Type': 'application/json' },
@@ -231,7 +231,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
       if (status !== 'success') throw new Error(`${query}: ${error}`);
       return data.result.filter(({ value }) => !Number.isNaN(Number(value[1]))).length;
     };
-    // Durations of lookups are sampled, and a rate needs two scrapes that differ.
+    // Lookup durations are sampled, and a rate needs two scrapes with different values.
     const lookUpOften = async (replica: number): Promise<void> => {
       for (let n = 0; n < 130; n += 1) {
         const path = `/api/public/verify/proof/${'0'.repeat(32)}`;
@@ -258,7 +258,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     );
   });
 
-  it('passes an external fsck', async () => {
+  it('has no corruption according to an external fsck', async () => {
     const report = JSON.parse(await up.run('fsck', '--json')) as {
       findings: { grave: boolean }[];
     };
@@ -269,7 +269,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     await slow;
   });
 
-  it('answers an error while no public API server runs', async () => {
+  it('answers 503 while no public API server runs', async () => {
     for (const one of up.of('facade')) one.child.kill('SIGTERM');
     await Promise.all(up.of('facade').map(({ ended }) => ended));
     const answer = await lookUp('1'.repeat(32));
@@ -278,7 +278,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(await answer.json()).toMatchObject({ code: 'unavailable' });
   });
 
-  it('keeps its secrets, and stops in order with its work complete', async () => {
+  it('prints no secrets, and stops in order with its work complete', async () => {
     const written = up.running.flatMap(({ output }) => output).join('');
     const secrets = join(directory, 'bound', 'deploy', 'secrets');
     for (const name of readdirSync(secrets).filter((file) => /url|password/.test(file))) {
@@ -288,7 +288,7 @@ describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () =
     expect(written).not.toContain(apiKey);
     const codes = await up.down();
     const failed = up.running.filter(
-      // The signal ends it.
+      // The process ends by the signal.
       ({ service }) => codes[service] !== 0 && service !== 'node-exporter-1',
     );
     expect(failed.map(({ service, output }) => [service, output.join('')])).toEqual([]);

@@ -41,7 +41,7 @@ describe('docker-compose.yml', () => {
   });
 
   const parser = spawnSync('docker-compose', ['version'], { stdio: 'ignore' }).status === 0;
-  it.skipIf(!parser && process.env['CI'] === undefined)('is accepted by Docker Compose', () => {
+  it.skipIf(!parser && process.env['CI'] === undefined)('is accepted by docker compose', () => {
     const read = spawnSync('docker-compose', ['--file', COMPOSE_FILE, 'config', '--services'], {
       encoding: 'utf8',
       env: { PATH: process.env['PATH'], ...VARIABLES },
@@ -51,7 +51,7 @@ describe('docker-compose.yml', () => {
     expect(read.stdout.trim().split('\n').sort()).toEqual(names.sort());
   });
 
-  it('requires values without a default, and names where to set them', () => {
+  it('requires every value that has no default, and says where to set it', () => {
     expect(() => readCompose({ PUBLIC_URL: 'x' })).toThrow(/LOG_ORIGIN is not set.*\.env/);
     expect(() => readCompose({ LOG_ORIGIN: 'x' })).toThrow(/PUBLIC_URL is not set.*\.env/);
     expect(interpolate('$$x ${A:-b} ${C:-d}', { A: 'e' })).toBe('$x e d');
@@ -70,7 +70,7 @@ describe('docker-compose.yml', () => {
       expect(one.image).toMatch(/^[^:]+:[^:]*\d|^svc-verification:local$/);
       expect(one.image).not.toMatch(/latest/);
       const [uid = NaN, gid = NaN] = (one.user ?? '').split(':').map(Number);
-      // The program that changes owners of secrets must be root, without a network.
+      // Only the program that sets the owners of secrets runs as root, without a network.
       if (name === 'secrets') {
         expect([uid, one.network_mode, one.networks]).toEqual([0, 'none', undefined]);
         expect(one.cap_add).toEqual(['CHOWN', 'DAC_OVERRIDE']);
@@ -82,7 +82,7 @@ describe('docker-compose.yml', () => {
     },
   );
 
-  it("gives each program the database role of its name, and only migrate the owner's", () => {
+  it('gives each program its own database role, and the owner role only to migrate', () => {
     for (const [name, { secrets = [], environment = {} }] of ours) {
       const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
       if (name === 'migrate') continue;
@@ -95,7 +95,7 @@ describe('docker-compose.yml', () => {
     }
     const roles = (service('migrate').environment?.['ROLE_URL_FILES'] ?? '').split(',');
     expect(roles.map((file) => file.replace(/^.*\/(\w+)-database-url$/, 'svc_$1')).sort()).toEqual(
-      // The dashboard's queue is in Valkey, and erasing is not set up by default.
+      // The dashboard reads the queue in Valkey, and erasure is not set up by default.
       PROGRAM_ROLES.filter((role) => !['svc_board', 'svc_erase'].includes(role)).sort(),
     );
   });
@@ -136,7 +136,7 @@ describe('docker-compose.yml', () => {
     expect(image.filter((line) => /^!(deploy|\.env|\.git)/.test(line))).toEqual([]);
   });
 
-  it('separates the networks of the public API and the registry', () => {
+  it('separates the network of the public API from the network of the registry', () => {
     const facade = new Set([...reached('facade'), ...reached('nginx')]);
     for (const name of [
       'postgres',
@@ -159,7 +159,7 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('publishes two ports, on the loopback interface by default', () => {
+  it('publishes two ports, by default on the loopback interface', () => {
     const published = all.filter(([, { ports, profiles }]) => ports && profiles === undefined);
     expect(published.map(([name, { ports }]) => [name, ports])).toEqual([
       ['engine', ['127.0.0.1:8080:8080']],
@@ -186,7 +186,7 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('checks the readiness of every program with tools of its image', () => {
+  it('checks the readiness of every program with tools that its image contains', () => {
     for (const name of [...PROGRAMS, 'board', 'postgres', 'valkey', 'nginx']) {
       const test = service(name).healthcheck?.test ?? [];
       expect([name, test[0]]).toEqual([name, expect.stringMatching(/^CMD/)]);
@@ -205,10 +205,10 @@ describe('docker-compose.yml', () => {
   });
 });
 
-describe('the Docker image', () => {
+describe('Docker image', () => {
   const dockerfile = readFileSync(join(packageRoot, 'Dockerfile'), 'utf8');
 
-  it('is built from pinned parts, and runs as nobody without build tools', () => {
+  it('is built from pinned images and packages, and runs as an unprivileged user without build tools', () => {
     expect(dockerfile).toMatch(/^ARG NODE=node:\d+\.\d+\.\d+-bookworm-slim$/m);
     expect(dockerfile.match(/^FROM \S+/gm)).toEqual(Array(3).fill('FROM ${NODE}'));
     expect(dockerfile).toMatch(/npm ci --omit=dev --omit=optional --omit=peer --ignore-scripts/);
@@ -217,7 +217,7 @@ describe('the Docker image', () => {
     expect(last).not.toMatch(/npm |COPY \. /);
   });
 
-  it('has the Node version of the tests', () => {
+  it('has the Node version that the tests use', () => {
     const [, version = ''] = /NODE=node:([\d.]+)-/.exec(dockerfile) ?? [];
     expect(readFileSync(join(packageRoot, '.ci/run'), 'utf8')).toContain(`@${version}"`);
   });

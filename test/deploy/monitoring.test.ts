@@ -26,7 +26,7 @@ describe.skipIf(skips)(`Prometheus${withoutIt}`, () => {
   it.each([
     ['check', 'config', 'prometheus.yml'],
     ['check', 'rules', 'alerts.yml'],
-  ])('is content with %s %s %s', (...args) => {
+  ])('accepts the file with promtool %s %s %s', (...args) => {
     expect(promtool(...args)).toMatchObject({ status: 0 });
   });
 });
@@ -47,7 +47,7 @@ describe('alerts', () => {
       return { alertname, eval_time, fires: outcome === 'fires' ? fires : null, series };
     });
 
-  it.skipIf(skips)(`fire when they must, and only then${withoutIt}`, async () => {
+  it.skipIf(skips)(`fire as each case in alert-cases.txt expects${withoutIt}`, async () => {
     const tests = cases.map(({ alertname, eval_time, fires, series }) => {
       const { labels, annotations } = rules.find(({ alert }) => alert === alertname)!;
       const expected = { exp_labels: { ...labels, ...fires }, exp_annotations: annotations };
@@ -67,7 +67,7 @@ describe('alerts', () => {
     await rm(folder, { recursive: true });
   });
 
-  it.each(rules.map(({ alert }) => alert))('%s is tested firing and not firing', (alert) => {
+  it.each(rules.map(({ alert }) => alert))('%s is tested firing and silent', (alert) => {
     const tried = cases
       .filter(({ alertname }) => alertname === alert)
       .map(({ fires }) => fires !== null);
@@ -87,11 +87,11 @@ describe('alerts', () => {
   });
 });
 
-describe('the Grafana dashboard', () => {
+describe('Grafana dashboard', () => {
   const { panels } = dashboard();
   const shown = panels.filter(({ type }) => type !== 'row');
 
-  it('has panels with title, description, data source and unit', () => {
+  it('has panels with a title, a description, a data source and a unit', () => {
     expect(shown.length).toBeGreaterThan(20);
     for (const { type, title, description, datasource, fieldConfig, targets = [] } of shown) {
       expect(['stat', 'timeseries']).toContain(type);
@@ -108,7 +108,7 @@ describe('the Grafana dashboard', () => {
     expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
   });
 
-  it('queries rates over the interval of a point', () => {
+  it('queries each rate over Grafana’s rate interval', () => {
     for (const { title, expr } of dashboardQueries()) {
       expect([title, expr]).not.toContainEqual(expect.stringMatching(/rate\([^)]*\[\d/));
     }

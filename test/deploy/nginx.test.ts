@@ -20,7 +20,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     const cache = await startPublicCache(direct.port);
     snapshot.onClose(cache.close);
     const path = `/api/public/verify/proof/${id}`;
-    /** The first answer after the cached one has expired. */
+    /** The first response after the cached response has expired. */
     const nextThroughCache = async (): Promise<Response> => {
       let found!: Response;
       const isNext = async (): Promise<boolean> => {

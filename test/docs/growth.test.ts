@@ -37,7 +37,7 @@ beforeAll(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
   publisher = sqlPublisher(db.as('svc_publisher'), { directory, ...keys });
-  // A tile that is full, and one that is not.
+  // A full tile and a partial tile.
   old = await admit(290);
   await publish();
 });
@@ -56,7 +56,7 @@ async function publish(by = publisher): Promise<void> {
   expect(await by.runCycle()).toMatchObject({ outcome: 'published' });
 }
 
-/** HTTP statuses of the proofs, each once, from a public API server that starts some days from now. */
+/** Distinct HTTP statuses of these proofs from a public API server `days` in the future. */
 const statuses = (ids: readonly string[], days = 0): Promise<number[]> =>
   publicStatuses(directory, keys, ids, { now: () => Date.now() + days * DAY });
 
@@ -72,14 +72,14 @@ async function files(): Promise<{ path: string; isLink: boolean }[]> {
     .map(({ path, at }) => ({ path, isLink: at.isSymbolicLink() }));
 }
 
-// The script needs GNU tools.
-describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () => {
+// The script requires GNU tools.
+describe.skipIf(process.platform !== 'linux')('snapshot files older than 30 days', () => {
   const move = async (from = directory): Promise<void> => {
     const script = blocks[0]!.replaceAll('/srv/public', from).replaceAll('/archive', archive);
     await promisify(execFile)('bash', ['-euc', script]);
   };
 
-  it('lie on another disk, and everything goes on', async () => {
+  it('are served after the documented script moves them to another disk', async () => {
     const recent = (await files()).map(({ path }) => path);
     await move();
     expect((await files()).filter(({ isLink }) => isLink)).toEqual([]);
@@ -98,17 +98,17 @@ describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () =>
     await publish();
     expect(await statuses([...old, ...more])).toEqual([200]);
     expect(await check()).toMatchObject({ code: 0, corrupt: {} });
-    // Nothing that was moved is written again.
+    // The publisher never writes a moved file again.
     expect((await files()).filter(({ isLink }) => isLink)).toHaveLength(moved.length);
   });
 
-  it('are never "not found" while that disk is away', async () => {
+  it('make lookups answer 503, never 404, while the disk with them is unmounted', async () => {
     const at = (Date.now() - 31 * DAY) / 1000;
     for (const { path, isLink } of await files()) {
       if (!isLink) await utimes(join(directory, path), at, at);
     }
     await move();
-    // Where the snapshot itself is away, every file of the archive looks as if it were of no use.
+    // With the snapshot unmounted, every archived file would look unreferenced.
     const unmounted = join(home, 'unmounted');
     await mkdir(unmounted);
     await expect(move(unmounted)).rejects.toThrow();
@@ -119,8 +119,8 @@ describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () =>
   });
 });
 
-describe('tables', () => {
-  it('lie on another disk by the statements that are given', async () => {
+describe('database tables', () => {
+  it('move to another tablespace with the documented statements', async () => {
     const name = `archive_${randomBytes(4).toString('hex')}`;
     const statements = blocks[1]!
       .split('\n')
@@ -152,8 +152,8 @@ describe('tables', () => {
   });
 });
 
-describe('a log that is continued by another', () => {
-  it('is served for 30 days without its database, and for no day more', async () => {
+describe('retired log with a successor', () => {
+  it('is served for 30 days without its database, and expires afterwards', async () => {
     await publisher.close();
     const [, days = ''] = /SNAPSHOT_TTL=(\d+)d/.exec(section) ?? [];
     const rare = sqlPublisher(db.as('svc_publisher'), {

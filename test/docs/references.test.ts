@@ -19,7 +19,7 @@ it('spec/log.md > names every verdict', () => {
   );
 });
 
-it('runbook of SvcProofStoppedVerifying > names a phrase that both verification passes log', () => {
+it('runbook of SvcProofStoppedVerifying > quotes a phrase that both verification passes log', () => {
   const [, section = ''] = text('docs/runbooks.md').split('#### SvcProofStoppedVerifying\n');
   const [, phrase = ''] = /log for `([^`]+)`/.exec(section) ?? [];
   expect(phrase).not.toBe('');
@@ -28,14 +28,14 @@ it('runbook of SvcProofStoppedVerifying > names a phrase that both verification 
   }
 });
 
-it('documentation > mentions every script', () => {
+it('documentation > mentions every npm script', () => {
   const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
   const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
     .map((name) => text(`docs/${name}`))
     .concat(text('README.md'))
     .join('\n')
-    // A command may go on behind a line's end.
+    // A command may continue on the next line.
     .replace(/\s+/g, ' ');
   const isMentioned = (name: string): boolean =>
     new RegExp(`npm (?:run (?:-s )?)?${name}(?![\\w:-])`).test(pages);
@@ -43,8 +43,8 @@ it('documentation > mentions every script', () => {
   expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
 });
 
-/** Outside a project that has svc-sdk, npx downloads the package named svc, which is not ours. */
-it('runs svc by npx without downloads only', () => {
+/** Elsewhere than in a project with svc-sdk, npx would download an unrelated package svc. */
+it('documentation > runs npx only with --no, which downloads nothing', () => {
   const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
   const files = folders
     .flatMap((folder) =>
@@ -61,7 +61,7 @@ it('runs svc by npx without downloads only', () => {
   expect(new Set(commands)).toEqual(new Set(['npx --no -- svc']));
 });
 
-it('pages and SQL > use none of the banned words', () => {
+it('documentation and SQL > contain no banned word', () => {
   const banned = JSON.parse(text('.ci/banned-words.json')) as Record<string, string[]>;
   const words = new RegExp(`\\b(?:${banned['comments and pages']!.join('|')})\\b`, 'gi');
   const files = ['docs', 'spec', 'sql/migrations'].flatMap((folder) =>
@@ -71,7 +71,7 @@ it('pages and SQL > use none of the banned words', () => {
   );
   const found = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', ...files]
     .filter((path) => /\.(?:md|sql)$/.test(path))
-    // Between backquotes a word is a name, such as that of a user of the operating system.
+    // Text in backquotes is a name, such as that of an operating-system user.
     .map((path) => ({
       path,
       words: text(path)
@@ -82,7 +82,7 @@ it('pages and SQL > use none of the banned words', () => {
   expect(found).toEqual([]);
 });
 
-describe('links between pages', () => {
+describe('links between documentation pages', () => {
   const folders = ['', 'docs/', 'docs/decisions/', 'spec/'];
   const pages = folders.flatMap((folder) =>
     readdirSync(new URL(folder, root), { encoding: 'utf8' })
@@ -90,7 +90,7 @@ describe('links between pages', () => {
       .map((name) => `${folder}${name}`),
   );
   const prose = (page: string): string => text(page).replace(/^```.*?^```/gms, '');
-  /** As GitHub makes them: what is neither letter, digit, hyphen nor underscore goes. */
+  /** Heading anchors as GitHub creates them, without punctuation. */
   const anchors = (page: string): string[] =>
     [...prose(page).matchAll(/^#+ (.+)$/gm)].map(([, title = '']) =>
       title
@@ -98,7 +98,7 @@ describe('links between pages', () => {
         .replace(/[^\w\- ]/g, '')
         .replaceAll(' ', '-'),
     );
-  it.each(pages)('of %s lead somewhere', (page) => {
+  it.each(pages)('from %s lead to existing headings', (page) => {
     const lost = [...prose(page).matchAll(/\]\(([^)\s]+)\)/g)]
       .map(([, target = '']) => target)
       .filter((target) => !/^[a-z]+:/.test(target))

@@ -21,7 +21,7 @@ const page = readFileSync(join(packageRoot, 'docs/runbooks.md'), 'utf8');
 const setting = (pattern: RegExp, archive: string): string =>
   (pattern.exec(page)?.[1] ?? '').replaceAll('/backup/wal', archive);
 
-describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
+describe.skipIf(skipsClusters)(`backup${withoutClusters}`, () => {
   const home = mkdtempSync(join(tmpdir(), 'svc-restore-'));
   const directory = join(home, 'public');
   const keys = testKeys();
@@ -74,7 +74,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
 
   const check = ({ db }: Service) => fsck(db, { directory, home, ...keys });
 
-  it('re-archives a segment after a crash, and never replaces an archived one', async () => {
+  it('contains a WAL segment that is archived again after a crash, and no replaced segment', async () => {
     const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
     mkdirSync(folder);
     const command = setting(/^archive_command = '(.+)'$/m, folder)
@@ -90,7 +90,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(readdirSync(folder)).toEqual(['000000010000000000000001']);
   });
 
-  it('restores every commit with the archive: the publisher continues, and fsck finds no corruption', async () => {
+  it('restores every commit with the WAL archive: the publisher continues, and fsck finds no corruption', async () => {
     await clusters.run('pg_verifybackup', '--quiet', join(clusters.root, 'base'));
     restored = await copyOf('restored');
     await clusters.run('/bin/touch', join(restored.directory, 'recovery.signal'));
@@ -107,7 +107,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(await check(service)).toMatchObject({ code: 0, findings: [] });
   }, 120_000);
 
-  it('is rejected without the archive as an older database, and log lost lists its missing leaves', async () => {
+  it('is rejected as an older database without the WAL archive, and log lost lists its missing leaves', async () => {
     const older = await copyOf('older');
     await older.start();
     await service.publisher.close();
@@ -127,8 +127,8 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     await older.stop();
   }, 120_000);
 
-  it('is rejected by the kept checkpoint even with a snapshot directory of the same time', async () => {
-    // The publisher's state as of the base backup, so that no later file reveals the rollback.
+  it('is rejected by TRUSTED_CHECKPOINT even when the snapshot directory is equally old', async () => {
+    // The publisher's state at the base backup, so that no later file reveals the rollback.
     const then = join(home, 'then');
     const older = await copyOf('older-still');
     await older.start();
@@ -146,7 +146,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     await older.stop();
   }, 60_000);
 
-  it("as a superuser's dump restores into an empty cluster and continues from there", async () => {
+  it("restores from a superuser's dump into an empty cluster, and the log continues", async () => {
     const [roles, dump] = [join(clusters.root, 'roles.sql'), join(clusters.root, 'svc.dump')];
     await clusters.run('pg_dumpall', '-d', restored.url('postgres'), '--roles-only', '-f', roles);
     await clusters.run('pg_dump', '-d', restored.url(), '-Fc', '-f', dump);
@@ -171,7 +171,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(await check(service)).toMatchObject({ code: 0, findings: [] });
   }, 120_000);
 
-  it('does not need the snapshot directory: the publisher rebuilds it with a higher generation than readers have seen', async () => {
+  it('needs no snapshot directory: the publisher rebuilds the snapshot with a generation above every published one', async () => {
     const before = await service.publish();
     const seen = before.outcome === 'published' ? before.generation : NaN;
     const log = readFileSync(join(directory, 'checkpoint'), 'utf8');
@@ -184,7 +184,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
       expect(report.treeSize).toBe(56 + 5);
       return report.generation;
     };
-    // Generations are seconds, so the earlier ones are soon passed.
+    // Generations are seconds, so the new ones soon exceed those that were published.
     const passed = async () => ((await generation()) > seen ? true : null);
     await eventually(passed, 15_000, 'a generation that no reader has seen');
     await publisher.close();

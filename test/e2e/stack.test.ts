@@ -31,7 +31,7 @@ async function keysOf({ publicUrl }: RunningStack): Promise<PublishedKeys> {
   return (await (await fetch(`${publicUrl}/api/public/keys`)).json()) as PublishedKeys;
 }
 
-describe('admissions from receipt to public verdict', () => {
+describe('admissions in a running stack', () => {
   let stack: RunningStack;
   let actions: Action[];
   const receipts = new Map<string, string>();
@@ -48,7 +48,7 @@ describe('admissions from receipt to public verdict', () => {
   }, 90_000);
   afterAll(() => stack.destroy());
 
-  it('answer each action with a receipt of seven fields, and a denial with 403 and its receipt', async () => {
+  it('answer each allowed action with a receipt, and a denied action with 403 and its receipt', async () => {
     expect(actions.length).toBeGreaterThan(10);
     await Promise.all(
       actions.map(async (action) => {
@@ -67,7 +67,7 @@ describe('admissions from receipt to public verdict', () => {
     expect(new Set(ids).size).toBe(actions.length);
   });
 
-  it('have public verdicts within seconds', async () => {
+  it('have public verdicts within three seconds', async () => {
     for (const id of ids) {
       const body = await eventually(
         async () => {
@@ -113,7 +113,7 @@ describe('admissions from receipt to public verdict', () => {
     }
   });
 
-  it('are idempotent: the same bodies return the same bytes and append nothing', async () => {
+  it('are idempotent: repeated bodies return identical receipts and append nothing', async () => {
     const before = await publishedLog(stack);
     for (const action of actions) {
       const response = await stack.execute(action);
@@ -150,7 +150,7 @@ describe('admissions from receipt to public verdict', () => {
     }
   });
 
-  it('leave secrets private and the snapshot world-readable under umask 077', () => {
+  it('leave secrets readable only by their owner and the snapshot world-readable under umask 077', () => {
     const modeOf = (path: string): string => {
       const stats = statSync(join(stack.dataDir, path));
       return `${stats.isDirectory() ? 'folder' : 'file'} ${(stats.mode & 0o777).toString(8)}`;
@@ -177,7 +177,7 @@ describe('admissions from receipt to public verdict', () => {
     expect(await response.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
   };
 
-  it('are found again after SIGTERM and a restart on the same DATA_DIR', async () => {
+  it('are found after SIGTERM and a restart on the old DATA_DIR', async () => {
     expect(await stack.stop()).toBe(0);
     stack = await startStack({}, stack.dataDir);
     for (const id of ids) await expectValid(id);
@@ -185,7 +185,7 @@ describe('admissions from receipt to public verdict', () => {
     expect(await again.text()).toBe(receipts.get(actions[0]!.intent_id));
   }, 90_000);
 
-  it('stay valid after a restart with new keys', async () => {
+  it('stay valid after a restart with new signing keys', async () => {
     const before = await keysOf(stack);
     expect(before).toMatchObject({ log: { retired: [] }, snapshot: { retired: [] } });
     expect(await stack.stop()).toBe(0);

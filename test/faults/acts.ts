@@ -22,18 +22,18 @@ export abstract class Act {
     readonly n = 0,
   ) {}
 
-  /** Description for the report. */
+  /** A description for the report. */
   abstract get what(): string;
 
   get acknowledged(): boolean {
     return this.answer !== null;
   }
 
-  /** Sends it, the first time or again. Throws without an answer. */
+  /** Sends the request, for the first time or again. Throws when there is no response. */
   abstract send(): Promise<boolean>;
   abstract expectedStatuses(): ExpectedStatus[];
 
-  /** Sends it again after it is committed; this must change nothing. */
+  /** Sends the request again after it was committed, which must change nothing. */
   async audit(_world: World, found: Audited): Promise<void> {
     const isSame = await until(() => this.send().catch(() => false), RESEND_MS, 100);
     if (!isSame) found.lost.push(`${this.what} is not acknowledged again`);
@@ -148,7 +148,7 @@ export class Package extends Act {
 interface Shared {
   /** Members of the request. */
   request: object;
-  /** Its name in the audit's query. */
+  /** The name of the column in the audit query. */
   target: string;
   status(): string;
 }
@@ -165,9 +165,9 @@ export const sharedArtifact = (single: Single, kind: ArtifactKind): Shared => ({
   status: () => expectedOf(single, kind),
 });
 
-/** A share token. Each request creates another one, so a lost answer leaves a token without an owner. */
+/** A share token. Each request creates a token, so a lost response leaves one without an owner. */
 export class ShareToken extends Act {
-  /** Number of requests without an answer, each of which may have created a token. */
+  /** Number of requests without a response, each of which may have created a token. */
   unknown = 0;
   tokenHash: string | null = null;
   /** Whether its revocation was requested. */
@@ -250,7 +250,7 @@ export class TokenRevocation extends Act {
   }
 }
 
-/** Output of `admin erase`; not `erased` for an earlier erasure. */
+/** The output of `admin erase`; it is not `erased` when the proof was erased before. */
 interface Erased {
   erased: boolean;
   erased_at: string;

@@ -13,7 +13,7 @@ import type { World } from './world.js';
 export interface Audited {
   lost: string[];
   double: string[];
-  /** Other problems. */
+  /** Problems of other kinds. */
   wrong: string[];
 }
 
@@ -32,7 +32,7 @@ export async function audit(
   const sendAgain = (one: ClientRequest): Promise<boolean> =>
     until(() => client.send(one), RESEND_MS, 100);
   await forEach(singlesOf(requests), async (single) => {
-    // An erasure frees the deduplication key: the same body would be another admission.
+    // An erasure frees the deduplication key, so a repeated body would be a new admission.
     if (single.isErased || (await sendAgain(single))) return;
     found.lost.push(`no receipt again of ${single.proofId ?? ''}`);
   });
@@ -66,7 +66,7 @@ export async function audit(
 
 const nameOf = ({ batchId }: Batch): string => `batch ${batchId ?? ''}`;
 
-/** The log contains each requested revocation once, and no other. */
+/** The log contains each requested revocation once, and no others. */
 async function auditRevocations(world: World, client: Client, found: Audited): Promise<void> {
   const rows = await world.database.sql<{ body: Buffer }[]>`
     select body from svc.log_entry where kind = 2`;
@@ -84,7 +84,7 @@ async function auditRevocations(world: World, client: Client, found: Audited): P
   for (const name of left) found.lost.push(`the log does not revoke the ${name}`);
 }
 
-/** The registry contains each requested package and erasure, and no other. */
+/** The registry contains each requested package and erasure, and no others. */
 async function auditRows({ database }: World, client: Client, found: Audited): Promise<void> {
   const { sent } = client.acts;
   const packages = await database.sql<{ id: string }[]>`

@@ -14,11 +14,11 @@ const ACTS_AT_ONCE = 4;
 const ACKNOWLEDGED_MS = 20_000;
 
 export interface ClientOptions {
-  /** Requests alternate between these; a repeated request goes to the next one. */
+  /** Requests alternate between these engines; a repeated request goes to the next engine. */
   engineUrls: readonly string[];
   apiKey: string;
   tenantId: string;
-  /** Database URL of the erasing role. */
+  /** Database URL of the role svc_erase. */
   eraseUrl: string;
   /** Unique among the clients. */
   run: string;
@@ -70,7 +70,7 @@ export class Client {
     await Promise.all(this.inFlight);
   }
 
-  /** Resolves with the time when every engine has acknowledged a request that began after the call. */
+  /** Resolves with the time when each engine has acknowledged a request sent after the call. */
   nextSuccess(): Promise<number> {
     const missing = new Set(this.options.engineUrls.keys());
     return new Promise((found) => (this.good = { at: performance.now(), missing, found }));
@@ -125,7 +125,7 @@ export class Client {
     try {
       return await (one.kind === 'single' ? this.sendSingle(one, url) : this.sendBatch(one, url));
     } catch {
-      // No complete answer: the outcome is unknown.
+      // The response was incomplete, so the outcome is unknown.
       return false;
     }
   }

@@ -68,13 +68,13 @@ export class Cluster {
   killAll(): void {
     const { pid } = this.running;
     const all = [pid, ...childrenOf(pid)];
-    // Stopped first, so that no process notices the end of another.
+    // The postmaster stops first, so that no process sees another one end.
     for (const signal of ['SIGSTOP', 'SIGKILL'] as const) {
       for (const one of all) {
         try {
           process.kill(one, signal);
         } catch {
-          // Exited already.
+          // The process has already exited.
         }
       }
     }

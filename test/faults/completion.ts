@@ -65,13 +65,13 @@ async function followBatch(client: Client, batch: Batch): Promise<void> {
     const done = await batchResults(client, batch);
     if (done !== null) batch.proofIds = done;
   } catch {
-    // Sent again.
+    // Sends the request again.
   }
 }
 
 /** The proof ids of a batch's items in order; null while some are pending. */
 export async function batchResults(client: Client, batch: Batch): Promise<string[] | null> {
-  // An engine other than the one that accepted it.
+  // Any engine except the one that accepted the batch.
   const url = `${client.urlFor(batch)}/v1/batches/${batch.batchId ?? ''}`;
   const signal = AbortSignal.timeout(10_000);
   const response = await fetch(url, { headers: client.headers, signal });
@@ -99,11 +99,11 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
 }
 
 interface Progress {
-  /** Generation of the public snapshot when only publishing was left. */
+  /** Generation of the public snapshot when only publishing remained. */
   doneAt: number | null;
 }
 
-/** Description of the remaining work of the programs; null when all is done. */
+/** The work that the programs still have to do; null when there is none. */
 async function unfinished(world: World, progress: Progress): Promise<string | null> {
   const [row] = await world.database.sql<
     { pending: number; ending: number; unverified: number; tree_size: number }[]

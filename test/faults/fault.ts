@@ -9,12 +9,12 @@ export interface Scene {
   client: Client;
 }
 
-/** Ends the fault. */
+/** A function that ends the fault. */
 export type Heal = () => unknown;
 
 export interface Fault {
   name: string;
-  /** Causes the fault. Resolves when it has happened, with what ends it if it lasts. */
+  /** Causes the fault. Resolves when it has happened, with a function to end a lasting fault. */
   inject(scene: Scene): Promise<Heal | undefined>;
   /** Time limit of `inject`, in milliseconds. */
   injectMs?: number;
@@ -22,21 +22,21 @@ export interface Fault {
   holdMs?: number;
   /** Time limit until everything is settled, in milliseconds. */
   recoverMs?: number;
-  /** Requests must fail meanwhile; otherwise the fault did not happen. */
+  /** Requests must fail during the fault; otherwise the fault did not happen. */
   mustFail?: true;
   /** A longer load before and after the fault shows nothing more. */
   isBrief?: true;
-  /** Needs a disk that can be filled. */
+  /** The fault needs a file system that can be filled. */
   needsDisks?: true;
-  /** Leaves a stack that no other fault can use. */
+  /** After this fault, no other fault can use the stack. */
   isLast?: true;
-  /** Programs that exit for a good reason. */
+  /** Programs that are expected to exit. */
   mayEnd?: ProcessName[];
-  /** Replaces every other check: the programs must reject work; returns what they did not reject. */
+  /** Replaces all other checks: the programs must reject work; returns work that they accepted. */
   mustReject?(scene: Scene): Promise<string[]>;
-  /** More details for the table. */
+  /** Further details for the report. */
   note?(): string;
-  /** Checks more after everything is settled; returns problems. */
+  /** Additional checks after all work is complete; returns problems. */
   expects?(scene: Scene): Promise<string[]>;
 }
 
@@ -96,19 +96,19 @@ export function requireDisks({ world: { disks } }: Scene) {
 
 export interface Outcome {
   name: string;
-  /** Reason for skipping the row. */
+  /** The reason why the scenario was skipped. */
   skipped?: string;
   /** Deduplication keys acknowledged before the fault. */
   before: number;
   /** Requests that were not acknowledged at once while it lasted. */
   failed: number;
-  /** Null where the row does not check it. */
+  /** Null when the scenario does not check it. */
   lost: number | null;
   double: number | null;
   /** From the end of the fault to the first good answer, and to everything settled and public. */
   answeredMs: number | null;
   settledMs: number | null;
-  /** Duration of the row with its audit. */
+  /** Duration of the scenario including its audit. */
   tookMs: number;
   note?: string;
   /** Problems; a row without any passes. */

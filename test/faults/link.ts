@@ -1,9 +1,9 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { ServerAnswers, ClientMessages } from './postgres-messages.js';
 
-/** A moment of a conversation with Postgres at which the connection breaks. */
+/** The moment in a conversation with Postgres at which the connection breaks. */
 export interface Trap {
-  /** Whether it matches a statement after the earlier ones of its transaction. */
+  /** Whether the moment is at this statement, given the earlier statements of its transaction. */
   matches(sql: string, transaction: readonly string[] | null): boolean;
   /**
    * `unsent`: the server never receives it. `unanswered`: the server executes it, and the answer is lost.
@@ -23,7 +23,7 @@ interface Network {
 
 /** One direction of one connection, which delivers bytes in order and late. */
 class Flow {
-  /** Null is the end. */
+  /** Null marks the end of the stream. */
   private readonly waiting: { due: number; bytes: Buffer | null }[] = [];
   private timer: NodeJS.Timeout | null = null;
 
@@ -37,7 +37,7 @@ class Flow {
     this.pump();
   }
 
-  /** Delivers what is due; also called when the network changes. */
+  /** Delivers the bytes that are due; also called when the network settings change. */
   pump(): void {
     if (this.timer !== null) clearTimeout(this.timer);
     this.timer = null;
@@ -117,14 +117,14 @@ export class Link {
     this.breakAll('reset');
   }
 
-  /** Resolves when the trap has sprung `times` times. */
+  /** Resolves when the trap has been triggered `times` times. */
   set(trap: Trap, times = 1): Promise<void> {
     return new Promise((resolve) => {
       this.traps.push({ trap, left: times, sprung: resolve });
     });
   }
 
-  /** Removes traps that have not sprung. */
+  /** Removes traps that were not triggered. */
   clear(): void {
     this.traps = [];
   }

@@ -8,7 +8,7 @@ const run = promisify(execFile);
 /** A small file system that can be filled completely. */
 export interface SmallDisk {
   path: string;
-  /** Fills it to the last byte. */
+  /** Fills the file system to the last byte. */
   fill(): Promise<void>;
   empty(): Promise<void>;
   setReadOnly(isReadOnly: boolean): Promise<void>;

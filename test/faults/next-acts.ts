@@ -37,7 +37,7 @@ export class Acts {
     private readonly eraseUrl: string,
   ) {}
 
-  /** Sends another act of a kind; returns false when it was not acknowledged or has no object yet. */
+  /** Sends another request of a kind; returns false when it failed or no object exists yet. */
   async sendNew(kind: ActKind): Promise<boolean> {
     const act = this.makers[kind](this.counts[kind]++);
     if (act === null) return false;
@@ -49,11 +49,11 @@ export class Acts {
     return act.send().catch(() => false);
   }
 
-  /** Make the nth act of each kind; null without an object for it. */
+  /** Functions that create the nth request of each kind; null when there is no object for it. */
   private readonly makers: Record<ActKind, (n: number) => Act | null> = {
     revocation: (n) => {
       const [single] = this.newest((one) => one.revoked.size === 0);
-      // Engines alternate too: each kind is sent first to each engine.
+      // The first request of each kind goes to each engine in rotation.
       const kind = ARTIFACT_KINDS[Math.floor(n / 2) % 4] ?? 'proof';
       return single === undefined ? null : new Revocation(this.client, n, single, kind);
     },
@@ -83,7 +83,7 @@ export class Acts {
       return token === undefined ? null : new TokenRevocation(this.client, n, token);
     },
     erasure: (n) => {
-      // In turn: proofs without another request, members of packages, and revoked proofs.
+      // In rotation: proofs without another request, members of packages, and revoked proofs.
       const isWanted = ({ inPackage, revoked }: Single): boolean =>
         [!inPackage && revoked.size === 0, inPackage, revoked.size > 0][n % 3] === true;
       const [single] = this.newest((one) => one.open === 0 && isWanted(one));

@@ -1,7 +1,7 @@
 import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Upper bound of the factor: a process that takes longer hangs. */
+/** Upper bound of the factor: a process that takes longer is considered stalled. */
 const SLOWEST = 4;
 
 /** How many times longer everything takes than on an idle machine. */
@@ -66,7 +66,7 @@ export async function until(
 
 const AT_ONCE = 16;
 
-/** Calls for each, some at a time. */
+/** Calls `work` for each item, a limited number at a time. */
 export async function forEach<T>(
   all: readonly T[],
   call: (one: T) => Promise<void>,

@@ -3,7 +3,7 @@ export interface Message {
   bytes: Buffer;
   /** The statement, in lower case with single spaces; null without one. */
   sql: string | null;
-  /** Whether the server answers it with ReadyForQuery. */
+  /** Whether the server responds to the message with ReadyForQuery. */
   isAnswered: boolean;
 }
 
@@ -61,10 +61,10 @@ export class ClientMessages {
   }
 }
 
-/** Counts the complete answers of the server. */
+/** Counts the complete responses of the server. */
 export class ServerAnswers {
   private rest: Buffer = Buffer.alloc(0);
-  /** The first answer belongs to the startup message. */
+  /** The first response belongs to the startup message. */
   count = -1;
 
   take(chunk: Buffer): void {
@@ -80,7 +80,7 @@ export class ServerAnswers {
 
 const READY = 'Z'.charCodeAt(0);
 
-/** Up to the zero byte that ends it. */
+/** The text up to its terminating zero byte. */
 function textAt(bytes: Buffer, start: number): string {
   return bytes.toString('utf8', start, bytes.indexOf(0, start));
 }

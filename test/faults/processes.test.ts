@@ -28,7 +28,7 @@ const postgresKilled = lasting(
   'Postgres killed while a worker waits, with its proofs signed and nothing committed',
   500,
   async ({ world: { database } }) => {
-    // The server takes the connection that holds the lock with it.
+    // The server closes the connection that holds the lock, which releases the lock.
     await database.holdAppendLock();
     await untilLocked(database.sql, 'svc-worker%');
     database.signal('SIGKILL');
@@ -44,7 +44,7 @@ const engineKilled = (when: string, breaks: 'unsent' | 'unanswered'): Fault => (
     const matches = commitOf('insert into svc.batch_progress ');
     const killed = world.links['engine-1'].set({ matches, breaks, then });
     const batch = client.newBatch(600);
-    // Its attempts begin with the first engine.
+    // The client sends this request to the first engine first.
     batch.n = 0;
     await client.send(batch);
     await killed;
@@ -73,7 +73,7 @@ const largestBatch: Fault = {
   },
 };
 
-describe('acknowledged requests are neither lost nor duplicated over a queue in PostgreSQL', () => {
+describe('requests acknowledged through a queue in PostgreSQL are neither lost nor duplicated', () => {
   it.each([
     rowNamed('worker killed: signed, before the append lock'),
     rowNamed('Postgres ends every connection, ten times in 2 s'),

@@ -4,12 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { builtFile } from '#bench/harness/child';
 import type { ProgramName } from '#bench/harness/stack';
 
-/** Like a supervisor. */
+/** The delay before a restart, as a supervisor has it. */
 const RESTART_AFTER_MS = 200;
-/** A program that does not drain in this time is killed, so that none is left behind. */
+/** Programs that do not drain in this time are killed, so that no process remains. */
 const DRAIN_MS = 35_000;
 
-/** A program that is restarted after every exit, as by a supervisor. */
+/** A program that is restarted after each exit, as a supervisor does. */
 export class Program {
   private child: ChildProcess | null = null;
   private isHeld = false;
@@ -43,7 +43,7 @@ export class Program {
     this.child?.kill(signal);
   }
 
-  /** Kills it without a restart. */
+  /** Kills the program without a restart. */
   hold(): void {
     this.isHeld = true;
     this.signal('SIGKILL');
@@ -59,7 +59,7 @@ export class Program {
     this.mayKillItself = isExpected;
   }
 
-  /** Restarts it with more Node options and variables. */
+  /** Restarts the program with additional Node options and variables. */
   async restartWith(execArgv: string[], env: Record<string, string>): Promise<void> {
     this.execArgv = execArgv;
     this.env = { ...this.env, ...env };
@@ -80,7 +80,7 @@ export class Program {
     clearTimeout(late);
   }
 
-  /** Kills it, even while it is stopped. */
+  /** Kills the program, even while it is stopped by SIGSTOP. */
   async kill(): Promise<void> {
     this.isHeld = true;
     const { child } = this;

@@ -1,9 +1,9 @@
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import type { Single } from './records.js';
 
-/** A public status that must follow a committed act. */
+/** The public status that must follow from a committed request. */
 export interface ExpectedStatus {
-  /** Below `/api/public/verify/`. */
+  /** The path below `/api/public/verify/`. */
   path: string;
   /** Null for an id that must not resolve. */
   status: string | null;

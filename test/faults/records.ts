@@ -2,22 +2,22 @@ import type { ArtifactKind } from '#protocol/status';
 
 /** Members of both types of requests. */
 interface Sent {
-  /** Number within its type. */
+  /** The sequence number among requests of this type. */
   n: number;
   /** Attempts alternate between the engines. */
   attempts: number;
-  /** Whether any answer acknowledged it. */
+  /** Whether any response acknowledged the request. */
   acknowledged: boolean;
 }
 
-/** An admission of its own. */
+/** An admission that is not part of a batch. */
 export interface Single extends Sent {
   kind: 'single';
   path: string;
   body: string;
   /** The first receipt, which every later answer must repeat byte by byte. */
   receipt: string | null;
-  /** From the receipt or the 202. */
+  /** The proof id in the receipt or in the 202 response. */
   proofId: string | null;
   /** Artifacts whose revocation was requested. */
   revoked: Set<ArtifactKind>;
@@ -25,7 +25,7 @@ export interface Single extends Sent {
   isErased: boolean;
   /** Whether its passport, and all that depends on it, expires at once. */
   ends: boolean;
-  /** Number of requests about it without an acknowledgement. */
+  /** Number of related requests without an acknowledgement. */
   open: number;
   inPackage: boolean;
 }
@@ -41,12 +41,12 @@ export interface Batch extends Sent {
 
 export type ClientRequest = Single | Batch;
 
-/** The answers that a distrustful client keeps. */
+/** The responses that a client would keep as evidence. */
 export class Records {
   readonly requests: ClientRequest[] = [];
   /** Admitted requests in the order of their receipts. */
   readonly admitted: Single[] = [];
-  /** Answers that contradict an acknowledgement. */
+  /** Responses that contradict an earlier acknowledgement. */
   readonly broken: string[] = [];
   /** Rejections that no fault explains. */
   readonly wrong: string[] = [];

@@ -60,7 +60,7 @@ const FAULTS: Fault[] = [
 ];
 
 describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
-  it('queue > commits executions and batches with every key in one slot', async () => {
+  it('queue > commits executions and batches when every key is in one hash slot', async () => {
     const { client, world } = scene;
     client.start();
     await client.nextSuccess();
@@ -75,7 +75,7 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     expect(jobs?.n).toBe(0);
   });
 
-  it('rate limit > is shared by engines', async () => {
+  it('rate limit > is shared by all engines', async () => {
     const log = { warn: (...said: unknown[]) => expect(said).toEqual([]) };
     const clients = [redisClient('fail_fast'), redisClient('fail_fast')];
     await Promise.all(clients.map((redis) => new Promise((r) => void redis.once('ready', r))));
@@ -89,7 +89,7 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     for (const redis of clients) redis.disconnect();
   });
 
-  it('worker > warns of a node that may evict jobs', async () => {
+  it('worker > logs a warning about a cluster node that may evict jobs', async () => {
     const other = cluster.masters.find((node) => node !== holder)!;
     await other.client.config('SET', 'maxmemory-policy', 'allkeys-lru');
     const warnings: object[] = [];

@@ -12,7 +12,7 @@ const BRIEFLY_MS = 250;
 const INJECT_MS = 30_000;
 const RECOVER_MS = 60_000;
 
-/** Causes a fault, and returns when it shall end. */
+/** Causes a fault, and returns at the time when the fault must end. */
 export async function beginFault(scene: Scene, fault: Fault): Promise<Heal> {
   const injected = fault.inject(scene);
   const heal = await inTime(injected, fault.injectMs ?? INJECT_MS, 'the fault did not happen');
@@ -77,7 +77,7 @@ export async function runFault(scene: Scene, fault: Fault): Promise<Outcome> {
   return outcome;
 }
 
-/** Removes unsprung traps; returns the programs that exited without a reason. */
+/** Removes traps that were not triggered; returns the programs that exited unexpectedly. */
 export function clearAfter({ world }: Scene, fault: Fault): string[] {
   for (const link of Object.values(world.links)) link.clear();
   return PROCESSES.flatMap((name) => {

@@ -26,7 +26,7 @@ const lineOf = (cells: readonly string[]): string =>
 
 const hasPassed = ({ problems }: Outcome): boolean => problems.length === 0;
 
-/** One line, and one more for each problem. */
+/** One line for the scenario, and one line for each problem. */
 function rowOf(outcome: Outcome): string {
   if (outcome.skipped !== undefined) return `${outcome.name}: skipped, ${outcome.skipped}`;
   const cells = [
@@ -98,7 +98,7 @@ async function main(): Promise<void> {
   const outcomes = await runFaults(faults, Number(values.lanes), print);
   console.log(`\n${tableOf(outcomes)}\n`);
   const isStrict = process.env['CI'] === 'true';
-  // CI can run every row: a skipped one counts as failed.
+  // In CI every scenario can run, so a skipped scenario counts as failed.
   const done = outcomes.filter(({ skipped }) => isStrict || skipped === undefined);
   const failed = done.filter(
     (outcome) => !hasPassed(outcome) || outcome.skipped !== undefined,

@@ -37,7 +37,7 @@ const ITEMS_PER_BATCH = 100;
 interface Happened {
   fault: string;
   atSecond: number;
-  /** From its end to the first success; null without one. */
+  /** Time from the end of the fault to the first success; null when there was none. */
   answeredMs: number | null;
   problems: string[];
 }
@@ -51,7 +51,7 @@ const AT_ONCE = 32;
 const WARM_MS = 2_000;
 const MEASURED_MS = 6_000;
 
-/** Single requests a second that a stack answers here when each answer is followed by the next request. */
+/** Requests per second on this machine when each request is sent after the previous response. */
 async function calibrate(): Promise<number> {
   const scene = await openScene({
     singlesPerSecond: 0,

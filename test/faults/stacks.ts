@@ -34,7 +34,7 @@ export async function runFaults(
   print: (outcome: Outcome) => void,
 ): Promise<Outcome[]> {
   const outcomes = new Map<Fault, Outcome>();
-  // Rows that need their own stack come last.
+  // Scenarios that need their own stack run last.
   const waiting = [...faults].sort((a, b) => Number(a.isLast ?? 0) - Number(b.isLast ?? 0));
   const runOnStack = async (): Promise<void> => {
     let scene: Scene | null = null;
@@ -63,7 +63,7 @@ export async function runFaults(
   return faults.flatMap((fault) => outcomes.get(fault) ?? []);
 }
 
-/** Keeps the program output around a failed row. */
+/** Keeps the output of the programs when a scenario failed. */
 async function keepLogs({ world }: Scene, { name }: Fault): Promise<void> {
   const place = join(tmpdir(), 'svc-faults-failed', name.replaceAll(/[^\w]+/g, '-'));
   await mkdir(place, { recursive: true });

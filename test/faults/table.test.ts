@@ -24,12 +24,12 @@ const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding:
   (name) => name.endsWith('.ts'),
 );
 
-/** Either may continue after the first value of the other. */
+/** Either text may continue after the first value of the other. */
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 
 describe('fault table', () => {
-  it('fails each write of the registry or explains its absence', () => {
+  it('has a fault for each write to the registry, or the reason why not', () => {
     const forgotten = FILES.flatMap((file) =>
       writesIn(file)
         .filter(
@@ -44,7 +44,7 @@ describe('fault table', () => {
     expect(forgotten).toEqual([]);
   });
 
-  it('names only existing writes', () => {
+  it('names only writes that exist in the source', () => {
     const listed = [
       ...WRITE_POINTS.map(({ files, has, also = [] }) => ({ files, all: [...has, ...also] })),
       ...NO_ROWS.map(([file, all]) => ({ files: [file], all })),
@@ -57,8 +57,8 @@ describe('fault table', () => {
   });
 });
 
-describe('time limit of a row', () => {
-  it('stretches with the CPU load and still ends', () => {
+describe('time limit of a fault scenario', () => {
+  it('grows with the CPU load, up to a maximum', () => {
     expect([slowness(0.1, 2), slowness(2, 2), slowness(5, 2), slowness(1000, 2)]).toEqual([
       1, 1, 2.5, 4,
     ]);

@@ -15,15 +15,15 @@ const UNFLUSHED = {
 };
 
 /**
- * Checks that the table can fail: kills a Postgres that acknowledges commits which exist only in its
- * records.
+ * Checks that the fault table detects loss: kills a Postgres that acknowledges commits before it
+ * writes them to disk.
  */
 export async function runUnsafe(): Promise<Outcome> {
   const load = { ...LOAD, actsPerSecond: NO_ACTS };
   const scene = await openScene({ ...load, withDisks: false, settings: UNFLUSHED });
   const { database } = scene.world;
   try {
-    // A default of the database, because programs reject a server with this setting.
+    // Set as a default of the database, because programs reject a server with this setting.
     await database.sql.unsafe('alter database svc set synchronous_commit = off');
     await database.terminateAll();
     await sleep(500);
@@ -35,6 +35,6 @@ export async function runUnsafe(): Promise<Outcome> {
   }
 }
 
-/** Fails because acknowledged admissions are lost, and for no other reason. */
+/** Fails only because acknowledged admissions are lost. */
 export const isRed = ({ lost, problems }: Outcome): boolean =>
   (lost ?? 0) > 0 && problems.length > 0;

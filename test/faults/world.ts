@@ -67,7 +67,7 @@ export async function runEntryPoint(main: () => Promise<void>): Promise<never> {
 
 const open = new Map<() => Promise<void>, () => void>();
 
-/** Ends every process, unmounts and deletes everything, without draining. */
+/** Ends all processes without draining, unmounts all disks and deletes all files. */
 async function closeAll(): Promise<void> {
   await Promise.allSettled(
     [...open].map(([close, kill]) => {
@@ -79,7 +79,7 @@ async function closeAll(): Promise<void> {
 
 export interface WorldOptions {
   withDisks: boolean;
-  /** More settings of its Postgres. */
+  /** Additional settings of the stack's Postgres. */
   settings?: Record<string, string>;
   /** A Redis for the queue in place of its own; null for the queue in Postgres. */
   redisUrl?: string | null | undefined;
@@ -94,7 +94,7 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
   const close = async (): Promise<void> => {
     open.delete(close);
     const failures: unknown[] = [];
-    // Stops every other resource when one fails to stop.
+    // Stops all other resources when one fails to stop.
     for (const stop of stops.splice(0).reverse()) {
       await stop().catch((error: unknown) => failures.push(error));
     }
@@ -104,7 +104,7 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
   const servers: { signal(signal: 'SIGCONT'): void }[] = [];
   open.set(close, () => {
     for (const program of started) void program.kill();
-    // A stopped server does not receive the signal to exit.
+    // A process stopped by SIGSTOP does not handle the signal to exit.
     for (const server of servers) server.signal('SIGCONT');
   });
   try {
@@ -217,25 +217,25 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
     await untilPublished(publicUrl);
     return {
       database,
-      /** Null when the queue is elsewhere. */
+      /** Null when the queue is not in Redis. */
       redis,
       programs,
       /** Proxies to Postgres, one for each process and one for the admin program. */
       links,
-      /** Proxies to `redis`. */
+      /** Proxies to the Redis that `redis` describes. */
       queueLinks,
-      /** The disks, or the reason for their absence. */
+      /** The disks, or the reason why there are none. */
       disks,
       engineUrls: Object.values(enginePorts).map((port) => `http://127.0.0.1:${String(port)}`),
       publicUrl,
       tenantId,
       apiKey,
-      /** Output of each program. */
+      /** The output of each program. */
       dir,
       snapshotDir,
-      /** Database URL of the erasing role, over the link of the admin program. */
+      /** Database URL of the role svc_erase, through the proxy of the admin program. */
       eraseUrl: databaseUrl('admin', 'erase'),
-      /** Runs a command of the admin program. Throws when it failed. */
+      /** Runs an admin command. Throws when the command fails. */
       admin: (line: string[]) =>
         done(adminWith({ DATABASE_URL: databaseUrl('admin', 'admin') })(...line, '--json')),
       fsckEnv: { ...vkeys, LOG_ORIGIN, DATA_DIR: dir, SNAPSHOT_DIR: snapshotDir },
@@ -245,7 +245,7 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
         others.push(other);
         return other;
       },
-      /** Stops the second processes; returns how they exited before. */
+      /** Stops the second processes; returns the exits that happened before. */
       stopOthers: async (): Promise<string[]> => {
         const before = others.splice(0);
         await Promise.all(before.map((other) => other.stop()));

@@ -24,7 +24,7 @@ async function publish(): Promise<void> {
   await publisher.runCycle();
 }
 
-it('fsck > finds nothing corrupt before the verifier sees a compromised key, and before and after it verifies the proofs again', async () => {
+it('fsck > finds no corruption before the verifier sees a compromised key, nor before and after re-verification', async () => {
   const { verify } = world.registry;
   await world.registry.changeKey('compromise', 100);
   await publisher.runCycle();

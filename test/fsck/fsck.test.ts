@@ -36,7 +36,7 @@ import {
   rowsIn,
 } from './snapshot-damage.js';
 
-/** Damages a copy of a sound registry and its snapshot, and expects exactly the findings of the damage. */
+/** Damages a copy of an undamaged registry and its snapshot, and expects exactly these findings. */
 
 let plantation: SoundPlantation['plantation'];
 let sound: SoundPlantation['sound'];
@@ -48,7 +48,7 @@ beforeAll(async () => {
 afterEach(() => plantation.clear());
 afterAll(() => opened.drop());
 
-/** Only for a proof of its own. */
+/** Runs the statements only for a proof of their own. */
 const proofAt = (number: number): string => `'${toUuid(sound.world.old[number]!)}'::uuid`;
 const leafAt = (number: number): string =>
   `(select leaf_index from svc.proof where proof_id = ${proofAt(number)})`;
@@ -65,9 +65,9 @@ function expectFound(
   }
 }
 
-// First, because the snapshot expires a minute after it was made.
-describe('fsck of a sound registry and snapshot', () => {
-  it('finds nothing', async () => {
+// Must run first, because the snapshot expires a minute after its publication.
+describe('fsck of an undamaged registry and snapshot', () => {
+  it('finds no corruption', async () => {
     const { env } = await plantation.copy();
     const { code, corrupt, notices, document, findings, err } = await checked(env);
     expect({ corrupt, findings, err }).toMatchObject({ corrupt: {}, err: '' });
@@ -99,9 +99,9 @@ describe('fsck of the registry', () => {
     expect({ code, findings }).toEqual({ code: 0, findings: [] });
   });
 
-  it('finds an erased proof that is published as valid', async () => {
+  it('reports an erased proof that is published as valid', async () => {
     const { env, damage } = await plantation.copy();
-    // Among the verdicts up to the snapshot's cursor.
+    // A verdict within the range that the snapshot's cursor covers.
     await damage(
       erased(proofAt(100), leafAt(100))
         .replace('(frontier,', '(verdict_id, frontier,')
@@ -113,16 +113,16 @@ describe('fsck of the registry', () => {
   });
 });
 
-describe('fsck of the snapshot finds', () => {
-  it.each(DAMAGES)('%s', async (_what, found, plant) => {
+describe('fsck of the snapshot', () => {
+  it.each(DAMAGES)('finds %s', async (_what, found, plant) => {
     const copy = await plantation.copy();
     await plant(copy);
-    // Without a seen generation the earlier manifest is only a minute behind.
+    // Otherwise the earlier manifest would be only a minute behind the last checkpoint.
     await copy.damage(`update svc.checkpoint set created_at = created_at - interval '2 minutes'`);
     expectFound(await checked(copy.env), found);
   });
 
-  it('contradictions to the public log, without the registry', async () => {
+  it('finds contradictions to the public log, without the registry', async () => {
     const copy = await plantation.copy();
     const id = sound.world.old[5]!;
     // Its status is right, but its body reports it as valid.
@@ -136,7 +136,7 @@ describe('fsck of the snapshot finds', () => {
     expect(document['left_out']).toContain('the registry');
   });
 
-  it('tokens and packages that contradict published records, without the registry', async () => {
+  it('finds tokens and packages that contradict published records, without the registry', async () => {
     const copy = await plantation.copy();
     const env = { ...copy.env, DATABASE_URL: '' };
     expect(await checked(env, '--only', 'snapshot')).toMatchObject({ corrupt: {}, code: 0 });
@@ -154,12 +154,12 @@ describe('fsck of the snapshot finds', () => {
     expect(corrupt).toEqual({ share_record_differs: 1, package_record_differs: 1 });
   });
 
-  it('only findings of current token and package rows, without the registry', async () => {
+  it('checks only current token and package rows, without the registry', async () => {
     const copy = await plantation.copy();
     const manifest = await manifestOf(copy);
     const pin = manifest.index_parts.find(({ kind }) => kind === SHARE_PARTS)!;
     const [a, b] = await rowsIn(copy, pin);
-    // An older row of a token: rows that a newer one shadows are not reported.
+    // An older row of a token: fsck does not report rows that a newer row replaces.
     const old = await partOf(copy, SHARE_PARTS, [{ ...b!, id: a!.id, leafIndex: a!.leafIndex }]);
     const { generation, index_parts: pins } = manifest;
     const parts = [...pins.slice(0, pins.indexOf(pin)), old, ...pins.slice(pins.indexOf(pin))];
@@ -168,7 +168,7 @@ describe('fsck of the snapshot finds', () => {
     expect(corrupt).toEqual({});
   });
 
-  it('a token with an unpublished package, without the registry', async () => {
+  it('finds a token of an unpublished package, without the registry', async () => {
     const copy = await plantation.copy();
     const ids = sound.world.packages.map((id) => id.slice('pkg_'.length));
     const other = (rows: IndexRow[]) =>
@@ -183,7 +183,7 @@ describe('fsck of the snapshot finds', () => {
     expect(expected.map((one) => one.expected)).toContain('a package that is published');
   });
 
-  it('a proof that fails here although verdict and snapshot report it as valid', async () => {
+  it('finds a proof that fails verification although verdict and snapshot report VALID', async () => {
     const { env, damage } = await plantation.copy();
     await damage(`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
       where proof_id = '${toUuid(sound.world.old[100]!)}'`);
@@ -191,7 +191,7 @@ describe('fsck of the snapshot finds', () => {
     expect(corrupt).toEqual({ aep_altered: 1, verdict_passes: 1, body_asserts: 1 });
   });
 
-  it('a database with another log than the public one', async () => {
+  it('finds a database whose log differs from the published log', async () => {
     const { env, damage } = await plantation.copy();
     await damage(`delete from svc.checkpoint; ${REWRITTEN_LOG}`);
     const { corrupt } = await checked(env);
@@ -200,7 +200,7 @@ describe('fsck of the snapshot finds', () => {
 });
 
 describe('fsck of unreferenced files', () => {
-  it('reports them as notices, with a separate count of those older than an hour', async () => {
+  it('reports them as notices, and counts separately those older than an hour', async () => {
     const { env, file } = await plantation.copy();
     for (const [name, age] of [
       ['ab'.repeat(32), 0],
@@ -225,7 +225,7 @@ describe('fsck of an unpublished share change', () => {
   const aged = (table: string, column: string): string =>
     `update svc.${table} set ${column} = ${column} - interval '1 hour';`;
 
-  it('finds it when the snapshot is newer than the change, and accepts it otherwise', async () => {
+  it('reports the change when the snapshot is newer, and accepts it otherwise', async () => {
     const { env, damage } = await plantation.copy();
     // A token, the revocation of another and a package, only in the registry.
     await damage(`
@@ -258,7 +258,7 @@ describe('fsck of an unpublished share change', () => {
     });
   });
 
-  it('accepts it while an earlier package waits for an unpublished proof', async () => {
+  it('accepts the change while an earlier package waits for an unpublished proof', async () => {
     const { env, damage, directory, earlier } = await plantation.copy();
     await cp(earlier, directory, { recursive: true });
     await damage(aged('share_token', 'created_at') + aged('trust_package', 'created_at'));
@@ -267,7 +267,7 @@ describe('fsck of an unpublished share change', () => {
 });
 
 describe('dueChanges', () => {
-  it('requires changes before a published one, and those a minute older than the manifest', async () => {
+  it('returns changes before the last published one, and those a minute older than the manifest', async () => {
     const { sql } = await plantation.copy();
     const [issuedAt, snapshotTtlMs] = [Date.now(), 900_000];
     const parts = [{ kind: SHARE_PARTS, last_leaf: 7 }];
@@ -291,7 +291,7 @@ describe('dueChanges', () => {
 });
 
 describe('fsck of a log with a rotated key', () => {
-  it('finds nothing when the earlier key is configured as retired, and reports it otherwise', async () => {
+  it('finds nothing when the earlier key is configured as retired, and corruption otherwise', async () => {
     const { env, directory } = await plantation.copy();
     const { LOG_VKEY: old = '' } = env;
     const { publicKey } = createSigningKey(join(directory, '..', 'next-log.pem'));
@@ -303,11 +303,11 @@ describe('fsck of a log with a rotated key', () => {
   });
 });
 
-describe('a killed fsck run', () => {
-  it('resumes at its position with its findings', async () => {
+describe('killed fsck run', () => {
+  it('resumes at its last position and keeps its findings', async () => {
     const { env, damage, directory: copy } = await plantation.copy();
     const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
-    // One before the position where it dies, and one after.
+    // One damage before the position at which the process is killed, and one after.
     for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
       await damage(`update svc.intake set salt = set_byte(salt, 1, get_byte(salt, 1) # 1)
         where proof_id = '${toUuid(id)}'`);
@@ -339,7 +339,7 @@ describe('a killed fsck run', () => {
     // A finished run leaves no state to resume.
     expect((await checked(env)).document['resumed_from']).toBe(0);
 
-    // The log was rewritten since, so the state is invalid.
+    // The log was rewritten, so the saved state is invalid.
     await writeFile(stateFile, kept);
     await damage(`update svc.tile set hashes = set_byte(hashes, 3, get_byte(hashes, 3) # 1)
       where level = 1`);
@@ -349,8 +349,8 @@ describe('a killed fsck run', () => {
   });
 });
 
-describe('the fsck exit code', () => {
-  it('is 2 for unknown options or missing settings, which the message names', async () => {
+describe('fsck', () => {
+  it('exits with 2 for unknown options or missing settings, and names them', async () => {
     const { env } = await plantation.copy();
     expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
     expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
@@ -373,13 +373,13 @@ describe('the fsck exit code', () => {
     }
   });
 
-  it('is 3 when a file cannot be read, which is not reported as missing', async () => {
+  it('exits with 3 when a file cannot be read, and does not report the file as missing', async () => {
     const { env } = await plantation.copy();
     const server = await serve((path) => (path.startsWith('/tile/') ? 500 : path), env);
     try {
       const { code, err, document } = await checked(server.env);
       expect(code).toBe(3);
-      // In the requested format, and never clean.
+      // In the requested format, and never reported as clean.
       expect(document).toMatchObject({ clean: false, exit_code: 3 });
       expect(err).toMatch(/tile\/.* cannot be read.*resumes from the saved position/s);
     } finally {
@@ -388,8 +388,8 @@ describe('the fsck exit code', () => {
   }, 60_000);
 });
 
-describe('fsck of a snapshot on a static origin', () => {
-  it('checks it like a directory, except unreferenced files', async () => {
+describe('fsck of a snapshot served over HTTP', () => {
+  it('reports what it reports for a directory, except unreferenced files', async () => {
     const { env, file } = await plantation.copy();
     const server = await serve((path) => path, env);
     try {

@@ -27,7 +27,7 @@ const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_packag
 
 const set = (table: string, change: string, id: string): string =>
   `update svc.${table} set ${change} where proof_id = ${id};`;
-/** A verdict of the scrubber on a leaf, so that only the damage is found. */
+/** A verdict of the scrubber on a leaf, so that fsck finds only the damage. */
 const failed = (leaf: string, outcome = 'fail'): string => `
   insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
   select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', '${outcome}', '[]'
@@ -356,11 +356,11 @@ export const TOGETHER: [what: string, damages: Damage[]][] = [
   ['the rest', rest],
 ];
 
-/** Damages with wide effects, each for its own copy. */
+/** Damages with wide effects, each with its own copy of the registry. */
 export const ALONE: Damage[] = [
   damage(
     'a log shorter than its checkpoint',
-    // Proofs and tiles of the lost leaves are still there, without their leaves.
+    // Proofs and tiles of the lost leaves remain, but their log entries are missing.
     { checkpoint_beyond_log: 1, verdict_beyond_log: 1, tile_beyond_head: 1, proof_not_in_log: 2 },
     () => `update svc.log_head set tree_size = tree_size - 3;
       delete from svc.log_entry where leaf_index >= (select tree_size from svc.log_head)`,

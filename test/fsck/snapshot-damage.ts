@@ -68,7 +68,7 @@ async function placeOf(at: Planted, kind: string, id: string): Promise<IndexRow>
   throw new Error(`${id} is not indexed`);
 }
 
-/** An attacker with the snapshot key: altered rows under a manifest that verifies. */
+/** An attacker with the snapshot key: altered rows in a correctly signed manifest. */
 export async function reindexed(
   at: Planted,
   kind: string,
@@ -199,7 +199,7 @@ export const DAMAGES: Row[] = [
   ),
   damage(
     'a revoked proof reported as valid, under a correctly signed manifest',
-    // The passport has its own verification; a package shows the published status of its members.
+    // The passport has its own verification status; a package shows its members' published ones.
     { body_asserts: 1 },
     async (at) => {
       const id = at.sound.world.old[5]!;
@@ -268,8 +268,8 @@ export const DAMAGES: Row[] = [
     await byPublisher(at, await reindexed(at, SHARE_PARTS, swap));
   }),
   damage('a token missing from the index', { share_record_missing: 1 }, async (at) => {
-    // Always the first: without the row of the last change the segments would end before it,
-    // and the change would count as one for the next publish cycle.
+    // Always removes the first row: without the row of the last change, the segments would end
+    // earlier, and the change would count as due in the next publish cycle.
     const id = toHex(tokenHash(nativeSha256, at.sound.world.tokens[0]!)).slice(0, 32);
     const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
     await byPublisher(at, await reindexed(at, SHARE_PARTS, drop));

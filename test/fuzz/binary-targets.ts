@@ -62,7 +62,7 @@ const rows = packRows([
 ]);
 const { bytes: partBytes, residentBytes } = encodeIndexPart(sha256, rows);
 
-/** A pin of any bytes, as if the publisher had signed them: the worst case. */
+/** A manifest entry for arbitrary bytes, as if the publisher had signed them: the worst case. */
 function pinOf(bytes: Uint8Array) {
   return {
     bytes: bytes.length,

@@ -9,7 +9,7 @@ const USAGE = `npm run fuzz -- [--seconds <n, 60>] [--target <name>] [--seed <n>
   Divides the seconds among the targets: half with a fixed seed, half with a random one.
   targets: ${TARGETS.map(({ name }) => name).join(', ')}`;
 
-/** The same inputs in every run, so that runs can be compared. */
+/** Each run uses these inputs, so that runs can be compared. */
 const FIXED_SEED = 1;
 const FINDINGS = join('.data', 'fuzz');
 

@@ -33,7 +33,7 @@ const strictJson: Target = {
     // Accepted JSON parses the same everywhere and round-trips.
     must(isDeepStrictEqual(value, JSON.parse(fromUtf8(input))), 'JSON.parse returns another value');
     const canonical = canonicalBytes(value);
-    // But for -0, which RFC 8785 prints as 0.
+    // Except for -0, which RFC 8785 prints as 0.
     const printed: unknown = JSON.parse(JSON.stringify(value));
     must(
       isDeepStrictEqual(parseStrict(canonical), printed),
@@ -94,7 +94,7 @@ const engineBody: Target = {
   },
 };
 
-/** All items, with the input cut into pieces of `size` bytes. */
+/** All items, when the input arrives in pieces of `size` bytes. */
 function split(make: () => Splitter, input: Uint8Array, size: number): SplitItem[] {
   const splitter = make();
   const items: SplitItem[] = [];

@@ -24,7 +24,7 @@ export class Random {
   }
 }
 
-/** Inputs that have broken parsers before. */
+/** Texts that often break parsers. */
 const TOKENS = [
   ...'null true 0 -0 -1 1e400 1E30 9007199254740993 1.0 01 +1 0x1 ""'.split(' '),
   ...'"__proto__" "constructor" "\\u0000" "\\ud800" "\\ud83d\\ude00" "\\/"'.split(' '),
@@ -61,7 +61,7 @@ const MUTATIONS: readonly Mutation[] = [
   (input, random) =>
     splice(input, random.below(input.length + 1), 1 + random.below(8), Buffer.alloc(0)),
   (input, random) => {
-    // A binary number at or beside a limit.
+    // A binary number at or next to a limit.
     const at = random.below(input.length + 1);
     const number = Buffer.alloc(4);
     number.writeUInt32LE(random.of([0, 1, 0x7f, 0x80, 0xff, 0x7fffffff, 0x80000000, 0xffffffff]));
@@ -73,7 +73,7 @@ const MUTATIONS: readonly Mutation[] = [
     return splice(input, random.below(input.length + 1), 0, input.subarray(from, from + length));
   },
   (input, random) => {
-    // Lines and members twice, or in another order.
+    // Repeats or reorders lines and members.
     const lines = input.toString('latin1').split(/(?<=[\n,&])/);
     const line = random.of(lines);
     lines.splice(random.below(lines.length + 1), random.below(2), line);
@@ -87,7 +87,7 @@ const MUTATIONS: readonly Mutation[] = [
     ]);
   },
   (input, random) => {
-    // Repetition, which exposes quadratic parsers.
+    // Repeats a part, which exposes parsers of quadratic cost.
     const piece = Buffer.from(random.of(TOKENS));
     const many = Buffer.concat(Array.from({ length: 1 << random.below(12) }, () => piece));
     return splice(input, random.below(input.length + 1), 0, many);
@@ -106,7 +106,7 @@ const VALUES: readonly unknown[] = [
   ...['2026-11-20T17:29:00.123Z', 'f'.repeat(64), 'A'.repeat(43), 'svc.aep/1.0', 'x'.repeat(600)],
 ];
 
-/** A document with one value, name or member changed. */
+/** A document with one changed value, name or member. */
 function mutatedValue(value: unknown, random: Random): unknown {
   if (typeof value !== 'object' || value === null || random.chance(6)) return random.of(VALUES);
   if (Array.isArray(value)) {

@@ -54,7 +54,7 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
   };
   const clean = ownNames();
   const heapBefore = process.memoryUsage().heapUsed;
-  // Mutate inputs further that were rejected in a new way.
+  // Also mutates inputs that were rejected in a new way.
   const seeds = [...target.seeds];
   const end = performance.now() + bounds.milliseconds;
   const found = (error: unknown, input: Uint8Array): void => {
@@ -94,14 +94,14 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
   return report;
 }
 
-/** Excludes a machine that was busy for a moment. */
+/** Repeats the measurement, because the machine may have been busy for a moment. */
 function isSlowAgain(target: Target, input: Uint8Array): boolean {
   for (let i = 0; i < 2; i += 1) {
     const began = performance.now();
     try {
       target.run(input.slice());
     } catch {
-      // Reported already.
+      // The finding was reported already.
     }
     if (performance.now() - began <= TOO_SLOW_MS) return false;
   }

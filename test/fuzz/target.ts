@@ -7,7 +7,7 @@ import { ProtocolError } from '#protocol/errors';
 import { ConfigError } from '#runtime/config';
 import { packageRoot } from '#runtime/process/files';
 
-/** A parser of untrusted input, with the properties that must hold for any input. */
+/** A parser of untrusted input, with properties that must hold for any input. */
 export interface Target {
   name: string;
   /** Valid inputs and near misses, which are mutated. */

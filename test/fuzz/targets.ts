@@ -30,15 +30,15 @@ const { HTTPParser } = createRequire(import.meta.url)('node:_http_common') as {
 const parser = new HTTPParser();
 const unconnected = new Socket();
 
-/** The first request as our servers receive it, or the error code of the parser. */
+/** The first request as the servers receive it, or the error code of the parser. */
 function parseHead(bytes: Uint8Array): IncomingMessage | string {
   let message: IncomingMessage | null = null;
   const raw: string[] = [];
   let start = '';
   parser.initialize(HTTPParser.REQUEST, {}, HTTP_LIMITS.headerBytes, HTTPParser.kLenientNone);
-  // The parser passes many headers in several pieces.
+  // Node's parser passes many headers in several pieces.
   parser[HTTPParser.kOnHeaders] = (some: string[], url: string) => {
-    // Headers after the head are trailers.
+    // Headers after the body are trailers.
     if (message !== null) return;
     raw.push(...some);
     start += url;
@@ -66,8 +66,8 @@ interface Head {
 }
 
 /**
- * Parses the same bytes by RFC 9112; null for an invalid head. Node
- * accepts RTSP and ICE as HTTP, and so do we: no route has their methods.
+ * Parses the bytes by RFC 9112; null for an invalid head. Node also accepts RTSP and ICE methods,
+ * which is harmless because no route has them.
  */
 function parseStrictly(bytes: Uint8Array): Head | null {
   const text = Buffer.from(bytes)
@@ -87,7 +87,7 @@ function parseStrictly(bytes: Uint8Array): Head | null {
   return { target, version, headers };
 }
 
-/** An accepted head is unambiguous in its end and its host. */
+/** An accepted head is unambiguous in its length and its host. */
 function requireUnambiguous(message: IncomingMessage, head: Head | null): void {
   must(head !== null, 'an invalid head is accepted');
   if (head === null) return;
@@ -156,8 +156,8 @@ const httpHead: Target = {
 };
 
 /**
- * Every parser of ours for untrusted input. Node parses HTTP: a second parser checks the heads
- * that it accepts.
+ * All parsers of untrusted input in this project. Node parses HTTP, so a second parser checks the
+ * heads that Node accepts.
  */
 export const TARGETS: readonly Target[] = [
   httpHead,

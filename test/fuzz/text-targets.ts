@@ -30,7 +30,7 @@ const tlogProof = vectors<{ text: string }>('tlog-proof');
 const ids = Object.values(vectors<Record<string, string>>('identifiers'));
 const key = formatApiKey({ keyId: 'abcdefghij23', secret: new Uint8Array(32) });
 
-/** A parser of text that prints again what it read. */
+/** A parser of text whose result can be formatted again. */
 const roundTrip = <T>(
   name: string,
   seeds: readonly string[],
@@ -73,7 +73,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     seeds: texts(checkpoint.note, `${checkpoint.note}— other.example ${'A'.repeat(92)}\n`),
     run: parsing(
       (input) => openNote(fromUtf8Lossy(input), [checkpoint.vkey], nativeVerify),
-      // Only the owner of the key can sign another text.
+      // Only the holder of the key can sign another text.
       ({ text }) => must(checkpoint.note.startsWith(`${text}\n`), 'an unsigned text'),
     ),
   },

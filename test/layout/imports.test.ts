@@ -23,7 +23,7 @@ const MAY_IMPORT: Record<string, string[]> = {
 };
 /** The parts of the SDK that need Node or a framework; the rest runs in a browser. */
 const SDK_RIM = /^sdk\/(?:cli|adapters)\//;
-/** Of the programs, and of the command line, which is another package. */
+/** Imports of the programs, and of the command line, which is another package. */
 const READS_ENVIRONMENT = ['runtime/config.ts', 'sdk/cli/config.ts'];
 const KERNEL_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
 
@@ -61,7 +61,7 @@ describe('imports', () => {
     all = await sources();
   });
 
-  it('have one direction', () => {
+  it('have one direction between folders', () => {
     expect(all.length).toBeGreaterThan(50);
     const wrong = all.flatMap((source) =>
       source.imports.flatMap((specifier) => {
@@ -75,8 +75,8 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('never connect the engine API with the public one, or shared code with either', () => {
-    // Everything else below api/ is for both.
+  it('never connect the engine API with the public API, or shared code with either', () => {
+    // All other folders below api/ serve both.
     const APIS = ['engine', 'public'];
     const wrong = all
       .filter((source) => source.file.startsWith('api/'))
@@ -129,7 +129,7 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('keep the binary of libsodium away from every process that holds a key', () => {
+  it('keep the binary of libsodium out of every process that holds a private key', () => {
     const importers = (of: string): string[] =>
       all.filter((source) => source.text.includes(of)).map(({ file }) => file);
     expect(importers(`'sodium-native'`)).toEqual([
@@ -166,7 +166,7 @@ describe('imports', () => {
     expect(having(signs)).toEqual(['worker', 'publisher']);
   });
 
-  it('keep the metrics library in runtime/ops and instruments in programs', () => {
+  it('keep the metrics library in runtime/ops and metric definitions in programs', () => {
     const importers = all.filter(({ imports }) => imports.includes('prom-client'));
     expect(importers.length).toBeGreaterThan(0);
     expect(

@@ -45,7 +45,7 @@ describe('default policy set', () => {
     engine = await preparePolicyEngine(await makePolicySet(files));
   });
 
-  it('forbids the action DELETE_AUDIT_LOG, with a sentence that states exactly this', () => {
+  it('forbids the action DELETE_AUDIT_LOG, with a reason text that states exactly this rule', () => {
     expect(engine.decide(input({ action: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
       reasons: ['audit-log-is-kept'],
@@ -55,7 +55,7 @@ describe('default policy set', () => {
     );
   });
 
-  it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other name', () => {
+  it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other tool', () => {
     const agent = { id: 'a', framework: null };
     expect(engine.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
@@ -66,7 +66,7 @@ describe('default policy set', () => {
     }
   });
 
-  it('denies every live action', () => {
+  it('denies every action in the live environment', () => {
     const live = input({
       environment: 'live',
       tenant: { tenant_id: 'acme', environment: 'live' },
@@ -74,7 +74,7 @@ describe('default policy set', () => {
     expect(engine.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('has a digest that covers every text', async () => {
+  it('has a digest that covers the text of every policy', async () => {
     const digest = (await makePolicySet(files)).digest;
     const changed: PolicyFiles[] = [
       { ...files, schema: files.schema + '// x' },
@@ -88,7 +88,7 @@ describe('default policy set', () => {
     expect((await makePolicySet(await readPolicyFolder(folder))).digest.equals(digest)).toBe(true);
   });
 
-  it('has a digest that covers the engine version and its code', async () => {
+  it("has a digest that covers the policy engine's version and WebAssembly code", async () => {
     const { digest, manifest } = await makePolicySet(files);
     const wasm = await readFile(
       join(packageRoot, 'node_modules/@cedar-policy/cedar-wasm/nodejs/cedar_wasm_bg.wasm'),
@@ -102,7 +102,7 @@ describe('default policy set', () => {
   });
 });
 
-describe('a policy can refer to', () => {
+describe('policy condition', () => {
   const hash = 'a'.repeat(64);
   const agent = (id: string, framework: string | null = null) => ({ agent: { id, framework } });
   const tenant = (tenant_id: string, environment: 'sandbox' | 'live') => ({
@@ -126,16 +126,16 @@ describe('a policy can refer to', () => {
       fixture(hash),
       fixture('b'.repeat(64)),
     ],
-  ])('%s', async (condition, yes, no) => {
+  ])('can use %s', async (condition, yes, no) => {
     const p = `permit (principal, action, resource) when { ${condition} };`;
     const engine = await engineOf({ p });
-    // One engine for both: a cached decision must not apply to the other input.
+    // One engine evaluates both: a cached decision must not apply to the other input.
     expect(engine.decide(input(yes)).effect).toBe('ADMIT');
     expect(engine.decide(input(no)).effect).toBe('DENY');
   });
 });
 
-describe('concurrent policy sets', () => {
+describe('policy sets used concurrently', () => {
   const permit = 'permit (principal, action, resource);';
 
   it('decide by their own policies and schemas', async () => {
@@ -154,7 +154,7 @@ describe('concurrent policy sets', () => {
     expect(permits.decide(input({ tool: 'known-to-its-schema' })).effect).toBe('ADMIT');
   });
 
-  it('resolve by digest, and a failed lookup is not cached', async () => {
+  it('are loaded by digest, and a failed lookup is not cached', async () => {
     const db = await freshDatabase();
     try {
       const cache = policyCache(db.as('svc_worker'));
@@ -176,7 +176,7 @@ describe('concurrent policy sets', () => {
 });
 
 describe('policy engine', () => {
-  it.each(['forbid', 'permit'])('denies when a %s errs beside one that allows', async (effect) => {
+  it.each(['forbid', 'permit'])('denies when a %s errs and another permits', async (effect) => {
     const engine = await engineOf({
       allow: 'permit (principal, action, resource);',
       errs: `${effect} (principal, action, resource) when { ${MAX} + 1 == 0 };`,
@@ -184,14 +184,14 @@ describe('policy engine', () => {
     expect(engine.decide(input())).toEqual({ effect: 'DENY', reasons: ['errs'] });
   });
 
-  it('denies input outside the schema', async () => {
+  it('denies input that does not match the schema', async () => {
     const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
     expect(engine.decide(input()).effect).toBe('ADMIT');
     const odd = input({ agent: { id: 7 as unknown as string, framework: null } });
     expect(engine.decide(odd)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('denies input that crashes the engine', async () => {
+  it('denies input that crashes Cedar', async () => {
     const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
     let deep: unknown = 'x';
     for (let depth = 0; depth < 1000; depth += 1) deep = { deep };
@@ -201,7 +201,7 @@ describe('policy engine', () => {
   it.each([
     ['ADMIT', (n: number) => `permit (principal, action, resource); // ${n}`],
     ['DENY', (n: number) => `forbid (principal, action, resource) when { ${MAX} + 1 == ${n} };`],
-  ])('sorts the reasons of %s, whose order varies in the engine', async (effect, textOf) => {
+  ])('sorts the reasons of %s, whose order Cedar does not fix', async (effect, textOf) => {
     const ids = ['zeta', 'alpha', 'mid', 'Beta', 'a-1', 'a-0'];
     for (let n = 0; n < 20; n += 1) {
       const engine = await engineOf(Object.fromEntries(ids.map((id) => [id, textOf(n)])));
@@ -209,7 +209,7 @@ describe('policy engine', () => {
     }
   });
 
-  it('rejects a policy that does not parse or does not fit its schema', async () => {
+  it('rejects a policy that does not parse or does not match its schema', async () => {
     const { schema } = await readPolicyFolder(folder);
     const set = (text: string) => makePolicySet({ schema, policies: { p: text }, sentences: {} });
     await expect(set('permit (principal')).rejects.toThrow(PolicySetError);
@@ -218,7 +218,7 @@ describe('policy engine', () => {
     ).rejects.toThrow(PolicySetError);
   });
 
-  it('rejects a stored set whose texts do not match its digest', async () => {
+  it('rejects a stored policy set whose texts do not match its digest', async () => {
     const set = await makePolicySet(await readPolicyFolder(folder));
     set.files.policies['audit-log-is-kept'] = 'permit (principal, action, resource);';
     await expect(preparePolicyEngine(set)).rejects.toThrow(PolicySetError);

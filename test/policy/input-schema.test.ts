@@ -8,7 +8,7 @@ vi.mock('node:fs/promises', async (original) => {
   return { ...fs, readFile: vi.fn(fs.readFile) };
 });
 
-it('inputSchema > rereads the schema after a failed read', async () => {
+it('inputSchema > reads the schema file again after a failed read', async () => {
   vi.mocked(readFile).mockRejectedValueOnce(new Error('EMFILE'));
   await expect(inputSchema()).rejects.toThrow('EMFILE');
   expect(await inputSchema()).toContain('namespace Svc');
@@ -28,7 +28,7 @@ describe('unknownAttributes', () => {
     [`[${either('context')} has fixture.size].contains(true)`, 'fixture.size'],
     ['action has origin || context.lane == "y"', 'origin'],
     ['principal.hasTag("tier") || context.lane == "y"', 'a tag'],
-  ])('reports a test of an expression that is never true: %s', async (condition, unknown) => {
+  ])('reports a condition that can never be true: %s', async (condition, unknown) => {
     expect(await found(condition)).toEqual([
       expect.stringContaining(`no input contains ${unknown}`),
     ]);
@@ -38,7 +38,7 @@ describe('unknownAttributes', () => {
     `${either('context')} has tool`,
     `context has agent && ${either('context.agent')} has framework`,
     'false && {x: context}.x has tool',
-  ])('accepts a test that an input can meet, or that is never evaluated: %s', async (condition) => {
+  ])('accepts a condition that can be met or is never evaluated: %s', async (condition) => {
     expect(await found(condition)).toEqual([]);
   });
 });

@@ -28,7 +28,7 @@ const set = (policies: Record<string, string>) =>
   makePolicySet({ schema: SCHEMA, policies, sentences: {} });
 
 describe('replayPolicies', () => {
-  it('isolates the sets at every cache limit', async () => {
+  it('evaluates each policy set separately for any size of its cache', async () => {
     const open = replayPolicies(2);
     const ids = ['a', 'b', 'c', 'd'];
     const policies = await Promise.all(
@@ -43,7 +43,7 @@ describe('replayPolicies', () => {
     }
   });
 
-  it('denies when a text does not parse, does not validate, or errs', async () => {
+  it('denies when a policy does not parse, does not match its schema, or fails to evaluate', async () => {
     const open = replayPolicies();
     const stored = await set({ all: 'permit (principal, action, resource);' });
     const broken = [

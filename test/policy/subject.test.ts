@@ -46,7 +46,7 @@ const common = {
 };
 
 describe('admission envelope', () => {
-  it('puts agent, action and hashes into the AEP, and only policy input into the input', () => {
+  it('puts agent, action and hashes into the AEP, and only policy-relevant fields into the policy input', () => {
     const body = admissionEnvelope({ parent_proof_id: PARENT });
     const { subject, policyInput, fixtureRef } = read(body);
     expect(subject).toEqual({
@@ -81,7 +81,7 @@ describe('admission envelope', () => {
 });
 
 describe('outcome envelope', () => {
-  it('has a parent and a result, and neither action nor tool', () => {
+  it('has a parent and a result, but neither action nor tool', () => {
     const { subject, policyInput } = read(
       outcomeEnvelope(PARENT, { result: 'failed', result_hash: 'c'.repeat(64) }),
     );
@@ -102,8 +102,8 @@ describe('outcome envelope', () => {
   });
 });
 
-describe('outcome', () => {
-  it('is admitted under every policy set, unlike an action of any name', async () => {
+describe('outcome envelope', () => {
+  it('is admitted under every policy set, unlike an action with any name', async () => {
     const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const rules = {
       'known-tools': `forbid (principal, action, resource)
@@ -125,7 +125,7 @@ describe('outcome', () => {
 });
 
 describe('execute request', () => {
-  it('is parsed only by the schema of its request type', () => {
+  it('is parsed only by the schema of its own request type', () => {
     expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({
       kind: 'execute',
       intent_id: 'i',
@@ -136,15 +136,15 @@ describe('execute request', () => {
   });
 });
 
-describe('intake', () => {
-  it('is not committed for another tenant than its request names', () => {
+describe('accepted request', () => {
+  it('is not committed for a tenant other than the one that the request names', () => {
     const other = { tenantId: 'other' };
     expect(() => read(admissionEnvelope(), other)).toThrow(IntakeMismatchError);
     expect(() => read(outcomeEnvelope(PARENT), other)).toThrow(IntakeMismatchError);
     expect(() => read(executeBody(), { ...other, lane: 1 })).toThrow(IntakeMismatchError);
   });
 
-  it('of an unknown request type is left to a newer version', () => {
+  it('stays pending for a newer worker version when its request type is unknown', () => {
     expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownRequestTypeError);
   });
 });
@@ -160,7 +160,7 @@ describe('parentFault', () => {
     ['admission', null, 'parent_not_found'],
     ['admission', { ...action, effect: 'DENY' }, null],
     ['admission', { ...action, kind: 'outcome' }, null],
-  ] as const)('of an %s with parent %j returns: %s', (kind, parent, fault) => {
+  ] as const)('returns, for an %s with parent %j: %s', (kind, parent, fault) => {
     expect(parentFault(kind, parent)).toBe(fault);
   });
 });

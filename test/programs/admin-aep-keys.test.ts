@@ -21,7 +21,7 @@ import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 import { testFolder, testRegistry } from './world.js';
 
-/** The life of the keys that sign proofs, from the command line to the public. */
+/** The life of the keys that sign proofs, from the admin command to the public status. */
 
 const { db, registry, admin } = await testRegistry();
 const folder = await testFolder();
@@ -45,7 +45,7 @@ afterAll(async () => {
   publicServer.close();
 });
 
-/** Verifies, publishes and follows all there is. */
+/** Verifies and publishes everything, and loads the new snapshot. */
 async function publish(): Promise<void> {
   await registry.verifyAll();
   while ((await scrub(registry.verify, 1000)).urgent);
@@ -66,7 +66,7 @@ async function publicKeys(): Promise<AepKey[]> {
 
 const pendingCount = async () => (await db.sql`select from svc.intake_pending`).length;
 
-/** A worker that was started with this key. */
+/** A worker that was started with this signing key. */
 const workerWith = (signer: SigningKey): AdmitContext => ({
   ...registry.admit,
   signer,
@@ -85,13 +85,13 @@ async function prove(worker: AdmitContext): Promise<string> {
   return id;
 }
 
-describe('rotating the AEP key', () => {
+describe('AEP key rotation', () => {
   const pem = () => join(folder, 'aep-2.pem');
   let newKey: SigningKey;
   let newWorker: AdmitContext;
   const proofs: { before?: string; between?: string; after?: string } = {};
 
-  it('accepts signatures of a new key only after its activation', async () => {
+  it("accepts signatures of a new key only after the key's activation", async () => {
     newKey = createSigningKey(pem());
     newWorker = workerWith(newKey);
     proofs.before = await prove(registry.admit);
@@ -104,7 +104,7 @@ describe('rotating the AEP key', () => {
     proofs.between = await prove(registry.admit);
   });
 
-  it('defers no admission when the old key is retired: the new one signs them', async () => {
+  it('leaves admissions pending for the new key when the old key is retired', async () => {
     const old = registry.admit.keyId;
     await done(admin('aep-key', 'retire', old, '--confirm', old));
     const waiting = await accept();
@@ -142,7 +142,7 @@ describe('rotating the AEP key', () => {
     expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
   });
 
-  it('requires the key id again before retiring or voiding', async () => {
+  it('requires --confirm with the key id before a key is retired or marked compromised', async () => {
     const other = registry.admit.keyId;
     for (const line of [
       ['aep-key', 'retire', pem()],
@@ -156,7 +156,7 @@ describe('rotating the AEP key', () => {
     expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
   });
 
-  it('voids what a compromised key signed from a log position on, and nothing before', async () => {
+  it('invalidates proofs that a compromised key signed from --from-index on, and no earlier proof', async () => {
     const sound = await prove(newWorker);
     const [row] = await db.sql<{ leaf_index: number }[]>`
       select leaf_index from svc.proof where proof_id = ${sound}::uuid`;

@@ -36,7 +36,7 @@ interface AuditRow {
   after: Record<string, unknown> | null;
 }
 
-/** The records since the last call. */
+/** The audit records since the last call. */
 async function fresh(): Promise<AuditRow[]> {
   const rows = await db.sql<AuditRow[]>`
     select audit_id, db_role, actor, act, object, operation, before, after
@@ -48,7 +48,7 @@ async function fresh(): Promise<AuditRow[]> {
 describe('audit of admin commands', () => {
   let [keyId, digest, aepKeyId] = ['', '', ''];
 
-  // Command line and its expected records.
+  // A command line and its expected audit records.
   const key = join(folder, 'aep.pem');
   const acts: [string, () => string | Promise<string>, string[]][] = [
     ['tenant create', () => 'beta sandbox', ['INSERT tenant']],
@@ -94,7 +94,7 @@ describe('audit of admin commands', () => {
     ],
   ];
 
-  it.each(acts)('records exactly the changes of %s', async (name, line, records) => {
+  it.each(acts)('records exactly the changes that %s makes', async (name, line, records) => {
     const words = `${name} ${await line()} --actor ada`.split(' ');
     const document = await done(admin(...words));
     if (name === 'aep-key activate') aepKeyId = String(document['key_id']);
@@ -108,15 +108,15 @@ describe('audit of admin commands', () => {
     }
   });
 
-  it('covers every command that changes data', () => {
+  it('is tested above for every command that changes data', () => {
     const asks = /(list|show|diff|test|validate|vkey|status|lost)$/;
     const names = [...adminCommands().keys()];
-    // Erasures have another role, and their own test.
+    // Erasures need another role, and have their own test.
     const changing = names.filter((name) => !asks.test(name) && !name.startsWith('erase'));
     expect(acts.map(([name]) => name).sort()).toEqual(changing.sort());
   });
 
-  it('records nothing for a failed command', async () => {
+  it('records nothing when a command fails', async () => {
     for (const line of [
       'tenant allow none',
       'tenant create beta live',
@@ -130,7 +130,7 @@ describe('audit of admin commands', () => {
     expect(await fresh()).toEqual([]);
   });
 
-  it('commits a change and its record atomically', async () => {
+  it('commits a change and its audit record atomically', async () => {
     await db.sql.unsafe(`
       create function public.full() returns trigger language plpgsql as $$ begin
         raise exception 'the audit is full'; end $$;
@@ -143,12 +143,12 @@ describe('audit of admin commands', () => {
     expect(await fresh()).toEqual([]);
   });
 
-  it('names the logged-in user as actor by default', async () => {
+  it('records the logged-in user as actor by default', async () => {
     await done(admin('lane', 'open', 'live'));
     expect(await fresh()).toMatchObject([{ actor: userInfo().username, act: 'lane open' }]);
   });
 
-  it('does not leak the actor to later use of the connection', async () => {
+  it('does not record the actor for later statements on the connection', async () => {
     const sql = connect(db.urlFor('svc_admin'), { application: 'test', max: 1 });
     const lock = (tx: Db) => tx`update svc.lane set open = false where environment = 'live'`;
     await withAuditContext(sql, { actor: 'ada', act: 'lane lock' }, lock);
@@ -161,7 +161,7 @@ describe('audit of admin commands', () => {
   });
 });
 
-describe('the audit table', () => {
+describe('audit table', () => {
   it('contains no secret, no hash of a secret and no reason', async () => {
     const issued = await done(admin('key', 'issue', 'beta', '--review', 'REV-2'));
     const text = String(issued['api_key']);
@@ -176,14 +176,14 @@ describe('the audit table', () => {
     expect(everything).not.toContain('"wrong"');
   });
 
-  it('rejects plain statements of its owner', async () => {
+  it('rejects changes even by its owner', async () => {
     for (const act of [`update svc.audit set actor = 'x'`, 'delete from svc.audit']) {
       await expect(db.sql.unsafe(act), act).rejects.toThrow(/append-only/);
     }
     await expect(db.sql`truncate svc.audit`).rejects.toThrow(/append-only/);
   });
 
-  it('is listed newest first, up to the limit', async () => {
+  it('is listed newest first, up to the requested limit', async () => {
     await done(admin('tenant', 'limit', 'beta', '9', '--actor', 'bob'));
     const rows = (await done(admin('audit', 'list', '--limit', '2'))) as unknown as AuditRow[];
     expect(rows).toHaveLength(2);

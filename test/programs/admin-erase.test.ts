@@ -20,7 +20,7 @@ const admitOne = async () => (await registry.admitAll([registry.item({ intent_id
 const line = (what: string): string[] => [what, '--reason', 'CASE-7', '--confirm', what];
 
 describe('admin erase', () => {
-  it('erases one payload, reports repetitions, and records it once', async () => {
+  it('erases one payload, reports a repetition, and writes one audit record', async () => {
     const id = await admitOne();
     const first = await done(erase('erase', ...line(id), '--actor', 'ada'));
     expect(first).toMatchObject({ proof_id: id, erased: true, actor: 'ada', reason_ref: 'CASE-7' });
@@ -33,7 +33,7 @@ describe('admin erase', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('requires a confirmation, a reference and an existing proof', async () => {
+  it('requires --confirm, a reference and an existing proof', async () => {
     const id = await admitOne();
     expect(await erase('erase', id, '--reason', 'CASE-7')).toMatchObject({ code: 2 });
     expect(await erase('erase', id, '--confirm', id)).toMatchObject({ code: 2 });
@@ -42,7 +42,7 @@ describe('admin erase', () => {
     expect((await erase('erase', 'tenant', ...line('none'))).err).toMatch(/unknown tenant/);
   });
 
-  it('rejects admissions without an outcome', async () => {
+  it('rejects admissions that have no outcome yet', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     expect(await erase('erase', ...line(item.proofId))).toMatchObject({
@@ -53,7 +53,7 @@ describe('admin erase', () => {
     expect((await erase('erase', ...line(item.proofId))).code).toBe(0);
   });
 
-  it('requires the erase role, which other commands reject', async () => {
+  it('requires the erase role, which other commands do not accept', async () => {
     const id = await admitOne();
     const asAdmin = await admin('erase', ...line(id));
     expect(asAdmin).toMatchObject({
@@ -65,7 +65,7 @@ describe('admin erase', () => {
 });
 
 describe('admin erase tenant', () => {
-  it('resumes after a kill and completes', async () => {
+  it('resumes after it is killed and completes', async () => {
     const items = Array.from({ length: 1_000 }, (_, i) =>
       registry.item({ intent_id: `${MARK}-${i}` }),
     );
@@ -91,7 +91,7 @@ describe('admin erase tenant', () => {
     expect(remaining).toBeLessThan(total);
 
     const second = await erase('erase', 'tenant', ...line(TENANT));
-    // One has no outcome yet, so the command has to run again.
+    // One admission has no outcome yet, so the command has to run again.
     expect(second).toMatchObject({ code: 1, json: { erased: remaining - 1, unsettled: 1 } });
     expect(second.err).toContain(`of ${TENANT} erased`);
     await processAdmissions(registry.admit, [open.proofId]);

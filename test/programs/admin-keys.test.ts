@@ -14,18 +14,18 @@ afterAll(() => engine.close());
 const issue = (...options: string[]): Promise<Record<string, unknown>> =>
   done(admin('key', 'issue', TENANT, '--review', 'REV-1', ...options));
 
-/** The status of a request with a key. */
+/** The response status of a request with an API key. */
 async function statusWith(key: unknown): Promise<number> {
   const body = JSON.stringify(executeBody());
   return (await engine.call({ headers: headersFor(String(key)), body })).status;
 }
 
-/** Moves a key's end into the past, as waiting would. */
+/** Moves the expiry of a key into the past, instead of waiting. */
 const letExpire = (keyId: unknown) =>
   db.sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
 
 describe('admin key issue', () => {
-  it('creates a key that works immediately, within its scopes', async () => {
+  it('creates a key that works at once, only within its scopes', async () => {
     const issued = await issue();
     expect(issued).toMatchObject({ scopes: ['admit', 'read'], expires_at: null });
     expect(await statusWith(issued['api_key'])).toBe(200);
@@ -39,7 +39,7 @@ describe('admin key issue', () => {
     });
   });
 
-  it('stores only a hash, which no command lists', async () => {
+  it('stores only a hash of the secret, which no command prints', async () => {
     const { keyId, secret } = parseApiKey(String((await issue())['api_key']))!;
     const [row] = await db.sql<{ secret_hash: Buffer }[]>`
       select secret_hash from svc.api_key where key_id = ${keyId}`;
@@ -60,7 +60,7 @@ describe('admin key issue', () => {
   });
 });
 
-it('admin key expire > allows an earlier expiry, never a later one', async () => {
+it('admin key expire > can move an expiry earlier, but never later', async () => {
   const { key_id: keyId } = await issue('--expires-in', '60');
   for (const [seconds, atMost] of [
     ['3600', 61_000],
@@ -72,7 +72,7 @@ it('admin key expire > allows an earlier expiry, never a later one', async () =>
 });
 
 describe('admin key revoke', () => {
-  it('applies to admissions that are accepted and not yet signed, and is final', async () => {
+  it('rejects admissions that are accepted but not signed, and is permanent', async () => {
     const issued = await issue();
     const keyId = String(issued['key_id']);
     engine.worker.rests = true;
@@ -90,7 +90,7 @@ describe('admin key revoke', () => {
     expect([code, err]).toEqual([1, expect.stringContaining('is already revoked')]);
   });
 
-  it('waits for the append lock: afterwards, nothing of the key is signed', async () => {
+  it('waits for the append lock, so that no admission of the key is signed afterwards', async () => {
     const issued = await issue();
     const lock = await holdAppendLock(db.sql);
     let returned = false;
@@ -105,7 +105,7 @@ describe('admin key revoke', () => {
 });
 
 describe('admin key rotate', () => {
-  it('keeps both keys valid during the overlap, and then only the new one', async () => {
+  it('keeps both keys valid during the overlap, and afterwards only the new key', async () => {
     const old = await issue('--scopes', 'admit,export');
     const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '60'));
     expect(fresh).toMatchObject({
@@ -121,7 +121,7 @@ describe('admin key rotate', () => {
     expect(await statusWith(fresh['api_key'])).toBe(401);
   });
 
-  it('gives the new key the old lifetime, which an overlap never prolongs', async () => {
+  it('gives the new key the lifetime of the old key, which the overlap never prolongs', async () => {
     const old = await issue('--expires-in', '7200');
     const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
     for (const name of ['expires_at', 'replaced_until']) {
@@ -130,9 +130,9 @@ describe('admin key rotate', () => {
     }
   });
 
-  it('creates one successor, and none for an expired key', async () => {
+  it('creates only one new key when called twice, and none for an expired key', async () => {
     const keyId = String((await issue())['key_id']);
-    // Both begin while a third holds the row, so that neither can see the other's key.
+    // Both commands begin while a third connection locks the row, so neither sees the other's key.
     const lock = await db.sql.reserve();
     await lock`begin`;
     await lock`select from svc.api_key where key_id = ${keyId} for update`;

@@ -97,8 +97,8 @@ interface Lost {
   lost: { leaf_index: number; type: string; proof_id: string; time: string }[];
 }
 
-describe('a restored database that lacks published leaves', () => {
-  it('is rejected, before and after it diverged, with a message that names the next step', async () => {
+describe('restored database that lacks published leaves', () => {
+  it('is rejected by the publisher, before and after new leaves, with a message that names the next step', async () => {
     const publisher = publisherOn();
     expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
     // Engines and workers cannot detect it: their new admissions exist only in this database.
@@ -110,7 +110,7 @@ describe('a restored database that lacks published leaves', () => {
     await publisher.close();
   });
 
-  it('log lost > lists the missing proofs from the published files', async () => {
+  it('admin log lost > lists the missing proofs from the published files', async () => {
     const { code, json } = await admin('log', 'lost', published, '--vkey', vkey);
     const found = json as Lost;
     expect(code).toBe(1);
@@ -119,7 +119,7 @@ describe('a restored database that lacks published leaves', () => {
     expect(found.lost[0]).toMatchObject({ leaf_index: 6, type: 'proof' });
   });
 
-  it('log lost > rejects files that are unsigned or changed', async () => {
+  it('admin log lost > rejects files that are unsigned or were changed', async () => {
     const stranger = formatVkey(nativeSha256, ORIGIN, testKey().publicKey);
     const { code, err } = await admin('log', 'lost', published, '--vkey', stranger);
     expect(code).toBe(1);
@@ -134,13 +134,13 @@ describe('a restored database that lacks published leaves', () => {
     writeFileSync(bundle, bytes);
   });
 
-  it('log lost > finds nothing in the original database', async () => {
+  it('admin log lost > lists nothing for the original database', async () => {
     const { code, json } = await adminOn(original)('log', 'lost', published, '--vkey', vkey);
     expect(code).toBe(0);
     expect(json).toMatchObject({ published: 306, common: 306, only_in_database: 0, lost: [] });
   });
 
-  it('log end > fails until a publisher has recorded the loss', async () => {
+  it('admin log end > fails until a publisher has recorded the loss', async () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);
     expect(err).toContain('no publisher has reported a loss of published leaves');
@@ -155,7 +155,7 @@ describe('a restored database that lacks published leaves', () => {
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
   });
 
-  it("log end > requires the log's name and no running publisher", async () => {
+  it("admin log end > requires the log's name and no running publisher", async () => {
     expect((await end('test.example/other')).err).toContain('is not test.example/other');
     const claim = new DatabaseLease(
       connect(restored.urlFor('svc_publisher'), { application: 'lock', max: 1 }),
@@ -166,7 +166,7 @@ describe('a restored database that lacks published leaves', () => {
     await claim.release();
   });
 
-  it('log end > records the end, after which nothing is signed for the log', async () => {
+  it('admin log end > records the end, after which no publisher can sign for the log', async () => {
     const ended = await end(ORIGIN, '300 leaves lost with db1');
     expect(ended).toMatchObject({ code: 0, json: { origin: ORIGIN, last_checkpoint_known: 6 } });
     const [record] = (await admin('audit', 'list', '--limit', '1')).json as { act: string }[];
@@ -174,7 +174,7 @@ describe('a restored database that lacks published leaves', () => {
     const empty = publisherOn({ directory: join(home, 'empty') });
     expect((await stopOf(empty.runCycle())).code).toBe('log_ended');
     await empty.close();
-    // Nor by a publisher that skips the check.
+    // A publisher that skips the check cannot sign either.
     await expect(restored.as('svc_publisher')`
       insert into svc.checkpoint (tree_size, root, note)
       select tree_size, root, note from (select 8::bigint as tree_size, decode(repeat('00', 32), 'hex') as root,
@@ -183,7 +183,7 @@ describe('a restored database that lacks published leaves', () => {
     await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
   });
 
-  it('continues under a new log name, with its proofs valid and lost ones not found', async () => {
+  it('continues under a new log name: its proofs are valid, and lost proofs are not found', async () => {
     const logKey = testKey();
     const directory = join(home, 'next');
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });

@@ -30,7 +30,7 @@ function folderWith(files: Record<string, string>): string {
   return folder;
 }
 
-/** Stores a different policy set. */
+/** Stores a policy set that differs from the shipped one. */
 async function putAnother(): Promise<string> {
   const text = `permit (principal, action, resource) when { context.lane == "execute" }; // ${folders}`;
   return String(
@@ -40,8 +40,8 @@ async function putAnother(): Promise<string> {
 
 const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
 
-describe('policy validate', () => {
-  it('accepts the shipped set without a database', async () => {
+describe('admin policy validate', () => {
+  it('accepts the shipped policy set without a database', async () => {
     const { code, json } = await NO_DATABASE('policy', 'validate', SHIPPED);
     expect({ code, json }).toEqual({ code: 0, json: { valid: true, problems: [] } });
   });
@@ -87,7 +87,7 @@ describe('policy validate', () => {
     ['Svc::Group is declared', 'entity Operation;', 'entity Operation; entity Group;'],
     ['Svc::Tenant is declared as', 'entity Tenant =', 'entity Tenant in [Tenant] ='],
     ['Svc::Action::"refund" is declared', 'action admit', 'action admit, refund'],
-  ])('refuses a schema by which %s', async (expected, from, to) => {
+  ])('rejects a schema when %s', async (expected, from, to) => {
     const changed = schema
       .replace(from, to)
       .replace('  type Agent', '  type Refund = { amount: Long };\n  type Agent');
@@ -102,7 +102,7 @@ describe('policy validate', () => {
     expect(problems.map(({ message }) => message).join('\n')).toContain(expected);
   });
 
-  it('accepts an equivalent schema', async () => {
+  it('accepts a schema that differs only in its text', async () => {
     const reworded = schema
       .replace('agent?: Agent', 'agent?: { framework?: __cedar::String, id: String }')
       .replace('principal: Tenant', 'principal: [Svc::Tenant]')
@@ -112,8 +112,8 @@ describe('policy validate', () => {
   });
 });
 
-describe('policy test', () => {
-  it('passes the shipped cases on the shipped set, by folder and by digest', async () => {
+describe('admin policy test', () => {
+  it('passes the shipped test cases with the shipped policy set, given by folder and by digest', async () => {
     const byFolder = await done(NO_DATABASE('policy', 'test', SHIPPED, CASES));
     expect(byFolder).toMatchObject({ cases: 6, failures: 0 });
     const byDigest = await done(admin('policy', 'test', String(byFolder['digest']), CASES));
@@ -137,7 +137,7 @@ describe('policy test', () => {
     expect(out).toContain('6 cases, 2 failed');
   });
 
-  it('rejects impossible cases', async () => {
+  it('rejects test cases that no request could produce', async () => {
     const [first] = JSON.parse(readFileSync(CASES, 'utf8')) as Record<string, unknown>[];
     const lines = join(base, 'cases.ndjson');
     const input = first!['input'] as Record<string, unknown>;
@@ -156,8 +156,8 @@ describe('policy test', () => {
   });
 });
 
-describe('policy activate', () => {
-  it('rejects a set that this version cannot run or that does not match its schema', async () => {
+describe('admin policy activate', () => {
+  it('rejects a policy set that this version cannot run or that does not match its schema', async () => {
     const files = await readPolicyFolder(SHIPPED);
     const foreign = await storeForeignSet(db, files);
     const unfit = await storeForeignSet(db, {
@@ -171,7 +171,7 @@ describe('policy activate', () => {
     }
   });
 
-  it('takes effect at its time: earlier admissions use the old set, later ones the new', async () => {
+  it('takes effect at its time: earlier admissions use the old policy set, later ones the new', async () => {
     const before = (await policyActivations(registry.admin)).find(
       ({ state }) => state === 'in force',
     )!;
@@ -199,7 +199,7 @@ describe('policy activate', () => {
     );
   });
 
-  it('applies to an admission whose transaction started earlier and had to wait', async () => {
+  it('applies to an admission whose transaction began earlier but waited for a lock', async () => {
     const digest = await putAnother();
     const neighbour = await db.sql.reserve();
     await neighbour`begin`;
@@ -219,14 +219,14 @@ describe('policy activate', () => {
   });
 });
 
-describe('a policy that refers to an unknown attribute', () => {
+describe('policy that refers to an unknown attribute', () => {
   const rule = `forbid (principal, action, resource)
     when { context has arguments && context.arguments.amount > 500 };`;
   const foreign = schema.replace('tool?: String,', 'tool?: String, arguments?: { amount: Long },');
 
-  it('is rejected by validate, put, activate and the worker, which name the attribute', async () => {
+  it('is rejected by validate, put, activate and the worker, and each names the attribute', async () => {
     const folder = folderWith({ 'schema.cedarschema': foreign, 'refunds.cedar': rule });
-    // As an earlier version stored it.
+    // Stored directly, as an earlier version would have accepted it.
     const stored = await makePolicySet(await readPolicyFolder(folder));
     await storePolicySet(registry.admin, stored);
     const attempts = [
@@ -244,8 +244,8 @@ describe('a policy that refers to an unknown attribute', () => {
   });
 });
 
-describe('a policy set that this version cannot run', () => {
-  it("is reported in policy list, and in the worker's log in advance", async () => {
+describe('policy set that this version cannot run', () => {
+  it('is reported by admin policy list, and logged by the worker before it is needed', async () => {
     const lines: unknown[] = [];
     const log = logger('worker', 'silent');
     log.error = (...line: unknown[]) => void lines.push(line);
@@ -265,8 +265,8 @@ describe('a policy set that this version cannot run', () => {
   });
 });
 
-describe('policy show and policy diff', () => {
-  it('show the texts of a set and the differences of another', async () => {
+describe('admin policy show and admin policy diff', () => {
+  it('print the texts of a policy set and its differences from another set', async () => {
     const changed = folderWith({
       'audit-log-is-kept.cedar': readFileSync(
         join(SHIPPED, 'audit-log-is-kept.cedar'),

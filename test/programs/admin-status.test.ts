@@ -12,7 +12,7 @@ import { testRegistry } from './world.js';
 
 const { db, registry } = await testRegistry();
 
-/** As programs that run; each keeps its connection. */
+/** Connections like those of running programs; each stays open. */
 const READINESS = {
   engine: { status: 'ready', dependencies: { database: 'up', queue: 'up' } },
   worker: { status: 'ready', jobs: 'up' },
@@ -82,7 +82,7 @@ describe('admin status', () => {
     expect(said.roles.map(({ role }) => role)).toContain('svc_worker');
   });
 
-  it('prints the same facts on one screen of a terminal', async () => {
+  it('fits on one screen of a terminal', async () => {
     const { code, out } = await person('status');
     expect(code).toBe(0);
     expect(out.trimEnd().split('\n').length).toBeLessThan(24);
@@ -103,7 +103,7 @@ describe('admin status', () => {
     });
   });
 
-  it('reports problems with remedies and exit code 1', async () => {
+  it('reports each problem with its remedy, and exits with 1', async () => {
     await db.sql`
       insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
       values (false, 1, 1, 3, decode(repeat('00', 32), 'hex'), 'fail', '{}')`;
@@ -187,14 +187,14 @@ describe('attentionFor', () => {
     ],
     ['no signed checkpoint covers the last 10', { checkpoint: null }],
     ['4 leaves do not verify', { verifier: { ...well.verifier, failing_leaves: 4 } }],
-  ])('is that %s', (what, facts) => {
+  ])('reports that %s', (what, facts) => {
     const found = attentionFor({ ...well, ...facts });
     expect(found).toHaveLength(1);
     expect(found[0]?.what.startsWith(what)).toBe(true);
     expect(found[0]?.do).not.toBe('');
   });
 
-  it('names the key that a publisher lacks instead of its failing publish cycles', () => {
+  it('reports the key that a publisher lacks instead of its failing publish cycles', () => {
     const readiness = { role: 'standby', ticks: 'failing', unknown_signer: 'svc.example/log+0a1b' };
     const heartbeat = { program: 'publisher', startedAt: 0, beatAt: 0, readiness };
     const { faults } = programFacts([heartbeat], 0).find((one) => one.program === 'publisher')!;

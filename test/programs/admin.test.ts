@@ -22,7 +22,7 @@ const DASH_ID = `-${'A'.repeat(42)}`;
 const NO_DIGEST = '0'.repeat(64);
 
 describe('admin help', () => {
-  it('lists every command, or those of a group', async () => {
+  it('lists every command, or the commands of one group', async () => {
     const { code, out } = await offline('help');
     expect(code).toBe(0);
     for (const name of adminCommands().keys()) expect(out).toContain(`\n  ${name} `);
@@ -32,7 +32,7 @@ describe('admin help', () => {
   });
 });
 
-describe('admin > an invalid command line', () => {
+describe('admin with an invalid command line', () => {
   it.each([
     [],
     ['tenants'],
@@ -58,21 +58,21 @@ describe('admin > an invalid command line', () => {
     ['aep-key', 'retire', '--unknown', '--confirm', 'x', 'k.pem'],
     ['revoke', 'x', 'proof', '--reason', 'r'],
     ['erase', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', '--reason', 'r', '--confirm', 'other'],
-  ])('exits with 2 before it opens a database: %j', async (...line: string[]) => {
+  ])('exits with 2 before it connects to a database: %j', async (...line: string[]) => {
     const { code, err, out } = await offline(...line);
     expect(code).toBe(2);
     expect(out).toBe('');
     expect(err).not.toMatch(/\n\s+at |cannot be reached/);
   });
 
-  it('is not quoted when it may contain a mistyped key', async () => {
+  it('does not quote the command line, which may contain a mistyped key', async () => {
     const { code, err } = await offline('key', 'revoke', 'svc_sk_k3f9a2m4x7q1_secretsecret');
     expect(code).toBe(2);
     expect(err).not.toContain('secretsecret');
   });
 });
 
-describe('admin > a rejected command', () => {
+describe('admin with a command that the database rejects', () => {
   it.for<[string[], string]>([
     [['tenant', 'allow', 'none'], 'unknown tenant none'],
     [['tenant', 'limit', 'none', '5'], 'unknown tenant none'],
@@ -121,7 +121,7 @@ describe('admin > a rejected command', () => {
     expect(err).toMatch(/cannot be reached/);
   });
 
-  it('exits with 2 when the connection is lost during a command, and says what to do', async () => {
+  it('exits with 2 and the next step when the connection is lost during a command', async () => {
     const unlock = await holdLock(db.sql, 'lock table svc.tenant in access exclusive mode');
     const reply = admin('tenant', 'list');
     await expect
@@ -138,7 +138,7 @@ describe('admin > a rejected command', () => {
   });
 });
 
-it('programs > report start errors in one line', () => {
+it('programs > report a startup error in one line', () => {
   const empty = db.urlFor('svc_engine').replace(/test_\w+/, 'postgres');
   for (const [program, DATABASE_URL, reason] of [
     ['verifier', db.url, /verifier: the database role .* is a superuser/],
@@ -167,7 +167,7 @@ describe('admin output', () => {
     ]);
   });
 
-  it('is a table on a terminal, otherwise or on request JSON', async () => {
+  it('is a table on a terminal, and JSON otherwise or on request', async () => {
     expect((await person('tenant', 'list')).out).toMatch(/^tenant_id +environment +allowlisted/);
     expect((await person('tenant', 'list', '--json')).json).toHaveLength(2);
     expect((await person('lane', 'lock', 'live')).out).toBe(
@@ -176,7 +176,7 @@ describe('admin output', () => {
     expect((await person('fixture', 'list')).out).toBe('none\n');
   });
 
-  it('includes the verifier key of a key file', async () => {
+  it('includes the verifier key that is derived from a key file', async () => {
     const { privateKey, publicKey } = generateKeyPairSync('ed25519');
     const file = join(home, 'log.pem');
     writeFileSync(file, privateKey.export({ format: 'pem', type: 'pkcs8' }));
@@ -185,7 +185,7 @@ describe('admin output', () => {
     expect(await done(offline('vkey', 'example.org/log', file))).toEqual({ vkey });
   });
 
-  it('lists fixtures, and rejects a change to a stored one', async () => {
+  it('lists fixtures, and reports that a stored fixture never changes', async () => {
     const file = join(home, 'fixture.json');
     writeFileSync(file, '{ "b": 1, "a": [2] }');
     const stored = await done(admin('fixture', 'put', 'chain-1', file));

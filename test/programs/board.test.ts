@@ -20,7 +20,7 @@ const MARKUP = '<script>document.title="run"</script>';
 const IMAGE = '<img src=x onerror=document.title="run">';
 const skipsChromium = chromiumPath === null && process.env['CI'] === undefined;
 
-/** As documented in docs/operate.md. */
+/** The grants that docs/operate.md documents. */
 const READER =
   'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 
@@ -32,11 +32,11 @@ await writeFile(keyFile, `${KEY}\n`, { mode: 0o600 });
 const start = (env: Record<string, string>): Promise<RunningProgram> =>
   startProgram('board', { BOARD_PORT: '0', BOARD_KEY_FILE: keyFile, ...env });
 
-/** Over the queue in Postgres. */
+/** The dashboard on the queue in Postgres. */
 const board = await start({ DATABASE_URL: db.urlFor('svc_board') });
 afterAll(async () => expect(await board.stop()).toBe(0));
 
-/** The same Redis as a new user with these rights. */
+/** URL of that Redis for a new user with these permissions. */
 async function urlAs(redis: TestRedis, user: string, rights: string): Promise<string> {
   const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
   await owner.call('ACL', 'SETUSER', user, 'on', `>${PASSWORD}`, ...rights.split(' '));
@@ -54,7 +54,7 @@ async function get({ url }: RunningProgram, path: string) {
   return { status: reply.status, text: await reply.text(), headers: reply.headers };
 }
 
-/** The claims that hold over both queues. */
+/** Checks that apply to both queues. */
 async function showsButNeverChanges(config: QueueConfig, board: RunningProgram): Promise<void> {
   const queue = openAdmitQueue(config);
   const jobId = await queue.add([PROOF_ID], ['trace-1']);
@@ -84,13 +84,13 @@ async function showsButNeverChanges(config: QueueConfig, board: RunningProgram):
   await queue.close();
 }
 
-describe('board', () => {
+describe('queue dashboard', () => {
   it('shows the jobs in Postgres and rejects every write', async () => {
     await showsButNeverChanges({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }, board);
   });
 
   it.skipIf(skipsChromium)(
-    `shows forged jobs in a browser as text, and loads nothing from elsewhere${withoutChromium}`,
+    `displays forged jobs as text in a browser, and loads nothing from other origins${withoutChromium}`,
     async () => {
       const queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null });
       await queue.add([IMAGE, MARKUP]);
@@ -120,7 +120,7 @@ describe('board', () => {
     60_000,
   );
 
-  it('rejects pages too large for memory', async () => {
+  it('rejects page sizes that would exhaust memory', async () => {
     const page = async (size: string) =>
       (await get(board, `/api/queues?activeQueue=admit&status=latest&jobsPerPage=${size}`)).status;
     for (const size of ['101', '1e9', '-1', 'x', '10&jobsPerPage=1000000']) {
@@ -130,7 +130,7 @@ describe('board', () => {
     expect((await get(board, '/api/queues/%ff/x')).status).toBe(400);
   });
 
-  it('gives one answer for every failed key, and throttles guesses', async () => {
+  it('gives an equal response for every rejected key, and throttles guesses', async () => {
     const answers = new Set<string>();
     const visit = async (path: string, headers: Record<string, string> = {}): Promise<void> => {
       const reply = await fetch(board.url + path, { headers });
@@ -159,7 +159,7 @@ describe('board', () => {
     expect(() => loadBoardKey(file)).not.toThrow(key);
   });
 
-  it('starts only with a role that reads the queue and nothing else', async () => {
+  it('starts only with a database role that can read the queue and nothing else', async () => {
     const wrong = await start({ DATABASE_URL: db.urlFor('svc_engine') });
     expect(wrong.url).toBe('');
     expect(wrong.stderr.join('\n')).toMatch(/connect the dashboard as svc_board/);
@@ -180,9 +180,9 @@ describe('board', () => {
   });
 });
 
-describe.skipIf(skipsRedis)(`board over Redis${withoutRedis}`, () => {
+describe.skipIf(skipsRedis)(`queue dashboard over Redis${withoutRedis}`, () => {
   let redis: TestRedis;
-  /** As the documented user. */
+  /** With the permissions of the Redis user that docs/operate.md describes. */
   let redisBoard: RunningProgram;
   beforeAll(async () => {
     redis = await startRedis();
@@ -197,7 +197,7 @@ describe.skipIf(skipsRedis)(`board over Redis${withoutRedis}`, () => {
     await showsButNeverChanges({ databaseUrl: '', redisUrl: redis.url }, redisBoard);
   });
 
-  it('sends no command that a read-only user may not', async () => {
+  it('sends no command that a read-only Redis user may not send', async () => {
     const owner = new Redis(redis.url, { maxRetriesPerRequest: null });
     const queue = new Queue('admit', { connection: owner, prefix: '{svc}' });
     await queue.add(MARKUP, { ids: [IMAGE], requests: MARKUP }, { jobId: 'forged' });
@@ -225,7 +225,7 @@ describe.skipIf(skipsRedis)(`board over Redis${withoutRedis}`, () => {
     owner.disconnect();
   });
 
-  it('does not expose errors of Redis', async () => {
+  it('does not show errors of Redis to the client', async () => {
     await urlAs(redis, 'board', READER.replace('+eval +evalsha ', ''));
     const { status, text } = await get(redisBoard, '/api/queues');
     expect([status, text]).toEqual([500, 'The queue is unreachable.\n']);

@@ -9,7 +9,7 @@ import { packageRoot } from '#runtime/process/files';
 const demos = async (): Promise<string[]> =>
   (await readdir(tmpdir())).filter((name) => name.startsWith('svc-demo-'));
 
-it('npm run demo > shows every verdict and one offline check, and removes its data', async () => {
+it('npm run demo > shows every verdict and one offline verification, and removes its data', async () => {
   const before = await demos();
   // The demo ignores these settings.
   const env = { DATABASE_URL: 'postgres://user@127.0.0.1:1/none', ENGINE_PORT: '1' };

@@ -27,7 +27,7 @@ const readyz = async (url: string) => {
 
 const pending = async (): Promise<number> => (await db.sql`select from svc.intake_pending`).length;
 
-/** Locks a table until released. */
+/** Locks a table until the returned function is called. */
 async function hold(table: string): Promise<() => Promise<void>> {
   const connection = await db.sql.reserve();
   await connection.unsafe(`begin; lock table svc.${table} in access exclusive mode`);
@@ -46,8 +46,8 @@ const untilWaiting = (application: string): Promise<unknown> =>
     )
     .not.toHaveLength(0);
 
-describe('a stopping engine', () => {
-  it('reports not ready, and serves new requests during the delay', async () => {
+describe('stopping engine', () => {
+  it('reports not ready, but serves new requests during SHUTDOWN_DELAY', async () => {
     const engine = await start('engine', { SHUTDOWN_DELAY: '2s' });
     expect(await readyz(engine.url)).toEqual({ status: 200, says: 'ready' });
     const kept = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -65,7 +65,7 @@ describe('a stopping engine', () => {
           .end();
       });
     expect(await sendKept()).toEqual({ status: 200, connection: 'keep-alive' });
-    // Without a worker, each waits until its timeout.
+    // There is no worker, so each request waits until its timeout.
     const before = execute(engine.url, key);
     await expect.poll(() => pending()).toBe(1);
     engine.signal();
@@ -117,13 +117,13 @@ describe('a stopping engine', () => {
   }, 30_000);
 });
 
-describe('a stopping program', () => {
-  // Each lock blocks a program in the middle of its work when the signal arrives.
+describe('stopping program', () => {
+  // Each lock stalls a program in the middle of its work when SIGTERM arrives.
   it.for([
     ['worker', 'log_head'],
     ['verifier', 'verdict'],
     ['publisher', 'checkpoint'],
-  ] as const)('finishes the work of the %s first', async ([name, table]) => {
+  ] as const)('finishes the work of the %s before it exits', async ([name, table]) => {
     const release = await hold(table);
     if (name === 'worker') await acceptIntake(registry.engine, [registry.item()]);
     const program = await start(name);
@@ -137,7 +137,7 @@ describe('a stopping program', () => {
     expect(await program.exited).toBe(0);
   });
 
-  it('leaves admissions pending when it abandons them at the deadline', async () => {
+  it('leaves admissions pending when it exits at the shutdown timeout', async () => {
     const release = await hold('log_head');
     await acceptIntake(registry.engine, [registry.item()]);
     const left = await pending();
@@ -152,7 +152,7 @@ describe('a stopping program', () => {
   });
 });
 
-describe('a stopping public API server', () => {
+describe('stopping public API server', () => {
   it('reports not ready and finishes requests in flight', async () => {
     const facade = await startProgram('facade', { ...snapshot.env, SHUTDOWN_DELAY: '1s' });
     expect(await readyz(facade.url)).toMatchObject({ status: 200 });

@@ -17,9 +17,9 @@ interface LogLine {
 interface RunningFacade extends RunningProgram {
   lines(): LogLine[];
   text(): string;
-  /** Ids of all processes that it started. */
+  /** Ids of all child processes that were started. */
   pids(): number[];
-  /** The id of the last process of a name. */
+  /** The id of the last child process with this name. */
   pidOf(name: string): number;
 }
 
@@ -104,7 +104,7 @@ function holdRequest(url: string): { finish: () => void; answer: Promise<number>
   return { finish: () => req.end('}'), answer };
 }
 
-/** Takes a port as soon as it is released, before its owner restarts. */
+/** Takes a port as soon as it is free, before the child that used it restarts. */
 async function takePort(port: number): Promise<Server> {
   for (;;) {
     const server = createServer();
@@ -117,11 +117,11 @@ async function takePort(port: number): Promise<Server> {
   }
 }
 
-describe('several public API processes', () => {
-  it('serve one port, each with its own operations listener, and are replaced without a refused connection', async () => {
+describe('public API processes on one port', () => {
+  it('share the port, have separate operations listeners, and are replaced without a refused connection', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
     const serving = facade.lines().filter(({ msg }) => msg === 'public API started');
-    // Each of the two, and their parent.
+    // The two children and their parent.
     expect(new Set(serving.map(({ pid }) => pid)).size).toBe(3);
     const allOpsUrls = () => facade.lines().flatMap(({ ops_url: url }) => url ?? []);
     const opsUrls = allOpsUrls();
@@ -149,7 +149,7 @@ describe('several public API processes', () => {
     expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
     expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(2 * clients.length);
 
-    // Errors of a second program name the setting.
+    // An error of the second process names the setting.
     const other = { PUBLIC_PROCESSES: '2', PUBLIC_PORT: new URL(facade.url).port };
     const taken = [
       ['PUBLIC_PORT', await start(other)],
@@ -184,7 +184,7 @@ describe('several public API processes', () => {
     await expect.poll(() => pids.filter(isAlive)).toEqual([]);
   });
 
-  it('are given up with one message when they cannot start', async () => {
+  it('exit with one error message when the first process cannot start', async () => {
     const facade = await start({
       PUBLIC_PROCESSES: '2',
       LOG_VKEY: served.SNAPSHOT_VKEY,
@@ -196,7 +196,7 @@ describe('several public API processes', () => {
     expect(facade.pids()).toHaveLength(1);
   });
 
-  it('are given up when none serves and restarts fail', async () => {
+  it('exit when no process serves and restarts fail', async () => {
     const facade = await start({ PUBLIC_PROCESSES: '2' });
     for (const pid of facade.pids()) process.kill(pid, 'SIGKILL');
     const thief = await takePort(Number(new URL(facade.url).port));

@@ -8,7 +8,7 @@ import { testRegistry } from './world.js';
 const { db } = await testRegistry();
 
 describe('startHeartbeat', () => {
-  it('never replaces a later report with an earlier one that took longer', async () => {
+  it('never replaces a later heartbeat with an earlier one that took longer', async () => {
     const stop = new AbortController();
     const finds: ((readiness: Readiness) => void)[] = [];
     const find = () => new Promise<Readiness>((resolve) => finds.push(resolve));
@@ -34,7 +34,7 @@ describe('startHeartbeat', () => {
 it.each([
   [1, 2],
   [2, 1],
-])('publishing > reports the latest refusal of several publishers', (forked, behind) => {
+])('publishing > returns the latest error of several publishers', (forked, behind) => {
   const refusals = { log_forked: forked, database_behind: behind };
   const heartbeats = Object.entries(refusals).map(([refused, beatAt]) => ({
     ...{ program: 'publisher', startedAt: 0 },

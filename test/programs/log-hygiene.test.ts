@@ -26,7 +26,7 @@ function expectClean(lines: readonly string[], key = KEY_FILE): void {
   }
 }
 
-it('engine and worker logs > contain no content, keys or tokens at any level', async () => {
+it('engine and worker logs > contain no request content, keys or tokens at any log level', async () => {
   await activate(registry);
   const engine = await start('engine', { LOG_LEVEL: 'trace' });
   const worker = await start('worker', { LOG_LEVEL: 'trace' });
@@ -75,7 +75,7 @@ it('public API logs > contain no identifiers or tokens of lookups', async () => 
 }, 40_000);
 
 it.skipIf(skipsRedis)(
-  `engine and worker logs > contain no password that Redis rejects${withoutRedis}`,
+  `engine and worker logs > contain no password that Redis rejected${withoutRedis}`,
   async () => {
     const redis = await startRedis();
     const url = new URL(redis.url);
@@ -97,7 +97,7 @@ it.skipIf(skipsRedis)(
 );
 
 it.for(['engine', 'worker', 'verifier', 'publisher'])(
-  '%s logs > contain neither a rejected database password nor a bad key file',
+  '%s logs > contain neither a rejected database password nor the content of an invalid key file',
   async (name) => {
     const file = join(home, `bad-${name}.pem`);
     await writeFile(file, `-----BEGIN PRIVATE KEY-----\n${KEY_FILE}\n`, { mode: 0o600 });
@@ -124,7 +124,7 @@ it('admin output > contains no credentials', async () => {
   }
 });
 
-it('the log of a database error > omits the row that the error quotes', async () => {
+it('log of a database error > omits the row that the error quotes', async () => {
   const logged: string[] = [];
   await db.sql.unsafe(`create table marked (payload text check (payload = ''))`);
   const error: unknown = await db.sql`insert into marked values (${PAYLOAD})`.then(

@@ -3,7 +3,7 @@ import { migrateDatabase } from '#programs/migrate-database';
 import { migrateQueues } from '#runtime/queue/queues';
 import { freshDatabase } from '../fixtures/database.js';
 
-/** Held by the running migration; others wait for it. */
+/** The lock that a running migration holds, and for which others wait. */
 const ADVISORY_LOCK = 7_301_001;
 
 it.each<[string, string, string, (url: string, signal: AbortSignal) => Promise<unknown>]>([
@@ -19,7 +19,7 @@ it.each<[string, string, string, (url: string, signal: AbortSignal) => Promise<u
     `application_name = 'svc-migrate' and wait_event_type = 'Lock'`,
     migrateQueues,
   ],
-])('a stopped migration stops waiting for %s and holds none', async (_, lock, wait, migrate) => {
+])('stopped migrate > stops waiting for %s and holds none', async (_, lock, wait, migrate) => {
   const db = await freshDatabase();
   const here = 'datname = current_database()';
   const other = await db.sql.reserve();

@@ -17,7 +17,7 @@ import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixture
 import { openRegistry } from '../fixtures/registry.js';
 import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
 
-/** What the separate programs and `admin status` report while one part after the other fails. */
+/** Checks what the programs and `admin status` report while one dependency after another fails. */
 
 const LOG_ORIGIN = 'outage.example/log';
 const WAIT = { timeout: 60_000, interval: 200 };
@@ -25,7 +25,7 @@ const WAIT = { timeout: 60_000, interval: 200 };
 let db: TestDatabase;
 let redis: TestRedis;
 let admin: AdminLine;
-/** Between the database and all programs but the engine. */
+/** Between the database and all programs except the engine. */
 let proxy: TcpProxy;
 let logKey: SigningKey;
 let aepKey: SigningKey;
@@ -102,7 +102,7 @@ afterAll(async () => {
   rmSync(home, { recursive: true, force: true });
 }, 60_000);
 
-describe.skipIf(skipsRedis)(`an outage${withoutRedis}`, () => {
+describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
   it('a worker whose key is not active is not ready, and admin status names the key', async () => {
     const aepKeyId = jwkThumbprint(nativeSha256, aepKey.publicKey);
     await expect.poll(() => readiness('worker'), WAIT).toBe(503);
@@ -125,7 +125,7 @@ describe.skipIf(skipsRedis)(`an outage${withoutRedis}`, () => {
     expect((await ask('standby', '/readyz')).text).toContain('"role":"standby"');
   }, 150_000);
 
-  it('programs report a hanging database at once, without stale readings', async () => {
+  it('programs report a hanging database at once, and export no outdated metrics', async () => {
     const gauges = [
       ['worker', 'svc_pending_admissions'],
       ['verifier', 'svc_verifier_lag_leaves'],
@@ -148,7 +148,7 @@ describe.skipIf(skipsRedis)(`an outage${withoutRedis}`, () => {
     const { text } = await ask('worker', '/readyz');
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });
     expect(text).not.toContain('postgres:');
-    // What the proxy dropped is lost: the connections are as good as dead.
+    // The dropped data is lost, so the old connections cannot recover.
     proxy.state.loses = 'nothing';
     proxy.cut();
     for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
@@ -157,7 +157,7 @@ describe.skipIf(skipsRedis)(`an outage${withoutRedis}`, () => {
     await expect.poll(() => metricOf('worker', 'svc_pending_admissions'), WAIT).not.toBeNull();
   }, 120_000);
 
-  it('a standby leads once the leader is killed', async () => {
+  it('a standby becomes leader after the leader is killed', async () => {
     const isLeader = (name: string) => metricOf(name, 'svc_publisher_is_leader');
     const names = ['publisher', 'standby'];
     const roles = await Promise.all(names.map(isLeader));
@@ -169,7 +169,7 @@ describe.skipIf(skipsRedis)(`an outage${withoutRedis}`, () => {
     await expect.poll(() => isLeader('publisher'), WAIT).toBe(1);
   }, 60_000);
 
-  it('admin status names the queue, and the programs that cannot reach it', async () => {
+  it('admin status names the queue and the programs that cannot reach it', async () => {
     await redis.kill();
     await expect
       .poll(attention, WAIT)
@@ -199,7 +199,7 @@ describe.skipIf(skipsRedis)(`an outage${withoutRedis}`, () => {
     expect(found).toContain(`the public API is down at ${url}: ECONNREFUSED`);
   }, 60_000);
 
-  it('admin status names why a publisher refuses to publish, which log end requires', async () => {
+  it("admin status names the publisher's error, which log end requires", async () => {
     const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];
     await programs['publisher']!.stop();
     expect((await admin(...end)).err).toContain('no publisher has reported a loss');

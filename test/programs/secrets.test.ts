@@ -20,7 +20,7 @@ describe('npm run secrets', () => {
   });
   afterEach(() => rm(directory, { recursive: true, force: true }));
 
-  it('creates secrets once, and later only a removed one', async () => {
+  it('creates all secrets once, and later only those that were removed', async () => {
     expect(await make()).toContain('log-key.pem');
     const first = await content();
     expect(await make()).toEqual([]);
@@ -33,7 +33,7 @@ describe('npm run secrets', () => {
     expect(rest).toEqual(others);
   });
 
-  it('makes only public files readable by others', async () => {
+  it('makes only public files readable by other users', async () => {
     await make();
     for (const name of await readdir(directory)) {
       const { mode } = await stat(join(directory, name));
@@ -44,7 +44,7 @@ describe('npm run secrets', () => {
     expect(loadSigningKey(join(directory, 'aep-key.pem')).publicKey).toHaveLength(32);
   });
 
-  it("gives each program's role its own password", async () => {
+  it("gives each program's database role its own password", async () => {
     await make();
     const urls = Object.entries(await content()).filter(([name]) => name.endsWith('-database-url'));
     expect(urls).toHaveLength(7);

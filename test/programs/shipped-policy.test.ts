@@ -34,7 +34,7 @@ const start = () =>
     ensurePolicy(tx, shipped, log),
   );
 const inForce = async () => (await activePolicy(db.sql))?.toString('hex');
-/** A set with other texts, as an earlier version stored it. */
+/** A policy set with other texts, as an earlier version stored it. */
 const storedAtBootstrap = () =>
   withAuditContext(db.sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
     const foreign = Buffer.alloc(32, 7);
@@ -46,8 +46,8 @@ const storedAtBootstrap = () =>
 const digest = (set: { digest: Buffer }) => set.digest.toString('hex');
 const own: PolicyFiles['policies'] = { own: 'permit (principal, action, resource);' };
 
-describe('the active policy set after a start', () => {
-  it('is the shipped set if none was active, and stays', async () => {
+describe('active policy set after a start', () => {
+  it('is the shipped set if none was active, and remains active', async () => {
     await start();
     expect(await inForce()).toBe(digest(shipped));
     await start();
@@ -71,7 +71,7 @@ describe('the active policy set after a start', () => {
     expect(await inForce()).toBe(digest(shipped));
   });
 
-  it("stays an operator's own set, whether or not it can run", async () => {
+  it("is still the operator's own set, whether or not this version can run it", async () => {
     const good = await makePolicySet({ ...files, policies: own, sentences: {} });
     await storePolicySet(db.sql, good);
     await activatePolicy(db.sql, good.digest);

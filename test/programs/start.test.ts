@@ -28,7 +28,7 @@ afterAll(async () => {
   rmSync(home, { recursive: true, force: true });
 }, 60_000);
 
-/** The metrics of all five programs. */
+/** The metrics of the five programs. */
 async function scrapeAll(): Promise<Scrape> {
   const found = await Promise.all(opsUrls.map(scrape));
   return {
@@ -48,7 +48,7 @@ async function eventually(holds: (metrics: Scrape) => boolean, what: string): Pr
 const moved = (before: Scrape, after: Scrape, name: string, labels: Record<string, string>) =>
   (valueOf(after, name, labels) ?? NaN) - (valueOf(before, name, labels) ?? 0);
 
-/** Runs another `npm start`, which cannot stay up; interrupts it once it has printed a text. */
+/** Runs a second `npm start`, which cannot start; interrupts it after it has printed a text. */
 async function startAnother(env: Record<string, string>, interruptAt = 'never') {
   const child = spawn(process.execPath, [join(packageRoot, 'dist', 'programs', 'start.js')], {
     env: { ENGINE_PORT: '0', PUBLIC_PORT: '0', ...env },
@@ -64,8 +64,8 @@ async function startAnother(env: Record<string, string>, interruptAt = 'never') 
 }
 
 describe('admin status', () => {
-  it('finds every program of a running npm start, and the public API', async () => {
-    // As documented in docs/deploy.md.
+  it('finds every program that npm start runs, and the public API', async () => {
+    // The command that docs/deploy.md documents.
     const secret = readFileSync(join(stack.dataDir, 'postgres-password'), 'utf8').trim();
     const password = createHmac('sha256', secret).update('role svc_admin').digest('base64url');
     const port = String(stack.lines.find((line) => line['cluster'] !== undefined)?.['port']);
@@ -130,7 +130,7 @@ describe('npm start', () => {
     }
   });
 
-  it('fails with a remedy when its directory or port is taken', async () => {
+  it('fails and prints a remedy when its directory or a port is in use', async () => {
     const second = await startAnother({ DATA_DIR: stack.dataDir });
     expect(second.code).toBe(1);
     expect(second.err).toMatch(/already running on .* choose another DATA_DIR/);
@@ -141,14 +141,14 @@ describe('npm start', () => {
     expect(third.err).toContain('is in use: set ENGINE_PORT');
   });
 
-  it('stops on an interrupt during startup', async () => {
+  it('stops on SIGINT during startup', async () => {
     const early = join(home, 'early');
     expect((await startAnother({ DATA_DIR: early }, 'database started')).code).toBe(0);
     expect(existsSync(join(early, 'ready.json'))).toBe(false);
     await removeEmbeddedPostgres(early);
   });
 
-  it('links exported documents to its own public API, whatever its port', async () => {
+  it('puts links to its own public API, on any port, into exported documents', async () => {
     const admitted = await stack.execute({ intent_id: 'paper', action: 'BOOK_RESERVATION' });
     const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };
     const headers = { 'x-svc-api-key': stack.apiKey, 'x-svc-tenant-id': stack.tenantId };
@@ -162,8 +162,8 @@ describe('npm start', () => {
   }, 60_000);
 });
 
-describe('metrics of a stack', () => {
-  it('count an admission, a denial and a repeat', async () => {
+describe('metrics of a running stack', () => {
+  it('count an admission, a denial and a repeated request', async () => {
     const before = await scrapeAll();
     const fields = { intent_id: 'ops-1', action: 'BOOK_RESERVATION' };
     expect((await stack.execute(fields)).status).toBe(200);
@@ -196,7 +196,7 @@ describe('metrics of a stack', () => {
     expect(by('svc_http_request_duration_seconds_count', took)).toBe(4);
   });
 
-  it('count every kind of verdict, labelled by route and never by path', async () => {
+  it('count every verdict, labelled by route and never by path', async () => {
     const executed = await stack.execute({ intent_id: 'ops-9', action: 'BOOK_RESERVATION' });
     const { registry_proof_id: proofId } = (await executed.json()) as { registry_proof_id: string };
     await expect.poll(async () => (await stack.lookUp(proofId)).status).toBe(200);
@@ -244,7 +244,7 @@ describe('metrics of a stack', () => {
     expect([...routes].filter((route) => !documented.has(route))).toEqual([]);
   });
 
-  it('report snapshot, registry, queues and disk', async () => {
+  it('report the state of snapshot, registry, queues and disk', async () => {
     const names = [
       ...['svc_pending_admissions', 'svc_pending_oldest_seconds', 'svc_queue_oldest_seconds'],
       ...['svc_failing_leaves', 'svc_voided_leaves'],
@@ -255,7 +255,7 @@ describe('metrics of a stack', () => {
     const jobs = ['admit', 'batch'].flatMap((queue) =>
       ['waiting', 'active', 'delayed', 'failed'].map((state) => ({ queue, state })),
     );
-    // Readings are a few seconds old, from before the last publication or with a job in progress.
+    // Gauges are a few seconds old, so they may precede the last publication.
     const metrics = await eventually(
       (now) =>
         names.every((name) => valueOf(now, name) !== null) &&
@@ -283,7 +283,7 @@ describe('metrics of a stack', () => {
     }
   });
 
-  it('count a failing leaf, and expose no tenants, keys or ids', async () => {
+  it('count a leaf that fails verification, and contain no tenants, keys or ids', async () => {
     const sql = stack.superuser();
     await sql`alter table svc.proof disable trigger all`;
     await sql`update svc.proof set signature = decode(repeat('00', 64), 'hex')
@@ -306,7 +306,7 @@ describe('metrics of a stack', () => {
   });
 });
 
-it('npm start > drains on SIGTERM, restarts with its data, and passes ADMISSIONS_PAUSED on', async () => {
+it('npm start > drains on SIGTERM, restarts with its data, and passes ADMISSIONS_PAUSED to its programs', async () => {
   const { dataDir, lines, apiKey } = stack;
   const admitted = await stack.execute({ intent_id: 'kept', action: 'BOOK_RESERVATION' });
   const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };

@@ -9,7 +9,7 @@ import { programsOn, testFolder, testRegistry } from './world.js';
 
 let poured = 0;
 
-/** Sends as much as the client reads, up to a bound. */
+/** Sends as much as the client reads, up to a limit. */
 function pour(res: ServerResponse): void {
   const chunk = Buffer.alloc(1024 * 1024, 'x');
   const go = (): void => {
@@ -50,7 +50,7 @@ it('readTrustedCheckpoint > throws when the checkpoint is missing or too long', 
   }
 });
 
-it('readTrustedCheckpoint > stops reading an endless response', async () => {
+it('readTrustedCheckpoint > stops reading a response that never ends', async () => {
   await expect(readTrustedCheckpoint(`${url}/endless`)).rejects.toThrow(
     /longer than any checkpoint/,
   );

@@ -5,7 +5,7 @@ import { testRegistry } from './world.js';
 
 const { db } = await testRegistry();
 
-/** Shortens the seconds of a watchdog and the pauses of a monitor to milliseconds. */
+/** Reduces the seconds of a watchdog and the pauses of a monitor to milliseconds. */
 const SHORT_SECONDS = `
   const [every, timers] = [setInterval, process.getBuiltinModule('timers/promises')];
   globalThis.setInterval = (fn, ms) =>
@@ -15,13 +15,13 @@ const SHORT_SECONDS = `
   process.getBuiltinModule('module').syncBuiltinESMExports();`;
 const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(SHORT_SECONDS)}`;
 
-it('an engine exits when statements do not complete', async () => {
+it('engine > exits when database statements do not complete', async () => {
   const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   const engine = await startProgram('engine', {
     NODE_OPTIONS,
     DATABASE_URL: way.url,
     ENGINE_PORT: '0',
-    // A stalled pool cannot be closed in order.
+    // A stalled pool cannot be closed gracefully.
     SHUTDOWN_TIMEOUT: '500ms',
   });
   way.state.loses = 'answers';

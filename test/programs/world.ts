@@ -12,7 +12,7 @@ import { startProgram, type RunningProgram } from '../fixtures/program.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
 
-// Each of these lasts for the tests of one file, which awaits it at its top.
+// Each of these resources lasts for the tests of one file, which awaits it at its top.
 
 /** A folder that other users may enter. */
 export async function testFolder(): Promise<string> {
@@ -22,7 +22,7 @@ export async function testFolder(): Promise<string> {
   return home;
 }
 
-/** A registry, and the admin command line as for a script and as for a person at a terminal. */
+/** A registry, and the admin command for a script (JSON) and for a person at a terminal. */
 export async function testRegistry() {
   const db = await freshDatabase();
   afterAll(() => db.drop());
@@ -30,7 +30,7 @@ export async function testRegistry() {
   return { db, registry, admin: adminOn(db), person: adminOn(db, { isTerminal: true }) };
 }
 
-/** A snapshot of some proofs, valid by the programs' clock, and the settings to serve it. */
+/** A snapshot with some proofs, valid by the programs' clock, and the settings to serve it. */
 export async function testSnapshot() {
   const snapshot = new TestSnapshot();
   afterAll(() => snapshot.close());

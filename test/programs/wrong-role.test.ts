@@ -4,7 +4,7 @@ import { programsOn, testFolder, testRegistry } from './world.js';
 const { db } = await testRegistry();
 const { start } = programsOn(db, await testFolder());
 
-it("each program exits before it does anything under another program's role", async () => {
+it("each program > exits before any other action when it is connected as another program's role", async () => {
   const programs = ['engine', 'worker', 'verifier', 'publisher'];
   const ended = await Promise.all(
     programs.map(async (name, i) => {

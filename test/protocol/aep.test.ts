@@ -15,7 +15,7 @@ import { refusal } from '../fixtures/refusal.js';
 import { admitted } from '../fixtures/worked-log.js';
 
 describe('AEP', () => {
-  it('rejects text without a UTF-8 form instead of signing it', () => {
+  it('is not signed when a text has no UTF-8 form', () => {
     const aep: Aep = {
       ...admitted.aep,
       subject: { kind: 'execute', intent_id: '\ud800', action: 'A' },
@@ -23,7 +23,7 @@ describe('AEP', () => {
     expect(refusal(() => aepBytes(aep)).code).toBe('lone_surrogate');
   });
 
-  it('sorts its reasons and keeps each once', () => {
+  it('has sorted reasons without duplicates', () => {
     const { decision } = buildAep({
       ...admitted.aep,
       valid_until: { proof: null, certificate: null, passport: null, trust: null },
@@ -34,7 +34,7 @@ describe('AEP', () => {
 });
 
 describe('proof record', () => {
-  it('has canonical bytes for every AEP', () => {
+  it('has canonical JSON bytes for every AEP', () => {
     fc.assert(
       fc.property(anyAep, fc.uint8Array({ minLength: 64, maxLength: 64 }), (aep, signature) => {
         const made = buildProofRecord(sha256, {

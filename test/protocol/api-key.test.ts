@@ -17,7 +17,7 @@ function base62(value: number): string {
 }
 
 describe('API keys', () => {
-  it('have the documented format, with the CRC-32 of zip', () => {
+  it('have the documented format, with the CRC-32 that zip uses', () => {
     const key = formatApiKey({ keyId: 'abcdefghij23', secret });
     expect(key).toBe(KEY + base62(crc32(KEY)));
     expect(key).toMatch(API_KEY_PATTERN);
@@ -25,7 +25,7 @@ describe('API keys', () => {
     expect(parseApiKey(key)).toEqual({ keyId: 'abcdefghij23', secret });
   });
 
-  it('survive a round trip', () => {
+  it('survive formatting and parsing', () => {
     fc.assert(
       fc.property(
         fc.uint8Array({ minLength: 8, maxLength: 16 }),
@@ -41,7 +41,7 @@ describe('API keys', () => {
     );
   });
 
-  it('are rejected with any one character changed', () => {
+  it('are rejected when any one character is changed', () => {
     const key = formatApiKey({ keyId: 'abcdefghij23', secret: randomBytes(32) });
     for (let i = 0; i < key.length; i++) {
       const other = key[i] === 'x' ? 'y' : 'x';
@@ -53,11 +53,11 @@ describe('API keys', () => {
     ['another prefix', `svc_pk_${'a'.repeat(12)}_${'A'.repeat(43)}000000`],
     ['text around it', ` ${formatApiKey({ keyId: 'abcdefghij23', secret })}`],
     ['a line after it', `${formatApiKey({ keyId: 'abcdefghij23', secret })}\n`],
-  ])('reject %s', (_, text) => {
+  ])('are rejected when parsed from %s', (_, text) => {
     expect(parseApiKey(text)).toBeNull();
   });
 
-  it('are rejected with a non-canonical secret', () => {
+  it('are rejected when the secret has a non-canonical encoding', () => {
     // The last character of 32 bytes carries two unused bits, which must be zero.
     const text = KEY.slice(0, -1) + '9';
     expect(parseApiKey(text + base62(crc32(text)))).toBeNull();

@@ -16,8 +16,8 @@ import {
 import { nativeBase64 } from '#runtime/crypto/node';
 import { refusal } from '../fixtures/refusal.js';
 
-describe('encodings', () => {
-  it('agree with the platform on every byte string and survive a round trip', () => {
+describe('hex and base64url functions', () => {
+  it('agree with Node on every byte string and survive a round trip', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
         const buffer = Buffer.from(bytes);
@@ -33,7 +33,7 @@ describe('encodings', () => {
     );
   });
 
-  it('give every byte string one encoding: text that decodes, encodes to itself', () => {
+  it('give every byte string one encoding: text that decodes is reproduced when encoded', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: fc.constantFrom(...'AQgw/+-_=ab \n'), maxLength: 12 }),
@@ -56,11 +56,11 @@ describe('encodings', () => {
     );
   });
 
-  it.each(['0', 'AB', '0x', ' 0', 'g0'])('rejects the hex %j', (text) => {
+  it.each(['0', 'AB', '0x', ' 0', 'g0'])('reject the hex text %j', (text) => {
     expect(refusal(() => fromHex(text)).code).toBe('malformed_hex');
   });
 
-  it('rejects text and bytes that are not Unicode, and keeps a byte order mark', () => {
+  it('reject text and bytes that are not Unicode, and keep a byte order mark', () => {
     expect(refusal(() => utf8('a\ud800')).code).toBe('lone_surrogate');
     expect(refusal(() => fromUtf8(Uint8Array.of(0xff))).code).toBe('invalid_utf8');
     expect(fromUtf8(Uint8Array.of(0xef, 0xbb, 0xbf, 0x61))).toBe('\ufeffa');
@@ -68,8 +68,8 @@ describe('encodings', () => {
   });
 });
 
-describe('byte strings', () => {
-  it('compare and join as Buffer does', () => {
+describe('byte string functions', () => {
+  it('compare and concatenate like Buffer', () => {
     const bytes = fc.uint8Array({ maxLength: 4 });
     fc.assert(
       fc.property(bytes, bytes, (a, b) => {

@@ -17,7 +17,7 @@ function double(ieee754: string): number {
   return Buffer.from(ieee754, 'hex').readDoubleBE();
 }
 
-describe('RFC 8785', () => {
+describe('canonicalize (RFC 8785)', () => {
   it.each(rfc8785.numbers)('prints the double $ieee754 as $text', ({ ieee754, text }) => {
     expect(canonicalize(double(ieee754))).toBe(text);
   });
@@ -32,7 +32,7 @@ describe('RFC 8785', () => {
     expect(isCanonical(fromHex(document.canonical_hex))).toBe(true);
   });
 
-  it('sorts by UTF-16 code units, as in its section 3.2.3', () => {
+  it('sorts members by UTF-16 code units, as section 3.2.3 of the RFC requires', () => {
     const sorted = canonicalize(parseStrict(utf8(rfc8785.sorting.input)));
     expect(Object.values(JSON.parse(sorted) as object).length).toBe(7);
     const places = rfc8785.sorting.value_order.map((value) => sorted.indexOf(`"${value}"`));
@@ -42,7 +42,7 @@ describe('RFC 8785', () => {
 });
 
 describe('canonical JSON', () => {
-  it('equals the fast form for documents with ordered members', () => {
+  it('equals plain serialization for documents with ordered members', () => {
     const plain = fc.letrec<{ value: JsonValue }>((tie) => ({
       value: fc.oneof(
         { maxDepth: 4 },

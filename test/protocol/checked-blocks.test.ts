@@ -5,14 +5,14 @@ import { BLOCK, ROW_BYTES } from '#protocol/snapshot/index-part';
 describe('checked blocks of rows', () => {
   const blockOf = (byte: number): Uint8Array => new Uint8Array(BLOCK * ROW_BYTES).fill(byte);
 
-  it('gives back what was put, and the later of two that have one place', () => {
+  it('return the rows that were stored, and the later of two rows with one key', () => {
     const blocks = new CheckedBlocks(1_000_000);
     expect(blocks.find(0)).toBe(-1);
     const at = blocks.put(0, blockOf(1));
     blocks.put(1, blockOf(2));
     expect(blocks.find(0)).toBe(at);
     expect(blocks.memory.subarray(at, at + BLOCK * ROW_BYTES)).toEqual(blockOf(1));
-    // Some block has the place of the first; then the first is not there any more.
+    // Some later block replaces the first block, which then is no longer stored.
     const other = Array.from({ length: 62_500 }, (_, i) => i).find(
       (number) => number > 0 && blocks.put(number, blockOf(3)) === at,
     )!;
@@ -21,7 +21,7 @@ describe('checked blocks of rows', () => {
     expect(blocks.memory[at]).toBe(3);
   });
 
-  it('takes the memory of a part of any size no further than to 6 MiB', () => {
+  it('use at most 6 MiB of memory for an index segment of any size', () => {
     const blocks = new CheckedBlocks(100_000_000);
     blocks.put(5_000_000, blockOf(1));
     expect(blocks.memory.length).toBeLessThanOrEqual(6 * 2 ** 20);

@@ -5,12 +5,12 @@ import { refusal } from '../fixtures/refusal.js';
 import { admitted } from '../fixtures/worked-log.js';
 
 describe('DSSE', () => {
-  it('encodes the example of its specification', () => {
+  it('reproduces the example of its specification', () => {
     const encoded = pae('http://example.com/HelloWorld', utf8('hello world'));
     expect(fromUtf8(encoded)).toBe('DSSEv1 29 http://example.com/HelloWorld 11 hello world');
   });
 
-  it('counts bytes, not characters', () => {
+  it('counts bytes, not characters, in the signed text', () => {
     expect(fromUtf8(pae('é', utf8('✈')))).toBe('DSSEv1 2 é 3 ✈');
     expect(fromUtf8(pae('', new Uint8Array(0)))).toBe('DSSEv1 0  0 ');
   });

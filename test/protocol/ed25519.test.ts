@@ -34,10 +34,10 @@ function littleEndian(value: bigint): Uint8Array {
 
 const { privateKey, publicKey } = generateKeyPairSync('ed25519');
 const a = new Uint8Array(publicKey.export({ format: 'der', type: 'spki' }).subarray(-32));
-/** The checks that need no curve arithmetic. */
+/** The checks that need no elliptic curve arithmetic. */
 const yes = strictEd25519(() => true);
 
-describe('RFC 8032 section 7.1', () => {
+describe('test vector of RFC 8032 section 7.1', () => {
   it.each(rfc8032)('$name', (vector) => {
     const publicKey = fromHex(vector.public_key);
     const message = fromHex(vector.message);
@@ -54,7 +54,7 @@ describe('RFC 8032 section 7.1', () => {
 });
 
 describe('Ed25519 implementations', () => {
-  it('agree on ordinary signatures, and on each with a flipped bit', () => {
+  it('agree on ordinary signatures, and on each signature with a flipped bit', () => {
     for (let i = 0; i < 4; i++) {
       const message = utf8(`message ${i}`);
       const signature = new Uint8Array(nodeSign(null, message, privateKey));
@@ -70,13 +70,13 @@ describe('Ed25519 implementations', () => {
     }
   });
 
-  it('agree with the native ones on thousands of valid and nearly valid signatures', () => {
+  it('agree with the native implementations on thousands of valid and nearly valid signatures', () => {
     expect(bulk.library).toBe('libsodium');
     const seen = { true: 0, false: 0 };
     for (let i = 0; i < 4000; i++) {
       const parts = [Buffer.from(a), randomBytes(randomInt(1, 300))];
       parts.push(nodeSign(null, parts[1]!, privateKey));
-      // Unchanged, or one bit or byte of the key, message or signature changed.
+      // The input unchanged, or with one bit or byte of key, message or signature changed.
       const turned = Buffer.from(parts[i % 3]!);
       turned[randomInt(turned.length)]! ^= [0, 1 << randomInt(8), randomInt(256)][i % 4] ?? 0;
       parts[i % 3] = turned;
@@ -88,7 +88,7 @@ describe('Ed25519 implementations', () => {
     expect(Math.min(seen.true, seen.false)).toBeGreaterThan(1000);
   });
 
-  it('reject other lengths', () => {
+  it('reject keys and signatures of the wrong length', () => {
     const signature = new Uint8Array(nodeSign(null, utf8('m'), privateKey));
     expect(verdict(a.slice(1), utf8('m'), signature)).toBe(false);
     expect(verdict(concat(a, a), utf8('m'), signature)).toBe(false);
@@ -96,7 +96,7 @@ describe('Ed25519 implementations', () => {
     expect(verdict(a, utf8('m'), concat(signature, Uint8Array.of(0)))).toBe(false);
   });
 
-  it('reject S ≥ L, and points of small order as key and as R', () => {
+  it('reject S ≥ L, and small-order points as key and as R', () => {
     expect(yes(a, utf8('m'), concat(a, littleEndian(L)))).toBe(false);
     expect(yes(a, utf8('m'), concat(a, littleEndian(L - 1n)))).toBe(true);
     const order8 = Point.fromHex(

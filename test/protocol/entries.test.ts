@@ -14,7 +14,7 @@ const input = {
 };
 
 describe('log entries', () => {
-  it('have RFC 8785 bytes for proofs', () => {
+  it('for proofs have RFC 8785 bytes', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         const bytes = proofEntryBytes({
@@ -34,11 +34,11 @@ describe('log entries', () => {
     { aep_hash: 'AB'.repeat(32) },
     { proof_record_hash: 'ab' },
     { time: '2026-11-20T17:29:00Z' },
-  ])('are not made for proofs from %j', (change) => {
+  ])('cannot be created for proofs from %j', (change) => {
     expect(refusal(() => proofEntryBytes({ ...input, ...change })).code).toBe('malformed_entry');
   });
 
-  it('have from_index for a key compromise only', () => {
+  it('have from_index only when they record a key compromise', () => {
     const key = {
       key_id: aepKey.keyId,
       public_key: aepKey.keyId,

@@ -15,7 +15,7 @@ const PROOF = { acceptedAt: Date.UTC(2026, 10, 20), leafIndex: 4 };
 const at = (ms: number): string => formatTime(PROOF.acceptedAt + ms);
 const IN_BODY = { accepted_at: at(0), leaf_index: PROOF.leafIndex };
 
-/** One event in the life of a proof. */
+/** One step in the life of a proof. */
 type Step = { after: number } & (
   | { step: 'verdict'; passes: boolean; ends: ArtifactKind | null }
   | { step: 'revocation'; kind: ArtifactKind }
@@ -40,7 +40,7 @@ interface Life {
   revocations: RevocationInHistory[];
 }
 
-/** The registry rows for these steps. `failsAtFirst`: in the transaction of the verified prefix. */
+/** The registry rows for these steps. `failsAtFirst`: fails in the prefix's transaction. */
 function registryRows(failsAtFirst: boolean, steps: readonly Step[]): Life {
   const verdicts: VerdictInHistory[] = [];
   const revocations: RevocationInHistory[] = [];
@@ -73,7 +73,7 @@ function registryRows(failsAtFirst: boolean, steps: readonly Step[]): Life {
   return { verdicts, revocations };
 }
 
-/** The events of the same steps, recorded by an observer at each change. */
+/** The events of these steps, recorded by an observer at each change. */
 function observedEvents(failsAtFirst: boolean, steps: readonly Step[]): ProofEvent[] {
   const found: ProofEvent[] = [];
   const logged: ProofEvent[] = [];
@@ -114,7 +114,7 @@ function observedEvents(failsAtFirst: boolean, steps: readonly Step[]): ProofEve
 const timeOf = (event: ProofEvent): string => ('at' in event ? event.at : '');
 
 describe('eventsOf', () => {
-  it('lists the changes that an observer records as they occur', () => {
+  it('lists the changes that an observer of the published statuses would record', () => {
     fc.assert(
       fc.property(fc.boolean(), fc.array(stepArbitrary(0), { maxLength: 12 }), (fails, steps) => {
         const events = eventsOf(PROOF, registryRows(fails, steps));
@@ -126,7 +126,7 @@ describe('eventsOf', () => {
 });
 
 describe('mergeEvents', () => {
-  it('gives the current events, whatever intermediate histories were published', () => {
+  it('returns the current events, whatever earlier histories were published', () => {
     fc.assert(
       fc.property(
         fc.boolean(),
@@ -150,7 +150,7 @@ describe('mergeEvents', () => {
     );
   });
 
-  it('keeps published events once, whatever rows the registry has lost', () => {
+  it('keeps each published event once, whatever rows the registry has lost', () => {
     fc.assert(
       fc.property(
         fc.boolean(),
@@ -159,7 +159,7 @@ describe('mergeEvents', () => {
         (fails, steps, lost) => {
           const whole = registryRows(fails, steps);
           const isLeft = () => lost.next().value === false;
-          // The prefix row without the failure of its transaction would imply a VALID that never was.
+          // Without the failure, the prefix row would imply a VALID that never existed.
           const first = whole.verdicts.splice(0, fails ? 2 : 1);
           const left = {
             verdicts: [...(isLeft() ? first : []), ...whole.verdicts.filter(isLeft)],
@@ -172,7 +172,7 @@ describe('mergeEvents', () => {
     );
   });
 
-  it('keeps published events unchanged when the registry has other ones in their place', () => {
+  it('keeps published events unchanged when the registry has other events in their place', () => {
     const revocation = { leafIndex: 7, kind: 'trust', at: PROOF.acceptedAt + 20 } as const;
     const published = eventsOf(PROOF, {
       ...registryRows(true, []),

@@ -15,8 +15,8 @@ import { refusal } from '../fixtures/refusal.js';
 
 const id = '019a2f3c4d5e7f608172a3b4c5d6e7f8';
 
-describe('identifiers', () => {
-  it('are the documented prefixes and the proof id', () => {
+describe('artifact identifiers', () => {
+  it('are the proof id with the documented prefixes', () => {
     expect(idsOf(id)).toEqual({
       proof_id: id,
       registry_proof_id: id,
@@ -34,7 +34,7 @@ describe('identifiers', () => {
     });
   });
 
-  it.each(Object.entries(ID_PREFIX))('resolve in their own form: %s', (field, prefix) => {
+  it.each(Object.entries(ID_PREFIX))('resolve in their documented form: %s', (field, prefix) => {
     expect(resolveIdentifier(prefix + id)).toEqual({ proof_id: id, matched_on: field });
   });
 
@@ -49,25 +49,25 @@ describe('identifiers', () => {
     `pkg_${id}`,
     id.slice(0, 12) + '4' + id.slice(13),
     id.slice(0, 16) + 'c' + id.slice(17),
-  ])('do not resolve from %j', (text) => {
+  ])('do not resolve when written as %j', (text) => {
     expect(resolveIdentifier(text)).toBeNull();
   });
 
-  it('have one form each', () => {
+  it('have one valid spelling each', () => {
     expect(isProofId(id)).toBe(true);
     expect(isPackageId(`pkg_${id}`)).toBe(true);
     expect(isPackageId(id)).toBe(false);
     expect(isBatchId(`batch_${id}`)).toBe(true);
     const token = toBase64Url(new Uint8Array(32).fill(255));
     expect(isShareToken(`share_${token}`)).toBe(true);
-    // Trailing bits would give a token several encodings.
+    // Unused trailing bits would give a token several encodings.
     expect(isShareToken(`share_${token.slice(0, -1)}9`)).toBe(false);
     expect(isShareToken(`share_${token}A`)).toBe(false);
   });
 });
 
-describe('times', () => {
-  it('equal the platform’s, in sequence and within one second', () => {
+describe('formatTime and parseTime', () => {
+  it('agree with Date, for increasing times and within one second', () => {
     const times = fc.integer({ min: -62167219200000, max: 253402300799999 });
     fc.assert(
       fc.property(times, fc.array(fc.integer({ min: -1500, max: 1500 })), (start, steps) => {
@@ -91,7 +91,7 @@ describe('times', () => {
   });
 
   it.each([0.5, Number.NaN, Infinity, 253402300800000, -62167219200001, 8.64e15 + 1])(
-    'reject %d ms',
+    'reject %d ms since the epoch',
     (ms) => {
       expect(refusal(() => formatTime(ms)).code).toBe('malformed_time');
     },

@@ -11,8 +11,8 @@ const refused = (text: string) => {
   return { code, pointer };
 };
 
-describe('strict JSON', () => {
-  it('gives the same result as JSON.parse for every value, with any white space', () => {
+describe('strict JSON parser', () => {
+  it('agrees with JSON.parse on every value, with any white space', () => {
     fc.assert(
       fc.property(strictJson, fc.constantFrom(undefined, 1, '\t', ' \r\n'), (value, indent) => {
         const text = JSON.stringify(value, null, indent);
@@ -21,7 +21,7 @@ describe('strict JSON', () => {
     );
   });
 
-  it('accepts the same small texts as JSON.parse', () => {
+  it('accepts the same short texts as JSON.parse', () => {
     const unit = fc.constantFrom(...'{}[]:,"\\u00b1-+.eE \n\t0a', 'true', 'null', '""', '"a"');
     fc.assert(
       fc.property(fc.string({ unit, maxLength: 14 }), (text) => {
@@ -111,7 +111,7 @@ describe('strict JSON', () => {
     expect(refused(nested(33))).toEqual({ code: 'too_deep', pointer: '/0'.repeat(32) });
     expect(refused('{"a":'.repeat(65) + '1' + '}'.repeat(65)).code).toBe('too_deep');
     expect(refused('['.repeat(1_000_000)).code).toBe('too_deep');
-    // Siblings do not add up.
+    // Siblings do not count towards the nesting limit.
     expect(parse(`[${Array(100).fill('[],{}').join(',')}]`)).toHaveLength(200);
     expect(refusal(() => parseStrict(utf8('[[]]'), { maxDepth: 1 })).code).toBe('too_deep');
   });
@@ -121,7 +121,7 @@ describe('strict JSON', () => {
     [[0xed, 0xa0, 0x80], 0],
     [[0xc3, 0xa9, 0xef, 0x41], 2],
     [[0xef, 0xbf, 0xbd, 0xf0, 0x9f, 0x98], 3],
-  ])('locates the bytes that are not UTF-8: %j', (bytes, offset) => {
+  ])('reports the position of bytes that are not UTF-8: %j', (bytes, offset) => {
     const start = utf8('{"a":["');
     const error = refusal(() => parseStrict(concat(start, Uint8Array.from(bytes), utf8('"]}'))));
     expect(error.code).toBe('invalid_utf8');

@@ -27,7 +27,7 @@ function change(
   return { leafIndex, entry: parseEntry(bytes) };
 }
 
-/** States of the key at each of the first `size` positions. */
+/** The states of the key at the first `size` log positions. */
 function states(entries: KeyedEntry[], size: number, logSize = size) {
   return Array.from({ length: size }, (_, i) => keyStateAt(entries, key.keyId, i, logSize).state);
 }
@@ -35,13 +35,13 @@ function states(entries: KeyedEntry[], size: number, logSize = size) {
 const words = (text: string): string[] => text.split(' ');
 
 describe('keyStateAt', () => {
-  it('is active after the activation until the retirement', () => {
+  it('returns active from the activation until the retirement', () => {
     expect(states([change(1, 'activate'), change(4, 'retire')], 7)).toEqual(
       words('unknown unknown active active active retired retired'),
     );
   });
 
-  it('is never active again after a retirement or compromise', () => {
+  it('never returns active after a retirement or compromise', () => {
     const entries = [change(0, 'activate'), change(2, 'retire'), change(3, 'activate')];
     expect(states(entries, 6)).toEqual(words('unknown active active retired retired retired'));
     const stolen = [change(0, 'activate'), change(2, 'compromise', 1), change(3, 'activate')];
@@ -50,26 +50,26 @@ describe('keyStateAt', () => {
     );
   });
 
-  it('is compromised from the named index on, even before the compromise was known', () => {
+  it('returns compromised from the named index on, even before the compromise was logged', () => {
     const entries = [change(0, 'activate'), change(9, 'compromise', 3)];
     expect(states(entries, 5, 10)).toEqual(words('unknown active active compromised compromised'));
-    // Before the compromise entry, the log does not state it.
+    // Before the compromise entry, the log does not contain the compromise.
     expect(states(entries, 5, 9)).toEqual(words('unknown active active active active'));
   });
 
-  it('takes the earliest of several compromises', () => {
+  it('uses the earliest of several compromises', () => {
     const entries = [change(0, 'activate'), change(5, 'compromise', 4), change(6, 'compromise', 2)];
     expect(states(entries, 6, 7)).toEqual(
       words('unknown active compromised compromised compromised compromised'),
     );
   });
 
-  it('is compromised from the named index on, even when the key was retired earlier', () => {
+  it('returns compromised from the named index on, even when the key was retired earlier', () => {
     const entries = [change(0, 'activate'), change(2, 'retire'), change(4, 'compromise', 3)];
     expect(states(entries, 5)).toEqual(words('unknown active active compromised compromised'));
   });
 
-  it('has the public key of this key only', () => {
+  it('returns the public key of the requested key only', () => {
     const entries = [change(0, 'activate', undefined, other), change(1, 'activate')];
     expect(keyStateAt(entries, key.keyId, 2, 2)).toEqual({
       publicKey: key.publicKey,
@@ -103,8 +103,8 @@ const entryArbitrary = fc
     time: '2026-01-01T00:00:00.000Z',
   }));
 
-describe('published keys', () => {
-  it('equal keyStateAt at every position, for any order of entries', () => {
+describe('published list of keys', () => {
+  it('agrees with keyStateAt at every log position, for any order of entries', () => {
     fc.assert(
       fc.property(fc.array(entryArbitrary, { maxLength: 8 }), (entries) => {
         const log = entries.map((entry, leafIndex) => ({ leafIndex, entry }));

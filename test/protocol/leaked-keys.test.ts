@@ -45,8 +45,8 @@ const PLACES = [
   (key: string) => `key: ${key} # ours`,
 ];
 
-describe('secret scanner patterns', () => {
-  it('match every issued key in any context', async () => {
+describe('documented pattern for secret scanners', () => {
+  it('matches every issued key in any context', async () => {
     for (const pattern of Object.values(await patterns())) {
       for (let i = 0; i < 500; i += 1) {
         const key = newKey();
@@ -58,7 +58,7 @@ describe('secret scanner patterns', () => {
   });
 });
 
-describe('repository', () => {
+describe('source repository', () => {
   it('contains only example keys', async () => {
     const { stdout } = await promisify(execFile)('git', ['ls-files', '-z'], { cwd: packageRoot });
     const files = stdout.split('\0').filter((file) => file !== '');
@@ -75,8 +75,8 @@ describe('repository', () => {
   });
 });
 
-describe('command line', () => {
-  // An echo server, such as those for inspecting requests.
+describe('svc command line', () => {
+  // A server that echoes requests, such as those for inspecting them.
   const echo: RequestListener = (req, res) => {
     const heard = req.rawHeaders.join(' ');
     if (req.url?.includes('format=pdf') === true) {
@@ -111,7 +111,7 @@ describe('command line', () => {
     ['a good key', key],
     ['a key with a line break in it', `${key.slice(0, 30)}\n${key.slice(30)}`],
     ['a key of no form', secret],
-  ])('never prints %s', async (_, value) => {
+  ])('never prints the API key in %s', async (_, value) => {
     const env = {
       SVC_ENGINE_URL: server.url,
       SVC_TENANT_ID: 'acme',
@@ -130,7 +130,7 @@ describe('command line', () => {
     }
   });
 
-  it('neither prints nor writes a document that contains the key', async () => {
+  it('neither prints nor writes a document that contains the API key', async () => {
     const file = join(folder.path, await folder.write('key', `${key}\n`));
     const env = { SVC_ENGINE_URL: server.url, SVC_TENANT_ID: 'acme', SVC_API_KEY_FILE: file };
     const paper = ['export', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', '--format', 'pdf'];

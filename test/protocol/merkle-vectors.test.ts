@@ -7,9 +7,9 @@ import published from '../vectors/subtrees.json' with { type: 'json' };
 import { rootOf } from '../fixtures/tree.js';
 
 /**
- * The published vectors fold every proof over every subtree of all trees of up to 130 leaves into
- * one rolling SHA-256. A subtree [start, end) is one whose start is a multiple of the power of two
- * that covers its length. Leaf i is the byte i.
+ * The published vectors hash every proof over every subtree of all trees of up to 130 leaves into
+ * one rolling SHA-256. The start of a subtree [start, end) is a multiple of the smallest power of
+ * two that covers its length. Leaf i is the byte i.
  */
 const leaves = Array.from({ length: published.leaves }, (_, i) =>
   leafHash(nativeSha256, Uint8Array.of(i)),
@@ -42,8 +42,8 @@ function shifted(ranges: LeafRange[], by: number): LeafRange[] {
 }
 
 /**
- * From a subtree to the tree: inside the part of the tree that begins where the subtree begins it is
- * the RFC 6962 proof, above that it is the inclusion of this part.
+ * The proof from a subtree to the tree: within the largest aligned part that begins at the
+ * subtree's start, the RFC 6962 proof; above that part, its inclusion proof.
  */
 function subtreeConsistency({ start, end }: LeafRange, size: number): LeafRange[] {
   const above: LeafRange[] = [];
@@ -64,14 +64,14 @@ function subtreeConsistency({ start, end }: LeafRange, size: number): LeafRange[
   return [...shifted(within, part.start), ...above];
 }
 
-describe('published rolling hash over all trees up to 130 leaves', () => {
-  it('matches for subtree hashes', () => {
+describe('Merkle tree functions, hashed over all trees up to 130 leaves,', () => {
+  it('reproduce the published hash for subtree hashes', () => {
     const rolling = createHash('sha256');
     for (const range of subtrees) rolling.update(`[${range.start}, ${range.end}) ${root(range)}\n`);
     expect(rolling.digest('hex')).toBe(published.subtree_hashes);
   });
 
-  it('matches for inclusion proofs', () => {
+  it('reproduce the published hash for inclusion proofs', () => {
     const rolling = createHash('sha256');
     for (const { start, end } of subtrees) {
       for (let index = start; index < end; index++) {
@@ -82,7 +82,7 @@ describe('published rolling hash over all trees up to 130 leaves', () => {
     expect(rolling.digest('hex')).toBe(published.inclusion_proofs);
   });
 
-  it('matches for consistency proofs', () => {
+  it('reproduce the published hash for consistency proofs', () => {
     const rolling = createHash('sha256');
     for (let size = 0; size <= published.leaves; size++) {
       for (const subtree of subtrees) {

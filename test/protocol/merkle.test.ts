@@ -21,7 +21,7 @@ const indexAndSize = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
 const twoSizes = size.chain((n) => fc.tuple(fc.nat(n), fc.constant(n)));
 
 describe('hashes', () => {
-  it.each([0, 1, 300, 1022, 1023, 1024, 65_535])('cover all bytes of a leaf of %i', (length) => {
+  it.each([0, 1, 300, 1022, 1023, 1024, 65_535])('cover all %i bytes of a leaf', (length) => {
     const entry = new Uint8Array(length).fill(7);
     const [left, right] = [leaves[0]!, leaves[1]!];
     const expected = (domain: number, ...parts: Uint8Array[]): string =>
@@ -34,7 +34,7 @@ describe('hashes', () => {
 });
 
 describe('inclusion proofs', () => {
-  it('verify at random positions and at no other position', () => {
+  it('verify at their own position and at no other', () => {
     fc.assert(
       fc.property(
         indexAndSize,
@@ -51,7 +51,7 @@ describe('inclusion proofs', () => {
               otherIndex % MAX === index,
             );
           }
-          // Another size can give a path of the same shape, but not this root.
+          // Another tree size can have a path of equal length, but not this root.
           if (otherSize !== n && otherSize <= MAX) {
             const otherRoot = rootOf(sha256, leaves, { start: 0, end: otherSize });
             expect(verifyInclusion(sha256, { ...claim, size: otherSize, root: otherRoot })).toBe(
@@ -63,7 +63,7 @@ describe('inclusion proofs', () => {
     );
   });
 
-  it('are rejected with any bit flipped, any hash omitted, doubled or moved', () => {
+  it('are rejected with any bit flipped, or any hash omitted, doubled or moved', () => {
     fc.assert(
       fc.property(indexAndSize, fc.nat(), fc.nat(255), ([index, n], at, bit) => {
         const path = inclusionPath(sha256, leaves, index, n);
@@ -95,7 +95,7 @@ describe('inclusion proofs', () => {
     [0.5, 1],
     [0, 2 ** 53],
     [Number.NaN, 1],
-  ])('throw for leaf %d of %d', (index, n) => {
+  ])('cannot be computed for leaf %d of a tree of %d', (index, n) => {
     const claim = { index, size: n, leafHash: leaves[0]!, path: [], root: leaves[0]! };
     expect(verifyInclusion(sha256, claim)).toBe(false);
     expect(refusal(() => inclusionPath(sha256, leaves, index, n)).code).toBe('out_of_range');
@@ -112,7 +112,7 @@ describe('inclusion proofs', () => {
     }
   });
 
-  it('work with sizes beyond 32 bits', () => {
+  it('support tree sizes beyond 32 bits', () => {
     // The last leaf of a tree of 2^33 + 1 hangs beside one perfect subtree.
     const big = 2 ** 33 + 1;
     const [left, leaf] = [leaves[0]!, leaves[1]!];
@@ -133,7 +133,7 @@ describe('inclusion proofs', () => {
 });
 
 describe('consistency proofs', () => {
-  it('are rejected with any bit flipped, any hash omitted or added, other sizes or roots', () => {
+  it('are rejected with any bit flipped, any hash omitted or added, or other sizes or roots', () => {
     fc.assert(
       fc.property(
         twoSizes,
@@ -152,7 +152,7 @@ describe('consistency proofs', () => {
           refuses({ root1: turned(root1, bit) });
           refuses({ path: [...path, root2] });
           refuses({ root1: root1.subarray(1) });
-          // Every tree extends the empty one, so its proof does not cover the second root.
+          // Every tree extends the empty tree, so that proof does not cover the second root.
           if (size1 > 0) refuses({ root2: turned(root2, bit) });
           if (other !== size1 && other <= size2) refuses({ size1: other });
           if (size1 > 0 && size1 < size2) refuses({ size1: size2, size2: size1 });
@@ -167,7 +167,7 @@ describe('consistency proofs', () => {
     );
   });
 
-  it('are rejected between a tree and a rewritten one', () => {
+  it('are rejected between a tree and a tree with a rewritten leaf', () => {
     fc.assert(
       fc.property(twoSizes, fc.nat(), ([size1, size2], at) => {
         fc.pre(size1 > 0);
@@ -187,7 +187,7 @@ describe('consistency proofs', () => {
 });
 
 describe('CompactRange', () => {
-  it('has the root of the tree at every size, also after a restart from its state', () => {
+  it('has the root of the tree at every size, also after it is restored from its state', () => {
     let range = new CompactRange(sha256);
     for (let n = 0; n < MAX; n++) {
       expect(range.size).toBe(n);
@@ -197,7 +197,7 @@ describe('CompactRange', () => {
     }
   });
 
-  it('rejects a state that does not form a tree', () => {
+  it('rejects a state that no tree has', () => {
     const hashes = [leaves[0]!, leaves[1]!];
     expect(refusal(() => new CompactRange(sha256, { size: 4, hashes })).code).toBe('out_of_range');
     expect(refusal(() => new CompactRange(sha256, { size: -1, hashes })).code).toBe('out_of_range');

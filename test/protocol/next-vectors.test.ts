@@ -15,7 +15,7 @@ const hasPython = (): boolean => {
 
 // In CI a missing Python fails the test.
 it.runIf(process.env['CI'] !== undefined || hasPython())(
-  'vectors of formats 1.1 > are what an implementation of spec/next.md in Python computes',
+  'vectors of formats 1.1 > equal the output of the Python implementation of spec/next.md',
   () => {
     const script = join(packageRoot, 'test/interop/next-vectors.py');
     const computed = execFileSync('python3', [script], { encoding: 'utf8', maxBuffer: 2 ** 20 });

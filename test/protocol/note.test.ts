@@ -34,14 +34,14 @@ function signer(name: string, vector: number) {
 const log = signer('example.com/log', 0);
 
 describe('signed notes', () => {
-  it('open for the example of the specification', () => {
+  it('reproduce the example of the specification', () => {
     const opened = openNote(NOTE, [VKEY], nobleVerify);
     expect(opened.text).toBe('This is an example message.\n');
     expect(opened.key.name).toBe('example.com/foo');
     expect(toHex(opened.key.keyHash)).toBe('530d903a');
   });
 
-  it('open after signing, for any text', () => {
+  it('verify after signing, for any text', () => {
     const line = fc.string({ unit: 'grapheme' }).filter((text) => !/[\u0000-\u001f]/.test(text));
     fc.assert(
       fc.property(fc.array(line, { minLength: 1, maxLength: 5 }), (lines) => {
@@ -70,7 +70,7 @@ describe('signed notes', () => {
   });
 
   it.each(['no newline', 'tab\there\n', 'nul\0\n', ''])(
-    'cannot be signed for the text %j',
+    'cannot be created for the text %j',
     (text) => {
       expect(refusal(() => signNote(text, log)).code).toBe('malformed_note');
     },
@@ -84,7 +84,7 @@ describe('signed notes', () => {
     VKEY.slice(0, -1),
     VKEY + '\n',
     VKEY.replace('+Aeky', '+Beky'),
-  ])('reject the verifier key %j', (vkey) => {
+  ])('cannot be opened with the verifier key %j', (vkey) => {
     expect(refusal(() => parseVkey(vkey)).code).toBe('malformed_vkey');
   });
 });
@@ -94,7 +94,7 @@ const CHECKPOINT =
   'example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n';
 
 describe('checkpoints', () => {
-  it('parse and format the example of the specification', () => {
+  it('survive parsing and formatting for the example of the specification', () => {
     const checkpoint = parseCheckpoint(CHECKPOINT);
     expect(checkpoint.origin).toBe('example.com/behind-the-sofa');
     expect(checkpoint.size).toBe(20852163);

@@ -40,17 +40,17 @@ const implementations = [
 ] as const;
 
 describe('offline verification vectors', () => {
-  describe.each(implementations)('by %s', (_, api) => {
+  describe.each(implementations)('verified by %s', (_, api) => {
     it.each(all)('$name', (vector) => {
       expect(outcomeOf(vector, api)).toEqual(vector.expected);
     });
   });
 
-  it.each(Object.entries(madeExports))('reproduce the export of %s', (name, made) => {
+  it.each(Object.entries(madeExports))('equal a newly made export of %s', (name, made) => {
     expect(textOf(made)).toBe(published.get(name)?.export);
   });
 
-  it.each(Object.entries(madeCheckpoints))('reproduce the checkpoint of %s', (name, made) => {
+  it.each(Object.entries(madeCheckpoints))('equal a newly made checkpoint of %s', (name, made) => {
     const inclusion = { ...exportOf(admitted).inclusion, checkpoint: made };
     expect(textOf({ ...exportOf(admitted), inclusion })).toBe(published.get(name)?.export);
     const asTlogProof = published.get(`tlog-proof-${name}`)?.tlog_proof;
@@ -59,7 +59,7 @@ describe('offline verification vectors', () => {
     }
   });
 
-  it('cover every fault, every cause and every unusable pin, all of which are documented', () => {
+  it('cover every fault, every cause and every unusable pin, and each is documented', () => {
     const found = (member: string) =>
       new Set(refused.map(({ expected }) => (expected as Record<string, unknown>)[member]));
     expect(found('fault')).toEqual(new Set([undefined, ...OFFLINE_FAULTS]));

@@ -15,7 +15,7 @@ const exported = parseStrict(canonicalBytes(exportOf(admitted)));
 
 type Path = (string | number)[];
 
-/** Every scalar of a document, by its path. */
+/** Every scalar of a document, by its JSON path. */
 function scalars(value: JsonValue, path: Path = []): Path[] {
   if (typeof value !== 'object' || value === null) return [path];
   return Object.entries(value).flatMap(([key, member]) =>
@@ -36,7 +36,7 @@ function withChange(path: Path, change: (value: JsonValue) => JsonValue): JsonVa
   return copy;
 }
 
-/** Changes that keep the form of the value where possible. */
+/** Changes that keep the format of the value where possible. */
 const changes: ((value: JsonValue) => JsonValue)[] = [
   (value) => {
     if (typeof value === 'number') return value + 1;
@@ -59,7 +59,7 @@ const changes: ((value: JsonValue) => JsonValue)[] = [
 const UNSIGNED = new Set(['verdict', 'log_vkey']);
 
 describe('verifyOffline', () => {
-  it('rejects a document with any one value altered', () => {
+  it('rejects a document in which any one value was altered', () => {
     const paths = scalars(exported).filter(([name]) => !UNSIGNED.has(String(name)));
     expect(paths.length).toBeGreaterThanOrEqual(55);
     let altered = 0;
@@ -80,7 +80,7 @@ describe('verifyOffline', () => {
     expect(altered).toBeGreaterThan(4 * paths.length);
   });
 
-  it('accepts text, bytes of any realm and a parsed value', () => {
+  it('accepts text, bytes from any JavaScript realm, and a parsed value', () => {
     const text = canonicalize(exported);
     const bytes = Buffer.from(text);
     const elsewhere: unknown = runInNewContext('Uint8Array.from(bytes)', { bytes: [...bytes] });
@@ -100,7 +100,7 @@ describe('verifyOffline', () => {
     });
   });
 
-  it('applies the narrower of two pins of one key', () => {
+  it('applies the narrower of two pins for one key', () => {
     const ended = { ...publicJwk(sha256, aepKey.publicKey), retired_at: 1 };
     const aepKeys = [toBase64Url(aepKey.publicKey), ended];
     expect(verifyOffline(exported, { ...trust, aepKeys }, crypto)).toMatchObject({
@@ -109,7 +109,7 @@ describe('verifyOffline', () => {
     });
   });
 
-  it('is undecidable for an untyped caller that pins nothing', () => {
+  it('returns undecidable for an untyped caller that pins nothing', () => {
     for (const nothing of [{}, { aepKeys: undefined }, { aepKeys: [], log: null }]) {
       expect(verifyOffline(exported, nothing, crypto)).toMatchObject({ cause: 'no_pinned_key' });
       expect(verifyTlogProof('', '', nothing, crypto)).toMatchObject({ cause: 'no_pinned_log' });

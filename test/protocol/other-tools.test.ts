@@ -20,7 +20,7 @@ import {
 } from '../fixtures/other-tools.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
-/** Proofs of a real engine, verified by independent programs. */
+/** Proofs of a real engine, verified by third-party programs. */
 let world: SdkWorld;
 let exported: ProofExport;
 let tlogProof: string;
@@ -29,7 +29,7 @@ let aepKey: string;
 beforeAll(async () => {
   world = await openSdkWorld();
   aepKey = toBase64Url(world.registry.admit.signer.publicKey);
-  // Several leaves, so that the path is not empty.
+  // Several leaves, so that the inclusion path is not empty.
   const ids: string[] = [];
   for (const intent_id of ['réserver ✈', 'second', 'third']) {
     const receipt = await executeIntentHttp(world.options, { intent_id, action: 'BOOK' });
@@ -44,7 +44,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-/** Changes a character in the middle. Digits have no case, which a tool might ignore. */
+/** Changes a character in the middle to another digit, because tools may ignore case. */
 const altered = (text: string): string => {
   const middle = Math.floor(text.length / 2);
   return `${text.slice(0, middle)}${text[middle] === '0' ? '1' : '0'}${text.slice(middle + 1)}`;
@@ -88,7 +88,7 @@ describe("sigstore's verifier", () => {
 });
 
 describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
-  `documented commands of other tools${withoutTools}`,
+  `documented commands of third-party tools${withoutTools}`,
   () => {
     let place: Workplace;
     let [signature, hashes, inclusion] = ['', '', ''];

@@ -19,7 +19,7 @@ function parseGeneral(bytes: Uint8Array): ReadAep {
   }
 }
 
-/** Texts close to the given one: pieces removed, doubled, exchanged, inserted. */
+/** Texts close to the given one: pieces removed, doubled, exchanged or inserted. */
 const near = (text: string): fc.Arbitrary<string> =>
   fc
     .tuple(
@@ -81,7 +81,7 @@ describe('canonicalAep', () => {
     );
   });
 
-  it('parses every plain AEP of both request types', () => {
+  it('parses AEPs of both request types on its fast path', () => {
     expect(canonicalAep(asText(admitted.aep))).toEqual(admitted.aep);
     expect(canonicalAep(asText(denied.aep))).toEqual(denied.aep);
     const kinds = new Set<string>();
@@ -146,7 +146,7 @@ describe('canonicalProofEntry', () => {
     }
   };
 
-  it('equals the general parser for every entry and near misses', () => {
+  it('equals the general parser for every log entry and for texts that are nearly an entry', () => {
     for (const bytes of entries) {
       expect(canonicalProofEntry(fromUtf8(bytes))).toEqual(general(fromUtf8(bytes)));
       expect(parseEntry(bytes)).toEqual(logEntrySchema.parse(parseStrict(bytes)));

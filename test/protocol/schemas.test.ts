@@ -10,7 +10,7 @@ const execute = {
   action: 'BOOK',
 };
 
-describe('execute request', () => {
+describe('execute request schema', () => {
   it.each([
     { schema_version: 'svc.runtime.intent_execute.request/1.1' },
     { extra: 1 },
@@ -32,7 +32,7 @@ describe('execute request', () => {
   });
 });
 
-describe('lookup request', () => {
+describe('lookup request schema', () => {
   const schema_version = SCHEMA.lookupRequest;
 
   it.each([
@@ -46,7 +46,7 @@ describe('lookup request', () => {
   });
 });
 
-it('every schema_version has the form svc.<area>.<name>/<major.minor>, all at 1.0', () => {
+it('schema_version > has the form svc.<area>.<name>/1.0 in every schema', () => {
   for (const id of Object.values(SCHEMA)) expect(id).toMatch(/^svc(\.[a-z_]+)+\/1\.0$/);
   expect(new Set(Object.values(SCHEMA)).size).toBe(Object.keys(SCHEMA).length);
 });

@@ -10,12 +10,12 @@ const chapter = readFileSync(new URL('../../spec/snapshot.md', import.meta.url),
   .split('\n### Share parts\n')[1]!
   .split('\n### ')[0]!;
 
-describe('worked share token', () => {
+describe('worked example of a share token', () => {
   const { token, token_hash } = lifecycle.share_token;
   const hash = tokenHash(sha256, token);
   const share = { schema_version: 'svc.public_verification.share/1.0', token_hash } as const;
 
-  it('is documented as a snapshot contains it', () => {
+  it('equals the record in the published snapshot', () => {
     expect(toHex(hash)).toBe(token_hash);
     expect(chapter).toContain(`\`${toHex(shareIndexId(hash))}\``);
     const shown = { ...share, artifact_kind: 'trust', proof_id: admitted.proofId } as const;
@@ -25,11 +25,11 @@ describe('worked share token', () => {
     for (const one of [shown, ended]) expect(openShare(encodeShare(one), hash)).toEqual(one);
   });
 
-  it('is rejected when the record is invalid or another token’s', () => {
+  it('is rejected when the record is invalid or belongs to another token', () => {
     const shown = { ...share, artifact_kind: 'trust', proof_id: admitted.proofId } as const;
     const refusal = { code: 'malformed_snapshot' };
-    // An index row is found by the first half of the hash: a token that shares
-    // that half with another must not show what the other shows.
+    // An index row is found by the first half of the hash: a token whose hash shares that half with
+    // another token's must not resolve to the other's record.
     const halfTheSame = hash.slice();
     halfTheSame[31]! ^= 1;
     expect(shareIndexId(halfTheSame)).toEqual(shareIndexId(hash));

@@ -32,7 +32,7 @@ import { proofIdAt } from '../fixtures/snapshot.js';
 const ids = (count: number, seed = 'x'): string[] =>
   Array.from({ length: count }, (_, i) => proofIdAt(1_700_000_000_000 + i, `${seed}${i}`));
 
-/** A bodies file with one small record for each id, and the rows that lead to them. */
+/** A file of records with one small record for each id, and the index rows that refer to them. */
 function bodies(proofIds: readonly string[], text: string, firstLeaf = 0) {
   const records = proofIds.map((proof_id) =>
     encodeRecord({ id: proof_id, parts: { proof: `${text} ${proof_id}` }, tail: 'tail' }),
@@ -69,7 +69,7 @@ function pinOf(rows: IndexRows, bytes: Uint8Array, residentBytes: number): PartP
   };
 }
 
-/** Files in memory and a part loaded from them. */
+/** Files in memory and an index segment loaded from them. */
 class Files {
   readonly byName = new Map<string, Uint8Array>();
   reads = 0;
@@ -109,8 +109,8 @@ const code = (run: () => unknown): string => {
   return 'none';
 };
 
-describe('an index part', () => {
-  it('finds every id it was made of and no other', () => {
+describe('index segment', () => {
+  it('finds every id that it contains and no other', () => {
     const files = new Files();
     const all = ids(1000);
     const { name, file, rows } = bodies(all, 'body');
@@ -120,7 +120,7 @@ describe('an index part', () => {
     for (const id of ids(200, 'absent')) expect(files.find([part], id)).toBeNull();
   });
 
-  it('distinguishes ids that share their first half, also across blocks', () => {
+  it('distinguishes ids with equal first halves, also across blocks', () => {
     const files = new Files();
     const start = ids(1)[0]!.slice(0, 16);
     const all = Array.from({ length: 100 }, (_, i) => start + i.toString(16).padStart(16, '8'));
@@ -131,7 +131,7 @@ describe('an index part', () => {
     expect(files.find([part], start + 'f'.repeat(16))).toBeNull();
   });
 
-  it('reads a block of rows and a block of the file table once, and a record each time', () => {
+  it('reads each block of rows and of the file table once, and the record on every lookup', () => {
     const files = new Files();
     const all = ids(100);
     const { name, file, rows } = bodies(all, 'body');
@@ -148,7 +148,7 @@ describe('an index part', () => {
     expect(readsFor(all[0]!)).toBe(1);
   });
 
-  it('carries leaf indexes and proof numbers beyond 32 bits', () => {
+  it('supports leaf indexes and proof numbers beyond 32 bits', () => {
     const files = new Files();
     const [id] = ids(1);
     const { name, file, rows } = bodies([id!], 'body', 2 ** 40 + 3);
@@ -159,7 +159,7 @@ describe('an index part', () => {
     expect(place).toMatchObject({ leafIndex: 2 ** 40 + 3, proofNumber: 2 ** 40 + 3 });
   });
 
-  it('is refused when a byte of what stays resident was changed, wherever it is', () => {
+  it('is rejected when any byte of its resident part was changed', () => {
     const rows = packRows(bodies(ids(70), 'body').rows);
     const { bytes, residentBytes } = encodeIndexPart(sha256, rows);
     const pin = pinOf(rows, bytes, residentBytes);
@@ -170,7 +170,7 @@ describe('an index part', () => {
     }
   });
 
-  it('makes a lookup fail, not miss, when a byte of what is read was changed', () => {
+  it('makes a lookup throw, not miss, when any byte that the lookup reads was changed', () => {
     const all = ids(70);
     const { name, file, rows } = bodies(all, 'body');
     const packed = packRows(rows);
@@ -183,14 +183,14 @@ describe('an index part', () => {
       const files = new Files();
       files.byName.set(name, file).set(whole, changed);
       const part = loadedPart(whole, openIndexPart(sha256, bytes.slice(0, residentBytes), pin));
-      // The row that the byte is in; every row needs the one line of the file table.
+      // The row that contains the byte; every row also needs the single row of the file table.
       const row = Math.min(Math.floor((at - residentBytes) / ROW_BYTES), all.length - 1);
       expect(code(() => files.find([part], all[row]!))).toBe('malformed_snapshot');
       expect(code(() => decodeIndexPart(sha256, changed, pin))).toBe('malformed_snapshot');
     }
   });
 
-  it('makes a lookup fail when any byte of the record was changed', () => {
+  it('makes a lookup throw when any byte of the record was changed', () => {
     const all = ids(3);
     const { name, file, rows } = bodies(all, 'body');
     const packed = packRows(rows);
@@ -205,7 +205,7 @@ describe('an index part', () => {
     }
   });
 
-  it('is refused when the manifest narrows its range, or its ids are out of order', () => {
+  it('is rejected when the manifest narrows its id range, or its ids are out of order', () => {
     const rows = packRows(bodies(ids(70), 'body').rows);
     const { bytes, residentBytes } = encodeIndexPart(sha256, rows);
     const pin = pinOf(rows, bytes, residentBytes);
@@ -227,8 +227,8 @@ describe('an index part', () => {
   });
 });
 
-describe('the bytes of the format', () => {
-  it('are what they were: another reader may depend on them', () => {
+describe('index segment format', () => {
+  it('has unchanged bytes, on which other readers may depend', () => {
     const { file, rows } = bodies(ids(40), 'body');
     expect(toHex(sha256(file))).toBe(
       'f30f91f4d9490063743cd750d4e79518a49272e1afff4bf74dd5781dfd4a457d',
@@ -242,8 +242,8 @@ describe('the bytes of the format', () => {
   });
 });
 
-describe('several parts', () => {
-  it('answer with the newest row of an id, merged or not, whatever the order of merging', () => {
+describe('several index segments', () => {
+  it('return the newest row of an id, merged or not, in any order of merging', () => {
     fc.assert(
       fc.property(
         fc.array(fc.array(fc.integer({ min: 0, max: 40 }), { minLength: 1, maxLength: 20 }), {

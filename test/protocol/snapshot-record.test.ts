@@ -39,7 +39,7 @@ describe('snapshot record with a history', () => {
     expect(code(() => recordHistory(bytes, of))).toBe('malformed_snapshot');
   };
 
-  it('returns the same bodies as without one, and the history', () => {
+  it('has bodies equal to those of a record without history', () => {
     expect([plain[0], record[0]]).toEqual([1, 2]);
     expect(bodiesIn(record)).toEqual(['P…}', null, null, 'Tränen…}']);
     expect(bodiesIn(plain)).toEqual(bodiesIn(record));
@@ -48,10 +48,10 @@ describe('snapshot record with a history', () => {
     expect(recordHistory(encodeRecord({ ...texts, history: '' }), id)).toEqual(new Uint8Array());
   });
 
-  it('is rejected under another id for its bodies and its history', () => {
+  it('is rejected when read under another id', () => {
     refused(record, fromHex(other));
     refused(plain, fromHex(other));
-    // Assembled from two records.
+    // A record assembled from two others.
     const theirs = encodeRecord({ ...texts, id: other, history: '["theirs"]' });
     refused(concat(record.subarray(0, 44), theirs.subarray(44)));
     refused(concat(theirs.subarray(0, 44), record.subarray(44)));
@@ -62,7 +62,7 @@ describe('snapshot record with a history', () => {
     refused(concat(record, new Uint8Array(1)));
   });
 
-  it('is rejected with any one of its lengths changed', () => {
+  it('is rejected when any one of its length fields is changed', () => {
     for (const at of [4, 8, 12, 16, 20, 40]) {
       for (const byte of [at, at + 1, at + 3]) {
         for (const [whole, has] of [
@@ -106,7 +106,7 @@ describe('snapshot record with a history', () => {
   });
 });
 
-describe('worked example', () => {
+describe('worked example of a snapshot record', () => {
   const texts = {
     id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     parts: { proof: '"a":1,', trust: '"b":"é",' },
@@ -129,12 +129,12 @@ describe('worked example', () => {
   it.each([
     ['without a history', texts],
     ['with one', { ...texts, history }],
-  ])('of a record %s equals the output of this code', (_what, record) => {
+  ])('for %s equals the output of this code', (_what, record) => {
     const lines = toHex(encodeRecord(record)).match(/.{1,64}/g)!;
     expect(documented.replaceAll('\n', '')).toContain(lines.join(''));
   });
 
-  it('of a history equals the text of the record', () => {
+  it('with a history has the documented text', () => {
     expect(documented).toContain(`\n${history}\n`);
   });
 });

@@ -15,7 +15,7 @@ const subsets: ArtifactKind[][] = Array.from({ length: 16 }, (_, bits) =>
   ARTIFACT_KINDS.filter((_, i) => (bits >> i) & 1),
 );
 
-/** Every combination of facts: 4 kinds, 2 effects, outcome or not, 3 verdicts, 16 sets revoked, 16 expired. */
+/** All facts: 4 kinds, 2 effects, outcome or not, 3 verdicts, 16 revoked and 16 expired sets. */
 const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   EFFECTS.flatMap((effect) =>
     [false, true].flatMap((isOutcome) =>
@@ -28,7 +28,7 @@ const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   ),
 );
 
-/** The artifacts on which each artifact depends, itself included. */
+/** The artifacts on which each artifact depends, including the artifact. */
 const DEPENDS_ON: Record<ArtifactKind, ArtifactKind[]> = {
   proof: ['proof'],
   passport: ['proof', 'passport'],
@@ -43,7 +43,7 @@ const POSITIVE = {
 };
 
 describe('verificationStatus', () => {
-  it('follows its rules for all facts', () => {
+  it('follows the documented rules for all facts', () => {
     expect(everything).toHaveLength(4 * 2 * 2 * 3 * 16 * 16);
     for (const facts of everything) {
       const ended = (set: readonly ArtifactKind[]) =>
@@ -59,7 +59,7 @@ describe('verificationStatus', () => {
     }
   });
 
-  it('asserts validity only for PASS, VALID, VERIFIED and TRUST_ESTABLISHED', () => {
+  it('allows assertion of validity only for PASS, VALID, VERIFIED and TRUST_ESTABLISHED', () => {
     const asserting = STATUSES.filter(canAssertValidity);
     expect([...asserting].sort()).toEqual(['PASS', 'TRUST_ESTABLISHED', 'VALID', 'VERIFIED']);
     for (const unknown of ['', 'valid', 'VALID ', 'toString', '__proto__', 'OK']) {
@@ -74,7 +74,7 @@ describe('packageStatus', () => {
     ...STATUSES.flatMap((b) => [[a, b], ...STATUSES.map((c) => [a, b, c])]),
   ]);
 
-  it('follows its rules for every package of up to three members', () => {
+  it('follows the documented rules for every package of up to three members', () => {
     expect(sets).toHaveLength(8 + 64 + 512);
     expect(packageStatus([])).toBe('BACKEND_LOOKUP_REQUIRED');
     const good = ['PASS', 'TRUST_ESTABLISHED', 'VALID', 'VERIFIED'];
@@ -90,7 +90,7 @@ describe('packageStatus', () => {
   });
 });
 
-it('isOutcomeAnswer > distinguishes an outcome from an action, a denial and a package', () => {
+it('isOutcomeAnswer > distinguishes a proof of an outcome from an action, a denial and a package', () => {
   const [proof_id, certificate_id] = ['00', 'cert_00'];
   expect(isOutcomeAnswer({ effect: 'ADMIT' }, { proof_id })).toBe(true);
   expect(isOutcomeAnswer({ effect: 'ADMIT' }, { proof_id, certificate_id })).toBe(false);

@@ -18,7 +18,7 @@ import { leafHashes, sha256 } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
 import { consistencyPath, inclusionPath, rootOf } from '../fixtures/tree.js';
 
-/** A log that keeps its tiles as a server does and counts what is read. */
+/** A log that stores its tiles like a server, and counts the tiles read. */
 class TileStore {
   readonly tiles = new Map<string, Uint8Array>();
   size = 0;
@@ -37,7 +37,7 @@ class TileStore {
     ).toEqual(tilesBetween(this.size, size));
     for (const { level, index, hashes } of touched) {
       const before = this.tiles.get(`${level}/${index}`) ?? new Uint8Array(0);
-      // Tiles only grow: the old content is a proper prefix of the new one.
+      // Tiles only grow: the old content is a proper prefix of the new content.
       expect(hashes.length).toBeGreaterThan(before.length);
       expect(equalBytes(hashes.subarray(0, before.length), before)).toBe(true);
       this.tiles.set(`${level}/${index}`, hashes);
@@ -54,7 +54,7 @@ class TileStore {
   };
 }
 
-// Two full levels and a partial third one.
+// Two full tile levels and a partial third level.
 const MAX = 256 * 256 + 700;
 const leaves = leafHashes(MAX);
 const store = new TileStore();
@@ -76,8 +76,8 @@ describe('tile paths', () => {
   });
 });
 
-describe('tiles of a tree', () => {
-  it('do not depend on the sizes of the appends', () => {
+describe('tiles of a log', () => {
+  it('do not depend on the number of leaves per append', () => {
     fc.assert(
       fc.property(
         fc.array(fc.integer({ min: 0, max: 700 }), { minLength: 1, maxLength: 8 }),
@@ -94,7 +94,7 @@ describe('tiles of a tree', () => {
     );
   });
 
-  it('are rejected when they contradict the size', () => {
+  it('are rejected when their number contradicts the tree size', () => {
     const tile = { level: 0, index: 0, hashes: concat(...leaves.slice(0, 5)) };
     const more = leaves.slice(5, 7);
     expect(extendTiles(sha256, 5, more, [tile])).toHaveLength(1);
@@ -107,13 +107,13 @@ describe('tiles of a tree', () => {
   });
 });
 
-describe('tree reader', () => {
+describe('TreeReader', () => {
   const size = fc.oneof(
     fc.integer({ min: 1, max: MAX }),
     fc.constantFrom(1, 255, 256, 257, 511, 512, 65_535, 65_536, 65_537, MAX),
   );
 
-  it('returns the root of every size', async () => {
+  it('returns the root of the tree at every size', async () => {
     await fc.assert(
       fc.asyncProperty(size, async (n) => {
         expect(await rootFromTiles(sha256, n, store.read)).toEqual(
@@ -125,7 +125,7 @@ describe('tree reader', () => {
     expect(await rootFromTiles(sha256, 0, store.read)).toEqual(rootOf(sha256, []));
   });
 
-  it('returns the same proofs as the leaves, from a few tiles', async () => {
+  it('reads the proofs that the leaves give, from a few tiles', async () => {
     const place = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
     await fc.assert(
       fc.asyncProperty(place, async ([index, n]) => {
@@ -172,7 +172,7 @@ describe('tree reader', () => {
 });
 
 describe('entry bundles', () => {
-  it('survive a round trip', () => {
+  it('survive encoding and decoding', () => {
     const entries = fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 20 });
     fc.assert(
       fc.property(entries, (list) => {
@@ -183,7 +183,7 @@ describe('entry bundles', () => {
     expect(decodeEntryBundle(encodeEntryBundle([long]))).toEqual([long]);
   });
 
-  it('are rejected when truncated, overlong or with an oversized entry', () => {
+  it('are rejected when truncated, too long, or containing an oversized entry', () => {
     const bundle = encodeEntryBundle([utf8('abc'), utf8('d')]);
     for (const cut of [1, 2, 3, 4, 6, 7]) {
       expect(refusal(() => decodeEntryBundle(bundle.subarray(0, cut))).code).toBe('malformed_tile');

@@ -8,7 +8,7 @@ const folder = fileURLToPath(new URL('../../protocol/vectors/', import.meta.url)
 describe('worked vectors', () => {
   // The bytes of 1.0 are final: a difference here breaks the format.
   // To write a new vector, run `npx vitest run test/protocol/vectors.test.ts`.
-  it.each(Object.entries(workedVectors))('reproduce %s.json', async (name, vector) => {
+  it.each(Object.entries(workedVectors))('equal %s.json', async (name, vector) => {
     await expect(`${JSON.stringify(vector, null, 2)}\n`).toMatchFileSnapshot(
       `${folder}${name}.json`,
     );

@@ -84,19 +84,19 @@ function turned(bytes: Uint8Array, bit: number): Uint8Array {
 }
 
 describe('verifyProof', () => {
-  it('passes for admissions and denials, with either kind of inclusion', () => {
+  it('passes for admissions and denials, with either form of inclusion proof', () => {
     expect(failed({})).toEqual([]);
     expect(failed(evidenceOf(denied))).toEqual([]);
     expect(failed({ inclusion: { leafHashInTree: leaves[1]! } })).toEqual([]);
   });
 
-  it('passes without an erased request, with not_applicable for its hash', () => {
+  it('passes without an erased request, and reports not_applicable for its hash', () => {
     const checks = verifyProof(crypto, { ...genuine, request: null });
     expect(allPassed(checks)).toBe(true);
     expect(checks[0]).toMatchObject({ name: 'request_hash', result: 'not_applicable' });
   });
 
-  it('fails for the AEP, the signature or the log entry with any bit flipped', () => {
+  it('fails when any bit of the AEP, the signature or the log entry is flipped', () => {
     for (let bit = 0; bit < admitted.aepBytes.length * 8; bit += 5) {
       const names = failed({ aep: turned(admitted.aepBytes, bit) });
       expect(names).toEqual(expect.arrayContaining(['aep_hash', 'signature', 'proof_record_hash']));
@@ -200,7 +200,7 @@ describe('verifyProof', () => {
       signedBytes(utf8('{"schema_version":"svc.aep/1.0"}')),
       'request_hash aep_schema aep_identity aep_hash signing_key proof_record_hash',
     ],
-  ])('checks %s', (_, change, expected) => {
+  ])('fails %s', (_, change, expected) => {
     expect(failed(change).join(' ')).toBe(expected);
   });
 });

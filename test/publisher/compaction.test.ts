@@ -20,7 +20,7 @@ function grow(additions: readonly number[]): { parts: number[]; most: number; wr
 const sum = (sizes: readonly number[]): number => sizes.reduce((total, size) => total + size, 0);
 
 describe('index segment compaction', () => {
-  it('keeps few segments and rewrites rows rarely when proofs arrive one by one', () => {
+  it('keeps few segments and rewrites each row rarely when proofs arrive one at a time', () => {
     const additions = Array.from({ length: 100_000 }, (_, i) => 1 + (i % 3));
     const { parts, most, written } = grow(additions);
     expect(sum(parts)).toBe(sum(additions));
@@ -28,7 +28,7 @@ describe('index segment compaction', () => {
     expect(written / sum(additions)).toBeLessThan(12);
   });
 
-  it('never merges a sealed segment', () => {
+  it('never merges a segment that has reached the maximum size', () => {
     const sealed = [SEALED_ENTRIES, SEALED_ENTRIES * 2];
     expect(mergeFrom([...sealed, 5])).toBe(3);
     expect(mergeFrom([...sealed, 5, 5, 5, 5])).toBe(2);

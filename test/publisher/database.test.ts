@@ -25,7 +25,7 @@ import { PublishedGrants } from '../fixtures/published.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** From the registry in a real Postgres, filled by the real pipeline, to HTTP. */
+/** From a registry in a real Postgres, filled by the real pipeline, to responses over HTTP. */
 
 const { db, registry } = useRegistry('file');
 let publicServer: PublicServer;
@@ -65,7 +65,7 @@ const admit = (count: number, overrides = {}): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item(overrides)));
 
 describe('publisher on PostgreSQL', () => {
-  it('never publishes a policy denial as an admission when its columns were changed and repaired', async () => {
+  it('never publishes a policy denial as an admission when its database columns are altered and restored', async () => {
     const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     const set = (effect: string) =>
       withoutTriggers(db, `update svc.proof set effect = '${effect}' where proof_id = '${id!}'`);
@@ -82,9 +82,9 @@ describe('publisher on PostgreSQL', () => {
     expect(await statusOf(`certificate/cert_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('publishes REVOKED when the revocation commits during a verification', async () => {
+  it('publishes REVOKED when the revocation commits while the verifier runs', async () => {
     const [id] = await admit(1);
-    // Everybody who writes verdicts takes this lock: the verifier has read, and cannot write yet.
+    // All writers of verdicts take this lock, so the verifier has read and cannot write yet.
     const lock = await db.sql.reserve();
     await lock`select pg_advisory_lock(${VERDICT_LOCK})`;
     const verifying = extendVerifiedPrefix(registry.verify, 1000);
@@ -101,7 +101,7 @@ describe('publisher on PostgreSQL', () => {
     const publisher = publisherIn(directory);
     await publisher.runCycle();
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
-    // Neither a later verdict nor a row attached to another proof withdraws it.
+    // Neither a later verdict nor a row attached to another proof withdraws the revocation.
     const [leaf] = await db.sql<{ leaf_index: number }[]>`
       select leaf_index from svc.proof where proof_id = ${id!}::uuid`;
     const judgeAgain = async (outcome: 'pass' | 'fail') => {
@@ -159,7 +159,7 @@ describe('publisher on PostgreSQL', () => {
     const ending = await share({ artifactKind: 'trust', proofId: proofIds[0]! }, 60_000);
     const publisher = publisherIn(directory);
     const published = new PublishedGrants(snapshot);
-    // Its members are not verified yet, and the tokens came after it.
+    // The package's members are not verified yet, and its tokens are later changes.
     expect(await publisher.runCycle()).toMatchObject({ shareChanges: 0 });
     await registry.verifyAll();
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 2, shareChanges: 3 });
@@ -178,13 +178,13 @@ describe('publisher on PostgreSQL', () => {
     expect(await published.statusOf(packageId)).toBe('REVOKED');
   });
 
-  it('leads with one of two publishers, and fails over when that one dies', async () => {
+  it("leads in one of two processes, and fails over when the leader's connection is cut", async () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
     const one = publisherIn(directory);
     const two = publisherIn(elsewhere);
     expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
     expect(await two.runCycle()).toEqual({ outcome: 'standby' });
-    // The leader's connection is cut; the database gives its lock back.
+    // The leader's connection is cut, so the database releases its lock.
     await db.sql`
       select pg_terminate_backend(pid) from pg_locks
       where locktype = 'advisory' and granted and classid = ${0x737663} and objid = 1`;

@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Failures inside a living process; killed.test.ts kills the process at every write. */
+/** Failures within a running process; killed.test.ts kills the process at each write. */
 
 const snapshot = useSnapshot();
 const fileAt = (path: string): string | null => {
@@ -30,7 +30,7 @@ beforeEach(async () => {
   snapshot.clock.at += 1000;
 });
 
-it('publisher > never shows a partly written file', async () => {
+it('publisher > never exposes a partly written file', async () => {
   let reads = 0;
   const publisher = snapshot.publisher({
     step: async (path, write) => {

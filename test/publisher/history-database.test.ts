@@ -12,7 +12,7 @@ import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { tampering, FLIP } from '../fixtures/tampering.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Histories out of a real Postgres: what the publisher is answered, and what the public reads. */
+/** Histories from a real Postgres, on the engine API and on the public API. */
 
 describe('status history', () => {
   const { db, registry } = useRegistry('file');
@@ -42,7 +42,7 @@ describe('status history', () => {
       certificate: null,
       trust: null,
     })} where tenant_id = ${TENANT}`;
-  /** From wherever the scrubber is, and once more from the beginning. */
+  /** Scrubs from the current position to the end, and once more from the beginning. */
   const verifyAllAgain = async (): Promise<void> => {
     await registry.verifyAll();
     for (let round = 0; round < 2; round++) await scrub(registry.verify, 10_000);
@@ -52,11 +52,11 @@ describe('status history', () => {
     expect(status).toBe(200);
     return json['history'] as ProofEvent[];
   };
-  /** As a facade finds it that has just started. */
+  /** As a public API server that has just started loads it. */
   const record = (proofId: string): Promise<Uint8Array> =>
     publishedRecord(snapshot.publicServer(), snapshot.directory, proofId);
 
-  it('is the same for the public and the tenant, also after a rebuild', async () => {
+  it('is equal on the public API and the engine API, also after a rebuild of the snapshot', async () => {
     const plain = await admit();
     const denied = await admit({ action: 'DELETE_AUDIT_LOG' });
     const revoked = await admit();

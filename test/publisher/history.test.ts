@@ -20,7 +20,7 @@ beforeEach(() => {
 
 const after = (ms: number): string => formatTime(START + ms);
 
-/** Every step has a time of its own. */
+/** Each step has its own time. */
 function pass(ms = 1000): void {
   snapshot.clock.at += ms;
 }
@@ -45,8 +45,8 @@ function recordQueries(): (keyof RegistryView)[] {
   return queries;
 }
 
-describe('proof without events after its verification', () => {
-  it('needs no extra query and no extra byte', async () => {
+describe('proof without events since its verification', () => {
+  it('needs no additional query and no additional byte in its record', async () => {
     const { registry } = snapshot;
     const [id, other] = registry.addProofs(2);
     pass();
@@ -63,7 +63,7 @@ describe('proof without events after its verification', () => {
       { event: 'verified', at: after(1000) },
     ]);
 
-    // Not for its neighbours' sake either, and not when it is found right once more.
+    // Neither for changes of its neighbours, nor for a repeated passing verdict.
     registry.revoke(other!);
     registry.recordVerdict(id!, { outcome: 'pass' });
     registry.verify();
@@ -88,7 +88,7 @@ describe('history of a published proof', () => {
     expect(await linesOf(id)).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 trust']);
   });
 
-  it('agrees with its record when a verdict commits during the cycle', async () => {
+  it("agrees with the proof's record when a verdict commits during the publish cycle", async () => {
     const { registry } = snapshot;
     const [fresh, known] = registry.addProofs(2);
     registry.verify();
@@ -118,7 +118,7 @@ describe('history of a published proof', () => {
   });
 });
 
-describe('proof that fails and passes repeatedly', () => {
+describe('history of a proof that fails and passes repeatedly', () => {
   async function flap(proofId: string, times: number): Promise<void> {
     for (let i = 0; i < times; i++) {
       pass();
@@ -127,7 +127,7 @@ describe('proof that fails and passes repeatedly', () => {
     await publisher.runCycle();
   }
 
-  it('keeps the first and last of these events and all others', async () => {
+  it('keeps the first and last of these events, and all other events', async () => {
     const proofId = snapshot.registry.addProof();
     snapshot.registry.verify();
     await publisher.runCycle();
@@ -163,7 +163,7 @@ describe('proof that fails and passes repeatedly', () => {
 });
 
 describe('published event', () => {
-  it('stays published when the registry lost it', async () => {
+  it('stays published when the registry has lost the event', async () => {
     const { registry } = snapshot;
     const [plain, eventful] = registry.addProofs(2);
     registry.verify();

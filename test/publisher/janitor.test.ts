@@ -21,7 +21,7 @@ async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count:
 }
 
 describe('janitor', () => {
-  it('keeps replaced index segments for an hour, and referenced files permanently', async () => {
+  it('keeps replaced index segments for an hour, and referenced files for ever', async () => {
     const publisher = snapshot.publisher();
     const replaced: string[] = [];
     for (let i = 0; i < 4; i++) {
@@ -39,7 +39,7 @@ describe('janitor', () => {
     await publisher.runCycle();
     for (const name of stale) expect(segments()).not.toContain(name);
     for (const name of partsNow()) expect(segments()).toContain(name);
-    // Bodies are still read through the parts that are left.
+    // The remaining index segments still refer to these bodies.
     const publicServer = snapshot.publicServer();
     const server = await snapshot.serve(publicServer);
     for (const leaf of snapshot.registry.all) {
@@ -72,7 +72,7 @@ describe('janitor', () => {
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
   });
 
-  it('removes the files of a crashed publisher: staged files at once, orphans after an hour', async () => {
+  it('removes staged files of a crashed publisher at once, and unreferenced files after an hour', async () => {
     mkdirSync(at('.staging'), { recursive: true });
     mkdirSync(at('lookup/segments'), { recursive: true });
     writeFileSync(at('.staging/half'), 'x');

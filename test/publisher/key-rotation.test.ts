@@ -13,7 +13,7 @@ import { logger } from '#runtime/process/log';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** Changing the keys that sign checkpoints and snapshots, as docs/operate.md describes. */
+/** Rotating the keys that sign checkpoints and snapshots, as docs/operate.md describes. */
 
 const snapshot = useSnapshot();
 const facades: PublicServer[] = [];
@@ -71,7 +71,7 @@ async function grow(publisher: Publisher): Promise<string> {
 }
 
 describe('publisher with new keys', () => {
-  it('does not lead without the old keys', async () => {
+  it('does not become leader unless the old keys are configured as retired', async () => {
     for (const keys of [
       { logKey: newLogKey },
       { snapshotKey: newSnapshotKey },
@@ -85,7 +85,7 @@ describe('publisher with new keys', () => {
     }
   });
 
-  it('signs with the new keys, also the checkpoint of a log that has not grown', async () => {
+  it('signs with the new keys, including the checkpoint of a log that has not grown', async () => {
     const publisher = rotated();
     const before = checkpointFile();
     await publisher.runCycle();
@@ -94,7 +94,7 @@ describe('publisher with new keys', () => {
       openCheckpoint(note, vkey, ORIGIN, nativeVerify, nativeSha256);
     expect(open(after, newLogVkey)).toEqual(open(before, snapshot.logVkey));
     expect(() => open(after, snapshot.logVkey)).toThrow();
-    // The same bytes tick for tick: one tree, one note.
+    // A repeated cycle signs no other checkpoint for an unchanged tree.
     await publisher.runCycle();
     expect(checkpointFile()).toBe(after);
     expect(snapshot.registry.checkpoints).toHaveLength(1);
@@ -106,7 +106,7 @@ describe('publisher with new keys', () => {
     ]);
   });
 
-  it('never signs with a retired key and rejects its own key as retired', () => {
+  it('never signs with a retired key, and rejects its own key when configured as retired', () => {
     expect(() => rotated({ retired: { log: [newLogVkey], snapshot: [] } })).toThrow(/duplicate/);
     const elsewhere = formatVkey(nativeSha256, 'elsewhere.example/log', testKey().publicKey);
     expect(() => rotated({ retired: { log: [elsewhere], snapshot: [] } })).toThrow(
@@ -114,7 +114,7 @@ describe('publisher with new keys', () => {
     );
   });
 
-  it('still proves that the log extends what the old key signed', async () => {
+  it('still checks that the log extends the tree that the old key signed', async () => {
     const publisher = rotated();
     const forked = snapshot.registry.all.findLast((leaf) => leaf.kind === 'proof')!;
     snapshot.registry.truncate(snapshot.registry.all.length - 1);
@@ -126,14 +126,14 @@ describe('publisher with new keys', () => {
   });
 });
 
-describe('standby with the old keys', () => {
+describe('standby that has only the old keys', () => {
   const idOf = (vkey: string): string => vkey.split('+').slice(0, 2).join('+');
 
-  it('stays a standby, and its readiness names the unknown key', async () => {
+  it('remains a standby, and its readiness names the unknown key', async () => {
     const leader = rotated({ snapshotKey: snapshot.snapshotKey, retired: { log: [snapshot.logVkey], snapshot: [] } }); // prettier-ignore
     await grow(leader);
     const standby = snapshot.publisher();
-    // At once, while the leader is still there.
+    // The standby reports the key at once, while the leader still runs.
     await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
     await leader.close();
     const signed = checkpointFile();
@@ -152,8 +152,8 @@ describe('standby with the old keys', () => {
   });
 });
 
-describe('public API server', () => {
-  it('follows the key change with both keys pinned, and checks consistency', async () => {
+describe('public API server during a key rotation', () => {
+  it('accepts both keys when both are pinned, and checks consistency across the rotation', async () => {
     const publicServer = pinningBoth();
     const { url } = await snapshot.serve(publicServer);
     const publisher = rotated();
@@ -168,7 +168,7 @@ describe('public API server', () => {
     });
   });
 
-  it('rejects a fork at the key change with both keys pinned', async () => {
+  it('rejects a fork at the rotation although both keys are pinned', async () => {
     const publicServer = pinningBoth();
     await publicServer.poller.refresh();
     const before = publicServer.poller.current;
@@ -187,7 +187,7 @@ describe('public API server', () => {
     await other.close();
   });
 
-  it('keeps the last valid snapshot with only the old key pinned', async () => {
+  it('keeps the last valid snapshot when only the old key is pinned', async () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;

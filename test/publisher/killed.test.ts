@@ -26,19 +26,19 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
 /**
- * A cycle with every kind of change, over a real database and directory. After each of its writes an
- * outsider verifies the snapshot. A publisher process is killed around the first and last writes;
- * public API servers read what is left, and another publisher takes over.
+ * A publish cycle with every kind of change, on a real database and directory. An external audit
+ * verifies the snapshot after each write. A publisher process is killed around the first and last
+ * writes; public API servers read the remaining files, and another publisher takes over.
  */
 
-/** Leaves before the tick and after it: key entries, proofs, revocations. */
+/** Numbers of leaves before and after the cycle: key entries, proofs, revocations. */
 const BEFORE = 230;
 const AFTER = 274;
-/** The writes of the tick; a test holds the list against it. */
+/** The number of writes in the cycle; a test compares it with the recorded writes. */
 const WRITES = 16;
 /**
- * What the janitor removes an hour later: 8 partial tiles and bundles, 9 index parts that were
- * merged, 3 files of packages whose records all changed, and the old keys.
+ * The files that the janitor removes an hour later: 8 partial tiles and bundles, 9 merged index
+ * segments, 3 files of packages whose records all changed, and the old keys.
  */
 const REMOVALS = 21;
 const HOUR_MS = 60 * 60_000 + 1000;
@@ -48,7 +48,7 @@ const logKey = createSigningKey(join(home, 'log.pem'));
 const snapshotKey = createSigningKey(join(home, 'snapshot.pem'));
 const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
 const snapshotVkey = formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey);
-/** Published state before the cycle, and after an undisturbed one. */
+/** The published state before the cycle, and after an uninterrupted cycle. */
 const baseline = join(home, 'baseline');
 const reference = join(home, 'reference');
 const clock = new TestClock(Date.now());
@@ -79,7 +79,7 @@ function publisherIn(directory: string, step?: WriteStep): Publisher {
   return publisher;
 }
 
-/** `errors` are what it finds wrong with what is published, whenever it looks; its end is not. */
+/** A public API server; `errors` are the faults of published snapshots, but not their expiry. */
 function facadeOn(directory: string, errors: unknown[] = []): PublicServer {
   const log = logger('facade', 'silent');
   log.error = (fields: unknown, said?: string) => {
@@ -103,7 +103,7 @@ function seenBy(publicServer: PublicServer, directory: string): Promise<Seen> {
   return facadeSees(publicServer, directory, { proofs: [...old, ...fresh], packages, tokens });
 }
 
-/** The database as it was before the tick: a publication writes nothing there but its checkpoint. */
+/** Removes the checkpoint, which is all that the cycle writes to the database. */
 const forgetCheckpoint = (): Promise<unknown> =>
   world.tamper(`delete from svc.checkpoint where tree_size > ${String(BEFORE)}`);
 
@@ -151,14 +151,14 @@ afterAll(async () => {
 interface Killed {
   directory: string;
   fate: Fate;
-  /** A facade that followed the directory all the time. */
+  /** A public API server that followed the directory throughout. */
   lived: PublicServer;
   errors: unknown[];
 }
 
 let runs = 0;
 
-/** Runs the tick over a copy of what was published, with a facade that follows it meanwhile. */
+/** Runs the cycle on a copy of the published directory, which a public API server follows. */
 async function killed(kill: KillPoint, at: number[] = [tickAt]): Promise<Killed> {
   await forgetCheckpoint();
   clock.at = at.at(-1)!;
@@ -195,8 +195,8 @@ async function passTheLocksTime({ directory }: Killed): Promise<void> {
 }
 
 /**
- * A publisher that knows nothing of the dead one has published. In the database the dead one's lock
- * ends with its connection, when the server has noticed.
+ * A publisher without knowledge of the dead one has published. The dead one's database lock ends
+ * when the server notices the closed connection.
  */
 async function takeOver({ directory }: Killed): Promise<Publisher> {
   const next = publisherIn(directory);
@@ -215,7 +215,7 @@ async function requireSurvived(run: Killed): Promise<void> {
   expect(repaired.generation).toBeGreaterThan(left.generation);
   expect(run.errors).toEqual([]);
 
-  // Equal to an uninterrupted run, byte for byte, except for the generation.
+  // Equal to the result of an uninterrupted run, byte for byte, except for the generation.
   const uninterrupted = await auditSnapshot({ directory: reference, logVkey, snapshotVkey });
   const { generation } = repaired;
   expect(repaired).toEqual({ ...uninterrupted, generation });
@@ -224,7 +224,7 @@ async function requireSurvived(run: Killed): Promise<void> {
   await rm(run.directory, { recursive: true });
 }
 
-/** Every file but the manifest, the staging and the lock, by path. */
+/** All files except the manifest, staged files and the lock, by path. */
 async function filesIn(directory: string): Promise<Record<string, string>> {
   const entries = await readdir(directory, { withFileTypes: true, recursive: true });
   const paths = entries
@@ -240,7 +240,7 @@ const pathsIn = async (directory: string): Promise<string[]> =>
   Object.keys(await filesIn(directory));
 
 describe('publish cycle', () => {
-  it('writes the pointers last', () => {
+  it('writes the checkpoint and the manifest last', () => {
     expect(writes).toHaveLength(WRITES);
     expect(writes.slice(-2)).toEqual(['checkpoint', 'lookup/manifest']);
     const tiles = writes.filter((path) => path.startsWith('tile/')).sort();
@@ -253,7 +253,7 @@ describe('publish cycle', () => {
     ]);
   });
 
-  it('contains every kind of write', async () => {
+  it('of this test includes every kind of change', async () => {
     const { old, fresh, packages, tokens } = world;
     const said = (seen: Seen, proofId = '') =>
       ARTIFACT_KINDS.map((kind) => seen[`${proofId} ${kind}`]);
@@ -291,15 +291,15 @@ describe('publish cycle', () => {
     });
     const entries = (kind: string) =>
       pins.filter((pin) => pin.kind === kind).map((pin) => pin.entries);
-    // The last proof with a new verdict is in one of the merged parts, once.
+    // The last proof with a new verdict occurs once in the merged segments.
     expect(entries('proof')).toEqual([169, 104]);
     expect(entries('package')).toEqual([4]);
     expect(entries('share')).toEqual([8]);
   });
 });
 
-describe('every write', () => {
-  it('leaves a complete snapshot for an outsider', async () => {
+describe('each write of a publish cycle', () => {
+  it('leaves a snapshot that passes a full external audit', async () => {
     await forgetCheckpoint();
     const directory = join(home, 'step-by-step');
     await cp(baseline, directory, { recursive: true });
@@ -324,14 +324,14 @@ describe('killed publisher', () => {
     [WRITES - 1, 'half staged'],
     [WRITES - 1, 'in place'],
   ] as const)(
-    'leaves a complete snapshot at write %i with the file %s, and the next cycle repairs it',
+    'leaves a consistent snapshot when killed at write %i with the file %s, and the next cycle completes',
     async (write, at) => {
       await requireSurvived(await killed({ write, at }));
     },
   );
 
   it.each(['before', 'after'] as const)(
-    'leaves a complete snapshot when killed %s the checkpoint commit, and the next cycle repairs it',
+    'leaves a consistent snapshot when killed %s the checkpoint commit, and the next cycle completes',
     async (checkpoint) => {
       const run = await killed({ checkpoint });
       const rows = await db.sql`select from svc.checkpoint where tree_size > ${BEFORE}`;
@@ -341,12 +341,12 @@ describe('killed publisher', () => {
     },
   );
 
-  it('keeps every published file at a removal of unreferenced files', async () => {
+  it('leaves every published file when killed while it removes unreferenced files', async () => {
     const run = await killed({ removal: 10, at: 'after' }, [tickAt, tickAt + HOUR_MS]);
     expect(run.fate).toEqual({ signal: 'SIGKILL' });
     await requireConsistent(run);
     await passTheLocksTime(run);
-    // The next one does not know for how long the rest has been superfluous.
+    // The next publisher does not know since when the remaining files are unreferenced.
     const next = await takeOver(run);
     const left = (await pathsIn(reference)).length - REMOVALS;
     expect((await pathsIn(run.directory)).length).toBeGreaterThanOrEqual(left);

@@ -32,7 +32,7 @@ class TestClaim implements Lease {
 }
 
 describe('publisher lease', () => {
-  it('of the directory is released when another publisher leads the registry', async () => {
+  it('on the directory is released when another publisher holds the lease on the registry', async () => {
     const claim = new TestClaim();
     claim.free = false;
     expect(await snapshot.publisher({ leases: [claim] }).runCycle()).toEqual({
@@ -41,7 +41,7 @@ describe('publisher lease', () => {
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('leaves nothing signed when it is lost before the checkpoint', async () => {
+  it('prevents any signature when it is lost before the checkpoint', async () => {
     const claim = new TestClaim();
     claim.lostAt = 1;
     await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(
@@ -51,7 +51,7 @@ describe('publisher lease', () => {
     expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
   });
 
-  it('keeps the old manifest when it is lost before the manifest', async () => {
+  it('prevents a new manifest when it is lost before the manifest', async () => {
     const first = snapshot.publisher();
     await first.runCycle();
     await first.close();
@@ -64,10 +64,10 @@ describe('publisher lease', () => {
     expect(manifest()).toBe(before);
   });
 
-  it('never replaces a newer manifest with an older one after a lost lock', async () => {
+  it('prevents an older manifest from replacing a newer one after the directory lock was lost', async () => {
     let newer = '';
     const sleeper = snapshot.publisher({
-      // Sleeps in the middle of its tick until its lock is stale; another takes over and publishes.
+      // Pauses in its cycle until its lock is stale; another publisher takes over and publishes.
       step: async (path, write) => {
         await write();
         if (path !== 'checkpoint') return;
@@ -83,7 +83,7 @@ describe('publisher lease', () => {
     expect(snapshot.registry.checkpoints).toHaveLength(1);
   });
 
-  it('publishes nothing when another publisher wins the checkpoint', async () => {
+  it('does not allow a manifest when another publisher commits the checkpoint first', async () => {
     const { registry } = snapshot;
     const insert = registry.insertCheckpoint.bind(registry);
     registry.insertCheckpoint = async (checkpoint) => {
@@ -95,7 +95,7 @@ describe('publisher lease', () => {
   });
 });
 
-/** Claims on one registry, of which one at a time is held. */
+/** Leases on one registry, of which only one can be held at a time. */
 class TestRegistryLock {
   holder: Lease | null = null;
 
@@ -115,8 +115,8 @@ class TestRegistryLock {
   }
 }
 
-/** Real time: cycles are a second apart. Nothing but its lock can be written to the first one's directory. */
-describe('publisher with an unwritable directory', () => {
+/** Uses the real clock. In the first directory, only the lock file can be written. */
+describe('publisher whose directory is not writable', () => {
   let stopping: AbortController;
   let runs: Promise<void>[];
   let lines: string[];
@@ -158,7 +158,7 @@ describe('publisher with an unwritable directory', () => {
     expect(lines).toContainEqual(expect.stringMatching(/releases its leases.*ENOTDIR/));
   }, 30_000);
 
-  it('retries without a standby, and logs the cause once', async () => {
+  it('retries when there is no standby, and logs the cause once', async () => {
     let cycles = 0;
     snapshot.registry.onCall = (what) => void (cycles += Number(what === 'verifiedPrefix'));
     run(snapshot.publisher());

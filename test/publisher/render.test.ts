@@ -51,8 +51,8 @@ const statuses: fc.Arbitrary<CurrentStatus> = fc.record({
   revoked: kinds,
 });
 
-describe('record of a proof', () => {
-  it('is canonical JSON for any columns', () => {
+describe('public record of a proof', () => {
+  it('is canonical JSON for any column values', () => {
     fc.assert(
       fc.property(proofFacts, statuses, (facts, current) => {
         const record = renderRecord(facts, current);

@@ -25,7 +25,7 @@ import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replica
 import { ORIGIN, SNAPSHOT_NAME } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** The publisher beside a real standby, which is made to lag, to break off, and to be another's. */
+/** A publisher with a real standby that lags, disconnects, or belongs to another cluster. */
 
 let db: ReplicatedDatabase;
 let registry: TestRegistry;
@@ -62,7 +62,7 @@ afterAll(async () => {
   await db.close();
 });
 
-/** Records the names of the registry queries. */
+/** Records the names of the registry's queries. */
 function asked(view: RegistryView): { view: RegistryView; names: Set<string> } {
   const names = new Set<string>();
   const noted = new Proxy(view, {
@@ -92,7 +92,7 @@ async function publisherWith(
   return publisher;
 }
 
-/** One that reads the primary for everything. */
+/** A publisher that reads everything from the primary. */
 async function publisherWithout(): Promise<Publisher> {
   for (const before of publishers.splice(0)) await before.close();
   const publisher = sqlPublisher(primary, own);
@@ -108,7 +108,7 @@ const revoke = (proofId: string): Promise<unknown> => registry.revoke(proofId);
 const manifest = async () => (await snapshot.manifest())!.opened;
 
 describe('publisher with a replica', () => {
-  it('reads all but the checkpoints, key entries and retirement from it', async () => {
+  it('reads everything from the replica except checkpoints, key entries and log retirement', async () => {
     await admit(300);
     await registry.verifyAll();
     await db.caughtUp();
@@ -124,7 +124,7 @@ describe('publisher with a replica', () => {
     ); // prettier-ignore
   });
 
-  it('limits validity by the lag of the replica', async () => {
+  it('shortens validity by the lag of the replica', async () => {
     const [id] = await admit(1);
     await registry.verifyAll();
     await db.caughtUp();
@@ -138,7 +138,7 @@ describe('publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 0, treeSize: before.manifest.tree_size }); // prettier-ignore
     const meanwhile = await manifest();
     expect(meanwhile.manifest.generation).toBeGreaterThan(before.manifest.generation);
-    // Signed again with the same end: the primary's newer expiry scan does not count.
+    // The end of validity is unchanged: the primary's newer expiry scan does not count.
     expect(meanwhile.validUntil).toBe(before.validUntil);
     await sleep(Math.max(0, before.validUntil - Date.now()));
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
@@ -148,7 +148,7 @@ describe('publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 5, changedRecords: 1 });
   });
 
-  it('waits for a replica that lags behind the published snapshot', async () => {
+  it('waits when the replica lags behind the published snapshot', async () => {
     await db.pause();
     await admit(2);
     await registry.verifyAll();
@@ -163,7 +163,7 @@ describe('publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('stops when the primary was rolled back and the replica was not', async () => {
+  it('stops when the primary was rolled back but the replica was not', async () => {
     await admit(2);
     await registry.verifyAll();
     await db.caughtUp();
@@ -191,14 +191,14 @@ describe('publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('signs only a tree that the primary has', async () => {
+  it('signs only a tree that the primary also has', async () => {
     await admit(2);
     await registry.verifyAll();
     await db.caughtUp();
     const stale = await admit(1);
     await registry.verifyAll();
     const other = sqlRegistry(primary);
-    // A copy that has another leaf in the place of the last one.
+    // A replica with another leaf in place of the last one.
     const tampered: RegistryView = {
       ...other,
       verifiedPrefix: async () => {
@@ -233,7 +233,7 @@ describe('DATABASE_READ_URL', () => {
       });
   };
 
-  it('is rejected for another cluster', async () => {
+  it('is rejected when it names another database cluster', async () => {
     const other = await freshDatabase();
     await expect(opening(other.urlFor('svc_publisher'))).rejects.toThrow(
       'DATABASE_READ_URL does not replicate the database in DATABASE_URL',
@@ -241,13 +241,13 @@ describe('DATABASE_READ_URL', () => {
     await other.drop();
   });
 
-  it('is rejected for a role other than the publisher’s', async () => {
+  it('is rejected when its role is not the publisher’s', async () => {
     await expect(opening(db.standbyUrlFor('svc_engine'))).rejects.toThrow(
       'DATABASE_READ_URL is not usable: the database role svc_engine',
     );
   });
 
-  it('warns of the primary, and of a standby that may cancel long queries', async () => {
+  it('logs a warning when it names the primary or a standby that may cancel long queries', async () => {
     expect(await opening(db.primary.urlFor('svc_publisher'))).toEqual([
       expect.stringContaining('names the primary'),
     ]);
@@ -288,7 +288,7 @@ describe('DATABASE_READ_URL', () => {
     expect((await manifest()).manifest.proofs).toBe(before.proofs + 2);
   });
 
-  it('is rejected when its standby is promoted', async () => {
+  it('is rejected once its standby is promoted', async () => {
     const publisher = await publisherWith();
     await db.standby`select pg_promote()`;
     await expect(publisher.runCycle()).rejects.toThrow('was promoted');

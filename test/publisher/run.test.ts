@@ -10,7 +10,7 @@ import type { Pool } from '#sql/db/transaction';
 
 const log = logger('publisher', 'silent');
 
-/** A publisher whose cycles are what the test makes of them. */
+/** A publisher whose cycles the test defines. */
 function fakePublisher(runCycle: (number: number) => Promise<CycleReport>) {
   let cycles = 0;
   let closed = false;
@@ -29,9 +29,9 @@ function fakePublisher(runCycle: (number: number) => Promise<CycleReport>) {
 
 const waiting: CycleReport = { outcome: 'waiting' };
 
-/** Concurrent, because each waits for a second or more. */
+/** These tests run concurrently, because each waits for a second or more. */
 describe.concurrent('runPublisher', () => {
-  it('runs a cycle at once and every second, through faults, until the signal', async ({
+  it('runs a cycle at once and then every second, despite errors, until the signal', async ({
     expect,
   }) => {
     const stop = new AbortController();
@@ -49,7 +49,7 @@ describe.concurrent('runPublisher', () => {
     expect(cycles()).toBe(after);
   });
 
-  it('never runs two cycles at a time, and finishes the last before it closes', async ({
+  it('never runs two cycles concurrently, and completes the last cycle before it closes', async ({
     expect,
   }) => {
     const stop = new AbortController();
@@ -71,7 +71,7 @@ describe.concurrent('runPublisher', () => {
     expect(closed()).toBe(true);
   });
 
-  it.for([1, 2])('rejects when cycle %i never ends', async (hung, { expect }) => {
+  it.for([1, 2])('rejects when cycle %i stalls', async (hung, { expect }) => {
     const { publisher } = fakePublisher((number) =>
       number === hung ? new Promise(() => undefined) : Promise.resolve(waiting),
     );
@@ -81,7 +81,7 @@ describe.concurrent('runPublisher', () => {
     );
   });
 
-  it('continues a long cycle that makes progress', async ({ expect }) => {
+  it('continues a cycle that takes long but makes progress', async ({ expect }) => {
     const stop = new AbortController();
     const { publisher, progress, cycles } = fakePublisher(async () => {
       for (let step = 0; step < 15; step += 1) {
@@ -96,7 +96,7 @@ describe.concurrent('runPublisher', () => {
     await running;
   });
 
-  it('rejects when an operator has to decide', async ({ expect }) => {
+  it('rejects when a FatalPublishError requires an operator', async ({ expect }) => {
     const reason = new FatalPublishError('log_forked', 'words');
     const { publisher, cycles, closed } = fakePublisher((number) =>
       number === 2 ? Promise.reject(reason) : Promise.resolve(waiting),
@@ -108,7 +108,7 @@ describe.concurrent('runPublisher', () => {
   });
 });
 
-describe('publisher schedule', () => {
+describe('runPublisher schedule', () => {
   afterEach(() => void vi.useRealTimers());
 
   it('continues when the clock is set back by an hour', async () => {

@@ -35,7 +35,7 @@ const segmentFiles = (): string[] =>
   );
 
 describe('share token', () => {
-  it('is published by its hash, and then as expired', async () => {
+  it('is published under its hash, and later as expired', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle([ids[0]!]);
     const tokens = {
@@ -61,7 +61,7 @@ describe('share token', () => {
       artifact_kind: null,
     });
     expect(await published.share(tokens.package)).toMatchObject({ artifact_kind: 'package' });
-    // Nowhere in the snapshot is a token itself, nor the text that it begins with.
+    // No file of the snapshot contains a token or the prefix of tokens.
     for (const file of segmentFiles()) {
       const text = readFileSync(file, 'latin1');
       for (const token of Object.values(tokens)) expect(text).not.toContain(token.slice(0, 20));
@@ -104,8 +104,8 @@ describe('index segments', () => {
   });
 });
 
-describe('a snapshot', () => {
-  it('contains every token and package when it is rebuilt', async () => {
+describe('snapshot with share tokens and packages', () => {
+  it('contains every token and package after it is rebuilt', async () => {
     const { registry } = snapshot;
     const tokens = Array.from({ length: 30 }, (_, i) => registry.share('proof', ids[i % 6]!));
     const packages = [registry.bundle(ids.slice(0, 2)), registry.bundle(ids.slice(2, 5))];
@@ -124,7 +124,7 @@ describe('a snapshot', () => {
     expect(await fresh.statusOf(packages[1]!)).toBe('REVOKED');
   });
 
-  it('limits changes and members per cycle and publishes the rest in the next', async () => {
+  it('gets a limited number of changes and members per cycle, and the rest in the next', async () => {
     const { registry } = snapshot;
     const first = registry.share('proof', ids[0]!);
     for (let i = 0; i < 20_000; i++) registry.share('proof', ids[0]!);
@@ -138,12 +138,12 @@ describe('a snapshot', () => {
     for (let i = 0; i < 5000; i++) registry.bundle(ids);
     const report = await tick();
     expect(report).toMatchObject({ outcome: 'published' });
-    // 20,000 members are looked up, and the step is finished in which that is reached.
+    // A step looks up 20,000 members, and completes the package that reaches this limit.
     expect((report as { shareChanges: number }).shareChanges).toBe(3500);
     expect(await tick()).toMatchObject({ shareChanges: 1500 });
   }, 30_000);
 
-  it('stops the publisher when the registry lost changes', async () => {
+  it('causes the publisher to stop when the registry has lost changes', async () => {
     const { registry } = snapshot;
     for (const id of ids) registry.share('proof', id);
     await tick();
@@ -154,7 +154,7 @@ describe('a snapshot', () => {
     expect((error as FatalPublishError).code).toBe('changes_behind');
     expect(String(error)).toMatch(/change 6 .*revoke those tokens again/);
     expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
-    // It has made as many since: those, and what they end, were never looked at.
+    // Although new changes now have the lost numbers, the publisher still does not continue.
     registry.bundle(ids.slice(0, 2));
     registry.share('proof', ids[0]!);
     registry.share('proof', ids[0]!);
@@ -163,7 +163,7 @@ describe('a snapshot', () => {
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
   });
 
-  it('continues when its last change is a package', async () => {
+  it('accepts further cycles when its last change is a package', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle(ids.slice(0, 2));
     await tick();
@@ -176,7 +176,7 @@ describe('a snapshot', () => {
     await expect(tick()).rejects.toMatchObject({ code: 'changes_behind' });
   });
 
-  it('publishes no change behind a missing one', async () => {
+  it('contains no change that follows a missing change', async () => {
     const { registry } = snapshot;
     registry.share('proof', ids[0]!);
     await tick();
@@ -197,7 +197,7 @@ const STATUS: Record<Standing, string> = {
   revoked: 'REVOKED',
 };
 
-/** Expected package status by the statuses of its members, written out. */
+/** The expected package status by the statuses of its members. */
 const TABLE: [Standing[], string][] = [
   [['asserts'], 'TRUST_ESTABLISHED'],
   [['asserts', 'asserts', 'asserts'], 'TRUST_ESTABLISHED'],
@@ -213,7 +213,7 @@ const TABLE: [Standing[], string][] = [
 ];
 
 describe('package', () => {
-  it.each(TABLE)('with members %j is %s, at first and after a change', async (of, is) => {
+  it.each(TABLE)('with members %j is %s, also after they change', async (of, is) => {
     const members = ids.slice(0, of.length);
     const before = snapshot.registry.bundle([...members].reverse());
     await tick();
@@ -235,7 +235,7 @@ describe('package', () => {
     }
   });
 
-  it('is rewritten with a changed member, and only then', async () => {
+  it('is rewritten only when a member changes', async () => {
     const { registry } = snapshot;
     const having = [registry.bundle(ids.slice(0, 2)), registry.bundle([ids[2]!, ids[0]!])];
     const other = registry.bundle([ids[1]!, ids[2]!]);
@@ -253,7 +253,7 @@ describe('package', () => {
     expect(await published.bookmark()).toBe(4);
   });
 
-  it('follows the published records, not the registry', async () => {
+  it('uses the published records of its members, not the registry', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle(ids.slice(0, 2));
     await tick();
@@ -266,7 +266,7 @@ describe('package', () => {
     });
   });
 
-  it('is unresolvable when its members were changed', async () => {
+  it('does not resolve when its members were altered in the registry', async () => {
     const { registry } = snapshot;
     const forged = registry.bundle(ids.slice(0, 2));
     registry.bundles[0]!.proofIds = [ids[1]!];
@@ -283,7 +283,7 @@ describe('package', () => {
     expect(await published.package(forged)).toBeNull();
   });
 
-  it('asserts nothing when a member is a policy denial', async () => {
+  it('asserts no validity when a member is a policy denial', async () => {
     const denied = snapshot.registry.addProof({ effect: 'DENY' });
     snapshot.registry.verify();
     const packageId = snapshot.registry.bundle([ids[0]!, denied]);
@@ -293,7 +293,7 @@ describe('package', () => {
     expect(facade.trust_chain.available).toBe(false);
   });
 
-  it('is live only when every member is', async () => {
+  it('is in the live environment only when every member is', async () => {
     const live = [0, 1].map(() => snapshot.registry.addProof({ environment: 'live' }));
     snapshot.registry.verify();
     const all = snapshot.registry.bundle(live);
@@ -303,7 +303,7 @@ describe('package', () => {
     expect((await published.package(some))?.artifact).toMatchObject({ environment: 'sandbox' });
   });
 
-  it('waits for an unpublished member, and later changes wait behind it', async () => {
+  it('waits for an unpublished member, and delays all later changes', async () => {
     const { registry } = snapshot;
     const before = registry.share('proof', ids[0]!);
     const member = registry.addProof();
@@ -316,7 +316,7 @@ describe('package', () => {
     expect(await published.bookmark()).toBe(1);
     expect(await tick()).toMatchObject({ shareChanges: 0 });
     registry.verify();
-    // With the very tick that publishes the member.
+    // In the publish cycle that publishes the member.
     expect(await tick()).toMatchObject({ newProofs: 1, shareChanges: 3 });
     expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
     expect(await published.share(before)).toMatchObject({ artifact_kind: null });
@@ -340,7 +340,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     snapshot.registry.verify();
   };
 
-  it('withdraws packages of failed proofs and applies no other change', async () => {
+  it('withdraws packages of failed proofs and publishes no other change', async () => {
     const { registry } = snapshot;
     const failing = registry.bundle([ids[0]!, ids[1]!]);
     const sound = registry.bundle([ids[2]!]);
@@ -369,7 +369,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     expect(await published.statusOf(late)).toBe('TRUST_ESTABLISHED');
   });
 
-  it('makes no package valid again', async () => {
+  it('does not make a withdrawn package valid', async () => {
     const { registry } = snapshot;
     const withheld = registry.bundle([ids[0]!]);
     registry.bundle([ids[1]!]);

@@ -44,12 +44,12 @@ it('publisher > continues from TRUSTED_CHECKPOINT', async () => {
   snapshot.registry.verify();
   const publisher = snapshot.publisher({ trustedCheckpoint });
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
-  // Once something is published that extends it, it is not looked at again.
+  // Once a published checkpoint extends the trusted one, the publisher does not check it again.
   snapshot.registry.tile = () => Promise.reject(new Error('a tile was read for nothing'));
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
 });
 
-describe('publisher stops with the next step', () => {
+describe('publisher stops with an error that names the next step', () => {
   it.each<[string, () => unknown, code: string, message: RegExp]>([
     [
       'the database was restored to an older state',
@@ -138,7 +138,7 @@ describe('publisher stops with the next step', () => {
           Promise.resolve(all.slice(from, to).filter((leaf) => leaf.leafIndex !== 17));
       },
     ],
-  ])('when %s', async (_, damage) => {
+  ])('when published leaves and the database disagree: %s', async (_, damage) => {
     damage();
     expect((await stop(snapshot.publisher().runCycle())).code).toBe('tree_mismatch');
     expect(existsSync(file('lookup/manifest'))).toBe(false);
@@ -154,7 +154,7 @@ describe('publisher stops with the next step', () => {
         return later.registry.keyEntries().finally(() => later.close());
       },
     ],
-  ])('when the published compromise of a key %s', async (_, keyEntries) => {
+  ])('when the entry of a published key compromise %s', async (_, keyEntries) => {
     const { registry } = snapshot;
     registry.addKeyEntry('compromise', 2);
     registry.verify();
@@ -164,7 +164,7 @@ describe('publisher stops with the next step', () => {
     expect((await stop(publisher.runCycle())).code).toBe('tree_mismatch');
   });
 
-  it('when an unverified key entry differs from the appended one', async () => {
+  it('when an unverified key entry differs from the entry that was appended', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher();
     await publisher.runCycle();
@@ -174,7 +174,7 @@ describe('publisher stops with the next step', () => {
     expect((await stop(publisher.runCycle())).code).toBe('tree_mismatch');
   });
 
-  it('when published verdicts are lost and the log is complete', async () => {
+  it('when published verdicts are lost although the log is complete', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     const proofId = snapshot.registry.addProof();
@@ -188,17 +188,17 @@ describe('publisher stops with the next step', () => {
     expect(code).toBe('changes_behind');
     expect(message).toMatch(/verdict.*delete lookup\//s);
     expect(manifest()).toBe(before);
-    // Lost leaves take precedence: deleting lookup/ would not help there.
+    // Lost leaves take precedence, because deleting lookup/ would not help then.
     snapshot.registry.truncate(300);
     expect((await stop(publisher.runCycle())).message).not.toContain('delete lookup/');
   });
 
-  it('when only TRUSTED_CHECKPOINT knows of lost leaves', async () => {
+  it('when TRUSTED_CHECKPOINT covers leaves that the database lacks', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     const trustedCheckpoint = readFileSync(file('checkpoint'), 'utf8');
     await publisher.close();
-    // Database and directory went back together: here everything fits.
+    // Database and directory were rolled back together, so they agree with each other.
     rmSync(snapshot.directory, { recursive: true });
     snapshot.registry.truncate(300);
     const second = snapshot.publisher({ trustedCheckpoint });
@@ -213,7 +213,7 @@ describe('publisher stops with the next step', () => {
     expect(other).toThrow(/TRUSTED_CHECKPOINT.*LOG_RETIRED/s);
   });
 
-  it('when its log is retired', async () => {
+  it('when its log is marked as ended', async () => {
     snapshot.registry.retiredLogs.push(ORIGIN);
     const { code, message } = await stop(snapshot.publisher().runCycle());
     expect(code).toBe('log_ended');
@@ -221,14 +221,14 @@ describe('publisher stops with the next step', () => {
     await snapshot.publisher({ origin: 'test.example/next' }).runCycle();
   });
 
-  it('with an error when the registry omits a logged revocation', async () => {
+  it('when the registry omits a logged revocation', async () => {
     snapshot.registry.revoke(snapshot.registry.addProof());
     snapshot.registry.verify();
     snapshot.registry.statusEntries = () => Promise.resolve([]);
     await expect(snapshot.publisher().runCycle()).rejects.toThrow('did not list the revocation');
   });
 
-  it('when the manifest or the checkpoint is of another log', async () => {
+  it('when the manifest or the checkpoint belongs to another log', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     await publisher.close();

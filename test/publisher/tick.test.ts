@@ -43,7 +43,7 @@ describe('publish cycle', () => {
     expect((await look(`proof/${unverified}`)).status).toBe(404);
   });
 
-  it('publishes a policy denial as a valid proof without other artifacts', async () => {
+  it('publishes a policy denial as a valid proof without passport, certificate or trust', async () => {
     const { registry } = snapshot;
     const id = registry.addProof({ effect: 'DENY' });
     registry.verify();
@@ -62,7 +62,7 @@ describe('publish cycle', () => {
     expect(certificate.body.verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('writes a log that anyone can verify leaf by leaf', async () => {
+  it('writes a log that can be verified leaf by leaf from its files', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher({ chunkLeaves: 256 });
     const sizes: number[] = [];
@@ -93,7 +93,7 @@ describe('publish cycle', () => {
         );
       });
     }
-    // Every checkpoint that was ever published still has its partial tiles.
+    // The partial tiles of each published checkpoint still exist.
     for (const earlier of sizes) {
       await rootFromTiles(nativeSha256, earlier, (level, index, width) =>
         Promise.resolve(read(tilePath(level, index, width))),
@@ -101,7 +101,7 @@ describe('publish cycle', () => {
     }
   });
 
-  it('signs only the manifest when nothing is new', async () => {
+  it('signs only a new manifest when nothing has changed', async () => {
     snapshot.registry.addProofs(5);
     snapshot.registry.verify();
     const publisher = snapshot.publisher();
@@ -118,7 +118,7 @@ describe('publish cycle', () => {
     expect(after.manifest.index_parts).toEqual(before.manifest.index_parts);
   });
 
-  it('applies a revocation once the verified prefix covers its entry', async () => {
+  it('publishes a revocation once the verified prefix covers its log entry', async () => {
     const { registry } = snapshot;
     const [published, fresh] = registry.addProofs(2);
     registry.verify();
@@ -131,7 +131,7 @@ describe('publish cycle', () => {
     registry.revoke(fresh!, 'passport');
     registry.revoke(late);
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 0 });
-    // Not in the verified prefix yet, so not in the snapshot's tree either.
+    // The revocation is not in the verified prefix yet, so not in the snapshot's tree either.
     expect(await status(`proof/${published}`)).toBe('VALID');
 
     registry.verify();
@@ -144,13 +144,13 @@ describe('publish cycle', () => {
     expect(await status(`passport/pass_${fresh}`)).toBe('REVOKED');
     expect(await status(`certificate/cert_${fresh}`)).toBe('REVOKED');
 
-    // A later verdict does not undo it.
+    // A later verdict does not undo the revocation.
     registry.recordVerdict(published!, { outcome: 'pass' });
     await publisher.runCycle();
     expect(await status(`proof/${published}`)).toBe('REVOKED');
   });
 
-  it('publishes expiries, failures and repairs of old proofs', async () => {
+  it('publishes expiries, failures and repairs of proofs that are already published', async () => {
     const { registry } = snapshot;
     const [one, two] = registry.addProofs(2);
     registry.verify();
@@ -181,7 +181,7 @@ describe('publish cycle', () => {
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
   });
 
-  it('writes the keys and their states by log position', async () => {
+  it('publishes the AEP keys with their states by log position', async () => {
     const { registry } = snapshot;
     registry.addProofs(2);
     registry.addKeyEntry('retire');
@@ -197,7 +197,7 @@ describe('publish cycle', () => {
     });
   });
 
-  it('lists a compromise before a verdict covers its entry, and no other change of a key', async () => {
+  it('publishes a key compromise, but no other key change, before the verified prefix covers it', async () => {
     const { registry } = snapshot;
     registry.addProofs(3);
     registry.verify();
@@ -211,7 +211,7 @@ describe('publish cycle', () => {
     });
   });
 
-  it('publishes no compromise that its key list lacks', async () => {
+  it('publishes no verdict of a compromise that the published key list lacks', async () => {
     const { registry } = snapshot;
     registry.addProofs(3);
     registry.addKeyEntry('compromise', 2);
@@ -224,7 +224,7 @@ describe('publish cycle', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 5 });
   });
 
-  it('rebuilds a lost directory above every published generation', async () => {
+  it('rebuilds a lost directory with a generation above every published one', async () => {
     const { registry, clock } = snapshot;
     const ids = registry.addProofs(700);
     registry.revoke(ids[3]!);

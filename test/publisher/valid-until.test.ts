@@ -7,7 +7,7 @@ import type { Publisher } from '#publisher/publisher';
 import { PublishedGrants } from '../fixtures/published.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
-/** How long the public may go on asserting what the last tick published. */
+/** How long the last snapshot may be reported as valid. */
 
 const snapshot = useSnapshot();
 let published: PublishedGrants;
@@ -26,12 +26,12 @@ const tick = async () => {
   return publisher.runCycle();
 };
 
-describe('silent verifier', () => {
+describe('validity of the snapshot while the verifier is silent', () => {
   const VALID_FOR = 15 * 60_000;
   const manifestBytes = () => readFileSync(join(snapshot.directory, 'lookup/manifest'));
   const validUntil = async () => (await published.manifest()).valid_until;
 
-  it('limits validity to SNAPSHOT_TTL after its last expiry scan', async () => {
+  it('ends SNAPSHOT_TTL after the last expiry scan', async () => {
     const { registry, clock } = snapshot;
     const verifierCheckedAt = clock.at;
     registry.verifierCheckedAt = verifierCheckedAt;
@@ -60,7 +60,7 @@ describe('silent verifier', () => {
     expect(await validUntil()).toBe(formatTime(clock.at - 200 + VALID_FOR));
   });
 
-  it('prevents the first snapshot', async () => {
+  it('prevents a first snapshot when no expiry scan has completed', async () => {
     const { registry } = snapshot;
     await publisher.close();
     rmSync(snapshot.directory, { recursive: true });
@@ -71,20 +71,20 @@ describe('silent verifier', () => {
     expect(existsSync(join(snapshot.directory, 'checkpoint'))).toBe(false);
   });
 
-  it('extends no validity when its clock is ahead', async () => {
+  it("is not extended when the verifier's clock is ahead", async () => {
     snapshot.registry.verifierCheckedAt = snapshot.clock.at + 3_600_000;
     await publisher.runCycle();
     expect(await validUntil()).toBe(formatTime(snapshot.clock.at + VALID_FOR));
   });
 
-  it('has its scan time read before its verdicts', async () => {
+  it('is computed from a scan time that the publisher reads before the verdicts', async () => {
     const asked: string[] = [];
     snapshot.registry.onCall = (what) => asked.push(what);
     await tick();
     expect(asked[0]).toBe('expiryScanDoneAt');
   });
 
-  it('differs from a long cycle, whose expired manifest the next cycle continues', async () => {
+  it('may expire during a long publish cycle, and the next cycle continues', async () => {
     const { registry, clock } = snapshot;
     registry.addProof();
     registry.verify();
@@ -103,18 +103,18 @@ describe('silent verifier', () => {
   });
 });
 
-describe('changes beyond the limit of a cycle', () => {
+describe('changes beyond the limit per publish cycle', () => {
   const VALID_FOR = 15 * 60_000;
   const ends = async () => Date.parse((await published.manifest()).valid_until);
 
-  it('extend no validity until every verdict is published', async () => {
+  it('keep validity from being extended until every verdict is published', async () => {
     const { registry, clock } = snapshot;
     const until = await ends();
     for (let i = 0; i < 40_000; i++) registry.recordVerdict(ids[0]!);
     registry.recordVerdict(ids[1]!, { expired: ['proof'] });
     await tick();
     expect(await ends()).toBe(until);
-    // The last snapshot has expired meanwhile: the publisher continues, and its snapshot asserts nothing.
+    // The last snapshot has expired, so the publisher continues, and its snapshot is not valid.
     clock.at = until + 1000;
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect(await ends()).toBe(until);
@@ -122,7 +122,7 @@ describe('changes beyond the limit of a cycle', () => {
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 
-  it('of proofs that a compromised key voids delay no other change', async () => {
+  it('delay no other change when they are proofs that a compromised key voids', async () => {
     const { registry, clock } = snapshot;
     registry.addKeyEntry('compromise', 3);
     registry.verify();
@@ -138,12 +138,12 @@ describe('changes beyond the limit of a cycle', () => {
     expect(Buffer.from(found!.record).toString('latin1')).toContain(
       '"verification_status":"EXPIRED"',
     );
-    // The expiry behind them is published once.
+    // The expiry that follows them is published once.
     expect(await tick()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 
-  it('of proofs by an active key extend no validity until all are published', async () => {
+  it('keep validity from being extended when they are proofs by an active key', async () => {
     const { registry } = snapshot;
     const ofOtherKey = registry.addProof({ keyId: 'A'.repeat(43) });
     registry.addKeyEntry('compromise', 3);
@@ -157,7 +157,7 @@ describe('changes beyond the limit of a cycle', () => {
     expect(await ends()).toBe(until);
   });
 
-  it('of tokens and packages extend no validity, unless a package waits for a member', async () => {
+  it('keep validity from being extended when they are tokens and packages, unless a member is unpublished', async () => {
     const { registry, clock } = snapshot;
     const until = await ends();
     for (let i = 0; i < 20_001; i++) registry.share('proof', ids[0]!);

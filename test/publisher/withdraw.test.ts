@@ -33,7 +33,7 @@ async function expectStopped(code = 'tree_mismatch'): Promise<void> {
   expect((error as FatalPublishError).code).toBe(code);
 }
 
-/** The log grows over a tile that is damaged. */
+/** Damages a tile that the log then extends. */
 function damage(): void {
   snapshot.registry.corruptTile(0, 1, 5);
   snapshot.registry.addProof();
@@ -41,7 +41,7 @@ function damage(): void {
 }
 
 describe('publisher stopped by a contradiction in the registry', () => {
-  it('withdraws failed proofs and leaves the rest as published', async () => {
+  it('withdraws failed proofs and leaves all other records as published', async () => {
     const publicServer = snapshot.publicServer();
     const server = await snapshot.serve(publicServer);
     const before = manifest();
@@ -63,7 +63,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     for (const id of [ids[2]!, ids[4]!]) expect(await statusOf(server, id)).toBe('VALID');
   });
 
-  it('extends no validity, and continues after a repair', async () => {
+  it('extends no validity, and resumes after a repair', async () => {
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await publisher.runCycle();
     const before = manifest();
@@ -88,7 +88,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     expect(manifest().manifest.tree_size).toBe(402);
   });
 
-  it('writes each withdrawal once across restarts', async () => {
+  it('withdraws each proof once, also across restarts', async () => {
     damage();
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await expectStopped();
@@ -117,7 +117,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     expect(await statusOf(server, ids[3]!)).toBe('REVOKED');
   });
 
-  it('withdraws every failed proof, beyond the limit of a cycle', async () => {
+  it('withdraws every failed proof, even beyond the limit per cycle', async () => {
     const { registry } = snapshot;
     const all = registry.verdictChangesSince.bind(registry);
     registry.verdictChangesSince = (since, limit) => all(since, Math.min(limit, 2));
@@ -133,7 +133,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     expect(await statusOf(server, ids[2]!)).toBe('VALID');
   });
 
-  it('writes nothing when the snapshot has expired', async () => {
+  it('writes nothing when the published snapshot has expired', async () => {
     const before = manifestBytes();
     damage();
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
@@ -142,7 +142,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
     expect(manifestBytes()).toEqual(before);
   });
 
-  it('retries a failed withdrawal before it stops', async () => {
+  it('retries a failed withdrawal before it exits', async () => {
     damage();
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     const before = manifestBytes();
@@ -159,7 +159,7 @@ describe('publisher stopped by a contradiction in the registry', () => {
 });
 
 describe('publisher stopped by a forked log', () => {
-  it('withdraws nothing', async () => {
+  it('withdraws no proof', async () => {
     const before = manifestBytes();
     snapshot.registry.truncate(300);
     for (let i = 0; i < 250; i++) {

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { ByteCache } from '#runtime/process/byte-cache';
 
-it('ByteCache > keeps the most recently used values within its limit', () => {
+it('ByteCache > keeps the most recently used values within its size limit', () => {
   const cache = new ByteCache<string>(100);
   const put = (name: string, bytes = 30): void => cache.put(name, name, bytes);
   const kept = (): string[] => ['a', 'b', 'c', 'd'].filter((name) => cache.get(name) !== undefined);

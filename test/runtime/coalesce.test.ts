@@ -4,7 +4,7 @@ import { coalesce, type CoalesceOptions } from '#runtime/concurrency';
 
 const AWAY = new Error('the database is away');
 
-/** A batcher and the groups that it ran; no group starts by its wait unless `maxWaitMs` is given. */
+/** A coalescer and the groups that it ran. Only `maxWaitMs` lets a partial group start. */
 function batcher(options: Partial<CoalesceOptions<number, number>>) {
   const groups: number[][] = [];
   const { run = (items) => Promise.resolve(items) } = options;
@@ -22,7 +22,7 @@ function batcher(options: Partial<CoalesceOptions<number, number>>) {
   return { groups, send, settle };
 }
 
-it('coalesce > groups concurrent calls and returns to each its own result', async () => {
+it('coalesce > groups concurrent calls and returns to each call its own result', async () => {
   const { groups, send } = batcher({
     maxWaitMs: 5,
     run: (items) => Promise.resolve(items.map((n) => n * 2)),
@@ -31,7 +31,7 @@ it('coalesce > groups concurrent calls and returns to each its own result', asyn
   expect(groups).toEqual([[1, 2, 3]]);
 });
 
-it('coalesce > gathers items at the concurrency limit, in full groups', async () => {
+it('coalesce > collects items in full groups while the concurrency limit is reached', async () => {
   const ends: (() => void)[] = [];
   const { groups, send } = batcher({
     maxWaitMs: 1,
@@ -53,7 +53,7 @@ it('coalesce > gathers items at the concurrency limit, in full groups', async ()
   expect(await Promise.all(all)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
 });
 
-it('coalesce > fails only the item that causes the failure of a group', async () => {
+it('coalesce > rejects only the item that makes a group fail', async () => {
   const { groups, settle } = batcher({
     run: (items) =>
       items.includes(3) ? Promise.reject(new Error('three')) : Promise.resolve(items),
@@ -74,7 +74,7 @@ it('coalesce > does not retry items separately when the failure affects all of t
   expect(groups).toHaveLength(1);
 });
 
-it('coalesce > stops retrying items separately when such a failure occurs', async () => {
+it('coalesce > stops retrying items separately when a failure that affects all occurs', async () => {
   const { groups, settle } = batcher({
     run: (items) => {
       if (items.length > 1) return Promise.reject(new Error('one of them'));
@@ -86,7 +86,7 @@ it('coalesce > stops retrying items separately when such a failure occurs', asyn
   expect(groups).toHaveLength(3);
 });
 
-it.each([-1, 1])('coalesce > rejects all items when %i results are surplus', async (surplus) => {
+it.each([-1, 1])('coalesce > rejects all items for %i surplus results', async (surplus) => {
   const { settle } = batcher({
     maxItems: 2,
     run: (items) => Promise.resolve(Array.from({ length: items.length + surplus }, () => 0)),

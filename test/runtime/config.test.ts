@@ -46,7 +46,7 @@ describe('configuration', () => {
     ['publisher', publisherConfig],
     ['admin', (env) => adminConfig('admin', env)],
     ['migrate', migrateConfig],
-  ])('%s fails without DATABASE_URL and names it', (_, read) => {
+  ])('of %s requires DATABASE_URL and names it when missing', (_, read) => {
     for (const env of [{}, { DATABASE_URL: '  ' }]) {
       expect(problemsOf(() => read(env))).toContainEqual(
         expect.stringMatching(/^DATABASE_URL is not set: name the Postgres database/),
@@ -94,7 +94,7 @@ describe('configuration', () => {
     [publisher, { SNAPSHOT_TTL: '900000ms' }, { snapshotTtl: 900_000 }],
     [publisher, { SNAPSHOT_TTL: '1d' }, { snapshotTtl: 86_400_000 }],
     [startConfig, {}, { logOrigin: 'svc.local/log', aepKeyFile: resolve('.data/aep-key.pem') }],
-  ])('%o reads %o', (read, env, expected) => {
+  ])('of %o is parsed as %o', (read, env, expected) => {
     expect(read(env)).toMatchObject(expected);
   });
 
@@ -139,13 +139,13 @@ describe('configuration', () => {
     [publisher, { SNAPSHOT_TTL: '1s' }, /^SNAPSHOT_TTL must be a duration/],
     [publisher, { SNAPSHOT_TTL: '31d' }, /^SNAPSHOT_TTL must be a duration/],
     [startConfig, { DATABASE_URL: url }, /^LOG_ORIGIN is not set/],
-  ])('%o rejects %o', (read, env, problem) => {
+  ])('of %o is rejected: %o', (read, env, problem) => {
     const problems = problemsOf(() => read(env));
     expect(problems).toEqual([expect.stringMatching(problem)]);
     expect(problems.join()).not.toContain('hunter');
   });
 
-  it('gives a public API server no database, queue or secret of the environment', () => {
+  it('of a public API server contains no database, queue or secret from the environment', () => {
     const secrets = {
       DATABASE_URL: url,
       REDIS_URL: 'redis://:hunter2@x',
@@ -156,7 +156,7 @@ describe('configuration', () => {
     expect(JSON.stringify(facade(secrets))).not.toMatch(/postgres:|redis:|\/keys\//);
   });
 
-  it('isolates a demo from the environment', () => {
+  it('of a demo contains nothing from the environment', () => {
     const env = { DATABASE_URL: url, REDIS_URL: 'redis://x', DATA_DIR: 'y' };
     expect(demoConfig('/tmp/demo', env)).toMatchObject({
       databaseUrl: null,
@@ -182,7 +182,7 @@ describe('*_FILE settings', () => {
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  it('trim white space, and are rejected together with the variable itself', async () => {
+  it('ignore surrounding white space, and are rejected when the variable itself is also set', async () => {
     const DATABASE_URL_FILE = await file('database', ` ${url}\r\n`);
     expect(engineConfig({ DATABASE_URL_FILE }).databaseUrl).toBe(url);
     expect(problemsOf(() => engine({ DATABASE_URL_FILE }))).toEqual([
@@ -190,7 +190,7 @@ describe('*_FILE settings', () => {
     ]);
   });
 
-  it('report unusable files together with every other problem, never with their content', async () => {
+  it("report unusable files together with every other problem, never with a file's content", async () => {
     const empty = await file('empty', '\n');
     const env = {
       DATABASE_URL_FILE: await file('wrong', 'mysql://u:hunter2@host/db'),

@@ -27,7 +27,7 @@ function isAlive(pid: number): boolean {
 
 let home: string;
 let dataDir: string;
-/** A directory whose DATA_DIR has an unused, stopped cluster. */
+/** A DATA_DIR with a prepared, stopped cluster. */
 let made: string;
 const running: EmbeddedPostgres[] = [];
 
@@ -68,7 +68,7 @@ afterEach(async () => {
 
 describe('embedded Postgres', () => {
   it('keeps data across restarts, with durable settings and password authentication', async () => {
-    // An interrupted creation is ignored.
+    // Files of an interrupted initdb, which must be ignored.
     await mkdir(join(dataDir, 'postgres', 'data.0123456789ab', 'base'), { recursive: true });
     const first = await start();
     await query(first.superuserUrl, 'create table kept (n int); insert into kept values (42)');
@@ -96,7 +96,7 @@ describe('embedded Postgres', () => {
     await first.stop();
     expect(await first.exited).toMatchObject({ code: 0, expected: true });
 
-    // A start cancelled at the server's first output leaves it stopped.
+    // A start that is aborted at the server's first output leaves no server running.
     const stop = new AbortController();
     const log = { debug: () => stop.abort(), info: () => undefined };
     const broken = startEmbeddedPostgres({ dataDir, log, signal: stop.signal });
@@ -108,7 +108,7 @@ describe('embedded Postgres', () => {
     expect(second.rolePassword('svc_engine')).toBe(first.rolePassword('svc_engine'));
   });
 
-  it('reports a crash, and recovers even if another process has its recorded process id', async () => {
+  it('reports a crash, and recovers even if another process now has the recorded process id', async () => {
     const first = await startFromMade();
     await query(first.superuserUrl, 'create table kept (n int); insert into kept values (7)');
     process.kill(first.pid, 'SIGKILL');
@@ -127,7 +127,7 @@ describe('embedded Postgres', () => {
     }
   });
 
-  it('rejects a second server on the same directory, and a lost password', async () => {
+  it('rejects a second server on its directory, and a lost password file', async () => {
     const first = await startFromMade();
     const { mode } = await stat(join(dataDir, 'postgres-password'));
     expect(mode & 0o777).toBe(0o600);
@@ -135,7 +135,7 @@ describe('embedded Postgres', () => {
     await expect(second).rejects.toThrow(`process ${first.pid}) is already running`);
     expect(await query(first.superuserUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
     await first.stop();
-    // An empty database instead would look like a registry that lost everything.
+    // An empty database would look like a registry that lost everything.
     await rm(join(dataDir, 'postgres-password'));
     await expect(startEmbeddedPostgres({ dataDir })).rejects.toThrow(
       /postgres-password is missing/,
@@ -169,10 +169,10 @@ describe('embedded Postgres', () => {
 
 // Only root can run it under another account.
 if (asRoot)
-  describe('embedded Postgres, started by root below a private home', () => {
+  describe('embedded Postgres that root starts below a private home directory', () => {
     beforeEach(() => chmod(home, 0o700));
 
-    it('runs under another account, and finds only the cluster that DATA_DIR names', async () => {
+    it('runs under another account, and uses only the cluster that DATA_DIR names', async () => {
       const first = await start();
       expect((await stat(`/proc/${String(first.pid)}`)).uid).not.toBe(0);
       await query(first.superuserUrl, 'create table kept (n int)');
@@ -205,7 +205,7 @@ async function clusterDirectory(): Promise<string> {
   }
 }
 
-/** A process other than Postgres, of the user that runs Postgres. */
+/** A process other than Postgres, with the user id of the account that runs Postgres. */
 async function strangerOfTheSameUser(cluster: string): Promise<{ pid: number; kill: () => void }> {
   const { uid, gid } = await stat(cluster);
   const child = spawn('/bin/sh', ['-c', 'exec sleep 60'], {

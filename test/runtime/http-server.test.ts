@@ -2,12 +2,12 @@ import express from 'express';
 import { expect, it } from 'vitest';
 import { listen } from '#runtime/http/server';
 
-it('listen > names the setting when the address is not local', async () => {
+it('listen > names the setting when the address is not one of this host', async () => {
   const elsewhere = listen(() => undefined, { host: '192.0.2.1', port: 0 });
   await expect(elsewhere).rejects.toThrow('set LISTEN_ADDRESS');
 });
 
-it('listen > creates messages with the prototypes of a framework on Node versions that benefit', async () => {
+it("listen > uses a framework's message prototypes only on Node versions that benefit", async () => {
   const app = express();
   const made: boolean[] = [];
   app.use(express.json());
@@ -16,7 +16,7 @@ it('listen > creates messages with the prototypes of a framework on Node version
   });
   const server = await listen(
     (req, res) => {
-      // Before Express sees them: changing a prototype later slows every property access.
+      // Checked before Express runs: changing a prototype later slows every property access.
       made.push(Object.getPrototypeOf(req) === app.request);
       made.push(Object.getPrototypeOf(res) === app.response);
       app(req, res);

@@ -40,7 +40,7 @@ function as(user: { uid: number; gid: number }, load: () => unknown): string {
 const message = new TextEncoder().encode('what is signed');
 
 describe('signing keys', () => {
-  it('produce the same signatures after a reload, which OpenSSL and the browser verify', () => {
+  it('produce equal signatures after a reload, which OpenSSL and WebCrypto verify', () => {
     const made = createSigningKey(file);
     const read = loadSigningKey(file);
     expect(read.publicKey).toEqual(made.publicKey);
@@ -52,7 +52,7 @@ describe('signing keys', () => {
     expect(nativeVerify(made.publicKey, message.slice(1), signature)).toBe(false);
   });
 
-  it('are created with mode 0600 and never replace a file', async () => {
+  it('are created with mode 0600 and never replace an existing file', async () => {
     createSigningKey(file);
     expect((await stat(file)).mode & 0o777).toBe(0o600);
     const before = await readFile(file, 'utf8');
@@ -62,7 +62,7 @@ describe('signing keys', () => {
   });
 
   it.each(['644', '640', '604', '666', '700', '660'])(
-    'are rejected with mode 0%s',
+    'are rejected when their file has mode 0%s',
     async (mode) => {
       createSigningKey(file);
       await chmod(file, Number.parseInt(mode, 8));
@@ -91,7 +91,7 @@ describe('signing keys', () => {
     },
   );
 
-  it('must be Ed25519', async () => {
+  it('are rejected unless they are Ed25519 keys', async () => {
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
     await writeFile(file, pem, { mode: 0o600 });

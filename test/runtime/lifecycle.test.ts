@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(home, { recursive: true, force: true }));
 
-/** A program around `main` with `ctx`, `say` and `reportReady`; `last` runs before its exit. */
+/** A program that runs `main` with `ctx`, `say` and `reportReady`, and `last` before its exit. */
 async function program(main: string, options = '{}', last = ''): Promise<string> {
   const file = join(home, `program-${++count}.mjs`);
   await writeFile(
@@ -39,7 +39,7 @@ async function program(main: string, options = '{}', last = ''): Promise<string>
 interface Run {
   child: ChildProcess;
   said: string[];
-  /** Lines on stderr. */
+  /** The lines on standard error. */
   complained: string[];
   ended: Promise<number | null>;
   until: (text: string) => Promise<void>;
@@ -93,7 +93,7 @@ describe('runProgram', () => {
     },
   );
 
-  it('closes what an interrupted start opens later', async () => {
+  it('closes resources that open after the start was interrupted', async () => {
     const { child, said, ended, until } = await run(`
       const stopping = new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
       const alive = setInterval(() => undefined, 1000);
@@ -135,7 +135,7 @@ describe('runProgram', () => {
     expect(complained.join()).toContain('nobody waits for me');
   });
 
-  it('prints an operator error without a stack', async () => {
+  it('prints an operator error without a stack trace', async () => {
     const { complained, ended } = await run('engineConfig();');
     expect(await ended).toBe(1);
     expect(complained[0]).toMatch(/^test: Invalid configuration/);
@@ -144,7 +144,7 @@ describe('runProgram', () => {
   });
 });
 
-describe('runProgram with untilMainReturns', () => {
+describe('runProgram with the option untilMainReturns', () => {
   it.each([
     [
       '1 when stopped before its work is complete',
@@ -198,7 +198,7 @@ describe('supervise', () => {
     return { child, lines };
   }
 
-  it('reports when and where a child serves, and passes only the given environment', async () => {
+  it('reports when and where a child listens, and passes only the given environment', async () => {
     const { child, lines } = await start(
       `say(JSON.stringify(process.env)); reportReady('http://127.0.0.1:' + process.env.MY_PORT);`,
       { MY_PORT: '4711' },
@@ -226,14 +226,14 @@ describe('supervise', () => {
     expect(child.pid()).not.toBe(first);
   });
 
-  it('gives up a child whose first start fails', async () => {
+  it('gives up when the first start of a child fails', async () => {
     const { child, lines } = await start('engineConfig();');
     await expect(child.ready).rejects.toThrow('child ended with exit code 1 before it was ready');
     expect(lines.join()).toContain('DATABASE_URL is not set');
     expect(child.pid()).toBeUndefined();
   });
 
-  it('kills a child that does not drain in time', async () => {
+  it('kills a child that does not drain within the timeout', async () => {
     const { child } = await start(`process.on('SIGTERM', () => undefined);
       ctx.onStop(() => new Promise(() => undefined));
       setInterval(() => undefined, 1000);
@@ -246,7 +246,7 @@ describe('supervise', () => {
   it.each([
     ['exit when the parent is killed', '', 'SIGKILL', null],
     ['are killed when they hang and the parent exits', 'for (;;);', 'SIGTERM', 1],
-  ] as const)('children %s', async (_, onTerm, signal, code) => {
+  ] as const)('leaves no child running: children %s', async (_, onTerm, signal, code) => {
     const onSignal = onTerm && `process.on('SIGTERM', () => { ${onTerm} });`;
     const grandchild = await program(`say('pid ' + process.pid); ${onSignal} reportReady();`);
     const { child, said, ended, until } = await run(

@@ -24,8 +24,8 @@ async function serve(source: OpsSource, patienceMs?: number): Promise<string> {
   return server.url;
 }
 
-describe('the operations listener', () => {
-  it('serves three paths, read-only', async () => {
+describe('operations listener', () => {
+  it('serves three read-only paths', async () => {
     const url = await serve(good);
     const status = async (path: string, method = 'GET'): Promise<number> => {
       const response = await fetch(url + path, { method });
@@ -42,7 +42,7 @@ describe('the operations listener', () => {
     }
   });
 
-  it('answers 503 with the reason while not ready', async () => {
+  it('answers 503 with the reason when the program is not ready', async () => {
     const details = { status: 'unavailable', dependencies: { database: 'down' } };
     const url = await serve({
       ...good,
@@ -53,7 +53,7 @@ describe('the operations listener', () => {
     expect(await response.json()).toEqual(details);
   });
 
-  it('shares one collection among concurrent requests', async () => {
+  it('collects metrics once for concurrent requests', async () => {
     const asked = { metrics: 0, readiness: 0 };
     const url = await serve({
       metrics: () => {
@@ -76,7 +76,7 @@ describe('the operations listener', () => {
     expect(asked.readiness).toBeGreaterThanOrEqual(2);
   });
 
-  it('answers in time when a source hangs', async () => {
+  it('answers in time when a metrics source hangs', async () => {
     const url = await serve(hanging, 100);
     const began = performance.now();
     for (const path of ['/readyz', '/metrics']) {
@@ -90,7 +90,7 @@ describe('the operations listener', () => {
 });
 
 describe('healthCheck', () => {
-  it('runs one check at a time while it hangs, and the next one afterwards', async () => {
+  it('runs one check at a time when the check hangs, and the next check afterwards', async () => {
     let asked = 0;
     let end: () => void = () => undefined;
     const find = healthCheck(() => {

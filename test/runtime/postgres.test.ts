@@ -41,7 +41,7 @@ async function openProxy(target: string): Promise<TcpProxy> {
   return proxy;
 }
 
-/** Resolves with the result or the error: these tests only require that a statement settles. */
+/** Resolves with the result or the error: these tests require only that a statement ends. */
 function outcomeOf(statement: Promise<unknown>): Promise<unknown> {
   return withTimeout(
     statement.catch((reason: unknown) => reason),
@@ -64,9 +64,9 @@ const TRANSPORTS = [
   ...(skipsTls ? [] : [['TLS', '?sslmode=require'] as [string, string]]),
 ] as const;
 
-describe.each(TRANSPORTS)('a pool over %s whose connection is cut', (_, query) => {
+describe.each(TRANSPORTS)('pool over %s whose connection is cut', (_, query) => {
   it.each(['reset', 'end'] as const)(
-    'fails statements sent in the same tick, and never resolves them without a result (%s)',
+    'fails statements sent in the same event-loop turn, and never resolves them without a result (%s)',
     async (how) => {
       const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
       const sql = open(proxy.url);
@@ -83,7 +83,7 @@ describe.each(TRANSPORTS)('a pool over %s whose connection is cut', (_, query) =
   );
 
   it.each(['reset', 'end'] as const)(
-    'fails statements and transactions while connection attempts are refused (%s)',
+    'fails statements and transactions when reconnection is refused (%s)',
     async (how) => {
       const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
       const sql = open(proxy.url);
@@ -99,7 +99,7 @@ describe.each(TRANSPORTS)('a pool over %s whose connection is cut', (_, query) =
     },
   );
 
-  it("releases the publisher's lock promptly", async () => {
+  it("releases the publisher's advisory lock promptly", async () => {
     const proxy = await openProxy(`${db.urlFor('svc_publisher')}${query}`);
     const lease = new DatabaseLease(open(proxy.url));
     for (let time = 0; time < 10; time += 1) {
@@ -113,7 +113,7 @@ describe.each(TRANSPORTS)('a pool over %s whose connection is cut', (_, query) =
   it.each([
     ['a statement', (sql: Sql): Promise<unknown> => sql`select 2`],
     ['a transaction', inTransaction],
-  ])('is reported as hung when %s gets no answer', async (_, send) => {
+  ])('is reported as hung when %s gets no response', async (_, send) => {
     const proxy = await openProxy(`${db.urlFor('svc_engine')}${query}`);
     const hung: HungError[] = [];
     const sql = open(proxy.url, { stallTimeoutMs: 300, onHung: (error) => hung.push(error) });
@@ -125,7 +125,7 @@ describe.each(TRANSPORTS)('a pool over %s whose connection is cut', (_, query) =
   });
 });
 
-it('a pool > causes no unhandled rejection when the connection is cut during session start', async () => {
+it('pool > causes no unhandled rejection when the connection is cut during session start', async () => {
   const proxy = await openProxy(db.urlFor('svc_engine'));
   proxy.state.cutsFirstQuery = true;
   const sql = open(proxy.url);
@@ -136,7 +136,7 @@ it('a pool > causes no unhandled rejection when the connection is cut during ses
   expect(unhandled).toEqual([]);
 });
 
-it('TaskWatchdog > reports a task that hangs while others complete', async () => {
+it('TaskWatchdog > reports a task that hangs although others complete', async () => {
   const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
   const hung: HungError[] = [];
   const onHung = (error: HungError) => hung.push(error);
@@ -170,7 +170,7 @@ async function rejectionOf(names: string): Promise<string> {
 }
 
 describe('database TLS', () => {
-  it('is required > the pool does not fall back to plain text', async () => {
+  it('is never replaced by plain text when required', async () => {
     const received: string[] = [];
     const server = createServer((socket: Socket) => {
       socket
@@ -190,7 +190,7 @@ describe('database TLS', () => {
   });
 
   it.skipIf(skipsTls)('compares the certificate with the IP address of the server', async () => {
-    // The server ends an accepted connection, which shows as one or the other.
+    // The server closes an accepted connection, which appears as either error.
     expect(['CONNECTION_CLOSED', 'ECONNRESET']).toContain(await rejectionOf('IP:127.0.0.1'));
     expect(await rejectionOf('DNS:localhost')).toBe('ERR_TLS_CERT_ALTNAME_INVALID');
   });
@@ -208,7 +208,7 @@ describe('database TLS', () => {
 
 describe('array parameters', () => {
   const UUID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
-  /** The driver would take a list of these for a single value, unless their type is given. */
+  /** Without a type, the driver would send a list of these values as a single value. */
   const [BOOLEANS, BYTEAS] = [1000, 1001];
 
   it.each<[string, unknown[]]>([
@@ -219,14 +219,14 @@ describe('array parameters', () => {
     ['integer[]', [-1, 0, 2 ** 31 - 1, null]],
     ['bigint[]', [-1, 0, 2 ** 53 - 1, null]],
     ['text[]', []],
-  ])('round-trip as %s', async (type, values) => {
+  ])('survive a round trip as %s', async (type, values) => {
     const sql = open(db.url);
     const [row] = await sql`select ${values as string[]}::${sql.unsafe(type)} as back,
       cardinality(${values as string[]}::${sql.unsafe(type)}) as n`;
     expect(row).toEqual({ back: values, n: values.length });
   });
 
-  it('round-trip as booleans and bytes', async () => {
+  it('survive a round trip as booleans and bytes', async () => {
     const sql = open(db.url);
     const bytes = [Buffer.from([0, 0x5c, 0xff]), Buffer.alloc(0), null];
     const truths = [true, false, null];
@@ -242,7 +242,7 @@ describe('array parameters', () => {
     await expect(sql`select ${values}::text[]`).rejects.toThrow(TypeError);
   });
 
-  it('have a parser for the type of every array column in schema svc', async () => {
+  it('have a parser for the type of every array column in the schema svc', async () => {
     const columns = await db.sql<{ type: number; name: string }[]>`
       select distinct a.atttypid::int as type, format_type(a.atttypid, null) as name
       from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_type t on t.oid = a.atttypid

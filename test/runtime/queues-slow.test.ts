@@ -17,7 +17,7 @@ import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 
-/** Slow tests, run concurrently, each with its own queue. */
+/** Slow tests that run concurrently, each with its own queue. */
 
 const PROOF_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const log = { warn: () => undefined };
@@ -67,9 +67,9 @@ describe.concurrent.each([
     skip: skipsRedis,
     config: () => ({ databaseUrl: unreachable, redisUrl: redis?.url ?? '' }),
   },
-])('a queue on $name', ({ name, skip, config }) => {
+])('queue on $name', ({ name, skip, config }) => {
   it.skipIf(skip)(
-    'hands the job of a killed worker to another in seconds',
+    'gives the job of a killed worker to another worker in seconds',
     async ({ expect }) => {
       const queue = openAdmitQueue(config('svc_engine'), { log });
       await queue.add([PROOF_ID]);
@@ -89,8 +89,8 @@ describe.concurrent.each([
 describe.concurrent.each([
   { name: 'Postgres', config: { databaseUrl: unreachable, redisUrl: null } },
   { name: 'Redis', config: { databaseUrl: unreachable, redisUrl: 'redis://127.0.0.1:1' } },
-])('a queue on $name that is away', ({ config }) => {
-  it('rejects within seconds', async ({ expect }) => {
+])('unreachable queue on $name', ({ config }) => {
+  it('rejects new jobs within seconds', async ({ expect }) => {
     const queue = openAdmitQueue(config, { log });
     const began = Date.now();
     await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
@@ -100,7 +100,7 @@ describe.concurrent.each([
     await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
   });
 
-  it('closes promptly', async ({ expect }) => {
+  it('closes within seconds', async ({ expect }) => {
     const worker = openAdmitWorker(config, () => Promise.resolve(), { concurrency: 1, log });
     const events = openAdmitEvents(config, () => undefined, { log });
     await sleep(300);
@@ -110,7 +110,7 @@ describe.concurrent.each([
   });
 });
 
-it('a queue client on Postgres > reports an unreachable queue, without ending the process, when its connection is lost while opening', async () => {
+it('queue client on Postgres > reports an error without ending the process when its connection is lost while opening', async () => {
   const proxy = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   proxy.state.cutsFirstQuery = true;
   const queue = openAdmitQueue({ databaseUrl: proxy.url, redisUrl: null }, { log });

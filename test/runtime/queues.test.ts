@@ -21,7 +21,7 @@ import { startRedis, type TestRedis } from '../fixtures/redis.js';
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
 let home: string;
-/** Only for this file, because its tests kill it. */
+/** A server only for this file, because its tests kill it. */
 let database: EmbeddedPostgres;
 let redis: TestRedis | null = null;
 
@@ -33,7 +33,7 @@ beforeAll(async () => {
     await sql.unsafe(`create role ${role} login password '${database.rolePassword(role)}'`);
   }
   await sql.end();
-  // Two concurrent migrations, as when several programs start.
+  // Two concurrent migrations, as when several programs start together.
   await Promise.all([migrateQueues(database.superuserUrl), migrateQueues(database.superuserUrl)]);
   await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
   if (withRedis) redis = await startRedis();
@@ -63,7 +63,7 @@ interface Backend {
   forge(data: unknown, name?: string): Promise<void>;
 }
 
-/** Retry options of our jobs; rejected jobs must not be retried. */
+/** The retry options of the service's jobs; rejected jobs must not be retried. */
 const triedAgain = { attempts: 5, backoff: { type: 'fixed', delay: 600_000 } };
 
 const backends: Backend[] = [
@@ -104,7 +104,7 @@ const backends: Backend[] = [
   },
 ];
 
-describe.each(backends)('the admit queue on $name', (backend) => {
+describe.each(backends)('admit queue on $name', (backend) => {
   const opened: { close(): Promise<void> }[] = [];
   const keep = <T extends { close(): Promise<void> }>(one: T): T => {
     opened.push(one);
@@ -132,7 +132,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
   }
 
   it.skipIf(backend.skip)(
-    'carries ids to a worker and news of them back, with no more than the programs’ roles',
+    'carries ids to a worker and outcomes back, with only the programs’ database roles',
     async () => {
       const news = new Map<string, string[] | undefined>();
       const events = keep(
@@ -147,7 +147,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
       await queue.add(ids);
       await expect.poll(() => seen.length).toBeGreaterThan(0);
       expect(seen).toEqual([ids]);
-      // Single events may be missing, but not all of them.
+      // Single notifications may be lost, but not all of them.
       for (let i = 0; i < 50 && news.size === 0; i += 1) {
         await queue.add([proofId()]);
         await sleep(50);
@@ -158,29 +158,26 @@ describe.each(backends)('the admit queue on $name', (backend) => {
     },
   );
 
-  it.skipIf(backend.skip)(
-    'sets a job that is no list of ids aside, unread and at once',
-    async () => {
-      const { seen, ready } = openRecorder();
-      await ready;
-      const honest = [proofId()];
-      const many = Array.from({ length: 1_001 }, proofId);
-      for (const ids of ['all', [1], ["'; drop table proof"], [], many, [proofId(), '']]) {
-        await backend.forge({ ids });
-      }
-      for (const data of [{}, [], 'ids', null, 7]) await backend.forge(data);
-      for (const name of ['forged', 'constructor', '__proto__', '']) {
-        await backend.forge({ ids: [proofId()] }, name);
-      }
-      const queue = openQueue();
-      await queue.add(honest);
-      await expect.poll(() => seen.length).toBeGreaterThan(0);
-      expect(seen).toEqual([honest]);
-      expect((await queue.stats()).jobs).toMatchObject({ waiting: 0, delayed: 0 });
-    },
-  );
+  it.skipIf(backend.skip)('quarantines at once a job that is not a list of ids', async () => {
+    const { seen, ready } = openRecorder();
+    await ready;
+    const honest = [proofId()];
+    const many = Array.from({ length: 1_001 }, proofId);
+    for (const ids of ['all', [1], ["'; drop table proof"], [], many, [proofId(), '']]) {
+      await backend.forge({ ids });
+    }
+    for (const data of [{}, [], 'ids', null, 7]) await backend.forge(data);
+    for (const name of ['forged', 'constructor', '__proto__', '']) {
+      await backend.forge({ ids: [proofId()] }, name);
+    }
+    const queue = openQueue();
+    await queue.add(honest);
+    await expect.poll(() => seen.length).toBeGreaterThan(0);
+    expect(seen).toEqual([honest]);
+    expect((await queue.stats()).jobs).toMatchObject({ waiting: 0, delayed: 0 });
+  });
 
-  it.skipIf(backend.skip)('dispatches ids to the handler of their kind', async () => {
+  it.skipIf(backend.skip)('passes ids to the handler of their kind', async () => {
     const admissions: string[][] = [];
     const revocations: string[][] = [];
     const remember = (where: string[][]) => (ids: string[]) => {

@@ -5,7 +5,7 @@ const ids = ['a'.repeat(32), 'b'.repeat(32)];
 const known = (packed: unknown) => ids.map((id) => unpackRequestIds(packed, ids).of(id));
 
 describe('request ids of a job', () => {
-  it("keep the order of the job's ids", () => {
+  it("are in the order of the job's ids", () => {
     expect(known(packRequestIds(['trace-1', 'x'.repeat(128)]))).toEqual([
       'trace-1',
       'x'.repeat(128),
@@ -22,7 +22,7 @@ describe('request ids of a job', () => {
     ['a line break', 'trace-1 trace\n2'],
     ['a colour', 'trace-1 \u001b[31mred'],
     ['megabytes', 'x'.repeat(4_000_000)],
-  ])('are not known when there is %s', (_what, packed) => {
+  ])('are omitted when there is %s', (_what, packed) => {
     expect(known(packed)).toEqual([undefined, undefined]);
   });
 });

@@ -53,7 +53,7 @@ async function client(server: HttpServer, from?: string): Promise<RawClient> {
   return one;
 }
 
-/** Limits concurrent connects to the backlog: the kernel delays the others by seconds. */
+/** Limits concurrent connects to the backlog, because the kernel delays others by seconds. */
 async function many(server: HttpServer, count: number, from?: string): Promise<RawClient[]> {
   const made: RawClient[] = [];
   while (made.length < count) {
@@ -74,11 +74,11 @@ async function expectServed(server: HttpServer): Promise<void> {
   expect(performance.now() - began).toBeLessThan(10_000);
 }
 
-describe('a slow client', () => {
+describe('slow client', () => {
   it.each([
     ['headers', `GET / HTTP/1.1\r\nHost: x\r\nA: `],
     ['a body', `${POST}Content-Length: 10000\r\n\r\n`],
-  ])('gets 408 for slow %s, while others are served', async (_, begin) => {
+  ])('gets 408 for slow %s, while other clients are served', async (_, begin) => {
     const server = await serve({ headersMs: 300, requestMs: 500 });
     const slow = await many(server, 100);
     for (const one of slow) {
@@ -97,7 +97,7 @@ describe('a slow client', () => {
     expect(statusesOf(await idle.end())).toEqual([200]);
   });
 
-  it('is cut when it does not read, and uses no more memory than its socket buffers', async () => {
+  it('is disconnected when it does not read its response, and uses only socket buffers until then', async () => {
     const server = await serve({ idleMs: 500 });
     let taken = 0;
     server.server.on('connection', () => (taken += 1));
@@ -114,8 +114,8 @@ describe('a slow client', () => {
   });
 });
 
-describe('the connection limit', () => {
-  it('closes idle connections in favour of active ones', async () => {
+describe('connection limit', () => {
+  it('closes idle connections before active ones', async () => {
     const server = await serve({ connections: 50 });
     const hoarded = await many(server, 50);
     for (const one of hoarded) one.say(GET);
@@ -128,7 +128,7 @@ describe('the connection limit', () => {
   });
 
   it.each([2, 1_000])(
-    'that have sent no complete headers give way to new ones, at %i for an address',
+    'closes connections without complete headers first, at %i connections per address',
     async (connectionsPerAddress) => {
       const server = await serve({ connections: 5, connectionsPerAddress });
       const idle = await client(server);
@@ -146,7 +146,7 @@ describe('the connection limit', () => {
     },
   );
 
-  it('keeps one address from shutting out others, even with requests under way', async () => {
+  it('keeps one address from shutting out others, even with requests in progress', async () => {
     posts = 0;
     const server = await serve({ connections: 10, connectionsPerAddress: 3 });
     const slow = await client(server);
@@ -161,7 +161,7 @@ describe('the connection limit', () => {
     await expect.poll(() => statusesOf(slow.received)).toEqual([200]);
   });
 
-  it('rejects new connections while all others are in use', async () => {
+  it('rejects new connections while all existing connections are in use', async () => {
     const held: ServerResponse[] = [];
     const server = await serve({ connections: 5 }, (req, res) => {
       if (req.url === '/held') held.push(res);
@@ -249,7 +249,7 @@ describe('the connection limit', () => {
 });
 
 describe('pipelined requests', () => {
-  it('are read up to the bound and answered in order', async () => {
+  it('are read up to a limit and answered in order', async () => {
     let open = 0;
     let most = 0;
     const server = await serve({ pipelined: 4 }, (req, res) => {
@@ -270,7 +270,7 @@ describe('pipelined requests', () => {
       .toBe(400);
     const order = [...flood.received.matchAll(/<\/(\d+)>/g)].map(([, n]) => Number(n));
     expect(order).toEqual(Array.from({ length: 400 }, (_, n) => n));
-    // One read returns up to 64 KiB, whatever the bound.
+    // One read returns up to 64 KiB, whatever the limit on pipelined requests.
     expect(most).toBeLessThan(4 + 10);
   });
 });
@@ -280,7 +280,7 @@ describe('oversized headers', () => {
     ['a long header', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(17_000)}\r\n\r\n`],
     ['a long address', `GET /${'a'.repeat(17_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
     ['thousands of headers', `GET / HTTP/1.1\r\nHost: x\r\n${'A:\r\n'.repeat(3_900)}\r\n`],
-  ])('is refused: %s', async (_, request) => {
+  ])('are rejected: %s', async (_, request) => {
     const server = await serve({});
     const one = await client(server);
     one.say(request);
@@ -305,13 +305,13 @@ describe('bytes after a rejected request', () => {
   });
 });
 
-describe('a chunked body', () => {
+describe('chunked request body', () => {
   const CHUNKED = `${POST}Transfer-Encoding: chunked\r\n\r\n`;
 
   it.each([
     ['a chunk extension', `${CHUNKED}1;${'a'.repeat(1_000_000)}\r\nx\r\n0\r\n\r\n`],
     ['trailers', `${CHUNKED}0\r\n${`A: ${'b'.repeat(1_000)}\r\n`.repeat(100)}\r\n`],
-  ])('is refused when it is mostly %s', async (_, request) => {
+  ])('is rejected when it consists mostly of %s', async (_, request) => {
     const server = await serve({});
     const one = await client(server);
     one.say(request);
@@ -321,7 +321,7 @@ describe('a chunked body', () => {
     await expectServed(server);
   });
 
-  it('must arrive within the request timeout, whatever its framing', async () => {
+  it('must arrive within the request timeout, however it is framed', async () => {
     const server = await serve({ headersMs: 200, requestMs: 500 });
     const flood = await client(server);
     flood.say(CHUNKED);

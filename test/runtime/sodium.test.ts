@@ -4,7 +4,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { bulkVerification } from '#runtime/crypto/sodium';
 
 describe('bulkVerification', () => {
-  it('uses OpenSSL without a binary, and reports why', async () => {
+  it('uses OpenSSL when there is no libsodium binary, and reports why', async () => {
     const reason = new Error('cannot find addon');
     const found = await bulkVerification(() => Promise.reject(reason));
     expect(found).toEqual({ library: 'OpenSSL', verify: nativeVerify, reason });
@@ -21,7 +21,7 @@ describe('bulkVerification', () => {
       'does not look at R',
       (signature: Uint8Array, message: Uint8Array) => signature[40] === 0xae && message[1] === 0x82,
     ],
-  ])('is not used when the binary %s', async (_, crypto_sign_verify_detached) => {
+  ])('does not use libsodium when the binary %s', async (_, crypto_sign_verify_detached) => {
     await expect(
       bulkVerification(() => Promise.resolve({ crypto_sign_verify_detached })),
     ).rejects.toThrow(OperatorError);

@@ -20,11 +20,11 @@ describe('actionOf', () => {
     ['Prüfe Größe', 'PRUFE_GROSSE'],
     ['ｆｕｌｌ', 'FULL'],
   ];
-  it.each(spelled)('turns %s into %s', (tool, action) => {
+  it.each(spelled)('converts the tool name %s to the action %s', (tool, action) => {
     expect(actionOf(tool)).toBe(action);
   });
 
-  it('returns a valid and stable action for every name', () => {
+  it('returns a valid and deterministic action for every name', () => {
     fc.assert(
       fc.property(
         fc.oneof(fc.string({ unit: 'binary' }), fc.string({ maxLength: 300 })),
@@ -54,7 +54,7 @@ describe('actionOf', () => {
 });
 
 describe('plainHash and openListHash', () => {
-  it('hash the canonical form, as a whole and item by item', () => {
+  it('hash a value as canonical JSON and a list item by item', () => {
     fc.assert(
       fc.property(fc.array(fc.jsonValue({ maxDepth: 3 })), (values) => {
         const items = JSON.parse(JSON.stringify(values)) as JsonValue[];

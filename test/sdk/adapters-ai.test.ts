@@ -23,7 +23,7 @@ const parts = (calls: Call[]) =>
     input: JSON.stringify(input),
   }));
 
-/** A model that calls tools, and then answers `done`. */
+/** A model that requests tool calls, and then answers `done`. */
 function model(calls: Call[]): MockLanguageModelV3 {
   const finish = (unified: 'tool-calls' | 'stop') => ({ unified, raw: undefined });
   return new MockLanguageModelV3({
@@ -100,7 +100,7 @@ function tools() {
 }
 
 describe('admitTools', () => {
-  it('runs an admitted tool in the loop of the SDK, with a proof', async () => {
+  it("runs an admitted tool in the AI SDK's tool loop, and the call has a proof", async () => {
     const result = await generateText({
       model: model([['bookTable', { seats: 2 }]]),
       tools: admitTools(tools(), world.common),
@@ -118,7 +118,7 @@ describe('admitTools', () => {
       agent: { id: 'agent-7', framework: 'ai-sdk' },
       action: 'BOOK_TABLE',
       tool: 'bookTable',
-      // With the defaults of the schema.
+      // The arguments include the defaults of the schema.
       arguments_hash: canonicalHash({ seats: 2, garden: true }),
     });
     expect(await world.outcomesOf(proofId)).toMatchObject([
@@ -140,7 +140,7 @@ describe('admitTools', () => {
     expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
-  it('passes errors and streams through', async () => {
+  it('passes errors and streamed results through', async () => {
     const result = streamText({
       model: model([
         ['fail', {}],
@@ -171,7 +171,7 @@ describe('admitTools', () => {
     ).toEqual(['failed', 'succeeded']);
   });
 
-  it('keeps all other members, and the signal', async () => {
+  it("keeps the tool's other members and its abort signal", async () => {
     const before = tools();
     const after = admitTools(before, world.common);
     expect(Object.keys(after)).toEqual(Object.keys(before));
@@ -182,7 +182,7 @@ describe('admitTools', () => {
     expect(ran).toEqual([]);
   });
 
-  it('rejects a tool without execute unless elsewhere names it', () => {
+  it('rejects a tool without execute unless the option elsewhere names the tool', () => {
     const without: ToolSet = {
       askUser: tool({ inputSchema: jsonSchema({ type: 'object' }) }),
     };

@@ -31,7 +31,7 @@ describe('examples/adapters', () => {
     ),
   };
 
-  it('contains the code that docs/integrate.md shows', async () => {
+  it('contain the code that docs/integrate.md shows', async () => {
     const documented = await readFile(join(packageRoot, 'docs/integrate.md'), 'utf8');
     const shown = [...documented.matchAll(/```mjs\n([\s\S]*?)```/g)].map(([, code]) => code!);
     const files = await readdir(join(packageRoot, 'examples/adapters'));
@@ -43,7 +43,7 @@ describe('examples/adapters', () => {
     for (const code of shown) expect(texts.filter((text) => text.includes(code))).toHaveLength(1);
   });
 
-  it.each(Object.entries(outputs))('runs %s', async (file, expected) => {
+  it.each(Object.entries(outputs))('run: %s', async (file, expected) => {
     const ready = await readyFile(world.options);
     try {
       const args = [join('examples/adapters', file), ready.path];

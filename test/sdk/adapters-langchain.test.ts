@@ -36,7 +36,7 @@ async function blocked(running: Promise<unknown>): Promise<NotAdmittedError> {
 }
 
 describe('admitTool', () => {
-  it('runs an admitted tool as the model called it, with a proof', async () => {
+  it('runs an admitted tool as the model called it, and the call has a proof', async () => {
     const original = book('book_table');
     const wrapped = admitTool(original, world.common);
     expect(wrapped).toBeInstanceOf(DynamicStructuredTool);
@@ -61,12 +61,12 @@ describe('admitTool', () => {
     expect(await world.outcomesOf(proofId)).toMatchObject([
       { result: 'succeeded', result_hash: canonicalHash('a table for 2') },
     ]);
-    // The original runs without an admission.
+    // The original tool still runs without an admission.
     expect(await original.invoke({ seats: 3 })).toBe('a table for 3');
     expect(world.admitted).toHaveLength(1);
   });
 
-  it('does not run a denied tool by any method', async () => {
+  it('does not run a denied tool, whichever method calls it', async () => {
     const wrapped = admitTool(book('deleteAuditLog'), world.common);
     const calls = [
       () => wrapped.invoke({ seats: 2 }),
@@ -82,7 +82,7 @@ describe('admitTool', () => {
     expect(await world.verdict(proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
-  it('does not run without a decision, nor after its signal fired', async () => {
+  it('runs no tool without a decision or after its abort signal', async () => {
     const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
     const away = admitTool(book('book_table'), { ...world.common, engine });
     expect((await blocked(away.invoke({ seats: 2 }))).code).toBe('undecided');
@@ -95,7 +95,7 @@ describe('admitTool', () => {
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
     expect((await blocked(running)).code).toBe('aborted');
-    // Arguments outside the schema lead to no request.
+    // Arguments that do not match the schema cause no request.
     world.clear();
     await expect(wrapped.invoke({ seats: 'two' } as never)).rejects.toThrow('schema');
     expect(world.network.seen).toEqual([]);

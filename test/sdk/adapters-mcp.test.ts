@@ -28,7 +28,7 @@ const textOf = ({ content: [part] }: CallToolResult): string =>
 const proofOf = ({ _meta }: CallToolResult): string => String(_meta?.[PROOF_ID_META]);
 
 describe('admitServer over stdio', () => {
-  it('runs an admitted call, not a denied one, and both have a proof', async () => {
+  it('runs an admitted call but not a denied call, and both have a proof', async () => {
     const ready = await readyFile(world.options);
     const transport = new StdioClientTransport({
       command: process.execPath,
@@ -76,7 +76,7 @@ describe('admitServer over stdio', () => {
 });
 
 describe('admitClient', () => {
-  it('admits calls by every method of the client', async () => {
+  it('requests admission for every client method that calls a tool', async () => {
     const ran: string[] = [];
     const { server: plain, client, connect } = mcpPair();
     registerTools(plain, ran);
@@ -111,7 +111,7 @@ describe('admitClient', () => {
 });
 
 describe('admitServer', () => {
-  it('records outcomes, and passes errors and aborts through', async () => {
+  it('records outcomes, and passes errors and abort signals through', async () => {
     const ran: string[] = [];
     const { server, client, connect } = mcpPair();
     expect(admitServer(server, world.common)).toBe(server);
@@ -142,7 +142,7 @@ describe('admitServer', () => {
     await client.close();
   });
 
-  it('runs no tool for a response that is not an admission', async () => {
+  it('runs no tool when the response is not an admission', async () => {
     const ran: string[] = [];
     const { server, client, connect } = mcpPair();
     admitServer(server, world.common);
@@ -154,7 +154,7 @@ describe('admitServer', () => {
     await client.close();
   });
 
-  it('admits calls of custom and fallback handlers', async () => {
+  it('requests admission for calls of custom and fallback handlers', async () => {
     for (const how of ['handler', 'fallback', 'earlier fallback'] as const) {
       const ran: string[] = [];
       const server = new Server({ name: 'low', version: '1.0.0' }, { capabilities: { tools: {} } });
@@ -176,7 +176,7 @@ describe('admitServer', () => {
     }
   });
 
-  it('starts admitted tasks only, and records no outcome of a task', async () => {
+  it('starts only admitted tasks, and records no outcome of a task', async () => {
     const server = new McpServer(
       { name: 'tasks', version: '1.0.0' },
       {
@@ -222,7 +222,7 @@ describe('admitServer', () => {
     await client.close();
   });
 
-  it('throws for a server with tools, which would run without admission', () => {
+  it('throws for a server whose tools were registered before, because they would run without admission', () => {
     const { server } = mcpPair();
     registerTools(server, []);
     expect(() => admitServer(server, world.common)).toThrow(
@@ -231,7 +231,7 @@ describe('admitServer', () => {
   });
 });
 
-describe('the MCP adapters', () => {
+describe('MCP adapters', () => {
   const info = { name: 'v2', version: '1.0.0' };
   const foreign = { setRequestHandler: () => {}, assertCanSetRequestHandler: () => {} };
   const objects: Record<string, () => unknown> = {

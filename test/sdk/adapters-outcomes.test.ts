@@ -14,8 +14,8 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
   return admitted(book, all);
 }
 
-describe('an outcome without a record', () => {
-  it("leaves the tool's result or error unchanged, and is recorded only once when sent again", async () => {
+describe('outcome that cannot be recorded', () => {
+  it("leaves the tool's result or error unchanged, and is recorded once when sent again", async () => {
     const mine = new Error('mine');
     const fetcher = brokenAfterFirst();
     const engine = { ...world.options, fetch: fetcher.fetch };
@@ -50,7 +50,7 @@ describe('an outcome without a record', () => {
     }
   });
 
-  it('ends after its own timeout, and does not delay the call with waitUntil', async () => {
+  it('is abandoned after outcomeTimeoutMs, and does not delay the call when waitUntil is given', async () => {
     const silentOutcome = (...call: Parameters<typeof fetch>): Promise<Response> =>
       String(Buffer.from(call[1]?.body as Uint8Array)).includes('"outcome"')
         ? new Promise((_, reject) => {
@@ -74,8 +74,8 @@ describe('an outcome without a record', () => {
   });
 });
 
-describe('a stream', () => {
-  it('passes through item by item, with the outcome of its end', async () => {
+describe('streamed result of an admitted function', () => {
+  it('is passed through item by item, and its end determines the outcome', async () => {
     const words = admitted(
       async function* (first: string) {
         yield first;
@@ -101,7 +101,7 @@ describe('a stream', () => {
     ]);
   });
 
-  it('fails when it throws, and when its reader stops early', async () => {
+  it('has a failed outcome when the stream throws or its reader stops early', async () => {
     let closed = false;
     const words = admitted(
       async function* (breaks: boolean) {

@@ -35,7 +35,7 @@ const text = { content: [{ type: 'text' as const, text: MARKER }] };
 
 type Common = ReturnType<typeof recording>['common'];
 
-/** One call of a tool that returns, and one of a tool that throws. */
+/** Calls a tool that returns and a tool that throws. */
 const calls: Record<string, (common: Common) => Promise<unknown>[]> = {
   'a function': (common) => [
     admitted((_given: unknown) => result, { ...common, tool: 'good' })(argument),
@@ -81,7 +81,7 @@ const calls: Record<string, (common: Common) => Promise<unknown>[]> = {
   },
 };
 
-describe('the requests of an adapter', () => {
+describe('adapter requests to the engine', () => {
   it.each(Object.keys(calls))('contain no arguments, results or errors: %s', async (name) => {
     const { sent, common } = recording();
     await Promise.allSettled(calls[name]!(common));

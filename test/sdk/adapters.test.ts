@@ -5,7 +5,7 @@ import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
 
-// The engine answers 202 after a short wait.
+// Options for an engine that answers 202 after a short wait.
 const world = useAdapterWorld({ waitMs: 1_000 });
 let ran: unknown[][];
 
@@ -22,7 +22,7 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
   return admitted(book, all);
 }
 
-/** The error of a call that did not reach its tool. */
+/** The error of a call that did not run its tool. */
 async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<NotAdmittedError> {
   const error: unknown = await call.then(
     (value) => ({ resolved: value }),
@@ -34,8 +34,8 @@ async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<N
   return error;
 }
 
-describe('an admitted function', () => {
-  it('runs, and has proofs of its admission and outcome', async () => {
+describe('admitted function', () => {
+  it('runs, and its admission and outcome have proofs', async () => {
     const book = tool({ agent: { id: 'agent-7', framework: 'none' } });
     expect(await book({ seats: 2 }, 'window')).toEqual({ table: 4 });
     expect(ran).toEqual([[{ seats: 2 }, 'window']]);
@@ -59,7 +59,7 @@ describe('an admitted function', () => {
     ]);
   });
 
-  it('keeps `this`, arguments and name, and hashes the chosen part', async () => {
+  it('keeps `this`, arguments and name, and hashes only the chosen arguments', async () => {
     const table = {
       seats: 4,
       reserve: admitted(
@@ -76,7 +76,7 @@ describe('an admitted function', () => {
     expect(subject).toMatchObject({ arguments_hash: canonicalHash({ n: 1 }) });
   });
 
-  it('throws its own error, and records no hash of a result without a JSON form', async () => {
+  it('throws its own error, and records no hash for a result without a JSON form', async () => {
     const mine = new RangeError('no table');
     const failing = admitted(() => Promise.reject(mine), { ...world.common, tool: 'book' });
     await expect(failing()).rejects.toBe(mine);
@@ -95,7 +95,7 @@ describe('an admitted function', () => {
   });
 });
 
-describe('a function without an admission', () => {
+describe('function whose call is not admitted', () => {
   it('does not run when it is denied, and the denial has a proof', async () => {
     const reported: NotAdmittedError[] = [];
     const call = tool({ tool: 'delete-audit-log', onNotAdmitted: (one) => reported.push(one) })();
@@ -110,7 +110,7 @@ describe('a function without an admission', () => {
     expect(await world.outcomesOf(proofId)).toEqual([]);
   });
 
-  it('does not run on faults and unexpected responses', async () => {
+  it('does not run after network faults and unexpected responses', async () => {
     const json = { 'Content-Type': 'application/json' };
     const answer = (status: number, body = '{}') =>
       ({ kind: 'answer', status, headers: json, body }) as const;
@@ -139,7 +139,7 @@ describe('a function without an admission', () => {
     expect(world.lost).toEqual([]);
   });
 
-  it('does not run while the decision is pending, and names its proof', async () => {
+  it('does not run while the decision is pending, and the error names the proof', async () => {
     world.engine.worker.rests = true;
     const call = tool({ engine: { ...world.options, timeoutMs: 3_000 } })('open');
     expect((await blocked(call, 'undecided')).proofId).toMatch(/^[0-9a-f]{32}$/);
@@ -147,7 +147,7 @@ describe('a function without an admission', () => {
     await world.engine.worker.work();
   });
 
-  it('does not run when its signal fires before, during or after the request', async () => {
+  it('does not run when its signal aborts before, during or after the request', async () => {
     const signal = () => AbortSignal.abort();
     await blocked(tool({ signal })(), 'aborted');
     const controller = new AbortController();
@@ -180,7 +180,7 @@ describe('a function without an admission', () => {
     expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
   });
 
-  it('does not run with arguments without a JSON form, and sends no request', async () => {
+  it('does not run when its arguments have no JSON form, and no request is sent', async () => {
     const circle: unknown[] = [];
     circle.push(circle);
     const odd = [
@@ -219,7 +219,7 @@ describe('a function without an admission', () => {
     expect(world.network.seen).toEqual([]);
   });
 
-  it('does not run when its arguments change during the admission', async () => {
+  it('does not run when its arguments change during the admission request', async () => {
     world.network.faults.push({ kind: 'late', ms: 50 });
     const input = { seats: 2 };
     const call = tool()(input);
@@ -230,7 +230,7 @@ describe('a function without an admission', () => {
     ]);
   });
 
-  it('throws for invalid options when it is wrapped', () => {
+  it('throws for invalid options as soon as it is wrapped', () => {
     const wrong = [
       { engine: { ...world.options, engineUrl: 'nowhere' } },
       { engine: { ...world.options, apiKey: '' } },
@@ -246,7 +246,7 @@ describe('a function without an admission', () => {
   });
 });
 
-describe('the mode observe', () => {
+describe('adapter mode observe', () => {
   const observing = (more: object = {}) => {
     const reported: NotAdmittedError[] = [];
     const left: Promise<void>[] = [];
@@ -257,7 +257,7 @@ describe('the mode observe', () => {
     return { book, reported, settled: () => Promise.all(left) };
   };
 
-  it('runs the tool at once, and records the same proofs', async () => {
+  it('runs the tool at once, and records the proofs that enforce would record', async () => {
     const { book, reported, settled } = observing();
     world.network.faults.push({ kind: 'late', ms: 200 });
     expect(await book('a')).toEqual({ table: 4 });
@@ -267,7 +267,7 @@ describe('the mode observe', () => {
     expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([{ result: 'succeeded' }]);
   });
 
-  it('reports the calls that enforce would have stopped', async () => {
+  it('reports the calls that the mode enforce would have stopped', async () => {
     const cases: [object, unknown, NotAdmittedCode][] = [
       [{ tool: 'DELETE_AUDIT_LOG' }, 'a', 'denied'],
       [{ engine: { ...world.options, ...AWAY, retry: { attempts: 1 } } }, 'a', 'undecided'],

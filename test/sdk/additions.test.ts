@@ -30,7 +30,7 @@ const isFixed = (object: Record<string, JsonValue>): boolean =>
 
 type Change = (object: Record<string, JsonValue>) => Record<string, JsonValue>;
 
-/** Changes every object outside fixed documents; `inFixed` changes the fixed documents. */
+/** Adds a member to each object outside signed documents; `inFixed` adds to those within. */
 function changed(value: JsonValue, change: Change, inFixed: Change = (same) => same): JsonValue {
   if (Array.isArray(value)) return value.map((one) => changed(one, change, inFixed));
   if (value === null || typeof value !== 'object') return value;
@@ -68,7 +68,7 @@ const registry = (fetcher: typeof fetch) => ({
 const trust = () => ({ kind: 'trust', identifier: idsOf(facades.proof).trust_id }) as const;
 const exported = async () => (await sdk.exportProofHttp(world.options, proof)).response;
 
-/** Every function that reads a response, with one call per form of its response. */
+/** Calls of each function that reads a response, one for each form of the response. */
 const calls: Record<string, (fetcher: typeof fetch) => (() => Promise<unknown>)[]> = {
   executeIntentHttp: (fetcher) => [() => sdk.executeIntentHttp(engine(fetcher), intent())],
   admitHttp: (fetcher) => [
@@ -137,7 +137,7 @@ const calls: Record<string, (fetcher: typeof fetch) => (() => Promise<unknown>)[
   ],
 };
 
-/** Functions whose results are the SDK's own, or fixed documents. */
+/** Functions whose results are created by the SDK, or are signed documents. */
 const WITHOUT = [
   'executeIntentHttp',
   'admitHttp',
@@ -146,8 +146,8 @@ const WITHOUT = [
   'followBatchHttp',
 ];
 
-describe('an added member', () => {
-  it('is tested for every function', () => {
+describe('response member that a later version adds', () => {
+  it('is tested below for every function of the SDK', () => {
     const functions = Object.keys(sdk).filter((name) => name.endsWith('Http'));
     expect(Object.keys(calls).sort()).toEqual(functions.sort());
   });
@@ -163,7 +163,7 @@ describe('an added member', () => {
     expect(problem).toMatchObject({ code: 'proof_not_found', added_since: 'text' });
   });
 
-  it.each([...FIXED, 'payloadType'])('is rejected in the fixed document %s', async (version) => {
+  it.each([...FIXED, 'payloadType'])('is rejected in the signed document %s', async (version) => {
     const isOne: Change = (object) =>
       object['schema_version'] === version || version in object ? added(object) : object;
     let rejected = 0;

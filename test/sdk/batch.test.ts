@@ -66,7 +66,7 @@ describe('admitBatchHttp', () => {
     expect(await admitAll(world.shaky, [])).toEqual([]);
   });
 
-  it('cuts a long input into batches, and adds up their progress', async ({ world }) => {
+  it('splits a long input into batches, and sums their progress', async ({ world }) => {
     const progress: BatchProgress[] = [];
     async function* source(): AsyncGenerator<BatchItem> {
       for (const item of executions(23)) {
@@ -88,7 +88,7 @@ describe('admitBatchHttp', () => {
     expect(progress.at(-1)).toEqual(done);
   });
 
-  it('returns the first receipts when an input repeats, despite faults', async ({ world }) => {
+  it('returns the first receipts for a repeated input, despite faults', async ({ world }) => {
     const items = executions(12);
     const before = await treeSize(world.db.sql);
     world.network.faults.push(
@@ -103,7 +103,7 @@ describe('admitBatchHttp', () => {
     expect(await treeSize(world.db.sql)).toBe(before + 12);
   });
 
-  it('reads an endless input on demand', async ({ world }) => {
+  it('reads an endless input only as fast as it admits', async ({ world }) => {
     let taken = 0;
     function* endless(): Generator<BatchItem> {
       for (;;) {
@@ -127,7 +127,7 @@ describe('admitBatchHttp', () => {
     expect((await sdkError(tooLong, 'invalid_input')).pointer).toBe('/0');
   });
 
-  it('throws the error of its source, and stops all requests', async ({ world }) => {
+  it('throws the error of its input source, and stops all requests', async ({ world }) => {
     world.engine.worker.rests = true;
     const broken = new Error('the file ended');
     function* source(): Generator<BatchItem> {
@@ -144,7 +144,7 @@ describe('admitBatchHttp', () => {
     await world.engine.worker.work();
   });
 
-  it('times out without progress, and continues with progress', async ({ world }) => {
+  it('times out without progress, but not while there is progress', async ({ world }) => {
     const { worker } = world.engine;
     worker.rests = true;
     const options = { ...world.shaky, timeoutMs: 1_500 };
@@ -160,12 +160,12 @@ describe('admitBatchHttp', () => {
         return JSON.stringify({ ...batch, counts, state: 'processing', completed_at: null });
       },
     });
-    // Together longer than the timeout, and each much shorter.
+    // Together these delays exceed the timeout, but each is much shorter.
     world.network.faults.push(unchanged, at(5), at(4), at(3), at(2), at(1));
     expect(await admitAll(options, executions(5))).toHaveLength(5);
   });
 
-  it('throws when the engine accepts another number of items', async ({ world }) => {
+  it('throws when the engine accepts fewer or more items', async ({ world }) => {
     world.network.faults.push({
       kind: 'changed',
       change: (body) => {
@@ -191,10 +191,10 @@ describe('admitBatchHttp', () => {
         return JSON.stringify({ ...page, results: page.results.slice(0, 2) });
       },
     ],
-  ])('rejects results with %s', async ([, change], { world }) => {
+  ])('throws for results with %s', async ([, change], { world }) => {
     const items = [execution(), execution('DELETE_AUDIT_LOG'), execution()];
     await admitAll(world.shaky, items);
-    // The completed batch again: one POST, one poll, one page of results.
+    // For the completed batch again: one POST, one poll, one page of results.
     world.network.faults.push(unchanged, unchanged, { kind: 'changed', change });
     const error = await sdkError(admitAll(world.shaky, items), 'unexpected_response');
     expect(error.message).toContain('results');
@@ -211,7 +211,7 @@ function swapReceipts(body: string): string {
 }
 
 describe('followBatchHttp', () => {
-  it('returns the outcomes of a batch, and rejects other ids', async ({ world }) => {
+  it('returns the outcomes of a batch, rejects other ids', async ({ world }) => {
     const [one] = await admitAll(world.shaky, executions(2));
     const results = await followBatchHttp(world.options, { batch_id: one?.batch_id ?? '' });
     expect(results[0]).toEqual(one);

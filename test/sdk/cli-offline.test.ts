@@ -20,7 +20,7 @@ const admitted = exportOf(worked);
 const keys = ['--aep-key', toBase64Url(aepKey.publicKey), '--log-vkey', logVkey];
 
 let folder: Folder;
-/** `svc verify --offline`, with no settings: it can reach no service. */
+/** Runs `svc verify --offline` without settings, so that it cannot reach a service. */
 const verify = (args: string[], more: RunOptions = {}) =>
   svc(['verify', '--offline', ...args], { cwd: folder.path, ...more });
 
@@ -52,7 +52,7 @@ beforeAll(async () => {
 afterAll(() => folder.remove());
 
 describe('svc verify --offline', () => {
-  it('reports authentic and included, never valid', async () => {
+  it('prints authentic and included, never valid', async () => {
     const { code, stdout } = await verify(['admitted.json', '--pins', 'pins.json']);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^authentic, included\n/);
@@ -61,7 +61,7 @@ describe('svc verify --offline', () => {
     expect(stdout).not.toMatch(/\bvalid\b/i);
   });
 
-  it('takes single keys, a tlog-proof and standard input', async () => {
+  it('accepts separate keys, a tlog-proof and standard input', async () => {
     const tlog = ['--tlog-proof', 'proof.tlog-proof'];
     expect((await verify(['admitted.json', ...keys, ...tlog])).code).toBe(0);
     const stdin = JSON.stringify(admitted);
@@ -71,7 +71,7 @@ describe('svc verify --offline', () => {
     expect(lines).toMatchObject([result]);
   });
 
-  it('takes a key that begins with a dash', async () => {
+  it('accepts a key that begins with a hyphen', async () => {
     let key = '';
     while (!key.startsWith('-')) key = toBase64Url(testKey().publicKey);
     const { code, stdout } = await verify(['admitted.json', '--aep-key', key]);
@@ -79,7 +79,7 @@ describe('svc verify --offline', () => {
     expect(stdout).toContain('signing_key_not_pinned');
   });
 
-  it('exits 1 for a forged proof, and names the fault', async () => {
+  it('exits with 1 for a forged proof, and names the fault', async () => {
     for (const [name, fault] of [
       ['altered.json', 'payload_mismatch'],
       ['twice.json', 'duplicate_key'],
@@ -94,7 +94,7 @@ describe('svc verify --offline', () => {
     expect(wrong.stdout).toMatch(/^authentic, not included\n/);
   });
 
-  it('exits 3 when the pins decide nothing', async () => {
+  it('exits with 3 when the pinned keys decide nothing', async () => {
     for (const [args, output] of [
       [[], /^undecidable {2}\(no_pinned_key\)\n/],
       [['--pins', 'other-pins.json'], /signing_key_not_pinned/],
@@ -106,7 +106,7 @@ describe('svc verify --offline', () => {
     }
   });
 
-  it('exits 2 for unusable pins and unreadable files', async () => {
+  it('exits with 2 for unusable pins and unreadable files', async () => {
     for (const args of [
       ['admitted.json', '--aep-key', 'AAAA'],
       ['admitted.json', '--pins', 'admitted.json'],

@@ -24,7 +24,7 @@ afterEach(() => {
 });
 
 describe('openTerminal', () => {
-  it('prints hostile text on one line without control characters', () => {
+  it('prints untrusted text on one line without control characters', () => {
     const { terminal, out, err } = open(true);
     terminal.print('a ', HOSTILE);
     terminal.printError(HOSTILE);
@@ -35,7 +35,7 @@ describe('openTerminal', () => {
     }
   });
 
-  it('escapes hostile text in JSON, and prints the same document', () => {
+  it('escapes control characters in JSON, and the JSON value is unchanged', () => {
     const { terminal, out } = open(true);
     const value = { [HOSTILE]: HOSTILE, plain: 'réserver ✈' };
     terminal.printJson(value);
@@ -45,7 +45,7 @@ describe('openTerminal', () => {
     expect(JSON.parse(out())).toEqual(value);
   });
 
-  it('replaces control characters of bytes only on a screen', () => {
+  it('replaces control characters in bytes on a screen, but not in a pipe', () => {
     const bytes = Buffer.from(`first\n${HOSTILE.replaceAll('\n', '')}\n`);
     const [screen, pipe] = [open(true), open(false)];
     for (const { terminal } of [screen, pipe]) terminal.printBytes(bytes);
@@ -55,17 +55,17 @@ describe('openTerminal', () => {
   });
 });
 
-describe('the redactor of a terminal', () => {
+describe('terminal redactor', () => {
   const key = 'svc_sk_abcdefghij23_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA1ibZpl';
   const unusual = 'a"key\\of-no-form';
 
-  it.each([true, false])('removes keys from lines and documents when isTTY is %s', (isTTY) => {
+  it.each([true, false])('removes API keys from lines and documents when isTTY is %s', (isTTY) => {
     const { terminal, out, err } = open(isTTY);
     terminal.redactor.protect(unusual);
     for (const one of [key, key.slice(0, 40), unusual]) {
       const text = `before ${one} after`;
       const value = { [text]: [text, { deep: text, none: null, count: 1 }] };
-      // Node cannot colour this stream, which is not a real one.
+      // Node cannot print colours to this stream, because it is not a real terminal.
       const part = isTTY ? text : ({ style: 'red', text } as const);
       terminal.print(text, part);
       terminal.printError(part, text);
@@ -83,7 +83,7 @@ describe('the redactor of a terminal', () => {
     expect((out() + err()).match(/before svc_sk_… after/g)).toHaveLength(3 * (2 + 2 + 3 + 3));
   });
 
-  it('removes keys from bytes on a screen, and finds the sent key in bytes', () => {
+  it('removes API keys from bytes on a screen, and detects the sent key in bytes', () => {
     const [screen, pipe] = [open(true), open(false)];
     for (const { terminal } of [screen, pipe]) terminal.printBytes(Buffer.from(`a ${key}\nb`));
     expect(screen.out()).toBe('a svc_sk_…\nb');
@@ -95,17 +95,17 @@ describe('the redactor of a terminal', () => {
   });
 });
 
-describe('the exit code of svc', () => {
-  it('survives a closed standard error', async () => {
+describe('exit code of svc', () => {
+  it('is unchanged when standard error is closed', async () => {
     expect(await svcProcess(['frobnicate'], { unheard: true })).toMatchObject({ code: 2 });
     const args = ['lookup', 'a', '--public-url', 'http://127.0.0.1:1', '--timeout', '0.2'];
     expect(await svcProcess(args, { unheard: true })).toMatchObject({ code: 3 });
   });
 
-  it('is 130, without a verdict, when an interrupt cuts the input', async () => {
+  it('is 130, without a verdict, when SIGINT interrupts the reading of input', async () => {
     const began = performance.now();
     await svcProcess(['--help']);
-    // Long after the start of the program, at the present speed of this machine.
+    // Long after the program has started, at the current speed of this machine.
     const delay = 500 + 4 * (performance.now() - began);
     const run = await svcProcess(['verify', '-', '--offline', '--json'], {
       stdin: null,

@@ -14,7 +14,7 @@ interface Cli {
   folder: Folder;
   env: Record<string, string>;
   run(args: string[], options?: RunOptions): ReturnType<typeof svc>;
-  /** Proofs of an admission and of a denial, both verified and under a checkpoint. */
+  /** Verified proofs of an admission and of a denial, under a checkpoint. */
   admitted: string;
   denied: string;
 }
@@ -45,12 +45,12 @@ const it = sdkTest().extend<{ cli: Cli }>({
     { scope: 'file' },
   ],
 });
-/** `script`, which provides the terminal, has other options elsewhere. */
+/** The command `script`, which provides the terminal, has other options on other systems. */
 const onLinux = it.skipIf(process.platform !== 'linux');
 
 const line = (action?: string): object => intent(action === undefined ? {} : { action });
 
-describe('svc', () => {
+describe('svc command', () => {
   it.for<string[]>([
     [],
     ['frobnicate'],
@@ -59,13 +59,13 @@ describe('svc', () => {
     ['lookup', 'a', '--timeout', 'soon'],
     ['follow', 'neither-proof-nor-batch'],
     ['export', UNKNOWN, '--out', '--json'],
-  ])('exits 2 for the command line %j', async (args, { cli: { run } }) => {
+  ])('exits with 2 for the command line %j', async (args, { cli: { run } }) => {
     const { code, stdout, stderr } = await run(args);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).not.toBe('');
   });
 
-  it('names the missing or wrong setting', async ({ cli: { admitted, run } }) => {
+  it('names a missing or invalid setting', async ({ cli: { admitted, run } }) => {
     const cases: [Promise<{ code: number | null; stderr: string }>, RegExp][] = [
       [svc(['lookup', admitted]), /SVC_PUBLIC_URL/],
       [svc(['export', admitted], { env: { SVC_ENGINE_URL: 'http://a' } }), /SVC_API_KEY_FILE/],
@@ -80,7 +80,7 @@ describe('svc', () => {
     }
   });
 
-  it('exits 3 with a JSON error when the service is unreachable', async ({ cli }) => {
+  it('exits with 3 and a JSON error when the service is unreachable', async ({ cli }) => {
     const env = { SVC_PUBLIC_URL: 'http://127.0.0.1:1', SVC_ENGINE_URL: 'http://127.0.0.1:1' };
     for (const name of ['lookup', 'verify']) {
       const ran = await cli.run([name, cli.admitted, '--json', '--timeout', '1'], { env });
@@ -89,7 +89,7 @@ describe('svc', () => {
     }
   });
 
-  it('exits 130 after an interrupt', async ({ cli: { env }, facades, publicNetwork }) => {
+  it('exits with 130 after SIGINT', async ({ cli: { env }, facades, publicNetwork }) => {
     publicNetwork.faults.push({ kind: 'silent' });
     let interrupt = (): void => undefined;
     const ended = svcProcess(['lookup', facades.proof], {
@@ -103,7 +103,7 @@ describe('svc', () => {
 });
 
 describe('svc lookup and svc follow', () => {
-  it('exit by the verdict', async ({ cli: { run }, facades }) => {
+  it('exit with a code for each verdict', async ({ cli: { run }, facades }) => {
     const { trust_id, execution_id } = idsOf(facades.proof);
     const cases: [string[], number, string][] = [
       [[facades.proof], 0, 'VALID'],
@@ -126,14 +126,14 @@ describe('svc lookup and svc follow', () => {
     expect(timedOut).toMatchObject({ code: 3, stdout: '' });
   });
 
-  it('exit 3 when the reader of the output is gone', async ({ cli: { env }, facades }) => {
+  it('exit with 3 when the output pipe is closed', async ({ cli: { env }, facades }) => {
     const args = ['lookup', facades.proof, '--json'];
     expect((await svcProcess(args, { env, unread: true })).code).toBe(3);
   });
 });
 
 describe('svc admit', () => {
-  it('returns the first receipts when it admits a file again', async ({ cli: { folder, run } }) => {
+  it('returns the first receipts when repeated', async ({ cli: { folder, run } }) => {
     const name = await folder.write('three.ndjson', [line(), line(), line()]);
     const first = await run(['admit', name, '--json', '--batch-items', '2']);
     expect(first).toMatchObject({ code: 0, stderr: '' });
@@ -145,7 +145,7 @@ describe('svc admit', () => {
     expect(again).toMatchObject({ code: 0, stdout, stderr: '' });
   });
 
-  it('exits 4 for a denied item, and 1 for an invalid one', async ({ cli: { folder, run } }) => {
+  it('exits with 4 for a denied item, 1 for an invalid one', async ({ cli: { folder, run } }) => {
     const denial = await run([
       'admit',
       await folder.write('denied', [line(), line('DELETE_AUDIT_LOG')]),
@@ -208,7 +208,7 @@ describe('svc admit', () => {
     },
   );
 
-  it('lets svc follow report the batch', async ({ cli: { folder, run }, world }) => {
+  it('sends a batch that svc follow can report', async ({ cli: { folder, run }, world }) => {
     await run(['admit', await folder.write('followed', [line(), line('DELETE_AUDIT_LOG')])]);
     const headers = { 'X-Svc-Api-Key': world.options.apiKey, 'X-Svc-Tenant-Id': 'acme' };
     const reply = await world.engine.call({ method: 'GET', path: '/v1/batches', headers });
@@ -219,8 +219,8 @@ describe('svc admit', () => {
   });
 });
 
-describe('svc verify, online', () => {
-  it('exits by the verdict, and counts the checks', async ({ cli, world }) => {
+describe('svc verify online', () => {
+  it('exits with a code for each verdict, and counts the checks', async ({ cli, world }) => {
     const { admitted, denied, folder, run } = cli;
     const { response } = await exportProofHttp(world.options, { proof_id: admitted });
     const file = await folder.write('proof.json', [response]);
@@ -250,7 +250,7 @@ describe('svc verify, online', () => {
     });
   });
 
-  it('exits 2 for a file that is not an export, and for unused pins', async ({ cli }) => {
+  it('exits with 2 for a file that is not an export, or unused pins', async ({ cli }) => {
     const { admitted, folder, run } = cli;
     await folder.write('half.json', '{"schema_version":');
     await folder.write('actions.ndjson', [{ intent_id: 'a', action: 'SEND_REPORT' }]);
@@ -294,7 +294,7 @@ describe('svc export, inclusion and replay', () => {
     expect(files.filter((name) => name.endsWith('.part'))).toEqual([]);
   });
 
-  it('report by exit code what they cannot do', async ({ cli, world }) => {
+  it('report by exit code why they failed', async ({ cli, world }) => {
     const { admitted, folder, run } = cli;
     const { response } = await exportProofHttp(world.options, { proof_id: admitted });
     const file = await folder.write('replayed.json', [response]);

@@ -15,7 +15,7 @@ import { headersFor } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
 
-/** The engine answers 202 after a short wait. */
+/** Options for an engine that answers 202 after a short wait. */
 const it = sdkTest({ waitMs: 400 });
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
@@ -47,7 +47,7 @@ describe('executeIntentHttp', () => {
     expect(request_hash).toBe(canonicalHash(executeRequest('acme', input)));
   });
 
-  it('throws a denial with its receipt and the texts of the policy', async ({ world }) => {
+  it("throws a denial with its receipt and the policy's reason texts", async ({ world }) => {
     const input = intent({ action: 'DELETE_AUDIT_LOG' });
     const error = await sdkError(executeIntentHttp(world.options, input), 'policy_denied');
     expect(isDenial(error)).toBe(true);
@@ -61,7 +61,7 @@ describe('executeIntentHttp', () => {
     expect(error.problem).toMatchObject({ code: 'policy_denied', status: 403 });
   });
 
-  it('throws a code for paused admissions, a wrong key and a wrong tenant', async ({ world }) => {
+  it('throws an error code when paused, or with a wrong key or tenant', async ({ world }) => {
     await setLane(world.registry.admin, 'sandbox', false);
     try {
       const paused = await sdkError(executeIntentHttp(world.options, intent()), 'lane_locked');
@@ -80,7 +80,7 @@ describe('executeIntentHttp', () => {
     expect(problem?.errors?.[0]?.pointer).toBe('/tenant_id');
   });
 
-  it('rejects invalid input with a pointer before a request', async ({ world }) => {
+  it('rejects invalid input with a JSON pointer before it sends a request', async ({ world }) => {
     const cases: [unknown, string][] = [
       [{ ...intent(), action: 'lower case' }, '/action'],
       [{ ...intent(), surplus: 1 }, '/surplus'],
@@ -94,7 +94,7 @@ describe('executeIntentHttp', () => {
     expect(world.network.seen).toEqual([]);
   });
 
-  it('rejects invalid options before a request', async ({ world }) => {
+  it('rejects invalid options before it sends a request', async ({ world }) => {
     for (const invalid of [
       { engineUrl: 'not a url' },
       { engineUrl: 'ftp://127.0.0.1/' },
@@ -111,7 +111,7 @@ describe('executeIntentHttp', () => {
     expect(world.network.seen).toEqual([]);
   });
 
-  it('keeps the API key out of errors', async ({ world }) => {
+  it('omits the API key from errors', async ({ world }) => {
     const apiKey = 'svc_sk_secret with a space';
     const call = executeIntentHttp({ ...world.options, apiKey }, intent());
     const error = await sdkError(call, 'invalid_input');
@@ -126,8 +126,8 @@ describe('executeIntentHttp', () => {
   });
 });
 
-describe('a pending admission', () => {
-  it('is polled until its receipt', async ({ world }) => {
+describe('pending admission', () => {
+  it('is polled until it has a receipt', async ({ world }) => {
     const { worker } = world.engine;
     worker.rests = true;
     const input = intent();
@@ -142,7 +142,7 @@ describe('a pending admission', () => {
     expect(new Set(polls)).toEqual(new Set([`GET /v1/admissions/${receipt.registry_proof_id}`]));
   });
 
-  it('can be followed after a timeout, and only to its own receipt', async ({ world }) => {
+  it('can be followed after a timeout, but only to its receipt', async ({ world }) => {
     const { worker } = world.engine;
     worker.rests = true;
     const brief = { ...world.options, timeoutMs: 2_000 };
@@ -194,7 +194,7 @@ describe('admitHttp', () => {
     expect(sent?.headers['x-svc-idempotency-key']).toBe(receipt.request_hash);
   });
 
-  it('admits an input each time, and a kept envelope once', async ({ world }) => {
+  it('admits an input on each call, but a prepared envelope once', async ({ world }) => {
     const input = { kind: 'admission', agent, action: 'SEND_REPORT' } as const;
     const kept = agentEnvelope('acme', input);
     const first = await admitHttp(world.options, kept);

@@ -26,7 +26,7 @@ describe('executeIntentHttp, on a transient fault', () => {
     ['a cut response', { kind: 'cut' }],
     ...[429, 502, 503, 504].map((status): [string, Fault] => [String(status), answering(status)]),
   ];
-  it.for(faults)('sends the same admission again after %s', async ([, fault], { world }) => {
+  it.for(faults)('sends an identical admission again after %s', async ([, fault], { world }) => {
     const before = await treeSize(world.db.sql);
     world.network.faults.push(fault);
     const input = intent();
@@ -39,7 +39,7 @@ describe('executeIntentHttp, on a transient fault', () => {
     expect(await executeIntentHttp(world.options, input)).toEqual(receipt);
   });
 
-  it('throws the last cause after the maximum of attempts', async ({ world }) => {
+  it('throws the last error after the maximum of attempts', async ({ world }) => {
     world.network.faults.push({ kind: 'lost' }, { kind: 'lost' }, answering(503));
     const options = { ...world.shaky, retry: { ...FAST, attempts: 3 } };
     const error = await sdkError(executeIntentHttp(options, intent()), 'unavailable');
@@ -60,7 +60,7 @@ describe('executeIntentHttp, on an error response', () => {
     expect(world.network.seen).toHaveLength(1);
   });
 
-  it('reads a problem document only with the status of its response', async ({ world }) => {
+  it("accepts a problem document only when its status equals the response's", async ({ world }) => {
     const problem = { type: 'urn:svc:problem:a', title: 'a', detail: 'b', code: 'lane_locked' };
     const problemWith = (body: object) =>
       json(423, JSON.stringify(body), 'application/problem+json');
@@ -73,7 +73,7 @@ describe('executeIntentHttp, on an error response', () => {
     }
   });
 
-  it('reports a denial without its receipt as unexpected', async ({ world }) => {
+  it('throws unexpected_response for a denial without its receipt', async ({ world }) => {
     world.network.faults.push({
       kind: 'changed',
       change: (body) => body.replace('"status":"DENIED"', '"status":"ADMITTED"'),
@@ -85,7 +85,7 @@ describe('executeIntentHttp, on an error response', () => {
 });
 
 describe('Retry-After', () => {
-  it('ends the call when it exceeds the remaining time', async ({ world }) => {
+  it('makes the call fail when it exceeds the remaining time', async ({ world }) => {
     world.network.faults.push(answering(429, { 'Retry-After': '3600' }));
     const error = await sdkError(executeIntentHttp(world.shaky, intent()), 'rate_limited');
     expect(error.retryAfterMs).toBe(3_600_000);
@@ -93,15 +93,15 @@ describe('Retry-After', () => {
   });
 });
 
-describe('timeouts', () => {
-  it('of one request lead to a retry', async ({ world }) => {
+describe('SDK timeouts', () => {
+  it('per attempt lead to a retry', async ({ world }) => {
     world.network.faults.push({ kind: 'silent' });
     const retry = { ...FAST, attemptTimeoutMs: 1_000 };
     await executeIntentHttp({ ...world.shaky, retry }, intent());
     expect(world.network.seen.length).toBeGreaterThanOrEqual(2);
   });
 
-  it('of the call end it without a retry', async ({ world }) => {
+  it('per call end the call without a retry', async ({ world }) => {
     world.network.faults.push({ kind: 'silent' }, { kind: 'silent' });
     const call = executeIntentHttp({ ...world.shaky, timeoutMs: 1_000 }, intent());
     expect((await sdkError(call, 'timeout')).retryable).toBe(true);
@@ -109,11 +109,11 @@ describe('timeouts', () => {
   });
 });
 
-describe('a signal', () => {
+describe('AbortSignal of a call', () => {
   it.for([
     ['a pending request', { kind: 'silent' }],
     ['the delay before a retry', answering(503, { 'Retry-After': '20' })],
-  ] as [string, Fault][])('ends %s', async ([, fault], { world }) => {
+  ] as [string, Fault][])('aborts %s', async ([, fault], { world }) => {
     world.network.faults.push(fault);
     const stopping = new AbortController();
     const call = executeIntentHttp({ ...world.shaky, signal: stopping.signal }, intent());
@@ -126,7 +126,7 @@ describe('a signal', () => {
     expect(world.network.seen).toHaveLength(1);
   });
 
-  it('has no listener after the call', async ({ world }) => {
+  it('has no listener left after the call', async ({ world }) => {
     const { signal } = new AbortController();
     let listeners = 0;
     const add = signal.addEventListener.bind(signal);
@@ -145,7 +145,7 @@ describe('a signal', () => {
   });
 });
 
-describe('a 200 without the receipt of the request', () => {
+describe('200 response without the receipt of the request', () => {
   const changed = (change: (receipt: Record<string, string>) => unknown): Fault => ({
     kind: 'changed',
     change: (body) => JSON.stringify(change(JSON.parse(body) as Record<string, string>)),
@@ -174,14 +174,14 @@ describe('a 200 without the receipt of the request', () => {
     ],
     ['17 MiB', json(200, ' '.repeat(17 * 1024 * 1024))],
   ];
-  it.for(cases)('is unexpected: %s', async ([, fault], { world }) => {
+  it.for(cases)('is an unexpected_response: %s', async ([, fault], { world }) => {
     world.network.faults.push(fault);
     const error = await sdkError(executeIntentHttp(world.shaky, intent()), 'unexpected_response');
     expect(error).toMatchObject({ status: 200, retryable: false });
     expect(world.network.seen).toHaveLength(1);
   });
 
-  it('is unexpected with another media type than JSON', async ({ world }) => {
+  it('is an unexpected_response when its media type is not JSON', async ({ world }) => {
     const input = intent();
     const body = JSON.stringify(await executeIntentHttp(world.options, input));
     world.network.faults.push(json(200, body, 'text/plain'));
@@ -190,7 +190,7 @@ describe('a 200 without the receipt of the request', () => {
     expect(await executeIntentHttp(world.shaky, input)).toEqual(JSON.parse(body));
   });
 
-  it('is unexpected with the receipt or the proof of another request', async ({ world }) => {
+  it('is unexpected with the receipt or proof of another request', async ({ world }) => {
     const one = await executeIntentHttp(world.options, intent());
     const two = await executeIntentHttp(world.options, intent());
     world.network.faults.push(json(200, JSON.stringify(one)));
@@ -202,8 +202,8 @@ describe('a 200 without the receipt of the request', () => {
   });
 });
 
-describe('the SDK sends the API key only to the engine', () => {
-  it('when a 307 redirects', async ({ world }) => {
+describe('SDK calls send the API key only to the engine', () => {
+  it('when the engine redirects with 307', async ({ world }) => {
     const elsewhere = await breakNetwork(world.engine.url);
     try {
       const location = { Location: `${elsewhere.url}/v1/intents/execute` };

@@ -35,29 +35,29 @@ function node(file: string): Promise<string> {
   return project.run('node', [file]);
 }
 
-describe('guides of the SDK', () => {
-  it('admits, and gets the same receipt when the input repeats', async () => {
+describe('documented examples of the SDK', () => {
+  it('admit an action, and return the first receipt when the input repeats', async () => {
     const first = await node('execute.js');
     expect(first).toMatch(/^ADMITTED [0-9a-f]{32}\n$/);
     expect(await node('execute.js')).toBe(first);
   });
 
-  it('shows a denial with its proof', async () => {
+  it('show a denial with its proof', async () => {
     expect(await node('denied.js')).toMatch(/^DENIED \[ '\S+' \] \S.+\n$/);
   });
 
-  it('exports a proof, and verifies it offline', async () => {
+  it('export a proof, and verify the export offline', async () => {
     expect(await node('keep.js')).toBe('VALID true\n');
     expect(await node('offline.js')).toMatch(/^true true unknown since checkpoint [0-9]+\n$/);
   });
 
-  it('have a command-line section that runs as printed', async () => {
+  it('include command-line examples that run as printed', async () => {
     const [, block = ''] =
       /From the command line\n\n[^`]*`npm start`[^\n]*\n\n```sh\n([\s\S]*?)```/.exec(guide) ?? [];
     const lines = block
       .replace('http://127.0.0.1:8080', stack.engineUrl)
       .replace('http://127.0.0.1:8081', stack.publicUrl)
-      // The file that npx runs in this project.
+      // The file that npx would run in this project.
       .replaceAll('npx --no -- svc', 'node node_modules/svc-sdk/dist/cli/svc.js');
     const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', lines], {
       cwd: project.directory,
@@ -65,14 +65,14 @@ describe('guides of the SDK', () => {
     expect(stdout).toMatch(/^1 admitted\nVALID\n[\s\S]*\nauthentic, included\n/);
   }, 60_000);
 
-  it('admits an agent and a batch, and reads their proofs', async () => {
+  it("admit an agent's action and a batch, and read their proofs", async () => {
     expect(await node('agent.js')).toBe('ADMITTED ADMITTED\n');
     expect(await node('many.js')).toBe('');
     expect(await node('proofs.js')).toMatch(/^[0-9a-f]{32} .*ADMIT .+\n$/);
     expect(await node('lookup.js')).toMatch(/^NOT_FOUND false [0-9]+\n$/);
   });
 
-  it('has a test for every example', () => {
+  it('are all executed by these tests', () => {
     const named = [...guide.matchAll(/```js\n\/\/ (\S+)\n/g)].map(([, name]) => name);
     expect(guide.match(/```js\n/g)).toHaveLength(named.length);
     expect(new Set(named)).toEqual(new Set([...ran, 'connect.js']));

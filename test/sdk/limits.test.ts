@@ -19,7 +19,7 @@ function answering(answer: (init: RequestInit) => Promise<Response>) {
 const execute = (options: CallOptions): Promise<unknown> =>
   executeIntentHttp({ ...engine, ...options }, intent);
 
-describe('timeoutMs', () => {
+describe('SDK option timeoutMs', () => {
   it('ends a call whose fetch ignores its signal', async () => {
     const silent = answering(() => new Promise(() => undefined));
     await sdkError(execute({ fetch: silent.fetch, timeoutMs: 50 }), 'timeout');
@@ -34,7 +34,7 @@ describe('timeoutMs', () => {
     await sdkError(execute({ fetch, timeoutMs: 50 }), 'timeout');
   });
 
-  it('sends one request when the timeout exceeds the longest timer', async () => {
+  it("causes no repeated request when it exceeds Node's longest timer", async () => {
     const slow = answering(
       (init) =>
         new Promise((resolve, reject) => {
@@ -47,7 +47,7 @@ describe('timeoutMs', () => {
     expect(slow.sent).toHaveLength(1);
   });
 
-  it.each(['9999999', '999999999'])('limits a Retry-After of %s', async (after) => {
+  it.each(['9999999', '999999999'])('limits the wait for a Retry-After of %s', async (after) => {
     const headers = { 'Content-Type': 'application/json', 'Retry-After': after };
     const schema_version = 'svc.runtime.admission_status/1.0';
     const body = JSON.stringify({ schema_version, proof_id: PROOF, state: 'pending' });
@@ -60,7 +60,7 @@ describe('timeoutMs', () => {
   });
 });
 
-describe('retry', () => {
+describe('SDK option retry', () => {
   it.each([
     { attempts: NaN },
     { attempts: 0 },
@@ -74,7 +74,7 @@ describe('retry', () => {
     expect(sent).toEqual([]);
   });
 
-  it('keeps the host of publicUrl when its path names another host', async () => {
+  it('SDK option publicUrl > keeps its host when its path resembles another host', async () => {
     const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 500 })));
     const options = { publicUrl: 'http://registry.example//other.example/', fetch };
     await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');

@@ -18,14 +18,14 @@ const it = sdkTest().extend<{ options: PublicOptions }>({
   options: async ({ publicNetwork }, use) => use({ publicUrl: publicNetwork.url, retry: FAST }),
 });
 
-/** One attempt: a server without a snapshot sends a Retry-After of seconds. */
+/** A single attempt, because a server without a snapshot sends a Retry-After of seconds. */
 const at = (served: { server: { url: string } }): PublicOptions => ({
   publicUrl: served.server.url,
   retry: { ...FAST, attempts: 1 },
 });
 
 describe('lookupHttp', () => {
-  it('relays the verdict on every kind of artifact, with its snapshot', async ({
+  it('relays the verdict on every kind of artifact, with the snapshot headers', async ({
     facades,
     options,
   }) => {
@@ -64,7 +64,7 @@ describe('lookupHttp', () => {
     }
   });
 
-  it('throws unavailable, not NOT_FOUND, without a current snapshot', async ({ facades }) => {
+  it('throws unavailable, not NOT_FOUND, without a valid snapshot', async ({ facades }) => {
     const input = { kind: 'proof', identifier: facades.proof } as const;
     const codes = [
       [facades.empty, 'snapshot_missing'],
@@ -77,7 +77,7 @@ describe('lookupHttp', () => {
     }
   });
 
-  it('rejects every other 404', async ({ facades, options, publicNetwork }) => {
+  it('throws for any other 404', async ({ facades, options, publicNetwork }) => {
     const input = { kind: 'proof', identifier: facades.proof } as const;
     const elsewhere = { ...options, publicUrl: `${publicNetwork.url}/elsewhere` };
     const error = await sdkError(lookupHttp(elsewhere, input), 'not_found');
@@ -93,7 +93,7 @@ describe('lookupHttp', () => {
     await sdkError(lookupHttp(options, input), 'unexpected_response');
   });
 
-  it('rejects a contradictory verdict, and one about another identifier', async ({
+  it('throws for a contradictory verdict, and for a verdict on another identifier', async ({
     facades,
     options,
     publicNetwork,
@@ -112,7 +112,7 @@ describe('lookupHttp', () => {
     }
   });
 
-  it('rejects a verdict without the headers of its snapshot', async ({
+  it('throws for a verdict without snapshot headers', async ({
     facades,
     options,
     publicNetwork,
@@ -125,7 +125,7 @@ describe('lookupHttp', () => {
     await sdkError(lookupHttp(options, { kind: 'proof', identifier }), 'unexpected_response');
   });
 
-  it('rejects invalid identifiers and kinds before a request', async ({
+  it('rejects invalid identifiers and kinds before it sends a request', async ({
     options,
     publicNetwork,
   }) => {
@@ -137,7 +137,7 @@ describe('lookupHttp', () => {
     expect(publicNetwork.seen).toEqual([]);
   });
 
-  it('sends no key and no tenant', async ({ facades, options, publicNetwork }) => {
+  it('sends neither the API key nor the tenant', async ({ facades, options, publicNetwork }) => {
     await lookupHttp(options, { kind: 'proof', identifier: facades.proof });
     const names = Object.keys(publicNetwork.seen[0]?.headers ?? {});
     expect(names.filter((name) => name.startsWith('x-svc'))).toEqual([]);
@@ -145,7 +145,7 @@ describe('lookupHttp', () => {
 });
 
 describe('lookupByBodyHttp', () => {
-  it('sends a canonical body', async ({ facades, options, publicNetwork }) => {
+  it('sends a canonical JSON body', async ({ facades, options, publicNetwork }) => {
     const found = await lookupByBodyHttp(options, { proof_id: facades.proof });
     expect(found.verification_status).toBe('VALID');
     expect(publicNetwork.seen[0]).toMatchObject({
@@ -160,8 +160,8 @@ describe('lookupByBodyHttp', () => {
   });
 });
 
-describe('the views', () => {
-  it('are relayed unchanged', async ({ facades, options }) => {
+describe('history, chain and trust package functions', () => {
+  it('return the response unchanged', async ({ facades, options }) => {
     const { certificate_id, passport_id, trust_id } = idsOf(facades.proof);
     for (const [kind, identifier] of [
       ['certificate', certificate_id],

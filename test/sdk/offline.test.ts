@@ -9,7 +9,7 @@ const exported = exportOf(admitted);
 const trust = { aepKeys: [aepKey.publicKey], log: { vkey: logVkey, origin: ORIGIN } };
 
 describe('verifyOffline', () => {
-  it('returns faults for very long base64', () => {
+  it('returns faults for a document with very long base64', () => {
     const { envelope } = exported;
     for (const [end, code] of [
       ['', 'payload_not_canonical'],
@@ -24,7 +24,7 @@ describe('verifyOffline', () => {
     }
   });
 
-  it('throws SdkError with the pin error for an unusable pin', () => {
+  it('throws SdkError with the reason for an unusable pin', () => {
     const pins = { aepKeys: ['AAAA'] };
     const origin = { log: { vkey: logVkey, origin: '' } };
     for (const [pin, call] of [

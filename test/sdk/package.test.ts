@@ -11,8 +11,8 @@ beforeAll(async () => {
 });
 afterAll(() => sdk.remove());
 
-describe('the package', () => {
-  it('contains only the build, its licence and its README', async () => {
+describe('SDK package', () => {
+  it('contains only built files, the licence and the README', async () => {
     const rest = sdk.files.filter((file) => !/^dist\/.+\.js$|^dist\/types\/.+\.d\.ts$/.test(file));
     expect(rest).toEqual(['LICENSE', 'README.md', 'package.json']);
     expect(sdk.files).toContain('dist/index.js');
@@ -21,7 +21,7 @@ describe('the package', () => {
     expect(sdk.size).toBeLessThan(200_000);
   });
 
-  it('depends on the versions that the service is tested with, and on optional peers', async () => {
+  it('has dependencies in the versions that the service is tested with, and optional peers', async () => {
     const read = async (path: string) =>
       JSON.parse(await readFile(join(packageRoot, path), 'utf8')) as Manifest;
     const service = await read('package.json');
@@ -36,7 +36,7 @@ describe('the package', () => {
     }
   });
 
-  it('needs no Node module in browsers, and ships no unreachable file', async () => {
+  it('needs no Node module in browsers, and contains no unreachable file', async () => {
     const root = join(sdk.directory, 'node_modules/svc-sdk');
     const text = await readFile(join(root, 'package.json'), 'utf8');
     const { exports } = JSON.parse(text) as { exports: Record<string, { default?: string }> };
@@ -62,7 +62,7 @@ describe('the package', () => {
     expect(await sdk.run('node', [typedoc, ...options])).not.toContain('warning');
   }, 60_000);
 
-  it('loads every adapter without its peer library, with one error class', async () => {
+  it('loads every adapter without its peer library, and all share one error class', async () => {
     await sdk.write(
       'load.js',
       `import { NotAdmittedError } from 'svc-sdk/adapters';
@@ -97,7 +97,7 @@ describe('the package', () => {
     expect(message).toBe('a did not run: b');
   });
 
-  it('has types, also without the peer libraries', async () => {
+  it('has types that compile, also without the peer libraries', async () => {
     await sdk.write(
       'use.ts',
       `import { executeIntentHttp, isDenial, exportProofHttp, lookupHttp } from 'svc-sdk';

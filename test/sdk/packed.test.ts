@@ -27,7 +27,7 @@ let publishing: Promise<void>;
 beforeAll(async () => {
   project = await packedProject();
   world = await openSdkWorld();
-  // Stands in for the verifier and the publisher.
+  // Replaces the verifier and the publisher.
   publishing = (async () => {
     while (!stopped) {
       await world.registry.verifyAll();
@@ -84,8 +84,8 @@ async function inNode(node: string): Promise<Outcome> {
   return JSON.parse(await project.node('in-node.js', [file], node)) as Outcome;
 }
 
-describe('the packed SDK in an empty project', () => {
-  it('admits, reads, and verifies all vectors in this Node', async () => {
+describe('packed SDK in an empty project', () => {
+  it('admits, reads, and verifies all vectors in the current Node version', async () => {
     const outcome = await inNode(process.execPath);
     expect(outcome.node).toBe(process.version);
     expectEverything(outcome);
@@ -93,7 +93,7 @@ describe('the packed SDK in an empty project', () => {
 
   const which = hasOtherNode ? '' : ' (skipped: NODE_LTS names no Node)';
   it.skipIf(!hasOtherNode && !inCi)(
-    `does the same in the LTS Node${which}`,
+    `admits, reads, and verifies all vectors in the LTS version of Node${which}`,
     async () => {
       const outcome = await inNode(OTHER_NODE);
       expect(outcome.node).toBe((await project.node('--version', [], OTHER_NODE)).trim());
@@ -103,7 +103,7 @@ describe('the packed SDK in an empty project', () => {
   );
 
   it.skipIf(chromiumPath === null && !inCi)(
-    `does the same in a browser, bundled${withoutChromium}`,
+    `admits, reads, and verifies all vectors when bundled for a browser${withoutChromium}`,
     async () => {
       const page = await serveConsumerPage(await project.bundle('in-browser.js'), world.engine.url);
       const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });

@@ -64,7 +64,7 @@ async function answered({ options, engine }: SdkWorld, path: string): Promise<Bu
 }
 
 describe('readProofHttp', () => {
-  it("wraps the engine's unchanged response with the hash of the request", async ({
+  it("returns the engine's unchanged response with the hash of the request", async ({
     world,
     proof,
   }) => {
@@ -76,7 +76,7 @@ describe('readProofHttp', () => {
     expect(envelope.response.verdict.can_assert_validity).toBe(true);
   });
 
-  it('throws not_found for an unknown id, and sends no other text', async ({ world }) => {
+  it('throws not_found for an unknown id, sends no other text', async ({ world }) => {
     const error = await sdkError(readProofHttp(world.options, { proof_id: UNKNOWN }), 'not_found');
     expect(error.problem?.code).toBe('proof_not_found');
     for (const id of ['', '../batches', `${UNKNOWN}/export`, UNKNOWN.toUpperCase()]) {
@@ -87,7 +87,7 @@ describe('readProofHttp', () => {
 });
 
 describe('verifyProofHttp', () => {
-  it('sends a canonical body, and wraps the verdict', async ({ world, proof }) => {
+  it('sends a canonical JSON body, and returns the verdict', async ({ world, proof }) => {
     const envelope = await verifyProofHttp(world.shaky, proof);
     const request = { schema_version: 'svc.verification.verify_request/1.0', ...proof };
     expectEnvelope(envelope, request);
@@ -107,7 +107,7 @@ describe('verifyProofHttp', () => {
 });
 
 describe('exportProofHttp', () => {
-  it('returns each format unchanged', async ({ world, proof }) => {
+  it('returns each export format unchanged', async ({ world, proof }) => {
     const path = `/v1/proofs/${proof.proof_id}/export`;
     const json = await exportProofHttp(world.options, proof);
     expectEnvelope(json, got(path, { format: 'json' }));
@@ -124,7 +124,7 @@ describe('exportProofHttp', () => {
     expect(Buffer.from(pdf.response).subarray(0, 5).toString()).toBe('%PDF-');
   });
 
-  it('throws not_ready for an unverified proof, and rejects other formats', async ({
+  it('throws not_ready for an unverified proof, and rejects unknown formats', async ({
     world,
     proof,
   }) => {
@@ -157,7 +157,7 @@ describe('getProofInclusionHttp', () => {
 });
 
 describe('replayProofHttp', () => {
-  it('wraps the replay with the hash of the request', async ({ world, proof }) => {
+  it('returns the replay with the hash of the request', async ({ world, proof }) => {
     const envelope = await replayProofHttp(world.options, proof);
     const request = { schema_version: 'svc.verification.replay_request/1.0', ...proof };
     expectEnvelope(envelope, request);
@@ -195,7 +195,7 @@ describe('listProofsHttp', () => {
     expect(paged).toEqual(ids);
   });
 
-  it('requests pages on demand', async ({ world }) => {
+  it('requests further pages only when they are read', async ({ world }) => {
     const { registry, network, shaky } = world;
     await registry.admitAll(Array.from({ length: 250 }, () => registry.item({ action: 'MANY' })));
     network.seen.length = 0;
@@ -211,7 +211,7 @@ describe('listProofsHttp', () => {
     expect(network.seen).toHaveLength(1);
   });
 
-  it('throws for a rejected query, and for a cursor that repeats', async ({ world }) => {
+  it('throws for a rejected query, and when a cursor repeats', async ({ world }) => {
     const all = async (): Promise<void> => {
       for await (const one of listProofsHttp(world.options, { from: 'yesterday' })) void one;
     };

@@ -6,7 +6,7 @@ import { retryAfterMs } from '#sdk/http/answers';
 describe('backoffMs', () => {
   const retry = { baseDelayMs: 200, maxDelayMs: 10_000 };
 
-  it('doubles up to its cap, in the upper half of the range', () => {
+  it('doubles up to its maximum, with jitter in the upper half of the range', () => {
     const least = [1, 2, 3, 4, 5, 6, 7, 60].map((n) => backoffMs(n, retry, 0));
     expect(least).toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
     expect(backoffMs(1, retry, 0.5)).toBe(150);
@@ -29,7 +29,7 @@ describe('retryAfterMs', () => {
   const of = (headers: Record<string, string>): number | null =>
     retryAfterMs(new Headers(headers), NOW);
 
-  it('reads seconds, and the time until a date', () => {
+  it('parses seconds, and computes the time until a date', () => {
     expect(of({ 'retry-after': '0' })).toBe(0);
     expect(of({ 'retry-after': '120' })).toBe(120_000);
     expect(of({ 'retry-after': 'Fri, 20 Nov 2026 12:00:07 GMT' })).toBe(7_000);

@@ -44,7 +44,7 @@ afterAll(async () => {
 });
 
 describe('waitForVerdictHttp', () => {
-  it('returns the verdict once the proof is published, through outages', async () => {
+  it('returns the verdict once the proof is published, despite outages', async () => {
     const fresh = registry.addProof();
     const outages = Array.from({ length: 7 }, () => ({ kind: 'answer', status: 503 }) as const);
     network.faults.push(...outages, { kind: 'lost' });
@@ -55,7 +55,7 @@ describe('waitForVerdictHttp', () => {
     expect(found).toMatchObject({ verification_status: 'VALID', can_assert_validity: true });
   });
 
-  it('waits while a published proof is not verified', async () => {
+  it('keeps polling while a published proof is not verified', async () => {
     const unverified = registry.addProof();
     registry.verify();
     registry.recordVerdict(unverified, { outcome: 'fail' });
@@ -67,7 +67,7 @@ describe('waitForVerdictHttp', () => {
     expect(await waiting).toMatchObject({ verification_status: 'VALID' });
   });
 
-  it('throws timeout with the last response', async () => {
+  it('throws timeout with the last response when the time ends', async () => {
     const brief = { ...options, timeoutMs: 700 };
     const none = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
     expect(none.message).toContain('NOT_FOUND');
@@ -77,7 +77,7 @@ describe('waitForVerdictHttp', () => {
     expect(error.message).toContain('503');
   });
 
-  it('throws at once for an unexpected response and for an abort', async () => {
+  it('throws at once for an unexpected response and for an aborted signal', async () => {
     network.faults.push({ kind: 'answer', status: 200 });
     await sdkError(waitForVerdictHttp(options, UNKNOWN), 'unexpected_response');
     const stopping = new AbortController();

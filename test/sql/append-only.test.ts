@@ -20,8 +20,8 @@ describe('append-only tables', () => {
     await db.sql`insert into svc.tile values (7, 0, ${Buffer.alloc(64, 1)})`;
   });
 
-  // The triggers also apply to the owner. A superuser can disable them, and the verifier then
-  // finds the change.
+  // The triggers also bind the owner. A superuser can disable them, but the verifier detects the
+  // change.
   it.each([
     ['log_entry', 'at = now()'],
     ['proof', 'aep = null'],
@@ -31,17 +31,17 @@ describe('append-only tables', () => {
     ['policy_activation', 'active_from = now()'],
     ['policy_input', `input = ''`],
     ['fixture', `content = ''`],
-  ])('%s lets its owner change and delete no row', async (table, change) => {
+  ])('%s rejects updates and deletes, even by its owner', async (table, change) => {
     await expect(db.sql.unsafe(`update svc.${table} set ${change}`)).rejects.toThrow(/append-only/);
     await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
   });
 
-  it.each(LOG_TABLES)('reject TRUNCATE of %s, also by its owner', async (table) => {
+  it.each(LOG_TABLES)('reject TRUNCATE of %s, even by its owner', async (table) => {
     const emptied = db.sql.unsafe(`truncate svc.${table} cascade`);
     await expect(emptied).rejects.toThrow(`svc.${table} is append-only`);
   });
 
-  it('allow only to extend a tile', async () => {
+  it('allow a change of a tile only when it appends hashes', async () => {
     const set = (hashes: Buffer) => db.sql`update svc.tile set hashes = ${hashes} where level = 7`;
     const longer = Buffer.concat([Buffer.alloc(64, 1), Buffer.alloc(32, 2)]);
     await expect(set(Buffer.alloc(32, 1))).rejects.toThrow(/extended/);
@@ -58,14 +58,14 @@ describe('append-only tables', () => {
     await expect(db.sql`delete from svc.tile`).rejects.toThrow(/append-only/);
   });
 
-  it('reject leaves beyond the head, and a head beyond the leaves', async () => {
+  it('reject leaves at or beyond the log head, and a head beyond the leaves', async () => {
     const behind = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
       values (1, 3, now(), '\\x01')`;
     await expect(behind).rejects.toThrow(/behind the head/);
     await expect(db.sql`update svc.log_head set tree_size = 900`).rejects.toThrow(/no 900 leaves/);
   });
 
-  it('let workers append only proofs, and admin only other kinds', async () => {
+  it('let the worker role append only proofs, and the admin role only other kinds', async () => {
     const status = db.as('svc_worker')`insert into svc.log_entry (leaf_index, kind, at, body)
       values (2, 3, now(), '\\x01')`;
     await expect(status).rejects.toThrow(/may not append entries of kind 3/);
@@ -103,7 +103,7 @@ describe('append-only tables', () => {
     await expect(db.sql`update svc.tenant set tenant_no = default`).rejects.toThrow(/append-only/);
   });
 
-  it('check every leaf of a statement', async () => {
+  it('check every leaf that a statement inserts, not only the first', async () => {
     const [head] = await db.sql<{ size: number }[]>`select tree_size as size from svc.log_head`;
     const size = Number(head?.size);
     const both = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
@@ -111,12 +111,12 @@ describe('append-only tables', () => {
     await expect(both).rejects.toThrow(`leaf ${size - 1} is behind the head`);
   });
 
-  it('reject a proof in a gap below the head', async () => {
+  it('reject a proof in a gap below the log head', async () => {
     const [lost] = await db.sql<{ leaf_index: string }[]>`
       select leaf_index from svc.log_entry where kind = 1 order by leaf_index limit 1`;
     const leaf = Number(lost?.leaf_index);
     const filled = db.sql.begin(async (tx) => {
-      await tx`set local session_replication_role = replica`; // no trigger refuses the loss
+      await tx`set local session_replication_role = replica`; // no trigger prevents the deletion
       const [entry] = await tx<{ proof_id: string }[]>`
         delete from svc.log_entry where leaf_index = ${leaf} returning proof_id::text`;
       await tx`set local session_replication_role = origin`;
@@ -128,7 +128,7 @@ describe('append-only tables', () => {
     await expect(filled).rejects.toThrow(`leaf ${leaf} is behind the head`);
   });
 
-  it('reject a log head that shrinks, or stays while leaves are added', async () => {
+  it('reject a log head that shrinks or does not grow', async () => {
     for (const less of ['tree_size - 1', 'tree_size']) {
       const set = db.sql.unsafe(`update svc.log_head set tree_size = ${less}`);
       await expect(set).rejects.toThrow(/only grow/);
@@ -138,7 +138,7 @@ describe('append-only tables', () => {
     await expect(db.sql`insert into svc.log_head values (true, 0)`).rejects.toThrow(/unique/);
   });
 
-  it('reject rows without the form that verifier and publisher rely on', async () => {
+  it('reject rows that violate the format that verifier and publisher rely on', async () => {
     const refused = (statement: string) =>
       expect(db.sql.unsafe(statement), statement).rejects.toThrow(/check constraint/);
     const entry = (values: string) =>

@@ -13,7 +13,7 @@ import { useDatabase } from '../fixtures/use-registry.js';
 
 const db = useDatabase('test');
 
-/** Runs without triggers, as damage from outside would. */
+/** Runs a statement without triggers, like a change by a superuser. */
 async function damage(statement: string): Promise<void> {
   await db.sql.begin(async (tx) => {
     await tx`set local session_replication_role = replica`;
@@ -66,7 +66,7 @@ async function expectTiles(size: number): Promise<void> {
 }
 
 async function expectRefused(appending: Promise<void>, tile: string): Promise<void> {
-  // It may reject before `expect` attaches its handler.
+  // The append may reject before `expect` attaches its handler.
   appending.catch(() => undefined);
   const before = await treeSize(db.sql);
   await expect(appending).rejects.toThrow(TileDamagedError);
@@ -76,8 +76,8 @@ async function expectRefused(appending: Promise<void>, tile: string): Promise<vo
   expect(behind).toHaveLength(0);
 }
 
-describe('append fails, and works again after a repair,', () => {
-  it.each([0, 60, 99])('when hash %i of the tile that it extends is wrong', async (at) => {
+describe('append to the log fails, and succeeds after a repair,', () => {
+  it.each([0, 60, 99])('when hash %i of the tile that it would extend is wrong', async (at) => {
     await append(100);
     await flip(0, 0, at);
     await expectRefused(append(1), 'tile 0/0');
@@ -91,13 +91,13 @@ describe('append fails, and works again after a repair,', () => {
     ['is gone', 'delete from svc.tile where level = 0 and tile_index = 1'],
     ['is too short', 'update svc.tile set hashes = substring(hashes for 64) where tile_index = 1'],
     ['is too long', `update svc.tile set hashes = hashes || sha256('x') where tile_index = 1`],
-  ])('when that tile %s', async (_, statement) => {
+  ])('when the tile that it would extend %s', async (_, statement) => {
     await append(300);
     await damage(statement);
     await expectRefused(append(1), 'tile 0/1');
   });
 
-  it('when an entry under that tile was altered', async () => {
+  it('when a log entry under that tile was altered', async () => {
     await append(300);
     await damage(`update svc.log_entry set body = 'other' where leaf_index = 299`);
     await expectRefused(append(1), 'tile 0/1');
@@ -105,7 +105,7 @@ describe('append fails, and works again after a repair,', () => {
     await expectRefused(append(1), 'tile 0/1');
   });
 
-  it('when a tile was altered after an earlier check', async () => {
+  it('when a tile was altered after an earlier append checked it', async () => {
     await append(100);
     await append(20);
     await flip(0, 0, 60);
@@ -116,7 +116,7 @@ describe('append fails, and works again after a repair,', () => {
     await expectRefused(append(1), 'tile 0/0');
   });
 
-  it('when the log has lost leaves after an earlier check of the tile', async () => {
+  it('when the log has lost leaves after an earlier append checked the tile', async () => {
     await append(100);
     await append(1);
     await damage(`update svc.log_head set tree_size = 50`);
@@ -125,7 +125,7 @@ describe('append fails, and works again after a repair,', () => {
     await expectRefused(append(1), 'tile 0/0');
   });
 
-  it('when an entry was altered after an earlier check, at the latest when its tile gets full', async () => {
+  it('when an entry was altered after an earlier check: at the latest when the append fills its tile', async () => {
     await append(100);
     await append(20);
     await damage(`update svc.log_entry set body = 'other' where leaf_index = 10`);
@@ -133,23 +133,23 @@ describe('append fails, and works again after a repair,', () => {
     await expectRefused(append(200), 'tile 0/0');
   });
 
-  it('when the last root above a full tile is wrong and the next root is added', async () => {
+  it('when the last hash of a tile above the leaves is wrong and the append adds its next hash', async () => {
     await append(600);
     await flip(1, 0, 1);
-    await append(100); // nothing is added above the leaves
+    await append(100); // only level 0 grows
     await expectRefused(append(100), 'tile 1/0');
     await flip(1, 0, 1);
     await append(100);
     await expectTiles(800);
   });
 
-  it('when any root of a tile is wrong and the append fills the tile', async () => {
+  it('when any hash of a tile above the leaves is wrong and the append fills that tile', async () => {
     const size = 65_535;
     await growTo(size, 255);
     await flip(1, 0, 3);
     await expectRefused(append(1), 'tile 1/0');
     await flip(1, 0, 3);
-    await flip(0, 3, 77); // nor is a tile believed that does not belong to it any more
+    await flip(0, 3, 77); // a tile below must match its hash above
     await expectRefused(append(1), 'tile 1/0');
     await flip(0, 3, 77);
     await append(2);
@@ -158,7 +158,7 @@ describe('append fails, and works again after a repair,', () => {
 });
 
 describe('processAdmissions', () => {
-  it('leaves an admission pending while the tiles are damaged, and proves it after a repair', async () => {
+  it('leaves an admission pending while the tiles are damaged, and commits it after a repair', async () => {
     const registry = await openRegistry(db);
     await registry.admitAll([registry.item()]);
     const items = [registry.item(), registry.item()];
@@ -177,14 +177,14 @@ describe('processAdmissions', () => {
   });
 });
 
-it('loadPending > returns each admission as it was accepted when several share columns', async () => {
+it('loadPending > returns each admission unchanged when several have equal columns', async () => {
   const registry = await openRegistry(db);
   const lengths = [0, 1, 400, 3, 9_000];
   const items = lengths.map((length) => ({
     ...registry.item(),
     request: Buffer.alloc(length, length),
   }));
-  // Several acceptance times, and one changed setting.
+  // Admissions with several acceptance times and one changed setting.
   await acceptIntake(registry.engine, items.slice(0, 2));
   await db.sql`update svc.tenant set validity = '{"proof":7,"certificate":1,"passport":2,"trust":3}'`;
   await acceptIntake(registry.engine, items.slice(2));

@@ -54,7 +54,7 @@ async function accepted(some: BatchItem[], options?: BatchOptions): Promise<stri
   return outcome.batchId;
 }
 
-/** The tenant and batch of each lease, until no chunk waits. */
+/** The tenant and batch of each lease, until no chunk is left to lease. */
 async function turns(): Promise<{ tenant: number; size: number }[]> {
   const found: { tenant: number; size: number }[] = [];
   for (;;) {
@@ -70,7 +70,7 @@ const countIn = async (table: string): Promise<number> =>
   (await db.sql.unsafe<{ n: number }[]>(`select count(*)::int as n from svc.${table}`))[0]!.n;
 
 describe('acceptBatch', () => {
-  it('accepts a batch completely or not at all', async () => {
+  it('stores a batch completely or not at all', async () => {
     const tables = [
       'batch',
       'batch_part',
@@ -82,7 +82,7 @@ describe('acceptBatch', () => {
     ];
     const counts = async () => Promise.all(tables.map(countIn));
     const before = await counts();
-    // The last insert fails.
+    // Only the last insert fails.
     const remove = await beforeRow(
       db,
       'insert on svc.batch_progress',
@@ -98,7 +98,7 @@ describe('acceptBatch', () => {
     });
   });
 
-  it('does not deadlock when concurrent batches share items in different orders', async () => {
+  it('does not deadlock when concurrent batches contain equal items in different orders', async () => {
     // Every insert is slow, so each batch holds its first row when it inserts its second.
     const remove = await beforeRow(db, 'insert on svc.intake', 'perform pg_sleep(0.1);');
     const some = items(4);
@@ -121,7 +121,7 @@ describe('acceptBatch', () => {
         })),
       ),
     ]).finally(remove);
-    // Without them, a batch that came later would wait for the single admissions.
+    // Processes the single admissions, for which the next batch would otherwise wait.
     await processAdmissions(
       registry.admit,
       some.map((_, i) => (outcomes[3][i] as { proofId: string }).proofId),
@@ -140,7 +140,7 @@ describe('acceptBatch', () => {
     expect(row?.n).toBe(4);
   });
 
-  it('keeps items in order, with the problems of invalid ones', async () => {
+  it('keeps the order of the items, with the problems of invalid items', async () => {
     const total = CHUNK_ITEMS + 7;
     const good = items(total - 2).map((item, at) => ({ ...item, index: at + (at >= 3 ? 1 : 0) }));
     const problems = new Map([
@@ -175,7 +175,7 @@ describe('acceptBatch', () => {
 });
 
 describe('batch progress', () => {
-  it('only grows: the database rejects counting twice, losing or undoing an outcome', async () => {
+  it('only grows: the database rejects an outcome that is counted twice, lost or undone', async () => {
     const batchId = await accepted(items(3));
     const worker = registry.admit.sql;
     const share = { batchId, items: 2 };
@@ -208,20 +208,20 @@ describe('batch progress', () => {
     }
   });
 
-  it('is counted in the transaction that commits the outcomes', async () => {
+  it('is updated in the transaction that commits the outcomes', async () => {
     const batchId = await accepted(items(4));
     const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
     await processAdmissions(registry.admit, ids.slice(0, 1));
     expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
-    // The same ids again, together with the next.
+    // Counts these ids again, together with the next.
     await processAdmissions(registry.admit, ids.slice(0, 2));
     expect(await progress()).toMatchObject({ admitted: 2, pending: 2 });
     await processAdmissions({ ...registry.admit, admissionsPaused: true }, ids.slice(2));
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 
-  it('counts an item of an earlier admission when that admission gets its outcome', async () => {
+  it('includes a duplicate item when the earlier admission gets its outcome', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     const requestHash = toHex(item.requestHash);
@@ -233,7 +233,7 @@ describe('batch progress', () => {
     const batches = [await accepted(pointing()), await accepted(pointing())];
     expect((await resolveDuplicateItems(registry.admit.sql, 100)).settled).toBe(0);
     await processAdmissions(registry.admit, [item.proofId]);
-    // In pages, and by two callers at once: only one of them counts a row.
+    // Counted in pages and by two concurrent callers, of which only one counts a row.
     const [one, other] = await Promise.all([
       resolveDuplicateItems(registry.admit.sql, 1),
       resolveDuplicateItems(registry.admit.sql, 100),
@@ -251,14 +251,14 @@ describe('batch progress', () => {
 });
 
 describe('chunk leases', () => {
-  it('alternate between tenants, whatever their order of arrival and number of items', async () => {
+  it('alternate between tenants, for any order of arrival and number of items', async () => {
     const [a = 0, b = 0, c = 0] = tenants;
     await accepted(items(CHUNK_ITEMS * 4));
     await accepted(items(CHUNK_ITEMS * 2));
     await acceptedBatch(registry, CHUNK_ITEMS * 2, 'second');
     const first = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     expect(first).toHaveLength(CHUNK_ITEMS);
-    // A new tenant is next, then waits like the others.
+    // The chunks of a new tenant come next, and then wait in rotation.
     await acceptedBatch(registry, CHUNK_ITEMS * 3, 'third');
     const order = (await turns()).map(({ tenant }) => tenant);
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
@@ -269,7 +269,7 @@ describe('chunk leases', () => {
     expect((await turns()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
   });
 
-  it('are granted once when several dispatchers run', async () => {
+  it('give each chunk to one dispatcher when several run', async () => {
     await accepted(items(CHUNK_ITEMS * 4));
     const all = await Promise.all(
       Array.from({ length: 6 }, () => leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)),
@@ -279,16 +279,16 @@ describe('chunk leases', () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  it('are granted again while admissions are pending, and end when all have outcomes', async () => {
+  it('are given again while admissions are pending, and end when all have outcomes', async () => {
     const some = items(CHUNK_ITEMS + 5);
     await accepted(some);
     await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     const second = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
-    // No lease is old enough yet.
+    // No lease is old enough yet to be given again.
     expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
     await processAdmissions(registry.admit, second);
     expect(await requeueExpiredLeases(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
-    // Leased before the clock was set back, and lost.
+    // A chunk that was leased before the clock was set back, and then lost.
     expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(CHUNK_ITEMS);
     await db.sql`update svc.batch_turn set handed_at = handed_at + interval '1 hour'`;
     expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });
@@ -300,7 +300,7 @@ describe('chunk leases', () => {
     expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toBeNull();
   });
 
-  it('recover batches, which the requeue of single admissions skips', async () => {
+  it('recover batch items, which the requeue of single admissions skips', async () => {
     await db.sql`delete from svc.intake_pending`;
     await accepted(items(30));
     const alone = registry.item();

@@ -2,8 +2,8 @@ import type { Db } from '#sql/db/transaction';
 
 /**
  * The schema from the catalogs, one sorted line per fact: columns, constraints, indexes, triggers,
- * functions, row-level security and grants. A test compares it with the description in git, so that
- * every schema change shows in review.
+ * functions, row-level security and grants. A test compares the lines with the description in git,
+ * so that each schema change shows in review.
  */
 export async function describeSchema(sql: Db): Promise<string> {
   const rows = await sql<{ line: string }[]>`

@@ -11,7 +11,7 @@ import { issueKey, workBatches } from '../fixtures/engine.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** With arbitrary SQL the erase role can remove only data of erased admissions. */
+/** Even with arbitrary SQL, the erase role can remove only data of erased admissions. */
 
 const { db, registry } = useRegistry('file');
 let keyNo: number;
@@ -34,7 +34,7 @@ async function admit(key: string, fields = {}): Promise<IntakeItem> {
   return item;
 }
 
-/** A batch of these items and an invalid one. */
+/** A batch with these items and an invalid one. */
 async function batch(idempotencyKey: string, items: IntakeItem[]): Promise<string> {
   const problems = new Map([[items.length, '{"status":400}']]);
   const made = await storeBatch(registry, items.map(batchItem), { idempotencyKey, problems });
@@ -47,15 +47,15 @@ const problemsOf = (batchId: string): PromiseLike<unknown> => db.sql`
     select items_hash is null as unhashed, problems is null as clear from svc.batch
     join svc.batch_part using (batch_id) where batch_id = ${toUuid(batchId.slice(6))}::uuid`;
 
-describe('erase role', () => {
+describe('database role svc_erase', () => {
   // Must run first: the tenant has no erasure yet.
-  it('keeps a batch without admissions while its tenant has no erasure', async () => {
+  it('cannot erase a batch without admissions unless its tenant was erased', async () => {
     const id = await batch('invalid-batch', []);
     await admit('kept');
     for (const change of ['batch set items_hash', 'batch_part set problems']) {
       await expect(asEraser(`update svc.${change} = null`)).rejects.toThrow(/was erased/);
     }
-    // The command skips it and succeeds.
+    // The erase command skips the batch and succeeds.
     const traces = () =>
       transaction(db.as('svc_erase'), (tx) => eraseTenantTraces(tx, registry.tenantNo));
     await traces();
@@ -67,7 +67,7 @@ describe('erase role', () => {
     expect(await keys()).toEqual(['kept']);
   });
 
-  it('deletes only idempotency keys of erased admissions', async () => {
+  it('can delete only idempotency keys of erased admissions', async () => {
     const erased = await admit('erased');
     await admit('other');
     const open = { ...registry.item(), idempotencyKey: 'open' };
@@ -88,17 +88,17 @@ describe('erase role', () => {
     await asEraser('delete from svc.idempotency_key');
     expect(await keys()).toEqual(kept);
 
-    // Also the batch's key after an erasure of one item.
+    // The batch's own key is deletable after the erasure of one item.
     await eraseProof(db, item.proofId);
     expect(await keys()).toEqual(kept.filter((key) => key !== 'batch'));
-    // Also the key of a rejected admission after its erasure.
+    // The key of a rejected admission is deletable after its erasure.
     const [refused] = await db.sql<{ id: string }[]>`
       select replace(proof_id::text, '-', '') as id from svc.refusal`;
     await eraseProof(db, refused!.id);
     expect(await keys()).toEqual(['kept', 'open', 'other']);
   });
 
-  it('keeps the key of a body that was accepted again after its erasure', async () => {
+  it('keeps the idempotency key of a body that was accepted again after its erasure', async () => {
     const first = await admit('again');
     await eraseProof(db, first.proofId);
     await registry.admitAll([{ ...first, proofId: registry.item().proofId }]);
@@ -106,7 +106,7 @@ describe('erase role', () => {
     expect(await keys()).toContain('again');
   });
 
-  it('keeps the reason of a pending revocation', async () => {
+  it('cannot erase the reason of a pending revocation', async () => {
     const { proofId } = await admit('revoked');
     await eraseProof(db, proofId);
     const reason = {

@@ -25,7 +25,7 @@ async function admitOne(fields: { intent_id?: string; action?: string } = {}): P
 }
 
 // Must run first: the tenant has no erasure yet.
-describe('erase role', () => {
+describe('database role svc_erase', () => {
   const where = (id: string): string => `where proof_id = '${toUuid(id)}'`;
   const record = (id: string): string =>
     `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
@@ -86,7 +86,7 @@ describe('erase role', () => {
     await expect(run(statements(id))).rejects.toThrow(why);
   });
 
-  it('rejects a restored payload and a deleted record', async () => {
+  it('cannot restore an erased payload or delete the record of an erasure', async () => {
     const id = await admitOne();
     await erase(id);
     await expect(run(`update svc.proof set aep = '\\x01' ${where(id)}`)).rejects.toThrow(
@@ -100,7 +100,7 @@ describe('erase role', () => {
     ).rejects.toThrow(/only be erased/);
   });
 
-  it('does not change that an admission needs its payload on insert', async () => {
+  it('does not weaken the check that a new admission has its payload', async () => {
     await expect(
       db.sql`insert into svc.intake (proof_id, tenant_no, lane, environment, accepted_at, policy_digest)
         select gen_random_uuid(), tenant_no, lane, environment, accepted_at, policy_digest
@@ -110,7 +110,7 @@ describe('erase role', () => {
 });
 
 describe('erasePayloads', () => {
-  it('removes the payload from every table and keeps the commitments', async () => {
+  it('removes the payload from every table and keeps the hashes', async () => {
     const item = registry.item({ intent_id: MARK, action: 'PAY_MARKWORTH' });
     const [first = ''] = await registry.admitAll([
       { ...item, idempotencyKey: `key-${MARK}`, proofId: item.proofId },
@@ -125,7 +125,7 @@ describe('erasePayloads', () => {
     expect(length).toBeGreaterThan(8);
 
     await erase(first);
-    // The other proof has the same input, which is kept.
+    // The other proof has an equal policy input, which therefore remains.
     const [kept] = await db.sql`select from svc.policy_input where input like '%MARKWORTH%'::bytea`;
     expect(kept).toBeDefined();
     await erase(other.proofId);
@@ -133,7 +133,7 @@ describe('erasePayloads', () => {
     expect(await entries(first)).toContainEqual(entry);
   });
 
-  it('leaves no payload in statistics and dead rows after the documented vacuum statement', async () => {
+  it('leaves no payload in statistics and dead rows after the documented VACUUM statement', async () => {
     const manual = readFileSync(join(packageRoot, 'docs', 'operate.md'), 'utf8');
     const [, statement = ''] = /`(vacuum \(full, analyze\) [^`]+)`/.exec(manual) ?? [];
     const mark = 'SAMPLED_MARKWORTH';
@@ -163,7 +163,7 @@ describe('erasePayloads', () => {
     expect(tables.sort()).toEqual(erasable.map(({ name }) => name).sort());
   });
 
-  it('erases data added since when repeated', async () => {
+  it('erases data that was added after the first erasure when it is repeated', async () => {
     const id = await admitOne();
     await erase(id);
     await registry.revoke(id, 'proof', `once more ${MARK}`);
@@ -184,7 +184,7 @@ describe('erasePayloads', () => {
     expect(row).toEqual({ leaf_index: null, detail: '' });
   });
 
-  it('releases the deduplication key: the same body is a new admission, also with the same idempotency key', async () => {
+  it('frees the body and idempotency key for a new admission', async () => {
     const item = { ...registry.item(), idempotencyKey: 'again' };
     await registry.admitAll([item]);
     await erase(item.proofId);

@@ -13,7 +13,7 @@ import {
 import { createPackage } from '#sql/lifecycle/packages';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Changes of tokens and packages reach the publisher numbered, in order, and reach no other role. */
+/** Changes of tokens and packages reach the publisher numbered and in order, and no other role. */
 
 const { db, registry } = useRegistry('file');
 let publisher: Pool;
@@ -72,7 +72,7 @@ describe('shareChangesSince', () => {
     expect(await revoke()).toBe(true);
     await db.as('svc_verifier')`
       insert into svc.share_expiry (token_hash) values (${Buffer.from(two, 'hex')})`;
-    // Neither is a change: both are done already.
+    // A repeated revocation and an existing package are not changes.
     await revoke();
     expect(await bundle([proofs[1]!, proofs[0]!])).toBe(packageId);
     const changes: ShareChange[] = [
@@ -86,7 +86,7 @@ describe('shareChangesSince', () => {
     expect(await shareChangesSince(publisher, before + 1, 2)).toEqual(changes.slice(1, 3));
   });
 
-  it('has no gap and no late number under concurrent commits and rollbacks', async () => {
+  it('returns change numbers without gaps under concurrent commits and rollbacks', async () => {
     const before = await last();
     const pools = Array.from({ length: 3 }, () => db.as('svc_engine'));
     let running = true;
@@ -129,8 +129,8 @@ describe('shareChangesSince', () => {
   });
 });
 
-describe('tables of share changes', () => {
-  it('are append-only, also for the owner', async () => {
+describe('tables of share tokens and packages', () => {
+  it('are append-only, even for their owner', async () => {
     await share(proof(), Date.now() + 60_000);
     await db.sql`
       insert into svc.share_expiry (token_hash)

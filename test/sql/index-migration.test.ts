@@ -8,7 +8,7 @@ import type { Pool } from '#sql/db/transaction';
 import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** Migrations that run outside a transaction. */
+/** Migrations that create indexes concurrently, and so run outside a transaction. */
 
 const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
 
@@ -52,7 +52,7 @@ const asTold = (what = 'a', unique = '') => ({
   recorded: true,
 });
 
-/** An open transaction that has written. */
+/** An open transaction with a write. */
 async function openTransaction(): Promise<() => Promise<void>> {
   const connection = await db.sql.reserve();
   await connection.unsafe('begin; insert into svc.later values (0)');
@@ -70,7 +70,7 @@ async function waiting(sql: Pool): Promise<void> {
 }
 
 describe('runIndexStatement', () => {
-  it('builds an index during writes, waits for older transactions and blocks none', async () => {
+  it('builds an index while rows are written, and waits for older transactions without blocking others', async () => {
     const name = await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     let written = 0;
     let isOver = false;
@@ -94,7 +94,7 @@ describe('runIndexStatement', () => {
     expect(await built()).toEqual(asTold());
   });
 
-  it('does not record a failed build, and the next run repeats it', async () => {
+  it('does not record a failed build, and a second run repeats it', async () => {
     await db.sql`insert into svc.later values (7)`;
     await add(`${MARK}create unique index concurrently ${index} on svc.later (a);`);
     await expect(migrate(db.sql, folder)).rejects.toMatchObject({ code: '23505' });
@@ -105,7 +105,7 @@ describe('runIndexStatement', () => {
   });
 
   it('replaces an existing index of the same name', async () => {
-    // A run died before it recorded the index, or the index was created by hand.
+    // A run stopped before it recorded the index, or an operator created the index by hand.
     await db.sql.unsafe(`create index ${index} on svc.later (b)`);
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     await migrate(db.sql, folder);
@@ -115,7 +115,7 @@ describe('runIndexStatement', () => {
     expect(await built()).toBeUndefined();
   });
 
-  it('fails with the next step when an older transaction does not end', async () => {
+  it('fails with the next step in its message when an older transaction does not end', async () => {
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     const end = await openTransaction();
     const blocked = migrate(db.sql, folder, { lockTimeoutMs: 50, patienceMs: 300 });

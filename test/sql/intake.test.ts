@@ -22,26 +22,23 @@ const fresh = (item: IntakeItem): IntakeItem => ({ ...item, proofId: registry.it
 const refuse = (item: IntakeItem) =>
   processAdmissions({ ...registry.admit, admissionsPaused: true }, [item.proofId]);
 
-describe('acceptIntake of concurrent groups', () => {
-  it.each(['intake', 'idempotency_key'])(
-    'does not deadlock whatever their order (%s)',
-    async (table) => {
-      // Every insert is slow, so each group holds its first row when it inserts its second.
-      const remove = await beforeRow(db, `insert on svc.${table}`, 'perform pg_sleep(0.1);');
-      const items = ['a', 'b', 'c'].map((key) => ({
-        ...registry.item(),
-        idempotencyKey: table === 'intake' ? null : `circle-${key}`,
-      }));
-      const groups = await Promise.all([
-        accept(...items),
-        accept(...items.map(fresh).reverse()),
-        accept(...items.map(fresh)),
-      ]).finally(remove);
-      const outcomes = groups.flat().map((one) => one.outcome);
-      expect(outcomes.filter((one) => one === 'accepted')).toHaveLength(3);
-      expect(outcomes.filter((one) => one === 'repeat')).toHaveLength(6);
-    },
-  );
+describe('acceptIntake of concurrent groups with equal items', () => {
+  it.each(['intake', 'idempotency_key'])('does not deadlock in any order (%s)', async (table) => {
+    // Every insert is slow, so each group holds its first row when it inserts its second.
+    const remove = await beforeRow(db, `insert on svc.${table}`, 'perform pg_sleep(0.1);');
+    const items = ['a', 'b', 'c'].map((key) => ({
+      ...registry.item(),
+      idempotencyKey: table === 'intake' ? null : `circle-${key}`,
+    }));
+    const groups = await Promise.all([
+      accept(...items),
+      accept(...items.map(fresh).reverse()),
+      accept(...items.map(fresh)),
+    ]).finally(remove);
+    const outcomes = groups.flat().map((one) => one.outcome);
+    expect(outcomes.filter((one) => one === 'accepted')).toHaveLength(3);
+    expect(outcomes.filter((one) => one === 'repeat')).toHaveLength(6);
+  });
 });
 
 describe('acceptIntake of a group', () => {
@@ -55,7 +52,7 @@ describe('acceptIntake of a group', () => {
     expect(bound).toHaveLength(0);
   });
 
-  it('returns an outcome per item, in order', async () => {
+  it('returns an outcome for each item, in order', async () => {
     const taken = { ...registry.item(), idempotencyKey: 'taken' };
     await accept(taken);
     const items = ['z', 'taken', 'a'].map((idempotencyKey) => ({
@@ -74,17 +71,17 @@ describe('acceptIntake of a group', () => {
 });
 
 describe('readPinnedIntake', () => {
-  it('returns only the tenant’s own admission, also without row-level security', async () => {
+  it('returns only the tenant’s own admission, even without row-level security', async () => {
     const item = registry.item();
     await accept(item);
-    // A superuser sees every row, so the query itself filters.
+    // A superuser sees all rows, so only the condition in the query filters them.
     const own = await readPinnedIntake(db.sql, item.tenantNo, item.proofId);
     expect(own?.requestHash).toEqual(Buffer.from(item.requestHash));
     expect(await readPinnedIntake(db.sql, otherTenantNo, item.proofId)).toBeNull();
   });
 });
 
-describe('acceptIntake of a repeat', () => {
+describe('acceptIntake of a repeated request', () => {
   it('returns only an admission of the same tenant and request type', async () => {
     const mine = registry.item();
     const theirs = { ...fresh(mine), tenantNo: otherTenantNo };
@@ -97,7 +94,7 @@ describe('acceptIntake of a repeat', () => {
     }
   });
 
-  it('creates a new admission after a rejection', async () => {
+  it('creates a new admission after the first was rejected', async () => {
     const [refused, other] = [registry.item(), registry.item()];
     await accept(refused, other);
     await refuse(refused);
@@ -112,7 +109,7 @@ describe('acceptIntake of a repeat', () => {
   it('creates a new admission when the first is rejected concurrently', async () => {
     const first = registry.item();
     await accept(first);
-    // The first is rejected after the conflict and before its lookup.
+    // The first admission is rejected between the conflict and the lookup.
     const between = interposed(registry.engine, /asked\(tenant_no, lane, request_hash/, () =>
       refuse(first),
     );
@@ -123,7 +120,7 @@ describe('acceptIntake of a repeat', () => {
   });
 });
 
-it('acceptIntake > pins the tenant’s validity, and null when it is unlimited', async () => {
+it('acceptIntake > stores the tenant’s validity period, and null when it is unlimited', async () => {
   const stored = async ({ proofId }: IntakeItem): Promise<unknown> => {
     const [row] = await db.sql<{ validity: unknown }[]>`
       select validity from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;

@@ -8,7 +8,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 const { registry } = useRegistry('file');
 
 describe('appendKeyChange', () => {
-  it('rejects the end of a key that was never activated', async () => {
+  it('rejects the retirement of a key that was never activated', async () => {
     const stranger = { keyId: 'A'.repeat(43), publicKey: 'A'.repeat(43) };
     for (const change of ['retire', 'compromise'] as const) {
       const ended = appendKeyChange(registry.admin, nativeSha256, {

@@ -63,7 +63,7 @@ function drive(
 }
 
 describe('migrate while the old version serves', () => {
-  it('fails no request, and delays none behind a lock that it waits for', async () => {
+  it('fails no request, and delays none while it waits for a lock', async () => {
     const registry = await openRegistry(db);
     const engine = await startEngine(registry, { rateLimit: 1_000_000 });
     const headers = headersFor(await issueKey(registry));
@@ -95,14 +95,14 @@ describe('migrate while the old version serves', () => {
     const driven = await Promise.all(stops.map((stop) => stop()));
     await engine.close();
     const statuses = driven.flatMap((one) => one.statuses);
-    // A busy machine answers at least this many in four seconds.
+    // Even a busy machine answers at least this many requests in four seconds.
     expect(statuses.length).toBeGreaterThan(20);
     expect(new Set(statuses)).toEqual(new Set([200]));
-    // Queued behind a waiting migration a request would take all four seconds.
+    // A request that queues behind a waiting migration would take four seconds.
     expect(Math.max(...driven.flatMap((one) => one.ms))).toBeLessThan(2_500);
   }, 60_000);
 
-  it('lets the old version start again after an additive migration', async () => {
+  it('lets the old version start when the migration is additive', async () => {
     await addExpandingMigrations();
     await migrate(db.sql, folder);
     expect(await requireSchema(db.as('svc_engine'), known)).toEqual({ ahead: true });
@@ -114,14 +114,14 @@ describe('migrate while the old version serves', () => {
     await db.sql`revoke delete on svc.tile from svc_engine`;
   });
 
-  it('stops the old version from starting after a breaking migration', async () => {
+  it('stops the old version from starting when the migration is breaking', async () => {
     await add(1, '-- The column is gone.\n-- breaking: intake.salt moved\nselect 1;');
     await migrate(db.sql, folder);
     const old = requireSchema(db.as('svc_worker'), known);
     await expect(old).rejects.toThrow(SchemaMismatchError);
     await expect(old).rejects.toThrow(/_later\.sql.*newer/);
     expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: false });
-    // Marked once; later migrations are for versions that know it.
+    // Only one migration is marked as breaking; later ones are for versions that know it.
     await add(2, 'select 1;');
     await migrate(db.sql, folder);
     expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: true });

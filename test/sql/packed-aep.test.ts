@@ -7,7 +7,7 @@ import { packAep, unpackAep } from '#sql/proofs/packed-aep';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import vectors from '../../protocol/vectors/aep.json' with { type: 'json' };
 
-/** The stored AEPs of the vectors. */
+/** The stored form of the vectors' AEPs. */
 const STORED: Record<string, string> = {
   admission:
     '01000000019aa2c1e07b7c0f8a3e5d6b7c8d9e0fd42c197677b4a58d15cc08e2903c10a330abd80ba38bf6c7' +
@@ -29,7 +29,7 @@ const STORED: Record<string, string> = {
 };
 
 describe('packAep', () => {
-  it('restores the text byte for byte, and is smaller', () => {
+  it('is reversible byte for byte, and shortens the text', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         const bytes = aepBytes(aep);
@@ -41,7 +41,7 @@ describe('packAep', () => {
     );
   });
 
-  it('stores an AEP as text when the template cannot restore it', () => {
+  it('keeps an AEP as text when the template cannot restore it', () => {
     fc.assert(
       fc.property(anyAep, fc.string().filter(isWellFormed), (aep, text) => {
         expect(packAep(aep, text).equals(utf8(text))).toBe(true);
@@ -54,20 +54,20 @@ describe('packAep', () => {
     ['a key id of another form', (aep: Aep) => (aep.key_id = 'key')],
     ['a hash of another form', (aep: Aep) => (aep.salt = 'AB'.repeat(32))],
     ['too many reasons', (aep: Aep) => (aep.decision.reasons = Array<string>(256).fill('r'))],
-  ])('has no place for %s', (_, change) => {
+  ])('keeps an AEP as text when it has %s', (_, change) => {
     const [aep] = fc.sample(anyAep, 1);
     change(aep!);
     expect(packAep(aep!, aepText(aep!)).equals(aepBytes(aep!))).toBe(true);
   });
 
-  it.each(vectors)('keeps its storage format: unpackAep reads $name from fixed bytes', (vector) => {
+  it.each(vectors)('keeps its format: unpackAep decodes $name from fixed bytes', (vector) => {
     const stored = Buffer.from(STORED[vector.name] ?? '', 'hex');
     expect(unpackAep(stored).toString()).toBe(vector.canonical);
     const aep = aepSchema.parse(vector.aep);
     expect(packAep(aep, aepText(aep)).equals(stored)).toBe(true);
   });
 
-  it('never throws on a damaged AEP, which reads as another text', () => {
+  it('allows unpackAep to return another text for a damaged AEP, but never to throw', () => {
     fc.assert(
       fc.property(anyAep, fc.nat(), fc.integer({ min: 1, max: 255 }), (aep, place, mask) => {
         const text = Buffer.from(aepBytes(aep));

@@ -14,8 +14,8 @@ import type { TestDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
 /**
- * The owner of other tests' schema is a superuser, who bypasses row-level security. It is forced on
- * this owner, and on the functions and triggers that run as the owner.
+ * In other tests the schema's owner is a superuser, who bypasses row-level security. Row-level
+ * security applies to this owner, and to functions and triggers that run as the owner.
  */
 const name = `plain_${randomBytes(4).toString('hex')}`;
 const password = randomBytes(16).toString('hex');
@@ -54,7 +54,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-it('a registry with an unprivileged owner > works, and shows its owner no tenant rows', async () => {
+it('registry whose owner is not a superuser > works, and shows its owner no tenant rows', async () => {
   await assertRole(registry.engine, 'engine');
   const [id = ''] = await registry.admitAll([registry.item()]);
   await registry.verifyAll();

@@ -15,7 +15,7 @@ const notes = async () =>
     (row) => row.text,
   );
 
-describe('a pool on a server without free connections', () => {
+describe('connection pool on a server without free connections', () => {
   it('reports DatabaseUnavailableError, without unhandled rejections', async () => {
     const role = `crowded_${db.name}`;
     await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
@@ -42,7 +42,7 @@ async function endItself(tx: Transaction): Promise<void> {
 }
 
 // None of these may raise an uncaught exception, which fails the whole run.
-describe.each([1, 2])('a pool of %i whose connections the server ends', (max) => {
+describe.each([1, 2])('connection pool of %i whose connections the server ends', (max) => {
   let sql: Pool;
   beforeEach(async () => {
     await db.sql`delete from public.note`;
@@ -58,7 +58,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     expect(await notes()).toEqual(Array.from({ length: max + 1 }, (_, i) => String(i)));
   };
 
-  it('reports the loss during a statement, and serves the next caller', async () => {
+  it('reports DatabaseUnavailableError during a statement, and serves the next caller', async () => {
     for (let time = 0; time <= max; time += 1) {
       const lost = transaction(sql, async (tx) => {
         await tx`insert into public.note values ('lost')`;
@@ -71,19 +71,19 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     await serves();
   });
 
-  it('never runs the second statement outside the transaction', async () => {
+  it('never runs the second statement of a transaction outside the transaction', async () => {
     const lost = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('lost')`;
       await endItself(tx);
-      await sleep(50); // the end has come in
-      await Promise.all(Array.from({ length: max }, () => sql`select 1`)); // it would reconnect
+      await sleep(50); // the driver sees the close
+      await Promise.all(Array.from({ length: max }, () => sql`select 1`)); // reconnect the pool
       await tx`insert into public.note values ('alone')`;
     });
     await expect(lost).rejects.toThrow(DatabaseUnavailableError);
     await serves();
   });
 
-  it('runs no pipelined statement outside the transaction', async () => {
+  it('runs no pipelined statement of a transaction outside the transaction', async () => {
     const lost = transaction(sql, async (tx) => {
       const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
       const names = ['a', 'b', 'c', 'd'];
@@ -104,7 +104,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     await serves();
   });
 
-  it('opens new connections when idle ones were lost', async () => {
+  it('opens new connections when idle connections were lost', async () => {
     await serves();
     await db.sql`delete from public.note`;
     await db.sql`
@@ -124,7 +124,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
   });
 });
 
-describe('a pool', () => {
+describe('connection pool', () => {
   it('limits concurrent transactions', async () => {
     const sql = connect(db.url, { application: 'test', max: 2 });
     let [running, most] = [0, 0];
@@ -140,7 +140,7 @@ describe('a pool', () => {
     await sql.end();
   });
 
-  it('rejects a transaction after the longest wait for a connection', async () => {
+  it('rejects a transaction after the maximum wait for a connection', async () => {
     const sql = connect(db.url, { application: 'test', max: 1, waitMs: 20 });
     const held = await sql.reserve();
     await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
@@ -149,7 +149,7 @@ describe('a pool', () => {
     await sql.end();
   });
 
-  it('waits at its end for the open transaction, and rejects the next', async () => {
+  it('waits on end() for the open transaction, and rejects later transactions', async () => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     await db.sql`delete from public.note`;
     let ended: Promise<void> | undefined;
@@ -165,7 +165,7 @@ describe('a pool', () => {
     await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
   });
 
-  it('waits at its end no longer than the timeout', async () => {
+  it('waits on end() no longer than the timeout', async () => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     const stuck = transaction(sql, (tx) => tx`select pg_sleep(5)`);
     const waiting = transaction(sql, (tx) => tx`select 1`);
@@ -184,7 +184,7 @@ describe('isUnavailable', () => {
       tx.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
     );
 
-  it('holds for codes of an outage, which a transaction wraps, and for no other code', async () => {
+  it('returns true for error codes of an outage, also inside a transaction, and for no other code', async () => {
     for (const code of ['08006', '53300', '53100', '57P01', '57P03', '57014', '25006']) {
       const error: unknown = await failWith(code).catch((reason: unknown) => reason);
       expect(error, code).toBeInstanceOf(DatabaseUnavailableError);
@@ -198,7 +198,7 @@ describe('isUnavailable', () => {
     }
   });
 
-  it('holds when no server listens, and for errors of the driver', async () => {
+  it('returns true when no server listens, and for connection errors of the driver', async () => {
     const sql = connect('postgres://user:x@127.0.0.1:1/none', { application: 'test', max: 1 });
     expect(isUnavailable(await sql`select 1`.catch((reason: unknown) => reason))).toBe(true);
     await sql.end();

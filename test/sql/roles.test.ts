@@ -68,7 +68,7 @@ async function rightsOn(role: string, { name, isSequence, columns }: Relation): 
   return rights.join(' ');
 }
 
-/** The code that the database refuses a statement with; `done` when it does not. What it did is undone. */
+/** The error code of a rejected statement, or `done`. Its effects are rolled back. */
 async function refusalOf(sql: Pool, statement: string): Promise<string> {
   const undone = new Error('undone');
   try {
@@ -82,8 +82,8 @@ async function refusalOf(sql: Pool, statement: string): Promise<string> {
   return 'done';
 }
 
-describe('privileges of the roles', () => {
-  it('equal the fixture on every table and sequence', async () => {
+describe('privileges of the program roles', () => {
+  it('equal test/fixtures/role-rights.txt on every table, sequence and function', async () => {
     const found: string[] = [];
     for (const role of [...PROGRAM_ROLES].sort()) {
       for (const relation of relations) {
@@ -112,7 +112,7 @@ describe('privileges of the roles', () => {
   });
 });
 
-/** Acts that no program needs. */
+/** Statements that no program needs. */
 const FORBIDDEN: readonly (readonly [string, string])[] = [
   ...PROGRAM_ROLES.map((role) => [`becoming ${role}`, `set local role ${role}`] as const),
   ['assuming the owner role', 'set local role postgres'],
@@ -163,7 +163,7 @@ const FORBIDDEN: readonly (readonly [string, string])[] = [
 ];
 
 it.each([...PROGRAM_ROLES])(
-  'privileges of the roles > reject %s every forbidden act',
+  'database role privileges > deny %s every forbidden statement',
   async (role) => {
     for (const [what, statement] of FORBIDDEN) {
       if (statement === `set local role ${role}`) continue;
@@ -174,7 +174,7 @@ it.each([...PROGRAM_ROLES])(
   },
 );
 
-describe('functions of the registry', () => {
+describe('functions of the schema svc', () => {
   it('are executable only by the granted roles', async () => {
     const [open] = await db.sql<{ names: string[] | null }[]>`
       select array_agg(p.proname::text) as names
@@ -199,8 +199,8 @@ describe('functions of the registry', () => {
   });
 });
 
-describe('assertRole', () => {
-  it.each(PROGRAMS)('accepts only its own role for %s', async (program) => {
+describe('assertRole at the start of a program', () => {
+  it.each(PROGRAMS)("accepts only the program's own role for %s", async (program) => {
     await assertRole(as(`svc_${program}`), program);
     for (const role of [...PROGRAM_ROLES, 'postgres']) {
       if (role === `svc_${program}` || role === 'svc_board') continue;

@@ -24,7 +24,7 @@ let ourProof: string;
 let theirProof: string;
 let ourBatch: string;
 let theirBatch: string;
-/** Our pending admission. */
+/** The first tenant's pending admission. */
 let ourOpen: string;
 
 beforeAll(async () => {
@@ -101,7 +101,7 @@ const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<nu
   return rows[0]?.n ?? -1;
 };
 
-/** Tenant tables that the engine must not read at all. */
+/** Tenant tables that the engine must not read. */
 const { engine } = (await frozenRights()).rights;
 const kept = TENANT_TABLES.filter(
   (table) => !engine.some((right) => right.table === table && right.name.startsWith('SELECT')),
@@ -123,7 +123,7 @@ describe('TENANT_TABLES', () => {
     expect(guarded.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
   });
 
-  it.each(kept)('%s is closed to the engine, by privilege and by policy', async (table) => {
+  it.each(kept)('table %s is closed to the engine, by privilege and by policy', async (table) => {
     const look = () => asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
     await expect(look()).rejects.toThrow(/permission denied/);
     await db.sql.unsafe(`grant select on svc.${table} to svc_engine`);
@@ -136,7 +136,7 @@ describe('TENANT_TABLES', () => {
   });
 
   const open = TENANT_TABLES.filter((table) => !kept.includes(table));
-  it.each(open)('%s shows the engine only rows of the tenants in scope', async (table) => {
+  it.each(open)('table %s shows the engine only rows of the tenants in scope', async (table) => {
     const all = await count(db.sql, table);
     const ofBoth = await asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
     const ofOurs = await asTenants(registry.engine, [ours], (tx) => count(tx, table));
@@ -146,13 +146,13 @@ describe('TENANT_TABLES', () => {
     expect(ofOurs + ofTheirs).toBe(all);
     if (table !== 'intake_pending') expect(ofTheirs).toBeGreaterThan(0);
     expect(await asTenants(registry.engine, [], (tx) => count(tx, table))).toBe(0);
-    // Without a scope, or after a transaction with one, no row is visible.
+    // Without a tenant scope, or after a transaction with one, no row is visible.
     expect(await count(registry.engine, table)).toBe(0);
     expect(await count(db.as('svc_engine'), table)).toBe(0);
   });
 
   it.each(['worker', 'verifier', 'publisher', 'admin'])(
-    'show every row that it can read to the %s',
+    'lists tables whose readable rows are all visible to the %s role',
     async (program) => {
       const sql = db.as(`svc_${program}`);
       for (const table of TENANT_TABLES) {
@@ -165,7 +165,7 @@ describe('TENANT_TABLES', () => {
   );
 });
 
-describe('the engine can write only', () => {
+describe('engine role can insert only', () => {
   const refused = /violates row-level security/;
   const hash = randomBytes(32);
 
@@ -227,10 +227,10 @@ describe('the engine can write only', () => {
       (tx: Transaction) => tx`
         insert into svc.batch_turn values (${theirBatch}::uuid, 9, ${ours}, 1, null)`,
     ],
-  ])('%s that points to what is of that tenant', async (_, insert) => {
+  ])('%s that refers to a proof of the tenant in scope', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));
     await expect(foreignKeyAlone).rejects.toThrow(refused);
-    // Also not when both tenants are in scope, as in a group of admissions.
+    // The reference is rejected even when both tenants are in scope, as in a group of admissions.
     await expect(asTenants(registry.engine, [ours, theirs], (tx) => insert(tx))).rejects.toThrow(
       refused,
     );
@@ -238,7 +238,7 @@ describe('the engine can write only', () => {
 });
 
 describe('readOutcomes', () => {
-  it('returns an outcome only to the tenant of the admission, also in a shared query', async () => {
+  it('returns an outcome only to the tenant of the admission, even in a query for several tenants', async () => {
     const asked = await readOutcomes(registry.engine, [
       { tenantNo: ours, id: ourProof },
       { tenantNo: ours, id: theirProof },
@@ -257,13 +257,13 @@ describe('readOutcomes', () => {
   });
 });
 
-describe('the tenant scope of a transaction that', () => {
+describe('tenant scope of a transaction', () => {
   it.each([
     ['was committed', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
     ['only read', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
     ['failed', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
     ['only read, and failed', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
-  ])('is not there for the next on its connection, once it %s', async (how, use) => {
+  ])('does not apply to the next transaction on its connection after it %s', async (how, use) => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     const left = () =>
       transaction(
@@ -279,7 +279,7 @@ describe('the tenant scope of a transaction that', () => {
   });
 });
 
-describe('assertRole rejects an engine', () => {
+describe('assertRole rejects the engine role', () => {
   it.each([
     [
       'on a table without row-level security',
@@ -314,8 +314,8 @@ describe('assertRole rejects an engine', () => {
   });
 });
 
-describe('the row-level security policy', () => {
-  it('reads the scope once per statement, and uses the indexes', async () => {
+describe('row-level security policy', () => {
+  it('evaluates the tenant scope once per statement, and allows index scans', async () => {
     const plan = async (statement: string): Promise<string> =>
       asTenants(registry.engine, [ours], async (tx) => {
         const rows = await tx.unsafe<{ 'QUERY PLAN': string }[]>(`explain ${statement}`);

@@ -11,7 +11,7 @@ import { describeSchema } from './describe-schema.js';
 
 const migrations = join(packageRoot, 'sql', 'migrations');
 
-describe('schema', () => {
+describe('database schema', () => {
   const db = useDatabase('file');
 
   it('equals sql/schema.txt', async () => {
@@ -21,17 +21,17 @@ describe('schema', () => {
     expect(found).toBe(await readFile(file, 'utf8'));
   });
 
-  it('is migrated once', async () => {
+  it('is migrated only once', async () => {
     expect(await migrate(db.sql, migrations)).toEqual([]);
   });
 
-  it('is rejected when a newer version migrated it', async () => {
+  it('is rejected by a program when a newer version has migrated it', async () => {
     await db.sql`insert into public.svc_migration (version, name, digest) values (9999, '9999_from_the_future.sql', '')`;
     await expect(migrate(db.sql, migrations)).rejects.toThrow(SchemaMismatchError);
     await db.sql`delete from public.svc_migration where version = 9999`;
   });
 
-  it('is rejected when an applied migration has a different text', async () => {
+  it('is rejected by a program when an applied migration has a different text', async () => {
     await db.sql`update public.svc_migration set digest = 'other' where version = 1`;
     await expect(migrate(db.sql, migrations)).rejects.toThrow(/different text/);
   });
@@ -48,7 +48,7 @@ describe('migrate', () => {
     await rm(folder, { recursive: true });
   });
   const add = (name: string, text: string) => writeFile(join(folder, name), text);
-  /** The name of the nth migration after the last. */
+  /** The name of the nth migration after the last migration of this version. */
   const after = async (places: number) => {
     const count = (await readdir(migrations)).length;
     return `${String(count + places).padStart(4, '0')}_more.sql`;
@@ -58,7 +58,7 @@ describe('migrate', () => {
       (row) => row.name,
     );
 
-  it('rolls a failed migration back, and applies its corrected text', async () => {
+  it('rolls back a failed migration, and applies the corrected text', async () => {
     const before = await describeSchema(db.sql);
     const next = await after(1);
     await add(next, 'create table svc.more (a int); select 1 / 0;');
@@ -69,14 +69,14 @@ describe('migrate', () => {
     expect(await migrate(db.sql, folder)).toEqual([next]);
   });
 
-  it('applies a migration once for concurrent starters, and leaves no lock', async () => {
+  it('applies each migration once when started concurrently, and leaves no lock', async () => {
     const next = await after(1);
     await add(next, 'create table svc.more (a int); select pg_sleep(0.2);');
     const pools = [1, 2, 3].map(() => connect(db.url, { application: 'test', max: 1 }));
     const made = await Promise.all(pools.map((pool) => migrate(pool, folder)));
     expect(made.flat()).toEqual([next]);
     expect((await applied()).filter((name) => name === next)).toHaveLength(1);
-    // Before the connections close, which would release the lock.
+    // Checked before the connections close, because closing would release the lock.
     const locks = await db.sql`
       select from pg_locks where locktype = 'advisory'
         and database = (select oid from pg_database where datname = current_database())`;
@@ -84,7 +84,7 @@ describe('migrate', () => {
     await Promise.all(pools.map((pool) => pool.end()));
   });
 
-  it('rejects a gap in the sequence', async () => {
+  it('rejects a gap in the migration numbers', async () => {
     const before = await applied();
     await add(await after(2), 'create table svc.more (a int);');
     await expect(migrate(db.sql, folder)).rejects.toThrow(/out of sequence/);

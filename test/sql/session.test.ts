@@ -7,7 +7,7 @@ import { useDatabase } from '../fixtures/use-registry.js';
 
 const db = useDatabase('file');
 
-it('assertDatabase > rejects a connection without its settings, as through a transaction pooler', async () => {
+it('assertDatabase > rejects a connection without its session settings, such as one through a transaction pooler', async () => {
   await expect(assertDatabase(db.as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
   // Like a connection through a pooler that drops start-up parameters.
   const pooled = postgres(db.urlFor('svc_publisher'), { max: 1 }) as unknown as Pool;

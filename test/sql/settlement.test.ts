@@ -20,7 +20,7 @@ const scansOf = async (index: string): Promise<number> => {
 
 // Until the table is first analyzed, each connection keeps the plan for an empty table, and a tenant may
 // have any number of proofs by then.
-it('readOutcomes > reads proofs by id, also with a plan from an empty table', async () => {
+it('readOutcomes > uses the primary key even when its plan was cached for an empty table', async () => {
   const planned = registry.item().proofId;
   for (let i = 0; i < 10; i += 1) await registry.readOutcomes([planned]);
   const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
@@ -33,7 +33,7 @@ it('readOutcomes > reads proofs by id, also with a plan from an empty table', as
   expect(await scansOf('proof_of_tenant')).toBe(tenants);
 });
 
-it('readOutcomes > reads the AEP of denials only, for their reasons', async () => {
+it('readOutcomes > returns the reasons in the AEP of a denial', async () => {
   const [admitted = '', denied = ''] = await registry.admitAll([
     registry.item(),
     registry.item({ action: 'DELETE_AUDIT_LOG' }),

@@ -20,7 +20,7 @@ const notes = async () =>
     (row) => row.text,
   );
 
-/** One connection, so that the next transaction would see what one leaves behind. */
+/** One connection, so that a transaction would see state that an earlier one leaves behind. */
 let sql: Pool;
 beforeEach(async () => {
   await db.sql`delete from public.note`;
@@ -29,7 +29,7 @@ beforeEach(async () => {
 afterEach(() => sql.end());
 
 describe('transaction', () => {
-  it('commits when its work returns, and returns the result', async () => {
+  it('commits when its callback returns, and returns the result', async () => {
     const work = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       expect(await notes()).toEqual([]);
@@ -39,7 +39,7 @@ describe('transaction', () => {
     expect(await notes()).toEqual(['a']);
   });
 
-  it('rolls back when its work throws, and reuses the connection', async () => {
+  it('rolls back when its callback throws, and reuses the connection', async () => {
     const failing = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       throw new Error('changed my mind');
@@ -49,7 +49,7 @@ describe('transaction', () => {
     expect(await notes()).toEqual(['b']);
   });
 
-  it('pipelines statements, and rolls back after all have ended', async () => {
+  it('pipelines statements, and rolls back after all of them have ended', async () => {
     const work = transaction(sql, (tx) =>
       pipeline(
         tx`insert into public.note values ('a')`,
@@ -66,7 +66,7 @@ describe('transaction', () => {
     expect(both[1]).toBe('b');
   });
 
-  it('waits for statements in flight before the rollback', async () => {
+  it('waits for statements in flight before it rolls back', async () => {
     const work = transaction(sql, (tx) =>
       pipeline(
         Promise.reject(new Error('no')),
@@ -78,7 +78,7 @@ describe('transaction', () => {
     expect(await notes()).toEqual([]);
   });
 
-  it('throws and does not commit when its work ignored a failed statement', async () => {
+  it('throws and does not commit when its callback ignores a failed statement', async () => {
     const work = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       await tx`insert into public.note values ('a')`.catch(() => undefined);
@@ -90,8 +90,8 @@ describe('transaction', () => {
   });
 });
 
-describe('the opening of a transaction', () => {
-  it('passes the opening’s result to the work, in the same transaction', async () => {
+describe('first statement of a transaction', () => {
+  it('passes its result to the callback, in one transaction', async () => {
     const xid = (tx: Transaction) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`;
     await transaction(
       sql,
@@ -105,7 +105,7 @@ describe('readTransaction', () => {
   beforeEach(() => db.sql`insert into public.note values ('a')`);
   const setting = (tx: Transaction) => tx`select set_config('svc.noted', 'yes', true)`;
 
-  it('reads with its setting, and resets the setting', async () => {
+  it('applies its session setting, and resets the setting afterwards', async () => {
     const read = () =>
       readTransaction(
         sql,
@@ -131,7 +131,7 @@ describe('readTransaction', () => {
     expect(await notes()).toEqual(['a', 'c']);
   });
 
-  it('never reads without its setting, also when a table changes under a prepared statement', async () => {
+  it('never reads without its setting, even when a table changes after a statement was prepared', async () => {
     await db.sql`create table public.changing (text varchar(9))`;
     await db.sql`insert into public.changing values ('a')`;
     const read = (text: string) =>

@@ -9,7 +9,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { registry } = useRegistry('test');
 
-describe('the effective verdict', () => {
+describe('effective verdict of a leaf', () => {
   const verdict = (
     range: { first: number; last: number; treeSize: number },
     outcome: 'pass' | 'fail',
@@ -40,7 +40,7 @@ describe('the effective verdict', () => {
   const leaf = (index: number, treeSize: number, outcome: 'pass' | 'fail') =>
     verdict({ first: index, last: index, treeSize }, outcome);
 
-  it('is the last one for the largest tree', async () => {
+  it('is the last verdict for the largest tree', async () => {
     await say(
       verdict({ first: 0, last: 1, treeSize: 2 }, 'pass', Buffer.alloc(32)),
       verdict({ first: 2, last: 4, treeSize: 5 }, 'pass', Buffer.alloc(64)),
@@ -48,7 +48,7 @@ describe('the effective verdict', () => {
     expect(await inForce()).toEqual(['pass', 'pass', 'pass', 'pass', 'pass', null]);
     await say(leaf(0, 5, 'fail'), leaf(3, 5, 'fail'));
     expect(await inForce()).toEqual(['fail', 'pass', 'pass', 'fail', 'pass', null]);
-    // A verdict for a smaller tree never wins, however late.
+    // A verdict for a smaller tree is never effective, even if it is written later.
     await say(leaf(0, 4, 'pass'));
     expect(await inForce()).toEqual(['fail', 'pass', 'pass', 'fail', 'pass', null]);
     await say(leaf(0, 5, 'pass'), leaf(3, 6, 'pass'), leaf(4, 5, 'fail'));
@@ -57,7 +57,7 @@ describe('the effective verdict', () => {
     expect(await inForce()).toEqual(['pass', 'pass', 'pass', 'fail', 'fail', null]);
   });
 
-  it('cannot be hidden: range verdicts must be contiguous without overlap', async () => {
+  it('cannot be hidden: verdicts on ranges must be contiguous and must not overlap', async () => {
     await say(verdict({ first: 0, last: 1, treeSize: 2 }, 'pass', Buffer.alloc(32)));
     const again = say(verdict({ first: 0, last: 1, treeSize: 2 }, 'fail', Buffer.alloc(32)));
     await expect(again).rejects.toThrow(/verdict_frontier/);

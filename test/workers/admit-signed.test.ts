@@ -30,7 +30,7 @@ const defaultPolicy = join(packageRoot, 'policy', 'default');
 describe('signed proof', () => {
   const noEnd = { proof: null, certificate: null, passport: null, trust: null };
 
-  it('uses what was pinned at acceptance', async () => {
+  it('uses the policy, fixture and validity that were stored at acceptance', async () => {
     const content = utf8('{"chain":1}');
     const fixtureHash = nativeSha256(content);
     await putFixture(registry.admin, { fixtureRef: 'fixture-known', fixtureHash, content });
@@ -93,7 +93,7 @@ describe('signed proof', () => {
     expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(policy.input_hash);
   });
 
-  it('has no passport when policy denies', async () => {
+  it('has no passport when the policy denies', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, proof: 4000, passport: 3000 });
     const [id = ''] = await registry.admitAll([
       registry.item({ action: 'DELETE_AUDIT_LOG', intent_id: 'denied-with-an-end' }),
@@ -120,10 +120,10 @@ describe('signed proof', () => {
       const { decision, policy } = await aepOf(registry, id);
       return { effect: decision.effect, digest: policy.digest };
     };
-    // An activation takes effect by the next millisecond, the precision of the column.
+    // An activation takes effect at the next millisecond, the precision of the column.
     const begun = () => sleep(2);
     const before = await accepted(registry, registry.item());
-    // Begins later; the two after it began at once, and of those the last counts.
+    // One set activates later, two at once; the later of these two is used.
     await db.sql`
       insert into svc.policy_activation (digest, active_from)
       values (${first}, now() + interval '1 hour')`;
@@ -148,7 +148,7 @@ describe('signed proof', () => {
   it.each<[string, () => IntakeItem]>([
     ['names another tenant', () => itemWith(registry, { tenant_id: 'somebody-else' })],
     ['has a member that its schema does not know', () => itemWith(registry, { approved: true })],
-  ])('is never made from an accepted request that %s', async (_, make) => {
+  ])('is never created for an accepted request that %s', async (_, make) => {
     const id = await accepted(registry, make());
     await processAdmissions(registry.admit, [id]);
     expect(await stateOf(registry, id)).toMatchObject({
@@ -157,7 +157,7 @@ describe('signed proof', () => {
     });
   });
 
-  it('is never made from an exchanged request', async () => {
+  it('is never created for a request that was replaced after acceptance', async () => {
     const id = await accepted(registry, registry.item());
     await db.sql`
       update svc.intake set request = ${Buffer.from(registry.item().request)}
@@ -171,8 +171,8 @@ describe('signed proof', () => {
   });
 });
 
-describe('compromised key', () => {
-  it('signs nothing more', async () => {
+describe('compromised signing key', () => {
+  it('signs no further admission', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'svc-key-'));
     const signer = createSigningKey(join(folder, 'key.pem'));
     await rm(folder, { recursive: true });
@@ -197,8 +197,8 @@ describe('compromised key', () => {
   });
 });
 
-describe('retired key', () => {
-  it('signs nothing more', async () => {
+describe('retired signing key', () => {
+  it('signs no further admission', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     await registry.changeKey('retire');

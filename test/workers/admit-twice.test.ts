@@ -7,13 +7,13 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
 
-describe('repeated processing', () => {
-  it('gives the same bytes', async () => {
+describe('proof that is processed twice', () => {
+  it('has identical bytes', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     await processAdmissions(registry.admit, [item.proofId]);
     const first = await readProof(registry.engine, registry.tenantNo, item.proofId);
-    // As if the commit had never happened: the append is taken back and done once more.
+    // Removes the rows of the first commit and the log entry, and processes the admission again.
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
       await tx`delete from svc.proof`;

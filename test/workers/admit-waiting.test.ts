@@ -23,7 +23,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
 
-describe('admission stays pending after a failure that it did not cause', () => {
+describe('admission stays pending after a failure that it did not cause:', () => {
   let waiting: string;
   beforeEach(async () => {
     waiting = await accepted(registry, registry.item());
@@ -68,8 +68,8 @@ describe('admission stays pending after a failure that it did not cause', () => 
     await isProvedLater();
   });
 
-  it('a lane that this worker does not know', async () => {
-    // As a newer version accepts them, beside which this one still runs.
+  it('an unknown request type', async () => {
+    // A newer version accepts this request type while this version still runs.
     const id = await accepted(registry, registry.item());
     await db.sql`alter table svc.intake drop constraint intake_lane_check`;
     await db.sql`update svc.intake set lane = 3 where replace(proof_id::text, '-', '') = ${id}`;
@@ -82,7 +82,7 @@ describe('admission stays pending after a failure that it did not cause', () => 
     await db.sql`delete from svc.intake_pending where replace(proof_id::text, '-', '') = ${id}`;
   });
 
-  it('a policy set that this worker cannot use', async () => {
+  it('a policy set that this worker cannot evaluate', async () => {
     const digest = await activePolicy(registry.engine);
     const change = (expression: string) =>
       db.sql.begin(async (tx) => {
@@ -101,7 +101,7 @@ describe('admission stays pending after a failure that it did not cause', () => 
   });
 });
 
-describe('gates apply between acceptance and append', () => {
+describe('admission that is accepted and not yet appended', () => {
   let waiting: string;
   beforeEach(async () => {
     const item = registry.item();
@@ -111,26 +111,26 @@ describe('gates apply between acceptance and append', () => {
   afterEach(() => processAdmissions(registry.admit, [waiting]));
   const outcome = () => stateOf(registry, waiting);
 
-  it('paused request type', async () => {
+  it('is rejected when its environment is paused', async () => {
     await setLane(registry.admin, 'sandbox', false);
     await processAdmissions(registry.admit, [waiting]);
     await setLane(registry.admin, 'sandbox', true);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
   });
 
-  it('ADMISSIONS_PAUSED', async () => {
+  it('is rejected when ADMISSIONS_PAUSED is set', async () => {
     await processAdmissions({ ...registry.admit, admissionsPaused: true }, [waiting]);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
   });
 
-  it('the allowlist', async () => {
+  it('is rejected when its tenant is removed from the allowlist', async () => {
     await setAllowlisted(registry.admin, TENANT, false);
     await processAdmissions(registry.admit, [waiting]);
     await setAllowlisted(registry.admin, TENANT, true);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'tenant_not_allowlisted' });
   });
 
-  it('a paused environment, for its own tenants only', async () => {
+  it('is rejected in a paused environment, but not for tenants of the other environment', async () => {
     const tenantId = 'acme-live';
     const tenantNo = await registry.addTenant(tenantId, 'live');
     const item = () => ({
@@ -157,7 +157,7 @@ describe('gates apply between acceptance and append', () => {
     });
   });
 
-  it('a gate that closes while a worker waits for the append lock', async () => {
+  it('is rejected when its environment is paused while a worker waits for the append lock', async () => {
     const lock = await holdAppendLock(db.sql);
     const working = processAdmissions(registry.admit, [waiting]);
     await untilWaiting(db.sql);
@@ -169,9 +169,9 @@ describe('gates apply between acceptance and append', () => {
   });
 
   it.each([
-    ['a lane', () => setLane(registry.admin, 'sandbox', true)],
+    ['the environment', () => setLane(registry.admin, 'sandbox', true)],
     ['the allowlist', () => setAllowlisted(registry.admin, TENANT, true)],
-  ])('change of %s waits for the current append', async (_, change) => {
+  ])('is appended before a concurrent change of %s takes effect', async (_, change) => {
     const lock = await holdAppendLock(db.sql);
     const order: string[] = [];
     const changing = change().then(() => order.push('changed'));
@@ -182,7 +182,7 @@ describe('gates apply between acceptance and append', () => {
     expect(order).toEqual(['appended', 'changed']);
   });
 
-  it('the requeue sends every stale admission, oldest first, in groups', async () => {
+  it('is requeued when stale, oldest first and in groups', async () => {
     const ids = [waiting];
     for (let age = 1; age <= 4; age += 1) {
       const id = await accepted(registry, registry.item());
@@ -200,7 +200,7 @@ describe('gates apply between acceptance and append', () => {
     await processAdmissions(registry.admit, ids);
   });
 
-  it('a running worker finds admissions that the queue never had, also after a failed requeue', async () => {
+  it('is found by a running worker when the queue never had it, even after a failed requeue', async () => {
     const rename = (from: string, to: string) =>
       db.sql.unsafe(`alter table svc.${from} rename to ${to}`);
     await rename('intake_pending', 'hidden');
@@ -230,7 +230,7 @@ describe('gates apply between acceptance and append', () => {
   });
 });
 
-describe('worker reports a job that neither ends nor fails', () => {
+describe('worker reports a stalled job', () => {
   const config = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
   const jobs: [string, () => Promise<string>][] = [
     [

@@ -15,7 +15,7 @@ import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 const { db, registry } = useRegistry('file');
 
 describe('admission', () => {
-  it('leads to a signed proof with a leaf index', async () => {
+  it('gets a signed proof with a leaf index', async () => {
     const [id = ''] = await registry.admitAll([registry.item({ action: 'GET_USER_DETAILS' })]);
     const proof = await readProof(registry.engine, registry.tenantNo, id);
     expect(proof).not.toBeNull();
@@ -26,7 +26,7 @@ describe('admission', () => {
     expect(await pendingDepth(registry.engine, 10)).toBe(0);
   });
 
-  it('leads to one proof when it is delivered concurrently', async () => {
+  it('gets one proof when it is delivered concurrently', async () => {
     const items = Array.from({ length: 20 }, () => registry.item());
     const before = await treeSize(registry.engine);
     await acceptIntake(registry.engine, items);
@@ -41,17 +41,17 @@ describe('admission', () => {
     expect((await registry.readOutcomes(ids)).size).toBe(20);
   });
 
-  it('is not signed when it was never accepted', async () => {
+  it('is not signed unless it was accepted', async () => {
     const before = await treeSize(registry.engine);
     await processAdmissions(registry.admit, [registry.item().proofId]);
     expect(await treeSize(registry.engine)).toBe(before);
   });
 
-  it('is rejected when its stored request was changed, and its neighbours are signed', async () => {
+  it('is rejected when its stored request was changed, and the others in its group are signed', async () => {
     const items = [registry.item(), registry.item(), registry.item()];
     await acceptIntake(registry.engine, items);
     const ids = items.map((item) => item.proofId);
-    // Valid on its own, so that only the hash from the acceptance shows the change.
+    // The replacement is valid, so only the hash stored at acceptance reveals the change.
     const { request } = registry.item({ action: 'OTHER' });
     await db.sql`
       update svc.intake set request = ${Buffer.from(request)}
@@ -63,7 +63,7 @@ describe('admission', () => {
     expect(settled.get(ids[2]!)?.state).toBe('proved');
   });
 
-  it('is rejected without its neighbours when it makes their transaction fail', async () => {
+  it('is rejected without the others in its group when it makes their transaction fail', async () => {
     const items = [registry.item(), registry.item(), registry.item({ action: 'POISON' })];
     const ids = items.map((item) => item.proofId);
     const remove = await beforeRow(
@@ -76,7 +76,7 @@ describe('admission', () => {
     await remove();
     const settled = await registry.readOutcomes(ids);
     expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved', 'refused']);
-    // The culprit has its identity back: the same body may be sent again, and now it passes.
+    // The rejected item's deduplication key is free: its body may be sent again, and now succeeds.
     const [again] = await registry.admitAll([{ ...items[2]!, proofId: registry.item().proofId }]);
     expect((await registry.readOutcomes([again!])).get(again!)?.state).toBe('proved');
   });
@@ -97,12 +97,12 @@ describe('committed admission', () => {
   });
 });
 
-describe('pins of an intake', () => {
+describe('columns stored at acceptance', () => {
   it.each([
     ['another environment', `environment = 'live'`],
     ['a time to come', `accepted_at = now() + interval '1 year'`],
     ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
-  ])('are checked: %s', async (_, change) => {
+  ])('are checked before signing: %s', async (_, change) => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${item.proofId}'`);
@@ -114,7 +114,7 @@ describe('pins of an intake', () => {
     });
   });
 
-  it('may lie in the future when the clock of the database was set back', async () => {
+  it('may be later than the current time when the database clock was set back', async () => {
     const item = registry.item();
     const neighbour = registry.item();
     const ids = [item.proofId, neighbour.proofId];
@@ -133,7 +133,7 @@ describe('pins of an intake', () => {
 });
 
 describe('concurrent workers', () => {
-  it('append one after the other, without a gap', async () => {
+  it('append one after the other, without a gap in the log', async () => {
     const ids = [
       await accepted(registry, registry.item()),
       await accepted(registry, registry.item()),
@@ -151,7 +151,7 @@ describe('concurrent workers', () => {
     expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
   });
 
-  it('do not reject what another has signed meanwhile', async () => {
+  it('do not reject an admission that another worker has signed meanwhile', async () => {
     const id = await accepted(registry, registry.item());
     const late: typeof registry.admit = {
       ...registry.admit,

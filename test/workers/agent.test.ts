@@ -13,7 +13,7 @@ const keyNoOf = async (apiKey: string): Promise<number> => {
   return row?.key_no ?? 0;
 };
 
-/** Outcome of an item that an engine accepted without any check. */
+/** The outcome of an item that an engine accepted without any check. */
 async function settled(item: ReturnType<typeof agentItem>) {
   await acceptIntake(registry.engine, [item]);
   await processAdmissions(registry.admit, [item.proofId]);
@@ -26,10 +26,10 @@ const proved = async (envelope: Record<string, unknown>): Promise<string> => {
   return item.proofId;
 };
 
-describe('worker checks parents itself and rejects items', () => {
+describe('worker rejects an agent envelope', () => {
   const refused = { state: 'refused', code: 'processing_failed' };
 
-  it('whose parent is absent or another tenant’s', async () => {
+  it('whose parent is missing or belongs to another tenant', async () => {
     const absent = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
     expect(await settled(agentItem(registry, outcomeEnvelope(absent)))).toMatchObject(refused);
     const follows = admissionEnvelope({ parent_proof_id: absent });
@@ -54,7 +54,7 @@ describe('worker checks parents itself and rejects items', () => {
   });
 });
 
-describe('pinned API key', () => {
+describe('API key stored with an admission', () => {
   const refused = { state: 'refused', code: 'api_key_revoked' };
 
   it('must exist and belong to the tenant', async () => {

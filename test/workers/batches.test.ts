@@ -30,7 +30,7 @@ afterAll(() => redis?.close());
 
 const log = { warn: () => undefined };
 
-/** Where these proofs are in the log, in its order. */
+/** The log positions of these proofs, in order. */
 async function places(ids: string[]): Promise<number[]> {
   const rows = await db.sql<{ at: number }[]>`
     select leaf_index::int as at from svc.proof where proof_id = any(${ids}::uuid[]) order by 1`;
@@ -51,8 +51,8 @@ describe.each([
       redisUrl: redis?.url ?? '',
     }),
   },
-])('with the queue in $queue', ({ skip, config }) => {
-  it.skipIf(skip)('limits the chunks in the queue', async () => {
+])('batch dispatcher with the queue in $queue', ({ skip, config }) => {
+  it.skipIf(skip)('limits the number of chunks in the queue', async () => {
     const queue = openBatchQueue(config(), { log });
     await acceptedBatch(registry, CHUNK_ITEMS * 5);
     const options = { sql: registry.admit.sql, log: registry.admit.log, queue, ahead: 2 };
@@ -77,7 +77,7 @@ describe.each([
   });
 
   it.skipIf(skip)(
-    'serves single admissions before batches, and tenants in turn',
+    'serves single admissions before batches, and tenants in rotation',
     async () => {
       const queue = openAdmitQueue(config(), { log });
       const lock = await holdAppendLock(registry.admin);
@@ -88,7 +88,7 @@ describe.each([
       });
       await worker.ready;
       await queue.addBatches([big.hex]);
-      // The first chunk waits for the lock. A single admission and another tenant's batch arrive.
+      // The first chunk waits for the lock while a single admission and another batch arrive.
       await untilWaiting(db.sql, 1);
       const alone = registry.item();
       await acceptIntake(registry.engine, [alone]);
@@ -103,7 +103,7 @@ describe.each([
       expect(bigs.filter((at) => at < (single ?? Infinity)).length).toBeLessThanOrEqual(
         CHUNK_ITEMS,
       );
-      // Parts that were handed out before it came go first: those in work and those ahead.
+      // Chunks that were dispatched before the single admission go first.
       const before = bigs.filter((at) => at < (smalls[0] ?? Infinity)).length;
       expect(before).toBeLessThanOrEqual(CHUNK_ITEMS * (WORKER_DEFAULTS.batchConcurrency * 2 + 1));
       expect(before).toBeLessThan(bigs.length);
@@ -116,7 +116,7 @@ describe.each([
   it.skipIf(skip)('requeues chunks that the queue lost', async () => {
     const queue = openBatchQueue(config(), { log });
     const batch = await acceptedBatch(registry, CHUNK_ITEMS * 3);
-    // Handed out, and gone.
+    // Chunks that were dispatched, and that the queue then lost.
     const lost = { depth: () => Promise.resolve(0), add: () => Promise.resolve('lost') };
     const options = { sql: registry.admit.sql, log: registry.admit.log, queue: lost, ahead: 9 };
     expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 3);
@@ -131,12 +131,12 @@ describe.each([
   });
 });
 
-it('dispatchChunks > dispatches no more items at once than a job may carry', () => {
+it('dispatchChunks > dispatches at most as many items as a job may contain', () => {
   expect(CHUNK_ITEMS).toBeLessThanOrEqual(MAX_IDS_PER_JOB);
 });
 
-describe('job with many ids', () => {
-  it('yields to the event loop while it signs', async () => {
+describe('job with many admissions', () => {
+  it('yields to the event loop while the worker signs', async () => {
     const batch = await acceptedBatch(registry, CHUNK_ITEMS);
     let others = 0;
     let signing = true;
@@ -153,7 +153,7 @@ describe('job with many ids', () => {
     await processAdmissions({ ...registry.admit, policy }, batch.ids);
     signing = false;
     expect(seen).toHaveLength(CHUNK_ITEMS);
-    // The first may have had to wait for the policy set itself.
+    // The first iteration may have waited for the policy set.
     expect((seen.at(-1) ?? 0) - (seen[1] ?? 0)).toBeGreaterThan(0);
   });
 });

@@ -17,7 +17,7 @@ import { valuesHolding } from '../fixtures/marks.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** Concurrent requests during an erasure. */
+/** Requests that run concurrently with an erasure. */
 
 const MARK = 'Maria-Markworth';
 
@@ -63,7 +63,7 @@ describe('pending revocation', () => {
     await commit(await request(id, 'passport'));
     const waits = await request(id, 'trust');
 
-    // One was not settled: that has to be done once more.
+    // One admission had no outcome, so the command has to run again.
     expect(await admin(...line)).toMatchObject({ code: 1, json: { unsettled: 1 } });
     await commit(waits);
     expect(await stateOf(id, 'trust')).toMatchObject({ state: 'revoked' });
@@ -71,7 +71,7 @@ describe('pending revocation', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('keeps its reason when it was requested during the erasure', async () => {
+  it('keeps its reason when it was requested while the erasure ran', async () => {
     const [id = ''] = await world.admit(1);
     const holding = await db.sql.reserve();
     await holding`begin`;
@@ -87,13 +87,13 @@ describe('pending revocation', () => {
   });
 });
 
-describe('reason that arrives during or after the erasure of its proof', () => {
+describe('revocation reason that arrives during or after the erasure of its proof', () => {
   const gone = async (): Promise<void> => {
     expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   };
 
-  it('is erased with the next erasure of its tenant when a worker appends it in between', async () => {
+  it('is erased by the next erasure of its tenant when a worker appended it in between', async () => {
     const [id = ''] = await world.admit(1);
     await commit(await request(id, 'certificate'));
     const waits = await request(id, 'passport');
@@ -112,8 +112,8 @@ describe('reason that arrives during or after the erasure of its proof', () => {
   });
 });
 
-describe('leaf that failed and was repaired', () => {
-  it('gets no pass from a scrubber that read it before its payload was erased', async () => {
+describe('leaf that failed, was repaired and then erased', () => {
+  it('gets no pass verdict from a scrubber that read it before the erasure', async () => {
     const [id = ''] = await world.admit(1);
     const { verify } = world.registry;
     const flip = `update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
@@ -135,7 +135,7 @@ describe('leaf that failed and was repaired', () => {
         name !== 'reserve'
           ? (Reflect.get(pool, name) as unknown)
           : async () => {
-              // All is read, and nothing written yet.
+              // The scrubber has read everything, and written nothing yet.
               if (!isRead) {
                 isRead = true;
                 await eraseProof(db, id);

@@ -12,7 +12,7 @@ import { callAt, type Reply } from '../fixtures/public-call.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-/** From the erasure to the public status: the verifier records it, the publisher publishes it. */
+/** From the erasure to the public status: the verifier records it, then the publisher acts. */
 
 const MARK = 'PAY_MARKWORTH';
 
@@ -40,7 +40,7 @@ async function lastVerdict(proofId: string): Promise<{ outcome: string; checks: 
   return row ?? { outcome: 'none', checks: [] };
 }
 
-/** Every route that leads to an artifact of the proof. */
+/** All routes that lead to an artifact of the proof. */
 function routesOf(proofId: string, packageId: string, token: string): string[] {
   const ids = { ...idsOf(proofId) } as Record<string, string>;
   return [
@@ -58,7 +58,7 @@ function routesOf(proofId: string, packageId: string, token: string): string[] {
     );
 }
 
-/** Queries a public API server for the published snapshot. */
+/** Queries a public API server that serves the published snapshot. */
 async function getAll(paths: string[]): Promise<Reply[]> {
   const server = await snapshot.serve(snapshot.publicServer());
   const replies: Reply[] = [];
@@ -66,7 +66,7 @@ async function getAll(paths: string[]): Promise<Reply[]> {
   return replies;
 }
 
-/** Status by route, with a mark where validity is asserted. */
+/** The status by route, with a mark where validity is asserted. */
 async function statusesAt(paths: string[]): Promise<string[]> {
   return (await getAll(paths)).map(({ status, body, text }, i) => {
     expect(status, `${paths[i]!}: ${text}`).toBe(200);
@@ -78,7 +78,7 @@ async function statusesAt(paths: string[]): Promise<string[]> {
 }
 
 describe('erased proof', () => {
-  it('asserts nothing on any route and raises no alarm', async () => {
+  it('is asserted valid on no route and raises no alert', async () => {
     const [id = '', revoked = ''] = await world.admit(2, {});
     const packageId = await world.bundle([id]);
     await world.share({ artifactKind: 'trust', proofId: id });
@@ -107,7 +107,7 @@ describe('erased proof', () => {
     ]);
   });
 
-  it('gets its verdict at once when it was erased before its verification', async () => {
+  it('gets its verdict at once when erased before its first verification', async () => {
     const { registry } = world;
     const [id = ''] = await registry.admitAll([registry.item()]);
     await eraseProof(db, id);
@@ -143,8 +143,8 @@ describe('erased proof', () => {
 
   it.each([
     ['without a record', 'delete from svc.erasure where proof_id = $id'],
-    ['by half', `update svc.proof set signature = '\\x00' where proof_id = $id`],
-  ])('fails when it is gone %s', async (_what, statement) => {
+    ['only partly', `update svc.proof set signature = '\\x00' where proof_id = $id`],
+  ])('fails when its payload was erased %s', async (_what, statement) => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);
     await scanExpiries(world.registry.verify, 100);
@@ -154,7 +154,7 @@ describe('erased proof', () => {
     expect((await lastVerdict(id)).outcome).toBe('fail');
   });
 
-  it('leaves no payload in the snapshot', async () => {
+  it('leaves no payload in the published snapshot', async () => {
     const { registry } = world;
     const [id = ''] = await registry.admitAll([registry.item({ action: MARK, intent_id: MARK })]);
     await registry.verifyAll();

@@ -18,7 +18,7 @@ const { db, registry } = useRegistry('test');
 
 const { leafOf, tamper } = tampering({ db, registry });
 
-describe('validity', () => {
+describe('expired artifact', () => {
   it('stays expired when the leaf is verified again', async () => {
     const validity: Record<ArtifactKind, number | null> = {
       proof: null,
@@ -56,7 +56,7 @@ describe('expiries', () => {
       [],
     );
 
-  it('of one leaf accumulate', async () => {
+  it('of one leaf are recorded cumulatively', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -69,7 +69,7 @@ describe('expiries', () => {
     expect((await verdictOf(id))?.expired).toEqual(['passport', 'trust']);
   });
 
-  it('are not recorded early when the verifier waits for its lock', async () => {
+  it('are not recorded early while the verifier waits for its lock', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -94,7 +94,7 @@ describe('expiries', () => {
     }
   });
 
-  it('wait for the verification of their leaf, and are recorded in batches', async () => {
+  it('are recorded after the verification of their leaf, and in batches', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
@@ -109,7 +109,7 @@ describe('expiries', () => {
     for (const id of ids) expect((await verdictOf(id))?.expired).toEqual(['trust']);
   });
 
-  it('are not recorded without a verdict', async () => {
+  it('are not recorded for a leaf without a verdict', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -121,7 +121,7 @@ describe('expiries', () => {
     expect((await verdictOf(id))?.expired).toEqual(['trust']);
   });
 
-  it('are recorded with the first verdict when they have passed already', async () => {
+  it('are recorded with the first verdict when they have already passed', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0, passport: 0, proof: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [ids[1]!]);
@@ -134,7 +134,7 @@ describe('expiries', () => {
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
   });
 
-  it('are not read from an AEP that does not verify', async () => {
+  it('are not read from an AEP that fails verification', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3_600_000_000 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();

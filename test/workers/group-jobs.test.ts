@@ -11,7 +11,7 @@ import { eventually } from '../fixtures/stack.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 describe('groupJobs', () => {
-  /** Each group waits until the test ends it. */
+  /** Each group runs until the test ends it. */
   function gatedGroups() {
     const groups: {
       ids: string[];
@@ -63,7 +63,7 @@ describe('groupJobs', () => {
     await Promise.all(done);
   });
 
-  it('rejects only the deferred jobs of a group, and all jobs when the group fails', async () => {
+  it('rejects only the deferred jobs of a group, but all jobs when the group fails', async () => {
     const { groups, group, process } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, process });
     const first = take(['a'], NO_REQUEST_IDS);
@@ -86,7 +86,7 @@ describe('groupJobs', () => {
   });
 });
 
-describe('worker', () => {
+describe('admission worker', () => {
   const { db, registry } = useRegistry('file');
   let config: QueueConfig;
   let queue: AdmitQueue;
@@ -136,11 +136,11 @@ describe('worker', () => {
     await proved(ids);
     await worker.close();
     expect(groups.reduce((sum, items) => sum + items, 0)).toBe(24);
-    // Two were on their way to the lock; the others waited together.
+    // Two single jobs were already in progress; the others were grouped.
     expect(groups.length).toBeLessThanOrEqual(WORKER_DEFAULTS.groupsAtOnce + 2);
   });
 
-  it('does not add to a queue that has a backlog', async () => {
+  it('does not requeue admissions while the queue has a backlog', async () => {
     const lock = await holdAppendLock(registry.admin);
     const ids = await accepted(40);
     const jobs = WORKER_DEFAULTS.jobsAtOnce + 8;
@@ -153,7 +153,7 @@ describe('worker', () => {
     await worker.ready;
     await untilWaiting(db.sql, WORKER_DEFAULTS.groupsAtOnce);
     await sleep(1_000);
-    // At most one sweep came before the jobs were seen, and that is a job or two.
+    // At most one requeue ran before the jobs were visible, which added one or two jobs.
     expect(await queue.depth()).toBeLessThanOrEqual(8 + 2);
     await lock.commit();
     await proved(ids);

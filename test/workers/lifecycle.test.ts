@@ -71,14 +71,14 @@ async function entries(about = proofId) {
 const stateOf = (kind: ArtifactKind = 'proof', about = proofId) =>
   revocationState(registry.engine, registry.tenantNo, about, kind);
 
-describe('requested revocation', () => {
+describe('revocation request', () => {
   it.each([
-    ['a reason of another hash', { reasonHash: randomBytes(32) }],
+    ['a reason that does not match its hash', { reasonHash: randomBytes(32) }],
     [
-      'a document that is none',
+      'a document that is not a request',
       { document: Buffer.from('{}'), reasonHash: nativeSha256(Buffer.from('{}')) },
     ],
-  ])('is rejected with %s, and its neighbours are appended', async (_, overrides) => {
+  ])('is rejected with %s, and other requests of its job are appended', async (_, overrides) => {
     const [other = ''] = await registry.admitAll([registry.item()]);
     const bad = item(overrides);
     const good = item({ proofId: other });
@@ -90,7 +90,7 @@ describe('requested revocation', () => {
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
   });
 
-  it('stays pending when its append fails; the other revocations of the job are appended', async () => {
+  it('stays pending when its append fails, and other requests of its job are appended', async () => {
     const [other = ''] = await registry.admitAll([registry.item()]);
     const bad = item();
     const good = item({ proofId: other });
@@ -110,8 +110,8 @@ describe('requested revocation', () => {
   });
 });
 
-describe('revocation that a tenant cannot request', () => {
-  it('concerns the proof of another tenant', async () => {
+describe('revocation request for a proof of another tenant', () => {
+  it('is rejected by the API, the worker and the database', async () => {
     const stranger = await registry.addTenant('stranger');
     const key = await newKey('stranger');
     const one = item({ keyNo: key.keyNo });
@@ -120,7 +120,7 @@ describe('revocation that a tenant cannot request', () => {
     });
     expect(await revocationState(registry.engine, stranger, proofId, 'proof')).toBeNull();
 
-    // An engine that lies about whose proof it is meets a worker that looks for itself.
+    // If an engine names the wrong tenant for a proof, the worker detects it.
     await db.sql`
       insert into svc.revocation_request
         (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
@@ -132,7 +132,7 @@ describe('revocation that a tenant cannot request', () => {
   });
 });
 
-describe('append of status entries', () => {
+describe('database check of revocation entries', () => {
   const statusRow = (body: unknown) => ({
     leaf_index: 1e6,
     kind: 2,
@@ -141,7 +141,7 @@ describe('append of status entries', () => {
     body: Buffer.from(JSON.stringify(body)),
   });
 
-  it('is allowed to the worker once for each request', async () => {
+  it('allows the worker one entry per request', async () => {
     const one = item();
     await request(one);
     const sql = registry.admit.sql;
@@ -165,7 +165,7 @@ describe('append of status entries', () => {
   });
 });
 
-describe('pending request', () => {
+describe('pending revocation request', () => {
   it('cannot be changed, withdrawn or closed without a log entry', async () => {
     const waiting = item();
     await request(waiting);
@@ -193,7 +193,7 @@ describe('pending request', () => {
 });
 
 describe('requeueStaleRevocations', () => {
-  it('finds only stale requests, page by page', async () => {
+  it('returns only stale requests, page by page', async () => {
     const requested = (['proof', 'passport', 'trust'] as const).map((artifactKind) =>
       item({ artifactKind }),
     );
@@ -211,7 +211,7 @@ describe('requeueStaleRevocations', () => {
     expect(await requeueStaleRevocations({ ...options, olderThanMs: 60_000 })).toMatchObject({
       enqueued: 0,
     });
-    // Requested before the clock was set back.
+    // A request from before the clock was set back.
     const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
       update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
       where request_id = ${requested[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;

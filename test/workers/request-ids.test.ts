@@ -48,7 +48,7 @@ afterAll(async () => {
   await queue.close();
 });
 
-/** Runs `work` beside a worker of this test that logs at debug. */
+/** Runs `work` while a worker of this test logs at level debug. */
 function startWorker(staleAfterMs = 60_000): void {
   worker = startAdmitWorker(
     { ...registry.admit, log },
@@ -84,14 +84,14 @@ it('request ids > are logged with the outcome of an admission', async () => {
   });
 });
 
-it('request ids > are found by the proof id after a requeue', async () => {
+it('request ids > can be found by the proof id after a requeue', async () => {
   const lost = await engine.call({
     path: '/v1/intents/execute',
     headers: { ...headersFor(key), 'X-Request-Id': 'trace-lost' },
     body: JSON.stringify(executeBody()),
   });
   const proofId = lost.json['proof_id'] as string;
-  // The job is lost, with its request ids.
+  // The job is lost, together with its request ids.
   await db.sql`delete from bullmq.job`;
   await new Promise((resolve) => setTimeout(resolve, 2_100));
   startWorker(1_000);
@@ -99,11 +99,11 @@ it('request ids > are found by the proof id after a requeue', async () => {
   const late = await line('admissions committed late');
   expect(late).toMatchObject({ level: 30, single: [{ proof_id: proofId }] });
   expect(JSON.stringify(late)).not.toContain('request_id');
-  // The engine's line is where both meet.
+  // The engine's log line contains both the proof id and the request id.
   expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
 });
 
-it('request ids > lead to a batch and its items', async () => {
+it('request ids > are logged with the ids of a batch and its items', async () => {
   const reply = await engine.call({
     path: '/v1/batches',
     headers: {
@@ -123,7 +123,7 @@ it('request ids > lead to a batch and its items', async () => {
   expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
 });
 
-it('request ids > are omitted when the job holds invalid ones', async () => {
+it('request ids > are omitted from the log when the job contains invalid ones', async () => {
   const item = registry.item();
   await acceptIntake(registry.engine, [item]);
   const forged = { join: () => '\u001b[31m"}\n{"forged":true}' } as unknown as string[];
@@ -134,7 +134,7 @@ it('request ids > are omitted when the job holds invalid ones', async () => {
   expect(JSON.stringify(lines)).not.toContain('forged');
 });
 
-it('request ids > are logged with a failure, also after the clock was set back', async () => {
+it('request ids > are logged with a failure, even after the clock was set back', async () => {
   await db.sql`revoke insert on svc.log_entry from svc_worker`;
   const clocks = [vi.spyOn(Date, 'now'), vi.spyOn(performance, 'now')] as const;
   try {

@@ -21,8 +21,8 @@ const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering({ db, registry 
 
 const HOUR_OF_TRUST = { proof: null, certificate: null, passport: null, trust: 3600 };
 
-describe('scrubber', () => {
-  it('repeats its pass and writes no verdict without a change', async () => {
+describe('verifier', () => {
+  it('repeats its scrub pass, and writes no verdict when nothing has changed', async () => {
     const ids = await registry.admitAll(Array.from({ length: 299 }, () => registry.item()));
     await registry.verifyAll();
     for (let step = 0; step < 3; step += 1) {
@@ -37,7 +37,7 @@ describe('scrubber', () => {
     expect(await db.sql`select from svc.verdict where not frontier`).toHaveLength(2);
   });
 
-  it('discards results of an outdated key history', async () => {
+  it('discards scrub results that it computed with an outdated key history', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper(FLIP.signature, [id]);
@@ -52,14 +52,14 @@ describe('scrubber', () => {
   });
 
   it.each<[string, (id: string) => Promise<unknown>, () => Promise<unknown>]>([
-    ['scrubber', (id) => tamper(FLIP.signature, [id]), () => scrub(registry.verify, 1000)],
+    ['scrub pass', (id) => tamper(FLIP.signature, [id]), () => scrub(registry.verify, 1000)],
     [
-      'what expires',
+      'expiry scan',
       () => tamper('update svc.expiry set expires_at = now()', []),
       () => recordExpiries(registry.verify, 1000),
     ],
-    ['what was erased', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
-  ])('%s waits for another writer of verdicts, and dates its own later', async (_, make, work) => {
+    ['erasure scan', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
+  ])('waits for concurrent verdicts, and dates its %s later', async (_, make, work) => {
     await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -102,7 +102,7 @@ describe('runVerifier', () => {
       await running;
     }
   }
-  it('rejects when a query is never answered', async () => {
+  it('rejects when a query gets no response', async () => {
     const never = () => new Promise<never>(() => undefined);
     const sql = new Proxy(registry.verify.sql, {
       apply: never,
@@ -123,7 +123,7 @@ describe('runVerifier', () => {
       `that it is ${outcome}`,
     );
 
-  it('verifies new leaves, scrubs old ones and records expiries', async () => {
+  it('verifies new leaves, scrubs old leaves and records expiries', async () => {
     await setValidity(registry.admin, TENANT, {
       proof: null,
       certificate: null,
@@ -154,7 +154,7 @@ describe('runVerifier', () => {
     await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
     const { now } = Date;
     const clock = vi.spyOn(Date, 'now');
-    // An artifact that has expired at its first verification needs no later scan.
+    // An artifact that has expired at its first verification needs no later expiry scan.
     const passesAndEnds = async (): Promise<string> => {
       const [id = ''] = await registry.admitAll([registry.item()]);
       await untilOutcome(id, 'pass');
@@ -175,7 +175,7 @@ describe('runVerifier', () => {
     }
   });
 
-  it('enlarges its batch during a backlog and shrinks it afterwards', async () => {
+  it('uses larger batches during a backlog and smaller ones afterwards', async () => {
     await registry.verifyAll();
     const before = await treeSize(registry.engine);
     const ids = await registry.admitAll(Array.from({ length: 115 }, () => registry.item()));
@@ -190,7 +190,7 @@ describe('runVerifier', () => {
     expect(ranges.map(({ covered }) => covered)).toEqual([10, 20, 40, 40, 5, 10, 2]);
   });
 
-  it('continues after a failed pass', async () => {
+  it('continues after a failed verification pass', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await db.sql`alter table svc.verdict rename to hidden`;
     await whileItRuns(async () => {

@@ -17,7 +17,7 @@ import { eventually } from '../fixtures/stack.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
-/** Expiries by the database's clock, and the recorded scan times. */
+/** Expiries by the database's clock, and the recorded times of expiry scans. */
 
 const { db, registry } = useRegistry('test');
 let proofId: string;
@@ -37,7 +37,7 @@ async function share(endsIn: number | null): Promise<string> {
   return tokenHash.toString('hex');
 }
 
-/** As if the token had been made long ago. */
+/** Moves the creation of the token into the past. */
 const letEnd = (hash: string) => db.sql`
   update svc.share_due set expires_at = now() - interval '1 second'
   where token_hash = ${Buffer.from(hash, 'hex')}`;
@@ -49,7 +49,7 @@ const isLive = async (hash: string): Promise<boolean> =>
   (await sharesNow(db.sql, [hash])).get(hash) !== null;
 
 describe('share token', () => {
-  it('expires when the verifier records it, once and not early', async () => {
+  it('expires once, when the verifier records it, and not early', async () => {
     const [ending, later, lasting] = [await share(60_000), await share(60_000), await share(null)];
     expect(await expireShares(registry.verify, 10)).toBe(0);
     await letEnd(ending);
@@ -76,7 +76,7 @@ describe('share token', () => {
 });
 
 describe('scanExpiries', () => {
-  it('records every expiry, and then its start time', async () => {
+  it('records every expiry, and then the start time of the scan', async () => {
     const no = { proof: null, certificate: null, passport: null, trust: 0 };
     await setValidity(registry.admin, TENANT, no);
     const ids = await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
@@ -97,8 +97,8 @@ describe('scanExpiries', () => {
     expect((await verdictsForLeaves(db.sql, [leaf])).get(leaf)?.expired).toEqual(['trust']);
   });
 
-  it('records no time after an unseen expiry', async () => {
-    // It is held up after it began: what ends in the meantime it may miss.
+  it('records no scan time when an expiry was not visible', async () => {
+    // The scan stalls after it began, so it may miss tokens that expire meanwhile.
     const lock = await db.sql.reserve();
     await lock`begin`;
     await lock`lock table svc.share_due in access exclusive mode`;
@@ -111,7 +111,7 @@ describe('scanExpiries', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
   });
 
-  it.each(['svc.share_due', 'svc.expiry'])('records no time when it fails at %s', async (table) => {
+  it.each(['svc.share_due', 'svc.expiry'])('records no time when %s fails', async (table) => {
     await scanExpiries(registry.verify, 10);
     const before = await expiryScanDoneAt(db.sql);
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
@@ -123,15 +123,15 @@ describe('scanExpiries', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
   });
 
-  it('does not overwrite a later scan time of another verifier', async () => {
+  it('does not replace a later scan time of another verifier', async () => {
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now);
     await recordExpiryScan(registry.verify.sql, now - 1000);
     expect(await expiryScanDoneAt(db.sql)).toBe(now);
   });
 
-  it('corrects a future time when the clock of the database was set back', async () => {
-    // A future scan time would claim expiries that no scan has covered.
+  it('corrects a scan time in the future when the database clock was set back', async () => {
+    // A scan time in the future would claim expiries that no scan has covered.
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now + 3_600_000);
     await scanExpiries(registry.verify, 10);
@@ -142,13 +142,13 @@ describe('scanExpiries', () => {
 });
 
 describe('runVerifier', () => {
-  it('records scan times while the scrubber fails', async () => {
+  it('records scan times even while the scrubber fails', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 5 };
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
     await urgent(1);
-    // It cannot write down how far it has come.
+    // The scrubber cannot record its position.
     await beforeRow(db, 'update on svc.scrub', `raise exception 'not now';`);
     const running = runVerifier(registry.verify, stopping.signal, options);
     try {
@@ -163,13 +163,13 @@ describe('runVerifier', () => {
     }
   });
 
-  it('records expiries but no scan time while it cannot follow the log', async () => {
+  it('records expiries but no scan time while it cannot extend the verified prefix', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     await scanExpiries(registry.verify, 10);
     const before = (await expiryScanDoneAt(db.sql))!;
-    // The head counts one leaf more than the log has.
+    // The log head counts one leaf more than the log contains.
     await withoutTriggers(db, 'update svc.log_head set tree_size = tree_size + 1');
     const token = await share(60_000);
     await letEnd(token);

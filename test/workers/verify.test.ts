@@ -21,7 +21,7 @@ const { db, registry } = useRegistry('test');
 const FLIPS = Object.entries(FLIP);
 const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering({ db, registry });
 
-it('checkLeaf > fails a revocation whose row has another kind', () => {
+it('checkLeaf > fails a revocation whose row is stored under another kind', () => {
   const proof_id = registry.item().proofId;
   const entry = Buffer.from(
     statusEntryBytes({
@@ -43,7 +43,7 @@ it('checkLeaf > fails a revocation whose row has another kind', () => {
 });
 
 describe('verified prefix', () => {
-  it('grows in any number of steps to the same root', async () => {
+  it('reaches one root however many steps extend it', async () => {
     await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
     while ((await extendVerifiedPrefix(registry.verify, 2)) > 0);
     await registry.admitAll(Array.from({ length: 600 }, () => registry.item()));
@@ -56,7 +56,7 @@ describe('verified prefix', () => {
     expect(inSteps?.subtrees.equals(atOnce!.subtrees)).toBe(true);
   });
 
-  it('is not extended while another writes verdicts, and then only once', async () => {
+  it('is extended once when two verifiers wait for a concurrent writer of verdicts', async () => {
     await registry.admitAll([registry.item()]);
     const lock = await holdVerdictLock();
     const moving = Promise.all([1, 2].map(() => extendVerifiedPrefix(registry.verify, 1000)));
@@ -83,7 +83,7 @@ describe('verified prefix', () => {
 
   it('is not extended when the database fails', async () => {
     await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
-    // Reading a tile above the leaves fails, for the verifier only.
+    // Reading a tile above the leaves fails, but only for the verifier.
     await db.sql.unsafe(`
       alter table svc.tile enable row level security;
       create policy failing on svc.tile to svc_verifier
@@ -95,7 +95,7 @@ describe('verified prefix', () => {
     expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(0);
   });
 
-  it('is not extended in a database that is older than its verdicts', async () => {
+  it('is not extended when the log is shorter than the recorded verdicts', async () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper('update svc.log_head set tree_size = tree_size - 1', []);
@@ -105,7 +105,7 @@ describe('verified prefix', () => {
     );
   });
 
-  it('is not extended from a root that does not match its record', async () => {
+  it('is not extended when the root before the extension differs from the recorded root', async () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await registry.admitAll([registry.item()]);
@@ -120,7 +120,7 @@ describe('verified prefix', () => {
   });
 });
 
-describe('one flipped bit of what is stored of a proof', () => {
+describe('proof with one flipped bit in its stored rows', () => {
   const failsOnly = async (flips: typeof FLIPS, ids: string[]) => {
     const outcomes = await Promise.all(ids.map(outcomeOf));
     const named = outcomes.map((outcome, at) => [flips[at]?.[0] ?? 'none', outcome]);
@@ -129,8 +129,8 @@ describe('one flipped bit of what is stored of a proof', () => {
   const admitOneMoreThan = (flips: typeof FLIPS) =>
     registry.admitAll(Array.from({ length: flips.length + 1 }, () => registry.item()));
 
-  it('fails its verification', async () => {
-    // A changed entry makes the tree unsound, which fails every new leaf.
+  it('fails its first verification', async () => {
+    // A changed entry contradicts the tree, which fails every new leaf.
     const ofEntry = FLIPS.filter(([, statement]) => statement.includes('svc.log_entry'));
     const others = FLIPS.filter((flip) => !ofEntry.includes(flip));
     const ids = await admitOneMoreThan(others);
@@ -143,13 +143,13 @@ describe('one flipped bit of what is stored of a proof', () => {
     expect(await Promise.all(changed.map(outcomeOf))).toEqual(ofEntry.map(() => 'fail'));
   });
 
-  it('fails its next scrub, until it is repaired', async () => {
+  it('fails its next scrub, and passes after a repair', async () => {
     const ids = await admitOneMoreThan(FLIPS);
     await registry.verifyAll();
     for (const [at, [, statement]] of FLIPS.entries()) await tamper(statement, [ids[at]!]);
     await scrub(registry.verify, 1000);
     await failsOnly(FLIPS, ids);
-    // The same flip repairs the byte.
+    // Flipping the bit again repairs the byte.
     for (const [at, [, statement]] of FLIPS.entries()) {
       await tamper(statement.replace("+ interval '1 second'", "- interval '1 second'"), [ids[at]!]);
     }
@@ -159,7 +159,7 @@ describe('one flipped bit of what is stored of a proof', () => {
 });
 
 describe('leaf', () => {
-  /** Appends an entry as a worker could that was taken over, and returns its index. */
+  /** Appends an entry like a compromised worker, and returns its leaf index. */
   function append(entry: NewEntry): Promise<number> {
     return transaction(db.sql, async (tx) => {
       const size = await lockHead(tx);
@@ -170,7 +170,7 @@ describe('leaf', () => {
   const outcomeAt = async (index: number) =>
     (await verdictsForLeaves(registry.verify.sql, [index])).get(index)?.outcome;
 
-  it('fails without its neighbours when a part of it is missing or out of range', async () => {
+  it('fails without its neighbours when a row of it is missing or out of range', async () => {
     const damages = [
       `update svc.proof set aep = null where ${byId}`,
       `update svc.proof set signature = null where ${byId}`,
@@ -205,7 +205,7 @@ describe('leaf', () => {
     expect(await outcomeOf(id)).toBe('pass');
   });
 
-  it('fails when it was exchanged together with its tile', async () => {
+  it('fails when it was replaced together with its tile', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     const index = await registry.revoke(ids[0]!);
     await registry.verifyAll();
@@ -228,8 +228,8 @@ describe('leaf', () => {
   });
 });
 
-describe('revocation', () => {
-  it('fails when it is damaged', async () => {
+describe('revocation entry', () => {
+  it('fails when any of its columns is damaged', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     const index = await registry.revoke(id, 'certificate');
     await registry.verifyAll();
@@ -248,7 +248,7 @@ describe('revocation', () => {
   });
 });
 
-describe('flipped bit of a tile', () => {
+describe('flipped or missing tile hash', () => {
   const flip = (level: number, at: number, tileIndex = 0) =>
     tamper(
       `update svc.tile set hashes = set_byte(hashes, ${at}, get_byte(hashes, ${at}) # 1)
@@ -256,7 +256,7 @@ describe('flipped bit of a tile', () => {
       [],
     );
 
-  it('fails every leaf under a tile above the leaves', async () => {
+  it('fails every leaf when it is in a tile above the leaves', async () => {
     const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     await flip(1, 3);
     await registry.verifyAll();
@@ -264,7 +264,7 @@ describe('flipped bit of a tile', () => {
     expect(await outcomeOf(ids[299]!)).toBe('fail');
   });
 
-  it('fails only its leaf in a full tile', async () => {
+  it('fails only its own leaf when the tile is full', async () => {
     const ids = await registry.admitAll(Array.from({ length: 520 }, () => registry.item()));
     const at = await leafOf(ids[299]!);
     await flip(0, (at - 256) * 32, 1);
@@ -273,7 +273,7 @@ describe('flipped bit of a tile', () => {
     for (const id of [ids[298]!, ids[300]!, ids[519]!]) expect(await outcomeOf(id)).toBe('pass');
   });
 
-  it('fails new leaves when it hits a verified one', async () => {
+  it('fails new leaves when it belongs to a verified leaf', async () => {
     const before = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
     const [id = ''] = await registry.admitAll([registry.item()]);
@@ -304,7 +304,7 @@ describe('flipped bit of a tile', () => {
 });
 
 describe('signing keys', () => {
-  it('verify earlier proofs when they are retired', async () => {
+  it('validate earlier proofs after their retirement', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.changeKey('retire');
     await registry.verifyAll();
@@ -312,7 +312,7 @@ describe('signing keys', () => {
     expect(await outcomeOf(ids[0]!)).toBe('pass');
   });
 
-  it('are scrubbed newest first when they are compromised, with one log line', async () => {
+  it('are scrubbed newest first when compromised, with one log line', async () => {
     const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
     await registry.verifyAll();
     const lines: unknown[] = [];
@@ -332,7 +332,7 @@ describe('signing keys', () => {
     expect(lines).toEqual([{ key_id, from: first, to: await leafOf(ids[29]!), count: 27 }]);
   });
 
-  it('are read up to the verified prefix by the scrubber', async () => {
+  it('are read only up to the verified prefix by the scrubber', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await registry.changeKey('compromise', 0);
@@ -353,7 +353,7 @@ describe('signing keys', () => {
          replace(convert_from(body, 'UTF8'), '"from_index":0', '"from_index":9'), 'UTF8')
        where leaf_index = 2`,
     ],
-  ])('stay compromised when the compromise %s in the database', async (_, statement) => {
+  ])('stay compromised when the log entry %s', async (_, statement) => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await registry.changeKey('compromise', 0);
@@ -364,7 +364,7 @@ describe('signing keys', () => {
     await tamper(statement, []);
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(id)).toBe('fail');
-    // Nor when the prefix goes on over it.
+    // The key also remains compromised when the verified prefix extends beyond the entry.
     await registry.verifyAll();
     await scrub(registry.verify, 1000);
     expect(await outcomeOf(id)).toBe('fail');
@@ -386,7 +386,7 @@ describe('signing keys', () => {
     for (const id of [before, after]) expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('verify nothing when their entry was changed', async () => {
+  it('validate nothing when their log entry was changed', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper(

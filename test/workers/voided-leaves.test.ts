@@ -9,7 +9,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
 let verify: VerifyContext;
-/** Verdicts of failure that the metric counts. */
+/** The failed verdicts that the metric counts. */
 let failures = 0;
 
 beforeAll(async () => {

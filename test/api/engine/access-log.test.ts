@@ -44,7 +44,7 @@ describe('access log', () => {
     }
   });
 
-  it('writes one line and no error when a batch gets too_many_batches', async ({ setup }) => {
+  it('writes a line without an error when a batch gets too_many_batches', async ({ setup }) => {
     await setup.withEngine({ log, batchesOfOneTenant: 0 }, async ({ call }) => {
       const reply = await call(batchCall(setup.key, [executeBody()]));
       expect(reply.json['code']).toBe('too_many_batches');
@@ -55,7 +55,7 @@ describe('access log', () => {
     ]);
   });
 
-  it('omits share tokens in any spelling of the path', async ({ setup }) => {
+  it('omits share tokens however the path spells or encodes them', async ({ setup }) => {
     const headers = headersFor(setup.key);
     const random = 'aB3-'.repeat(10) + 'xyz';
     const encoded = [...`share_${random}`].map((c) => `%${c.charCodeAt(0).toString(16)}`).join('');

@@ -39,7 +39,7 @@ async function subjectOf({ get }: Setup, proofId: string): Promise<unknown> {
 }
 
 describe('agent admission', () => {
-  it('records the envelope in the AEP, with only the hash of the arguments', async ({
+  it('records the agent envelope in the AEP, with only the hash of the arguments', async ({
     proved,
     setup,
   }) => {
@@ -55,7 +55,7 @@ describe('agent admission', () => {
     });
   });
 
-  it('scopes its idempotency keys by request type', async ({ admit, setup: { execute } }) => {
+  it('shares no idempotency keys with executions', async ({ admit, setup: { execute } }) => {
     const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
     expect((await admit(admissionEnvelope(), headers)).status).toBe(200);
     expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
@@ -80,7 +80,7 @@ describe('outcome envelope', () => {
     }
   });
 
-  it('gets 422 when the parent is a denial or an outcome', async ({ admit, executed, proved }) => {
+  it('gets 422 when its parent is a denial or an outcome', async ({ admit, executed, proved }) => {
     const denial = await admit(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
     const denied = agentReceiptSchema.parse(denial.json['receipt']).registry_proof_id;
     const outcome = await proved(outcomeEnvelope(await proved()));
@@ -90,7 +90,7 @@ describe('outcome envelope', () => {
     await proved(admissionEnvelope({ parent_proof_id: outcome }));
   });
 
-  it('gets 422 until the parent is decided', async ({ admit, setup }) => {
+  it('gets 422 while the parent admission is pending', async ({ admit, setup }) => {
     let outcome: Fields = {};
     await setup.whileItWaits(
       () => admit(admissionEnvelope()),
@@ -154,7 +154,7 @@ describe('admission checks', () => {
       expectProblem(await engine.call(request), status, code);
       await correct();
     }
-    // All checks pass here; the shipped policy permits only the sandbox.
+    // The policy permits every action here; the shipped policy permits only the sandbox.
     expectProblem(await engine.call(request), 403, 'policy_denied');
   });
 });

@@ -19,7 +19,7 @@ import { TENANT } from '../../fixtures/registry.js';
 const caller = { tenantId: TENANT } as Caller;
 const LIMITS = { body: 32 * 1024 * 1024, item: 32 * 1024, items: 10_000 };
 
-/** A request whose body comes in these pieces. */
+/** A request whose body arrives in these pieces. */
 function requestOf(pieces: Buffer[], type = 'application/json'): IncomingMessage {
   const headers = { 'content-type': type };
   return Object.assign(Readable.from(pieces), {
@@ -48,7 +48,7 @@ describe('parseBatch', () => {
   });
 });
 
-/** The items of a body that comes in pieces of this size. */
+/** The items of a body that arrives in pieces of this size. */
 function cut(splitter: Splitter, body: Buffer, size: number): string[] {
   const items: SplitItem[] = [];
   for (let at = 0; at < body.length; at += size) {
@@ -61,7 +61,7 @@ function cut(splitter: Splitter, body: Buffer, size: number): string[] {
 const space = fc.stringMatching(/^[ \t\n\r]{0,3}$/);
 
 describe('batch body splitter', () => {
-  it('returns the items of an array for any chunking', () => {
+  it('returns the items of a JSON array however its bytes are chunked', () => {
     const spaced = fc.array(fc.tuple(space, fc.jsonValue(), space), { minLength: 1, maxLength: 6 });
     fc.assert(
       fc.property(spaced, fc.integer({ min: 1, max: 7 }), (items, size) => {
@@ -75,7 +75,7 @@ describe('batch body splitter', () => {
     );
   });
 
-  it('returns the items of lines for any chunking', () => {
+  it('returns the items of newline-delimited JSON however its bytes are chunked', () => {
     fc.assert(
       fc.property(
         fc.array(fc.jsonValue(), { maxLength: 6 }),
@@ -89,7 +89,7 @@ describe('batch body splitter', () => {
     );
   });
 
-  it('buffers no item beyond the item limit', () => {
+  it('buffers no item that exceeds the item size limit', () => {
     const body = Buffer.from(`[1,"${'x'.repeat(50)}",2]`);
     for (const size of [1, 7, 1_000]) {
       expect(cut(arraySplitter(20), body, size)).toEqual(['1', 'too long', '2']);
@@ -104,7 +104,7 @@ describe('sendLines', () => {
     server?.close();
   });
 
-  it('stops pulling under backpressure and after a disconnect', async () => {
+  it('stops reading its source under backpressure and after a disconnect', async () => {
     let asked = 0;
     let ended = false;
     async function* endless(): AsyncGenerator<Uint8Array[]> {
@@ -124,7 +124,7 @@ describe('sendLines', () => {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
       get({ port, host: '127.0.0.1' }, resolve).on('error', reject);
     });
-    // It fills what is between the two, and then it waits.
+    // The writer fills the socket buffers, and then waits for the reader.
     let before = -1;
     await expect
       .poll(

@@ -13,16 +13,16 @@ afterEach(() => {
 
 const openUploads = () => new BatchUploads({ perTenant: 2, budget: BUDGET });
 
-/** Receives that many MiB within a moment. */
+/** Receives that many MiB at once. */
 async function receive(upload: BatchUpload, mib: number): Promise<void> {
   for (let at = 0; at < mib; at += 1) await upload.received(MIB);
 }
 
-/** Gives uploads that wait for memory all the time that they have. */
+/** Waits long enough for uploads that wait for memory to continue. */
 const waitForTimeouts = () => vi.advanceTimersByTimeAsync(10_000);
 
 describe('BatchUploads', () => {
-  it('holds at most the budget plus 1 MiB per upload', async () => {
+  it('buffers at most the memory budget plus 1 MiB per upload', async () => {
     const uploads = openUploads();
     const held = Array.from({ length: 10 }, () => 0);
     const most: number[] = [];
@@ -47,7 +47,7 @@ describe('BatchUploads', () => {
     expect(Math.max(...most)).toBe(BUDGET);
   });
 
-  it('evicts the upload without progress for longest when another needs memory', async () => {
+  it('evicts the upload that made no progress for longest when another upload needs memory', async () => {
     const uploads = openUploads();
     const silent = uploads.start(1);
     await receive(silent, 4);
@@ -78,7 +78,7 @@ describe('BatchUploads', () => {
     expect(complete.evicted.aborted).toBe(false);
   });
 
-  it('grants memory to a waiting upload when another ends', async () => {
+  it('gives memory to a waiting upload when another upload ends', async () => {
     const uploads = openUploads();
     const first = uploads.start(1);
     await receive(first, 9);

@@ -54,7 +54,7 @@ const problemIn = (result: BatchResult | undefined): Record<string, unknown> =>
   result?.problem ?? {};
 
 describe('POST /v1/batches', () => {
-  it('gives each item the result of a single request', async ({ completed, setup }) => {
+  it('gives each item the same outcome as a single request', async ({ completed, setup }) => {
     const items = [
       executeBody(),
       executeBody({ action: 'DELETE_AUDIT_LOG' }),
@@ -89,7 +89,7 @@ describe('POST /v1/batches', () => {
     expect(results.map(({ state }) => state)).toEqual(states);
   });
 
-  it('returns the same batch for lines and for an array', async ({ completed, send }) => {
+  it('returns the existing batch for items in another format', async ({ completed, send }) => {
     const items = executeBodies(3);
     const first = await completed(`\n${lines(...items)}\r\n\n  \n`, LINES);
     expect(first.results.map(({ state }) => state)).toEqual(['admitted', 'admitted', 'admitted']);
@@ -100,11 +100,11 @@ describe('POST /v1/batches', () => {
     expect(batchIn(otherOrder).batch_id).not.toBe(first.batchId);
   });
 
-  it('logs each item once when sent again or concurrently', async ({ completed, send, setup }) => {
+  it('logs each item once when a batch is sent repeatedly', async ({ completed, send, setup }) => {
     const before = await setup.treeSize();
     const items = executeBodies(20);
     const replies = await Promise.all([send(items), send(items), send(items)]);
-    // Two concurrent batches per tenant: the third gets 503 and is retried.
+    // An engine accepts two concurrent batches per tenant: the third gets 503 and is retried.
     const accepted = replies.filter(({ status }) => status === 202);
     expect(new Set(accepted.map((reply) => batchIn(reply).batch_id)).size).toBe(1);
     expect(accepted.filter(({ headers }) => 'idempotent-replayed' in headers)).toHaveLength(
@@ -154,7 +154,7 @@ describe('duplicate batch items', () => {
     expect(json).toMatchObject({ counts: { total: 4, admitted: 4 }, replayed: 2 });
   });
 
-  it('refer to an earlier admission, pending or decided', async ({ results, send, setup }) => {
+  it('refer to the first admission, pending or decided', async ({ results, send, setup }) => {
     const [settled, open] = [executeBody(), executeBody()];
     const receipt = await setup.execute(settled);
     setup.engine.worker.rests = true;
@@ -171,7 +171,7 @@ describe('duplicate batch items', () => {
 });
 
 describe('batch results', () => {
-  it('are consecutive pages of canonical JSON', async ({ completed, setup: { get } }) => {
+  it('are served in consecutive pages of canonical JSON', async ({ completed, setup: { get } }) => {
     const items = [...executeBodies(7), {}, executeBody({ action: 'DELETE_AUDIT_LOG' })];
     const { batchId, results } = await completed(items);
     const found: BatchResult[] = [];
@@ -223,7 +223,7 @@ describe('invalid batch item', () => {
     ['parent_not_found', JSON.stringify(envelope({ parent_proof_id })), '/parent_proof_id'],
   ];
 
-  it('gets a problem with a pointer and does not affect other items', async ({ completed }) => {
+  it('gets a problem with a pointer without effect on other items', async ({ completed }) => {
     const items = cases.flatMap(([, bad]) => [JSON.stringify(executeBody()), bad]);
     for (const [body, headers] of [
       [`[${items.join()}]`, {}],
@@ -239,7 +239,7 @@ describe('invalid batch item', () => {
     }
   });
 
-  it('is rejected when it is not UTF-8 or exceeds the body limit', async ({ completed, send }) => {
+  it('is rejected when not UTF-8 or above the item size limit', async ({ completed, send }) => {
     const good = JSON.stringify(executeBody());
     const long = JSON.stringify({ text: 'x'.repeat(40_000), more: '],}{"' });
     const body = Buffer.concat([
@@ -300,7 +300,7 @@ describe('batch limits', () => {
     });
   });
 
-  it('reject a batch that exceeds the queue limit, but not a repeated one', async ({ setup }) => {
+  it('reject a new batch, but not a repeated one, when the queue is full', async ({ setup }) => {
     const { key, registry } = setup;
     const before = await pendingDepth(registry.engine, 1_000);
     await setup.withEngine({ maxQueuedAdmissions: 40 }, async ({ call, worker }) => {
@@ -322,7 +322,7 @@ describe('batch limits', () => {
     });
   });
 
-  it('bound concurrent batches per tenant and release their slots', async ({
+  it('bound concurrent batches per tenant, and do not count batches that ended', async ({
     setup: { key, withEngine },
   }) => {
     await withEngine({ batchesOfOneTenant: 0 }, async ({ call }) => {
@@ -338,9 +338,9 @@ describe('batch limits', () => {
   });
 });
 
-// Last: the tenant is gone afterwards.
+// Must run last: this test erases the tenant.
 describe('batch results', () => {
-  it('have every index and no item data when the tenant was erased', async ({
+  it('list every index, but no item data, when the tenant was erased', async ({
     completed,
     results,
     setup: { db, get },

@@ -50,8 +50,8 @@ const table: [what: string, code: string, pointer: string, body: string | Uint8A
   ['__proto__', 'unknown_field', '/__proto__', withMember('"__proto__":{"action":"X"}')],
 ];
 
-describe('request body with', () => {
-  it.for(table)('%s gets %s at %j', async ([, code, pointer, body], { good, send, setup }) => {
+describe('request body', () => {
+  it.for(table)('with %s gets %s at %j', async ([, code, pointer, body], { good, send, setup }) => {
     const before = await setup.treeSize();
     const reply = await send(body);
     expect(reply.json).toMatchObject({ status: 400, code });
@@ -61,7 +61,7 @@ describe('request body with', () => {
     expect((await good()).status).toBe(200);
   });
 
-  it('several faults gets all of them', async ({ setup }) => {
+  it('with several faults gets a problem that lists each of them', async ({ setup }) => {
     const reply = await setup.execute(executeBody({ action: 'x', intent_id: '', extra: 1 }));
     expect(reply.json['code']).toBe('unknown_field');
     expect(
@@ -72,7 +72,7 @@ describe('request body with', () => {
     ).toEqual(['/action', '/extra', '/intent_id']);
   });
 
-  it('very many faults gets a bounded list', async ({ send }) => {
+  it('with very many faults gets a problem of bounded size', async ({ send }) => {
     const many = Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`f${i}`, 0]));
     const long = { ['x'.repeat(20_000)]: 0 };
     for (const extra of [many, long]) {
@@ -112,7 +112,7 @@ describe('oversized request body', () => {
         },
       );
       request.on('error', reject);
-      // Chunked and without an end.
+      // A chunked body without an end.
       const pump = setInterval(() => {
         sent += 64 * 1024;
         request.write(Buffer.alloc(64 * 1024, ' '));
@@ -123,7 +123,7 @@ describe('oversized request body', () => {
     expect(sent).toBeLessThan(8 * 1024 * 1024);
   });
 
-  it('is accepted at exactly the limit', async ({ send }) => {
+  it('is accepted when its size equals the limit', async ({ send }) => {
     const body = JSON.stringify(executeBody());
     const padded = body + ' '.repeat(32 * 1024 - body.length);
     expect((await send(padded)).status).toBe(200);

@@ -80,7 +80,7 @@ checkContract({
         {},
       ],
     };
-    // One proof is verified and one is not.
+    // One proof is verified and the other is not.
     const proofs = [ids.proof_id, ...(await registry.admitAll([registry.item()]))];
     const known = {
       ...Object.fromEntries(Object.entries(ids).map(([name, id]) => [name, [id]])),
@@ -92,14 +92,14 @@ checkContract({
     };
     const exported = await engine.call(get(world, `/v1/proofs/${ids.proof_id}/export`));
     expect(exported.status).toBe(200);
-    // Documents that the engine itself gave out, for the operations that take them.
+    // Exports of the engine, for the operations that accept an export.
     const genuine = { verifyProof: [exported.json], replayProof: [exported.json] };
     return { credentials, known, genuine };
   },
   runs: 12,
 });
 
-it.each([...new Set(specs.map(({ path }) => path))])('%s has one spelling', async (path) => {
+it.each([...new Set(specs.map(({ path }) => path))])('%s > has one spelling', async (path) => {
   const address = path.replaceAll(/\{\w+\}/g, 'x');
   for (const other of [`${address}/`, address.toUpperCase(), `${address}/y/z`]) {
     const reply = await world.engine.call({ method: 'GET', path: other });
@@ -114,7 +114,7 @@ it('html tag > escapes every inserted value', () => {
   );
 });
 
-it('engine OpenAPI document > opens responses, but not bodies, receipts and signed documents', () => {
+it('engine OpenAPI document > allows additional members in responses, except in receipts and signed documents', () => {
   const { schemas } = document.components;
   const api = openApiReader(document);
   const isClosed = (id: string): boolean =>

@@ -10,7 +10,7 @@ const it = engineTest().extend<{ proxy: TcpProxy; engine: TestEngine }>({
     await use(proxy);
     proxy.close();
   },
-  /** Reaches its database through the proxy. */
+  /** An engine that reaches its database through the proxy. */
   engine: async ({ proxy, setup: { registry } }, use) => {
     const sql = connect(proxy.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
@@ -57,7 +57,7 @@ describe('engine without its database', () => {
     await expect.poll(async () => (await ask()).status).toBe(200);
   });
 
-  it('keeps waiting for accepted admissions and responds after recovery', async ({
+  it('keeps requests for accepted admissions waiting and responds after recovery', async ({
     engine,
     proxy,
     setup: { key },
@@ -74,7 +74,7 @@ describe('engine without its database', () => {
 });
 
 describe('engine without its queue', () => {
-  it('is degraded but ready', async ({ setup }) => {
+  it('reports degraded but ready', async ({ setup }) => {
     const { engine } = setup;
     engine.worker.fails = new Error('away');
     const reply = await engine.call({ method: 'GET', path: '/readyz' });

@@ -14,7 +14,7 @@ const hashOf = (body: object): string =>
   hashHex(nobleSha256, utf8(canonicalize(body as JsonValue)));
 
 describe('admitted execution', () => {
-  it('gets 200 with the hashes of body and receipt', async ({ setup: { execute } }) => {
+  it('gets 200 with the hashes of its body and receipt', async ({ setup: { execute } }) => {
     const body = executeBody({ idempotency_key: 'opaque token ~1' });
     const reply = await execute(body, { 'svc-api-version': 'v1' });
     expect(reply.status).toBe(200);
@@ -30,7 +30,7 @@ describe('admitted execution', () => {
     expect(response_hash).toBe(hashOf(rest));
   });
 
-  it('is the same for any formatting of the body', async ({ setup: { execute } }) => {
+  it('gets one receipt for any formatting of the same body', async ({ setup: { execute } }) => {
     const body = executeBody();
     const spaced = JSON.stringify(Object.fromEntries(Object.entries(body).reverse()), null, 2);
     const first = await execute(spaced);
@@ -41,7 +41,7 @@ describe('admitted execution', () => {
 });
 
 describe('denied execution', () => {
-  it('gets 403 with the receipt, the policies and their sentences', async ({
+  it('gets 403 with the receipt, the policies and their messages', async ({
     setup: { execute },
   }) => {
     const body = executeBody({ action: 'DELETE_AUDIT_LOG', idempotency_key: 'mine' });
@@ -62,7 +62,7 @@ describe('denied execution', () => {
 });
 
 describe('execution checks', () => {
-  it('reject everything when ADMISSIONS_PAUSED is set', async ({ setup: { key, withEngine } }) => {
+  it('reject requests while ADMISSIONS_PAUSED is set', async ({ setup: { key, withEngine } }) => {
     await withEngine({ admissionsPaused: true }, async (locked) => {
       const reply = await locked.call({ headers: headersFor(key), body: '{}' });
       expectProblem(reply, 423, 'lane_locked');
@@ -71,19 +71,19 @@ describe('execution checks', () => {
 });
 
 describe('request headers', () => {
-  it('bind an idempotency key to one body of the tenant', async ({ setup: { execute } }) => {
+  it('bind an idempotency key to its first body', async ({ setup: { execute } }) => {
     const body = executeBody();
     const headers = { 'X-Svc-Idempotency-Key': 'k-1' };
     const first = await execute(body, headers);
     expect((await execute(body, headers)).bytes).toEqual(first.bytes);
     expectProblem(await execute(executeBody(), headers), 422, 'idempotency_conflict');
-    // Only the body's own token is echoed.
+    // Only the token in the body is echoed, not the header.
     expect(first.headers['x-svc-idempotency-key']).toBeUndefined();
     const twice = { 'X-Svc-Idempotency-Key': ['a', 'b'] };
     expectProblem(await execute(executeBody(), twice), 400, 'duplicate_header');
   });
 
-  it('name JSON in UTF-8 as the type of the body', async ({ setup: { execute } }) => {
+  it('need JSON in UTF-8 as Content-Type', async ({ setup: { execute } }) => {
     const typed = (type: string) => execute(executeBody(), { 'Content-Type': type });
     for (const type of ['text/plain', 'application/json; charset=latin1', 'application/jsonx']) {
       expectProblem(await typed(type), 415, 'unsupported_media_type');
@@ -104,7 +104,7 @@ describe('concurrent executions', () => {
     expect(await setup.treeSize()).toBe(before + 1);
   });
 
-  it('share few jobs and each get their own receipt', async ({ setup: { key, withEngine } }) => {
+  it('share few jobs, and each gets its own receipt', async ({ setup: { key, withEngine } }) => {
     await withEngine({ coalesceMs: 200, coalesceItems: 64 }, async ({ call, worker }) => {
       worker.rests = true;
       const bodies = Array.from({ length: 128 }, () => executeBody());
@@ -120,7 +120,7 @@ describe('concurrent executions', () => {
     });
   });
 
-  it('succeed when another in the group fails', async ({ setup: { db, execute } }) => {
+  it('succeed when another request in the group fails', async ({ setup: { db, execute } }) => {
     await db.sql.unsafe(`
       create function public.poison() returns trigger language plpgsql as $$ begin
         if encode(new.request, 'escape') like '%POISON%' then raise exception 'poison'; end if;
@@ -143,7 +143,7 @@ describe('concurrent executions', () => {
 });
 
 describe('slow admission', () => {
-  it('gets 202 and completes exactly once', async ({ setup }) => {
+  it('gets 202 and commits exactly once', async ({ setup }) => {
     const headers = headersFor(setup.key);
     await setup.withEngine({ waitMs: 150 }, async ({ call, worker }) => {
       worker.rests = true;
@@ -169,7 +169,7 @@ describe('slow admission', () => {
     });
   });
 
-  it('completes after the requeue when the queue fails', async ({ setup }) => {
+  it('completes after the requeue when the queue was unavailable', async ({ setup }) => {
     const { db, engine, registry } = setup;
     engine.worker.fails = new Error('ECONNREFUSED');
     const before = await setup.treeSize();

@@ -25,7 +25,7 @@ async function published({ admitOne, publish }: Setup): Promise<string> {
 }
 
 describe('GET /v1/proofs/{proof_id}/export', () => {
-  it('contains everything to verify a proof offline', async ({ setup }) => {
+  it('contains everything that offline verification of a proof needs', async ({ setup }) => {
     const id = await published(setup);
     const reply = await exportOf(setup, id);
     expect(reply.status).toBe(200);
@@ -63,7 +63,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(second.headers.etag).toBe(first.headers.etag);
   });
 
-  it('shows a revocation at once, under a checkpoint that covers it', async ({ setup }) => {
+  it('shows a revocation at once, with a checkpoint that includes it', async ({ setup }) => {
     const id = await published(setup);
     const before = await exportOf(setup, id);
     const at = await setup.revoke(id, 'certificate');
@@ -77,7 +77,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(document.inclusion.tree_size).toBe(at + 1);
   });
 
-  it('returns the AEP byte for byte as it was hashed', async ({ setup }) => {
+  it('returns the AEP bytes exactly as they were hashed', async ({ setup }) => {
     const id = await published(setup);
     const document = proofExportSchema.parse((await exportOf(setup, id)).json);
     const reply = await exportOf(setup, id, '?format=aep-json');
@@ -90,7 +90,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(asJson.bytes).toEqual(reply.bytes);
   });
 
-  it('attaches the JSON export to a PDF, which verifies', async ({ setup }) => {
+  it('attaches the JSON export to a PDF, and the attachment verifies', async ({ setup }) => {
     const id = await published(setup);
     const { bytes, headers, status } = await exportOf(setup, id, '?format=pdf');
     expect(status).toBe(200);

@@ -24,7 +24,7 @@ let registry: TestRegistry;
 let stranger: Record<string, string>;
 let theirs: Resources;
 let exported: Exported;
-/** A proof that was as genuine, and that no tenant has any more. */
+/** The export of a genuine proof that no tenant has any more. */
 let lost: Exported;
 
 it.beforeAll(async ({ setup }) => {
@@ -49,7 +49,7 @@ it.beforeAll(async ({ setup }) => {
 
 const hexId = (): string => uuidv7().replaceAll('-', '');
 
-/** Well-formed ids of no resource. */
+/** Well-formed ids that no resource has. */
 function unknownIds(): Resources {
   return {
     proof_id: hexId(),
@@ -71,7 +71,7 @@ function pathOf(spec: OperationSpec, ids: Resources): string {
   });
 }
 
-/** A body of the stranger's that names these ids, wherever a body of this shape names any. */
+/** A request body of the stranger like the example, with these ids. */
 function bodyOf(example: unknown, ids: Resources): unknown {
   if (isDocument(example)) return documentLike(example, ids === theirs ? exported : lost);
   if (Array.isArray(example)) return example.map((one) => bodyOf(one, ids));
@@ -91,7 +91,7 @@ function isDocument(example: unknown): example is Exported {
   return typeof example === 'object' && example !== null && 'aep' in example;
 }
 
-/** This export with only the members of the example. */
+/** Those members of the export that the example has. */
 function documentLike(example: Exported, document: Exported): Exported {
   return Object.fromEntries(
     Object.entries(example).map(([name, value]) => [
@@ -111,7 +111,7 @@ const namesIds = (example: unknown): boolean =>
   isDocument(example) ||
   JSON.stringify(bodyOf(example, unknownIds())) !== JSON.stringify(bodyOf(example, unknownIds()));
 
-/** Every route with an id in its path, once for each body it takes, and every other body with one. */
+/** Each request with an id in its path or body, once for each body that the route accepts. */
 const cases: Case[] = OPERATIONS.flatMap(({ spec }) => {
   const inPath = spec.path.replaceAll('{artifact_kind}', '').includes('{');
   const examples = Object.entries(spec.body?.examples ?? {});
@@ -158,7 +158,7 @@ async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** A stranger's request for an existing resource gets the response for an unknown one. */
+/** A request of the stranger for an existing resource gets the response for an unknown resource. */
 async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   const about = await ask(engine, asked, theirs);
   const unknown = await ask(engine, asked, unknownIds());
@@ -166,7 +166,7 @@ async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
 }
 
-/** The lists that show the stranger a resource of the owner. */
+/** The lists in which the stranger sees a resource of the owner. */
 async function tellingLists(engine: TestEngine): Promise<string[]> {
   const telling: string[] = [];
   for (const { path } of lists) {
@@ -187,14 +187,14 @@ async function expectAllAbsent(engine: TestEngine): Promise<void> {
 describe('another tenant’s resource', () => {
   it('is absent on every route and in every list', ({ setup }) => expectAllAbsent(setup.engine));
 
-  it('is absent with only row-level security', ({ setup }) =>
+  it('is absent when only row-level security guards it', ({ setup }) =>
     setup.withEngine({ sql: unfiltered(registry.engine) }, expectAllAbsent));
 
-  it('is absent with only the conditions of the queries', ({ setup }) =>
+  it('is absent when only the conditions of the queries guard it', ({ setup }) =>
     withoutRowLevelSecurity(() => expectAllAbsent(setup.engine)));
 
   // Control: the tests above can fail.
-  it('is visible on every route and in every list without either guard', async ({ setup }) => {
+  it('is visible on every route and in every list when neither guard exists', async ({ setup }) => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>
       setup.withEngine({ sql: unfiltered(registry.engine) }, async (engine) => {

@@ -36,7 +36,7 @@ const it = engineTest();
 const send = ({ execute }: Setup, apiKey: string, body = executeBody()) =>
   execute(body, headersFor(apiKey));
 
-/** Each key has exactly the fault in its name: form and checksum are otherwise valid. */
+/** Each key has only the fault in its name: format and checksum are otherwise valid. */
 const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
   good: ({ key }) => key,
   malformed: () => 'svc_sk_nonsense',
@@ -53,7 +53,7 @@ const KEYS: Record<string, (setup: Setup) => string | Promise<string>> = {
   expired: ({ keyFor }) => keyFor({ expiresAt: Date.now() - 1 }),
 };
 
-/** Sends sequential requests in parallel strands until stopped. */
+/** Sends requests in parallel until stopped, each strand one after the other. */
 function load(setup: Setup, strands: number, keyNow: () => string) {
   let isOver = false;
   const replies: (Reply & { sentAt: number })[] = [];
@@ -73,7 +73,7 @@ function load(setup: Setup, strands: number, keyNow: () => string) {
   };
 }
 
-it('API key check > costs and answers the same for every invalid key', async ({ setup }) => {
+it('API key check > is equal in work and response for any invalid key', async ({ setup }) => {
   const answers = new Set<string>();
   for (const [name, make] of Object.entries(KEYS)) {
     const headers = { 'X-Svc-Api-Key': await make(setup), 'X-Request-Id': 'same' };
@@ -91,7 +91,7 @@ it('API key check > costs and answers the same for every invalid key', async ({ 
 });
 
 describe('revoked API key', () => {
-  it('gets 401 within a second under load', async ({ setup }) => {
+  it('gets 401 within a second of its revocation under load', async ({ setup }) => {
     const key = await setup.keyFor();
     const running = load(setup, 8, () => key);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);
@@ -106,13 +106,13 @@ describe('revoked API key', () => {
     await running.stop();
     expect(new Set(later())).toEqual(new Set([401]));
     for (const reply of running.replies) {
-      // Requests in flight at that moment may get api_key_revoked, and nothing else.
+      // Requests in flight at the revocation may get only api_key_revoked.
       expect([200, 401, 403]).toContain(reply.status);
       if (reply.status === 403) expectProblem(reply, 403, 'api_key_revoked');
     }
   });
 
-  it('rejects its unsigned admissions', async ({ setup }) => {
+  it('has its accepted but unsigned admissions rejected', async ({ setup }) => {
     const key = await setup.keyFor();
     const body = executeBody();
     const before = await setup.treeSize();
@@ -130,7 +130,7 @@ describe('revoked API key', () => {
 });
 
 describe('expired API key', () => {
-  it('does not affect its accepted admissions', async ({ setup }) => {
+  it('does not affect admissions that were accepted before its expiry', async ({ setup }) => {
     const key = await setup.keyFor();
     const reply = await setup.whileItWaits(
       () => send(setup, key),
@@ -142,7 +142,7 @@ describe('expired API key', () => {
 });
 
 describe('API key rotation', () => {
-  it('loses no request under load', async ({ setup }) => {
+  it('fails no request under load', async ({ setup }) => {
     let current = await setup.keyFor();
     const running = load(setup, 8, () => current);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);
@@ -154,7 +154,7 @@ describe('API key rotation', () => {
       overlap: 2,
     });
     const rotated = current;
-    // The client has some of the overlap to learn of the new key.
+    // The client needs some of the overlap to receive the new key.
     await sleep(200);
     current = formatApiKey({ keyId, secret });
     await expect.poll(async () => (await send(setup, rotated)).status).toBe(401);

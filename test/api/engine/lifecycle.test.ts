@@ -34,7 +34,7 @@ let registry: TestRegistry;
 let engine: TestEngine;
 let client: Client;
 let proofId: string;
-/** Proofs without a passport, a certificate and trust. */
+/** Proofs that have no passport, certificate or trust. */
 let bare: string[];
 let logged = '';
 
@@ -89,7 +89,7 @@ async function paged(path: string, name: string, limit: number, who = client): P
 }
 
 describe('POST /v1/proofs/{proof_id}/revocations', () => {
-  it('revokes each artifact: 201', async ({ setup: { treeSize } }) => {
+  it('revokes each kind of artifact: 201', async ({ setup: { treeSize } }) => {
     for (const artifact_kind of ['proof', 'passport', 'certificate', 'trust']) {
       const leaf_index = await treeSize();
       const reply = await revoke({ artifact_kind });
@@ -103,7 +103,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     }
   });
 
-  it('creates one entry for concurrent and repeated requests', async ({ setup: { treeSize } }) => {
+  it('appends one entry for concurrent and repeated requests', async ({ setup: { treeSize } }) => {
     const before = await treeSize();
     const replies = await Promise.all(
       Array.from({ length: 8 }, (_, n) => revoke({ reason: `reason ${n}` })),
@@ -142,7 +142,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(salts.size).toBe(2);
   });
 
-  it('works in a locked environment and off the allowlist', async () => {
+  it('succeeds when the environment is paused and the tenant is not on the allowlist', async () => {
     await setLane(registry.admin, 'sandbox', false);
     await setAllowlisted(registry.admin, TENANT, false);
     const reply = await revoke();
@@ -151,7 +151,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(reply.status).toBe(201);
   });
 
-  it('responds with 202 when slow, and the same revocation later', async () => {
+  it('responds with 202 while the append is pending, and then with the same revocation', async () => {
     engine.worker.rests = true;
     const reply = await revoke();
     expect(reply.status).toBe(202);
@@ -165,7 +165,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke()).status).toBe(200);
   });
 
-  it('completes without the queue', async () => {
+  it('responds with 202 when the queue is unavailable, and a requeued job completes it', async () => {
     engine.worker.fails = new Error('the queue is away');
     expect((await revoke()).status).toBe(202);
     engine.worker.fails = null;
@@ -176,13 +176,13 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await readRevocation()).status).toBe(200);
   });
 
-  it('with a key that is revoked first revokes nothing, and another request succeeds', async () => {
+  it('revokes nothing when its API key is revoked before the append', async () => {
     const stolen = await clientOf(db, registry, engine);
     engine.worker.rests = true;
     const first = revoke({}, stolen);
     await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
     const second = revoke({ reason: 'it was stolen' });
-    // Nothing shows from outside that it waits.
+    // The request shows no sign of waiting, so the test waits for a fixed time.
     await sleep(200);
     await revokeApiKey(registry.admin, stolen.keyId);
     engine.worker.rests = false;
@@ -192,7 +192,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await readRevocation()).bytes).toEqual((await second).bytes);
   });
 
-  it('responds with 500 when the log has one that was rewritten', async () => {
+  it('responds with 500 when a logged revocation was rewritten', async () => {
     expect((await revoke({ artifact_kind: 'trust' })).status).toBe(201);
     await withStatusesRewritten(db, proofId, replacedIn('trust', 'proof'), async () => {
       for (const artifact_kind of ['proof', 'trust', 'certificate']) {
@@ -203,7 +203,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke({ artifact_kind: 'trust' })).status).toBe(200);
   });
 
-  it('rejects other artifacts of a denial or an outcome: 422', async () => {
+  it('rejects artifacts that a denial or an outcome does not have: 422', async () => {
     for (const id of bare) {
       for (const artifact_kind of ['passport', 'certificate', 'trust']) {
         const reply = await revoke({ artifact_kind }, client, id);
@@ -227,7 +227,7 @@ describe('POST /v1/share-tokens', () => {
       expect(created).toMatchObject(expected);
       return created.share_token;
     });
-    // Drawn, not counted: no position of the 43 is the same in all of them.
+    // Tokens are random: no character is equal at one position in all of them.
     for (let at = 'share_'.length; at < tokens[0]!.length; at += 1) {
       expect(new Set(tokens.map((token) => token[at])).size).toBeGreaterThan(1);
     }
@@ -235,7 +235,7 @@ describe('POST /v1/share-tokens', () => {
 
   it('stores the token neither in the database nor in the logs', async () => {
     const token = String((await share()).json['share_token']);
-    // Also when a client sends it in place of its hash.
+    // The database stores no token even when a client sends the token in place of its hash.
     for (const path of [token, token.replace('_', '%5f')]) {
       expectProblem(await client.delete(`${SHARES}/${path}`), 404, 'share_token_not_found');
     }
@@ -253,20 +253,20 @@ describe('POST /v1/share-tokens', () => {
     expect(logged).toContain(SHARES);
   });
 
-  it('rejects other artifacts of a denial or an outcome: 422', async () => {
+  it('rejects artifacts that a denial or an outcome does not have: 422', async () => {
     for (const proof_id of bare) {
       expect((await share({ proof_id })).status).toBe(201);
       expectProblem(await share({ proof_id, artifact_kind: 'trust' }), 422, 'artifact_absent');
     }
   });
 
-  it('rejects an expiry now: 422', async () => {
+  it('rejects an expiry that is not in the future: 422', async () => {
     expectProblem(await share({ expires_at: formatTime(Date.now()) }), 422, 'expiry_over');
   });
 });
 
 describe('GET /v1/share-tokens', () => {
-  it('lists hashes in pages, newest first, and no tokens', async ({ setup }) => {
+  it('lists hashes in pages, newest first, and never tokens', async ({ setup }) => {
     const own = await clientOf(db, registry, engine, { tenantId: 'lister' });
     const lister = await db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
     const { tenant_no: no } = lister[0] as { tenant_no: number };
@@ -275,7 +275,7 @@ describe('GET /v1/share-tokens', () => {
     );
     const hashes: unknown[] = [];
     for (let n = 0; n < 7; n += 1) hashes.push((await share({}, own)).json['token_hash']);
-    // Of one millisecond: the order must still be one, and no page may skip or repeat.
+    // Entries of one millisecond still need one order, so that no page skips or repeats an entry.
     await setup.byHand(
       (tx) => tx`update svc.share_token set created_at = '2026-11-20T12:00:00.000Z'
         where token_hash in (select token_hash from svc.share_token where tenant_no = ${no} limit 4)`,
@@ -298,7 +298,7 @@ describe('GET /v1/share-tokens', () => {
   );
 });
 
-it('DELETE /v1/share-tokens/{token_hash} > revokes permanently and repeatably', async () => {
+it('DELETE /v1/share-tokens/{token_hash} > revokes permanently, and may be repeated', async () => {
   const hash = String((await share()).json['token_hash']);
   const revokedAt = async () =>
     (await paged(SHARES, 'share_tokens', 200)).find(({ token_hash }) => token_hash === hash)?.[
@@ -318,7 +318,7 @@ describe('POST /v1/packages', () => {
   const proofs = (count: number) =>
     registry.admitAll(Array.from({ length: count }, () => registry.item()));
 
-  it('creates a package in the given order: 201', async () => {
+  it('creates a package with its members in the given order: 201', async () => {
     const [a = '', b = '', c = ''] = await proofs(3);
     const reply = await pack([c, a, b]);
     expect(reply.status).toBe(201);
@@ -329,7 +329,7 @@ describe('POST /v1/packages', () => {
     expect([read.status, read.json]).toEqual([200, made]);
   });
 
-  it('returns the same package for the same order: 200', async () => {
+  it('returns the existing package for the same members in the same order: 200', async () => {
     const ids = await proofs(2);
     const replies = await Promise.all([1, 2, 3, 4].map(() => pack(ids)));
     expect(replies.map(({ status }) => status).sort()).toEqual([200, 200, 200, 201]);
@@ -339,7 +339,7 @@ describe('POST /v1/packages', () => {
     expect((await pack([...ids].reverse())).status).toBe(201);
   });
 
-  it('keeps a package whose member is erased, but rejects the member in new ones', async () => {
+  it('keeps a package whose member is erased, but rejects the member in new packages', async () => {
     const own = await proofs(2);
     const made = await pack(own);
     await eraseProof(db, own[1]!);
@@ -350,7 +350,7 @@ describe('POST /v1/packages', () => {
     expect(pointersIn(reply)).toEqual(['/proof_ids/1']);
   });
 
-  it('accepts 1 to 100 different proofs', async () => {
+  it('accepts 1 to 100 distinct proofs', async () => {
     const ids = await proofs(101);
     expect((await pack(ids.slice(0, 100))).status).toBe(201);
     for (const [bad, pointer] of [
@@ -364,7 +364,7 @@ describe('POST /v1/packages', () => {
     }
   });
 
-  it('rejects members that are not the tenant’s admissions: 422 with pointers', async () => {
+  it('rejects members that are not the tenant’s admissions: 422 with JSON pointers', async () => {
     const reply = await pack([proofId, bare[0]!, ABSENT_ID, bare[1]!]);
     expectProblem(reply, 422, 'package_member_unfit');
     expect(pointersIn(reply)).toEqual(['/proof_ids/1', '/proof_ids/2', '/proof_ids/3']);

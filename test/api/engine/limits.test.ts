@@ -26,7 +26,7 @@ const it = engineTest({ scopes: ['admit', 'read'] }).extend<{
   started: (overrides?: Partial<EngineContext>) => Promise<TestEngine>;
 }>({
   key: ({ setup: { key } }, use) => use(key),
-  /** Starts engines with a limit of their own. */
+  /** Starts engines with their own limits. */
   started: async ({ setup: { registry } }, use) => {
     const engines: TestEngine[] = [];
     await use(async (overrides = {}) => {
@@ -51,7 +51,7 @@ const execute = (engine: TestEngine, apiKey: string, fields = executeBody()): Pr
     body: JSON.stringify(fields),
   });
 
-/** So that a burst falls into one window. */
+/** Sends the requests concurrently, so that they fall into one window. */
 function burst(engine: TestEngine, apiKey: string, times: number): Promise<Reply[]> {
   const call = { headers: headersFor(apiKey), body: 'not JSON' };
   return Promise.all(Array.from({ length: times }, () => engine.call(call)));
@@ -60,9 +60,9 @@ function burst(engine: TestEngine, apiKey: string, times: number): Promise<Reply
 const statuses = (replies: Reply[], status: number): number =>
   replies.filter((reply) => reply.status === status).length;
 
-// A window is a second of real time: on a machine that stalls for as long, a test meets two of them.
+// A window is one real second: a machine that stalls for a second spreads a test over two windows.
 describe('rate limit', { retry: 2 }, () => {
-  it('responds with 429 and Retry-After above the limit, and recovers', async ({
+  it('responds with 429 and Retry-After when exceeded, and recovers', async ({
     key,
     setup,
     started,
@@ -79,7 +79,7 @@ describe('rate limit', { retry: 2 }, () => {
       expect(reply.headers['retry-after']).toBe('1');
       expect(reply.headers['ratelimit']).toBe('"tenant";r=0;t=1');
     }
-    // A rejected request leaves nothing: sent again, it is admitted once.
+    // A rejected request leaves no state: it is admitted once when it is sent again.
     await sleep(WINDOW_MS);
     const again = await Promise.all(
       bodies.filter((_, i) => replies[i]?.status === 429).map((body) => execute(engine, key, body)),
@@ -89,7 +89,7 @@ describe('rate limit', { retry: 2 }, () => {
     expect(await setup.treeSize()).toBe(before + bodies.length);
   });
 
-  it('is shared by all keys of a tenant and no other tenant', async ({ key, setup, started }) => {
+  it('is shared by the keys of a tenant, not between tenants', async ({ key, setup, started }) => {
     const engine = await started();
     const rival = await setup.tenant('rival');
     const second = await setup.keyFor();
@@ -99,7 +99,7 @@ describe('rate limit', { retry: 2 }, () => {
     expect((await engine.call({ headers: rival, body })).status).toBe(200);
   });
 
-  it('changes with the tenant’s setting from the next request on', async ({
+  it('follows a change of the tenant’s setting from the next request on', async ({
     key,
     setup,
     started,
@@ -115,7 +115,7 @@ describe('rate limit', { retry: 2 }, () => {
     }
   });
 
-  it('counts rejected requests on every route', async ({ key, started }) => {
+  it('counts requests to every route, also when they are rejected', async ({ key, started }) => {
     const engine = await started();
     const headers = headersFor(key);
     const bad: Call[] = [
@@ -155,7 +155,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
   afterAll(() => redis.close());
   const ready = (client: RedisClient) => expect.poll(() => client.status).toBe('ready');
 
-  it('shares one limit among all engines', async ({ key, started }) => {
+  it('is shared by all engines', async ({ key, started }) => {
     const [first, second] = [redisAt(redis.url), redisAt(redis.url)];
     await Promise.all([ready(first), ready(second)]);
     const pair = [await started({ redis: first }), await started({ redis: second })];
@@ -164,7 +164,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     expect(statuses(replies.flat(), 400)).toBe(LIMIT);
   });
 
-  it('counts concurrent requests together, each with its position', async () => {
+  it('counts concurrent requests in few Redis calls and numbers each request', async () => {
     const client = redisAt(redis.url);
     await ready(client);
     await client.flushall();
@@ -182,7 +182,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     expect(calls).toBeLessThanOrEqual(3);
   });
 
-  it('falls back to local limits during an outage', async ({ key, started }) => {
+  it('falls back to a count in each engine during a Redis outage', async ({ key, started }) => {
     const client = redisAt(redis.url);
     await ready(client);
     const engine = await started({ redis: client });
@@ -204,7 +204,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
   it('does not delay requests when Redis hangs', async () => {
     const client = redisAt('redis://127.0.0.1:1');
     const counter = createRequestCounter({
-      // As if the connection had been good until a moment ago.
+      // Simulates a connection that was good a moment ago.
       redis: new Proxy(client, {
         get: (target, name) =>
           name === 'rlflxIncr'
@@ -219,7 +219,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     const places = await Promise.all(Array.from({ length: 20 }, () => counter.count(1)));
     expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
     expect(performance.now() - began).toBeLessThan(600);
-    // The engine does not retry Redis for a while.
+    // The engine waits before it tries Redis again.
     const later = performance.now();
     await counter.count(1);
     expect(performance.now() - later).toBeLessThan(100);
@@ -227,7 +227,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
 });
 
 describe('full queue', () => {
-  it('responds with 503 to admissions only, and drains', async ({ key, setup, started }) => {
+  it('makes only admissions respond with 503, and drains', async ({ key, setup, started }) => {
     const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 3, waitMs: 50 });
     engine.worker.rests = true;
     const body = executeBody();
@@ -261,7 +261,7 @@ describe('full queue', () => {
     expect((await execute(engine, key, body)).headers['idempotent-replayed']).toBe('true');
   });
 
-  it('rejects nothing when the count fails', async ({ key, setup, started }) => {
+  it('rejects nothing when counting its length fails', async ({ key, setup, started }) => {
     const engine = await started();
     await setup.db.sql.unsafe(
       'revoke execute on function svc.pending_depth(integer) from svc_engine',

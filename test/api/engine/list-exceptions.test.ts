@@ -13,8 +13,8 @@ const firstPage = (setup: Setup, status: string, filter: Query = {}) =>
   idsOf(setup, { status, limit: '1', ...filter });
 
 describe('list of proofs with a status filter', () => {
-  // More than a request scans of a list without one.
-  it('finds an exception below 4,100 valid proofs in the first page', async ({ setup }) => {
+  // More proofs than one request scans without a status filter.
+  it('finds an exception on the first page behind 4,100 newer valid proofs', async ({ setup }) => {
     const [revoked = ''] = await setup.registry.admitAll([setup.registry.item()]);
     await setup.revoke(revoked);
     for (let admitted = 0; admitted < 4_100; admitted += 820) {
@@ -27,13 +27,13 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage(setup, 'EXPIRED')).toEqual([]);
   });
 
-  it('finds an intent below newer exceptions, and has no proof twice', async ({ setup }) => {
+  it('finds an intent_id behind newer exceptions, and repeats no proof', async ({ setup }) => {
     const items = ['wanted', 'other-1', 'other-2'].map((intent_id) =>
       setup.registry.item({ intent_id }),
     );
     const admitted = await setup.registry.admitAll(items);
     for (const proofId of admitted) await setup.revoke(proofId);
-    // Not verified yet, and an exception by its revocation.
+    // Revoked but not verified, so listed as an exception for both reasons.
     const listed = await idsOf(setup, { status: 'BACKEND_LOOKUP_REQUIRED' });
     expect(new Set(listed).size).toBe(listed.length);
     expect(listed).toEqual(expect.arrayContaining(admitted));
@@ -52,7 +52,7 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage(setup, 'BACKEND_LOOKUP_REQUIRED')).toEqual([erased]);
   });
 
-  // Last: the verifier cannot continue from the subtrees of this verdict.
+  // Must run last: the verifier cannot continue from the subtrees of this verdict.
   it('finds a proof that had expired when it was first verified', async ({ setup }) => {
     const [expired = ''] = await setup.registry.admitAll([
       setup.registry.item({ intent_id: 'expired' }),

@@ -18,7 +18,7 @@ it.beforeAll(async ({ setup: own }) => {
   ({ key } = own);
   const { registry } = own;
   ids = await registry.admitAll([
-    // Bodies that differ in nothing would be one admission.
+    // Two equal bodies would be one admission.
     ...Array.from({ length: 7 }, (_, i) =>
       registry.item({ intent_id: `same-${i % 2}`, proof_chain_fixture_ref: `fixture-${i}` }),
     ),
@@ -33,7 +33,7 @@ const all = (query: Query = {}) => listAll(setup.engine, query, key);
 const idsOf = (proofs: ListedProof[]): string[] => proofs.map((proof) => proof.proof_id);
 const newestFirst = (some: string[]): string[] => [...some].reverse();
 
-/** The proofs at these places of `ids`, as the list has them. */
+/** The proofs at these indexes of `ids`, newest first as in the list. */
 const at = (...places: number[]): string[] =>
   newestFirst(places.sort((a, b) => a - b).map((place) => ids[place]!));
 
@@ -56,7 +56,7 @@ describe('GET /v1/proofs', () => {
     });
   });
 
-  it('paginates by limit', async () => {
+  it('returns pages of at most `limit` proofs', async () => {
     for (const limit of ['1', '4', '9', '200']) {
       expect(idsOf(await all({ limit }))).toEqual(newestFirst(ids));
       expect((await page({ limit })).proofs).toHaveLength(Math.min(Number(limit), ids.length));
@@ -75,7 +75,7 @@ describe('filter of GET /v1/proofs', () => {
     expect(idsOf(await all(query))).toEqual(at(...places));
   });
 
-  it('by time includes the start and excludes the end', async () => {
+  it('by time includes the start of the range and excludes its end', async () => {
     const [later] = await setup.registry.admitAll([setup.registry.item()]);
     const { proofs } = await page({ limit: '1' });
     expect(proofs[0]?.proof_id).toBe(later);
@@ -88,7 +88,7 @@ describe('filter of GET /v1/proofs', () => {
     ids.push(later!);
   });
 
-  it('by time does not stop at a too recent checkpoint', async () => {
+  it('by time ignores a checkpoint that is newer than the range', async () => {
     const since = (await page({ limit: '200' })).proofs.at(-1)!.accepted_at;
     await setup.db.sql`insert into svc.checkpoint (tree_size, root, note)
       values (${await setup.treeSize()}, ${randomBytes(32)}, 'x')`;
@@ -143,7 +143,7 @@ describe('listed status', () => {
     }
   });
 
-  it('asserts nothing of a proof whose revocation was rewritten', async () => {
+  it('is BACKEND_LOOKUP_REQUIRED when the proof’s revocation was rewritten', async () => {
     const body = replacedIn('"proof_id":"0', '"proof_id":"1');
     const [id = ''] = await setup.registry.admitAll([setup.registry.item()]);
     ids.push(id);
@@ -164,7 +164,7 @@ describe('listed status', () => {
 });
 
 describe('cursor of GET /v1/proofs', () => {
-  it('is stable during appends', async () => {
+  it('stays valid while proofs are appended', async () => {
     const first = await page({ limit: '4' });
     const appended = await setup.registry.admitAll([setup.registry.item(), setup.registry.item()]);
     const second = await page({ limit: '200', cursor: first.next_cursor! });
@@ -173,7 +173,7 @@ describe('cursor of GET /v1/proofs', () => {
     expect(idsOf(await all({ limit: '5' }))).toEqual(newestFirst(ids));
   });
 
-  it('is valid with another limit and invalid with other filters', async () => {
+  it('is valid with another limit but rejected with other filters', async () => {
     const { next_cursor: cursor } = await page({ limit: '2', effect: 'ADMIT' });
     expect((await list({ limit: '1', effect: 'ADMIT', cursor: cursor! })).status).toBe(200);
     for (const other of [{}, { effect: 'DENY' }, { effect: 'ADMIT', lane: 'execute' }]) {
@@ -184,7 +184,7 @@ describe('cursor of GET /v1/proofs', () => {
     }
   });
 
-  it('is invalid after any change', async () => {
+  it('is rejected after any change of its text', async () => {
     const cursor = (await page({ limit: '2' })).next_cursor!;
     const swapped = [...cursor].map(
       (one, i) => cursor.slice(0, i) + (one === 'A' ? 'B' : 'A') + cursor.slice(i + 1),
@@ -196,9 +196,9 @@ describe('cursor of GET /v1/proofs', () => {
 });
 
 describe('rare filter', () => {
-  it('returns empty pages with a cursor until it finds an old proof', async () => {
+  it('returns empty pages with a cursor until the scan reaches an old match', async () => {
     const [rare] = await setup.registry.admitAll([setup.registry.item({ action: 'RARE' })]);
-    // Synthetic rows in between: the list reads only columns.
+    // Synthetic rows between the two proofs, because the list reads only columns.
     await setup.byHand(async (tx) => {
       const start = (await setup.treeSize()) + 1;
       await tx`

@@ -18,7 +18,7 @@ import { eventually } from '../../fixtures/stack.js';
 import { engineTest, fillTenant } from './setup.js';
 
 const HOSTILE = 'hostile';
-/** Far more than the engine has connections. */
+/** Far more requests than the engine has database connections. */
 const REQUESTS = 64;
 /** A transaction that holds this lock blocks every statement that serves the hostile tenant. */
 const GATE = 4711;
@@ -32,7 +32,7 @@ let key: string;
 let hostile: Record<string, string>;
 let enginePool: Pool;
 let closePools: () => Promise<unknown>;
-/** One of everything that the hostile tenant has, by its name in paths and bodies. */
+/** One resource of each kind of the hostile tenant, by its name in paths and bodies. */
 let ids: Record<string, string>;
 
 it.beforeAll(async ({ setup }) => {
@@ -55,7 +55,7 @@ it.beforeAll(async ({ setup }) => {
       create policy gate on svc.${table} as restrictive for all to svc_engine
         using (svc.test_gate()) with check (svc.test_gate())`);
   }
-  // The pools are as large as those of the engine program.
+  // The pools have the size that the engine program gives them.
   const application = 'test-engine';
   const sql = connect(db.urlFor('svc_engine'), { application, max: 16 });
   const forTenants = connect(db.urlFor('svc_engine'), {
@@ -91,7 +91,7 @@ function callOf({ spec, example }: (typeof operations)[number]): Call {
 
 const asHostile = (call: Call): Promise<Reply> => engine.call({ ...call, headers: hostile });
 
-/** Requests of another tenant, which share nothing with the hostile one but the engine. */
+/** Requests of another tenant, which shares only the engine with the hostile tenant. */
 async function admitAndRead(): Promise<void> {
   const admitted = await engine.call({
     headers: headersFor(key),
@@ -118,7 +118,7 @@ async function waitUntilBlocked(): Promise<void> {
 
 describe('engine with a tenant whose statements are blocked', () => {
   it.for(operations)(
-    'serves other tenants beside 64 requests in flight: $name',
+    'serves other tenants when 64 requests of that tenant wait: $name',
     async (operation) => {
       const call = callOf(operation);
       const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
@@ -136,7 +136,7 @@ describe('engine with a tenant whose statements are blocked', () => {
 });
 
 describe('engine with an admission that waits for an open transaction', () => {
-  /** Opens the transaction of a batch that brings the same item. Returns what rolls it back. */
+  /** Opens a transaction that inserts the item of a batch. Returns a function that aborts it. */
   function openBatchWith(body: object): Promise<() => Promise<void>> {
     const request = utf8(JSON.stringify(body));
     const hash = documentHash(nativeSha256, body as JsonValue);
@@ -150,7 +150,7 @@ describe('engine with an admission that waits for an open transaction', () => {
     );
   }
 
-  it('admits everything else, of its tenant and of others', async () => {
+  it('admits all other requests of its tenant and of other tenants', async () => {
     const body = executeBody();
     const close = await openBatchWith(body);
     const headers = headersFor(key);
@@ -172,8 +172,8 @@ describe('engine with an admission that waits for an open transaction', () => {
   });
 });
 
-describe('complete batch', () => {
-  it('waits for a commit slot', async () => {
+describe('batch upload', () => {
+  it('waits for a commit slot when it is complete', async () => {
     const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
     const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
     const items = executeBodies(1, { tenant_id: HOSTILE });
@@ -181,7 +181,7 @@ describe('complete batch', () => {
     try {
       await waitUntilBlocked();
       replies.push(narrow.call(batchCall(key, executeBodies(1))));
-      // The first answer is the second batch's only if that one does not wait.
+      // The first response is that of the second batch only if the second batch does not wait.
       await Promise.race([...replies, sleep(500)]);
     } finally {
       await open();

@@ -15,7 +15,7 @@ import { unhandledIn } from '../../fixtures/unhandled.js';
 
 describe('PDF renderer', () => {
   let folder: string;
-  /** Tasks that end after `json[0]` milliseconds of waiting. */
+  /** Renders by waiting `json[0]` milliseconds. */
   let slow: string;
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'svc-pool-'));
@@ -32,7 +32,7 @@ describe('PDF renderer', () => {
 
   const task = (tens: number) => ({ json: Uint8Array.of(tens), lookupUrl: '' });
 
-  it('accepts as many requests as threads and queue slots', async () => {
+  it('accepts as many requests as it has threads and queue slots', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     const taken = [renderer.render(task(20)), renderer.render(task(0)), renderer.render(task(0))];
     await expect(renderer.render(task(0))).rejects.toThrow(RendererBusyError);
@@ -51,13 +51,13 @@ describe('PDF renderer', () => {
     await renderer.close();
   });
 
-  it('times out running and waiting requests and recovers', async () => {
+  it('times out running and queued requests, and recovers', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
     const stuck = [renderer.render(task(255)), renderer.render(task(255))];
     await Promise.all(stuck.map((one) => expect(one).rejects.toThrow(RenderTimeoutError)));
     const patient = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     await patient.render(task(0));
-    // The thread that was stuck is gone, and its place is free.
+    // The stuck thread was replaced, and its slot is free.
     await expect
       .poll(() =>
         renderer.render(task(0)).then(
@@ -70,13 +70,13 @@ describe('PDF renderer', () => {
     await patient.close();
   });
 
-  it('hides the environment from its threads', async () => {
+  it('hides environment variables from its threads', async () => {
     const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: slow });
     expect([...(await renderer.render(task(0)))]).toEqual([0]);
     await renderer.close();
   });
 
-  it('survives a thread failure at the timeout', async () => {
+  it('ends a request at the timeout when its thread fails silently', async () => {
     const [failing, begun] = [join(folder, 'failing.mjs'), join(folder, 'begun')];
     await writeFile(
       failing,
@@ -92,7 +92,7 @@ describe('PDF renderer', () => {
       const until = performance.now() + 650;
       const rendering = expect(renderer.render(task(0))).rejects.toThrow();
       while (!existsSync(begun) && performance.now() < until) await nextTurn();
-      // Busy, and so it hears of both at once: that the time is up comes first, as a rule.
+      // The main thread is busy, so the timeout and the thread's error arrive together.
       while (performance.now() < until);
       await rendering;
       await new Promise((resolve) => setTimeout(resolve, 50));
@@ -101,7 +101,7 @@ describe('PDF renderer', () => {
     await renderer.close();
   });
 
-  it('reports an error of a thread and recovers', async () => {
+  it('reports an error thrown in a thread, and recovers', async () => {
     const renderer = createPdfRenderer(PDF_DEFAULTS);
     const broken = renderer.render({ json: Buffer.from('{"a'), lookupUrl: '' });
     await expect(broken).rejects.toThrow();

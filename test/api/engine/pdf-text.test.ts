@@ -15,7 +15,7 @@ const shown = (text: string): string =>
     .map((piece) => (piece.escaped ? `[${piece.text}]` : piece.text))
     .join('');
 
-/** Text that a reader decodes with the legend. */
+/** The text that a reader decodes with the printed legend. */
 const readBack = (pieces: readonly Piece[]): string =>
   pieces
     .map(({ text, escaped }) =>
@@ -37,11 +37,11 @@ describe('safeText', () => {
     ['halves of pairs', 'a\ud800', 'a[\\u{D800}]'],
     ['what copying normalizes', '\u212a\u2126', '[\\u{212A}][\\u{2126}]'],
     ['the beginning of an imitated escape', '\\u{41}', '[\\u{5C}]u{41}'],
-  ])('shows %s as code points', (_what, text, expected) => {
+  ])('shows %s as escaped code points', (_what, text, expected) => {
     expect(shown(text)).toBe(expected);
   });
 
-  it('is lossless for any text and line width', () => {
+  it('loses no character for any text and line width', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: 'binary' }),
@@ -59,7 +59,7 @@ describe('safeText', () => {
     );
   });
 
-  it('is unambiguous when copied', () => {
+  it('gives text that can be decoded without ambiguity when copied', () => {
     const plain = (text: string) =>
       safeText(text, covers)
         .map((piece) => piece.text)
@@ -88,7 +88,7 @@ interface FontInside {
   unitsPerEm: number;
 }
 
-/** The font as the PDF library has it. */
+/** The font as the PDF library loads it. */
 function opened(file: Uint8Array): FontInside {
   const doc = new PDFDocument({ font: '' });
   doc.font(Buffer.from(file));

@@ -59,7 +59,7 @@ describe('PDF export', () => {
     expect(links).toEqual([LOOKUP_URL]);
     expect(info).toMatchObject({
       Title: `Autonomous Execution Proof ${admitted.proofId}`,
-      // The only time is that of the verdict.
+      // The only time on the page is that of the verdict.
       CreationDate: 'D:20261122080000Z',
       ModDate: 'D:20261122080000Z',
     });
@@ -93,12 +93,12 @@ describe('PDF verdict', () => {
       },
       'Admitted: a report that an action failed · proof VALID',
     ],
-  ])('of %s is the headline of every page', async (_what, options, expected) => {
+  ])('of %s is in the headline of every page', async (_what, options, expected) => {
     const { pages } = await read(options);
     for (const page of pages) expect(page.split('\n')).toContain(expected);
   });
 
-  it('lists what it does not assert', async () => {
+  it('lists the statements that it does not make', async () => {
     expect(await textOf()).toContain('That the action was carried out, or how it ended');
     const denial = await textOf({ effect: 'DENY' });
     expect(denial).toContain('That the action was not carried out');
@@ -111,7 +111,7 @@ describe('PDF verdict', () => {
 });
 
 describe('PDF user text', () => {
-  it('keeps every character and explains escapes', async () => {
+  it('keeps every character and explains its escapes', async () => {
     const text = await textOf({
       subject: { kind: 'execute', intent_id: '预订 حجز 😀 \u202Ex', action: 'BOOK' },
     });
@@ -124,7 +124,7 @@ describe('PDF user text', () => {
     expect(await textOf()).not.toContain('It replaces the character with');
   });
 
-  it('fits at maximum length', async () => {
+  it('fits the page at maximum length', async () => {
     const reasons = Array.from({ length: 20 }, (_, i) => `${String(i).padStart(2, '0')}-policy`);
     const intent_id = '\u{1F600}'.repeat(512);
     const { pages } = await read({
@@ -139,8 +139,8 @@ describe('PDF user text', () => {
   });
 });
 
-describe('PDF determinism', () => {
-  it('gives the same bytes in another process and time zone', async () => {
+describe('PDF export', () => {
+  it('has the same bytes in another process and time zone', async () => {
     const once = Buffer.from(await render());
     expect(Buffer.from(await render()).equals(once)).toBe(true);
 

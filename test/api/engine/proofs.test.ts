@@ -32,18 +32,18 @@ describe('GET /v1/proofs/{proof_id}', () => {
     ['the AEP', 'proof', 'aep = set_byte(aep, 5, get_byte(aep, 5) # 1)'],
     ['the signature', 'proof', 'signature = set_byte(signature, 5, get_byte(signature, 5) # 1)'],
     ['the logged hash', 'log_entry', 'aep_hash = set_byte(aep_hash, 5, get_byte(aep_hash, 5) # 1)'],
-  ])('is not served when %s was altered', async ([, table, change], { setup }) => {
+  ])('responds with 500 when %s was altered', async ([, table, change], { setup }) => {
     const id = await setup.admitOne();
     const alter = () =>
       setup.byHand((tx) => tx.unsafe(`update svc.${table} set ${change} where ${ofProof(id)}`));
     await alter();
     const reply = await setup.get(`/v1/proofs/${id}`);
     expect(reply.json).toMatchObject({ status: 500, code: 'integrity_failure' });
-    // A damaged log accepts no entries: flipping the same bit again repairs it.
+    // A damaged log accepts no entries; flipping that bit again repairs the log.
     if (table === 'log_entry') await alter();
   });
 
-  it('returns the commitments of an erased proof', async ({ setup }) => {
+  it('returns only the log entry and hashes of an erased proof', async ({ setup }) => {
     const id = await setup.admitOne();
     await eraseProof(setup.db, id);
     const view = proofViewSchema.parse((await setup.get(`/v1/proofs/${id}`)).json);
@@ -68,7 +68,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     expect(text.headers['retry-after']).toBe('1');
   });
 
-  it('proves the leaf under a signed checkpoint, as JSON and tlog-proof', async ({ setup }) => {
+  it('proves the leaf under a signed checkpoint in JSON and tlog-proof', async ({ setup }) => {
     const ids = await setup.registry.admitAll(
       Array.from({ length: 300 }, () => setup.registry.item()),
     );
@@ -107,10 +107,10 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     }
   });
 
-  it('responds with 500 when tile, leaf or checkpoint was altered', async ({ setup }) => {
+  it('responds with 500 when the tile, leaf or checkpoint was altered', async ({ setup }) => {
     await setup.admitOne();
     await setup.log.publish();
-    // The last leaf is in the path of the one before it.
+    // The last leaf is in the inclusion path of the leaf before it.
     const [id = ''] = await setup.registry.admitAll([setup.registry.item(), setup.registry.item()]);
     await setup.log.publish();
     const path = `/v1/proofs/${id}/inclusion`;
@@ -133,7 +133,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
 });
 
 describe('read operations', () => {
-  it('run their checks in order, also when admissions are locked', async ({ setup }) => {
+  it('run their checks in documented order, also while paused', async ({ setup }) => {
     const path = `/v1/proofs/${await setup.admitOne()}`;
     const reader = await setup.keyFor({ scopes: ['export'] });
     const headers: Record<string, string> = {

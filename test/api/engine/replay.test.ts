@@ -33,7 +33,7 @@ async function replayOf({ post }: Setup, body: string | object): Promise<Replay>
 const pointersIn = ({ differences }: Replay) => differences.map(({ pointer }) => pointer);
 
 describe('POST /v1/proofs/replay', () => {
-  it('matches for every proof of the demo, and for envelopes of agents', async ({ setup }) => {
+  it('reports a match for every demo action and for agent envelopes', async ({ setup }) => {
     const text = await readFile(join(packageRoot, 'examples', 'agent-actions.ndjson'), 'utf8');
     const actions = text.split('\n').filter((line) => line !== '');
     expect(actions.length).toBeGreaterThan(10);
@@ -55,7 +55,7 @@ describe('POST /v1/proofs/replay', () => {
     for (const id of [parent, outcome]) expect(await replayOf(setup, id)).toMatchObject(matching);
   });
 
-  it('matches for an export and names changes in one', async ({ setup }) => {
+  it('matches an export, and names changes in an altered one', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     expect(await replayOf(setup, document)).toMatchObject({
       result: 'match',
@@ -79,7 +79,7 @@ describe('POST /v1/proofs/replay', () => {
     expect(seen).toBeGreaterThan(25);
   });
 
-  it('reports the decision of another policy set', async ({ setup }) => {
+  it('reports the decision that another policy set would make', async ({ setup }) => {
     const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const strict = await makePolicySet({
       ...files,
@@ -169,7 +169,7 @@ async function rewriteAep(
 }
 
 describe('replay after tampering', () => {
-  it('reports engine_version_differs when another engine decided', async ({ setup }) => {
+  it('reports engine_version_differs after another engine decided', async ({ setup }) => {
     const { admitOne, byHand, registry } = setup;
     const id = await admitOne();
     const intake = await readPinnedIntake(registry.engine, registry.tenantNo, id);
@@ -200,7 +200,7 @@ describe('replay after tampering', () => {
     ['salt', `salt = decode(repeat('00', 32), 'hex')`, '/salt'],
     ['fixture_hash', `fixture_hash = decode(repeat('00', 32), 'hex')`, '/evidence/fixture_hash'],
     ['request', `request = 'x'`, '/request_hash'],
-  ] as const)('names a change in the intake: %s', async ([, assignment, pointer], { setup }) => {
+  ] as const)('names a changed intake row: %s', async ([, assignment, pointer], { setup }) => {
     const id = await setup.admitOne();
     await setup.byHand((tx) =>
       tx.unsafe(`update svc.intake set ${assignment} where ${ofProof(id)}`),
@@ -210,7 +210,7 @@ describe('replay after tampering', () => {
     expect(pointersIn(replay)).toContain(pointer);
   });
 
-  it('detects a changed AEP although the other columns were changed to match', async ({
+  it('detects a changed AEP even when the row’s other columns were changed to match', async ({
     setup,
   }) => {
     const id = await setup.admitOne();
@@ -231,7 +231,7 @@ describe('replay after tampering', () => {
   });
 
   it.for(['null', 'no JSON'])(
-    'does not treat %s in place of an AEP as erased',
+    'reports a divergence, not an erasure, when the AEP was replaced by %s',
     async (text, { setup }) => {
       const id = await setup.admitOne();
       await rewriteAep(setup, id, () => text);
@@ -242,8 +242,8 @@ describe('replay after tampering', () => {
     },
   );
 
-  // Last: all proofs share the policy set.
-  it('reports the policy digest and the decision of a changed policy', async ({ setup }) => {
+  // Must run last: all proofs share the policy set.
+  it('reports the digest and decision of an altered policy', async ({ setup }) => {
     const id = await setup.admitOne();
     const before = await replayOf(setup, id);
     await changeTexts(setup, (policies) => {

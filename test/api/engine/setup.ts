@@ -27,7 +27,7 @@ import { verdictIn } from '../../fixtures/verify-call.js';
 type Headers = Record<string, string | string[]>;
 export type Body = string | Uint8Array | Record<string, unknown> | unknown[];
 
-/** An engine on its own database, with a tenant and a key of that tenant. */
+/** An engine with its own database, a tenant and an API key of that tenant. */
 export interface Setup {
   db: TestDatabase;
   registry: TestRegistry;
@@ -35,9 +35,9 @@ export interface Setup {
   engine: TestEngine;
   key: string;
   keyFor: (options?: KeyOptions) => Promise<string>;
-  /** Creates a tenant that may admit. Returns the headers of its key. */
+  /** Creates a tenant that may admit. Returns the request headers with its key. */
   tenant: (tenantId: string, scopes?: string[]) => Promise<Record<string, string>>;
-  /** Another engine on the same database, for the duration of `work`. */
+  /** Starts another engine on this database for the duration of `work`. */
   withEngine: <T>(
     overrides: Partial<EngineContext>,
     work: (engine: TestEngine) => Promise<T>,
@@ -47,17 +47,17 @@ export interface Setup {
   execute: (body?: Body, headers?: Headers) => Promise<Reply>;
   /** Sends an admission and applies `change` before a worker processes it. */
   whileItWaits: (send: () => Promise<Reply>, change: () => Promise<unknown>) => Promise<Reply>;
-  /** Id of a new proof. */
+  /** Admits a request and returns its proof id. */
   admitOne: (action?: string) => Promise<string>;
   /** Verifies every leaf and signs a checkpoint. */
   publish: () => Promise<void>;
-  /** Publishes, then exports. */
+  /** Publishes, then exports a proof. */
   exported: (proofId: string) => Promise<ProofExport>;
-  /** Returns the index of the entry. */
+  /** Revokes an artifact and returns the leaf index of the log entry. */
   revoke: (proofId: string, artifactKind?: ArtifactKind) => Promise<number>;
   /** Changes rows as a superuser with all triggers off. */
   byHand: (change: (tx: Transaction) => Promise<unknown>) => Promise<void>;
-  /** Changes rows during `work`, and restores them: a damaged log accepts no more entries. */
+  /** Changes rows during `work`, and restores them, because a damaged log accepts no entries. */
   whileAltered: <T>(
     table: string,
     assignment: string,
@@ -71,7 +71,7 @@ interface Options extends Partial<EngineContext> {
   scopes?: string[];
 }
 
-/** Tests with a `setup` for the whole file. Afterwards, each completes what it left to the workers. */
+/** Tests with one `setup` per file. After each test, the workers complete pending admissions. */
 export function engineTest(options: Options = {}) {
   const it = test.extend<{ setup: Setup }>({
     setup: [({}, use) => withSetup(options, use), { scope: 'file' }],
@@ -202,13 +202,13 @@ function bytesOf(body: Body): string | Uint8Array {
   return typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body);
 }
 
-/** Ids of one resource of every kind; `second` is another proof, for what takes several. */
+/** Ids of one resource of each kind; `second` is another proof, for operations on several. */
 export type Resources = Record<
   'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id',
   string
 >;
 
-/** Gives a tenant one resource of every kind, by their names in paths and bodies. */
+/** Creates one resource of each kind for a tenant, by their names in paths and bodies. */
 export async function fillTenant(
   { post, publish, registry }: Setup,
   tenantId: string,
@@ -248,10 +248,10 @@ export async function fillTenant(
   };
 }
 
-/** The id in an API key. */
+/** The key id in an API key. */
 export const keyIdOf = (apiKey: string): string => apiKey.slice(7, 19);
 
-/** The condition of a statement on the rows of one proof. */
+/** The SQL condition for the rows of one proof. */
 export const ofProof = (proofId: string): string =>
   `replace(proof_id::text, '-', '') = '${proofId}'`;
 

@@ -24,7 +24,7 @@ const revoked = (leafIndex: number, kind: ArtifactKind): RevocationInHistory => 
 const ADMIT = { effect: 'ADMIT', isOutcome: false } as const;
 
 describe('statementOf', () => {
-  it('statementsOf combines each verdict with later revocations', () => {
+  it('combines each verdict with later revocations', () => {
     const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
     const revocations = [revoked(5, 'passport'), revoked(12, 'proof')];
     const said = statementsOf(ADMIT, { verdicts, revocations });
@@ -36,7 +36,7 @@ describe('statementOf', () => {
       '3 VALID PASS TRUST_ESTABLISHED',
       '6 VALID REVOKED REVOKED',
       '13 REVOKED REVOKED REVOKED',
-      // The second verdict has seen leaf 5: without that revocation it was never given.
+      // The second verdict already covers leaf 5, so no status without that revocation is listed.
       '9 VALID REVOKED REVOKED',
       '13 REVOKED REVOKED REVOKED',
     ]);

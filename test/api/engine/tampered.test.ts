@@ -45,7 +45,7 @@ describe('altered database rows', () => {
     });
   });
 
-  it('hide a proof from the tenant that its row was moved to', async ({ setup }) => {
+  it('do not show a proof to a tenant that its row was moved to', async ({ setup }) => {
     const { proof_id: id } = await setup.exported(await setup.admitOne());
     const headers = await setup.tenant('rival');
     const moved = 'tenant_no = (select max(tenant_no) from svc.tenant)';
@@ -62,7 +62,7 @@ describe('altered database rows', () => {
     ['is not JSON', `convert_to('x', 'UTF8')`],
     ['names another proof', replacedIn('"proof_id":"0', '"proof_id":"1')],
     ['names another artifact', replacedIn('kind":"proof"', 'kind":"trust"')],
-  ] as const)('assert nothing when a revocation %s', async ([, body], { setup }) => {
+  ] as const)('make a proof unassertable when its revocation %s', async ([, body], { setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await setup.revoke(document.proof_id, 'proof');
     expect((await setup.exported(document.proof_id)).verdict.verification_status).toBe('REVOKED');
@@ -79,7 +79,7 @@ describe('altered database rows', () => {
   });
 
   it.for(['aep = null, signature = null', 'signature = null'])(
-    'report a lost payload, not a bad signature: %s',
+    'are reported as a missing payload, not a bad signature: %s',
     async (lost, { setup }) => {
       const document = await setup.exported(await setup.admitOne());
       await setup.whileAltered('proof', lost, ofProof(document.proof_id), async () => {
@@ -89,16 +89,16 @@ describe('altered database rows', () => {
           { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
         ]);
         await expectNotServed(setup, document.proof_id, EXPORTS);
-        // A kept copy still matches the log.
+        // A copy that the caller kept still matches the log.
         expect((await verdictOn(setup, document)).status).toBe('VALID');
       });
     },
   );
 
-  it('assert nothing of an erased proof, also for a kept copy', async ({ setup }) => {
+  it('do not make an erased proof valid, even with a kept copy', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await eraseProof(setup.db, document.proof_id);
-    // At once, before the verification system records it.
+    // The engine reports the erasure before the verifier has recorded it.
     const known = await verdictOn(setup, byId(document.proof_id));
     expect(known).toMatchObject({ status: 'INVALID', cause: 'erased' });
     expect(known.checks.filter(({ result }) => result === 'fail')).toEqual([]);
@@ -117,8 +117,8 @@ describe('altered database rows', () => {
     expect((await verdictOn(setup, altered)).cause).toBe('altered');
   });
 
-  // Last: nothing can be appended without tiles.
-  it('fail inclusion when tiles are lost', async ({ setup }) => {
+  // Must run last: no entry can be appended without tiles.
+  it('make inclusion proofs fail when tiles are lost', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await setup.byHand((tx) => tx`delete from svc.tile`);
     for (const submission of allWays(document)) {

@@ -5,7 +5,7 @@ import { TenantConnections } from '#api/engine/tenant-connections';
 
 const LIMITS = { sql: {} as Pool, total: 2, perOwner: 1, maxWaiting: 2, timeoutMs: 60_000 };
 
-/** Units of work that run until finished, and their start order. */
+/** Units of work that run until the test finishes them, and the order in which they started. */
 function pieces(connections: TenantConnections) {
   const began: string[] = [];
   const finish = new Map<string, () => void>();

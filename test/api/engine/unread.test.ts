@@ -23,7 +23,7 @@ const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 const NO_REQUEST = 'nonsense\r\n\r\n';
 
 describe('unreadable request', () => {
-  it('gets a problem with its request id and the headers of every response', async () => {
+  it('gets a problem with its request id and the standard response headers', async () => {
     const client = await clientOf((_req, res) => res.end('answered'));
     client.say(NO_REQUEST);
     const [head = '', body = ''] = (await client.end()).split('\r\n\r\n');
@@ -42,7 +42,7 @@ describe('unreadable request', () => {
     );
   });
 
-  it('does not replace the response to the previous request', async () => {
+  it('does not replace the pending response to the previous request', async () => {
     let answer: (() => void) | null = null;
     const client = await clientOf((_req, res) => {
       answer = () => res.end('admitted');
@@ -54,7 +54,7 @@ describe('unreadable request', () => {
     expect(await client.end()).toMatch(/^HTTP\/1.1 200 OK[^]*admitted/);
   });
 
-  it('gets no second response within a partial one', async () => {
+  it('adds no second response inside a partly sent response', async () => {
     const client = await clientOf((_req, res) => {
       res.writeHead(200, { 'Content-Length': 100 });
       res.write('half');

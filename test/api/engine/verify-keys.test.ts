@@ -32,8 +32,8 @@ function newKey(): ForgersKey & { keyId: string; publicKeyText: string } {
   };
 }
 
-describe('unregistered proof', () => {
-  it('is NOT_FOUND although it is genuine elsewhere', async ({ setup }) => {
+describe('proof that is not in the registry', () => {
+  it('is NOT_FOUND even when another registry signed and logged it', async ({ setup }) => {
     let foreign: ProofExport | undefined;
     await withSetup({}, async (other) => {
       foreign = await other.exported(await other.admitOne());
@@ -53,7 +53,7 @@ describe('unregistered proof', () => {
 });
 
 describe('signing key', () => {
-  it('is taken from the log, not from the submission', async ({ setup }) => {
+  it('is looked up in the log, not in the submission', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     const own = newKey();
     for (const changes of [{}, { decision: { effect: 'ADMIT' as const, reasons: ['mine'] } }]) {
@@ -70,7 +70,7 @@ describe('signing key', () => {
     }
   });
 
-  it('does not validate another AEP that it signed', async ({ setup }) => {
+  it('does not validate an AEP that it signed but the log does not contain', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
     const admitting = {
       decision: { effect: 'ADMIT' as const, reasons: document.aep.decision.reasons },
@@ -85,7 +85,7 @@ describe('signing key', () => {
     }
   });
 
-  it('verifies nothing signed after its retirement', async ({ setup }) => {
+  it('validates nothing that it signed after its retirement', async ({ setup }) => {
     const retired = newKey();
     const change = { keyId: retired.keyId, publicKey: retired.publicKeyText };
     await appendKeyChange(setup.registry.admin, nativeSha256, { ...change, change: 'activate' });
@@ -102,14 +102,14 @@ describe('signing key', () => {
       key: { state: 'retired', retired_at_index: at },
     });
     expect(checkOf(verdict, 'signing_key')).toBe('fail');
-    // Signatures from before the retirement stay valid.
+    // Signatures from before the retirement remain valid.
     expect(await verdictOn(setup, await setup.exported(earlier))).toMatchObject({
       status: 'VALID',
       key: { key_id: retired.keyId, state: 'active', retired_at_index: at },
     });
   });
 
-  it('voids its proofs at once when compromised', async ({ setup }) => {
+  it('invalidates its proofs at once when compromised', async ({ setup }) => {
     const lost = newKey();
     const change = { keyId: lost.keyId, publicKey: lost.publicKeyText };
     await appendKeyChange(setup.registry.admin, nativeSha256, { ...change, change: 'activate' });

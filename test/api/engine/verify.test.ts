@@ -81,7 +81,7 @@ describe('POST /v1/proofs/verify', () => {
     }
   });
 
-  it('reports a revocation that an older export lacks', async ({ setup }) => {
+  it('reports a revocation that an earlier export lacks', async ({ setup }) => {
     const before = await setup.exported(await setup.admitOne());
     await setup.revoke(before.proof_id, 'proof');
     for (const body of allWays(before)) {
@@ -94,7 +94,7 @@ describe('POST /v1/proofs/verify', () => {
       expect(checkOf(verdict, 'submitted_verdict')).not.toBe('fail');
       expect(checkOf(verdict, 'not_revoked')).toBe('fail');
     }
-    // The registry cannot have made the earlier statement under a log with the revocation.
+    // The registry cannot have signed the earlier status with a log that contains the revocation.
     const after = await setup.exported(before.proof_id);
     const lied = { ...after, verdict: { ...before.verdict, log_size: after.verdict.log_size } };
     const verdict = await verdictOn(setup, lied);
@@ -102,7 +102,7 @@ describe('POST /v1/proofs/verify', () => {
     expect(checkOf(verdict, 'submitted_verdict')).toBe('fail');
   });
 
-  it('reports expiry', async ({ setup }) => {
+  it('reports the expiry of a proof', async ({ setup }) => {
     await setValidity(setup.registry.admin, TENANT, { ...NO_END, proof: 3600 });
     const document = await setup.exported(await setup.admitOne());
     await setValidity(setup.registry.admin, TENANT, NO_END);
@@ -119,7 +119,7 @@ describe('POST /v1/proofs/verify', () => {
     );
   });
 
-  it('reports not_verified_yet', async ({ setup }) => {
+  it('reports not_verified_yet before the verifier has checked the proof', async ({ setup }) => {
     const verdict = await verdictOn(setup, byId(await setup.admitOne()));
     expect(verdict).toMatchObject({
       status: 'INVALID',
@@ -131,7 +131,7 @@ describe('POST /v1/proofs/verify', () => {
     expect(checkOf(verdict, 'signature')).toBe('pass');
   });
 
-  it('reports failed_verification', async ({ setup }) => {
+  it('reports failed_verification after the verifier has recorded a failure', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await setup.byHand((tx) =>
       tx.unsafe(`update svc.proof set effect = 'DENY' where ${ofProof(document.proof_id)}`),
@@ -144,7 +144,7 @@ describe('POST /v1/proofs/verify', () => {
     );
   });
 
-  it('checks stored bytes independently of the last verdict', async ({ setup }) => {
+  it('checks the stored bytes independently of the recorded verdict', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());
     await setup.byHand((tx) =>
       tx.unsafe(`update svc.intake set request = '{}' where ${ofProof(document.proof_id)}`),

@@ -16,7 +16,7 @@ const FILTERS = ['VALID', 'REVOKED', 'EXPIRED', NOTHING];
 const it = engineTest({ scopes: ['read', 'export', 'verify'] });
 
 let setup: Setup;
-/** Below the compromised range, then in it: two admissions, a denial, two with a revocation. */
+/** A proof before the compromised range; in it two admissions, a denial and two revoked proofs. */
 let ids: Record<'before' | 'first' | 'last' | 'denied' | 'revoked' | 'trustRevoked', string>;
 let validExport: ProofExport;
 
@@ -56,7 +56,7 @@ const summary = ({ artifacts, can_assert_validity: asserts }: VerdictStatement) 
   `${Object.values(artifacts).join(' ')} ${asserts}`;
 const nameOf = (id: string) => Object.entries(ids).find(([, other]) => other === id)![0];
 
-/** What each operation reports: the list by filter, the view and the verdict by proof. */
+/** The statuses that the list (by filter), the proof view and the verify operation report. */
 async function statuses() {
   const byStatus: Record<string, string[]> = {};
   for (const status of FILTERS) {
@@ -108,16 +108,16 @@ const EXPECTED = {
 };
 
 describe('proofs of a compromised key', () => {
-  it('are not asserted once the log has the compromise', async () => {
+  it('are not asserted valid once the log contains the compromise', async () => {
     expect(await statuses()).toEqual(EXPECTED);
-    // As with a revocation, an export waits for the checkpoint that covers the entry.
+    // An export waits for the checkpoint that covers the entry, as it does for a revocation.
     for (const format of ['json', 'pdf']) {
       const reply = await get(`${ids.last}/export?format=${format}`);
       expect(reply.json).toMatchObject({ code: 'pending_checkpoint' });
     }
   });
 
-  it('export the same before and after re-verification', async () => {
+  it('have the same export before and after re-verification', async () => {
     await setup.publish();
     expect(await exportStatuses()).toEqual(EXPECTED.views);
     const early = await exported(ids.last);

@@ -14,7 +14,7 @@ const proved: Outcome = {
   acceptedAt: 0,
 };
 
-/** A fake registry: tests write `settled`, and it records the queries. */
+/** A fake registry: tests write `settled`, and the registry records its queries. */
 function registry(options: { firstPollMs?: number; longestPollMs?: number } = {}) {
   const settled = new Map<string, Outcome>();
   const questions: string[][] = [];
@@ -38,7 +38,7 @@ const own = (id: string) => ({ tenantNo: 1, id });
 const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe('createOutcomeWaiter', () => {
-  it('queries the registry when woken and trusts only the registry', async () => {
+  it('queries the registry when woken, and trusts only the registry', async () => {
     const { settled, questions, waiting } = registry({ firstPollMs: 10_000 });
     const answer = waiting.wait(own('a'), { timeoutMs: 5_000 });
     waiting.wake(['a']);
@@ -50,7 +50,7 @@ describe('createOutcomeWaiter', () => {
     expect(questions).toEqual([['a'], ['a']]);
   });
 
-  it('polls for all waiters in one query with increasing intervals', async () => {
+  it('polls in one query for all waiters, at increasing intervals', async () => {
     vi.useFakeTimers();
     try {
       const { questions, waiting } = registry();
@@ -58,7 +58,7 @@ describe('createOutcomeWaiter', () => {
       await vi.advanceTimersByTimeAsync(2_500);
       expect(await Promise.all(answers)).toEqual([null, null, null]);
       expect(questions.every((ids) => ids.length === 3)).toBe(true);
-      // 100, then intervals of 200, 400, 500, 500, 500, each rounded up to a tick
+      // Intervals of 100, 200, 400, 500, 500, 500 ms, each rounded up to a timer tick.
       expect(questions).toHaveLength(6);
       await vi.advanceTimersByTimeAsync(60_000);
       expect(questions).toHaveLength(6);
@@ -67,7 +67,7 @@ describe('createOutcomeWaiter', () => {
     }
   });
 
-  it('rejects a second tenant for the same id', async () => {
+  it('rejects a second tenant that waits for the same proof id', async () => {
     const { settled, waiting } = registry({ firstPollMs: 10_000 });
     const answer = waiting.wait(own('a'), { timeoutMs: 5_000 });
     const stranger = waiting.wait({ tenantNo: 2, id: 'a' }, { timeoutMs: 5_000 });
@@ -77,7 +77,7 @@ describe('createOutcomeWaiter', () => {
     expect(await answer).toBe(proved);
   });
 
-  it('ends and stops polling when the client disconnects', async () => {
+  it('ends the wait and its polling when the client disconnects', async () => {
     const { questions, waiting } = registry({ firstPollMs: 20 });
     const client = new AbortController();
     const { signal } = client;

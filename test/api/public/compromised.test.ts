@@ -60,7 +60,7 @@ const republish = async () => {
   await publicServer.poller.refresh();
 };
 
-/** Every lookup that leads to a voided proof. */
+/** Each lookup that leads to a voided proof. */
 const LOOKUPS = after.flatMap((id) => {
   const ids = idsOf(id);
   return [
@@ -79,7 +79,7 @@ const SHARED = [
   `verify/package/${ofRevoked}`,
   `verify/package/${allRevoked}`,
 ];
-/** By lookup, the status, and the trust chain where one is available. */
+/** The status of each lookup, and its trust chain where it has one. */
 const statuses = async (): Promise<Record<string, string>> => {
   const found: Record<string, string> = {};
   for (const path of [...LOOKUPS, ...SHARED]) {
@@ -118,7 +118,7 @@ beforeAll(async () => {
 });
 afterAll(() => snapshot.close());
 
-describe('snapshot with a compromised key, before re-verification', () => {
+describe('snapshot published after the key compromise but before re-verification', () => {
   it('asserts no validity on any lookup and keeps revocations', () => {
     expect(published[`verify/proof/${voided}`]).toBe('VALID with a trust chain');
     expect(published[`verify/share/${tokens.trust}`]).toBe('TRUST_ESTABLISHED with a trust chain');
@@ -132,11 +132,11 @@ describe('snapshot with a compromised key, before re-verification', () => {
     expect(inRange[`verify/package/${ofRevoked}`]).toBe('REVOKED');
   });
 
-  it('asserts no validity from the next snapshot on while the verifier is stopped', () => {
+  it('asserts no validity from the next snapshot on even while the verifier is stopped', () => {
     expect(unverified).toEqual(inRange);
   });
 
-  it('keeps earlier proofs of the key, proofs of other keys, and their packages', async () => {
+  it('keeps the statuses of earlier proofs of the key, of other keys’ proofs, and of their packages', async () => {
     for (const id of [before, ofOtherKey]) {
       const { verification } = await lookUp(`verify/proof/${id}`);
       expect(verification.verification_status).toBe('VALID');
@@ -159,7 +159,7 @@ describe('snapshot with a compromised key, before re-verification', () => {
     });
   });
 
-  it('asserts no validity by POST, in a view or on the page', async () => {
+  it('asserts no validity by POST, in a view or on the HTML page', async () => {
     const { body } = await postLookup(server, { share_token: tokens.trust });
     expect(facadeSchema.parse(body).verification.can_assert_validity).toBe(false);
     const trust = `/api/public/trust/${idsOf(voided).trust_id}`;
@@ -181,8 +181,8 @@ describe('snapshot with a compromised key, before re-verification', () => {
   });
 });
 
-describe('snapshot with a compromised key, after re-verification', () => {
-  it('has the statuses that the voided range gave before', async () => {
+describe('snapshot published after the key compromise and re-verification', () => {
+  it('has the statuses that the earlier snapshot derived from the key’s voided range', async () => {
     for (const id of after) {
       registry.recordVerdict(id, { outcome: 'fail', failedChecks: ['signing_key'] });
     }

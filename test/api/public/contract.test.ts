@@ -96,7 +96,7 @@ describe('public OpenAPI document', () => {
     }
   });
 
-  it('documents exactly the lookups of the fast path', () => {
+  it('documents exactly the lookups of nginx’s fast path', () => {
     const ends = [...new Set(Object.values(VIEW_PATHS).flatMap((views) => [...views.keys()]))];
     const candidates = Object.keys(BY_PATH).flatMap((name) =>
       [`${VERIFY}/${name}/{}`, `/api/public/${name}/{}`].flatMap((path) => [
@@ -144,7 +144,7 @@ function expectOpen({ headers }: Reply): void {
 }
 
 it.each(specs.filter(({ method }) => method === 'get').map(({ id }) => id))(
-  '%s allows every origin, with any snapshot',
+  '%s > allows every origin, with any snapshot',
   async (id) => {
     const operation = api.operations.find((one) => one.id === id)!;
     const here = await world.good.call(good(id));
@@ -182,7 +182,7 @@ describe('unknown path', () => {
     '/healthz/',
     '/LOG/checkpoint',
     '/api/public/trust/x/y',
-  ])('is 404 for every method: %s', async (path) => {
+  ])('gets 404 for every method: %s', async (path) => {
     for (const method of ['GET', 'HEAD', 'POST', 'OPTIONS', 'DELETE']) {
       const reply = await world.good.call({ path, method, headers: ORIGIN });
       expect(reply.status).toBe(404);
@@ -196,13 +196,13 @@ describe('unexpected request body', () => {
   const long = Buffer.alloc(6 * 1024 * 1024, 'x');
 
   it.each(['/api/public/verify', '/healthz', '/nothing'])(
-    'does not lose the response at %s',
+    'does not prevent the response at %s',
     async (path) => {
       for (let i = 0; i < 5; i += 1) {
         const reply = await world.good.call({
           path,
           method: 'POST',
-          // A client that offers to keep the connection.
+          // A client that requests a keep-alive connection.
           agent: new Agent({ keepAlive: true }),
           headers: { 'Content-Type': 'application/json', 'Content-Length': String(long.length) },
           body: long,
@@ -216,7 +216,7 @@ describe('unexpected request body', () => {
 });
 
 describe('client that sends without reading', () => {
-  it('gets its response when it reads', async () => {
+  it('gets its response once it reads', async () => {
     const socket = connect({ host: '127.0.0.1', port: world.good.server.port });
     socket.pause();
     const failed = new Promise<never>((_, reject) => socket.once('error', reject));

@@ -37,7 +37,7 @@ async function get(url: string): Promise<{ status: number; code?: string; header
 }
 
 describe('SnapshotPoller', () => {
-  it('never replaces a newer snapshot with the result of a slow earlier poll', async () => {
+  it('never replaces a newer snapshot when a slow earlier poll completes', async () => {
     const inner = directorySource(snapshot.directory);
     const held: (() => void)[] = [];
     const source: SnapshotSource = {
@@ -102,7 +102,7 @@ describe('SnapshotPoller', () => {
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
   });
 
-  it('makes lookups answer 503 after the snapshot expires', async () => {
+  it('makes lookups answer 503 when the snapshot expires', async () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const { validUntil } = publicServer.poller.current!.opened;
@@ -126,7 +126,7 @@ describe('SnapshotPoller', () => {
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
   });
 
-  it('logs expiry and recovery once each', async () => {
+  it('logs each expiry and each recovery once', async () => {
     const lines: string[] = [];
     const log = pino({ base: null }, { write: (line) => lines.push(line) });
     const publicServer = snapshot.publicServer({ log });
@@ -171,7 +171,7 @@ describe('SnapshotPoller', () => {
   it.each([
     ['snapshot', () => ({ snapshotKey: testKey() })],
     ['log', () => ({ logKey: testKey() })],
-  ])('rejects a snapshot with another %s key', async (_which, keys) => {
+  ])('rejects a snapshot that is signed with another %s key', async (_which, keys) => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     await publisher.close();
@@ -183,7 +183,7 @@ describe('SnapshotPoller', () => {
     await publicServer.poller.refresh();
     expect(publicServer.poller.rejection).not.toBeNull();
     expect(publicServer.poller.current!.opened.issuedAt).toBe(snapshot.clock.at - 1000);
-    // A server that starts there serves no verdict.
+    // A server that starts with this snapshot serves no verdict.
     const young = await snapshot.serve(snapshot.publicServer());
     expect((await get(`${young.url}/api/public/verify/proof/${first}`)).status).toBe(503);
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
@@ -201,7 +201,7 @@ describe('SnapshotPoller', () => {
     }
   });
 
-  it('rejects a smaller or forked tree, even signed and newer', async () => {
+  it('rejects a smaller or forked tree, even when signed and newer', async () => {
     await publishMore();
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
@@ -235,7 +235,7 @@ describe('unreadable snapshot', () => {
     return readdirSync(root).map((name) => join(root, name));
   };
 
-  it('gives 503 and never 404 for any changed byte of its files', async () => {
+  it('makes lookups answer 503, never 404, when any byte of its files was changed', async () => {
     const originals = segmentFiles().map((path) => ({ path, bytes: readFileSync(path) }));
     let refused = 0;
     for (const { path, bytes } of originals) {

@@ -8,20 +8,20 @@ import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 
-/** A static file server like any other: ranges, entity tags, and a record of the requests. */
+/** A static file server with range requests and ETags, which records its requests. */
 class Origin {
   asked: string[] = [];
   sent = 0;
   ranges = true;
-  /** Its time, and the time of its files' last change, from which entity tags derive. */
+  /** The server's time, and the modification time of its files, from which ETags derive. */
   says: { now: number; changed: number } | null = null;
-  /** Headers that it has no business to send. */
+  /** Headers that a static file server should not send. */
   odd: Record<string, string> = {};
-  /** Answers about segments are kept back here, when this is not null. */
+  /** When not null, responses for segments are queued here. */
   held: (() => void)[] | null = null;
-  /** So many times it breaks a connection when that is used again. */
+  /** How often the server breaks a kept connection at its next request. */
   breaks = 0;
-  /** Changes a file's content on its way out. */
+  /** Changes the content of a file in transit. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
   private server: Server | undefined;
   port = 0;
@@ -148,9 +148,9 @@ describe('public API server over httpSource', () => {
     expect((await fetch(`${url}/log/tile/0/099`)).status).toBe(404);
   });
 
-  it('revalidates only an accepted manifest', async () => {
+  it('makes a conditional request only for a manifest that it accepted', async () => {
     await publishMore();
-    // Tampered in transit with an unchanged ETag.
+    // The manifest is changed in transit, but its ETag is not.
     origin.tamper = (path, bytes) => {
       if (path === 'lookup/manifest') bytes[bytes.length - 5]! ^= 1;
       return bytes;
@@ -162,7 +162,7 @@ describe('public API server over httpSource', () => {
     expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it('rejects pieces of another length, encoded pieces and redirects', async () => {
+  it('rejects pieces of the wrong length, compressed pieces and redirects', async () => {
     origin.tamper = (path, bytes) =>
       path.startsWith('lookup/segments/') ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes;
     expect(await look(ids[9]!)).toBe(503);
@@ -182,13 +182,13 @@ describe('public API server over httpSource', () => {
     elsewhere.close();
   });
 
-  it('refetches a manifest younger than the one-second resolution of its ETag', async () => {
+  it('refetches a manifest in full while it is younger than its ETag’s resolution of one second', async () => {
     const now = 1_700_000_000_000;
     origin.says = { now, changed: now };
     await publishMore();
     await publicServer.poller.refresh();
     const { generation } = publicServer.poller.current!.opened.manifest;
-    // Another manifest of the same second and length.
+    // Another manifest with an equal modification second and length.
     snapshot.clock.at += 1000;
     await publisher.runCycle();
     origin.says = { now: now + 1000, changed: now };
@@ -200,14 +200,14 @@ describe('public API server over httpSource', () => {
     expect(origin).toMatchObject({ asked: ['lookup/manifest'], sent: 0 });
   });
 
-  it('limits concurrent origin requests without delaying the poller', async () => {
+  it('limits concurrent requests to the origin without delaying the poller', async () => {
     const { url: crowded, publicServer: publicServer } = await served({
       concurrency: 4,
       maxQueue: 3,
     });
     origin.held = [];
     const statuses: number[] = [];
-    // Far apart, so that no two need the same index block.
+    // These ids are far apart, so each needs another index block.
     const looks = Array.from({ length: 12 }, async (_, i) => {
       const id = ids[i * 150]!;
       const { status } = await fetch(`${crowded}/api/public/verify/proof/${id}`);
@@ -227,7 +227,7 @@ describe('public API server over httpSource', () => {
     expect(statuses.slice(5)).toEqual(Array(7).fill(200));
   });
 
-  it('retries when a kept connection breaks during the request', async () => {
+  it('retries when a keep-alive connection breaks during the request', async () => {
     for (const id of ids.slice(0, 5)) {
       origin.breaks = 1;
       expect(await look(id)).toBe(200);
@@ -235,7 +235,7 @@ describe('public API server over httpSource', () => {
     expect(origin.breaks).toBe(0);
   });
 
-  it('limits the piece cache', async () => {
+  it('limits the memory of cached pieces', async () => {
     const room = 40 * 1024;
     const source = httpSource(`http://127.0.0.1:${origin.port}`, { cacheBytes: room });
     const { url: base } = await snapshot.serve(snapshot.publicServer({ source }));
@@ -256,7 +256,7 @@ describe('public API server over httpSource', () => {
       offset: 0,
       length: 100,
     });
-    // A view would keep the larger buffer alive.
+    // A view would keep the larger buffer in memory.
     expect(piece.buffer.byteLength).toBe(100);
   });
 });

@@ -56,7 +56,7 @@ describe('/log', () => {
     expect(Buffer.from(bundle[3]!)).toEqual(Buffer.from(entryOf(snapshot.registry.all[259]!)));
   });
 
-  it('serves a deleted partial tile from the full one', async () => {
+  it('serves a deleted partial tile as a prefix of the full tile', async () => {
     const tile = (await get('/log/tile/0/000')).bytes;
     expect((await get('/log/tile/0/000.p/7')).bytes).toEqual(tile.subarray(0, 7 * 32));
     const entries = decodeEntryBundle((await get('/log/tile/entries/000.p/7')).bytes);
@@ -99,7 +99,7 @@ describe('/log', () => {
   });
 
   it.each(['600', '-1', '1.5', '01', 'x', '9'.repeat(30), '1e3'])(
-    'answers 404 for leaf %s',
+    'answers 404 for the entry and proof of leaf index %s',
     async (index) => {
       expect((await get(`/log/proof/${index}`)).status).toBe(404);
       expect((await get(`/log/entry/${index}`)).status).toBe(404);

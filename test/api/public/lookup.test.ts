@@ -45,7 +45,7 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
     ['bytes that are no UTF-8', () => '%ff%fe'],
     ['a share token', () => `share_${'A'.repeat(43)}`],
     ['the name of a property of every object', () => 'constructor'],
-  ])('answers %s with exactly the not-found record', async (_what, id) => {
+  ])('answers %s with exactly the documented not-found record', async (_what, id) => {
     const reply = await call(`/api/public/verify/proof/${id()}`);
     expect(reply.status).toBe(404);
     expect(notFoundSchema.parse(reply.body)).toEqual(reply.body);
@@ -61,7 +61,7 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
   });
 });
 
-describe('the generic lookup', () => {
+describe('GET /api/public/verify', () => {
   it.each([
     ['', 'identifier_missing'],
     ['?', 'identifier_missing'],
@@ -81,7 +81,7 @@ describe('the generic lookup', () => {
 });
 
 describe('lookup of unusual input', () => {
-  /** Written into the path as they are, and what is looked up because of it. */
+  /** Path segments as they are sent, and the identifiers that they decode to. */
   const SEGMENTS: [what: string, segment: string, identifier: string][] = [
     ['a NUL', '%00', '\0'],
     ['bytes that are no UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
@@ -93,7 +93,7 @@ describe('lookup of unusual input', () => {
     ['a prefix alone', 'cert_', 'cert_'],
   ];
 
-  it.each(SEGMENTS)('looks up %s like any other text', async (_what, segment, identifier) => {
+  it.each(SEGMENTS)('treats %s as plain identifier text', async (_what, segment, identifier) => {
     for (const [path, kind] of [
       ['certificate', 'certificate'],
       ['share', 'proof'],
@@ -108,7 +108,7 @@ describe('lookup of unusual input', () => {
     expect(notFoundSchema.parse(reply.body)).toEqual(reply.body);
   });
 
-  it('answers 400 for bytes that require encoding', async () => {
+  it('answers 400 for bytes that must be percent-encoded', async () => {
     for (const path of ['proof/\u00e9', 'trust/\u00ff', 'share/\u0080']) {
       expect((await call(`/api/public/verify/${path}`)).status).toBe(400);
     }
@@ -122,7 +122,7 @@ describe('lookup of unusual input', () => {
     ['q=a%2Bb', 'a+b'],
     ['%71=x', 'x'],
     [`q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
-  ])('decodes the query %s like a form', async (query, identifier) => {
+  ])('decodes the query %s as form data', async (query, identifier) => {
     expectUnresolved(await call(`/api/public/verify?${query}`), 'proof', identifier);
   });
 
@@ -180,11 +180,11 @@ describe('POST /api/public/verify', () => {
       type: `urn:svc:problem:${expected}`,
       ...(pointer === null ? {} : { errors: [{ pointer }] }),
     });
-    // The next request works.
+    // The server still answers the next request.
     expect((await post({ ...good, proof_id: recent })).status).toBe(200);
   });
 
-  it('ignores a query', async () => {
+  it('ignores the query string', async () => {
     const reply = await call(`/api/public/verify?identifier=${old}&id=x`, {
       method: 'POST',
       headers: { 'Content-Type': 'application/json' },
@@ -194,7 +194,7 @@ describe('POST /api/public/verify', () => {
     expect(reply.body.identifier).toBe(recent);
   });
 
-  it('accepts an identifier of any 1024 characters', async () => {
+  it('accepts any identifier of up to 1024 characters', async () => {
     for (const id of [
       'x'.repeat(1024),
       ' ',
@@ -226,7 +226,7 @@ describe('any lookup response', () => {
     snapshot.clock.at -= 3500;
   });
 
-  it('has a strong ETag for each artifact and is 304 when it matches', async () => {
+  it('has a strong ETag for each artifact, and is 304 when the ETag matches', async () => {
     const proof = await call(`/api/public/verify/proof/${recent}`);
     const etag = String(proof.headers.etag);
     expect(etag).toMatch(/^"[^"]+"$/);
@@ -252,7 +252,7 @@ describe('any lookup response', () => {
     expect(missing.status).toBe(404);
   });
 
-  it('to each of several pipelined requests comes in order', async () => {
+  it('comes in request order on a connection with pipelined requests', async () => {
     const ids = [recent, unknown, old, revoked];
     const asked = ids.map((id) => `GET /api/public/verify/proof/${id} HTTP/1.1\r\nHost: x\r\n\r\n`);
     const last = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';

@@ -10,15 +10,15 @@ const RULES: RunOnly = {
   type: 'tag',
   values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
 };
-/** Dark pages differ only in colours. */
+/** In dark mode, only colours differ. */
 const COLOURS: RunOnly = { type: 'rule', values: ['color-contrast', 'link-in-text-block'] };
-/** One state of each tone and layout; LAYOUTS are also checked on a desktop and in the dark. */
+/** One state of each tone and layout; LAYOUTS are also checked at desktop size and in dark mode. */
 const STATES =
   'sandbox, denied, outcome, expired, not found, not resolved, outside the window, shared, share token';
 const LAYOUTS = 'valid, revoked trust, not confirmed, large package, long history';
 
 describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
-  `the page in a browser${withoutChromium}`,
+  `HTML page in a browser${withoutChromium}`,
   () => {
     let states: PageStates;
     let browser: Browser;
@@ -38,7 +38,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       page: Page;
       /** Every URL that the page requested. */
       requests: string[];
-      /** What the browser complained of: errors of the script, and what the policy stopped. */
+      /** Console errors of the browser: script errors and resources that the policy blocked. */
       complaints: string[];
     }
 
@@ -54,7 +54,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       page.on('request', (request) => requests.push(request.url()));
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
-        // 404 and 503 pages are intended.
+        // These pages are meant to be 404 or 503.
         if (!message.text().startsWith('Failed to load resource')) complaints.push(message.text());
       });
       return { page, requests, complaints };
@@ -63,9 +63,9 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     const urlOf = (name: string): string =>
       `${origin}/?id=${encodeURIComponent(states.state(name).identifier)}`;
 
-    /** Returns accessibility violations, and whether the page scrolls sideways. */
+    /** Returns accessibility violations, and whether the page scrolls horizontally. */
     async function faultsOf(page: Page, rules = RULES): Promise<string[]> {
-      // Through the debugger, because the page's policy blocks scripts of others.
+      // Uses the debugger protocol, because the page's policy blocks injected scripts.
       await page.evaluate(axe.source);
       const { violations } = await page.evaluate(
         (runOnly) =>
@@ -84,7 +84,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       ];
     }
 
-    it('has no accessibility violation, foreign request or stored data in any state', async () => {
+    it('has no accessibility violation, third-party request or stored data in any state', async () => {
       const { page, requests, complaints } = await open({ viewport: PHONE });
       const layouts = LAYOUTS.split(', ');
       const pages: [string, string][] = [
@@ -128,7 +128,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         .filter({ hasText: `${what} copied` })
         .waitFor({ state: 'attached' });
 
-    it('shows the verdict without JavaScript, by link and by form', async () => {
+    it('shows the verdict without JavaScript, from a link and from the form', async () => {
       const { page } = await open({ javaScriptEnabled: false });
       await page.goto(`${origin}/`);
       await page.getByLabel('Identifier to verify').fill(states.state('revoked').identifier);
@@ -157,7 +157,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       },
     );
 
-    it('sends no referrer for a share link', async () => {
+    it('sends no Referer header when opened by a share link', async () => {
       const { page } = await open();
       await page.goto(urlOf('shared'));
       const [request] = await Promise.all([
@@ -167,7 +167,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(request.headers()['referer']).toBeUndefined();
     });
 
-    it('works with only a keyboard', async () => {
+    it('is operable with only a keyboard', async () => {
       const { page } = await open();
       await page.goto(`${origin}/`);
       const focused = (): Promise<string> =>
@@ -186,7 +186,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(await page.evaluate('document.activeElement.id')).toBe('main');
     });
 
-    it('copies each value and announces it', async () => {
+    it('copies each value and announces the copy to screen readers', async () => {
       const { page, complaints } = await open({
         permissions: ['clipboard-read', 'clipboard-write'],
       });
@@ -202,7 +202,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(complaints).toEqual([]);
     });
 
-    it('copies without the clipboard API', async () => {
+    it('copies values when the clipboard API is missing', async () => {
       const { page } = await open({ permissions: ['clipboard-read', 'clipboard-write'] });
       await page.addInitScript('navigator.clipboard.writeText = () => Promise.reject(new Error())');
       await page.goto(urlOf('valid'));

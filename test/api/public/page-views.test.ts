@@ -33,13 +33,13 @@ interface Body {
 const bodyOf = async (name: string): Promise<Body> =>
   (await call(page.state(name).jsonUrl)).body as Body;
 
-/** What the markup of a list has in its items, in order. */
+/** The contents of the list items in some markup, in order. */
 const items = (markup: string, kind: string): string[] =>
   [...markup.matchAll(new RegExp(`<li class="${kind}[^"]*">([\\s\\S]*?)</li>`, 'g'))].map(
     ([, item]) => item!,
   );
 
-describe('page history', () => {
+describe('history on the HTML page', () => {
   it.each([
     ['certificate', 'certificate', 'history'],
     ['revoked passport', 'passport', 'history'],
@@ -69,7 +69,7 @@ describe('page history', () => {
     revoked: /The (proof|passport) was revoked, by log entry \d+\. Hash of the reason: a{64}/,
   };
 
-  it('dates validity from the latest verification', async () => {
+  it('dates the current validity from the latest verification', async () => {
     const { identifier } = page.state('long history');
     const { body } = await call(`/api/public/trust/${identifier}/timeline`);
     const again = (body as PublicHistory).events.at(-1);
@@ -77,7 +77,7 @@ describe('page history', () => {
     expect(fact('Since', (await askFor(identifier)).text)).toBe('10 November 2026, 12:00:00 UTC');
   });
 
-  it('comes from the snapshot of the verdict when a newer one is published meanwhile', async () => {
+  it('is read from the verdict’s snapshot when a newer snapshot is published meanwhile', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
     world.registry.verify();
@@ -105,7 +105,7 @@ describe('page history', () => {
   });
 });
 
-describe('page chain', () => {
+describe('trust chain on the HTML page', () => {
   it.each(['revoked trust', 'long history'])(
     'shows the verdicts of the JSON chain for "%s"',
     async (name) => {
@@ -130,8 +130,8 @@ describe('page chain', () => {
   };
 });
 
-describe('page links for programs', () => {
-  it('link to existing JSON views of each artifact', async () => {
+describe('JSON links on the HTML page', () => {
+  it('lead to existing JSON views of each artifact', async () => {
     const proof = page.state('valid').identifier;
     for (const [name, views] of [
       ['valid', []],
@@ -165,7 +165,7 @@ describe('page links for programs', () => {
 describe('verdict page', () => {
   const ID = `pkg_${'a'.repeat(32)}`;
 
-  /** The page about a package whose body is changed in some way, as if it were published like that. */
+  /** The page of a package whose published body was changed by `change`. */
   async function packagePage(
     change: (body: Body) => void,
     events: PublicEvent[] = [],
@@ -196,7 +196,7 @@ describe('verdict page', () => {
   };
 
   it.each(STATUSES)(
-    'shows the published package status %s whatever the members have',
+    'shows the published package status %s whatever statuses its members have',
     async (status) => {
       for (const ofMembers of STATUSES) {
         const text = await packagePage(({ verification, references }) => {
@@ -213,7 +213,7 @@ describe('verdict page', () => {
     },
   );
 
-  it('derives neither a verdict from a history nor an event from a verdict', async () => {
+  it('derives no verdict from the history and no event from the verdict', async () => {
     const proof = (await call(page.state('valid').jsonUrl)).body as Body;
     const at = formatTime(Date.parse(ISSUED));
     const revoked: PublicEvent = {
@@ -237,7 +237,7 @@ describe('verdict page', () => {
     expect(textOf(without)).toContain('The time of the revocation is not published.');
   });
 
-  it('shows an error for an unknown or contradictory body', async () => {
+  it('throws for an unknown or contradictory lookup response', async () => {
     const spoiled: ((body: Body) => void)[] = [
       ({ references }) => Object.assign(references.members[1]!, { verification_status: 'GOOD' }),
       ({ references }) => Object.assign(references.members[1]!, { can_assert_validity: false }),
@@ -251,7 +251,7 @@ describe('verdict page', () => {
   });
 
   it.each(['x', 'share_token'])(
-    'is not cacheable when an unknown parameter may hold a token: %s',
+    'is not cacheable when an unknown parameter may contain a share token: %s',
     async (name) => {
       const { identifier } = page.state('shared');
       const { status, headers } = await call(`/?${name}=${identifier}`);
@@ -263,7 +263,7 @@ describe('verdict page', () => {
   );
 });
 
-describe('package page', () => {
+describe('HTML page of a package', () => {
   it.each([
     'package',
     'package with a revoked member',
@@ -271,7 +271,7 @@ describe('package page', () => {
     'package that is not confirmed',
     'large package',
     'shared package',
-  ])('lists the members and verdicts of the body for "%s"', async (name) => {
+  ])('lists the members and verdicts of the lookup response for "%s"', async (name) => {
     const { references } = await bodyOf(name);
     const { text } = await ask(name);
     const shown = only(/<ol class="members">([\s\S]*)<\/ol>\s*<\/section>/, text);
@@ -308,7 +308,7 @@ describe('share link page', () => {
     ['shared', 'valid'],
     ['shared denial', 'denied'],
     ['shared package', 'package with a revoked member'],
-  ])('shows for "%s" the page of "%s" with a note on sharing', async (name, other) => {
+  ])('shows, for "%s", the page of "%s" with a note on sharing', async (name, other) => {
     const qr = (text: string): string =>
       only(/<svg class="qr".*?<path stroke[^>]* d="([^"]*)"/, text);
     const shared = await ask(name);
@@ -319,12 +319,12 @@ describe('share link page', () => {
     }
     expect(textOf(shared.text)).toContain('You opened a share link');
     expect(textOf(direct.text)).not.toContain('You opened a share link');
-    // The permanent link and its QR code are of the artifact, not of the token.
+    // The permanent link and its QR code name the artifact, not the token.
     expect(section('share-title', shared.text)).not.toContain('share_');
     expect(qr(shared.text)).toBe(qr(direct.text));
   });
 
-  it('contains the token only as the requested identifier', async () => {
+  it('contains the token only as the identifier that was entered', async () => {
     for (const name of [...SHARED, ...DARK]) {
       const { identifier, jsonUrl } = page.state(name);
       const { text } = await ask(name);
@@ -343,7 +343,7 @@ describe('share link page', () => {
     }
   });
 
-  it('is not cacheable and sends no referrer', async () => {
+  it('is not cacheable and sends no Referer header', async () => {
     const tokens = [...SHARED, ...DARK].map((name) => page.state(name).identifier);
     const odd = [`${tokens[0]}x`, 'share_x', 'SHARE_x', encodeURIComponent('%73hare_x')];
     for (const identifier of [...tokens, ...odd, `share_${'x'.repeat(2000)}`, 'share_x&id=y']) {

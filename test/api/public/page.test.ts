@@ -18,7 +18,7 @@ const ask = (identifier: string, options?: Call & { base?: string }): Promise<Re
   call(`/?id=${encodeURIComponent(identifier)}`, options);
 
 describe('verdict page', () => {
-  it('shows the verdict of the JSON route in every state', async () => {
+  it('shows the verdict of the JSON route in every status', async () => {
     for (const { name, identifier, jsonUrl, ...expected } of page.states) {
       const shown = await ask(identifier);
       const json = await call(jsonUrl);
@@ -39,7 +39,7 @@ describe('verdict page', () => {
       expect.soft(asserted, name).toBe(asserts ? 'Yes' : 'No');
       const isPackage = shown.text.includes('<h2 id="members-title">');
       expect.soft(shown.text.includes('<dt>Since</dt>'), name).toBe(asserts && !isPackage);
-      // A valid denial gives no permission, so its page has no positive mark or headline.
+      // A valid denial grants no permission, so its page has no positive mark or headline.
       const isGood = asserts && !/Denied|Outcome/.test(expected.headline);
       expect.soft(shown.text.includes('class="verdict good"'), name).toBe(isGood);
       if (!isGood) {
@@ -58,7 +58,7 @@ describe('verdict page', () => {
   });
 
   it.each(['valid', 'denied', 'revoked', 'expired', 'trust'])(
-    'names log, key, time, hashes, downloads and chain for "%s"',
+    'names log, key, time, hashes, downloads and trust chain for "%s"',
     async (name) => {
       const { identifier, jsonUrl } = page.state(name);
       const { text } = await ask(identifier);
@@ -105,7 +105,7 @@ describe('verdict page', () => {
     },
   );
 
-  it('links an id outside the recent lookups to its proof, but no unknown id', async () => {
+  it('links an id outside the recent lookups to its proof, but links no unknown id', async () => {
     const { identifier } = page.state('outside the window');
     const { text } = await ask(identifier);
     const proof = identifier.slice('exec_'.length);
@@ -125,7 +125,7 @@ describe('verdict page', () => {
     }
   });
 
-  it('never links to the Host header of a request', async () => {
+  it('never uses the Host header of a request in a link', async () => {
     const { snapshot } = page;
     const { url: base } = await snapshot.serve(snapshot.publicServer());
     const askAs = (name: string, host: string, from?: string) =>
@@ -143,7 +143,7 @@ describe('verdict page', () => {
   });
 });
 
-describe('any page', () => {
+describe('any HTML page', () => {
   const paths = (): string[] => [
     '/',
     ...page.states.map(({ identifier }) => `/?id=${identifier}`),
@@ -151,7 +151,7 @@ describe('any page', () => {
     `/?id=${'x'.repeat(2000)}`,
   ];
 
-  it('allows only its own files and sends no referrer', async () => {
+  it('allows only resources of its own origin and sends no Referer header', async () => {
     for (const path of paths()) {
       const { headers, text } = await call(path);
       expect(headers['content-type']).toBe('text/html; charset=utf-8');
@@ -169,8 +169,8 @@ describe('any page', () => {
   });
 });
 
-describe('page identifier', () => {
-  it('shows only the form when empty', async () => {
+describe('identifier on the HTML page', () => {
+  it('may be empty: the page shows only the form', async () => {
     for (const path of ['/', '/?', '/?id=', '/?q=', '/?id=%20%20', '/?other=1']) {
       const { status, text } = await call(path);
       expect(status).toBe(200);
@@ -199,7 +199,7 @@ describe('page identifier', () => {
     ['text that turns round', '\u202Egnp.exe\u2066'],
     ['the name of a property of every object', '__proto__'],
     ['1,024 characters', '<'.repeat(1024)],
-  ])('is shown as text when it is %s', async (_what, identifier) => {
+  ])('is shown as plain text when it is %s', async (_what, identifier) => {
     const { status, headers, text } = await ask(identifier);
     expect(status).toBe(200);
     expect(headers['set-cookie']).toBeUndefined();
@@ -218,7 +218,7 @@ describe('page identifier', () => {
   it.each([
     ['too long', () => `/?id=${'a'.repeat(1025)}`, 'at most 1,024 characters'],
     ['two of them', () => '/?id=a&id=b', 'one identifier at a time'],
-  ])('is rejected when it is %s', async (_what, path, detail) => {
+  ])('is rejected with 400 when it is %s', async (_what, path, detail) => {
     const { status, headers, text } = await call(path());
     expect(status).toBe(400);
     expect(headers['cache-control']).toBe('no-store');
@@ -229,12 +229,12 @@ describe('page identifier', () => {
   });
 });
 
-describe('page without a valid snapshot', () => {
+describe('HTML page without a valid snapshot', () => {
   it.each([
     ['empty', /No snapshot has been published yet/],
     ['expired', /was valid until 2026-11-20T12:15:00.000Z/],
     ['unreadable', /cannot be read right now/],
-  ] as const)('gives no verdict when it is %s', async (which, why) => {
+  ] as const)('shows no verdict when the snapshot is %s', async (which, why) => {
     const servers = await openPublicServers();
     const { url: base } = servers[which].server;
     for (const id of [servers.proof, servers.revoked, servers.denied, servers.shareToken]) {

@@ -7,7 +7,7 @@ import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
 import { MANIFEST, READABLE, UNREADABLE, RemoteWorld } from '../../fixtures/remote-world.js';
 import { proofIdAt } from '../../fixtures/snapshot.js';
 
-/** Short, so that an origin that hangs is given up soon. */
+/** A short timeout, so that requests to a hanging origin fail soon. */
 const SOON = { timeoutMs: 1_000 };
 
 let world: RemoteWorld;
@@ -18,7 +18,7 @@ afterEach(async () => {
   if (!skipsNginx) await world.close();
 });
 
-/** Ways in which an origin fails, as directives for it, or something that is done to it. */
+/** Faults of the origin, as nginx directives or as an action on the nginx process. */
 const FAULTS: [what: string, fail: () => Promise<void> | void, options?: HttpSourceOptions][] = [
   ['is away', () => world.nginx.stop()],
   ['hangs', () => world.nginx.freeze(), SOON],
@@ -46,7 +46,7 @@ async function changeText(): Promise<void> {
   await restart(`sub_filter_types *; sub_filter_once off; sub_filter e E;`);
 }
 
-/** What the files were before they were cut short. */
+/** The contents of the files before they were truncated. */
 const originals = new Map<string, Buffer>();
 
 async function cutShort(): Promise<void> {
@@ -58,9 +58,9 @@ async function cutShort(): Promise<void> {
   await restart('');
 }
 
-describe.skipIf(skipsNginx)(`remote snapshot while nginx fails${withoutNginx}`, () => {
+describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx}`, () => {
   it.each(FAULTS)(
-    'is served until it expires, and again after recovery: %s',
+    'is served from memory until it expires, and again after recovery: %s',
     async (_what, fail, options) => {
       const ids = await world.publish(40);
       const { publicServer, look, ready } = await world.startPublicServer(world.remote(options));
@@ -79,7 +79,7 @@ describe.skipIf(skipsNginx)(`remote snapshot while nginx fails${withoutNginx}`, 
       const { status, body } = await ready();
       expect({ status, body }).toMatchObject({ status: 200, body: { age_ms: 90_000 } });
       expect(body['refusal']).not.toBeNull();
-      // /readyz must not reveal the origin.
+      // /readyz must not reveal the URL of the origin.
       expect(JSON.stringify(body)).not.toContain(String(world.nginx.port));
       expect(await young.look(hot)).toMatchObject({ status: 503, code: 'snapshot_missing' });
       expect((await young.ready()).status).toBe(503);
@@ -105,7 +105,7 @@ describe.skipIf(skipsNginx)(`remote snapshot while nginx fails${withoutNginx}`, 
     },
   );
 
-  it('is served when nginx compresses its files', async () => {
+  it('is served when nginx compresses responses', async () => {
     const ids = await world.publish(40);
     const { look, publicServer } = await world.startPublicServer();
     for (const file of files()) writeFileSync(`${file}.gz`, gzipSync(readFileSync(file)));
@@ -118,11 +118,11 @@ describe.skipIf(skipsNginx)(`remote snapshot while nginx fails${withoutNginx}`, 
 });
 
 describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
-  /** Spoils every file that a lookup reads, a byte in each place where one may look. */
+  /** Damages a file that lookups read: one byte in each 40. */
   const spoil = (bytes: Buffer): Buffer =>
     Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
 
-  it('gives 503 only for the damaged piece and recovers after repair', async () => {
+  it('makes lookups of the damaged piece answer 503, and recovers after repair', async () => {
     const ids = await world.publish(40);
     const { look, publicServer } = await world.startPublicServer();
     const [known, asked] = [ids[0]!, ids[39]!];
@@ -133,7 +133,7 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
       const good = readFileSync(path);
       writeFileSync(path, spoil(good));
       const { status } = await look(asked);
-      // The lookup rejects the damaged piece and refetches only that piece.
+      // The server rejects the damaged piece and refetches only that piece.
       expect([200, 503]).toContain(status);
       writeFileSync(path, good);
       await world.nginx.requests();
@@ -145,7 +145,7 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
     expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it.each(['rows', 'bodies'])('is never served: %s', async (which) => {
+  it.each(['rows', 'bodies'])('is never served: damaged %s', async (which) => {
     const ids = await world.publish(40);
     const { look, publicServer } = await world.startPublicServer();
     const part = publicServer.poller.current!.opened.manifest.index_parts[0]!;

@@ -18,7 +18,7 @@ afterEach(async () => {
 });
 
 describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () => {
-  it('fetches a snapshot once, then only new parts and requested body pieces', async () => {
+  it('fetches a snapshot once, then only new index segments and requested record pieces', async () => {
     const ids = await world.publish(600);
     const { publicServer, look } = await world.startPublicServer();
     const part = publicServer.poller.current!.opened.manifest.index_parts[0]!;
@@ -30,7 +30,7 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
     ]);
     expect(start[1]!.bytes).toBe(part.resident_bytes);
 
-    // Unchanged: one conditional request without a body.
+    // Nothing changed, so the poll is one conditional request without a response body.
     await publicServer.poller.refresh();
     const poll = await world.nginx.requests();
     expect(poll).toMatchObject([{ path: '/lookup/manifest', status: 304, bytes: 0 }]);
@@ -55,7 +55,7 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
       fresh.map(({ sha256 }) => `/lookup/segments/${sha256}`),
     );
     expect(more.filter(({ path }) => path === '/lookup/manifest')).toHaveLength(1);
-    // The rest are the edge tiles of the consistency proof.
+    // The other requests fetch the right-edge tiles of the consistency proof.
     const tiles = more.filter(({ path }) => path.startsWith('/tile/'));
     expect(tiles.length).toBe(more.length - segments.length - 1);
     expect(tiles.length).toBeLessThan(6);
@@ -74,12 +74,12 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
     expect((await world.nginx.connections()) - before).toBeLessThan(5);
   });
 
-  it('resumes an interrupted large transfer', async () => {
+  it('resumes a large transfer that was interrupted', async () => {
     const ids = await world.publish(2000);
     const part = (await world.startPublicServer()).publicServer.poller.current!.opened.manifest
       .index_parts[0]!;
     await world.nginx.stop();
-    // A first chunk, then a trickle until the server aborts the transfer.
+    // The origin sends a first chunk, then single bytes until the server aborts the transfer.
     await world.nginx.start('limit_rate_after 8k; limit_rate 1;');
     await world.nginx.requests();
     const { publicServer, look } = await world.startPublicServer(world.remote({ timeoutMs: 1000 }));
@@ -106,8 +106,8 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
   });
 });
 
-describe.skipIf(skipsNginx)(`facade program with SNAPSHOT_URL${withoutNginx}`, () => {
-  it('answers while nginx is down, becomes ready when it returns, and stops on SIGTERM', async () => {
+describe.skipIf(skipsNginx)(`public API program with SNAPSHOT_URL${withoutNginx}`, () => {
+  it('is not ready while nginx is down, becomes ready when nginx returns, and stops on SIGTERM', async () => {
     world.snapshot.clock.at = Date.now();
     const [id] = await world.publish(1);
     await world.nginx.stop();
@@ -137,8 +137,8 @@ describe.skipIf(skipsNginx)(`facade program with SNAPSHOT_URL${withoutNginx}`, (
   });
 });
 
-describe.skipIf(skipsNginx)(`public API server after an outage${withoutNginx}`, () => {
-  it('loads the newest manifest when its old files are deleted', async () => {
+describe.skipIf(skipsNginx)(`public API server after an outage of nginx${withoutNginx}`, () => {
+  it('loads the newest manifest when the files of its own snapshot were deleted', async () => {
     const ids: string[] = [];
     for (let i = 0; i < 3; i++) ids.push(...(await world.publish(2)));
     const { publicServer, look } = await world.startPublicServer();
@@ -152,7 +152,7 @@ describe.skipIf(skipsNginx)(`public API server after an outage${withoutNginx}`, 
       ({ sha256 }) => !readdirSync(world.at('lookup/segments')).includes(sha256),
     );
     expect(gone.length).toBeGreaterThan(0);
-    // Its clock was suspended too: it does not know yet that its snapshot expired.
+    // The clock was suspended too, so the server does not know that its snapshot has expired.
     const { at: now } = world.snapshot.clock;
     world.snapshot.clock.at = publicServer.poller.current!.opened.issuedAt;
     expect(await look(ids[0]!)).toMatchObject(UNREADABLE);
@@ -161,7 +161,7 @@ describe.skipIf(skipsNginx)(`public API server after an outage${withoutNginx}`, 
     for (const id of [ids[0]!, ids.at(-1)!]) expect(await look(id)).toMatchObject(READABLE);
   });
 
-  it('loads the next manifest when parts disappear after a manifest was read', async () => {
+  it('loads the next manifest when index segments of the first manifest disappear meanwhile', async () => {
     for (let i = 0; i < 3; i++) await world.publish(2);
     const stale = readFileSync(world.at(MANIFEST));
     const ids = await world.publish(150);
@@ -189,7 +189,7 @@ describe.skipIf(skipsNginx)(`documented nginx configuration${withoutNginx}`, () 
   const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
     fetch(world.nginx.url + path, { redirect: 'manual', ...init });
 
-  it('marks immutable files cacheable and mutable ones for revalidation', async () => {
+  it('marks immutable files as cacheable and mutable files for revalidation', async () => {
     await world.publish(300);
     const segment = readdirSync(world.at('lookup/segments'))[0]!;
     for (const path of ['/lookup/manifest', '/checkpoint']) {
@@ -221,7 +221,7 @@ describe.skipIf(skipsNginx)(`documented nginx configuration${withoutNginx}`, () 
     expect(gzip.headers.get('content-encoding')).toBeNull();
   });
 
-  it('serves no other file and accepts no upload', async () => {
+  it('serves no other file and rejects uploads', async () => {
     await world.publish(1);
     writeFileSync(world.at('.staging/half'), 'x');
     writeFileSync(world.at('notes.txt'), 'x');

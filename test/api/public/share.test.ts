@@ -24,7 +24,7 @@ let publicServer: PublicServer;
 let server: HttpServer;
 let proof: string;
 let tokens: Record<'proof' | 'package', string>;
-/** None of these shows anything, each for another reason. */
+/** Tokens that do not resolve, each for another reason. */
 let dark: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
@@ -53,7 +53,7 @@ afterAll(() => snapshot.close());
 
 const call = (path: string, options?: Call): Promise<Reply> => callAt(server, path, options);
 
-/** Every request that resolves a token. */
+/** Each request that resolves a token. */
 const WAYS: [way: string, ask: (token: string, from?: HttpServer) => Promise<Reply>][] = [
   ['GET share/…', (token, from = server) => callAt(from, `/api/public/verify/share/${token}`)],
   ...['identifier', 'q', 'id'].map((name): (typeof WAYS)[number] => [
@@ -71,14 +71,14 @@ function expectPrivate({ headers }: Reply): void {
   expect(headers.etag).toBeUndefined();
 }
 
-/** An answer with the token taken out of it. */
+/** A response with the token removed. */
 function without(token: string, reply: Reply): unknown {
   expect(reply.text.split(token)).toHaveLength(3);
   return comparable({ ...reply, text: reply.text.replaceAll(token, '…') });
 }
 
-describe.each(WAYS)('share token by %s', (_way, ask) => {
-  it('gets the same response for every reason not to resolve', async () => {
+describe.each(WAYS)('share token looked up by %s', (_way, ask) => {
+  it('gets an identical response for every reason not to resolve', async () => {
     const expected = without(never, await ask(never));
     for (const token of Object.values(dark)) {
       const reply = await ask(token);
@@ -101,7 +101,7 @@ describe.each(WAYS)('share token by %s', (_way, ask) => {
     }
   });
 
-  it('resolves in exactly one spelling', async () => {
+  it('resolves only when spelled exactly as issued', async () => {
     const good = tokens.proof;
     const spellings = [
       good.toUpperCase(),
@@ -109,7 +109,7 @@ describe.each(WAYS)('share token by %s', (_way, ask) => {
       good.slice(0, -1),
       `${good}A`,
       `${good}=`,
-      // The same bits with non-zero padding bits.
+      // A token that encodes equal bits, but with non-zero padding bits.
       good.slice(0, -1) + String.fromCharCode(good.charCodeAt(good.length - 1) + 1),
       `%20${good}`,
       encodeURIComponent(encodeURIComponent(good.replace('_', '%5f'))),
@@ -171,7 +171,7 @@ describe('share token', () => {
     }
   });
 
-  it('gets no cacheable error', async () => {
+  it('gets no cacheable error response', async () => {
     const token = tokens.proof;
     const refused: [reply: Reply, status: number][] = [
       [await call(`/api/public/verify?q=${token}&id=x`), 400],
@@ -202,7 +202,7 @@ describe('share token', () => {
     }
   });
 
-  it('never appears in the log when a read fails', async () => {
+  it('never appears in the log when a snapshot read fails', async () => {
     const lines: string[] = [];
     const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
     let broken = false;
@@ -277,12 +277,12 @@ describe('mayHoldToken', () => {
     '%2573hare_abc',
     '%25252573hare_abc',
     '%%73hare_',
-  ])('is true for %s', (text) => {
+  ])('returns true for %s', (text) => {
     expect(mayHoldToken(text)).toBe(true);
   });
 
   it.each(['', 'proof', 'share', 'shared', '%', '%zz', '%'.repeat(9000), '%25'.repeat(5000)])(
-    'is false for %s',
+    'returns false for %s',
     (text) => {
       expect(mayHoldToken(text)).toBe(false);
     },

@@ -38,7 +38,7 @@ describe('trust package view', () => {
     };
   };
 
-  it('combines verdict, timeline, chain and evidence', async () => {
+  it('combines verdict, history, chain and evidence', async () => {
     for (const proof of [plain, certificateRevoked, passportExpired, failed]) {
       for (const prefix of ['trust_', 'trustref_', 'asset_']) {
         const id = prefix + proof;
@@ -55,7 +55,7 @@ describe('trust package view', () => {
     }
   });
 
-  it('comes from one snapshot when a newer one is published meanwhile', async () => {
+  it('is read from one snapshot when a newer snapshot is published meanwhile', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
     world.registry.verify();
@@ -90,7 +90,7 @@ describe('trust package view', () => {
     }
   });
 
-  it('answers 503 when the log entry belongs to another proof', async () => {
+  it('answers 503 when the log entry at the leaf index belongs to another proof', async () => {
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const source = directorySource(snapshot.directory);

@@ -32,8 +32,8 @@ afterAll(() => views.close());
 const ID = { certificate: 'cert_', passport: 'pass_', trust: 'trust_' } as const;
 const POSITIVE = { certificate: 'VERIFIED', passport: 'PASS', trust: 'TRUST_ESTABLISHED' } as const;
 
-describe('alias path', () => {
-  it.each(KINDS)('answers for a $kind like the verify path', async ({ kind, ids }) => {
+describe('alias path without /verify', () => {
+  it.each(KINDS)('answers for a $kind like the path with /verify', async ({ kind, ids }) => {
     const wanted = [plain, revoked, certificateRevoked, denied, failed, unknown].flatMap((proof) =>
       ids.map((prefix) => prefix + proof),
     );
@@ -54,7 +54,7 @@ describe('alias path', () => {
 });
 
 describe('history view', () => {
-  it.each(KINDS)('lists the events of the body for a plain $kind', async ({ kind, ids }) => {
+  it.each(KINDS)('lists the events in the published record of a $kind', async ({ kind, ids }) => {
     const { leafIndex, acceptedAt } = leafOf(plain);
     for (const prefix of ids) {
       const history = await historyOn(kind, prefix + plain);
@@ -71,7 +71,7 @@ describe('history view', () => {
     }
   });
 
-  it('limits an expiry to the artifact and its dependencies', async () => {
+  it('limits an expiry event to the expired artifact and its dependents', async () => {
     const listed: Record<string, unknown> = {};
     for (const kind of ['passport', 'certificate', 'trust'] as const) {
       const { events } = await historyOn(kind, ID[kind] + partsExpired);
@@ -87,7 +87,7 @@ describe('history view', () => {
     });
   });
 
-  it('infers no verification time from a failed check in a record without history', () => {
+  it('infers no verification time from a failed status in a record without history', () => {
     const verified_at = formatTime(START);
     const listed = (statuses: Parameters<typeof published>[1]): string[] => {
       const { facade, resolved } = published(plain, statuses);
@@ -112,7 +112,7 @@ describe('history view', () => {
 });
 
 describe('chain view', () => {
-  it.each(KINDS)('has for each stage of a $kind the verdict on its id', async ({ kind, ids }) => {
+  it.each(KINDS)('has for each stage of a $kind the verdict on that id', async ({ kind, ids }) => {
     for (const proof of [plain, revoked, certificateRevoked, passportExpired, partsExpired]) {
       for (const prefix of ids) {
         const facade = await verdictOn(kind, prefix + proof);
@@ -149,7 +149,7 @@ describe('chain view', () => {
     }
   }
 
-  it('is empty for a failed proof', async () => {
+  it('is empty for a proof that failed verification', async () => {
     expect(await chainOn('certificate', `cert_${failed}`)).toMatchObject({
       verification_status: 'BACKEND_LOOKUP_REQUIRED',
       lookup: { matched_on: 'certificate_id' },
@@ -159,7 +159,7 @@ describe('chain view', () => {
     });
   });
 
-  it('relays contradictory published statuses unchanged', () => {
+  it('relays published statuses unchanged when they contradict each other', () => {
     // No computation would yield a valid passport of a revoked proof.
     const { facade, resolved } = published(plain, {
       proof: 'REVOKED',
@@ -196,13 +196,13 @@ describe('view paths', () => {
     `/api/public-trust/trust_%p/package`,
     `/api/public/constructor/x`,
     `/api/public/verify/trust/trust_%p/package`,
-  ])('exclude %s', async (path) => {
+  ])('do not include %s', async (path) => {
     const { status, body } = await call(path.replace('%p', plain));
     expect(status).toBe(404);
     expect(body).toMatchObject({ code: 'route_not_found' });
   });
 
-  it('are decoded once, with or without a query', async () => {
+  it('are percent-decoded once, with or without a query string', async () => {
     const encoded = `trust_${plain}`.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
     const direct = await call(`/api/public/trust/trust_${plain}/chain`);
     for (const path of [
@@ -219,7 +219,7 @@ describe('view paths', () => {
     });
   });
 
-  it('have an ETag over the whole body', async () => {
+  it('return an ETag that covers the whole body', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
     world.registry.verify();
@@ -254,7 +254,7 @@ describe('view paths', () => {
       world.registry.addProof();
       await republish();
       const grown = await tags();
-      // Another proof changes only the evidence, which has the new checkpoint.
+      // Another proof changes only the evidence, which contains the new checkpoint.
       const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
       expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
       expect(after![3]).not.toBe(before![3]);

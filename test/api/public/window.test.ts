@@ -13,9 +13,9 @@ const { registry } = snapshot;
 let publisher: Publisher;
 let publicServer: PublicServer;
 let server: HttpServer;
-/** In log order, between other entries, which do not count. */
+/** Proof ids in log order; the entries of other kinds between them do not count. */
 const proofs: string[] = [];
-/** By the number of their proof or newest member. */
+/** Each indexed by the number of its proof or newest member. */
 const tokens: string[] = [];
 const packages: string[] = [];
 const packageTokens: string[] = [];
@@ -23,7 +23,7 @@ const packageTokens: string[] = [];
 function addProof(): void {
   const number = proofs.push(registry.addProof()) - 1;
   tokens.push(registry.share('proof', proofs[number]!));
-  // The newest member is not the last in the list.
+  // The newest member is deliberately not the last in the list.
   packages.push(registry.bundle([...new Set([proofs[number]!, proofs[0]!])]));
   packageTokens.push(registry.share('package', packages[number]!));
 }
@@ -54,7 +54,7 @@ const FIELDS = [
   'trust_id',
   'trust_asset_id',
 ] satisfies IdField[];
-/** The nine kinds of identifiers of the generic lookup, by the number of their proof. */
+/** The nine kinds of identifiers that the generic lookup resolves, by the index of their proof. */
 const IDS: [field: string, id: (number: number) => string][] = [
   ...FIELDS.map((field): (typeof IDS)[number] => [
     field,
@@ -64,7 +64,7 @@ const IDS: [field: string, id: (number: number) => string][] = [
   ['share_token', (number) => packageTokens[number]!],
   ['package_id', (number) => packages[number]!],
 ];
-/** Kinds of identifiers without a field in the body of a POST. */
+/** Kinds of identifiers without a member of their own in the body of a POST. */
 const NO_FIELD = ['registry_entry_id', 'execution_id'];
 
 function matchedOn(reply: Reply): string | null {
@@ -76,7 +76,7 @@ function matchedOn(reply: Reply): string | null {
   return body.lookup.matched_on;
 }
 
-/** The different results of every generic lookup of an identifier. */
+/** The distinct results of all generic lookups of an identifier. */
 async function generic(field: string, id: string, from = server): Promise<(string | null)[]> {
   const replies = await Promise.all([
     ...['identifier', 'q', 'id'].map((name) => callAt(from, `/api/public/verify?${name}=${id}`)),
@@ -86,14 +86,14 @@ async function generic(field: string, id: string, from = server): Promise<(strin
   return [...new Set(replies.map(matchedOn))];
 }
 
-it.each(IDS)('generic lookup > resolves %s only for the recent proofs', async (field, id) => {
+it.each(IDS)('generic lookup > resolves %s only for recent proofs', async (field, id) => {
   for (const number of proofs.keys()) {
     const isInside = number >= proofs.length - WINDOW;
     expect(await generic(field, id(number))).toEqual([isInside ? field : null]);
   }
 });
 
-it('generic lookup > moves its limit only with new proofs', async () => {
+it('generic lookup > drops the oldest recent proof only when a new proof is published', async () => {
   const edge = proofs.length - WINDOW;
   registry.revoke(proofs[0]!, 'trust');
   await republish();
@@ -113,7 +113,7 @@ it.each([
   [1, 1],
   [0, 0],
   [99, WINDOW],
-])('generic lookup > uses the lower limit of the server: of %i proofs, %i', async (own, width) => {
+])('generic lookup > uses a lower limit of the server: limit %i, found %i', async (own, width) => {
   const from = await snapshot.serve(snapshot.publicServer({ recentLookupLimit: own }));
   for (const [number, id] of proofs.entries()) {
     const isInside = number >= proofs.length - width;

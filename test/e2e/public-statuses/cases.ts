@@ -89,7 +89,7 @@ function expectedLine(row: LookupRow, asked: Asked, doesMatch: boolean): string 
   const shown = row.shows === 'asked' ? (asked.kind ?? SHOWN_BY[name]) : row.shows;
   const isWithin = row.within === 'history' || asked.window !== 'outside';
   const status = doesMatch && isWithin ? asked.status(shown as Kind) : NONE;
-  // A history has no chain member.
+  // A history response has no trust chain.
   const chain = (known: string): string => (row.answer === 'history' ? NONE : known);
   if (status !== NONE) return asVerdictLine(200, String(shown), status, name, chain(asked.chain));
   return row.else === '404'
@@ -107,7 +107,7 @@ const asVerdictLine = (http: number, kind: string, status: string, on: string, c
 function allAsked(states: PublicStates): Asked[] {
   const proofs = STATES.flatMap((row) => {
     const ids = Object.entries({ ...idsOf(states.proofs.get(row.state)!) });
-    // Without the alias of the proof id.
+    // The response without the alias of the proof id.
     const named = ids.filter(([name]) => name !== 'registry_proof_id');
     return named.map(([name, identifier]): Asked => ({
       ...row,
@@ -145,7 +145,7 @@ function allAsked(states: PublicStates): Asked[] {
 
 type Json = Record<string, unknown>;
 
-/** The stages of a trust chain; a denial has the first three. */
+/** The stages of a trust chain; a denial has only the first three. */
 const SEQUENCE = [
   'execution',
   'evidence',
@@ -162,10 +162,10 @@ const SCHEMAS: Record<string, z.ZodType> = {
   package: trustPackageSchema,
 };
 
-/** The facts of a response of any shape. */
+/** The fields that tests compare, from a response of any format. */
 export interface Answer {
   http: number;
-  /** Undefined in the not-found record, as everything below but `asserts`. */
+  /** Undefined in the not-found record, as are all fields below except `asserts`. */
   kind: string | undefined;
   status: string;
   asserts: unknown;

@@ -11,8 +11,8 @@ import { createPublicStates, tokenName, type PublicStates } from './states.js';
 import { KINDS, LOOKUPS, NONE, STATES, TOKENS, type Kind } from './table.js';
 
 /**
- * Every public lookup (spec/answers.md) in every state, over HTTP, from a stack that tenants'
- * requests brought into these states. Expectations: table.ts.
+ * Each public lookup (spec/answers.md) of artifacts in each state, over HTTP, from a stack that
+ * received tenants' requests. The expected responses are in table.ts.
  */
 
 /** The statuses with `can_assert_validity: true`; for every other status it is false. */
@@ -34,12 +34,12 @@ let stack: PublicStack;
 let states: PublicStates;
 let openApi: ServedOpenApi;
 let isOver = false;
-/** Answers during the validity's end. */
+/** The responses recorded around the time of the expiry. */
 let followed: Map<string, Promise<Followed>[]>;
 
 beforeAll(async () => {
   stack = await openPublicStack(STATES.filter(({ window }) => window === 'inside').length);
-  // Starts before the expiry: only a reported validity can be seen to end in time.
+  // Polling starts before the expiry, because only a status that was VALID can expire.
   states = await createPublicStates(stack, (fading) => {
     followed = new Map(
       Object.entries(fading).map(([what, { path, last }]) => [
@@ -58,7 +58,7 @@ afterAll(async () => {
 
 describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
   const said = new Set<string>();
-  /** The replies of the server that reads the directory; the one behind nginx must give the same. */
+  /** Responses of the server that reads the directory; the server behind nginx gives equal ones. */
   const ask = (calls: readonly Call[]): Promise<Reply[]> =>
     Promise.all(
       calls.map(async (call) => {
@@ -73,7 +73,7 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
       }),
     );
 
-  it.each(LOOKUPS)('answers $method $path $member for every state', async (row) => {
+  it.each(LOOKUPS)('answers $method $path $member for every status', async (row) => {
     const cases = casesOf(row, states);
     const replies = await ask(cases.map(({ call }) => call));
     const answers = replies.map((reply) => readAnswer(row, reply));
@@ -90,13 +90,13 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
     expect(faults).toEqual([]);
   });
 
-  it('has reported every status', () => {
+  it('has returned every possible status in the tests above', () => {
     expect([...said].sort()).toEqual(STATUSES);
     expect(stack.sources).toEqual(skipsNginx ? ['directory'] : ['directory', 'nginx']);
   });
 
   it.each(LOOKUPS.filter(({ answer }) => answer === 'history'))(
-    'lists every event of an artifact in $path',
+    'lists every event in the history of an artifact at $path',
     async ({ path, shows }) => {
       const kind = shows as Exclude<Kind, 'proof'>;
       const expected = STATES.filter((state) => state[kind] !== NONE);
@@ -115,7 +115,7 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
     },
   );
 
-  it('distinguishes live from sandbox', async () => {
+  it('distinguishes the live environment from the sandbox', async () => {
     const replies = await ask(
       ['valid', 'valid, live'].map((state) => ({
         path: `/api/public/verify/proof/${states.proofs.get(state)}`,
@@ -125,7 +125,7 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
     expect(environments).toMatchObject([{ environment: 'sandbox' }, { environment: 'live' }]);
   });
 
-  it('answers identically for every unresolvable token', async () => {
+  it('answers identically for every token that does not resolve', async () => {
     const dark = TOKENS.filter(({ status }) => status === NONE).map((row) =>
       states.tokens.get(tokenName(row))!,
     );
@@ -138,8 +138,8 @@ describe(`every public API server${skipsNginx ? withoutNginx : ''}`, () => {
   });
 });
 
-describe('the served OpenAPI document', () => {
-  it('lists exactly the lookup routes that this file tests', () => {
+describe('served OpenAPI document', () => {
+  it('lists exactly the lookup routes that these tests call', () => {
     const lookups = openApi.operations.filter(({ operation }) =>
       operation.tags.some((tag) => tag === 'Verification' || tag === 'Artifacts'),
     );
@@ -149,8 +149,8 @@ describe('the served OpenAPI document', () => {
   });
 });
 
-// With the programs' own loops running.
-describe('a proof older than the recent lookups', () => {
+// These tests run the loops of the programs.
+describe('proof outside the recent lookups', () => {
   /** Waits until every public API server answers `status`; returns the time since `began`. */
   const arrives = async (path: string, status: string, began: number): Promise<string> => {
     const took = stack.sources.map(async (from) => {
@@ -160,7 +160,7 @@ describe('a proof older than the recent lookups', () => {
     return `${status} on ${path.split('/')[1]}: ${(await Promise.all(took)).join(', ')}`;
   };
 
-  it('is reported as revoked, with its package and its shares', async ({ annotate }) => {
+  it('is reported as revoked, with its package and its share tokens', async ({ annotate }) => {
     const { acme, proofs, packages, tokens } = states;
     const began = Date.now();
     await acme.revoke(proofs.get('old')!, 'passport');
@@ -173,7 +173,7 @@ describe('a proof older than the recent lookups', () => {
     await arrives(`?identifier=cert_${proofs.get('old')}`, 'BACKEND_LOOKUP_REQUIRED', began);
   });
 
-  it('is reported as revoked when the queue loses the job of its revocation', async () => {
+  it('is reported as revoked when the queue loses the revocation job', async () => {
     const { acme, proofs } = states;
     stack.queue.losesRevocations = true;
     await acme.revoke(proofs.get('last outside')!, 'trust');
@@ -181,7 +181,7 @@ describe('a proof older than the recent lookups', () => {
     await arrives(`/trust/trust_${proofs.get('last outside')}`, 'REVOKED', Date.now());
   });
 
-  it('is not found through a revoked token', async ({ annotate }) => {
+  it('is not resolved by a revoked share token', async ({ annotate }) => {
     const { acme, proofs } = states;
     const shared = { artifact_kind: 'proof', proof_id: proofs.get('last outside') };
     const { token, hash } = await acme.share(shared);
@@ -194,7 +194,7 @@ describe('a proof older than the recent lookups', () => {
   it.for([
     ['is reported as expired', 'proof'],
     ['is no longer shown by an expired token', 'token'],
-  ] as const)('%s, and not earlier', async ([, what], { annotate }) => {
+  ] as const)('%s once its expiry has passed, and not earlier', async ([, what], { annotate }) => {
     const { ends, last } = states.fading[what];
     for (const { said, at } of await Promise.all(followed.get(what)!)) {
       expect(said).toEqual(['VALID', last]);
@@ -204,7 +204,7 @@ describe('a proof older than the recent lookups', () => {
   });
 });
 
-/** The expected history of an artifact, with inherited events. */
+/** The expected history of an artifact, including events of the artifacts it depends on. */
 function eventsOf({ ends, revoked }: (typeof STATES)[number], kind: Kind): string[] {
   const restsOn: readonly string[] = KINDS.slice(0, KINDS.indexOf(kind) + 1);
   return [
@@ -222,7 +222,7 @@ function nameOf(event: PublicEvent): string {
 }
 
 interface Followed {
-  /** Each distinct status. */
+  /** The distinct statuses in the order of their appearance. */
   said: string[];
   /** Time of the last answer, in epoch milliseconds. */
   at: number;

@@ -26,17 +26,17 @@ export interface PublicStates {
   fading: Record<'proof' | 'token', Fading>;
 }
 
-/** An artifact outside the recent lookups that expires after all other states are set up. */
+/** An artifact outside the recent lookups that expires after all other states exist. */
 export interface Fading {
   /** The path after `/api/public/verify`. */
   path: string;
   /** In epoch milliseconds. */
   ends: number;
-  /** The status from then on; VALID before. */
+  /** The status after the expiry; VALID before. */
   last: string;
 }
 
-/** Part of every private field of an agent's envelope. */
+/** A text that every private field of an agent envelope contains. */
 export const SECRET = 'must-not-be-public';
 const LIVE = 'acme-live';
 const DENIED = 'DELETE_AUDIT_LOG';

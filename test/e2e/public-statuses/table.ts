@@ -6,7 +6,7 @@
 export const KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** An empty cell. */
+/** The text of an empty cell. */
 export const NONE = '-';
 
 /**

@@ -85,9 +85,9 @@ export const POSTGRES_FAULTS: Fault[] = [
       const { database } = requireDisks(scene);
       const cluster = scene.world.database;
       await database.fill();
-      // A connection that panicked may report its error to a later query: no other query uses this one.
+      // This connection may report the PANIC to a later query, so no other query uses it.
       const filler = postgres(cluster.superuserUrl, { max: 1 });
-      // Until there is no segment left to switch to.
+      // Repeats until there is no WAL segment left to switch to.
       for (let time = 0; time < 60; time += 1) {
         const isAlive = await filler`
           select pg_switch_wal(), pg_logical_emit_message(true, 'filling', repeat('x', 1000000))`
@@ -126,7 +126,7 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
       }
     }
   };
-  // Reserved first: later even the slots for superusers may be taken.
+  // Reserves a connection first, because later even the superuser slots may be in use.
   const own = await database.sql.reserve();
   await own`select`;
   const hogging = Promise.all(Array.from({ length: 8 }, hog));
@@ -137,7 +137,7 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
   };
   try {
     while (state.refused === 0) await sleep(20);
-    // Ends the connections of the programs; others take the slots before they reconnect.
+    // Ends the connections of the programs, and takes their slots before they reconnect.
     for (let time = 0; time < 5; time += 1) {
       await database.terminateAll(own);
       await sleep(100);

@@ -66,7 +66,7 @@ export const PROCESS_FAULTS: Fault[] = [
         method: 'POST',
         headers: { ...client.headers, 'Content-Type': 'application/x-ndjson' },
       });
-      // The client sends the whole batch again later, as everything that is not acknowledged.
+      // The client repeats the whole batch later, as it repeats all unacknowledged requests.
       sending.on('error', () => undefined);
       sending.write(batch.body.slice(0, half));
       await sleep(300);
@@ -133,7 +133,7 @@ function oneEngineKilled(): Fault {
       problems = [];
       const { client, world } = scene;
       const [batch, single] = [client.newBatch(200), client.newSingle()];
-      // Excludes it from erasures: after one, the same body would be another admission.
+      // Excludes the request from erasures, after which a repeated body would be a new admission.
       single.open += 1;
       for (const one of [batch, single]) {
         const isAccepted = await until(() => {
@@ -155,7 +155,7 @@ function oneEngineKilled(): Fault {
   };
 }
 
-/** What the second engine does not answer about admissions that the first one acknowledged. */
+/** Requests that the first engine acknowledged and the second engine does not know. */
 async function missingAnswers({ client }: Scene, batch: Batch, single: Single): Promise<string[]> {
   const found: string[] = [];
   // The next attempt goes to the second engine.

@@ -6,15 +6,15 @@ import type { Fault, Scene } from '../fault.js';
 import { until } from '../pace.js';
 import { commitOf } from './writes.js';
 
-/** How long a tick with news is waited for. */
+/** Maximum wait for a publish cycle that has changes. */
 const TICK_MS = 15_000;
-/** After so many publish cycles without this many writes, there is no such write. */
+/** After this many publish cycles with fewer writes, the write does not exist. */
 const NEWS_TICKS = 3;
-/** A tick of this load has these at least: tiles, entries, bodies, an index, both pointers. */
+/** A publish cycle of this load writes at least tiles, entries, bodies, an index, both pointers. */
 const FEWEST = 6;
-/** Behind these a large tick only has more of the same kinds, which are killed at by name. */
+/** Writes beyond this number are of the kinds below, and are selected by name. */
 const MOST = 10;
-/** The kinds of files. Ticks differ, and some write a few only, so that counting may pass one by. */
+/** The kinds of files. Some cycles write only a few kinds, so a count may skip a kind. */
 const WANTED = ['tile/0/', 'tile/entries/', 'lookup/segments/', 'checkpoint', 'lookup/manifest'];
 
 const linesOf = async (file: string): Promise<string[]> =>
@@ -23,7 +23,7 @@ const linesOf = async (file: string): Promise<string[]> =>
 /** Files of segments are named by their hashes. */
 const shortened = (path: string): string => path.replace(/([0-9a-f]{8})[0-9a-f]{56}/, '$1');
 
-/** Writes at which each row killed the publisher, in order, and the problems after each. */
+/** Writes at which each scenario killed the publisher, and the problems found after each. */
 const killedAt = new Map<string, string[]>();
 const wrong = new Map<string, string[]>();
 
@@ -34,7 +34,7 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
   const [died, ticks] = [`${orders}.died`, `${orders}.ticks`];
   const found: string[] = [];
   wrong.set(at, found);
-  // From an earlier row over the same stack.
+  // From an earlier scenario on this stack.
   await rm(died, { force: true });
   await publisher.restartWith(['--import', builtFile('test/faults/dying-writes')], {
     DYING_WRITES_FILE: orders,
@@ -72,7 +72,7 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
   killedAt.set(at, await linesOf(died));
 }
 
-/** The lock of a dead publisher expires after five seconds; this lets them pass. */
+/** Waits until the lock of the dead publisher expires, which takes five seconds. */
 async function passTheLocksTime(snapshotDir: string): Promise<void> {
   const before = new Date(Date.now() - 60_000);
   await utimes(join(snapshotDir, '.lock'), before, before).catch(() => undefined);

@@ -76,7 +76,7 @@ export const REDIS_FAULTS: Fault[] = [
   },
 ];
 
-/** Jobs of an intruder or of a faulty queue. */
+/** Jobs from an intruder or a faulty queue. */
 const POISON: [name: string, data: unknown][] = [
   ['admit', {}],
   ['admit', 'garbage'],

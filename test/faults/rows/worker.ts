@@ -39,13 +39,13 @@ export const WORKER_FAULTS: Fault[] = [
       const state = { hasHealed: false };
       await Promise.race(
         WORKERS.map(async (name) => {
-          // The trap of the other worker may spring later.
+          // The trap of the other worker may be triggered later.
           const then = (): void => {
             if (!state.hasHealed) world.queueLinks[name].stall(true);
           };
           await world.links[name].set({ matches: COMMITS, breaks: 'answered', then });
           if (state.hasHealed) return;
-          // The worker knows of the commit and cannot acknowledge the job.
+          // The worker has committed and cannot acknowledge the job.
           await sleep(100);
           world.programs[name].signal('SIGKILL');
         }),

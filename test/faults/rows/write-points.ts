@@ -4,19 +4,19 @@ import type { Scene } from '../fault.js';
 import type { Link } from '../link.js';
 import type { World } from '../world.js';
 
-/** A transaction of a program, or of the admin program, that writes into the registry. */
+/** A transaction of a program or an admin command that writes to the registry. */
 export interface WritePoint {
   what: string;
   of: (keyof World['links'])[];
   /** Files below `sql/` with its statements. */
   files: string[];
-  /** Lower-case texts, all of which the transaction contains. */
+  /** Texts in lower case that the transaction must contain. */
   has: string[];
-  /** Its other writes: every statement of the code belongs to a row. */
+  /** Other writes of the transaction, so that a scenario covers each statement of the code. */
   also?: string[];
   /** Consecutive failures; 3 by default. */
   times?: number;
-  /** Provokes the transaction until the trap springs. By default the load does. */
+  /** Causes the transaction until the trap is triggered. By default the load causes it. */
   provoke?(scene: Scene): Promise<void>;
 }
 
@@ -29,7 +29,7 @@ const act =
     await client.acts.sendNew(kind);
   };
 
-/** Expiry scans run five times per second, and most find nothing. */
+/** The verifier runs five expiry scans per second, and most find nothing. */
 const LOOKS = 12;
 
 export const WRITE_POINTS: WritePoint[] = [
@@ -149,7 +149,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: async ({ client, world }) => {
       const set = (passport: string): Promise<unknown> =>
         world.admin(['tenant', 'validity', client.tenantId, 'none', passport, 'none', 'none']);
-      // No other admission may be accepted meanwhile: it would expire too.
+      // No other admission may be accepted now, because it would expire too.
       await client.stop();
       await set('1');
       const own = [0, 1, 2, 3].map(() => client.newSingle());
@@ -207,7 +207,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
 ];
 
-/** Writes without a row, with the reason. */
+/** Writes without a fault scenario, and the reason. */
 export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'erasure/erase.ts',

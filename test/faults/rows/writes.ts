@@ -3,7 +3,7 @@ import type { Fault, Scene } from '../fault.js';
 import type { Trap } from '../link.js';
 import { linksOf, WRITE_POINTS, type WritePoint } from './write-points.js';
 
-/** Matches the commit of a transaction with all of these, or a statement outside of a transaction. */
+/** Matches the commit of a transaction with all these texts, or one statement outside of one. */
 export const commitOf =
   (...statements: string[]): Trap['matches'] =>
   (sql, transaction) =>
@@ -13,7 +13,7 @@ export const commitOf =
         statements.every((statement) => transaction.some((one) => one.includes(statement)));
 
 const TIMES = 3;
-/** Between two provocations. */
+/** Delay between two attempts to cause the write. */
 const PAUSE_MS = 20;
 
 /** Fails several times in a row, so that retries fail too. */
@@ -21,7 +21,7 @@ async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): 
   const trap: Trap = { matches: commitOf(...point.has), breaks };
   const links = linksOf(scene, point);
   let hasSprung = false;
-  // Processes of a kind share the count.
+  // Programs of one kind share the count.
   const times = Math.ceil((point.times ?? TIMES) / links.length);
   const sprung = Promise.race(links.map((link) => link.set(trap, times))).then(() => {
     hasSprung = true;
