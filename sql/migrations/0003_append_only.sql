@@ -65,7 +65,7 @@ create trigger audited after insert on svc.log_entry for each row
 
 -- The log --------------------------------------------------------------------------------------
 
-create function svc.tile_only_extends() returns trigger language plpgsql as $$
+create function svc.tile_only_grows() returns trigger language plpgsql as $$
 begin
   if new.level <> old.level or new.tile_index <> old.tile_index
      or length(new.hashes) <= length(old.hashes)
@@ -74,7 +74,7 @@ begin
   end if;
   return new;
 end $$;
-create trigger only_extends before update on svc.tile for each row execute function svc.tile_only_extends();
+create trigger only_extends before update on svc.tile for each row execute function svc.tile_only_grows();
 
 create function svc.head_only_grows() returns trigger language plpgsql as $$
 begin
@@ -152,7 +152,7 @@ create trigger is_kept before update or delete on svc.checkpoint for each row ex
 create function svc.log_has_not_ended() returns trigger language plpgsql as $$
 begin
   if exists (select from svc.ended_log where origin = split_part(new.note, E'\n', 1)) then
-    raise exception 'the log % has ended: nothing is signed for it', split_part(new.note, E'\n', 1)
+    raise exception 'the log % is retired: no checkpoint may be stored for it', split_part(new.note, E'\n', 1)
       using errcode = 'insufficient_privilege';
   end if;
   return new;
@@ -164,7 +164,7 @@ create function svc.end_log(ending text, why text) returns bigint language plpgs
 declare
   signed bigint;
 begin
-  -- The publisher's: it holds it as long as it leads.
+  -- The publisher holds this lock while it leads.
   if not pg_try_advisory_xact_lock(7566947, 1) then
     raise exception 'a publisher is running on this database: stop it first' using errcode = 'object_in_use';
   end if;
@@ -187,23 +187,23 @@ create trigger keeps_its_id before update of proof_id, tenant_no, policy_digest 
   for each row execute function svc.refuse_change();
 
 -- Replaces foreign keys: referenced rows never disappear, so no lock is needed.
-create function svc.intake_is_somebodys() returns trigger language plpgsql as $$
+create function svc.intake_references_exist() returns trigger language plpgsql as $$
 begin
   if exists (select from added where request is null or request_hash is null or salt is null) then
     raise exception 'an intake has no payload' using errcode = 'not_null_violation';
   end if;
   if exists (select from (select distinct tenant_no from added) a
       where (select true from svc.tenant t where t.tenant_no = a.tenant_no) is null) then
-    raise exception 'an intake has a tenant that there is not' using errcode = 'foreign_key_violation';
+    raise exception 'the tenant of an intake does not exist' using errcode = 'foreign_key_violation';
   end if;
   if exists (select from (select distinct policy_digest from added) a
       where (select true from svc.policy_set s where s.digest = a.policy_digest) is null) then
-    raise exception 'an intake has a policy set that there is not' using errcode = 'foreign_key_violation';
+    raise exception 'the policy set of an intake does not exist' using errcode = 'foreign_key_violation';
   end if;
   return null;
 end $$;
-create trigger is_somebodys after insert on svc.intake referencing new table as added
-  for each statement execute function svc.intake_is_somebodys();
+create trigger references_exist after insert on svc.intake referencing new table as added
+  for each statement execute function svc.intake_references_exist();
 
 create function svc.proof_has_intake() returns trigger language plpgsql as $$
 declare
@@ -220,7 +220,7 @@ create trigger has_intake after insert on svc.proof referencing new table as add
   for each statement execute function svc.proof_has_intake();
 
 -- An admission with an outcome is never pending again, and is not rejected once it is proved.
-create function svc.pending_is_unsettled() returns trigger language plpgsql as $$
+create function svc.pending_has_no_outcome() returns trigger language plpgsql as $$
 declare
   wrong uuid;
 begin
@@ -233,14 +233,14 @@ begin
     where (select true from svc.proof p where p.proof_id = a.proof_id)
       or (select true from svc.refusal r where r.proof_id = a.proof_id) limit 1;
   if found then
-    raise exception 'admission % is settled', wrong using errcode = 'insufficient_privilege';
+    raise exception 'admission % has an outcome', wrong using errcode = 'insufficient_privilege';
   end if;
   return null;
 end $$;
-create trigger is_unsettled after insert on svc.intake_pending referencing new table as added
-  for each statement execute function svc.pending_is_unsettled();
+create trigger has_no_outcome after insert on svc.intake_pending referencing new table as added
+  for each statement execute function svc.pending_has_no_outcome();
 
-create function svc.refused_is_unproved() returns trigger language plpgsql as $$
+create function svc.refused_has_no_proof() returns trigger language plpgsql as $$
 begin
   if not new.refused or exists (select from svc.proof where proof_id = new.proof_id)
      or not exists (select from svc.refusal where proof_id = new.proof_id) then
@@ -248,10 +248,10 @@ begin
   end if;
   return new;
 end $$;
-create trigger is_unproved before update of refused on svc.intake for each row execute function svc.refused_is_unproved();
+create trigger has_no_proof before update of refused on svc.intake for each row execute function svc.refused_has_no_proof();
 
 -- Pending items only get outcomes: no item is counted twice or lost.
-create function svc.progress_only_settles() returns trigger language plpgsql as $$
+create function svc.progress_only_counts() returns trigger language plpgsql as $$
 begin
   if new.admitted < old.admitted or new.denied < old.denied or new.refused < old.refused
      or new.pending + new.admitted + new.denied + new.refused
@@ -259,11 +259,11 @@ begin
      or (new.batch_id, new.tenant_no, new.awaited, new.invalid, new.replayed)
        is distinct from (old.batch_id, old.tenant_no, old.awaited, old.invalid, old.replayed)
      or old.completed_at is not null then
-    raise exception 'batch % may only settle', old.batch_id using errcode = 'insufficient_privilege';
+    raise exception 'the counts of batch % may only advance', old.batch_id using errcode = 'insufficient_privilege';
   end if;
   return new;
 end $$;
-create trigger only_settles before update on svc.batch_progress for each row execute function svc.progress_only_settles();
+create trigger only_counts before update on svc.batch_progress for each row execute function svc.progress_only_counts();
 
 -- Revocations, statuses and shares ---------------------------------------------------------------
 
@@ -337,14 +337,14 @@ begin
   end loop;
 end $$;
 
-create function svc.changes_by_one() returns trigger language plpgsql as $$
+create function svc.grows_by_one() returns trigger language plpgsql as $$
 begin
   if new.change_no <> old.change_no + 1 then
-    raise exception 'svc.% counts one by one', tg_table_name using errcode = 'insufficient_privilege';
+    raise exception 'the number of svc.% may only grow by one', tg_table_name using errcode = 'insufficient_privilege';
   end if;
   return new;
 end $$;
-create trigger counts before update on svc.grant_head for each row execute function svc.changes_by_one();
+create trigger counts before update on svc.grant_head for each row execute function svc.grows_by_one();
 
 create function svc.remember_share_end() returns trigger language plpgsql security definer
   set search_path = pg_catalog, pg_temp as $$

@@ -1,20 +1,20 @@
 -- Erasure nulls the payload of an admission, all of it or none, and only beside its record. The log
 -- keeps the commitments.
 
-create function svc.documents_are_there() returns trigger language plpgsql as $$
+create function svc.document_is_required() returns trigger language plpgsql as $$
 begin
   if new.document is null then
-    raise exception 'svc.% has a document', tg_table_name using errcode = 'not_null_violation';
+    raise exception 'svc.% requires a document', tg_table_name using errcode = 'not_null_violation';
   end if;
   return new;
 end $$;
-create trigger has_document before insert on svc.revocation_request for each row execute function svc.documents_are_there();
-create trigger has_document before insert on svc.revocation_reason for each row execute function svc.documents_are_there();
+create trigger has_document before insert on svc.revocation_request for each row execute function svc.document_is_required();
+create trigger has_document before insert on svc.revocation_reason for each row execute function svc.document_is_required();
 
 create function svc.batch_has_hash() returns trigger language plpgsql as $$
 begin
   if new.items_hash is null then
-    raise exception 'a batch has the hash of its items' using errcode = 'not_null_violation';
+    raise exception 'a batch requires the hash of its items' using errcode = 'not_null_violation';
   end if;
   return new;
 end $$;
@@ -56,16 +56,16 @@ create trigger only_erases before update on svc.batch_part for each row
   execute function svc.only_erases('{problems}', '');
 
 -- A worker appends no revocation without its reason, so erasing it would keep the revocation out.
-create function svc.reason_waits() returns trigger language plpgsql as $$
+create function svc.pending_request_keeps_reason() returns trigger language plpgsql as $$
 begin
   if (select true from svc.revocation_pending q where q.request_id = old.request_id) then
-    raise exception 'revocation request % waits to be appended, and keeps its reason', old.request_id
+    raise exception 'revocation request % is pending and keeps its reason', old.request_id
       using errcode = 'insufficient_privilege';
   end if;
   return new;
 end $$;
 create trigger keeps_reason before update on svc.revocation_request for each row
-  when (old.document is distinct from new.document) execute function svc.reason_waits();
+  when (old.document is distinct from new.document) execute function svc.pending_request_keeps_reason();
 
 create function svc.reason_is_erased() returns trigger language plpgsql as $$
 declare
@@ -96,7 +96,7 @@ begin
      or not exists (select from svc.intake i where i.tenant_no = of_tenant and i.request is not null) then
     return new;
   end if;
-  raise exception 'nothing of batch % was erased', new.batch_id using errcode = 'insufficient_privilege';
+  raise exception 'no admission of batch % was erased', new.batch_id using errcode = 'insufficient_privilege';
 end $$;
 create trigger recorded before update on svc.batch for each row execute function svc.batch_is_erased();
 create trigger recorded before update on svc.batch_part for each row execute function svc.batch_is_erased();
@@ -109,7 +109,7 @@ declare
 begin
   if not exists (select from svc.tenant t join svc.intake i using (tenant_no)
       join svc.erasure e using (proof_id) where t.tenant_id = named) then
-    raise exception 'svc.policy_input is append-only, and nothing of the tenant of this input was erased' using errcode = 'insufficient_privilege';
+    raise exception 'svc.policy_input is append-only, and no admission of its tenant was erased' using errcode = 'insufficient_privilege';
   end if;
   return old;
 end $$;
@@ -127,10 +127,10 @@ end $$;
 create trigger only_erases before update on svc.refusal for each row execute function svc.detail_is_erased();
 
 -- When a record commits, its admission has an outcome and no payload.
-create function svc.erasure_is_whole() returns trigger language plpgsql as $$
+create function svc.erasure_is_complete() returns trigger language plpgsql as $$
 begin
   if exists (select from svc.intake_pending q where q.proof_id = new.proof_id) then
-    raise exception 'admission % is not settled', new.proof_id using errcode = 'insufficient_privilege';
+    raise exception 'admission % has no outcome', new.proof_id using errcode = 'insufficient_privilege';
   end if;
   if not exists (select from svc.intake i where i.proof_id = new.proof_id
       and i.request is null and i.request_hash is null and i.salt is null)
@@ -144,7 +144,7 @@ begin
   return null;
 end $$;
 create constraint trigger is_whole after insert on svc.erasure deferrable initially deferred
-  for each row execute function svc.erasure_is_whole();
+  for each row execute function svc.erasure_is_complete();
 
 -- Runs as the owner: the eraser cannot hide an erasure from the verifier.
 create function svc.remember_erasure() returns trigger language plpgsql security definer

@@ -43,7 +43,7 @@ it('documentation > mentions every npm script', () => {
   expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
 });
 
-/** Elsewhere than in a project with svc-sdk, npx would download an unrelated package svc. */
+/** Outside a project with svc-sdk, npx would download an unrelated package named svc. */
 it('documentation > runs npx only with --no, which downloads nothing', () => {
   const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
   const files = folders

@@ -13,7 +13,7 @@ import type { World } from './world.js';
 export interface Audited {
   lost: string[];
   double: string[];
-  /** Problems of other kinds. */
+  /** Problems that fit no other list. */
   wrong: string[];
 }
 

@@ -140,7 +140,7 @@ const batch = (
   ),
 });
 
-/** The items by JSON.parse; null without any. */
+/** The items that JSON.parse finds, or null. */
 function array(text: string): unknown[] | null {
   try {
     const value: unknown = JSON.parse(text);

@@ -183,7 +183,7 @@ describe('index segment', () => {
       const files = new Files();
       files.byName.set(name, file).set(whole, changed);
       const part = loadedPart(whole, openIndexPart(sha256, bytes.slice(0, residentBytes), pin));
-      // The row that contains the byte; every row also needs the single row of the file table.
+      // The row that contains the byte. The file table has one row, which every row needs.
       const row = Math.min(Math.floor((at - residentBytes) / ROW_BYTES), all.length - 1);
       expect(code(() => files.find([part], all[row]!))).toBe('malformed_snapshot');
       expect(code(() => decodeIndexPart(sha256, changed, pin))).toBe('malformed_snapshot');

@@ -63,7 +63,7 @@ describe('proof without events since its verification', () => {
       { event: 'verified', at: after(1000) },
     ]);
 
-    // Neither for changes of its neighbours, nor for a repeated passing verdict.
+    // A change of a neighbour or a repeated passing verdict adds no event.
     registry.revoke(other!);
     registry.recordVerdict(id!, { outcome: 'pass' });
     registry.verify();

@@ -182,15 +182,15 @@ describe('batch progress', () => {
     const count = (outcome: 'admitted' | 'denied', n = share.items) =>
       transaction(worker, (tx) => countOutcomes(tx, [{ share: { ...share, items: n }, outcome }]));
     await count('admitted');
-    await expect(count('denied')).rejects.toThrow(/check constraint|may only settle/);
+    await expect(count('denied')).rejects.toThrow(/check constraint|may only advance/);
     const uuid = hexOf(batchId);
     await expect(worker`
       update svc.batch_progress set pending = 0, completed_at = now() where batch_id = ${uuid}::uuid`).rejects.toThrow(
-      /may only settle/,
+      /may only advance/,
     );
     await expect(worker`
       update svc.batch_progress set admitted = 0, pending = 3 where batch_id = ${uuid}::uuid`).rejects.toThrow(
-      /may only settle/,
+      /may only advance/,
     );
     await count('denied', 1);
     const done = await readBatch(registry.engine, registry.tenantNo, batchId);

@@ -126,7 +126,7 @@ describe('database role svc_erase', () => {
       reasonHash: nativeSha256(document),
     });
     await expect(asEraser('update svc.revocation_request set document = null')).rejects.toThrow(
-      /waits to be appended/,
+      /is pending and keeps its reason/,
     );
   });
 
@@ -139,6 +139,6 @@ describe('database role svc_erase', () => {
       await tx`
         update svc.intake set request = null, request_hash = null, salt = null where proof_id = ${id}`;
     });
-    await expect(erasing).rejects.toThrow(/is not settled/);
+    await expect(erasing).rejects.toThrow(/has no outcome/);
   });
 });

@@ -149,7 +149,7 @@ describe('tables of share tokens and packages', () => {
     }
     for (const to of ['0', 'change_no', 'change_no + 2']) {
       const set = db.sql.unsafe(`update svc.grant_head set change_no = ${to}`);
-      await expect(set).rejects.toThrow(/one by one/);
+      await expect(set).rejects.toThrow(/may only grow by one/);
     }
     await expect(db.sql`delete from svc.grant_head`).rejects.toThrow(/append-only/);
     await expect(db.sql`insert into svc.grant_head values (true, 0)`).rejects.toThrow(/unique/);

@@ -177,7 +177,7 @@ describe('engine role can insert only', () => {
       [theirs],
       (tx) => tx`insert into svc.intake_pending select proof_id, now() from svc.intake`,
     );
-    await expect(accepted).rejects.toThrow(/is settled/);
+    await expect(accepted).rejects.toThrow(/has an outcome/);
     const pending = asTenants(
       registry.engine,
       [ours],

@@ -90,7 +90,7 @@ describe('committed admission', () => {
       [registry.tenantNo],
       (tx) => tx`insert into svc.intake_pending values (${id}::uuid, now())`,
     );
-    await expect(again).rejects.toThrow(/is settled/);
+    await expect(again).rejects.toThrow(/has an outcome/);
     const refused = registry.admit.sql`
       update svc.intake set refused = true where proof_id = ${id}::uuid`;
     await expect(refused).rejects.toThrow(/is not refused/);
