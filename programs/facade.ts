@@ -3,8 +3,8 @@ import { unreadProblem } from '#api/public/http/answer';
 import { createPublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { opsPortOf, type FacadeConfig, facadeConfig } from '#runtime/config';
-import { listen } from '#runtime/http/server';
+import { opsPortOf, opsPortsOf, type FacadeConfig, facadeConfig } from '#runtime/config';
+import { listen, probePorts } from '#runtime/http/server';
 import { openOps } from '#runtime/ops/ops';
 import { systemClock } from '#runtime/process/clock';
 import { type ProgramContext, reportReady, runProgram } from '#runtime/process/lifecycle';
@@ -69,10 +69,13 @@ async function superviseProcesses(config: FacadeConfig, program: ProgramContext)
 }
 
 /** Chooses the port for all processes, so that they share it and a conflict is reported once. */
-async function freePort({ listenAddress: host, publicPort: port }: FacadeConfig): Promise<number> {
-  const probe = await listen(() => undefined, { host, port, portVariable: 'PUBLIC_PORT' });
-  await probe.close();
-  return probe.port;
+async function freePort(config: FacadeConfig): Promise<number> {
+  const { listenAddress: host, publicPort: port, ops, publicProcesses } = config;
+  const [free = port] = await probePorts([
+    { host, port, portVariable: 'PUBLIC_PORT' },
+    ...opsPortsOf(ops, publicProcesses),
+  ]);
+  return free;
 }
 
 function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {

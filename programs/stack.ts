@@ -4,7 +4,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatVkey } from '#protocol/note';
-import { opsPortOf, SETTINGS, type DrainConfig, type StartConfig } from '#runtime/config';
+import {
+  opsPortOf,
+  opsPortsOf,
+  SETTINGS,
+  type DrainConfig,
+  type StartConfig,
+} from '#runtime/config';
 import {
   createSigningKey,
   loadSigningKey,
@@ -13,7 +19,7 @@ import {
 } from '#runtime/crypto/node';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
 import { createPrivateFile, makeFolder, makePublicFolder } from '#runtime/process/files';
-import { listen } from '#runtime/http/server';
+import { probePorts } from '#runtime/http/server';
 import type { ProgramContext } from '#runtime/process/lifecycle';
 import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
@@ -43,18 +49,6 @@ interface Database {
 
 const openKey = (file: string): SigningKey =>
   existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
-
-/** Detects a port conflict before anything starts, instead of in the last child. */
-async function checkPorts(config: StartConfig): Promise<void> {
-  const ports = [
-    ['ENGINE_PORT', config.enginePort],
-    ['PUBLIC_PORT', config.publicPort],
-  ] as const;
-  for (const [portVariable, port] of ports) {
-    const probe = await listen(() => undefined, { host: config.listenAddress, port, portVariable });
-    await probe.close();
-  }
-}
 
 /** A secret from which the roles' passwords in an external Postgres are derived. */
 async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Database> {
@@ -208,7 +202,12 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     ctx.signal.throwIfAborted();
   };
 
-  await checkPorts(config);
+  const host = config.listenAddress;
+  await probePorts([
+    { host, port: config.enginePort, portVariable: 'ENGINE_PORT' },
+    { host, port: config.publicPort, portVariable: 'PUBLIC_PORT' },
+    ...opsPortsOf(config.ops, PROGRAMS.length),
+  ]);
   await makeFolder('DATA_DIR', config.dataDir);
   await makeFolder('SNAPSHOT_DIR', config.snapshotDir, makePublicFolder);
   const database =

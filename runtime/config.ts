@@ -10,6 +10,7 @@ export {
   type Environment,
   LOCAL_ORIGIN,
   opsPortOf,
+  opsPortsOf,
   snapshotNameFor,
   type DrainConfig,
   type OpsConfig,

@@ -246,6 +246,22 @@ export interface OpsConfig {
 export const opsPortOf = (ops: OpsConfig | null, at: number): Record<string, string> =>
   ops === null ? {} : { OPS_PORT: String(ops.port === 0 ? 0 : ops.port + at) };
 
+/** The ports of `count` child processes, to be probed; none when each takes any free one. */
+export function opsPortsOf(ops: OpsConfig | null, count: number) {
+  if (ops === null || ops.port === 0) return [];
+  if (ops.port + count > 65_536) {
+    throw new ConfigError([
+      `OPS_PORT is ${String(ops.port)}: ${String(count)} processes use it and the ports above it, up to 65535`,
+    ]);
+  }
+  return Array.from({ length: count }, (_, at) => ({
+    host: ops.bind,
+    port: ops.port + at,
+    portVariable: 'OPS_PORT',
+    hostVariable: 'OPS_BIND',
+  }));
+}
+
 /** The settings of every program that serves, read by {@link processOf}. */
 export const processSettings = {
   OPS_PORT: portNumber(

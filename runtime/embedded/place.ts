@@ -24,9 +24,14 @@ const localDirectory = (dataDir: string): string => join(dataDir, 'postgres');
 const pointerFile = (dataDir: string): string => join(dataDir, 'postgres-place.json');
 
 async function readPointer(dataDir: string): Promise<string | null> {
-  if (!existsSync(pointerFile(dataDir))) return null;
-  const text = await readFile(pointerFile(dataDir), 'utf8');
-  return (JSON.parse(text) as { directory: string }).directory;
+  // Only a missing file means that there is no database yet.
+  const text = await readFile(pointerFile(dataDir), 'utf8').catch(
+    (error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT') return null;
+      throw error;
+    },
+  );
+  return text === null ? null : (JSON.parse(text) as { directory: string }).directory;
 }
 
 /** A cluster always runs as the account that created it, whichever user starts the service. */

@@ -188,6 +188,23 @@ function messageClasses({
 
 const DEFAULT_GRACE_MS = 15_000;
 
+/** A port that a program will use, and the setting that chose it. */
+export type PortChoice = Pick<ListenOptions, 'host' | 'port' | 'portVariable' | 'hostVariable'>;
+
+/**
+ * Binds all ports at once and releases them, so that a conflict, also with each other, is reported
+ * before anything starts. Returns the bound ports in order.
+ */
+export async function probePorts(choices: readonly PortChoice[]): Promise<number[]> {
+  const probes: HttpServer[] = [];
+  try {
+    for (const choice of choices) probes.push(await listen(() => undefined, choice));
+    return probes.map(({ port }) => port);
+  } finally {
+    await Promise.all(probes.map((probe) => probe.close()));
+  }
+}
+
 export async function listen(
   handler: RequestListener,
   options: ListenOptions,

@@ -87,7 +87,8 @@ export function addGauges(registry: Registry, rows: readonly GaugeRow[]): void {
         const found = read() ?? [];
         const values = typeof found === 'number' ? [{ labels: {}, value: found }] : found;
         this.reset();
-        if (values.length === 0) this.remove();
+        // prom-client removes a gauge with labels only by their values; `reset` has removed those.
+        if (values.length === 0 && labelNames.length === 0) this.remove();
         for (const { labels, value } of values) this.set(labels, value);
       },
     });

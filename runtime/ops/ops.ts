@@ -33,7 +33,11 @@ export async function openOps(
     details: { status: 'starting' },
   });
   const source = {
-    metrics: () => registry.metrics(),
+    metrics: () =>
+      registry.metrics().catch((error: unknown) => {
+        log.error({ err: error }, 'the metrics could not be collected');
+        throw error;
+      }),
     readiness: async () =>
       signal.aborted ? { ready: false, details: { status: 'stopping' } } : find(),
   };
@@ -123,7 +127,7 @@ export function openOpsListener(
       const body = await gather();
       return { status: 200, type: Registry.PROMETHEUS_CONTENT_TYPE, body };
     } catch {
-      const body = 'Metrics collection timed out.\n';
+      const body = 'Metrics collection failed or timed out.\n';
       return { status: 503, type: TEXT_TYPE, body, headers: AGAIN_SOON };
     }
   }

@@ -177,6 +177,28 @@ describe('admissions in a running stack', () => {
     expect(await response.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
   };
 
+  it('continue after the embedded database, a worker and the engine crash', async () => {
+    const [action] = actions;
+    const receiptOf = (fields: Action): Promise<string> =>
+      eventually(
+        async () => {
+          const response = await stack.execute(fields).catch(() => null);
+          return response?.status === 200 ? response.text() : null;
+        },
+        30_000,
+        'a receipt',
+      );
+    for (const name of ['postgres', 'worker', 'engine'] as const) {
+      const crashed = stack.pid(name);
+      stack.kill(name);
+      await expect.poll(() => stack.pid(name), { timeout: 30_000 }).not.toBe(crashed);
+      expect(await receiptOf(action!)).toBe(receipts.get(action!.intent_id));
+      const receipt = await receiptOf({ ...action!, intent_id: `after ${name}` });
+      const { registry_proof_id: id } = executeReceiptSchema.parse(JSON.parse(receipt));
+      await expect.poll(async () => (await stack.lookUp(id)).status, { timeout: 30_000 }).toBe(200);
+    }
+  }, 120_000);
+
   it('are found after SIGTERM and a restart on the old DATA_DIR', async () => {
     expect(await stack.stop()).toBe(0);
     stack = await startStack({}, stack.dataDir);

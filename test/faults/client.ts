@@ -167,7 +167,7 @@ export class Client {
 
   /** Records a status that no fault explains: anything but 5xx and 429. */
   checkResponse(status: number, text: string, what = 'a good request'): void {
-    if (status >= 500 || status === 429) return;
+    if (status === 503 || status === 429) return;
     const { code = '' } = JSON.parse(text || '{}') as { code?: string };
     this.records.wrong.push(`${what} was answered ${String(status)} ${code}`);
   }

@@ -92,6 +92,9 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
   const ids = results.map(({ state, proof_id: id }) =>
     (state === 'admitted' || state === 'denied') && id !== undefined ? id : '',
   );
+  if (results.some(({ index }, at) => index !== at)) {
+    client.records.broken.push(`batch ${batch.batchId ?? ''} has results in another order`);
+  }
   if (ids.length !== batch.items || ids.includes('')) {
     client.records.broken.push(`batch ${batch.batchId ?? ''} ended without results for all items`);
   }

@@ -58,16 +58,17 @@ const largestBatch: Fault = {
   inject: async ({ world, client }) => {
     await client.sendUntilAcknowledged(client.newBatch(10_000));
     for (const least of [1, 1_000]) {
-      await eventually(
+      const pending = await eventually(
         async () => {
-          const [row] = await world.database.sql<{ n: number }[]>`
-            select max(awaited - pending)::int as n from svc.batch_progress
-            where awaited = 10000`;
-          return (row?.n ?? 0) >= least || null;
+          const [row] = await world.database.sql<{ pending: number }[]>`
+            select pending from svc.batch_progress
+            where awaited = 10000 and awaited - pending >= ${least}`;
+          return row?.pending ?? null;
         },
         30_000,
         `${String(least)} decided items`,
       );
+      if (pending === 0) throw new Error('the batch was completed before the workers were killed');
       for (const name of ['worker-1', 'worker-2'] as const) world.programs[name].signal('SIGKILL');
     }
   },

@@ -15,7 +15,12 @@ const RECOVER_MS = 60_000;
 /** Causes a fault, and returns at the time when the fault must end. */
 export async function beginFault(scene: Scene, fault: Fault): Promise<Heal> {
   const injected = fault.inject(scene);
-  const heal = await inTime(injected, fault.injectMs ?? INJECT_MS, 'the fault did not happen');
+  const limit = fault.injectMs ?? INJECT_MS;
+  const heal = await inTime(injected, limit, 'the fault did not happen').catch((error: unknown) => {
+    // A fault that begins too late must not last.
+    void injected.then((late) => late?.()).catch(() => undefined);
+    throw error;
+  });
   if (fault.holdMs !== undefined) await sleep(fault.holdMs);
   return heal ?? (() => undefined);
 }

@@ -175,6 +175,9 @@ describe.skipIf(skipsRedis)(`during an outage${withoutRedis}`, () => {
       .poll(attention, WAIT)
       .toContain('queue down, as reported by engine (1 of 1), worker (1 of 1)');
     expect((await admin('status')).code).toBe(1);
+    // Metrics of the queue are absent, and the others are still there.
+    await expect.poll(() => metricOf('worker', 'svc_queue_jobs'), WAIT).toBeNull();
+    expect(await metricOf('worker', 'svc_pending_oldest_seconds')).not.toBeNull();
     await redis.start();
     await allWell();
   }, 150_000);
