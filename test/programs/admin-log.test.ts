@@ -178,7 +178,7 @@ describe('restored database that lacks published leaves', () => {
     await expect(restored.as('svc_publisher')`
       insert into svc.checkpoint (tree_size, root, note)
       select tree_size, root, note from (select 8::bigint as tree_size, decode(repeat('00', 32), 'hex') as root,
-        ${`${ORIGIN}\n8\n`} as note) as forged`).rejects.toThrow(/has ended/);
+        ${`${ORIGIN}\n8\n`} as note) as forged`).rejects.toThrow(/is retired/);
     expect(await restored.sql`select from svc.ended_checkpoint`).toHaveLength(1);
     await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
   });
