@@ -1,16 +1,20 @@
+/** Reasons why the strict JSON reader rejects a text. */
+export const STRICT_JSON_CODES = [
+  'invalid_utf8',
+  'malformed_json',
+  'duplicate_key',
+  'lone_surrogate',
+  'nul_character',
+  'integer_out_of_range',
+  'too_deep',
+] as const;
+
 /**
  * The closed set of reasons why this package rejects input. Callers branch on the code; the message
  * is for display and may change.
  */
 export type ProtocolErrorCode =
-  // strict JSON
-  | 'invalid_utf8'
-  | 'malformed_json'
-  | 'duplicate_key'
-  | 'lone_surrogate'
-  | 'nul_character'
-  | 'integer_out_of_range'
-  | 'too_deep'
+  | (typeof STRICT_JSON_CODES)[number]
   // encodings and identifiers
   | 'malformed_hex'
   | 'malformed_base64'

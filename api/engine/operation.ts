@@ -1,5 +1,6 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type * as z from 'zod';
+import { STRICT_JSON_CODES } from '#protocol/errors';
 import type { Pool } from '#sql/db/transaction';
 import type {
   OperationSpec as DescribedOperation,
@@ -89,13 +90,7 @@ const WITH_BODY: readonly ProblemCode[] = [
   'unsupported_media_type',
   'unsupported_content_encoding',
   'incomplete_body',
-  'invalid_utf8',
-  'malformed_json',
-  'duplicate_key',
-  'lone_surrogate',
-  'nul_character',
-  'integer_out_of_range',
-  'too_deep',
+  ...STRICT_JSON_CODES,
   'unsupported_schema_version',
   'missing_field',
   'unknown_field',

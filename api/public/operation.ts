@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { STRICT_JSON_CODES } from '#protocol/errors';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { OperationSpec, ResponseSpec } from '../openapi/types.js';
@@ -35,13 +36,7 @@ export function revalidated(response: ResponseSpec): PublicSpec['responses'] {
 
 const WITH_BODY: readonly ProblemCode[] = [
   'incomplete_body',
-  'invalid_utf8',
-  'malformed_json',
-  'duplicate_key',
-  'lone_surrogate',
-  'nul_character',
-  'integer_out_of_range',
-  'too_deep',
+  ...STRICT_JSON_CODES,
   'unsupported_schema_version',
   'unknown_field',
   'invalid_field',

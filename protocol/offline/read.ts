@@ -3,7 +3,7 @@ import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '../a
 import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8, equalBytes } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
 import { parseEnvelope } from '../dsse.js';
-import { attempt, ProtocolError } from '../errors.js';
+import { attempt, ProtocolError, STRICT_JSON_CODES } from '../errors.js';
 import { hashHex, type Sha256 } from '../hash.js';
 import { parseStrict, pointerStep, canonicalize, isCanonical } from '../json.js';
 import { jwkThumbprint } from '../keys.js';
@@ -164,13 +164,7 @@ function firstBroken(
 /** The defects that an offline check reports. */
 export const OFFLINE_FAULTS = [
   // strict JSON
-  'invalid_utf8',
-  'malformed_json',
-  'duplicate_key',
-  'lone_surrogate',
-  'nul_character',
-  'integer_out_of_range',
-  'too_deep',
+  ...STRICT_JSON_CODES,
   // schema
   'malformed_export',
   'unknown_member',

@@ -141,6 +141,18 @@ describe('npm start', () => {
     expect(third.err).toContain('is in use: set ENGINE_PORT');
   });
 
+  it('fails before the database starts when ports of operations listeners are taken or too high', async () => {
+    // The engine's listener takes OPS_PORT, the worker's the port above.
+    const below = String(Number(new URL(stack.engineUrl).port) - 1);
+    const DATA_DIR = join(home, 'ports');
+    const clash = await startAnother({ DATA_DIR, OPS_PORT: below });
+    expect(clash.code).toBe(1);
+    expect(clash.err).toContain('is in use: set OPS_PORT');
+    const high = await startAnother({ DATA_DIR, OPS_PORT: '65532' });
+    expect(high.err).toContain('OPS_PORT is 65532: 5 processes use it and the ports above it');
+    expect(existsSync(DATA_DIR)).toBe(false);
+  });
+
   it('stops on SIGINT during startup', async () => {
     const early = join(home, 'early');
     expect((await startAnother({ DATA_DIR: early }, 'database started')).code).toBe(0);

@@ -1,5 +1,15 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
@@ -140,6 +150,15 @@ describe('embedded Postgres', () => {
     await expect(startEmbeddedPostgres({ dataDir })).rejects.toThrow(
       /postgres-password is missing/,
     );
+  });
+
+  it('is not replaced by an empty database when the record of its place is unreadable', async () => {
+    const elsewhere = await mkdtemp(join(tmpdir(), 'svc-pointer-'));
+    const record = join(elsewhere, 'postgres-place.json');
+    await symlink(record, record);
+    const started = startEmbeddedPostgres({ dataDir: elsewhere });
+    await expect(started).rejects.toThrow(/ELOOP/);
+    await rm(elsewhere, { recursive: true });
   });
 
   it('stops when its parent process is killed', async () => {
