@@ -113,12 +113,17 @@ export function connect(url: string, options: ConnectOptions): Sql {
     });
   }
 
-  const watch = (query: Query): void => void watchdog?.watch(() => Promise.allSettled([query]));
+  function sendOver(connection: Connection, query: Query, handler: Query['handler']): void {
+    connection.unanswered.add(query);
+    handler(query);
+    const answered = Promise.allSettled([query]);
+    void answered.then(() => connection.unanswered.delete(query));
+    void watchdog?.watch(() => answered);
+  }
 
   async function sendAnywhere(query: Query): Promise<void> {
     const connection = await statements.take();
-    asQuery(connection.client``).handler(query);
-    watch(query);
+    sendOver(connection, query, asQuery(connection.client``).handler);
     const giveBack = (): void => statements.giveBack(connection, true);
     query.then(giveBack, giveBack);
   }
@@ -130,10 +135,8 @@ export function connect(url: string, options: ConnectOptions): Sql {
       if (isTaken) transactions.giveBack(connection, isSound);
       isTaken = false;
     };
-    const send = (query: Query, handler: Query['handler']): void => {
-      watch(query);
-      handler(query);
-    };
+    const send = (query: Query, handler: Query['handler']): void =>
+      sendOver(connection, query, handler);
     return routed(connection.client, send, {
       release: () => giveBack(true),
       destroy: () => giveBack(false),
@@ -169,7 +172,6 @@ function openConnection(
   let socket: Socket | null = null;
   const onLost = (): void => {
     connection.isLost = true;
-    // Rejects a statement sent between `error` and `close`, which the driver forgets.
     void connection.close(0);
   };
   const own = {
@@ -182,7 +184,7 @@ function openConnection(
     socket: () => {
       if (socket !== null) {
         onLost();
-        throw Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
+        throw connectionLost();
       }
       // noDelay, because with Nagle's algorithm a COPY stalls for 44 ms at a time.
       socket = connectSocket({ ...address, noDelay: true });
@@ -193,10 +195,13 @@ function openConnection(
   const connection: Connection = {
     client,
     isLost: false,
+    unanswered: new Set(),
     close: async (timeout) => {
       await client.end({ timeout });
       // Destroys a socket that is still connecting, too.
       socket?.destroy();
+      // The driver forgets statements that were sent while it lost the connection.
+      for (const query of connection.unanswered) query.reject(connectionLost());
     },
   };
   return connection;
@@ -206,7 +211,8 @@ function openConnection(
 interface Connection {
   client: postgres.Sql<{ bigint: number }>;
   isLost: boolean;
-  /** Ends the session; statements in flight fail after `timeout` seconds. */
+  unanswered: Set<Query>;
+  /** Ends the session; unanswered statements fail after `timeout` seconds. */
   close(timeout: number): Promise<void>;
 }
 
@@ -283,6 +289,10 @@ class ConnectionPool {
     if (this.all.size === 0) this.onAllBack();
     return connection.close(timeout);
   }
+}
+
+function connectionLost(): Error {
+  return Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
 }
 
 function poolTimeout(ms: number): Error {

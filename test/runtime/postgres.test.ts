@@ -59,6 +59,15 @@ async function untilServed(sql: Sql): Promise<void> {
 const inTransaction = (sql: Sql): Promise<unknown> =>
   sql.reserve().then((tx) => tx`select 1`.finally(() => tx.destroy()));
 
+/** Sends three statements of one transaction without waiting for results in between. */
+const inPipeline = (sql: Sql): Promise<unknown> =>
+  sql.reserve().then(async (tx) => {
+    const statements = [tx`begin`, tx`select 1`, tx`commit`];
+    const settled = await Promise.allSettled(statements);
+    tx.destroy();
+    return settled.find((one) => one.status === 'rejected')?.reason as unknown;
+  });
+
 const TRANSPORTS = [
   ['TCP', ''],
   ...(skipsTls ? [] : [['TLS', '?sslmode=require'] as [string, string]]),
@@ -93,6 +102,7 @@ describe.each(TRANSPORTS)('pool over %s whose connection is cut', (_, query) => 
       for (let time = 0; time < 4; time += 1) {
         expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
         expect(isUnavailable(await outcomeOf(inTransaction(sql)))).toBe(true);
+        expect(isUnavailable(await outcomeOf(inPipeline(sql)))).toBe(true);
       }
       proxy.state.refuses = null;
       await untilServed(sql);
