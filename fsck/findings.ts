@@ -42,9 +42,6 @@ export const FINDINGS = {
   revocation_reason_altered: row('restore the row of svc.revocation_reason from a backup'),
   revocation_lost: row('the log lacks a requested revocation: restore the entry, or revoke again'),
   // Proofs
-  proof_missing: row(RESTORE),
-  proof_misplaced: row(RESTORE),
-  proof_not_in_log: row(`no program stores such a proof: ${WHO}`),
   proof_payload_missing: row(RESTORE),
   erasure_incomplete: row(
     'erase it again with admin erase; if the record is not legitimate, find out who wrote it',

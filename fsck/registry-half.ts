@@ -17,6 +17,9 @@ import { RegistryWalk, type WalkState } from './registry/walk.js';
 import type { FsckOptions, RunState } from './state.js';
 import { GrowingTree } from './tree.js';
 
+/** Findings that the log was longer. */
+const CUT = ['checkpoint_beyond_log', 'verdict_beyond_log', 'tile_beyond_head'] as const;
+
 /** Checks the database. */
 export class RegistryHalf {
   private walk: RegistryWalk;
@@ -88,9 +91,11 @@ export class RegistryHalf {
     const { ctx, options } = this;
     await this.walk.finish();
     let done = 0;
-    await checkAdmissions(ctx, this.walk.damagedLeaves, options.waitMs, (rows) => {
+    const { counts } = ctx.findings.state;
+    const isCut = CUT.some((code) => (counts[code] ?? 0) > 0);
+    await checkAdmissions(ctx, isCut || this.walk.hasDamagedLeaf, options.waitMs, (rows) => {
       done += rows;
-      options.progress('admissions', done, Math.max(done, 2 * ctx.size));
+      options.progress('admissions', done, Math.max(done, ctx.size));
     });
     await checkRevocations(ctx);
     await checkStoredInputs(ctx);

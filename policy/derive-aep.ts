@@ -1,4 +1,3 @@
-import { aepText, buildAep } from '#protocol/aep';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
@@ -6,18 +5,14 @@ import {
   executeRequestSchema,
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
-import type { Aep, AepSubject } from '#protocol/schemas/aep';
-import { formatTime } from '#protocol/time';
 import { nativeTextHash } from '#runtime/crypto/node';
-import type { PinnedIntake } from '#sql/admissions/intake';
+import { aepOf, type BuiltAep, type Decision, type PinnedIntake } from '#sql/proofs/rebuild-aep';
 import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.js';
 
-/** The unsigned AEP of an admission. */
-export interface DerivedAep {
-  aep: Aep;
-  /** The AEP's canonical form, which is hashed and signed. */
-  text: string;
+/** The unsigned AEP of an admission, and the decision in it. */
+export interface DerivedAep extends BuiltAep {
   requestHash: string;
+  decision: Decision;
   input: PrintedInput;
 }
 
@@ -29,37 +24,24 @@ export interface DerivedAep {
  * @throws UnknownRequestTypeError
  */
 export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
-  const request = parseStrict(intake.request);
-  const requestHash = nativeTextHash(canonicalize(request));
+  const document = parseStrict(intake.request);
+  const requestHash = nativeTextHash(canonicalize(document));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
       'the hash of the stored request differs from the one at acceptance',
     );
   }
-  const { subject, fixtureRef, policyInput } = readSubject(intake, request);
+  const request = readRequest(intake, document);
+  const policyInput = policyInputOf(intake, request);
   const input = printedInput(policyInput);
-  const decision = policy.decide(policyInput, input.text);
-  const aep = buildAep({
-    proof_id: intake.proofId,
-    environment: intake.environment,
-    tenant_id: intake.tenantId,
-    subject,
-    request_hash: requestHash,
-    decision,
-    policy: {
-      digest: policy.digest,
-      input_hash: input.hash,
-      engine_version: policy.engineVersion,
-    },
-    evidence: {
-      fixture_ref: fixtureRef,
-      fixture_hash: intake.fixtureHash?.toString('hex') ?? null,
-    },
-    ...timesOf(intake),
-    salt: intake.salt.toString('hex'),
-    key_id: keyId,
-  });
-  return { aep, text: aepText(aep), requestHash, input };
+  const decision = {
+    ...policy.decide(policyInput, input.text),
+    inputHash: input.hash,
+    engineVersion: policy.engineVersion,
+    keyId,
+  };
+  const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
+  return { ...aepOf(decided, request, decision), requestHash, decision, input };
 }
 
 /** A policy input in its RFC 8785 form, and the SHA-256 of that form. */
@@ -82,94 +64,43 @@ function printedInput(input: PolicyInput): PrintedInput {
   return printed;
 }
 
-/** Times of acceptance and expiry; the latter follow from the settings pinned at intake. */
-function timesOf({ validity, acceptedAt }: PinnedIntake) {
-  const end = (seconds: number | null): string | null =>
-    seconds === null ? null : formatTime(acceptedAt + seconds * 1000);
-  return {
-    accepted_at: formatTime(acceptedAt),
-    valid_until: {
-      proof: end(validity.proof),
-      certificate: end(validity.certificate),
-      passport: end(validity.passport),
-      trust: end(validity.trust),
-    },
-  };
-}
-
-/** The subject of an admission, for the AEP and for policies. */
-export interface Subject {
-  subject: AepSubject;
-  fixtureRef: string | null;
-  policyInput: PolicyInput;
-}
-
-export function readSubject(intake: PinnedIntake, request: JsonValue): Subject {
-  switch (intake.lane) {
-    case 1:
-      return readExecute(intake, executeRequestSchema.parse(request));
-    case 2:
-      return readEnvelope(intake, agentEnvelopeSchema.parse(request));
-    default:
-      throw new UnknownRequestTypeError(
-        `this version does not know request type ${String(intake.lane)}`,
-      );
+/** The request of an admission, validated. */
+export function readRequest(
+  { lane, tenantId }: Pick<PinnedIntake, 'lane' | 'tenantId'>,
+  document: JsonValue,
+): ExecuteRequest | AgentEnvelope {
+  const schema = { 1: executeRequestSchema, 2: agentEnvelopeSchema }[lane as number];
+  if (schema === undefined) {
+    throw new UnknownRequestTypeError(`this version does not know request type ${String(lane)}`);
   }
+  const request = schema.parse(document);
+  if (request.tenant_id === tenantId) return request;
+  throw new IntakeMismatchError('the request names another tenant than its acceptance');
 }
 
-function readExecute(intake: PinnedIntake, execute: ExecuteRequest): Subject {
-  requireOwnTenant(intake, execute.tenant_id);
-  const fixtureRef = execute.proof_chain_fixture_ref ?? null;
-  const fixtureHash = intake.fixtureHash?.toString('hex') ?? null;
-  return {
-    subject: { kind: 'execute', intent_id: execute.intent_id, action: execute.action },
-    fixtureRef,
-    policyInput: {
-      ...commonInput(intake),
-      lane: 'execute',
-      action: execute.action,
-      agent: null,
-      tool: null,
-      fixture: fixtureRef === null ? null : { ref: fixtureRef, hash: fixtureHash },
-    },
-  };
-}
-
-function readEnvelope(intake: PinnedIntake, envelope: AgentEnvelope): Subject {
-  requireOwnTenant(intake, envelope.tenant_id);
-  const { agent } = envelope;
-  return {
-    subject: subjectOf(envelope),
-    fixtureRef: null,
-    policyInput: {
+export function policyInputOf(
+  intake: PinnedIntake,
+  request: ExecuteRequest | AgentEnvelope,
+): PolicyInput {
+  if ('kind' in request) {
+    const { agent } = request;
+    return {
       ...commonInput(intake),
       lane: 'agent',
-      action: envelope.kind === 'outcome' ? null : envelope.action,
+      action: request.kind === 'outcome' ? null : request.action,
       agent: { id: agent.id, framework: agent.framework ?? null },
-      tool: envelope.kind === 'outcome' ? null : (envelope.tool ?? null),
+      tool: request.kind === 'outcome' ? null : (request.tool ?? null),
       fixture: null,
-    },
-  };
-}
-
-function subjectOf(envelope: AgentEnvelope): AepSubject {
-  if (envelope.kind === 'outcome') {
-    const { parent_proof_id, result, result_hash } = envelope;
-    return {
-      kind: 'outcome',
-      parent_proof_id,
-      result,
-      ...(result_hash === undefined ? {} : { result_hash }),
     };
   }
-  const { agent, action, tool, arguments_hash, parent_proof_id } = envelope;
+  const { action, proof_chain_fixture_ref: ref } = request;
   return {
-    kind: 'admission',
-    agent,
+    ...commonInput(intake),
+    lane: 'execute',
     action,
-    ...(tool === undefined ? {} : { tool }),
-    ...(arguments_hash === undefined ? {} : { arguments_hash }),
-    ...(parent_proof_id === undefined ? {} : { parent_proof_id }),
+    agent: null,
+    tool: null,
+    fixture: ref === undefined ? null : { ref, hash: intake.fixtureHash?.toString('hex') ?? null },
   };
 }
 
@@ -182,11 +113,6 @@ function commonInput({
     tenant: { tenant_id: tenantId, environment },
     environment,
   };
-}
-
-function requireOwnTenant(intake: PinnedIntake, tenantId: string): void {
-  if (tenantId === intake.tenantId) return;
-  throw new IntakeMismatchError('the request names another tenant than its acceptance');
 }
 
 /** The stored admission differs from the accepted one, so it must not be committed. */

@@ -5,11 +5,17 @@ import { attempt } from '#protocol/errors';
 import { documentHash, hashHex } from '#protocol/hash';
 import { canonicalize, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
-import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
-import type { PinnedIntake } from '#sql/admissions/intake';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { type PolicyInput, evaluate, preparse, type PolicyEngine } from './decide.js';
-import { deriveAep, type DerivedAep, IntakeMismatchError, readSubject } from './derive-aep.js';
+import {
+  deriveAep,
+  type DerivedAep,
+  IntakeMismatchError,
+  policyInputOf,
+  readRequest,
+} from './derive-aep.js';
 import {
   CEDAR_VERSION,
   manifestOf,
@@ -58,12 +64,12 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
     };
   }
   const found = recorded.aep === null ? [] : differencesOf(recorded.aep, derived.aep);
-  const hash = nativeTextHash(derived.text);
+  const hash = hashHex(nativeSha256, derived.bytes);
   const unlogged = { recorded: { aep_hash: recorded.aepHash }, replayed: { aep_hash: hash } };
   return {
     differences:
       found.length === 0 && hash !== recorded.aepHash ? [{ pointer: '', ...unlogged }] : found,
-    input: readSubject(intake, parseStrict(intake.request)).policyInput,
+    input: policyInputOf(intake, readRequest(intake, parseStrict(intake.request))),
     inputHash: derived.aep.policy.input_hash,
   };
 }

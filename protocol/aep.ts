@@ -10,7 +10,12 @@ import {
   type FullValidity,
   type ProofRecord,
 } from './schemas/aep.js';
-import type { AgentReceipt, ExecuteReceipt } from './schemas/admission.js';
+import type {
+  AgentEnvelope,
+  AgentReceipt,
+  ExecuteReceipt,
+  ExecuteRequest,
+} from './schemas/admission.js';
 import { SCHEMA } from './schemas/ids.js';
 import type { Environment } from './schemas/primitives.js';
 import { type Decided, type Effect, isProofOnly } from './status.js';
@@ -43,38 +48,72 @@ export function decidedIn({ decision, subject }: Pick<AepInput, 'decision' | 'su
   return { effect: decision.effect, isOutcome: subject.kind === 'outcome' };
 }
 
+/** The AEP with its members in RFC 8785 order, as `orderedText` requires. */
 export function buildAep(input: AepInput): Aep {
   const { proof, certificate, passport, trust } = input.valid_until;
   return {
-    schema_version: SCHEMA.aep,
-    execution_id: ID_PREFIX.execution_id + input.proof_id,
-    proof_id: input.proof_id,
-    environment: input.environment,
-    tenant_id: input.tenant_id,
-    subject: input.subject,
-    request_hash: input.request_hash,
+    accepted_at: input.accepted_at,
     decision: {
       effect: input.decision.effect,
       // The order of the policy engine's reasons varies.
       reasons: [...new Set(input.decision.reasons)].sort(),
     },
+    environment: input.environment,
+    evidence: {
+      fixture_hash: input.evidence.fixture_hash,
+      fixture_ref: input.evidence.fixture_ref,
+    },
+    execution_id: ID_PREFIX.execution_id + input.proof_id,
+    key_id: input.key_id,
     policy: {
       digest: input.policy.digest,
-      input_hash: input.policy.input_hash,
       engine: 'cedar',
       engine_version: input.policy.engine_version,
+      input_hash: input.policy.input_hash,
     },
-    evidence: {
-      fixture_ref: input.evidence.fixture_ref,
-      fixture_hash: input.evidence.fixture_hash,
-    },
+    proof_id: input.proof_id,
+    request_hash: input.request_hash,
+    salt: input.salt,
+    schema_version: SCHEMA.aep,
+    subject: orderedSubject(input.subject),
+    tenant_id: input.tenant_id,
     valid_until: isProofOnly(decidedIn(input))
       ? { proof }
-      : { proof, certificate, passport, trust },
-    accepted_at: input.accepted_at,
-    salt: input.salt,
-    key_id: input.key_id,
+      : { certificate, passport, proof, trust },
   };
+}
+
+function orderedSubject(subject: AepSubject): AepSubject {
+  switch (subject.kind) {
+    case 'execute':
+      return { action: subject.action, intent_id: subject.intent_id, kind: subject.kind };
+    case 'admission': {
+      const { action, agent, arguments_hash, kind, parent_proof_id, tool } = subject;
+      const { framework, id } = agent;
+      return {
+        action,
+        agent: { ...(framework === undefined ? {} : { framework }), id },
+        ...(arguments_hash === undefined ? {} : { arguments_hash }),
+        kind,
+        ...(parent_proof_id === undefined ? {} : { parent_proof_id }),
+        ...(tool === undefined ? {} : { tool }),
+      };
+    }
+    case 'outcome': {
+      const { kind, parent_proof_id, result, result_hash } = subject;
+      return {
+        kind,
+        parent_proof_id,
+        result,
+        ...(result_hash === undefined ? {} : { result_hash }),
+      };
+    }
+  }
+}
+
+/** What the AEP says about the request of an admission. */
+export function subjectOf(request: ExecuteRequest | AgentEnvelope): AepSubject {
+  return orderedSubject('kind' in request ? request : { kind: 'execute', ...request });
 }
 
 /** The bytes that are signed and hashed into `aep_hash`: the AEP's RFC 8785 form. */

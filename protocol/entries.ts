@@ -1,6 +1,6 @@
 import { equalBytes, fromUtf8, utf8 } from './bytes.js';
 import { attempt, ProtocolError } from './errors.js';
-import { PROOF_ID_PATTERN } from './ids.js';
+import { isProofId, PROOF_ID_PATTERN } from './ids.js';
 import { canonicalBytes, parseStrict, type JsonValue } from './json.js';
 import { SCHEMA } from './schemas/ids.js';
 import { revocationReasonSchema, type RevocationReason } from './schemas/lifecycle.js';
@@ -14,9 +14,8 @@ import {
   type StatusEntry,
 } from './schemas/log-entry.js';
 import { HASH_PATTERN } from './schemas/primitives.js';
-import { TemplateReader } from './template.js';
 import { MAX_ENTRY_BYTES } from './tiles.js';
-import { TIME_PATTERN } from './time.js';
+import { isTime, TIME_PATTERN } from './time.js';
 
 export type ProofEntryInput = Omit<ProofEntry, 'schema_version' | 'type'>;
 export type StatusEntryInput = Omit<StatusEntry, 'schema_version' | 'type' | 'status'>;
@@ -97,22 +96,19 @@ export function readEntry(bytes: Uint8Array): LogEntry | null {
   return attempt(() => parseEntry(bytes)) ?? null;
 }
 
+const PROOF_ENTRY = new RegExp(
+  `^{"aep_hash":"([0-9a-f]{64})","proof_id":"([0-9a-f]{32})","proof_record_hash":"([0-9a-f]{64})",` +
+    `"schema_version":"${SCHEMA.logEntry.replaceAll('.', '[.]')}","time":"([^"]{24})","type":"proof"}$`,
+);
+
 /**
  * The proof entry whose canonical form is the text, or null. Nearly every leaf is a proof entry,
- * whose text follows one template; {@link parseEntry} handles other entries.
+ * whose text has one form; {@link parseEntry} handles other entries.
  */
 export function canonicalProofEntry(text: string): ProofEntry | null {
-  const reader = new TemplateReader(text);
-  reader.part('{"aep_hash":"');
-  const aep_hash = reader.hex(64);
-  reader.part('","proof_id":"');
-  const proof_id = reader.fitting(32, PROOF_ID_PATTERN);
-  reader.part('","proof_record_hash":"');
-  const proof_record_hash = reader.hex(64);
-  reader.part(`","schema_version":"${SCHEMA.logEntry}","time":"`);
-  const time = reader.time();
-  reader.part('","type":"proof"}');
-  if (!reader.ended) return null;
+  const [, aep_hash = '', proof_id = '', proof_record_hash = '', time = ''] =
+    PROOF_ENTRY.exec(text) ?? [];
+  if (!isProofId(proof_id) || !isTime(time)) return null;
   const schema_version = SCHEMA.logEntry;
   return { schema_version, type: 'proof', proof_id, aep_hash, proof_record_hash, time };
 }

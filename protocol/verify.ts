@@ -11,11 +11,10 @@ import type { Ed25519Verify } from './ed25519.js';
 import { parseEntry } from './entries.js';
 import { attempt } from './errors.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
-import { parseStrict } from './json.js';
+import { canonicalBytes, parseStrict } from './json.js';
 import { jwkThumbprint, type KeyState } from './keys.js';
 import { leafHash, verifyInclusion } from './merkle.js';
-import { readAep } from './read-aep.js';
-import type { Aep } from './schemas/aep.js';
+import { type Aep, aepSchema } from './schemas/aep.js';
 import type { ProofEntry } from './schemas/log-entry.js';
 import type { Check, CheckName } from './schemas/verdict.js';
 
@@ -32,6 +31,8 @@ export interface ProofEvidence {
   proof_id: string;
   request: Uint8Array | null;
   aep: Uint8Array;
+  /** The AEP whose RFC 8785 form the caller made as `aep`; absent when the bytes must be parsed. */
+  builtAep?: Aep;
   /** 64 bytes */
   signature: Uint8Array;
   /** Bytes of the log entry at `leafIndex`. */
@@ -69,7 +70,10 @@ export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Chec
 
 export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): ProofFindings {
   const { sha256 } = crypto;
-  const { aep, isCanonical } = readAep(evidence.aep);
+  const { aep, isCanonical } =
+    evidence.builtAep === undefined
+      ? readAep(evidence.aep)
+      : { aep: aepSchema.safeParse(evidence.builtAep).data ?? null, isCanonical: true };
   const parsed = attempt(() => parseEntry(evidence.entry));
   const entry = parsed?.type === 'proof' ? parsed : undefined;
   const made = aep === null ? undefined : attempt(() => commitments(crypto, evidence, aep));
@@ -100,6 +104,15 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
   return { checks, aep };
 }
 
+/** Untrusted bytes, parsed: `aep` is null unless they have the fields of svc.aep/1.0. Never throws. */
+export function readAep(bytes: Uint8Array): { aep: Aep | null; isCanonical: boolean } {
+  const document = attempt(() => parseStrict(bytes));
+  if (document === undefined) return { aep: null, isCanonical: false };
+  const aep = aepSchema.safeParse(document).data ?? null;
+  const canonical = attempt(() => canonicalBytes(document));
+  return { aep, isCanonical: canonical !== undefined && equalBytes(canonical, bytes) };
+}
+
 export function allPassed(checks: readonly Check[]): boolean {
   return (
     checks.some((one) => one.result === 'pass') && checks.every((one) => one.result !== 'fail')
@@ -115,10 +128,13 @@ function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | null):
       detail: 'the request has been erased',
     };
   }
-  const hash = attempt(() => documentHash(sha256, parseStrict(request)));
+  const isHashOf = (hash: string | undefined): boolean =>
+    hash !== undefined && hash === aep?.request_hash;
   return check(
     'request_hash',
-    hash !== undefined && hash === aep?.request_hash,
+    // Bytes with this hash are the canonical form that the AEP commits to.
+    isHashOf(hashHex(sha256, request)) ||
+      isHashOf(attempt(() => documentHash(sha256, parseStrict(request)))),
     'the AEP is about another request',
   );
 }

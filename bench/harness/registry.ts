@@ -109,8 +109,7 @@ export const randomProofIds =
   ({ owner }: BenchRegistry) =>
   async (from: number, to: number, count: number): Promise<string[]> => {
     const rows = await owner<{ id: string }[]>`
-      select proof_id::text as id from svc.proof
-      where leaf_index >= ${from} and leaf_index < ${to} order by random() limit ${count}`;
+      select proof_id::text as id from svc.log_entry where kind = 1 and leaf_index >= ${from} and leaf_index < ${to} order by random() limit ${count}`;
     return rows.map(({ id }) => fromUuid(id));
   };
 
@@ -124,6 +123,6 @@ export async function databaseSize(owner: Pool): Promise<DatabaseSize> {
   const [row] = await owner<DatabaseSize[]>`
     select (select sum(pg_total_relation_size(oid))::bigint from pg_class
         where relkind = 'r' and relnamespace = 'svc'::regnamespace) as bytes,
-      (select count(*) from svc.proof) as proofs`;
+      (select count(*) from svc.log_entry where kind = 1) as proofs`;
   return { bytes: row?.bytes ?? 0, proofs: row?.proofs ?? 0 };
 }

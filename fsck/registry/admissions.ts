@@ -1,10 +1,6 @@
 import { toHex } from '#protocol/bytes';
-import { hashHex } from '#protocol/hash';
-import { canonicalBytes, parseStrict } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto/node';
 import {
   admissionsFrom,
-  proofsFrom,
   waitingLongerThan,
   type AdmissionRow,
   batchesFrom,
@@ -14,31 +10,29 @@ import {
   knownInputs,
 } from '#sql/fsck/admissions';
 import type { FindingCode, Report } from '../findings.js';
-import { FIRST_ID, MAX_ROWS, pages, type RegistryContext } from './context.js';
+import { FIRST_ID, isRequestOf, MAX_ROWS, pages, type RegistryContext } from './context.js';
 
 const PAGE_SIZE = 5_000;
 const BATCHES_AT_ONCE = 50;
 
-/** Each admission must be exactly one of pending, rejected and proved; a proof must be in the log. */
+/**
+ * Each admission must be exactly one of pending, rejected and proved.
+ *
+ * @param isLeafLost whether a leaf is damaged or lost: an admission without an outcome may be proved
+ */
 export async function checkAdmissions(
   ctx: RegistryContext,
-  damagedLeaves: ReadonlySet<number>,
+  isLeafLost: boolean,
   waitMs: number,
   step: (rows: number) => void,
 ): Promise<void> {
-  const { sql, findings, size } = ctx;
+  const { sql, findings } = ctx;
   const ids = ['proofId', PAGE_SIZE, FIRST_ID] as const;
   for await (const rows of pages(...ids, (...page) => admissionsFrom(sql, ...page))) {
-    for (const row of rows) checkAdmission(row, findings.add);
-    step(rows.length);
-  }
-  for await (const rows of pages(...ids, (...page) => proofsFrom(sql, ...page))) {
-    for (const { proofId, leafIndex, isInLog, isAccepted } of rows) {
-      // Proofs in the log or on damaged leaves are reported by the check of their leaf.
-      if (isInLog || damagedLeaves.has(leafIndex)) continue;
-      const where = `svc.proof proof_id=${proofId}`;
-      findings.add('proof_not_in_log', where, `the proof at leaf ${leafIndex} of ${size}`);
-      if (!isAccepted) findings.add('intake_missing', where, 'the intake row of a proof');
+    for (const row of rows) {
+      const hasOutcome = row.hasProof || row.hasRefusal || row.isPending;
+      if (hasOutcome || !isLeafLost) checkAdmission(row, findings.add);
+      else findings.unchecked('admissions without an outcome: a lost leaf may be their proof');
     }
     step(rows.length);
   }
@@ -57,8 +51,9 @@ function checkAdmission(row: AdmissionRow, report: Report): void {
     report('erasure_incomplete', where, 'no payload after its erasure');
   } else if (!hasProof && !isErased && row.lacksPayload) {
     report('proof_payload_missing', where, 'the request, or an erasure record');
-  } else if (unproved !== null && !isRequestOf(unproved)) {
+  } else if (unproved !== null && !isRequestOf(unproved.request, toHex(unproved.requestHash))) {
     const hash = toHex(unproved.requestHash);
+    // Workers reject it, losing the admission.
     report('request_altered', where, `a request of hash ${hash}, as accepted`);
   }
   const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;
@@ -67,15 +62,6 @@ function checkAdmission(row: AdmissionRow, report: Report): void {
   } else if (states > 1 || isRefused !== hasRefusal) {
     const found = `proved: ${hasProof}, rejected: ${hasRefusal}, pending: ${isPending}, rejected by its row: ${isRefused}`;
     report('intake_contradicts', where, `one of proved, rejected, pending; found ${found}`);
-  }
-}
-
-/** Whether a request matches its hash: workers reject an altered one, losing the admission. */
-function isRequestOf({ request, requestHash }: { request: Uint8Array; requestHash: Uint8Array }) {
-  try {
-    return hashHex(nativeSha256, canonicalBytes(parseStrict(request))) === toHex(requestHash);
-  } catch {
-    return false;
   }
 }
 

@@ -3,16 +3,15 @@ import { readEntry, parseRevocationReason } from '#protocol/entries';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Aep } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
-import type { CheckName } from '#protocol/schemas/verdict';
-import { ARTIFACT_KINDS, type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
+import { type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { examineProof } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { StoredLeaf } from '#sql/fsck/log';
 import { proofAbout, reasonDocument } from '#sql/fsck/lifecycle';
-import { columnsUnlikeAep, failing, filedEntry } from '#sql/log/leaf-checks';
+import { columnsUnlikeAep, filedEntry } from '#sql/log/leaf-checks';
 import type { FindingCode } from '../findings.js';
-import type { RegistryContext, KeyHistory } from './context.js';
+import { isRequestOf, type RegistryContext, type KeyHistory } from './context.js';
 
 /** The registry's result for a proof, for comparison with its published data. */
 export interface LeafCheckResult {
@@ -38,7 +37,7 @@ const crypto = { sha256: nativeSha256, verify: nativeVerify };
 /** A root cause; findings that only follow from it are not reported. */
 export interface Fault {
   code: FindingCode;
-  table: 'proof' | 'intake';
+  table: 'log_entry' | 'intake';
   expected: string;
 }
 
@@ -62,35 +61,50 @@ export function checkProof(
   inTree: Uint8Array,
   isEntryRight: boolean,
 ): ProofCheckResult {
-  const { proof, intake, filedUnder, leafIndex } = leaf;
+  const { proof, filedUnder, leafIndex } = leaf;
   const faults: Fault[] = [];
-  const fault = (code: FindingCode, expected: string, table: Fault['table'] = 'proof'): void => {
+  const fault = (
+    code: FindingCode,
+    expected: string,
+    table: Fault['table'] = 'log_entry',
+  ): void => {
     faults.push({ code, table, expected });
   };
-  if (proof === null || filedUnder === null) {
-    fault('proof_missing', 'a row for the proof at this leaf');
+  const fails = (code: FindingCode, expected: string, table?: Fault['table']): ProofCheckResult => {
+    fault(code, expected, table);
+    return { verifies: false, aep: null, faults };
+  };
+  if (proof === null || filedUnder === null) return { verifies: false, aep: null, faults };
+  if (!proof.hasIntake) {
+    // A damaged log row may name another admission.
+    if (isEntryRight) fault('intake_missing', 'the intake row of the proof', 'intake');
     return { verifies: false, aep: null, faults };
   }
-  if (proof.leafIndex !== leafIndex) {
-    fault('proof_misplaced', `leaf_index ${leafIndex}, found ${proof.leafIndex}`);
-  }
-  if (intake === null) fault('intake_missing', 'the intake row of the proof', 'intake');
+  const { rebuilt, signature, payload } = proof;
+  const isPresent = (name: string): boolean => (payload[name] ?? null) !== null;
   // An erased proof cannot be derived again, so its verdict decides what may be published.
   if (leaf.isErased) {
-    const left = payloadLeft(leaf).join(', ');
+    const left = Object.keys(payload).filter(isPresent).join(', ');
     if (left !== '') fault('erasure_incomplete', `no payload after its erasure, found ${left}`);
     return { verifies: null, aep: null, faults };
   }
-  const { aep: bytes, signature } = proof;
-  if (bytes === null || signature === null) {
-    const missing = 'its AEP and signature';
-    return fails({ code: 'proof_payload_missing', table: 'proof', expected: missing });
+  const missing = Object.keys(payload).filter((name) => !isPresent(name) && !OPTIONAL.has(name));
+  if (missing.length > 0) {
+    const table = missing.some((name) => IN_INTAKE.has(name)) ? 'intake' : 'log_entry';
+    return fails('proof_payload_missing', `${missing.join(', ')}, or an erasure record`, table);
   }
+  const request = `a request of hash ${proof.requestHash}`;
+  const altered = (): ProofCheckResult =>
+    isRequestOf(proof.request, proof.requestHash)
+      ? fails('aep_altered', 'columns and an intake row with the AEP of the hash in the log entry')
+      : fails('request_altered', request, 'intake');
+  if (rebuilt === null || signature === null) return altered();
   const key = keys.stateAt(proof.keyId, leafIndex);
   const { checks, aep } = examineProof(crypto, {
     proof_id: filedUnder,
-    request: intake?.request ?? null,
-    aep: bytes,
+    request: proof.request,
+    aep: rebuilt.bytes,
+    builtAep: rebuilt.aep,
     signature,
     entry: leaf.entry,
     leafIndex,
@@ -101,8 +115,11 @@ export function checkProof(
   // A damaged log row is reported elsewhere; findings that follow from it are omitted.
   if (!isEntryRight)
     return { verifies: false, aep: failed.has('signature') ? null : aep, faults: [] };
-  const altered = alteration(failed);
-  if (altered !== null) return fails(altered);
+  if (failed.has('aep_hash')) return altered();
+  if (failed.has('aep_schema')) {
+    return fails('aep_invalid', 'an AEP with the fields of svc.aep/1.0');
+  }
+  if (failed.has('request_hash')) fault('request_altered', request, 'intake');
   const isKeyUnknown = failed.has('signing_key') && key.state === 'unknown';
   // A compromised key is not damage: the log records it, and the proof is not reported as valid.
   if (failed.has('signing_key') && !isKeyUnknown && key.state !== 'compromised') {
@@ -114,86 +131,28 @@ export function checkProof(
   else if (failed.has('proof_record_hash')) {
     fault('proof_record_differs', 'a proof record with the hash in the log entry');
   }
-  if (failed.has('request_hash')) {
-    const expected = `a request of hash ${aep?.request_hash ?? ''}, as the AEP has it`;
-    fault('request_altered', expected, 'intake');
-  }
-  // Columns are published, listed and queried, so they must match the AEP.
-  const columns = aep === null ? [] : columnsUnlikeAep(columnsOf(proof, intake), aep);
+  const columns = aep === null ? [] : columnsUnlikeAep(proof, aep);
   if (columns.length > 0) fault('columns_differ', `${columns.join(', ')} as in the AEP`);
-  const pinned = intake === null || aep === null ? [] : pinsUnlikeAep(intake, aep);
+  const pinned = proof.differing.filter((name) => !columns.includes(name));
   if (pinned.length > 0) {
-    fault('intake_differs', `${pinned.join(', ')} as in the AEP`, 'intake');
+    fault('intake_differs', `${pinned.join(', ')} as in the log entry`, 'intake');
   }
   const isProofWrong =
     (failed.has('signing_key') && !isKeyUnknown) ||
     isUnsigned ||
     failed.has('proof_record_hash') ||
     failed.has('request_hash') ||
-    columns.length > 0;
+    columns.length > 0 ||
+    // The verifier requires these two to agree.
+    pinned.includes('tenant_no') ||
+    pinned.includes('lane');
   return { verifies: isProofWrong ? false : isKeyUnknown ? null : true, aep, faults };
 }
 
-const fails = (fault: Fault): ProofCheckResult => ({
-  verifies: false,
-  aep: null,
-  faults: [fault],
-});
+/** Payload that an outcome or an agent request does not have. */
+const OPTIONAL: ReadonlySet<string> = new Set(['action', 'intent_id']);
 
-/** The columns of an erased payload that still have a value. */
-function payloadLeft({ proof, intake }: StoredLeaf): string[] {
-  const { aep, signature, action, intentId: intent_id } = proof ?? {};
-  const { request, requestHash: request_hash, salt } = intake ?? {};
-  const payload = { aep, signature, action, intent_id, request, request_hash, salt };
-  return Object.entries(payload).flatMap(([name, value]) => ((value ?? null) === null ? [] : name));
-}
-
-/** The finding for an AEP that differs from the hash in the log entry. */
-function alteration(failed: ReadonlySet<CheckName>): Fault | null {
-  if (failed.has('aep_hash')) {
-    const expected = 'an AEP with the hash in the log entry';
-    return { code: 'aep_altered', table: 'proof', expected };
-  }
-  const malformed = (['aep_schema', 'aep_canonical', 'aep_identity'] as const).find((name) =>
-    failed.has(name),
-  );
-  if (malformed === undefined) return null;
-  return {
-    code: 'aep_invalid',
-    table: 'proof',
-    expected: `an AEP that passes the check ${malformed}`,
-  };
-}
-
-/** Tenant and request type are null where the intake row disagrees. */
-function columnsOf(proof: NonNullable<StoredLeaf['proof']>, intake: StoredLeaf['intake']) {
-  const { tenantNo, lane } = intake ?? proof;
-  return {
-    ...proof,
-    tenantId: tenantNo === proof.tenantNo ? proof.tenantId : null,
-    lane: lane === proof.lane ? lane : null,
-  };
-}
-
-/** The pinned columns of the intake row that differ from the signed AEP. */
-function pinsUnlikeAep(intake: NonNullable<StoredLeaf['intake']>, aep: Aep): string[] {
-  return failing({
-    request: intake.request !== null,
-    request_hash: intake.requestHash !== null && toHex(intake.requestHash) === aep.request_hash,
-    accepted_at: formatTime(intake.acceptedAt) === aep.accepted_at,
-    salt: intake.salt !== null && toHex(intake.salt) === aep.salt,
-    policy_digest: toHex(intake.policyDigest) === aep.policy.digest,
-    fixture_hash: (intake.fixtureHash?.toString('hex') ?? null) === aep.evidence.fixture_hash,
-    environment: intake.environment === aep.environment,
-    validity: ARTIFACT_KINDS.every((kind) => {
-      const until = (aep.valid_until as Partial<Record<ArtifactKind, string | null>>)[kind];
-      // The AEP of a denial has no expiry of certificate, passport or trust.
-      if (until === undefined) return true;
-      const seconds = intake.validity[kind];
-      return until === (seconds === null ? null : formatTime(intake.acceptedAt + seconds * 1000));
-    }),
-  });
-}
+const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'salt']);
 
 /** Whether a log row is a proof with consistent rows, regardless of the tree. */
 export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8Array): boolean {
@@ -206,8 +165,14 @@ export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8A
 /**
  * Checks a status or key leaf whose bytes match the log. Returns whether its columns match its entry,
  * as the verifier requires.
+ *
+ * @param hasDamagedLeaf whether an earlier leaf is damaged: then an unknown proof may be its proof
  */
-export async function checkOtherLeaf(ctx: RegistryContext, leaf: StoredLeaf): Promise<boolean> {
+export async function checkOtherLeaf(
+  ctx: RegistryContext,
+  leaf: StoredLeaf,
+  hasDamagedLeaf: boolean,
+): Promise<boolean> {
   const where = `svc.log_entry leaf_index=${leaf.leafIndex}`;
   const isFiled = filedEntry(leaf) !== null;
   const entry = readEntry(leaf.entry);
@@ -217,7 +182,9 @@ export async function checkOtherLeaf(ctx: RegistryContext, leaf: StoredLeaf): Pr
   if (entry?.type === 'status') {
     const proof = await proofAbout(ctx.sql, entry.proof_id);
     const hasArtifact = entry.artifact_kind === 'proof' || (proof !== null && !isProofOnly(proof));
-    if (proof === null || proof.leafIndex >= leaf.leafIndex || !hasArtifact) {
+    if (proof === null && hasDamagedLeaf) {
+      ctx.findings.unchecked('revocations of unknown proofs: a damaged leaf may be their proof');
+    } else if (proof === null || proof.leafIndex >= leaf.leafIndex || !hasArtifact) {
       const expected = `a ${entry.artifact_kind} of ${entry.proof_id} at an earlier leaf`;
       ctx.findings.add('revocation_unknown_proof', where, expected);
     }

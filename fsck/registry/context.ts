@@ -1,6 +1,9 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
 import { readEntry } from '#protocol/entries';
+import { attempt } from '#protocol/errors';
+import { documentHash } from '#protocol/hash';
+import { parseStrict } from '#protocol/json';
 import {
   keyStateAt,
   voidedAt,
@@ -40,6 +43,13 @@ export async function* pages<K extends string, T extends Record<K, string>>(
     if (last === undefined || rows.length < size) return;
     after = last[key];
   }
+}
+
+/** Whether a request has this hash (hex). */
+export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
+  return (
+    request !== null && attempt(() => documentHash(nativeSha256, parseStrict(request))) === hash
+  );
 }
 
 /** The id before all proof ids and request ids: where paging starts. */
@@ -106,7 +116,7 @@ export class KeyHistory {
       const found = `${proofs} signatures under key ${keyId}, from leaf ${first} on`;
       const expected = `a key that the log activated, found ${found}`;
       if (isBroken) unchecked(`${found}: its key entries are lost or damaged`);
-      else report('key_not_active', `svc.proof leaf ${first}`, expected);
+      else report('key_not_active', `svc.log_entry leaf_index=${first}`, expected);
     }
     this.unknownKeys.clear();
   }

@@ -19,13 +19,10 @@ export interface WalkState {
   log: LogTreeState;
   /** The first leaf that the next range verdict must cover. */
   verdictsTo: number;
-  /** Leaves whose rows are missing or damaged; capped at MAX_DAMAGED. */
-  damaged: number[];
+  /** Whether the row of a leaf is missing or differs from the log. */
+  hasDamagedLeaf: boolean;
   isKeyHistoryBroken: boolean;
 }
-
-/** Limit of `damaged`, which keeps consequences of a damaged leaf from being reported. */
-const MAX_DAMAGED = 100_000;
 
 /** A leaf with its position in the tree. */
 interface PlacedLeaf {
@@ -51,8 +48,8 @@ export class RegistryWalk {
     state?: WalkState,
   ) {
     this.log = new LogTree(ctx, anchors, state?.log);
-    const { verdictsTo = 0, damaged = [], isKeyHistoryBroken = false } = state ?? {};
-    this.state = { verdictsTo, damaged: [...damaged], isKeyHistoryBroken };
+    const { verdictsTo = 0, hasDamagedLeaf = false, isKeyHistoryBroken = false } = state ?? {};
+    this.state = { verdictsTo, hasDamagedLeaf, isKeyHistoryBroken };
   }
 
   get position(): number {
@@ -63,9 +60,9 @@ export class RegistryWalk {
     return { ...this.state, log: this.log.state };
   }
 
-  /** Leaves whose rows are missing or differ from the log. */
-  get damagedLeaves(): ReadonlySet<number> {
-    return new Set(this.state.damaged);
+  /** Whether the row of a leaf is missing or differs from the log. */
+  get hasDamagedLeaf(): boolean {
+    return this.state.hasDamagedLeaf;
   }
 
   /** Checks the next leaves up to `to`, which must be the end of a tile or of the walk. */
@@ -127,7 +124,10 @@ export class RegistryWalk {
     const fails = { ...found, verifies: false, isVoided: false, decision: null, ends: [] };
     if (leaf === undefined) return fails;
     if (leaf.kind !== 'proof') {
-      return { ...fails, verifies: isRight && (await checkOtherLeaf(this.ctx, leaf)) };
+      return {
+        ...fails,
+        verifies: isRight && (await checkOtherLeaf(this.ctx, leaf, this.hasDamagedLeaf)),
+      };
     }
     const { findings, keys } = this.ctx;
     const ownHash = leafHash(nativeSha256, leaf.entry);
@@ -174,7 +174,7 @@ export class RegistryWalk {
   private reportDamagedLeaf(leafIndex: number, leaf: StoredLeaf | undefined): void {
     const { add } = this.ctx.findings;
     const where = `svc.log_entry leaf_index=${leafIndex}`;
-    if (this.state.damaged.length < MAX_DAMAGED) this.state.damaged.push(leafIndex);
+    this.state.hasDamagedLeaf = true;
     // A missing leaf may have been a key entry; a damaged row still has its kind.
     if (leaf === undefined || leaf.kind === 'key') this.state.isKeyHistoryBroken = true;
     if (leaf === undefined) add('leaf_missing', where, 'a row for the leaf');

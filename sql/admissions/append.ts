@@ -1,8 +1,8 @@
 import type { JsonValue } from '#protocol/json';
-import { type Db, pipeline, type Transaction } from '../db/transaction.js';
-import { arrayOf, batchIdOf, bytesOf } from '../db/columns.js';
-import { sharedColumns, sharedPins, type PinnedIntake, type SharedRow } from './intake.js';
-import type { Environment } from '../tenants/api-keys.js';
+import type { Db, Transaction } from '../db/transaction.js';
+import { arrayOf, batchIdOf } from '../db/columns.js';
+import type { PinnedIntake } from '../proofs/rebuild-aep.js';
+import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
 
 export type PendingIntake = PinnedIntake;
 
@@ -130,60 +130,23 @@ export async function refuse(
   await tx`update svc.intake set refused = true where proof_id = any(${ids}::uuid[])`;
 }
 
-export interface NewProof {
-  proofId: string;
-  tenantNo: number;
-  lane: 1 | 2;
-  isOutcome: boolean;
-  /** Null for an outcome. */
-  action: string | null;
-  /** Null for the agent request type. */
-  intentId: string | null;
-  leafIndex: number;
-  effect: 'ADMIT' | 'DENY';
-  environment: Environment;
-  keyId: string;
-  /** The AEP in the form of `packAep`. */
-  packedAep: Uint8Array;
-  signature: Uint8Array;
-  /** The policy input: RFC 8785 text, and its SHA-256 in lower-case hex. */
-  input: { text: string; hash: string };
+/** A policy input: its RFC 8785 text, and the SHA-256 of that in lower-case hex. */
+export interface NewInput {
+  text: string;
+  hash: string;
 }
 
-export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise<void> {
-  if (proofs.length === 0) return;
-  const ids = proofs.map((proof) => proof.proofId);
-  const aeps = bytesOf(proofs.map((proof) => proof.packedAep));
-  const signatures = bytesOf(proofs.map((proof) => proof.signature));
-  const storing = tx`
-    insert into svc.proof (proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect,
-      environment, key_id, aep, signature)
-    select proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect, environment, key_id,
-      substring(${aeps.bytes}::bytea from aep_start for aep_length),
-      substring(${signatures.bytes}::bytea from signature_start for signature_length)
-    from unnest(${arrayOf(ids)}::uuid[], ${arrayOf(proofs.map((proof) => proof.leafIndex))}::bigint[],
-      ${arrayOf(proofs.map((proof) => proof.tenantNo))}::int[],
-      ${arrayOf(proofs.map((proof) => proof.lane))}::smallint[],
-      ${arrayOf(proofs.map((proof) => proof.isOutcome))}::boolean[],
-      ${proofs.map((proof) => proof.action)}::text[],
-      ${proofs.map((proof) => proof.intentId)}::text[],
-      ${arrayOf(proofs.map((proof) => proof.effect))}::text[],
-      ${arrayOf(proofs.map((proof) => proof.environment))}::text[],
-      ${proofs.map((proof) => proof.keyId)}::text[],
-      ${aeps.starts}::int[], ${aeps.lengths}::int[],
-      ${signatures.starts}::int[], ${signatures.lengths}::int[])
-      as added(proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect, environment, key_id,
-        aep_start, aep_length, signature_start, signature_length)`;
-  // Stores each distinct input once, because equal inputs are common.
-  const inputs = [...new Map(proofs.map(({ input }) => [input.hash, input.text]))];
-  const storingInputs = tx`
+/** Stores each distinct input once, because equal inputs are common. */
+export async function storeInputs(tx: Transaction, given: readonly NewInput[]): Promise<void> {
+  const inputs = [...new Map(given.map(({ hash, text }) => [hash, text]))];
+  if (inputs.length === 0) return;
+  await tx`
     insert into svc.policy_input ${tx(
       inputs.map(([hash, text]) => ({
         input_hash: Buffer.from(hash, 'hex'),
         input: Buffer.from(text),
       })),
     )} on conflict do nothing`;
-  await pipeline(storing, storingInputs);
 }
 
 export async function readPolicyInput(sql: Db, hash: Uint8Array): Promise<JsonValue | null> {

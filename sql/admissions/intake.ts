@@ -1,7 +1,7 @@
 import { arrayOf, bytesOf } from '../db/columns.js';
 import { PolicyMissingError } from '../db/errors.js';
 import { asTenants, type Db, pipeline, type Pool, type Transaction } from '../db/transaction.js';
-import type { Environment } from '../tenants/api-keys.js';
+import { UNLIMITED, type PinnedIntake, type Validity } from '../proofs/rebuild-aep.js';
 
 /** The request type: 1 is execute, 2 is agent. */
 export type Lane = 1 | 2;
@@ -249,38 +249,6 @@ async function findExistingProofIds(
   return rows.map(({ id }) => id);
 }
 
-/** The validity of each artifact of an admission, in seconds from acceptance; null: unlimited. */
-export interface Validity {
-  proof: number | null;
-  certificate: number | null;
-  passport: number | null;
-  trust: number | null;
-}
-
-/** An accepted admission with every input pinned: the decision is a pure function of these. */
-export interface PinnedIntake {
-  proofId: string;
-  tenantNo: number;
-  tenantId: string;
-  lane: 1 | 2;
-  environment: Environment;
-  request: Buffer;
-  requestHash: Buffer;
-  /** Epoch milliseconds. */
-  acceptedAt: number;
-  salt: Buffer;
-  policyDigest: Buffer;
-  fixtureHash: Buffer | null;
-  validity: Validity;
-}
-
-export const UNLIMITED: Validity = {
-  proof: null,
-  certificate: null,
-  passport: null,
-  trust: null,
-};
-
 /** The validity that an admission pins, from `svc.tenant t`; null when every validity is unlimited. */
 const pinnedValidity = (sql: Db) =>
   sql`nullif(t.validity, ${JSON.stringify(UNLIMITED)}::text::jsonb)`;
@@ -341,10 +309,10 @@ export async function parentsOf(
   asked: readonly { tenantNo: number; proofId: string }[],
 ): Promise<(Parent | null)[]> {
   const rows = await tx<(Omit<Parent, 'effect'> & { effect: Parent['effect'] | null })[]>`
-    select p.effect, case when p.is_outcome then 'outcome' else 'action' end as kind
+    select e.effect, case when e.is_outcome then 'outcome' else 'action' end as kind
     from unnest(${asked.map(({ proofId }) => proofId)}::uuid[],
       ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
-    left join (select * from svc.proof where aep is not null) p using (proof_id, tenant_no)
+    left join (select * from svc.log_entry where signature is not null) e using (proof_id, tenant_no)
     order by asked.n`;
   return rows.map(({ effect, kind }) => (effect === null ? null : { effect, kind }));
 }

@@ -1,5 +1,4 @@
 import { type Db, type Pool, readAsTenants, type OwnId } from '../db/transaction.js';
-import { unpackAep } from '../proofs/packed-aep.js';
 
 export type Outcome =
   | {
@@ -23,34 +22,26 @@ export interface OutcomeRow {
   /** Null once the payload is erased. */
   requestHash: Buffer | null;
   leafIndex: number;
-  aep: Buffer | null;
+  /** Null unless the admission was denied. */
+  reasons: string[] | null;
   policyDigest: Buffer;
   acceptedAt: Date;
   code: string | null;
   detail: string;
 }
 
-/** Columns of an OutcomeRow, from `svc.intake i` with `svc.proof p` and `svc.refusal r`. */
+/** Columns of an OutcomeRow, from `svc.intake i` with `svc.log_entry e` and `svc.refusal r`. */
 export const outcomeColumns = (sql: Db) => sql`
-  i.proof_id as "proofId", i.lane, p.effect, i.request_hash as "requestHash",
-  p.leaf_index as "leafIndex", case when p.effect = 'DENY' then p.aep end as aep,
+  i.proof_id as "proofId", i.lane, e.effect, i.request_hash as "requestHash",
+  e.leaf_index as "leafIndex", case when e.effect = 'DENY' then e.reasons end as reasons,
   i.policy_digest as "policyDigest", i.accepted_at as "acceptedAt", r.code, r.detail`;
-
-/** The deciding policies of an AEP, sorted; empty without an AEP. */
-function reasonsOf(aep: Buffer | null): string[] {
-  if (aep === null) return [];
-  const parsed = JSON.parse(unpackAep(aep).toString('utf8')) as {
-    decision?: { reasons?: string[] };
-  };
-  return parsed.decision?.reasons ?? [];
-}
 
 export function outcomeOf(row: OutcomeRow): Outcome | null {
   const { lane, effect, requestHash, leafIndex, policyDigest, acceptedAt, code, detail } = row;
   if (effect === null) return code === null ? null : { state: 'refused', code, detail };
   if (requestHash === null) return { state: 'erased' };
   const decided = { lane, effect, requestHash, leafIndex, policyDigest };
-  const reasons = reasonsOf(row.aep);
+  const reasons = row.reasons ?? [];
   return { state: 'proved', ...decided, reasons, acceptedAt: acceptedAt.getTime() };
 }
 
@@ -79,7 +70,7 @@ function readOutcomeRows(sql: Pool, admissions: readonly OwnId[]): Promise<Outco
       from unnest(${admissions.map(({ id }) => id)}::uuid[], ${tenants}::int[])
         as asked(proof_id, tenant_no)
       join svc.intake i using (proof_id, tenant_no)
-      left join svc.proof p on p.proof_id = i.proof_id and p.tenant_no + 0 = i.tenant_no
+      left join svc.log_entry e on e.proof_id = i.proof_id and e.tenant_no + 0 = i.tenant_no
       left join svc.refusal r on r.proof_id = i.proof_id`,
   );
 }

@@ -225,7 +225,7 @@ async function insertWatches(
   for (const rows of slices(before, ROWS_PER_STATEMENT)) {
     const decided = await tx<{ id: string; effect: 'admitted' | 'denied' }[]>`
       select proof_id as id, case effect when 'ADMIT' then 'admitted' else 'denied' end as effect
-      from svc.proof where tenant_no = ${tenantNo}
+      from svc.log_entry where tenant_no = ${tenantNo}
         and proof_id = any(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[])`;
     const effects = new Map(decided.map(({ id, effect }) => [id, effect]));
     for (const one of rows) counts[effects.get(one.proofId) ?? 'pending'] += one.items;

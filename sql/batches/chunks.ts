@@ -150,9 +150,9 @@ export async function resolveDuplicateItems(
   const [proofId, batchId] = after ?? [NIL, NIL];
   const rows = await sql<(WatchedItem & { isSettled: boolean })[]>`
     select w.proof_id as proof, w.batch_id as batch,
-      p.proof_id is not null or r.proof_id is not null as "isSettled"
+      e.proof_id is not null or r.proof_id is not null as "isSettled"
     from svc.batch_watch w
-    left join svc.proof p using (proof_id)
+    left join svc.log_entry e using (proof_id)
     left join svc.refusal r using (proof_id)
     where (w.proof_id, w.batch_id) > (${proofId}::uuid, ${batchId}::uuid)
     order by w.proof_id, w.batch_id limit ${limit}`;
@@ -179,9 +179,9 @@ async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<numb
       where (proof_id, batch_id) in (select * from unnest(
         ${found.map(({ proof }) => proof)}::uuid[], ${found.map(({ batch }) => batch)}::uuid[]))
       returning proof_id, batch_id, items)
-    select g.batch_id as batch, g.items, case p.effect when 'ADMIT' then 'admitted'
+    select g.batch_id as batch, g.items, case e.effect when 'ADMIT' then 'admitted'
       when 'DENY' then 'denied' else 'refused' end as outcome
-    from gone g left join svc.proof p using (proof_id)`;
+    from gone g left join svc.log_entry e using (proof_id)`;
   await countOutcomes(
     tx,
     gone.map(({ batch, items, outcome }) => ({

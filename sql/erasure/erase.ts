@@ -1,5 +1,4 @@
 import type { Db, Transaction } from '../db/transaction.js';
-import { unpackAep } from '../proofs/packed-aep.js';
 import { AdministrationError, noTenant } from '../tenants/audit.js';
 
 export interface ErasureOrder {
@@ -16,7 +15,7 @@ export interface Erased {
   /** Whether this transaction erased the payload; false when it was erased before. */
   isNew: boolean;
   requestHash: Buffer | null;
-  /** The hash of the policy input; null when the admission was rejected or its AEP is unreadable. */
+  /** The hash of the policy input; null when the admission was rejected. */
   inputHash: Buffer | null;
 }
 
@@ -32,19 +31,18 @@ export async function erasePayloads(
   proofIds: readonly string[],
   order: ErasureOrder,
 ): Promise<Erased[]> {
-  type Row = Omit<Erased, 'inputHash'> & {
-    aep: Buffer | null;
+  type Row = Erased & {
     leafIndex: number | null;
     isSettled: boolean;
   };
   const rows = await tx<Row[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
-      p.aep, p.leaf_index as "leafIndex", (p.proof_id is not null or i.refused)
+      e.input_hash as "inputHash", e.leaf_index as "leafIndex", (e.proof_id is not null or i.refused)
         and not exists (select from svc.intake_pending q where q.proof_id = i.proof_id)
         and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
           where r.proof_id = i.proof_id) as "isSettled",
-      not exists (select from svc.erasure e where e.proof_id = i.proof_id) as "isNew"
-    from svc.intake i left join svc.proof p using (proof_id)
+      not exists (select from svc.erasure x where x.proof_id = i.proof_id) as "isNew"
+    from svc.intake i left join svc.log_entry e using (proof_id)
     where i.proof_id = any(${[...proofIds]}::uuid[]) order by i.proof_id for update of i`;
   const settled = rows.filter(({ isSettled }) => isSettled);
   const fresh = settled.filter(({ isNew }) => isNew);
@@ -59,13 +57,14 @@ export async function erasePayloads(
       update svc.intake set request = null, request_hash = null, salt = null
       where proof_id = any(${ids}::uuid[])`;
     await tx`
-      update svc.proof set aep = null, signature = null, action = null, intent_id = null
+      update svc.log_entry
+      set signature = null, input_hash = null, reasons = null, action = null, intent_id = null
       where proof_id = any(${ids}::uuid[])`;
     await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
   }
   const ids = settled.map(({ proofId }) => proofId);
   await eraseReasons(tx, ids);
-  return settled.map(({ aep, ...row }) => ({ ...row, inputHash: inputHashOf(aep) }));
+  return settled;
 }
 
 /**
@@ -81,21 +80,7 @@ async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<vo
     update svc.revocation_reason set document = null
     where document is not null and reason_hash in (
       select decode(convert_from(body, 'UTF8')::jsonb ->> 'reason_hash', 'hex')
-      from svc.log_entry where kind = 2 and proof_id = any(${[...ids]}::uuid[]))`;
-}
-
-/** The input hash in an AEP; null when the AEP is absent or unreadable. */
-function inputHashOf(aep: Buffer | null): Buffer | null {
-  if (aep === null) return null;
-  try {
-    const { policy } = JSON.parse(unpackAep(aep).toString('utf8')) as {
-      policy?: { input_hash?: string };
-    };
-    const hash = Buffer.from(policy?.input_hash ?? '', 'hex');
-    return hash.length === 32 ? hash : null;
-  } catch {
-    return null; // Unreadable: the input cannot be identified, so it is kept.
-  }
+      from svc.log_entry where kind = 2 and revokes = any(${[...ids]}::uuid[]))`;
 }
 
 export async function erasureOf(
@@ -169,25 +154,20 @@ async function eraseBatches(
       from unnest(${batches.map(({ hash }) => hash.toString('hex'))}::text[]) as asked(hash))`;
 }
 
-/** Whether an AEP contains the input hash: raw when packed, as hex when stored as text. */
-const namesInput = (tx: Db, inputHash: Buffer) => tx`
-  (position(${inputHash}::bytea in aep) > 0
-    or position(convert_to(${inputHash.toString('hex')}, 'UTF8') in aep) > 0)`;
-
 /**
  * Deletes a policy input unless a kept proof uses it. Inputs name their tenant, so only that
  * tenant's proofs can use them. Proofs appended meanwhile are checked last, under the append lock.
  */
 async function eraseInput(tx: Transaction, tenantNo: number, inputHash: Buffer): Promise<void> {
   const [before] = await tx<{ is_kept: boolean; last: number | null }[]>`
-    select exists (select from svc.proof where tenant_no = ${tenantNo} and aep is not null
-        and ${namesInput(tx, inputHash)}) as is_kept,
-      (select max(leaf_index) from svc.proof where tenant_no = ${tenantNo}) as last`;
+    select exists (select from svc.log_entry
+        where tenant_no = ${tenantNo} and input_hash = ${inputHash}) as is_kept,
+      (select max(leaf_index) from svc.log_entry where tenant_no = ${tenantNo}) as last`;
   if (before?.is_kept !== false) return;
   await tx`select svc.hold_appends()`;
   const [since] = await tx<{ is_kept: boolean }[]>`
-    select exists (select from svc.proof where tenant_no = ${tenantNo} and aep is not null
-      and leaf_index > ${before.last ?? -1} and ${namesInput(tx, inputHash)}) as is_kept`;
+    select exists (select from svc.log_entry where tenant_no = ${tenantNo}
+      and leaf_index > ${before.last ?? -1} and input_hash = ${inputHash}) as is_kept`;
   if (since?.is_kept !== false) return;
   await tx`delete from svc.policy_input where input_hash = ${inputHash}`;
 }
@@ -225,9 +205,9 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
     select r.proof_id as id from svc.revocation_request r join svc.erasure using (proof_id)
     where r.tenant_no = ${tenantNo} and r.document is not null
     union -- administrators revoke without a request
-    select e.proof_id from svc.log_entry e join svc.erasure using (proof_id)
-      join svc.proof p using (proof_id)
-    where e.kind = 2 and p.tenant_no = ${tenantNo}`;
+    select s.revokes from svc.log_entry s join svc.log_entry e on e.proof_id = s.revokes
+      join svc.erasure x on x.proof_id = s.revokes
+    where s.kind = 2 and e.tenant_no = ${tenantNo}`;
   const ids = revoked.map(({ id }) => id);
   await eraseReasons(tx, ids);
   await eraseBatchesOf(tx, tenantNo);
@@ -271,13 +251,9 @@ async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<voi
       (select tenant_id from svc.tenant where tenant_no = ${tenantNo})`;
   if (inputs.length === 0) return;
   await tx`select svc.hold_appends()`;
-  const kept = await tx<{ aep: Buffer }[]>`
-    select aep from svc.proof where tenant_no = ${tenantNo} and aep is not null`;
-  const named = new Set(kept.map(({ aep }) => inputHashOf(aep)?.toString('hex')));
-  // An unreadable AEP may name any input, so all are kept.
-  if (named.has(undefined)) return;
-  const unnamed = inputs.filter(({ hash }) => !named.has(hash)).map(({ hash }) => hash);
   await tx`
     delete from svc.policy_input where input_hash in (
-      select decode(hash, 'hex') from unnest(${unnamed}::text[]) as asked(hash))`;
+      select decode(hash, 'hex') from unnest(${inputs.map(({ hash }) => hash)}::text[]) as asked(hash))
+      and input_hash not in (select input_hash from svc.log_entry
+        where tenant_no = ${tenantNo} and input_hash is not null)`;
 }

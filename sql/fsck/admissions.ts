@@ -34,32 +34,12 @@ export async function admissionsFrom(
       (select true from svc.erasure x where x.proof_id = i.proof_id) is not null as "isErased"
     from (select * from svc.intake where proof_id > ${after}::uuid order by proof_id limit ${limit}) i
     cross join lateral (
-      select (select true from svc.proof p where p.proof_id = i.proof_id) is not null as "hasProof") found
+      select (select true from svc.log_entry e where e.proof_id = i.proof_id) is not null as "hasProof") found
     order by i.proof_id`;
   return rows.map(({ request, requestHash, ...row }) => ({
     ...row,
     unproved: request === null || requestHash === null ? null : { request, requestHash },
   }));
-}
-
-export interface ProofPlace {
-  proofId: string;
-  leafIndex: number;
-  /** Whether the log has the proof at the leaf that the row names. */
-  isInLog: boolean;
-  isAccepted: boolean;
-}
-
-/** Proofs after `after`, in order of their ids. */
-export function proofsFrom(sql: Db, after: string, limit: number): Promise<ProofPlace[]> {
-  return sql<ProofPlace[]>`
-    select p.proof_id as "proofId", p.leaf_index as "leafIndex",
-      (select true from svc.log_entry e where e.leaf_index = p.leaf_index and e.kind = 1
-        and e.proof_id = p.proof_id) is not null as "isInLog",
-      (select true from svc.intake i where i.proof_id = p.proof_id) is not null as "isAccepted"
-    from (select proof_id, leaf_index from svc.proof where proof_id > ${after}::uuid
-      order by proof_id limit ${limit}) p
-    order by p.proof_id`;
 }
 
 /** The number of admissions pending for longer than `ms` milliseconds, and the oldest acceptance. */
@@ -115,9 +95,9 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
             rows between unbounded preceding and 1 preceding), 0) as before
         from svc.batch_part where batch_id = b.batch_id) p) parts
     cross join lateral (
-      select count(*) filter (where p.effect = 'ADMIT') as admitted,
-        count(*) filter (where p.effect = 'DENY') as denied,
-        count(*) filter (where p.proof_id is null and i.refused) as refused,
+      select count(*) filter (where e.effect = 'ADMIT') as admitted,
+        count(*) filter (where e.effect = 'DENY') as denied,
+        count(*) filter (where e.proof_id is null and i.refused) as refused,
         count(*) filter (where u.proof_id is null) as invalid,
         count(*) filter (where u.replayed) as replayed,
         count(*) filter (where u.proof_id is not null and i.proof_id is null) as strays,
@@ -127,7 +107,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
             order by t.first_index, u.n)) end as hash
       from svc.batch_part t
       cross join lateral unnest(t.proof_ids, t.replayed) with ordinality as u(proof_id, replayed, n)
-      left join svc.proof p on p.proof_id = u.proof_id
+      left join svc.log_entry e on e.proof_id = u.proof_id
       left join svc.intake i on i.proof_id = u.proof_id
       where t.batch_id = b.batch_id) items
     order by b.batch_id`;
@@ -194,10 +174,10 @@ export const STRAYS = {
     where t.token_hash is null and k.package_id is null order by c.change_no limit ${limit}`,
   /** Erasure records of an unknown admission, or with a wrong leaf index. */
   erasures: (sql, limit) => sql`
-    select 'svc.erasure proof_id=' || replace(e.proof_id::text, '-', '') as at from svc.erasure e
-    left join svc.intake i using (proof_id) left join svc.proof p using (proof_id)
-    where (i.proof_id is null and p.proof_id is null)
-      or (p.proof_id is not null and e.leaf_index is distinct from p.leaf_index)
+    select 'svc.erasure proof_id=' || replace(x.proof_id::text, '-', '') as at from svc.erasure x
+    left join svc.intake i using (proof_id) left join svc.log_entry e using (proof_id)
+    where (i.proof_id is null and e.proof_id is null)
+      or (e.proof_id is not null and x.leaf_index is distinct from e.leaf_index)
     order by at limit ${limit}`,
   /** Pending rows without an intake row. */
   pending: (sql, limit) => sql`

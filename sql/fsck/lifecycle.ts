@@ -29,9 +29,9 @@ export async function packagesFrom(
       order by package_id limit ${limit}) k
     cross join lateral (select
         coalesce(array_agg(m.proof_id order by m.position), '{}') as ids,
-        coalesce(max(m.position) = count(*) - 1 and bool_and(p.tenant_no is not null
-          and p.tenant_no = k.tenant_no and p.effect = 'ADMIT' and not p.is_outcome), false) as fit
-      from svc.package_member m left join svc.proof p using (proof_id)
+        coalesce(max(m.position) = count(*) - 1 and bool_and(e.tenant_no is not null
+          and e.tenant_no = k.tenant_no and e.effect = 'ADMIT' and not e.is_outcome), false) as fit
+      from svc.package_member m left join svc.log_entry e using (proof_id)
       where m.package_id = k.package_id) m
     left join (select package_id, min(change_no) as change from svc.grant_change
       where package_id > ${hexOf(after)}::uuid group by package_id) c
@@ -70,8 +70,8 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
       r.token_hash is not null as "isRevoked", e.expired_at as "expiredAt",
       greatest(t.created_at, r.revoked_at, e.expired_at) as "changedAt", d.expires_at as "dueAt",
       case when t.package_id is null
-        then (select true from svc.proof p where p.proof_id = t.proof_id and p.tenant_no = t.tenant_no
-          and (p.effect = 'ADMIT' and not p.is_outcome or t.artifact_kind = 'proof'))
+        then (select true from svc.log_entry e where e.proof_id = t.proof_id and e.tenant_no = t.tenant_no
+          and (e.effect = 'ADMIT' and not e.is_outcome or t.artifact_kind = 'proof'))
         else (select true from svc.trust_package k
           where k.package_id = t.package_id and k.tenant_no = t.tenant_no) end is not null as "hasTarget",
       coalesce(c.changes, 0) as changes, coalesce(c.last, 0) as "lastChange"
@@ -108,8 +108,8 @@ export async function firstWaitingChange(
 ): Promise<number | null> {
   const [row] = await sql<{ first: number | null }[]>`
     select min(c.change_no) as first from svc.grant_change c
-    join svc.package_member m using (package_id) left join svc.proof p using (proof_id)
-    where c.change_no > ${after} and (p.leaf_index is null or p.leaf_index >= ${size})`;
+    join svc.package_member m using (package_id) left join svc.log_entry e using (proof_id)
+    where c.change_no > ${after} and (e.leaf_index is null or e.leaf_index >= ${size})`;
   return row?.first ?? null;
 }
 
@@ -119,7 +119,7 @@ export async function proofAbout(
   proofId: string,
 ): Promise<({ leafIndex: number } & Decided) | null> {
   const [row] = await sql<({ leafIndex: number } & Decided)[]>`
-    select leaf_index as "leafIndex", effect, is_outcome as "isOutcome" from svc.proof
+    select leaf_index as "leafIndex", effect, is_outcome as "isOutcome" from svc.log_entry
     where proof_id = ${proofId}::uuid`;
   return row ?? null;
 }

@@ -1,11 +1,11 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { UNLIMITED, type Validity } from '../admissions/intake.js';
 import { inMs } from '../db/columns.js';
 import { pipeline, type Pool, readSnapshot, type Db } from '../db/transaction.js';
-import { entryColumns, entryOrEmpty, LEAF_KINDS, type EntryRow } from '../log/log.js';
-import { unpackAep } from '../proofs/packed-aep.js';
+import type { SubjectColumns } from '../log/leaf-checks.js';
+import { entryColumns, entryOrEmpty, LEAF_KINDS, PROOF, type EntryRow } from '../log/log.js';
+import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
 
 export interface StoredVerdict extends VerdictInHistory {
   firstIndex: number;
@@ -115,104 +115,78 @@ export interface StoredLeaf {
   filedUnder: string | null;
   /** Epoch milliseconds. */
   at: number;
-  /** Null for other kinds of leaves, and when the row is missing. */
-  proof: {
-    leafIndex: number;
-    aep: Buffer | null;
-    signature: Buffer | null;
-    keyId: string;
-    effect: 'ADMIT' | 'DENY';
-    environment: 'sandbox' | 'live';
-    tenantNo: number;
-    tenantId: string | null;
-    lane: number;
-    isOutcome: boolean;
-    action: string | null;
-    intentId: string | null;
-  } | null;
+  /** Null for other kinds of leaves. */
+  proof: StoredProofRow | null;
   /** Whether an erasure record exists. */
   isErased: boolean;
   /** Whether the verifier has not yet recorded the erasure. */
   isErasureDue: boolean;
-  intake: {
-    request: Buffer | null;
-    requestHash: Buffer | null;
-    /** Epoch milliseconds. */
-    acceptedAt: number;
-    salt: Buffer | null;
-    policyDigest: Buffer;
-    fixtureHash: Buffer | null;
-    environment: string;
-    tenantNo: number;
-    lane: number;
-    validity: Validity;
-  } | null;
 }
 
-interface Row extends EntryRow, Omit<NonNullable<StoredLeaf['proof']>, 'leafIndex'> {
-  proofLeaf: number | null;
-  isErased: boolean;
-  isErasureDue: boolean;
+interface StoredProofRow extends SubjectColumns {
+  keyId: string;
   request: Buffer | null;
-  requestHash: Buffer | null;
-  acceptedAt: Date | null;
-  salt: Buffer | null;
-  policyDigest: Buffer;
-  fixtureHash: Buffer | null;
-  intakeEnvironment: string;
-  intakeTenant: number;
-  intakeLane: number;
-  validity: Validity | null;
+  /** The hash of the request in the intake row, in hex. */
+  requestHash: string;
+  signature: Buffer | null;
+  /** Null after an erasure, and when the rows do not form an AEP. */
+  rebuilt: BuiltAep | null;
+  hasIntake: boolean;
+  /** The columns of the intake row that differ from the log entry. */
+  differing: string[];
+  /** Null where erased. */
+  payload: Record<string, unknown>;
 }
+
+type Row = EntryRow &
+  AepRow &
+  Omit<StoredProofRow, 'requestHash' | 'rebuilt' | 'payload'> &
+  Pick<StoredLeaf, 'isErased' | 'isErasureDue'>;
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
   const rows = await sql<Row[]>`
-    select ${entryColumns(sql)},
-      p.leaf_index as "proofLeaf", p.aep, p.signature, p.key_id as "keyId", p.effect, p.environment,
-      p.tenant_no as "tenantNo", t.tenant_id as "tenantId", p.lane, p.is_outcome as "isOutcome",
-      p.action, p.intent_id as "intentId", i.request, i.request_hash as "requestHash",
-      i.accepted_at as "acceptedAt", i.salt, i.policy_digest as "policyDigest",
-      i.fixture_hash as "fixtureHash", i.environment as "intakeEnvironment",
-      i.tenant_no as "intakeTenant", i.lane as "intakeLane", i.validity,
+    select ${aepColumns(sql)}, ${entryColumns(sql)}, e.lane, e.is_outcome as "isOutcome", e.action,
+      e.intent_id as "intentId", i.proof_id is not null as "hasIntake",
+      array_remove(array[case when i.accepted_at <> e.at then 'accepted_at' end,
+        case when i.environment <> e.environment then 'environment' end,
+        case when i.tenant_no <> e.tenant_no then 'tenant_no' end,
+        case when i.lane <> e.lane then 'lane' end], null) as differing,
       x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue"
     from svc.log_entry e
-    left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
-    left join svc.intake i on e.kind = 1 and i.proof_id = e.proof_id
-    left join svc.tenant t on t.tenant_no = p.tenant_no
-    left join svc.erasure x on e.kind = 1 and x.proof_id = e.proof_id
+    left join svc.intake i on i.proof_id = e.proof_id
+    left join svc.tenant t on t.tenant_no = e.tenant_no
+    left join svc.erasure x on x.proof_id = e.proof_id
     left join svc.erasure_due d on d.leaf_index = e.leaf_index
     where e.leaf_index >= ${from} and e.leaf_index < ${to}
     order by e.leaf_index`;
-  return rows.map(storedLeaf);
-}
-
-function storedLeaf(row: Row): StoredLeaf {
-  const { leafIndex, proofLeaf, isErased, isErasureDue, acceptedAt } = row;
-  return {
-    leafIndex,
+  return rows.map((row) => ({
+    leafIndex: row.leafIndex,
     entry: entryOrEmpty(row),
     kind: LEAF_KINDS[row.kind] ?? 'proof',
     filedUnder: row.proofId,
     at: row.at.getTime(),
-    isErased,
-    isErasureDue,
+    isErased: row.isErased,
+    isErasureDue: row.isErasureDue,
     proof:
-      proofLeaf === null
-        ? null
-        : { ...row, leafIndex: proofLeaf, aep: row.aep === null ? null : unpackAep(row.aep) },
-    intake:
-      acceptedAt === null
-        ? null
-        : {
+      row.kind === PROOF
+        ? {
             ...row,
-            acceptedAt: acceptedAt.getTime(),
-            environment: row.intakeEnvironment,
-            tenantNo: row.intakeTenant,
-            lane: row.intakeLane,
-            validity: row.validity ?? UNLIMITED,
-          },
-  };
+            requestHash: row.requestHash?.toString('hex') ?? '',
+            rebuilt: rebuildAep(row),
+            payload: {
+              request: row.request,
+              request_hash: row.requestHash,
+              salt: row.salt,
+              signature: row.signature,
+              input_hash: row.inputHash,
+              reasons: row.reasons,
+              action: row.action,
+              intent_id: row.intentId,
+            },
+          }
+        : null,
+  }));
 }
 
 /** The log head and the rows that contradict it, from one snapshot. */

@@ -116,7 +116,7 @@ export function appendRevocation(
   const reasonHash = Buffer.from(sha256(document));
   return joinTransaction(sql, async (tx) => {
     const size = await lockHead(tx);
-    const [proof] = await tx`select from svc.proof where proof_id = ${proofId}::uuid`;
+    const [proof] = await tx`select from svc.log_entry where proof_id = ${proofId}::uuid`;
     if (proof === undefined) throw unknown;
     await tx`
       insert into svc.revocation_reason (reason_hash, document)

@@ -69,11 +69,11 @@ async function faultsOf(
   proofIds: readonly string[],
 ): Promise<Map<number, MemberFault>> {
   const rows = await tx<{ n: number; fault: MemberFault }[]>`
-    select n, case when p.proof_id is null then 'unknown' when p.effect <> 'ADMIT' then 'denied'
-      when p.aep is null then 'erased' else 'outcome' end as fault
+    select n, case when e.proof_id is null then 'unknown' when e.effect <> 'ADMIT' then 'denied'
+      when e.signature is null then 'erased' else 'outcome' end as fault
     from unnest(${[...proofIds]}::uuid[]) with ordinality as asked(proof_id, n)
-    left join svc.proof p on p.proof_id = asked.proof_id and p.tenant_no = ${tenantNo}
-    where p.proof_id is null or p.effect <> 'ADMIT' or p.aep is null or p.is_outcome
+    left join svc.log_entry e on e.proof_id = asked.proof_id and e.tenant_no = ${tenantNo}
+    where e.proof_id is null or e.effect <> 'ADMIT' or e.signature is null or e.is_outcome
     order by n`;
   return new Map(rows.map(({ n, fault }) => [n - 1, fault]));
 }

@@ -53,7 +53,7 @@ export async function decidedOf(
   proofId: string,
 ): Promise<Decided | null> {
   const [row] = await tx<Decided[]>`
-    select effect, is_outcome as "isOutcome" from svc.proof
+    select effect, is_outcome as "isOutcome" from svc.log_entry
     where proof_id = ${proofId}::uuid and tenant_no = ${tenantNo}`;
   return row ?? null;
 }
@@ -208,8 +208,8 @@ export function claimRevocations(
       r.reason_hash as "reasonHash", r.document,
       exists (select from svc.api_key k where k.key_no = r.key_no
         and k.tenant_no = r.tenant_no and k.revoked_at is null) as "keyHolds",
-      exists (select from svc.proof p where p.proof_id = r.proof_id and p.tenant_no = r.tenant_no
-        and (p.effect = 'ADMIT' or r.artifact_kind = 'proof')) as "artifactHolds"
+      exists (select from svc.log_entry e where e.proof_id = r.proof_id and e.tenant_no = r.tenant_no
+        and (e.effect = 'ADMIT' or r.artifact_kind = 'proof')) as "artifactHolds"
     from claimed join svc.revocation_request r using (request_id)
     where r.refused is null
     order by r.requested_at, r.request_id`;

@@ -8,7 +8,7 @@ import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { parseTime } from '#protocol/time';
 import type { Db } from '../db/transaction.js';
 import { erasedAmong } from './verdicts.js';
-import { unpackAep } from '../proofs/packed-aep.js';
+import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
 import { entryColumns, entryOrEmpty, type EntryRow, LEAF_KINDS, PROOF } from './log.js';
 
 export interface LeafEvidence {
@@ -18,92 +18,67 @@ export interface LeafEvidence {
   kind: 'proof' | 'status' | 'key';
   /** The proof id in the row; null for a key entry. */
   filedUnder: string | null;
-  proof: {
-    proofId: string;
-    request: Buffer | null;
-    aep: Buffer | null;
-    signature: Buffer | null;
-    keyId: string | null;
-    /** From here on, columns outside the log that are published, listed or returned. */
-    effect: string | null;
-    environment: string | null;
-    /** The tenant of both the proof and its intake row; null when they differ. */
-    tenantId: string | null;
-    lane: number | null;
-    isOutcome: boolean | null;
-    action: string | null;
-    intentId: string | null;
-    /** Whether the payload is gone and an erasure record exists. */
-    isErased: boolean;
-  } | null;
+  proof: ({ proofId: string } & ProofRow) | null;
+}
+
+/** A proof as its rows give it. */
+interface ProofRow extends SubjectColumns {
+  keyId: string;
+  request: Buffer | null;
+  signature: Buffer | null;
+  /** Null after an erasure, and when the rows do not form an AEP. */
+  rebuilt: BuiltAep | null;
+  /** Whether the payload is gone and an erasure record exists. */
+  isErased: boolean;
 }
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 export async function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
-  type ProofColumns = Omit<NonNullable<LeafEvidence['proof']>, 'proofId' | 'isErased'>;
-  const rows = await sql<(EntryRow & ProofColumns & { bare: boolean })[]>`
-    select ${entryColumns(sql)}, i.request, p.aep, p.signature, p.key_id as "keyId", p.effect,
-      p.environment, t.tenant_id as "tenantId", case when i.lane = p.lane then p.lane end as lane,
-      p.is_outcome as "isOutcome", p.action, p.intent_id as "intentId",
-      p.proof_id is not null and num_nonnulls(i.request, i.request_hash, i.salt, p.aep, p.signature,
-        p.action, p.intent_id) = 0 as bare
+  const rows = await sql<(EntryRow & AepRow & SubjectColumns & { isBare: boolean })[]>`
+    select ${aepColumns(sql)}, ${entryColumns(sql)}, case when i.lane = e.lane then e.lane end as lane,
+      e.is_outcome as "isOutcome", e.action, e.intent_id as "intentId",
+      num_nonnulls(i.request, i.request_hash, i.salt, e.signature, e.input_hash, e.reasons, e.action,
+        e.intent_id) = 0 as "isBare"
     from svc.log_entry e
-    left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
-    left join svc.intake i on i.proof_id = p.proof_id
-    left join svc.tenant t on t.tenant_no = p.tenant_no and t.tenant_no = i.tenant_no
+    left join svc.intake i on i.proof_id = e.proof_id
+    left join svc.tenant t on t.tenant_no = e.tenant_no and t.tenant_no = i.tenant_no
     where e.leaf_index >= ${from} and e.leaf_index < ${to}
     order by e.leaf_index`;
+  const isProof = ({ kind }: EntryRow): boolean => kind === PROOF;
   // Read after the rows: if a concurrent erasure removed a payload, its record is then visible.
-  const bare = rows.flatMap((row) => (row.bare && row.proofId !== null ? [row.proofId] : []));
+  const bare = rows.flatMap((row) => (isProof(row) && row.isBare ? [row.proofId] : []));
   const erased = await erasedAmong(sql, bare);
-  return rows.map((row) => {
-    const { leafIndex, kind, proofId, aep } = row;
-    const proof =
-      proofId === null || kind !== PROOF
-        ? null
-        : {
-            ...row,
-            proofId,
-            aep: aep === null ? null : unpackAep(aep),
-            isErased: erased.has(proofId),
-          };
-    const entry = entryOrEmpty(row);
-    return { leafIndex, entry, kind: LEAF_KINDS[kind] ?? 'proof', filedUnder: proofId, proof };
-  });
+  return rows.map((row) => ({
+    leafIndex: row.leafIndex,
+    entry: entryOrEmpty(row),
+    kind: LEAF_KINDS[row.kind] ?? 'proof',
+    filedUnder: row.proofId,
+    proof: isProof(row)
+      ? { ...row, rebuilt: rebuildAep(row), isErased: erased.has(row.proofId) }
+      : null,
+  }));
 }
 
-/** The columns of a proof that repeat its AEP. */
-export interface AepColumns {
-  effect: string | null;
-  environment: string | null;
-  keyId: string | null;
-  tenantId: string | null;
+/** The columns of a proof that repeat the subject of its AEP; null where the intake row disagrees. */
+export interface SubjectColumns {
   lane: number | null;
-  isOutcome: boolean | null;
+  isOutcome: boolean;
   action: string | null;
   intentId: string | null;
 }
 
 /**
- * The names of the columns that differ from the AEP. They matter because the publisher reads only
- * columns, and because columns decide who may read a proof and which lists contain it.
+ * The names of the columns that differ from the AEP. Lists, permissions and the publisher read the
+ * columns. The AEP is rebuilt from the other ones, so an alteration of those changes its hash.
  */
-export function columnsUnlikeAep(columns: AepColumns, { subject, ...aep }: Aep): string[] {
-  return failing({
-    effect: columns.effect === aep.decision.effect,
-    environment: columns.environment === aep.environment,
-    key_id: columns.keyId === aep.key_id,
-    tenant_no: columns.tenantId === aep.tenant_id,
+export function columnsUnlikeAep(columns: SubjectColumns, { subject }: Aep): string[] {
+  const holds = {
     lane: columns.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2),
     is_outcome: columns.isOutcome === (subject.kind === 'outcome'),
     action: columns.action === ('action' in subject ? subject.action : null),
     intent_id: columns.intentId === ('intent_id' in subject ? subject.intent_id : null),
-  });
-}
-
-/** The names of the conditions that do not hold. */
-export function failing(conditions: Record<string, boolean>): string[] {
-  return Object.entries(conditions).flatMap(([name, holds]) => (holds ? [] : [name]));
+  };
+  return Object.entries(holds).flatMap(([name, isSame]) => (isSame ? [] : [name]));
 }
 
 /** The expiries of a proof's artifacts from its signed AEP, in epoch milliseconds. */

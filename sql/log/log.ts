@@ -12,10 +12,13 @@ import {
   tileWidth,
 } from '#protocol/tiles';
 import type { Sha256 } from '#protocol/hash';
+import type { AepSubject } from '#protocol/schemas/aep';
+import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { arrayOf } from '../db/columns.js';
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
+import type { Decision } from '../proofs/rebuild-aep.js';
 
 export const PROOF = 1;
 const STATUS = 2;
@@ -27,17 +30,25 @@ export const LEAF_KINDS: Record<number, 'proof' | 'status' | 'key'> = {
   [KEY]: 'key',
 };
 
+/** A proof to append; hashes in lower-case hex. */
+export interface NewProof {
+  kind: 'proof';
+  proofId: string;
+  tenantNo: number;
+  lane: 1 | 2;
+  environment: Environment;
+  /** Acceptance, in epoch milliseconds. */
+  at: number;
+  subject: AepSubject;
+  decision: Decision;
+  aepHash: string;
+  proofRecordHash: string;
+  signature: Uint8Array;
+}
+
 /** A leaf to append: a proof's entry bytes derive from its fields, other kinds provide them. */
 export type NewEntry =
-  | {
-      kind: 'proof';
-      proofId: string;
-      /** Epoch milliseconds. */
-      at: number;
-      /** Lower-case hex. */
-      aepHash: string;
-      proofRecordHash: string;
-    }
+  | NewProof
   | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
   | { kind: 'key'; at: number; body: Uint8Array };
 
@@ -45,6 +56,7 @@ export type NewEntry =
 export interface EntryRow {
   leafIndex: number;
   kind: number;
+  /** The proof, or the proof that a status entry revokes; null for a key entry. */
   proofId: string | null;
   at: Date;
   aepHash: string | null;
@@ -54,7 +66,7 @@ export interface EntryRow {
 
 /** Columns of an `EntryRow`, from `svc.log_entry e`. */
 export const entryColumns = (sql: Db) => sql`
-  e.leaf_index as "leafIndex", e.kind, e.proof_id as "proofId", e.at,
+  e.leaf_index as "leafIndex", e.kind, coalesce(e.proof_id, e.revokes) as "proofId", e.at,
   encode(e.aep_hash, 'hex') as "aepHash",
   encode(e.proof_record_hash, 'hex') as "proofRecordHash", e.body`;
 
@@ -136,36 +148,61 @@ export async function appendLocked(
 }
 
 async function insertEntries(tx: Transaction, size: number, entries: NewEntry[]): Promise<void> {
-  const proofs = entries.flatMap((entry, offset) =>
-    entry.kind === 'proof' ? [{ ...entry, leafIndex: size + offset }] : [],
+  const placed = entries.map((entry, offset) => ({ ...entry, leafIndex: size + offset }));
+  const proofs = placed.filter((entry) => entry.kind === 'proof');
+  if (proofs.length > 0) await insertProofs(tx, proofs);
+  const others = placed.filter((entry) => entry.kind !== 'proof');
+  if (others.length === 0) return;
+  await tx`insert into svc.log_entry ${tx(
+    others.map((entry) => ({
+      leaf_index: entry.leafIndex,
+      kind: entry.kind === 'status' ? STATUS : KEY,
+      revokes: entry.kind === 'status' ? entry.proofId : null,
+      at: new Date(entry.at),
+      body: entry.body,
+    })),
+  )}`;
+}
+
+const HASHES_BYTES = 3 * 32 + 64;
+
+async function insertProofs(
+  tx: Transaction,
+  proofs: readonly (NewProof & { leafIndex: number })[],
+): Promise<void> {
+  // The byte columns of all rows in one parameter: the driver escapes an array of them byte by byte.
+  const packed = Buffer.concat(
+    proofs.flatMap(({ aepHash, proofRecordHash, decision, signature }) => [
+      Buffer.from(aepHash + proofRecordHash + decision.inputHash, 'hex'),
+      signature,
+    ]),
   );
-  if (proofs.length > 0) {
-    const hex = proofs.map(({ aepHash, proofRecordHash }) => aepHash + proofRecordHash).join('');
-    const hashes = Buffer.from(hex, 'hex');
-    await tx`
-      insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
-      select leaf_index, ${PROOF}, proof_id, to_timestamp(at / 1000.0),
-        substring(${hashes}::bytea from 64 * n::int - 63 for 32),
-        substring(${hashes}::bytea from 64 * n::int - 31 for 32)
-      from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
-        ${arrayOf(proofs.map(({ proofId }) => proofId))}::uuid[],
-        ${arrayOf(proofs.map(({ at }) => at))}::bigint[])
-        with ordinality as added(leaf_index, proof_id, at, n)`;
-  }
-  const others = entries.flatMap((entry, offset) =>
-    entry.kind === 'proof'
-      ? []
-      : [
-          {
-            leaf_index: size + offset,
-            kind: entry.kind === 'status' ? STATUS : KEY,
-            proof_id: entry.kind === 'status' ? entry.proofId : null,
-            at: new Date(entry.at),
-            body: entry.body,
-          },
-        ],
-  );
-  if (others.length > 0) await tx`insert into svc.log_entry ${tx(others)}`;
+  const part = (start: number, length: number) =>
+    tx`substring(${packed}::bytea from ${HASHES_BYTES} * (n::int - 1) + ${start} for ${length})`;
+  const decisions = proofs.map(({ decision }) => decision);
+  const subjects = proofs.map(({ subject }) => subject);
+  await tx`
+    insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id, effect,
+      environment, key_id, aep_hash, proof_record_hash, engine_version, signature, input_hash, reasons,
+      action, intent_id)
+    select leaf_index, to_timestamp(at / 1000.0), tenant_no, ${PROOF}, lane, is_outcome, proof_id, effect,
+      environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(97, 64)},
+      ${part(65, 32)}, reasons, action, intent_id
+    from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
+      ${arrayOf(proofs.map(({ at }) => at))}::bigint[],
+      ${arrayOf(proofs.map(({ tenantNo }) => tenantNo))}::int[],
+      ${arrayOf(proofs.map(({ lane }) => lane))}::smallint[],
+      ${arrayOf(subjects.map(({ kind }) => kind === 'outcome'))}::boolean[],
+      ${arrayOf(proofs.map(({ proofId }) => proofId))}::uuid[],
+      ${arrayOf(decisions.map(({ effect }) => effect))}::text[],
+      ${arrayOf(proofs.map(({ environment }) => environment))}::text[],
+      ${decisions.map(({ keyId }) => keyId)}::text[],
+      ${decisions.map(({ engineVersion }) => engineVersion)}::text[],
+      ${decisions.map(({ reasons }) => JSON.stringify(reasons))}::text[]::jsonb[],
+      ${subjects.map((subject) => ('action' in subject ? subject.action : null))}::text[],
+      ${subjects.map((subject) => ('intent_id' in subject ? subject.intent_id : null))}::text[])
+      with ordinality as added(leaf_index, at, tenant_no, lane, is_outcome, proof_id, effect, environment,
+        key_id, engine_version, reasons, action, intent_id, n)`;
 }
 
 /**
@@ -285,7 +322,7 @@ export function statusEntries(sql: Db, from: number, to: number): Promise<EntryB
 export function statusEntriesOf(sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> {
   return sql<EntryBody[]>`
     select leaf_index as "leafIndex", body from svc.log_entry
-    where kind = 2 and proof_id = any(${proofIds}::uuid[]) and leaf_index < ${size}
+    where kind = 2 and revokes = any(${proofIds}::uuid[]) and leaf_index < ${size}
     order by leaf_index`;
 }
 
@@ -319,8 +356,8 @@ async function publicProofs(sql: Db, where: Fragment): Promise<ProofLeaf[]> {
   const rows = await sql<(Omit<ProofLeaf, 'kind' | 'acceptedAt'> & { at: Date })[]>`
     select e.leaf_index as "leafIndex", e.proof_id as "proofId",
       encode(e.aep_hash, 'hex') as "aepHash", encode(e.proof_record_hash, 'hex') as "proofRecordHash",
-      e.at, p.effect, p.is_outcome as "isOutcome", p.environment, p.key_id as "keyId"
-    from svc.log_entry e join svc.proof p using (proof_id)
+      e.at, e.effect, e.is_outcome as "isOutcome", e.environment, e.key_id as "keyId"
+    from svc.log_entry e
     where e.kind = 1 and ${where} order by e.leaf_index`;
   // Copies the members one by one, because this runs for every leaf and a spread costs more.
   return rows.map((row) => ({

@@ -66,8 +66,7 @@ export function verdictChangesSince(
 ): Promise<VerdictChange[]> {
   return sql<VerdictChange[]>`
     select verdict_id as "verdictId", first_index as "leafIndex", tree_size as "treeSize",
-      ${failedChecks(sql)}, (select p.key_id from svc.log_entry e join svc.proof p using (proof_id)
-        where e.leaf_index = v.first_index and e.kind = 1) as "keyId"
+      ${failedChecks(sql)}, (select e.key_id from svc.log_entry e where e.leaf_index = v.first_index) as "keyId"
     from svc.verdict v
     where verdict_id > ${verdictId} and not frontier order by verdict_id limit ${limit}`;
 }

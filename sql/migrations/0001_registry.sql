@@ -120,40 +120,44 @@ create table svc.log_head (
 );
 insert into svc.log_head default values;
 
+-- One row per leaf. The canonical bytes of a proof's entry follow from its columns; `body` has those of
+-- the other kinds. With the intake row, the payload columns of a proof give its AEP again, which must
+-- then have the hash `aep_hash`. The other columns repeat parts of it for lists and the publisher.
 create table svc.log_entry (
   leaf_index        bigint primary key check (leaf_index >= 0),
-  kind              smallint not null check (kind in (1, 2, 3)),  -- 1 proof, 2 status, 3 key
-  proof_id          uuid,
   at                timestamptz(3) not null,
+  tenant_no         integer,
+  kind              smallint not null check (kind in (1, 2, 3)),  -- 1 proof, 2 status, 3 key
+  lane              smallint check (lane in (1, 2)),
+  is_outcome        boolean,
+  proof_id          uuid unique,
+  revokes           uuid,                                         -- status: the proof
+  effect            text check (effect in ('ADMIT', 'DENY')),
+  environment       text,
+  key_id            text,
   aep_hash          bytea,
   proof_record_hash bytea,
-  body              bytea,                                        -- canonical bytes; null for a proof, whose entry follows from the columns
+  body              bytea,
+  engine_version    text,
+  -- Payload, which can be erased.
+  signature         bytea,
+  input_hash        bytea,
+  reasons           jsonb,                                        -- the deciding policies
+  action            text,                                         -- null for an outcome
+  intent_id         text collate "C",                             -- null for the agent request type
   check (case kind
-    when 1 then proof_id is not null and length(aep_hash) = 32 and length(proof_record_hash) = 32 and body is null
-    when 2 then proof_id is not null and body is not null
-    else body is not null end)
+    when 1 then num_nulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
+        proof_record_hash, engine_version) = 0
+      and length(aep_hash) = 32 and length(proof_record_hash) = 32 and num_nonnulls(revokes, body) = 0
+    else body is not null and (revokes is not null) = (kind = 2)
+      and num_nonnulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
+        proof_record_hash, engine_version, signature, input_hash, reasons, action, intent_id) = 0 end)
 );
-create index log_entry_status on svc.log_entry (proof_id) where kind = 2;
+create index log_entry_status on svc.log_entry (revokes) where kind = 2;
 create index log_entry_key on svc.log_entry (leaf_index) where kind = 3;
-
--- The columns repeat parts of the AEP, so that a list need not open every AEP.
-create table svc.proof (
-  proof_id    uuid primary key,
-  leaf_index  bigint not null,
-  effect      text not null check (effect in ('ADMIT', 'DENY')),
-  environment text not null,
-  key_id      text not null,
-  aep         bytea,                                              -- erasable, like the signature
-  signature   bytea,
-  tenant_no   integer not null,
-  lane        smallint not null check (lane in (1, 2)),
-  action      text,                                               -- null for an outcome
-  intent_id   text collate "C",                                   -- null for the agent request type
-  is_outcome  boolean not null default false
-);
-create index proof_of_tenant on svc.proof (tenant_no, leaf_index);
+create index log_entry_of_tenant on svc.log_entry (tenant_no, leaf_index) where tenant_no is not null;
 -- Not on a hash: row-level security keeps conditions with functions away from an index.
-create index proof_intent on svc.proof (tenant_no, intent_id, leaf_index) where intent_id is not null;
+create index log_entry_intent on svc.log_entry (tenant_no, intent_id, leaf_index) where intent_id is not null;
 
 -- The log has only the hash; the salt in the document prevents guessing.
 create table svc.revocation_reason (

@@ -7,7 +7,7 @@ create table svc.revocation_request (
   request_id    uuid primary key,
   tenant_no     integer not null references svc.tenant,
   key_no        integer not null,
-  proof_id      uuid not null references svc.proof,
+  proof_id      uuid not null references svc.log_entry (proof_id),
   artifact_kind text not null check (artifact_kind in ('proof', 'passport', 'certificate', 'trust')),
   reason_hash   bytea not null unique check (length(reason_hash) = 32),
   document      bytea,                                            -- the salted reason, as hashed
@@ -39,7 +39,7 @@ create index trust_package_of_tenant on svc.trust_package (tenant_no, created_at
 create table svc.package_member (
   package_id uuid not null references svc.trust_package,
   position   smallint not null check (position >= 0),
-  proof_id   uuid not null references svc.proof,
+  proof_id   uuid not null references svc.log_entry (proof_id),
   primary key (package_id, position),
   unique (package_id, proof_id)
 );
@@ -50,7 +50,7 @@ create table svc.share_token (
   tenant_no     integer not null references svc.tenant,
   key_no        integer not null,
   artifact_kind text not null check (artifact_kind in ('proof', 'passport', 'certificate', 'trust', 'package')),
-  proof_id      uuid references svc.proof,
+  proof_id      uuid references svc.log_entry (proof_id),
   package_id    uuid references svc.trust_package,
   created_at    timestamptz(3) not null default clock_timestamp(),
   expires_at    timestamptz(3) check (expires_at > created_at),

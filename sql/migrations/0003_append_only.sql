@@ -11,20 +11,20 @@ declare
   name text;
 begin
   foreach name in array array['audit', 'ended_checkpoint', 'ended_log', 'erasure', 'fixture', 'grant_change',
-    'log_entry', 'package_member', 'policy_activation', 'policy_set', 'share_expiry', 'share_revocation',
-    'share_token', 'status_exception', 'trust_package', 'verdict'] loop
+    'package_member', 'policy_activation', 'policy_set', 'share_expiry', 'share_revocation', 'share_token',
+    'status_exception', 'trust_package', 'verdict'] loop
     execute format('create trigger append_only before update or delete on svc.%I
       for each row execute function svc.refuse_change()', name);
   end loop;
   -- Other triggers limit their updates.
-  foreach name in array array['batch', 'batch_part', 'batch_progress', 'grant_head', 'intake', 'log_head',
-    'proof', 'revocation_reason', 'revocation_request', 'tenant', 'tile'] loop
+  foreach name in array array['batch', 'batch_part', 'batch_progress', 'grant_head', 'intake',
+    'log_entry', 'log_head', 'revocation_reason', 'revocation_request', 'tenant', 'tile'] loop
     execute format('create trigger append_only before delete on svc.%I
       for each row execute function svc.refuse_change()', name);
   end loop;
   foreach name in array array['audit', 'batch', 'batch_part', 'batch_progress', 'checkpoint',
     'ended_checkpoint', 'ended_log', 'erasure', 'fixture', 'grant_change', 'grant_head', 'intake', 'log_entry',
-    'log_head', 'package_member', 'policy_activation', 'policy_input', 'policy_set', 'proof',
+    'log_head', 'package_member', 'policy_activation', 'policy_input', 'policy_set',
     'revocation_reason', 'revocation_request', 'share_expiry', 'share_revocation', 'share_token',
     'status_exception', 'tenant', 'tile', 'trust_package', 'verdict'] loop
     execute format('create trigger no_truncate before truncate on svc.%I
@@ -101,16 +101,16 @@ begin
   if current_user = 'svc_worker' and new.kind = 2 then
     said := convert_from(new.body, 'UTF8')::jsonb;
     if not exists (
-      select from svc.revocation_request r where r.proof_id = new.proof_id and r.refused is null
+      select from svc.revocation_request r where r.proof_id = new.revokes and r.refused is null
         and said ->> 'proof_id' = replace(r.proof_id::text, '-', '')
         and said ->> 'artifact_kind' = r.artifact_kind
         and said ->> 'reason_hash' = encode(r.reason_hash, 'hex')) then
-      raise exception 'no tenant requested the revocation of %', new.proof_id using errcode = 'insufficient_privilege';
+      raise exception 'no tenant requested the revocation of %', new.revokes using errcode = 'insufficient_privilege';
     end if;
     if exists (
-      select from svc.log_entry e where e.kind = 2 and e.proof_id = new.proof_id
+      select from svc.log_entry e where e.kind = 2 and e.revokes = new.revokes
         and convert_from(e.body, 'UTF8')::jsonb ->> 'artifact_kind' = said ->> 'artifact_kind') then
-      raise exception 'the % of % is revoked already', said ->> 'artifact_kind', new.proof_id using errcode = 'insufficient_privilege';
+      raise exception 'the % of % is revoked already', said ->> 'artifact_kind', new.revokes using errcode = 'insufficient_privilege';
     end if;
   end if;
   if new.leaf_index < (select tree_size from svc.log_head) then
@@ -128,9 +128,15 @@ create trigger is_its_own before insert on svc.log_entry for each row
 create function svc.entries_follow_head() returns trigger language plpgsql as $$
 declare
   lowest constant bigint := (select min(leaf_index) from added);
+  without uuid;
 begin
   if lowest < (select tree_size from svc.log_head) then
     raise exception 'leaf % is behind the head of the log', lowest using errcode = 'insufficient_privilege';
+  end if;
+  select proof_id into without from added a where kind = 1
+    and (select true from svc.intake i where i.proof_id = a.proof_id) is null limit 1;
+  if found then
+    raise exception 'proof % was never accepted', without using errcode = 'foreign_key_violation';
   end if;
   return null;
 end $$;
@@ -205,20 +211,6 @@ end $$;
 create trigger references_exist after insert on svc.intake referencing new table as added
   for each statement execute function svc.intake_references_exist();
 
-create function svc.proof_has_intake() returns trigger language plpgsql as $$
-declare
-  without uuid;
-begin
-  select proof_id into without from added a
-    where (select true from svc.intake i where i.proof_id = a.proof_id) is null limit 1;
-  if found then
-    raise exception 'proof % was never accepted', without using errcode = 'foreign_key_violation';
-  end if;
-  return null;
-end $$;
-create trigger has_intake after insert on svc.proof referencing new table as added
-  for each statement execute function svc.proof_has_intake();
-
 -- An admission with an outcome is never pending again, and is not rejected once it is proved.
 create function svc.pending_has_no_outcome() returns trigger language plpgsql as $$
 declare
@@ -230,7 +222,7 @@ begin
     raise exception 'admission % was never accepted', wrong using errcode = 'foreign_key_violation';
   end if;
   select proof_id into wrong from added a
-    where (select true from svc.proof p where p.proof_id = a.proof_id)
+    where (select true from svc.log_entry e where e.proof_id = a.proof_id)
       or (select true from svc.refusal r where r.proof_id = a.proof_id) limit 1;
   if found then
     raise exception 'admission % has an outcome', wrong using errcode = 'insufficient_privilege';
@@ -242,7 +234,7 @@ create trigger has_no_outcome after insert on svc.intake_pending referencing new
 
 create function svc.refused_has_no_proof() returns trigger language plpgsql as $$
 begin
-  if not new.refused or exists (select from svc.proof where proof_id = new.proof_id)
+  if not new.refused or exists (select from svc.log_entry where proof_id = new.proof_id)
      or not exists (select from svc.refusal where proof_id = new.proof_id) then
     raise exception 'admission % is not refused', new.proof_id using errcode = 'insufficient_privilege';
   end if;
@@ -273,7 +265,7 @@ begin
   if old.refused is not null or new.refused is null
      or to_jsonb(new) - 'refused' <> to_jsonb(old) - 'refused'
      or exists (select from svc.revocation_pending where request_id = old.request_id)
-     or exists (select from svc.log_entry e where e.kind = 2 and e.proof_id = old.proof_id
+     or exists (select from svc.log_entry e where e.kind = 2 and e.revokes = old.proof_id
        and convert_from(e.body, 'UTF8')::jsonb ->> 'reason_hash' = encode(old.reason_hash, 'hex')) then
     raise exception 'revocation request % may only be closed', old.request_id using errcode = 'insufficient_privilege';
   end if;
@@ -286,24 +278,24 @@ create trigger only_closes before update on svc.revocation_request for each row
 create function svc.list_status_exception() returns trigger language plpgsql as $$
 begin
   insert into svc.status_exception (tenant_no, leaf_index)
-  select p.tenant_no, p.leaf_index from svc.proof p
-  where p.proof_id = new.proof_id
+  select e.tenant_no, e.leaf_index from svc.log_entry e
+  where e.proof_id = (to_jsonb(new) ->> tg_argv[0])::uuid
     and not exists (select from svc.status_exception x
-      where x.tenant_no = p.tenant_no and x.leaf_index = p.leaf_index);
+      where x.tenant_no = e.tenant_no and x.leaf_index = e.leaf_index);
   return null;
 end $$;
 create trigger lists_exception after insert on svc.log_entry for each row
-  when (new.kind = 2) execute function svc.list_status_exception();
+  when (new.kind = 2) execute function svc.list_status_exception('revokes');
 create trigger lists_exception after insert on svc.erasure for each row
-  when (new.leaf_index is not null) execute function svc.list_status_exception();
+  when (new.leaf_index is not null) execute function svc.list_status_exception('proof_id');
 
 create function svc.list_verdict_exceptions() returns trigger language plpgsql as $$
 begin
   insert into svc.status_exception (tenant_no, leaf_index)
-  select p.tenant_no, p.leaf_index from svc.log_entry e join svc.proof p using (proof_id)
+  select e.tenant_no, e.leaf_index from svc.log_entry e
   where e.leaf_index between new.first_index and new.last_index and e.kind = 1
     and not exists (select from svc.status_exception x
-      where x.tenant_no = p.tenant_no and x.leaf_index = p.leaf_index);
+      where x.tenant_no = e.tenant_no and x.leaf_index = e.leaf_index);
   return null;
 end $$;
 create trigger lists_exceptions after insert on svc.verdict for each row

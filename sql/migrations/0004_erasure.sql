@@ -43,8 +43,8 @@ end $$;
 create trigger only_erases before update of request, request_hash, salt on svc.intake for each row
   when (current_user = 'svc_erase') -- no other role may update these columns
   execute function svc.only_erases('{request,request_hash,salt}', 'proof_id');
-create trigger only_erases before update on svc.proof for each row
-  execute function svc.only_erases('{aep,signature,action,intent_id}', 'proof_id');
+create trigger only_erases before update on svc.log_entry for each row
+  execute function svc.only_erases('{signature,input_hash,reasons,action,intent_id}', 'proof_id');
 create trigger only_erases before update on svc.revocation_request for each row
   when (old.document is distinct from new.document)
   execute function svc.only_erases('{document}', 'proof_id');
@@ -134,11 +134,11 @@ begin
   end if;
   if not exists (select from svc.intake i where i.proof_id = new.proof_id
       and i.request is null and i.request_hash is null and i.salt is null)
-     or exists (select from svc.proof p where p.proof_id = new.proof_id
-      and (p.aep is not null or p.signature is not null or p.action is not null or p.intent_id is not null
-        or p.leaf_index is distinct from new.leaf_index))
+     or exists (select from svc.log_entry e where e.proof_id = new.proof_id
+      and (num_nonnulls(e.signature, e.input_hash, e.reasons, e.action, e.intent_id) > 0
+        or e.leaf_index is distinct from new.leaf_index))
      or (new.leaf_index is not null
-      and not exists (select from svc.proof p where p.proof_id = new.proof_id)) then
+      and not exists (select from svc.log_entry e where e.proof_id = new.proof_id)) then
     raise exception 'the payload of % is not erased', new.proof_id using errcode = 'insufficient_privilege';
   end if;
   return null;

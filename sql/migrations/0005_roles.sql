@@ -59,7 +59,7 @@ grant execute on function svc.hold_appends() to svc_erase;
 -- engine: accepts admissions and reads for its tenants. It cannot append, sign or write verdicts.
 grant select on svc.api_key, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn, svc.batch_watch,
   svc.checkpoint, svc.fixture, svc.idempotency_key, svc.intake, svc.intake_pending, svc.lane, svc.log_entry,
-  svc.log_head, svc.package_member, svc.policy_activation, svc.policy_set, svc.proof, svc.refusal,
+  svc.log_head, svc.package_member, svc.policy_activation, svc.policy_set, svc.refusal,
   svc.revocation_pending, svc.revocation_request, svc.share_revocation, svc.share_token, svc.status_exception,
   svc.tenant, svc.tile, svc.trust_package, svc.verdict to svc_engine;
 grant select (proof_id, erased_at) on svc.erasure to svc_engine;
@@ -70,10 +70,10 @@ grant insert on svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn, s
 -- worker: commits outcomes. It cannot accept admissions or write verdicts, and sees no key's hash.
 grant select on svc.batch_part, svc.batch_progress, svc.batch_turn, svc.batch_watch, svc.fixture, svc.intake,
   svc.intake_pending, svc.lane, svc.log_entry, svc.log_head, svc.policy_activation, svc.policy_input,
-  svc.policy_set, svc.proof, svc.refusal, svc.revocation_pending, svc.revocation_request, svc.status_exception,
+  svc.policy_set, svc.refusal, svc.revocation_pending, svc.revocation_request, svc.status_exception,
   svc.tenant, svc.tile to svc_worker;
 grant select (key_id, tenant_no, key_no, expires_at, revoked_at) on svc.api_key to svc_worker;
-grant insert on svc.log_entry, svc.policy_input, svc.proof, svc.refusal, svc.revocation_reason,
+grant insert on svc.log_entry, svc.policy_input, svc.refusal, svc.revocation_reason,
   svc.status_exception, svc.tile to svc_worker;
 grant update (pending, admitted, denied, refused, completed_at) on svc.batch_progress to svc_worker;
 grant update (handed_at) on svc.batch_turn to svc_worker;
@@ -83,7 +83,7 @@ grant update (hashes) on svc.tile to svc_worker;
 grant delete on svc.batch_turn, svc.batch_watch, svc.intake_pending, svc.revocation_pending to svc_worker;
 
 -- verifier: the only writer of verdicts.
-grant select on svc.erasure_due, svc.expiry, svc.intake, svc.log_entry, svc.log_head, svc.proof, svc.scrub,
+grant select on svc.erasure_due, svc.expiry, svc.intake, svc.log_entry, svc.log_head, svc.scrub,
   svc.share_due, svc.status_exception, svc.tenant, svc.tile, svc.upkeep, svc.verdict to svc_verifier;
 grant select (proof_id, leaf_index) on svc.erasure to svc_verifier;
 grant insert on svc.expiry, svc.share_expiry, svc.status_exception, svc.verdict to svc_verifier;
@@ -93,9 +93,10 @@ grant update (done_at) on svc.upkeep to svc_verifier;
 grant delete on svc.erasure_due, svc.expiry, svc.share_due to svc_verifier;
 
 -- publisher: reads commitments, verdicts and shares; no payload and no tenant of a share.
-grant select on svc.checkpoint, svc.ended_log, svc.grant_change, svc.log_entry, svc.log_head,
-  svc.package_member, svc.tile, svc.upkeep, svc.verdict to svc_publisher;
-grant select (proof_id, leaf_index, effect, environment, key_id, is_outcome) on svc.proof to svc_publisher;
+grant select on svc.checkpoint, svc.ended_log, svc.grant_change, svc.log_head, svc.package_member, svc.tile,
+  svc.upkeep, svc.verdict to svc_publisher;
+grant select (leaf_index, at, kind, is_outcome, proof_id, revokes, effect, environment, key_id, aep_hash,
+  proof_record_hash, body) on svc.log_entry to svc_publisher;
 grant select (token_hash, artifact_kind, proof_id, package_id) on svc.share_token to svc_publisher;
 grant select (token_hash) on svc.share_revocation, svc.share_expiry to svc_publisher;
 grant select (package_id, members_hash) on svc.trust_package to svc_publisher;
@@ -105,7 +106,7 @@ grant insert on svc.checkpoint to svc_publisher;
 grant select on svc.api_key, svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn,
   svc.batch_watch, svc.checkpoint, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.expiry, svc.fixture,
   svc.heartbeat, svc.idempotency_key, svc.intake, svc.intake_pending, svc.lane, svc.log_entry, svc.log_head,
-  svc.package_member, svc.policy_activation, svc.policy_input, svc.policy_set, svc.proof, svc.refusal,
+  svc.package_member, svc.policy_activation, svc.policy_input, svc.policy_set, svc.refusal,
   svc.revocation_pending, svc.revocation_reason, svc.revocation_request, svc.scrub, svc.share_revocation,
   svc.share_token, svc.status_exception, svc.tenant, svc.tile, svc.trust_package, svc.verdict to svc_admin;
 grant insert on svc.api_key, svc.fixture, svc.log_entry, svc.policy_activation, svc.policy_set,
@@ -118,13 +119,13 @@ grant update (hashes) on svc.tile to svc_admin;
 
 -- erase: nulls payload.
 grant select on svc.batch, svc.batch_part, svc.erasure, svc.idempotency_key, svc.intake, svc.intake_pending,
-  svc.log_entry, svc.policy_input, svc.proof, svc.refusal, svc.revocation_pending, svc.revocation_reason,
+  svc.log_entry, svc.policy_input, svc.refusal, svc.revocation_pending, svc.revocation_reason,
   svc.revocation_request, svc.status_exception, svc.tenant to svc_erase;
 grant insert on svc.erasure, svc.status_exception to svc_erase;
 grant update (items_hash) on svc.batch to svc_erase;
 grant update (problems) on svc.batch_part to svc_erase;
 grant update (request, request_hash, salt) on svc.intake to svc_erase;
-grant update (aep, signature, action, intent_id) on svc.proof to svc_erase;
+grant update (signature, input_hash, reasons, action, intent_id) on svc.log_entry to svc_erase;
 grant update (detail) on svc.refusal to svc_erase;
 grant update (document) on svc.revocation_request, svc.revocation_reason to svc_erase;
 grant delete on svc.policy_input, svc.idempotency_key to svc_erase;
@@ -133,7 +134,7 @@ grant delete on svc.policy_input, svc.idempotency_key to svc_erase;
 grant select on svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn, svc.batch_watch,
   svc.checkpoint, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.erasure_due, svc.expiry, svc.fixture,
   svc.grant_change, svc.grant_head, svc.intake, svc.intake_pending, svc.log_entry, svc.log_head,
-  svc.package_member, svc.policy_input, svc.policy_set, svc.proof, svc.refusal, svc.revocation_pending,
+  svc.package_member, svc.policy_input, svc.policy_set, svc.refusal, svc.revocation_pending,
   svc.revocation_reason, svc.revocation_request, svc.scrub, svc.share_due, svc.share_expiry,
   svc.share_revocation, svc.share_token, svc.tenant, svc.tile, svc.trust_package, svc.upkeep, svc.verdict
   to svc_fsck;
@@ -148,8 +149,8 @@ declare
   name text;
 begin
   foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_turn', 'batch_watch',
-    'erasure', 'grant_change', 'idempotency_key', 'intake', 'intake_pending', 'package_member', 'proof',
-    'refusal', 'revocation_pending', 'revocation_request', 'share_due', 'share_expiry', 'share_revocation',
+    'erasure', 'grant_change', 'idempotency_key', 'intake', 'intake_pending', 'log_entry',
+    'package_member', 'refusal', 'revocation_pending', 'revocation_request', 'share_due', 'share_expiry', 'share_revocation',
     'share_token', 'status_exception', 'trust_package'] loop
     execute format('alter table svc.%I enable row level security', name);
     execute format('alter table svc.%I force row level security', name);
@@ -159,7 +160,7 @@ begin
   end loop;
   -- The other programs serve every tenant; their grants limit them.
   foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_turn', 'batch_watch',
-    'idempotency_key', 'intake', 'intake_pending', 'package_member', 'proof', 'refusal',
+    'idempotency_key', 'intake', 'intake_pending', 'log_entry', 'package_member', 'refusal',
     'revocation_pending', 'revocation_request', 'share_revocation', 'share_token', 'trust_package'] loop
     execute format('create policy whole_registry on svc.%I
       to svc_worker, svc_verifier, svc_publisher, svc_admin using (true)', name);
@@ -167,17 +168,19 @@ begin
   foreach name in array array['grant_change', 'share_due', 'share_expiry'] loop
     execute format('create policy whole_registry on svc.%I to svc_verifier, svc_publisher using (true)', name);
   end loop;
-  foreach name in array array['intake', 'intake_pending', 'refusal', 'proof', 'revocation_request',
+  foreach name in array array['intake', 'intake_pending', 'refusal', 'log_entry', 'revocation_request',
     'revocation_pending', 'batch', 'batch_part'] loop
     execute format('create policy erasing on svc.%I to svc_erase using (true)', name);
   end loop;
   -- The scope is a subquery, so that it is read once per statement and not once per row.
-  foreach name in array array['batch', 'idempotency_key', 'intake', 'proof', 'status_exception',
-    'trust_package'] loop
+  foreach name in array array['batch', 'idempotency_key', 'intake', 'status_exception', 'trust_package'] loop
     execute format('create policy own_tenants on svc.%I to svc_engine
       using (tenant_no = any ((select svc.tenants_in_scope())::integer[]))', name);
   end loop;
 end $$;
+-- Status and key entries are public.
+create policy own_tenants on svc.log_entry to svc_engine
+  using (kind <> 1 or tenant_no = any ((select svc.tenants_in_scope())::integer[]));
 create policy whole_registry on svc.erasure to svc_verifier, svc_admin, svc_erase using (true);
 create policy whole_registry on svc.status_exception
   to svc_worker, svc_verifier, svc_admin, svc_erase using (true);
@@ -187,12 +190,12 @@ create policy whole_registry on svc.status_exception
 create policy own_tenants on svc.revocation_request to svc_engine
   using (tenant_no = any ((select svc.tenants_in_scope())::integer[]))
   with check (tenant_no = any ((select svc.tenants_in_scope())::integer[])
-    and exists (select from svc.proof p
+    and exists (select from svc.log_entry p
       where p.proof_id = revocation_request.proof_id and p.tenant_no = revocation_request.tenant_no));
 create policy own_tenants on svc.share_token to svc_engine
   using (tenant_no = any ((select svc.tenants_in_scope())::integer[]))
   with check (tenant_no = any ((select svc.tenants_in_scope())::integer[])
-    and (proof_id is null or exists (select from svc.proof p
+    and (proof_id is null or exists (select from svc.log_entry p
       where p.proof_id = share_token.proof_id and p.tenant_no = share_token.tenant_no))
     and (package_id is null or exists (select from svc.trust_package k
       where k.package_id = share_token.package_id and k.tenant_no = share_token.tenant_no)));
@@ -220,7 +223,7 @@ create policy own_tenants on svc.revocation_pending to svc_engine
   using (exists (select from svc.revocation_request r where r.request_id = revocation_pending.request_id));
 create policy own_tenants on svc.package_member to svc_engine
   using (exists (select from svc.trust_package k where k.package_id = package_member.package_id))
-  with check (exists (select from svc.trust_package k join svc.proof p using (tenant_no)
+  with check (exists (select from svc.trust_package k join svc.log_entry p using (tenant_no)
     where k.package_id = package_member.package_id and p.proof_id = package_member.proof_id));
 create policy own_tenants on svc.share_revocation to svc_engine
   using (exists (select from svc.share_token t where t.token_hash = share_revocation.token_hash));

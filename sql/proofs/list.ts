@@ -135,30 +135,30 @@ async function scanLeaves(
   // Looks up each exception: the planner could turn a join into a scan of all the tenant's proofs.
   const source = isException
     ? tx`(${exceptions(tx, tenantNo, status, keys, floor, below, size)}) x cross join lateral (
-        select * from svc.proof p where p.tenant_no = ${tenantNo} and p.leaf_index = x.leaf
-        limit 1) p`
-    : tx`svc.proof`;
+        select * from svc.log_entry e where e.tenant_no = ${tenantNo} and e.leaf_index = x.leaf
+        limit 1) e`
+    : tx`svc.log_entry`;
   // Intents have an index, so only the intent's leaves are scanned.
   const ofIntent = intentId === undefined || isException ? tx`` : tx`and intent_id = ${intentId}`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
       select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id, key_id,
-        aep is not null as has_payload
+        at, signature is not null as has_payload
       from ${source}
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
       order by leaf_index desc limit ${size}),
     counted as (select count(*)::integer as scanned, min(leaf_index) as least from seen),
     matching as (
-      select s.*, e.at as accepted_at from seen s join svc.log_entry e using (leaf_index)
-      where (${lane ?? null}::smallint is null or s.lane = ${lane ?? null})
-        and (${effect ?? null}::text is null or s.effect = ${effect ?? null})
-        and (${action ?? null}::text is null or s.action = ${action ?? null})
-        and (${intentId ?? null}::text is null or s.intent_id = ${intentId ?? null})
-        and (${dateOf(acceptedFrom)}::timestamptz is null or e.at >= ${dateOf(acceptedFrom)})
-        and (${dateOf(acceptedBefore)}::timestamptz is null or e.at < ${dateOf(acceptedBefore)}))
+      select * from seen
+      where (${lane ?? null}::smallint is null or lane = ${lane ?? null})
+        and (${effect ?? null}::text is null or effect = ${effect ?? null})
+        and (${action ?? null}::text is null or action = ${action ?? null})
+        and (${intentId ?? null}::text is null or intent_id = ${intentId ?? null})
+        and (${dateOf(acceptedFrom)}::timestamptz is null or at >= ${dateOf(acceptedFrom)})
+        and (${dateOf(acceptedBefore)}::timestamptz is null or at < ${dateOf(acceptedBefore)}))
     select c.scanned, c.least, m.proof_id as "proofId", m.leaf_index as "leafIndex", m.environment,
       m.lane, m.effect, m.is_outcome as "isOutcome", m.action, m.intent_id as "intentId",
-      m.accepted_at as "acceptedAt", m.key_id as "keyId", m.has_payload as "hasPayload"
+      m.at as "acceptedAt", m.key_id as "keyId", m.has_payload as "hasPayload"
     from counted c left join matching m on true
     order by m.leaf_index desc`;
   const matching = rows.flatMap(({ scanned: _scanned, least: _least, acceptedAt, ...row }) =>
@@ -187,7 +187,7 @@ function exceptions(
       order by leaf_index desc limit ${size})`;
   if (status !== 'BACKEND_LOOKUP_REQUIRED') return listed;
   return tx`${listed} ${voidedLeaves(tx, tenantNo, keys, floor, below, size)} union
-    (select leaf_index from svc.proof
+    (select leaf_index from svc.log_entry
       where tenant_no = ${tenantNo} and leaf_index < ${below}
         and leaf_index >= greatest(${floor}::bigint, coalesce(
           (select last_index + 1 from svc.verdict where frontier order by last_index desc limit 1), 0))
@@ -212,7 +212,7 @@ function voidedLeaves(
   const from = Math.max(floor, Math.min(...ranges.map((range) => range.from)));
   const until = Math.min(below, Math.max(...ranges.map((range) => range.until)));
   return tx`union
-    (select leaf_index from svc.proof
+    (select leaf_index from svc.log_entry
       where tenant_no = ${tenantNo} and leaf_index < ${until} and leaf_index >= ${from}
         and key_id = any(${ranges.map((range) => range.keyId)})
       order by leaf_index desc limit ${size})`;

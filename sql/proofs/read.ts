@@ -4,14 +4,13 @@ import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
-import { inMs } from '../db/columns.js';
 import { type Pool, asTenants, type Db } from '../db/transaction.js';
 import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
 import { verdictHistories } from '../log/verdicts.js';
 import type { Environment } from '../tenants/api-keys.js';
-import { unpackAep } from './packed-aep.js';
+import { aepColumns, rebuildAep, type AepRow } from './rebuild-aep.js';
 
-/** A proof for its tenant; payload columns are null after an erasure. */
+/** A proof for its tenant; its payload is null after an erasure. */
 export interface StoredProof {
   proofId: string;
   tenantId: string;
@@ -21,9 +20,10 @@ export interface StoredProof {
   isOutcome: boolean;
   environment: Environment;
   keyId: string;
+  /** As rebuilt from the rows; null when payload is missing, empty when the rows form no AEP. */
   aep: Buffer | null;
   signature: Buffer | null;
-  /** Null after an erasure, like the two preceding members. */
+  request: Buffer | null;
   requestHash: Buffer | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;
@@ -31,12 +31,11 @@ export interface StoredProof {
   acceptedAt: number;
   aepHash: Buffer;
   proofRecordHash: Buffer;
-  /** Whether the log row at `leafIndex` is the entry of this proof with this acceptance time. */
-  isLogged: boolean;
+  /** Whether the entry has the acceptance time of the intake row. */
+  hasIntakeTime: boolean;
+  /** The hash in the tree at `leafIndex`; null when its tile is lost. */
+  leafHash: Buffer | null;
 }
-
-/** Stands for the hashes of a leaf that is not a proof: no bytes hash to it. */
-const NO_HASH = Buffer.alloc(32);
 
 /** One of the tenant's proofs; null for an unknown proof and for another tenant's. */
 export function readProof(
@@ -44,23 +43,24 @@ export function readProof(
   tenantNo: number,
   proofId: string,
 ): Promise<StoredProof | null> {
+  type Row = AepRow & Omit<StoredProof, 'acceptedAt' | 'aep'> & { isWhole: boolean };
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [row] = await tx<(Omit<StoredProof, 'acceptedAt'> & { acceptedAt: Date })[]>`
-      select p.proof_id as "proofId", t.tenant_id as "tenantId", p.leaf_index as "leafIndex", p.lane,
-        p.effect, p.is_outcome as "isOutcome", p.environment, p.key_id as "keyId", p.aep, p.signature,
-        i.request_hash as "requestHash", i.accepted_at as "acceptedAt",
-        case when p.aep is null then (select true from svc.erasure x where x.proof_id = p.proof_id) end
-          is not null as "isErased",
-        coalesce(e.aep_hash, ${NO_HASH}) as "aepHash",
-        coalesce(e.proof_record_hash, ${NO_HASH}) as "proofRecordHash",
-        e.kind = 1 and e.proof_id = p.proof_id and e.at = i.accepted_at as "isLogged"
-      from svc.proof p
-      join svc.intake i on i.proof_id = p.proof_id and i.tenant_no = p.tenant_no
-      join svc.tenant t on t.tenant_no = p.tenant_no
-      join svc.log_entry e on e.leaf_index = p.leaf_index
-      where p.proof_id = ${proofId}::uuid and p.tenant_no = ${tenantNo}`;
+    const [row] = await tx<Row[]>`
+      select ${aepColumns(tx)}, e.leaf_index as "leafIndex", e.lane, e.is_outcome as "isOutcome",
+        e.at = i.accepted_at as "hasIntakeTime", e.aep_hash as "aepHash",
+        e.proof_record_hash as "proofRecordHash",
+        num_nulls(i.request, i.request_hash, i.salt, e.input_hash, e.reasons) = 0 as "isWhole",
+        substring(l.hashes from (e.leaf_index % 256)::int * 32 + 1 for 32) as "leafHash",
+        case when e.signature is null then
+          (select true from svc.erasure x where x.proof_id = e.proof_id) end is not null as "isErased"
+      from svc.log_entry e
+      join svc.intake i on i.proof_id = e.proof_id and i.tenant_no = e.tenant_no
+      join svc.tenant t on t.tenant_no = e.tenant_no
+      left join svc.tile l on l.level = 0 and l.tile_index = e.leaf_index / 256
+      where e.proof_id = ${proofId}::uuid and e.tenant_no = ${tenantNo}`;
     if (row === undefined) return null;
-    return { ...inMs(row), aep: row.aep === null ? null : unpackAep(row.aep) };
+    const aep = rebuildAep(row)?.bytes ?? (row.isWhole ? Buffer.alloc(0) : null);
+    return { ...row, aep, acceptedAt: row.at.getTime() };
   });
 }
 
@@ -123,12 +123,12 @@ export interface StatusOf {
  */
 export async function statusesOf(db: Db, proofIds: readonly string[]): Promise<StatusOf[]> {
   const rows = await db<(Omit<StatusOf, 'entry'> & { body: Buffer; inTree: boolean | null })[]>`
-    select e.leaf_index as "leafIndex", e.proof_id as "proofId", e.body,
+    select e.leaf_index as "leafIndex", e.revokes as "proofId", e.body,
       sha256('\\x00'::bytea || e.body)
         = substring(t.hashes from (e.leaf_index % 256)::int * 32 + 1 for 32) as "inTree"
     from svc.log_entry e
     left join svc.tile t on t.level = 0 and t.tile_index = e.leaf_index / 256
-    where e.kind = 2 and e.proof_id = any(${[...proofIds]}::uuid[])
+    where e.kind = 2 and e.revokes = any(${[...proofIds]}::uuid[])
     order by e.leaf_index`;
   return rows.map(({ proofId, leafIndex, body, inTree }) => ({
     proofId,

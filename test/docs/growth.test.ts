@@ -136,15 +136,15 @@ describe('database tables', () => {
         select relname as name from pg_class c join pg_tablespace t on t.oid = c.reltablespace
         where spcname = ${name} order by 1`;
       const tables = there.map((row) => row.name).filter((one) => !one.startsWith('pg_toast'));
-      expect(tables).toEqual(['intake', 'proof', 'proof_pkey']);
+      expect(tables).toEqual(['intake', 'log_entry', 'log_entry_pkey']);
       await admit(3);
       await publish();
       expect(await check()).toMatchObject({ code: 0, corrupt: {} });
     } finally {
       await connection.unsafe(`
-        alter table svc.proof set tablespace pg_default;
+        alter table svc.log_entry set tablespace pg_default;
         alter table svc.intake set tablespace pg_default;
-        alter index svc.proof_pkey set tablespace pg_default;
+        alter index svc.log_entry_pkey set tablespace pg_default;
         reset lock_timeout`);
       await connection.unsafe(`drop tablespace if exists ${name}`);
       connection.release();

@@ -300,9 +300,9 @@ export class Erasure extends Act {
     const [row] = await database.sql<{ records: number; remains: boolean }[]>`
       select (select count(*) from svc.audit where object = 'erasure' and operation = 'INSERT'
           and after ->> 'proof_id' = ${toUuid(this.proofId)})::int as records,
-        i.request is not null or i.salt is not null or p.aep is not null
-          or p.signature is not null as remains
-      from svc.intake i join svc.proof p using (proof_id)
+        num_nonnulls(i.request, i.request_hash, i.salt, e.signature, e.input_hash, e.reasons,
+          e.action, e.intent_id) > 0 as remains
+      from svc.intake i join svc.log_entry e using (proof_id)
       where proof_id = ${toUuid(this.proofId)}::uuid`;
     if (row?.records !== 1) found.double.push(`${this.what} has ${String(row?.records)} records`);
     if (row?.remains !== false) found.lost.push(`${this.what} is incomplete`);

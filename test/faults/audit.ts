@@ -168,7 +168,7 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
     if (!promised.has(proofId)) found.double.push(`${proofId} is in the log without a request`);
   }
   const same = await sql<{ times: number }[]>`
-    select count(*)::int as times from svc.intake i join svc.proof p using (proof_id)
+    select count(*)::int as times from svc.intake i join svc.log_entry using (proof_id)
     where i.request_hash is not null
     group by i.tenant_no, i.lane, i.request_hash having count(*) > 1`;
   for (const row of same) found.double.push(`a request has ${String(row.times)} proofs`);

@@ -1,3 +1,4 @@
+import type { FindingCode } from '#fsck/findings';
 import { toUuid } from '#sql/db/columns';
 import type { SoundRegistry } from '../fixtures/sound-registry.js';
 
@@ -16,6 +17,8 @@ export const flip = (column: string, at = 40): string =>
 const UNKNOWN = toUuid('0'.repeat(31) + '1');
 const ALSO_UNKNOWN = toUuid('0'.repeat(31) + '2');
 const FIRST_STATUS = '(select min(leaf_index) from svc.log_entry where kind = 2)';
+const LAST_PROOF = `(select max(leaf_index) from svc.log_entry, svc.log_head
+  where kind = 1 and leaf_index < tree_size)`;
 const FIRST_CHECKPOINT = 'where tree_size = (select min(tree_size) from svc.checkpoint)';
 const LAST_VERDICT =
   'where frontier and last_index = (select max(last_index) from svc.verdict where frontier)';
@@ -33,11 +36,14 @@ const failed = (leaf: string, outcome = 'fail'): string => `
   select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', '${outcome}', '[]'
   from (select ${leaf} as l) as it, svc.log_head h;`;
 const erasure = (id: string): string => `
-  insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.proof
+  insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.log_entry
   where proof_id = ${id};`;
 const withoutPayload = (id: string): string =>
-  set('proof', 'aep = null, signature = null, action = null, intent_id = null', id) +
-  set('intake', 'request = null, request_hash = null, salt = null', id);
+  set(
+    'log_entry',
+    'signature = null, input_hash = null, reasons = null, action = null, intent_id = null',
+    id,
+  ) + set('intake', 'request = null, request_hash = null, salt = null', id);
 /** An erased proof with its verdict, or before the verifier recorded it. */
 export const erased = (id: string, leaf: string): string =>
   erasure(id) + withoutPayload(id) + failed(leaf, 'erased');
@@ -52,13 +58,29 @@ export const REWRITTEN_LOG = `
     from (e.leaf_index % 256 * 32 + 1)::int for 32)
     from svc.log_entry e where e.kind = 2 and level = 0 and tile_index = e.leaf_index / 256`;
 
+export const CUT_LOG = `
+  update svc.log_head set tree_size = tree_size - 3;
+  delete from svc.log_entry where leaf_index >= (select tree_size from svc.log_head)`;
+
+const PACKAGED = `(select proof_id from svc.package_member where position = 0
+  and package_id = ${FIRST_PACKAGE})`;
+const SHARED = `(select proof_id from svc.share_token where artifact_kind = 'trust')`;
+const BATCHED = `(select proof_ids[1] from svc.batch_part b where ${VALID_BATCH})`;
+export const REVOKED = '(select revokes from svc.log_entry where kind = 2)';
+export const leafOf = (id: string): string =>
+  `(select leaf_index from svc.log_entry where proof_id = ${id})`;
+/** Deletes the leaf of a proof. */
+export const missing = (id: string): string =>
+  `${failed(leafOf(id))} delete from svc.log_entry where proof_id = ${id}`;
+
 const payloads: Damage[] = [
-  damage('AEP', { aep_altered: 1 }, (id, leaf) => set('proof', flip('aep'), id) + failed(leaf)),
-  damage('passing', { aep_altered: 1, verdict_passes: 1 }, (id) => set('proof', flip('aep'), id)),
+  damage('AEP that passes', { aep_altered: 1, verdict_passes: 1 }, (id) =>
+    set('log_entry', flip('input_hash', 3), id),
+  ),
   damage(
     'signature',
     { signature_invalid: 1 },
-    (id, leaf) => set('proof', flip('signature'), id) + failed(leaf),
+    (id, leaf) => set('log_entry', flip('signature'), id) + failed(leaf),
   ),
   damage(
     'request',
@@ -66,16 +88,20 @@ const payloads: Damage[] = [
     (id, leaf) => set('intake', flip('request', 60), id) + failed(leaf),
   ),
   damage(
-    'missing AEP',
+    'missing signature',
     { proof_payload_missing: 1 },
-    (id, leaf) => set('proof', 'aep = null', id) + failed(leaf),
+    (id, leaf) => set('log_entry', 'signature = null', id) + failed(leaf),
   ),
   damage(
     'missing payload',
     { proof_payload_missing: 1 },
     (id, leaf) => withoutPayload(id) + failed(leaf),
   ),
-  damage('missing request', { intake_differs: 1 }, (id) => set('intake', 'request = null', id)),
+  damage(
+    'missing request',
+    { proof_payload_missing: 1 },
+    (id, leaf) => set('intake', 'request = null', id) + failed(leaf),
+  ),
   damage(
     'missing request of a rejection',
     { proof_payload_missing: 1 },
@@ -84,19 +110,11 @@ const payloads: Damage[] = [
   damage('erasure record of a payload', { erasure_incomplete: 1, verdict_passes: 1 }, erasure),
   damage('erasure that passes', { verdict_passes: 1 }, (id) => erasure(id) + withoutPayload(id)),
   damage(
-    'column',
-    { columns_differ: 1 },
-    (id, leaf) => set('proof', `effect = 'DENY'`, id) + failed(leaf),
-  ),
-  damage(
     'missing intake row',
     { intake_missing: 1 },
-    (id) => `delete from svc.intake where proof_id = ${id}`,
+    (id, leaf) => `${failed(leaf)} delete from svc.intake where proof_id = ${id}`,
   ),
-  damage('validity', { intake_differs: 1 }, (id) =>
-    set('intake', `validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'`, id),
-  ),
-  damage('salt', { intake_differs: 1 }, (id) => set('intake', flip('salt', 1), id)),
+  damage('lost admission', { intake_lost: 1 }, () => 'delete from svc.intake_pending'),
   damage(
     'rejected proof',
     { intake_contradicts: 1 },
@@ -109,28 +127,77 @@ const payloads: Damage[] = [
   ),
 ];
 
+/** One column of a proof or of its intake row. */
+const column = (table: 'log_entry' | 'intake', code: FindingCode, change: string): Damage =>
+  damage(`${table}: ${change}`, { [code]: 1 }, (id, leaf) => failed(leaf) + set(table, change, id));
+
+const columns: Damage[] = [
+  column('intake', 'aep_altered', flip('salt', 1)),
+  column('intake', 'aep_altered', flip('policy_digest', 1)),
+  column('intake', 'aep_altered', `fixture_hash = sha256('')`),
+  column(
+    'intake',
+    'aep_altered',
+    `validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'`,
+  ),
+  column('log_entry', 'aep_altered', flip('input_hash', 3)),
+  column('log_entry', 'aep_altered', `reasons = '["other"]'`),
+  column('log_entry', 'aep_altered', `reasons = '3'`),
+  column('log_entry', 'aep_altered', `effect = 'DENY'`),
+  column('log_entry', 'aep_altered', `environment = 'live'`),
+  column('log_entry', 'aep_altered', `environment = 'other'`),
+  column('log_entry', 'aep_altered', `key_id = 'other'`),
+  column('log_entry', 'aep_altered', `engine_version = 'other'`),
+  column('log_entry', 'aep_altered', 'tenant_no = 9999'),
+  column('log_entry', 'columns_differ', 'lane = 3 - lane'),
+  column('log_entry', 'columns_differ', 'is_outcome = not is_outcome'),
+  column('log_entry', 'columns_differ', `action = 'other'`),
+  column('log_entry', 'columns_differ', `intent_id = 'other'`),
+  damage('intake: accepted_at', { intake_differs: 1 }, (id) =>
+    set('intake', `accepted_at = accepted_at + interval '1 ms'`, id),
+  ),
+  damage('intake: environment', { intake_differs: 1 }, (id) =>
+    set('intake', `environment = 'live'`, id),
+  ),
+  damage(
+    'intake row of another tenant that passes',
+    { intake_differs: 1, verdict_passes: 1 },
+    (id) => set('intake', 'tenant_no = 9999', id),
+  ),
+  column('intake', 'intake_differs', 'lane = 3 - lane'),
+  column('intake', 'request_altered', flip('request_hash', 1)),
+  column('intake', 'request_altered', `request = '{'`),
+];
+
 const rows: Damage[] = [
   damage(
-    'partial erasure of a misplaced proof',
-    { erasure_incomplete: 2, proof_misplaced: 1, proof_not_in_log: 1 },
-    (id, leaf) =>
-      erased(id, leaf) + set('proof', `signature = '\\x00', leaf_index = leaf_index + 1000000`, id),
-  ),
-  damage('misplaced proof', { proof_misplaced: 1, proof_not_in_log: 1 }, (id) =>
-    set('proof', 'leaf_index = leaf_index + 1', id),
+    'partial erasure',
+    { erasure_incomplete: 1 },
+    (id, leaf) => erased(id, leaf) + set('log_entry', `signature = '\\x00'`, id),
   ),
   damage(
-    'missing proof',
-    { proof_missing: 1 },
-    (id, leaf) => `${failed(leaf)} insert into svc.intake_pending
-      select proof_id, accepted_at from svc.intake where proof_id = ${id};
-      delete from svc.proof where proof_id = ${id}`,
+    'erasure record of another leaf',
+    { erasure_incomplete: 1 },
+    (id, leaf) => erased(id, leaf) + set('erasure', 'leaf_index = leaf_index + 1000000', id),
   ),
   damage(
-    'proof without a leaf',
-    { proof_not_in_log: 1, intake_missing: 1 },
-    (id) => `insert into svc.proof select '${UNKNOWN}', 9999, effect, environment, key_id, aep,
-      signature, tenant_no, lane, action, intent_id from svc.proof where proof_id = ${id}`,
+    'moved log entry',
+    { leaf_missing: 1, leaf_beyond_head: 1 },
+    (id, leaf) => failed(leaf) + set('log_entry', 'leaf_index = leaf_index + 1000000', id),
+  ),
+  damage(
+    'log entry of another proof',
+    { leaf_altered: 1 },
+    (id, leaf) => failed(leaf) + set('log_entry', `proof_id = '${UNKNOWN}'`, id),
+  ),
+  damage(
+    'proof beyond the head',
+    { leaf_beyond_head: 1 },
+    (id) => `insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id,
+        effect, environment, key_id, aep_hash, proof_record_hash, engine_version)
+      select 9998, at, tenant_no, kind, lane, is_outcome, gen_random_uuid(), effect, environment,
+        key_id, aep_hash, proof_record_hash, engine_version
+      from svc.log_entry where proof_id = ${id}`,
   ),
   damage(
     'log entry',
@@ -140,15 +207,10 @@ const rows: Damage[] = [
   damage(
     'log entry of the last tile',
     { leaf_altered: 1 },
-    () => `${failed('(select max(leaf_index) from svc.log_entry where kind = 1)')}
-      update svc.log_entry set ${flip('proof_record_hash', 3)}
-      where leaf_index = (select max(leaf_index) from svc.log_entry where kind = 1)`,
+    () => `${failed(LAST_PROOF)}
+      update svc.log_entry set ${flip('proof_record_hash', 3)} where leaf_index = ${LAST_PROOF}`,
   ),
-  damage(
-    'missing log entry',
-    { leaf_missing: 1 },
-    (id, leaf) => `${failed(leaf)} delete from svc.log_entry where proof_id = ${id} and kind = 1`,
-  ),
+  damage('missing log entry', { leaf_missing: 1 }, missing),
   damage(
     'log entry beyond the head',
     { leaf_beyond_head: 1 },
@@ -231,7 +293,6 @@ const derived: Damage[] = [
     { expiry_differs: 1 },
     () => `update svc.expiry set expires_at = expires_at + interval '1 day'`,
   ),
-  damage('lost admission', { intake_lost: 1 }, () => 'delete from svc.intake_pending'),
   damage(
     'policy input',
     { policy_input_altered: 1 },
@@ -331,7 +392,7 @@ const rest: Damage[] = [
   damage(
     'revocation of another proof',
     { leaf_misfiled: 1, revocation_lost: 1 },
-    (id) => `${failed(FIRST_STATUS)} update svc.log_entry set proof_id = ${id} where kind = 2`,
+    (id) => `${failed(FIRST_STATUS)} update svc.log_entry set revokes = ${id} where kind = 2`,
   ),
   damage(
     'requests without a leaf',
@@ -350,7 +411,8 @@ const rest: Damage[] = [
 /** Damages that do not affect each other, for one copy of the registry. */
 export const TOGETHER: [what: string, damages: Damage[]][] = [
   ['payloads and admissions', payloads],
-  ['rows of the log and of proofs', rows],
+  ['columns of proofs', columns],
+  ['rows of the log', rows],
   ['derived rows', derived],
   ['other derived rows', others],
   ['the rest', rest],
@@ -360,10 +422,9 @@ export const TOGETHER: [what: string, damages: Damage[]][] = [
 export const ALONE: Damage[] = [
   damage(
     'a log shorter than its checkpoint',
-    // Proofs and tiles of the lost leaves remain, but their log entries are missing.
-    { checkpoint_beyond_log: 1, verdict_beyond_log: 1, tile_beyond_head: 1, proof_not_in_log: 2 },
-    () => `update svc.log_head set tree_size = tree_size - 3;
-      delete from svc.log_entry where leaf_index >= (select tree_size from svc.log_head)`,
+    // Tiles, admissions and a batch of the lost leaves remain.
+    { checkpoint_beyond_log: 1, verdict_beyond_log: 1, tile_beyond_head: 1, batch_differs: 1 },
+    () => CUT_LOG,
   ),
   damage(
     'a consistently rewritten log',
@@ -381,6 +442,11 @@ export const ALONE: Damage[] = [
     () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
   ),
   damage(
+    'missing leaves of proofs of a package, a token and a batch',
+    { leaf_missing: 3, package_differs: 1, share_target_missing: 1, batch_differs: 1 },
+    () => [PACKAGED, SHARED, BATCHED].map(missing).join(';'),
+  ),
+  damage(
     'orphan rows of missing tokens, packages, batches and admissions',
     { grant_changes_differ: 5, package_differs: 1, batch_differs: 1, erasure_incomplete: 1 },
     () => `delete from svc.share_token where package_id is not null;
@@ -393,5 +459,5 @@ export const ALONE: Damage[] = [
 /** The statements of a damage, for the proof with a number, and its findings. */
 export function planted({ world }: SoundRegistry, [, , plant]: Damage, number = 0): string {
   const id = `'${toUuid(world.old[60 + number]!)}'::uuid`;
-  return `${plant(id, `(select leaf_index from svc.proof where proof_id = ${id})`)};`;
+  return `${plant(id, leafOf(id))};`;
 }

@@ -1,14 +1,20 @@
 import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
 import { preparePolicyEngine } from '#policy/decide';
-import { IntakeMismatchError, UnknownRequestTypeError, readSubject } from '#policy/derive-aep';
+import {
+  IntakeMismatchError,
+  policyInputOf,
+  readRequest,
+  UnknownRequestTypeError,
+} from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
+import { subjectOf } from '#protocol/aep';
 import type { JsonValue } from '#protocol/json';
 import { aepSubjectSchema } from '#protocol/schemas/aep';
 import { packageRoot } from '#runtime/process/files';
-import type { PinnedIntake } from '#sql/admissions/intake';
+import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
 import { admissionEnvelope, outcomeEnvelope } from '../fixtures/agent.js';
 import { executeBody, without } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -34,9 +40,11 @@ function intake(overrides: Partial<PinnedIntake> = {}): PinnedIntake {
 }
 
 const read = (body: Record<string, unknown>, overrides: Partial<PinnedIntake> = {}) => {
-  const found = readSubject(intake(overrides), body as JsonValue);
-  expect(aepSubjectSchema.parse(found.subject)).toEqual(found.subject);
-  return found;
+  const pinned = intake(overrides);
+  const request = readRequest(pinned, body as JsonValue);
+  const subject = subjectOf(request);
+  expect(aepSubjectSchema.parse(subject)).toEqual(subject);
+  return { subject, policyInput: policyInputOf(pinned, request) };
 };
 
 const common = {
@@ -48,7 +56,7 @@ const common = {
 describe('admission envelope', () => {
   it('puts agent, action and hashes into the AEP, and only policy-relevant fields into the policy input', () => {
     const body = admissionEnvelope({ parent_proof_id: PARENT });
-    const { subject, policyInput, fixtureRef } = read(body);
+    const { subject, policyInput } = read(body);
     expect(subject).toEqual({
       kind: 'admission',
       agent: body['agent'],
@@ -65,7 +73,6 @@ describe('admission envelope', () => {
       tool: 'reservations.create',
       fixture: null,
     });
-    expect(fixtureRef).toBeNull();
   });
 
   it('omits absent members in the AEP, and sets them to null in the policy input', () => {

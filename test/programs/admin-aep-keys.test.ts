@@ -159,7 +159,7 @@ describe('AEP key rotation', () => {
   it('invalidates proofs that a compromised key signed from --from-index on, and no earlier proof', async () => {
     const sound = await prove(newWorker);
     const [row] = await db.sql<{ leaf_index: number }[]>`
-      select leaf_index from svc.proof where proof_id = ${sound}::uuid`;
+      select leaf_index from svc.log_entry where proof_id = ${sound}::uuid`;
     const stolen = await prove(newWorker);
     await publish();
     expect(await publicStatus(stolen)).toBe('VALID');

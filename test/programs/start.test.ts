@@ -297,10 +297,10 @@ describe('metrics of a running stack', () => {
 
   it('count a leaf that fails verification, and contain no tenants, keys or ids', async () => {
     const sql = stack.superuser();
-    await sql`alter table svc.proof disable trigger all`;
-    await sql`update svc.proof set signature = decode(repeat('00', 64), 'hex')
-      where leaf_index = (select max(leaf_index) from svc.proof)`;
-    await sql`alter table svc.proof enable trigger all`;
+    await sql`alter table svc.log_entry disable trigger all`;
+    await sql`update svc.log_entry set signature = decode(repeat('00', 64), 'hex')
+      where leaf_index = (select max(leaf_index) from svc.log_entry)`;
+    await sql`alter table svc.log_entry enable trigger all`;
     const metrics = await eventually(
       (now) => valueOf(now, 'svc_failing_leaves') === 1,
       'a failure',

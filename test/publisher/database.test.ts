@@ -68,7 +68,10 @@ describe('publisher on PostgreSQL', () => {
   it('never publishes a policy denial as an admission when its database columns are altered and restored', async () => {
     const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     const set = (effect: string) =>
-      withoutTriggers(db, `update svc.proof set effect = '${effect}' where proof_id = '${id!}'`);
+      withoutTriggers(
+        db,
+        `update svc.log_entry set effect = '${effect}' where proof_id = '${id!}'`,
+      );
     await set('ADMIT');
     await registry.verifyAll();
     const publisher = publisherIn(directory);
@@ -103,7 +106,7 @@ describe('publisher on PostgreSQL', () => {
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
     // Neither a later verdict nor a row attached to another proof withdraws the revocation.
     const [leaf] = await db.sql<{ leaf_index: number }[]>`
-      select leaf_index from svc.proof where proof_id = ${id!}::uuid`;
+      select leaf_index from svc.log_entry where proof_id = ${id!}::uuid`;
     const judgeAgain = async (outcome: 'pass' | 'fail') => {
       const prefix = await verifiedPrefix(registry.verify.sql);
       await insertVerdicts(registry.verify.sql, [
@@ -125,7 +128,7 @@ describe('publisher on PostgreSQL', () => {
     const file = (from: string, under: string) =>
       withoutTriggers(
         db,
-        `update svc.log_entry set proof_id = '${under}' where kind = 2 and proof_id = '${from}'`,
+        `update svc.log_entry set revokes = '${under}' where kind = 2 and revokes = '${from}'`,
       );
     await file(id!, '0'.repeat(32));
     await judgeAgain('pass');

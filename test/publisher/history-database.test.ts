@@ -33,7 +33,7 @@ describe('status history', () => {
     const [id = ''] = await registry.admitAll([registry.item(overrides)]);
     return id;
   };
-  /** Flips a bit of the stored AEP; a second call restores it. */
+  /** A second call with the same flip restores the row. */
   const { tamper } = tampering({ db, registry });
   const validity = (passport: 'null' | '0'): Promise<unknown> =>
     db.sql`update svc.tenant set validity = ${db.sql.json({
@@ -67,7 +67,7 @@ describe('status history', () => {
     await validity('null');
     const revokedAtOnce = await admit();
     await registry.revoke(revokedAtOnce, 'passport');
-    await tamper(FLIP.aep, [wrongAtFirst]);
+    await tamper(FLIP.salt, [wrongAtFirst]);
     await registry.verifyAll();
     const first = snapshot.publisher();
     await first.runCycle();
@@ -75,14 +75,14 @@ describe('status history', () => {
 
     await recordExpiries(registry.verify, 100);
     await registry.revoke(revoked, 'trust');
-    await tamper(FLIP.aep, [repaired]);
+    await tamper(FLIP.salt, [repaired]);
     await verifyAllAgain();
     await first.runCycle();
 
     await registry.revoke(revoked, 'trust');
     await registry.revoke(revoked, 'proof');
-    await tamper(FLIP.aep, [repaired]);
-    await tamper(FLIP.aep, [wrongAtFirst]);
+    await tamper(FLIP.salt, [repaired]);
+    await tamper(FLIP.salt, [wrongAtFirst]);
     await verifyAllAgain();
     await first.runCycle();
 

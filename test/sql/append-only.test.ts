@@ -4,7 +4,35 @@ import { putFixture } from '#sql/tenants/administration';
 import { openRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
-const LOG_TABLES = ['log_entry', 'proof', 'checkpoint', 'verdict', 'tile', 'log_head'];
+const LOG_TABLES = ['log_entry', 'checkpoint', 'verdict', 'tile', 'log_head'];
+
+/** The required columns of each kind of log entry, as SQL. */
+const OF_ALL = { leaf_index: '900', at: 'now()' };
+const OF_PROOF = {
+  tenant_no: '1',
+  lane: '1',
+  is_outcome: 'false',
+  proof_id: 'gen_random_uuid()',
+  effect: `'ADMIT'`,
+  environment: `'sandbox'`,
+  key_id: `'k'`,
+  aep_hash: `sha256('x')`,
+  proof_record_hash: `sha256('x')`,
+  engine_version: `'1'`,
+};
+const PROOF = { ...OF_ALL, kind: '1', ...OF_PROOF };
+const STATUS = { ...OF_ALL, kind: '2', revokes: 'gen_random_uuid()', body: `'x'` };
+const KEY = { ...OF_ALL, kind: '3', body: `'x'` };
+const PAYLOAD = {
+  signature: `'x'`,
+  input_hash: `'x'`,
+  reasons: `'[]'`,
+  action: `'A'`,
+  intent_id: `'i'`,
+};
+
+const insertOf = (row: Record<string, string>): string =>
+  `insert into svc.log_entry (${Object.keys(row).join()}) values (${Object.values(row).join()})`;
 
 describe('append-only tables', () => {
   const db = useDatabase('file');
@@ -24,14 +52,15 @@ describe('append-only tables', () => {
   // change.
   it.each([
     ['log_entry', 'at = now()'],
-    ['proof', 'aep = null'],
+    ['log_entry', 'signature = null where kind = 1'],
+    ['log_entry', `reasons = '[]'`],
     ['checkpoint', `note = 'x'`],
     ['verdict', `outcome = 'pass'`],
     ['policy_set', `files = '{}'`],
     ['policy_activation', 'active_from = now()'],
     ['policy_input', `input = ''`],
     ['fixture', `content = ''`],
-  ])('%s rejects updates and deletes, even by its owner', async (table, change) => {
+  ])('%s rejects updates (%s) and deletes, even by its owner', async (table, change) => {
     await expect(db.sql.unsafe(`update svc.${table} set ${change}`)).rejects.toThrow(/append-only/);
     await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
   });
@@ -69,9 +98,7 @@ describe('append-only tables', () => {
     const status = db.as('svc_worker')`insert into svc.log_entry (leaf_index, kind, at, body)
       values (2, 3, now(), '\\x01')`;
     await expect(status).rejects.toThrow(/may not append entries of kind 3/);
-    const proof = db.as('svc_admin')`
-      insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
-      values (2, 1, gen_random_uuid(), now(), ${Buffer.alloc(32)}, ${Buffer.alloc(32)})`;
+    const proof = db.as('svc_admin').unsafe(insertOf(PROOF));
     await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
   });
 
@@ -79,10 +106,7 @@ describe('append-only tables', () => {
     const stranger = '0190aaaa-0000-7000-8000-000000000000';
     const points = (statement: string) =>
       expect(db.sql.unsafe(statement), statement).rejects.toMatchObject({ code: '23503' });
-    await points(`insert into svc.proof (proof_id, leaf_index, effect, environment, key_id, tenant_no, lane)
-      select id, 900, 'ADMIT', 'sandbox', 'k', 1, 1
-      from (select proof_id as id from svc.intake union select '${stranger}') as ids
-      where id not in (select proof_id from svc.proof)`);
+    await points(insertOf({ ...PROOF, proof_id: `'${stranger}'` }));
     await points(`insert into svc.intake_pending values ('${stranger}', now())`);
     const copy = (tenant: string, digest: string) => `
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
@@ -121,9 +145,8 @@ describe('append-only tables', () => {
         delete from svc.log_entry where leaf_index = ${leaf} returning proof_id::text`;
       await tx`set local session_replication_role = origin`;
       await tx`set local role svc_worker`;
-      await tx`
-        insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
-        values (${leaf}, 1, ${entry?.proof_id ?? ''}::uuid, now(), ${Buffer.alloc(32)}, ${Buffer.alloc(32)})`;
+      const again = { leaf_index: String(leaf), proof_id: `'${entry?.proof_id ?? ''}'` };
+      await tx.unsafe(insertOf({ ...PROOF, ...again }));
     });
     await expect(filled).rejects.toThrow(`leaf ${leaf} is behind the head`);
   });
@@ -141,20 +164,39 @@ describe('append-only tables', () => {
   it('reject rows that violate the format that verifier and publisher rely on', async () => {
     const refused = (statement: string) =>
       expect(db.sql.unsafe(statement), statement).rejects.toThrow(/check constraint/);
-    const entry = (values: string) =>
-      refused(`insert into svc.log_entry
-        (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash, body) values (${values})`);
-    const [id, hash] = ['gen_random_uuid()', `sha256('x')`];
-    await entry(`900, 1, null, now(), ${hash}, ${hash}, null`);
-    await entry(`900, 1, ${id}, now(), '\\x00', ${hash}, null`);
-    await entry(`900, 1, ${id}, now(), ${hash}, '\\x00', null`);
-    await entry(`900, 1, ${id}, now(), ${hash}, ${hash}, 'x'`);
-    await entry(`900, 2, null, now(), null, null, 'x'`);
-    await entry(`900, 2, ${id}, now(), null, null, null`);
-    await entry(`900, 3, null, now(), null, null, null`);
-    await entry(`900, 4, null, now(), null, null, 'x'`);
+    const isWrong = (row: Record<string, string>, change: Record<string, string>) =>
+      refused(insertOf({ ...row, ...change }));
+    for (const name of Object.keys(OF_PROOF)) await isWrong(PROOF, { [name]: 'null' });
+    for (const hash of ['aep_hash', 'proof_record_hash']) await isWrong(PROOF, { [hash]: `'x'` });
+    await isWrong(PROOF, { lane: '3' });
+    await isWrong(PROOF, { effect: `'MAYBE'` });
+    await isWrong(PROOF, { body: `'x'` });
+    await isWrong(PROOF, { revokes: 'gen_random_uuid()' });
+    for (const other of [STATUS, KEY]) {
+      await isWrong(other, { body: 'null' });
+      for (const [name, value] of Object.entries({ ...OF_PROOF, ...PAYLOAD })) {
+        await isWrong(other, { [name]: value });
+      }
+    }
+    await isWrong(STATUS, { revokes: 'null' });
+    await isWrong(KEY, { revokes: 'gen_random_uuid()' });
+    await isWrong(KEY, { kind: '4' });
     await refused(`insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref)
-      values ('k', 1, ${hash}, '{}', '')`);
+      values ('k', 1, sha256('x'), '{}', '')`);
     await refused(`insert into svc.tile values (7, 1, 'x')`);
+  });
+
+  it('accept log entries with the required columns', async () => {
+    const accepted = { ...PROOF, proof_id: '(select proof_id from svc.intake)' };
+    for (const row of [accepted, { ...accepted, ...PAYLOAD }, STATUS, KEY]) {
+      const undone = db.sql.begin(async (tx) => {
+        await tx`set local session_replication_role = replica`;
+        await tx`delete from svc.log_entry`; // so that the proof is new
+        await tx`set local session_replication_role = origin`;
+        await tx.unsafe(insertOf(row));
+        throw new Error('inserted');
+      });
+      await expect(undone).rejects.toThrow(/^inserted$/);
+    }
   });
 });

@@ -29,8 +29,9 @@ describe('database role svc_erase', () => {
   const where = (id: string): string => `where proof_id = '${toUuid(id)}'`;
   const record = (id: string): string =>
     `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
-     select proof_id, leaf_index, 'ada', 'x' from svc.proof ${where(id)};`;
-  const NULLED = 'aep = null, signature = null, action = null, intent_id = null';
+     select proof_id, leaf_index, 'ada', 'x' from svc.log_entry ${where(id)};`;
+  const NULLED =
+    'signature = null, input_hash = null, reasons = null, action = null, intent_id = null';
   const intake = (id: string): string =>
     `update svc.intake set request = null, request_hash = null, salt = null ${where(id)};`;
   const run = (statements: string) => eraser().begin((tx) => tx.unsafe(statements));
@@ -38,29 +39,29 @@ describe('database role svc_erase', () => {
   const refused: [what: string, statements: (id: string) => string, why: RegExp][] = [
     [
       'payload without a record',
-      (id) => `update svc.proof set ${NULLED} ${where(id)}`,
+      (id) => `update svc.log_entry set ${NULLED} ${where(id)}`,
       /no record/,
     ],
     ['a request without a record', (id) => intake(id), /no record/],
     ['a record and no payload', (id) => record(id), /is not erased/],
     [
       'a record and one half',
-      (id) => `${record(id)} update svc.proof set ${NULLED} ${where(id)}`,
+      (id) => `${record(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,
     ],
     [
-      'an AEP alone',
-      (id) => `${record(id)} update svc.proof set aep = null ${where(id)}`,
+      'a signature alone',
+      (id) => `${record(id)} update svc.log_entry set signature = null ${where(id)}`,
       /only be erased/,
     ],
     [
-      'an AEP for another',
-      (id) => `${record(id)} update svc.proof set aep = '\\x00' ${where(id)}`,
+      'a signature for another',
+      (id) => `${record(id)} update svc.log_entry set signature = '\\x00' ${where(id)}`,
       /only be erased/,
     ],
     [
       'the effect',
-      (id) => `update svc.proof set effect = 'DENY' ${where(id)}`,
+      (id) => `update svc.log_entry set effect = 'DENY' ${where(id)}`,
       /permission denied/,
     ],
     ['a leaf', () => `update svc.log_entry set at = now()`, /permission denied/],
@@ -69,7 +70,7 @@ describe('database role svc_erase', () => {
     [
       'a place in the log that is another',
       (id) => `insert into svc.erasure values ('${toUuid(id)}', 99, now(), 'ada', 'x');
-        ${intake(id)} update svc.proof set ${NULLED} ${where(id)}`,
+        ${intake(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,
     ],
     [
@@ -89,7 +90,7 @@ describe('database role svc_erase', () => {
   it('cannot restore an erased payload or delete the record of an erasure', async () => {
     const id = await admitOne();
     await erase(id);
-    await expect(run(`update svc.proof set aep = '\\x01' ${where(id)}`)).rejects.toThrow(
+    await expect(run(`update svc.log_entry set signature = '\\x01' ${where(id)}`)).rejects.toThrow(
       /only be erased/,
     );
     await expect(run(`delete from svc.erasure`)).rejects.toThrow(/permission denied/);
@@ -118,7 +119,8 @@ describe('erasePayloads', () => {
     const other = registry.item({ intent_id: `${MARK}-2`, action: 'PAY_MARKWORTH' });
     const itemsHash = await batchOf([other], `batch-${MARK}`);
     await registry.revoke(first, 'proof', `because ${MARK} said so`);
-    const [entry] = await entries(first);
+    const logged = await entries(first);
+    expect(logged).toMatchObject([{ kind: 1 }, { kind: 2 }]);
     const hashes = [item, other].map(({ requestHash }) => Buffer.from(requestHash).toString('hex'));
     const marks = [MARK, 'MARKWORTH', ...hashes, itemsHash];
     const { length } = await valuesHolding(db.sql, marks);
@@ -130,7 +132,7 @@ describe('erasePayloads', () => {
     expect(kept).toBeDefined();
     await erase(other.proofId);
     expect(await valuesHolding(db.sql, marks)).toEqual([]);
-    expect(await entries(first)).toContainEqual(entry);
+    expect(await entries(first)).toEqual(logged);
   });
 
   it('leaves no payload in statistics and dead rows after the documented VACUUM statement', async () => {
@@ -198,7 +200,7 @@ describe('erasePayloads', () => {
 async function entries(proofId: string): Promise<object[]> {
   return db.sql`
     select leaf_index, kind, aep_hash, proof_record_hash, body from svc.log_entry
-    where proof_id = ${toUuid(proofId)}::uuid order by leaf_index`;
+    where ${toUuid(proofId)}::uuid in (proof_id, revokes) order by leaf_index`;
 }
 
 /** Stores and processes a batch, and returns its hash in hex. */

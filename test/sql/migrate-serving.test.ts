@@ -31,7 +31,7 @@ async function addExpandingMigrations(): Promise<void> {
   await add(
     1,
     `alter table svc.intake add column later_a integer not null default 7;
-     alter table svc.proof add column later_b text;
+     alter table svc.log_entry add column later_b text;
      alter table svc.log_entry add column later_c bigint;`,
   );
   await add(
@@ -84,7 +84,7 @@ describe('migrate while the old version serves', () => {
 
     // A long read, such as a report, blocks a migration of its table.
     const reader = await db.sql.reserve();
-    await reader.unsafe('begin; select count(*) from svc.proof');
+    await reader.unsafe('begin; select count(*) from svc.log_entry');
     const migrating = migrate(connectedAsOwner(), folder);
     await sleep(4_000);
     expect((await db.sql`select from public.svc_migration`).length).toBe(known);

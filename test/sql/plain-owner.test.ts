@@ -68,7 +68,7 @@ it('registry whose owner is not a superuser > works, and shows its owner no tena
   const changes = [{ changeNo: 1, tokenHash: tokenHash.toString('hex') }];
   expect(await shareChangesSince(db.as('svc_publisher'), 0, 10)).toEqual(changes);
   expect(await db.as('svc_verifier')`select from svc.share_due`).toHaveLength(1);
-  for (const table of ['proof', 'intake', 'refusal', 'share_token', 'grant_change']) {
+  for (const table of ['log_entry', 'intake', 'refusal', 'share_token', 'grant_change']) {
     expect(await db.sql.unsafe(`select from svc.${table}`)).toHaveLength(0);
   }
   const acts = await db.sql<{ db_role: string }[]>`select db_role from svc.audit`;

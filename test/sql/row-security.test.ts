@@ -46,10 +46,13 @@ beforeAll(async () => {
   await db.sql`insert into svc.refusal select proof_id, 'lane_locked', '' from svc.intake`;
   await withoutTriggers(
     db,
-    `insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'x' from svc.proof`,
+    `insert into svc.erasure
+      select proof_id, leaf_index, now(), 'ada', 'x' from svc.log_entry where kind = 1`,
   );
   await db.sql`insert into svc.share_expiry select token_hash from svc.share_token`;
-  await db.sql`insert into svc.status_exception select tenant_no, leaf_index from svc.proof`;
+  await db.sql`
+    insert into svc.status_exception
+    select tenant_no, leaf_index from svc.log_entry where kind = 1`;
   const batchOf = async (tenant: number): Promise<string> => {
     const [row] = await db.sql<{ id: string }[]>`
       select batch_id::text as id from svc.batch where tenant_no = ${tenant}`;
@@ -96,7 +99,8 @@ async function fill(tx: Transaction, tenant: number, proof: string): Promise<voi
 
 const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<number> => {
   const rows = await tx.unsafe<{ n: number }[]>(
-    `select count(${table === 'erasure' ? 'proof_id' : '*'})::int as n from svc.${table}`,
+    `select count(${table === 'erasure' ? 'proof_id' : '*'})::int as n from svc.${table}
+    ${table === 'log_entry' ? 'where kind = 1' : ''}`,
   );
   return rows[0]?.n ?? -1;
 };
@@ -113,7 +117,7 @@ describe('TENANT_TABLES', () => {
       with recursive owned as (
         select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
         join pg_attribute a on a.attrelid = c.oid and a.attname in ('tenant_no', 'proof_id')
-        where c.relkind = 'r' and c.relname not in ('tenant', 'api_key', 'log_entry')
+        where c.relkind = 'r' and c.relname not in ('tenant', 'api_key')
         union
         select k.conrelid from owned o join pg_constraint k on k.confrelid = o.oid and k.contype = 'f')
       select relname as name from owned join pg_class using (oid) order by 1`;
@@ -149,6 +153,18 @@ describe('TENANT_TABLES', () => {
     // Without a tenant scope, or after a transaction with one, no row is visible.
     expect(await count(registry.engine, table)).toBe(0);
     expect(await count(db.as('svc_engine'), table)).toBe(0);
+  });
+
+  it('table log_entry shows the engine all status and key entries, which are public', async () => {
+    await registry.revoke(theirProof);
+    for (const tenants of [[], [ours]]) {
+      const rows = await asTenants(
+        registry.engine,
+        tenants,
+        (tx) => tx`select kind from svc.log_entry where kind <> 1 order by kind`,
+      );
+      expect(rows).toEqual([{ kind: 2 }, { kind: 3 }]);
+    }
   });
 
   it.each(['worker', 'verifier', 'publisher', 'admin'])(
@@ -283,29 +299,31 @@ describe('assertRole rejects the engine role', () => {
   it.each([
     [
       'on a table without row-level security',
-      'alter table svc.proof disable row level security',
-      'alter table svc.proof enable row level security',
+      'alter table svc.log_entry disable row level security',
+      'alter table svc.log_entry enable row level security',
     ],
     [
       'on a table without forced row-level security',
-      'alter table svc.proof no force row level security',
-      'alter table svc.proof force row level security',
+      'alter table svc.log_entry no force row level security',
+      'alter table svc.log_entry force row level security',
     ],
     [
       'with a policy that shows every row',
-      'create policy wide on svc.proof to svc_engine using (true)',
-      'drop policy wide on svc.proof',
+      'create policy wide on svc.log_entry to svc_engine using (true)',
+      'drop policy wide on svc.log_entry',
     ],
     [
       'with a policy that shows every row to all roles',
-      'create policy wide on svc.proof using (true)',
-      'drop policy wide on svc.proof',
+      'create policy wide on svc.log_entry using (true)',
+      'drop policy wide on svc.log_entry',
     ],
   ])('%s', async (_, break_, repair) => {
     const engine = db.as('svc_engine');
     await db.sql.unsafe(break_);
     try {
-      await expect(assertRole(engine, 'engine')).rejects.toThrow(/rows of every tenant in proof/);
+      await expect(assertRole(engine, 'engine')).rejects.toThrow(
+        /rows of every tenant in log_entry/,
+      );
     } finally {
       await db.sql.unsafe(repair);
     }
@@ -322,13 +340,13 @@ describe('row-level security policy', () => {
         return rows.map((row) => row['QUERY PLAN']).join('\n');
       });
     const page = await plan(
-      `select * from svc.proof where tenant_no = ${ours} and leaf_index < 9 order by leaf_index desc limit 5`,
+      `select * from svc.log_entry where tenant_no = ${ours} and leaf_index < 9 order by leaf_index desc limit 5`,
     );
-    expect(page).toMatch(/Index Scan Backward using proof_of_tenant/);
+    expect(page).toMatch(/Index Scan Backward using log_entry_of_tenant/);
     const one = await plan(`select * from svc.intake where proof_id = '${theirProof}'`);
     expect(one).toMatch(/Index Scan using intake_pkey/);
     const intent = await plan(
-      `select leaf_index from svc.proof where tenant_no = ${ours} and intent_id = 'x' order by leaf_index desc`,
+      `select leaf_index from svc.log_entry where tenant_no = ${ours} and intent_id = 'x' order by leaf_index desc`,
     );
     expect(intent).toMatch(/Index Cond: .*intent_id = 'x'/);
     for (const text of [page, one, intent]) {

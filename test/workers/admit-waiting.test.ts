@@ -40,7 +40,7 @@ describe('admission stays pending after a failure that it did not cause:', () =>
     ['a lock that was not had in time', '55P03'],
   ])('%s', async (_, code) => {
     const fail = `raise exception 'not now' using errcode = '${code}';`;
-    const remove = await beforeRow(db, 'insert on svc.proof', fail);
+    const remove = await beforeRow(db, 'insert on svc.log_entry', fail);
     const working = processAdmissions(registry.admit, [waiting]).finally(remove);
     await expect(working).rejects.toMatchObject({ code });
     await isProvedLater();

@@ -20,7 +20,7 @@ describe('admission', () => {
     const proof = await readProof(registry.engine, registry.tenantNo, id);
     expect(proof).not.toBeNull();
     expect(proof?.effect).toBe('ADMIT');
-    const [entry] = await entryRows(registry.engine, proof!.leafIndex, proof!.leafIndex + 1);
+    const [entry] = await entryRows(registry.admit.sql, proof!.leafIndex, proof!.leafIndex + 1);
     expect(Buffer.from(entry!.bytes).toString()).toContain(id);
     expect(verifyEnvelopeOf(proof!, registry.admit.signer.publicKey)).toBe(true);
     expect(await pendingDepth(registry.engine, 10)).toBe(0);
@@ -68,7 +68,7 @@ describe('admission', () => {
     const ids = items.map((item) => item.proofId);
     const remove = await beforeRow(
       db,
-      'insert on svc.proof',
+      'insert on svc.log_entry',
       `if new.action = 'POISON' then raise exception 'poison'; end if;`,
     );
     await acceptIntake(registry.engine, items);

@@ -33,7 +33,7 @@ const log = { warn: () => undefined };
 /** The log positions of these proofs, in order. */
 async function places(ids: string[]): Promise<number[]> {
   const rows = await db.sql<{ at: number }[]>`
-    select leaf_index::int as at from svc.proof where proof_id = any(${ids}::uuid[]) order by 1`;
+    select leaf_index::int as at from svc.log_entry where proof_id = any(${ids}::uuid[]) order by 1`;
   return rows.map(({ at }) => at);
 }
 

@@ -75,7 +75,7 @@ describe('pending revocation', () => {
     const [id = ''] = await world.admit(1);
     const holding = await db.sql.reserve();
     await holding`begin`;
-    await holding`select from svc.proof where proof_id = ${toUuid(id)}::uuid for no key update`;
+    await holding`select from svc.log_entry where proof_id = ${toUuid(id)}::uuid for no key update`;
     const erasing = eraseProof(db, id);
     await untilWaiting(db.sql);
     const waits = await request(id, 'proof');
@@ -116,12 +116,12 @@ describe('leaf that failed, was repaired and then erased', () => {
   it('gets no pass verdict from a scrubber that read it before the erasure', async () => {
     const [id = ''] = await world.admit(1);
     const { verify } = world.registry;
-    const flip = `update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
+    const flip = `update svc.intake set salt = set_byte(salt, 5, get_byte(salt, 5) # 1)
       where proof_id = '${toUuid(id)}'`;
     const outcome = async (): Promise<string> => {
       const [row] = await db.sql<{ outcome: string }[]>`
         select outcome from svc.verdict where not frontier
-          and first_index = (select leaf_index from svc.proof where proof_id = ${toUuid(id)}::uuid)
+          and first_index = (select leaf_index from svc.log_entry where proof_id = ${toUuid(id)}::uuid)
         order by verdict_id desc limit 1`;
       return row?.outcome ?? 'none';
     };

@@ -35,7 +35,7 @@ async function publish(): Promise<void> {
 async function lastVerdict(proofId: string): Promise<{ outcome: string; checks: object[] }> {
   const [row] = await db.sql<{ outcome: string; checks: object[] }[]>`
     select outcome, checks from svc.verdict
-    where first_index = (select leaf_index from svc.proof where proof_id = ${toUuid(proofId)}::uuid)
+    where first_index = (select leaf_index from svc.log_entry where proof_id = ${toUuid(proofId)}::uuid)
       and not frontier order by verdict_id desc limit 1`;
   return row ?? { outcome: 'none', checks: [] };
 }
@@ -143,7 +143,7 @@ describe('erased proof', () => {
 
   it.each([
     ['without a record', 'delete from svc.erasure where proof_id = $id'],
-    ['only partly', `update svc.proof set signature = '\\x00' where proof_id = $id`],
+    ['only partly', `update svc.log_entry set signature = '\\x00' where proof_id = $id`],
   ])('fails when its payload was erased %s', async (_what, statement) => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);

@@ -3,7 +3,6 @@ import { describe, expect, it } from 'vitest';
 import type { ArtifactKind } from '#protocol/status';
 import { setValidity } from '#sql/tenants/administration';
 import { leaseNextChunk } from '#sql/batches/chunks';
-import { unpackAep } from '#sql/proofs/packed-aep';
 import { verdictsForLeaves } from '#sql/log/verdicts';
 import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
@@ -138,15 +137,11 @@ describe('expiries', () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3_600_000_000 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
-    const [row] = await db.sql<{ aep: Buffer }[]>`select aep from svc.proof`;
-    const ended = unpackAep(row!.aep)
-      .toString()
-      .replace(/"trust":"[0-9]{4}/, '"trust":"2020');
-    const put = `update svc.proof set aep = decode($1, 'hex')`;
-    await tamper(put, [Buffer.from(ended).toString('hex')]);
+    const put = `update svc.intake set validity = jsonb_set(validity, '{trust}', $1::jsonb)`;
+    await tamper(put, ['1']);
     await scrub(registry.verify, 1000);
     expect(await verdictOf(id)).toMatchObject({ outcome: 'fail', expired: [] });
-    await tamper(put, [row!.aep.toString('hex')]);
+    await tamper(put, ['3600000000']);
     await scrub(registry.verify, 1000);
     expect(await verdictOf(id)).toMatchObject({ outcome: 'pass', expired: [] });
   });

@@ -105,7 +105,7 @@ describe('admission worker', () => {
   const proved = (ids: string[]) =>
     eventually(
       async () => {
-        const rows = await db.sql`select from svc.proof where proof_id = any(${ids}::uuid[])`;
+        const rows = await db.sql`select from svc.log_entry where proof_id = any(${ids}::uuid[])`;
         return rows.length === ids.length ? true : null;
       },
       20_000,

@@ -99,7 +99,7 @@ describe('revocation request', () => {
     const remove = await beforeRow(
       db,
       'insert on svc.log_entry',
-      `if new.proof_id = '${proofId}'::uuid then raise exception 'poison'; end if;`,
+      `if new.revokes = '${proofId}'::uuid then raise exception 'poison'; end if;`,
     );
     await expect(commit(bad.requestId, good.requestId)).rejects.toThrow(/poison/);
     await remove();
@@ -136,7 +136,7 @@ describe('database check of revocation entries', () => {
   const statusRow = (body: unknown) => ({
     leaf_index: 1e6,
     kind: 2,
-    proof_id: proofId,
+    revokes: proofId,
     at: new Date(),
     body: Buffer.from(JSON.stringify(body)),
   });

@@ -93,7 +93,7 @@ describe('scanExpiries', () => {
     expect(done).toBeLessThanOrEqual(after);
     for (const token of tokens) expect(await isLive(token)).toBe(false);
     const [{ leaf_index: leaf } = { leaf_index: -1 }] = await db.sql<{ leaf_index: number }[]>`
-      select leaf_index from svc.proof where proof_id = ${ids[4]!}::uuid`;
+      select leaf_index from svc.log_entry where proof_id = ${ids[4]!}::uuid`;
     expect((await verdictsForLeaves(db.sql, [leaf])).get(leaf)?.expired).toEqual(['trust']);
   });
 

@@ -41,7 +41,7 @@ it('voided leaves > are counted separately from changed leaves', async () => {
 it('voided leaves > hide no altered leaf', async () => {
   await withoutTriggers(
     db,
-    `update svc.proof set signature = decode(repeat('00', 64), 'hex') where leaf_index = 2;
+    `update svc.log_entry set signature = decode(repeat('00', 64), 'hex') where leaf_index = 2;
     insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
       select false, leaf, leaf, 20000, root, outcome, checks
       from svc.verdict, generate_series(1000, 11000) as leaf where not frontier and first_index = 3`,

@@ -8,8 +8,8 @@ import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
 import {
   claimPending,
   gatesOf,
-  insertProofs,
   refuse,
+  storeInputs,
   type BatchRef,
   type Gate,
   type PendingIntake,
@@ -18,7 +18,7 @@ import { parentsOf } from '#sql/admissions/intake';
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, keyEntries, lockHead } from '#sql/log/log';
-import { packAep } from '#sql/proofs/packed-aep';
+import type { Decision } from '#sql/proofs/rebuild-aep';
 import {
   type AdmitContext,
   keyStateAtHead,
@@ -100,34 +100,26 @@ async function appendLockedHead(
   }
   await refuse(tx, rejected);
   await pipeline(
-    insertProofs(
+    storeInputs(
       tx,
-      admitted.map(({ intake, subject, ...proof }, offset) => ({
-        proofId: intake.proofId,
-        tenantNo: intake.tenantNo,
-        lane: intake.lane,
-        isOutcome: subject.kind === 'outcome',
-        action: 'action' in subject ? subject.action : null,
-        intentId: 'intent_id' in subject ? subject.intent_id : null,
-        leafIndex: size + offset,
-        effect: proof.effect,
-        environment: intake.environment,
-        keyId: context.keyId,
-        packedAep: proof.packedAep,
-        signature: proof.signature,
-        input: proof.input,
-      })),
+      admitted.map(({ input }) => input),
     ),
     appendLocked(
       tx,
       nativeSha256,
       size,
-      admitted.map(({ intake, aepHash, proofRecordHash }) => ({
+      admitted.map(({ intake, ...proof }) => ({
         kind: 'proof',
         proofId: intake.proofId,
+        tenantNo: intake.tenantNo,
+        lane: intake.lane,
+        environment: intake.environment,
         at: intake.acceptedAt,
-        aepHash,
-        proofRecordHash,
+        subject: proof.subject,
+        decision: proof.decision,
+        aepHash: proof.aepHash,
+        proofRecordHash: proof.proofRecordHash,
+        signature: proof.signature,
       })),
     ),
   );
@@ -209,8 +201,7 @@ export interface Prepared {
   intake: PendingIntake;
   effect: Effect;
   subject: AepSubject;
-  /** Stored form of the AEP. */
-  packedAep: Uint8Array;
+  decision: Decision;
   signature: Uint8Array;
   /** Log commitments, lower-case hex. */
   aepHash: string;
@@ -224,8 +215,7 @@ export interface Prepared {
  */
 export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
   const policy = await context.policy(intake.policyDigest);
-  const { aep, text, requestHash, input } = deriveAep(intake, policy, context.keyId);
-  const bytes = Buffer.from(text);
+  const { aep, bytes, requestHash, decision, input } = deriveAep(intake, policy, context.keyId);
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
   const commitments = proofCommitments(
@@ -245,7 +235,7 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     intake,
     effect,
     subject: aep.subject,
-    packedAep: packAep(aep, text),
+    decision,
     signature,
     aepHash: commitments.aep_hash,
     proofRecordHash: commitments.proof_record_hash,

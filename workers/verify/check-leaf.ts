@@ -19,7 +19,7 @@ import {
   columnsUnlikeAep,
   expiriesOf,
   filedEntry,
-  type AepColumns,
+  type SubjectColumns,
   NO_KEYS_DIGEST,
   nextKeysDigest,
 } from '#sql/log/leaf-checks';
@@ -37,14 +37,15 @@ export function checkLeaf(
 ): ProofFindings {
   if (leaf.proof === null) return { checks: checkOtherLeaf(leaf, inclusion), aep: null };
   if (leaf.proof.isErased) return { checks: checkErased(leaf, inclusion), aep: null };
-  const { proofId, request, aep, signature, keyId } = leaf.proof;
-  if (aep === null || signature === null || keyId === null) {
-    const detail = 'the stored AEP is missing';
+  const { proofId, request, rebuilt, signature, keyId } = leaf.proof;
+  if (rebuilt === null || signature === null) {
+    const detail = 'the rows do not form an AEP with a signature';
     return { checks: [{ name: 'aep_hash', result: 'fail', detail }], aep: null };
   }
   const found = examineProof(crypto, {
     request,
-    aep,
+    aep: rebuilt.bytes,
+    builtAep: rebuilt.aep,
     signature,
     proof_id: proofId,
     entry: leaf.entry,
@@ -83,7 +84,7 @@ function checkErased(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']):
   ];
 }
 
-function checkColumns(columns: AepColumns, aep: Aep | null): Check {
+function checkColumns(columns: SubjectColumns, aep: Aep | null): Check {
   if (aep !== null && columnsUnlikeAep(columns, aep).length === 0) {
     return { name: ROW_CHECK_NAME, result: 'pass' };
   }

@@ -6,7 +6,8 @@ import {
   type Receipt,
   type ReceiptFacts,
 } from '#protocol/aep';
-import { toHex } from '#protocol/bytes';
+import { equalBytes, toHex } from '#protocol/bytes';
+import { proofEntryBytes } from '#protocol/entries';
 import { hashHex } from '#protocol/hash';
 import {
   effectiveVerdicts,
@@ -16,6 +17,7 @@ import {
 import { isProofId } from '#protocol/ids';
 import { parseStrict } from '#protocol/json';
 import { type KeyedEntry, keyStateAt } from '#protocol/keys';
+import { leafHash } from '#protocol/merkle';
 import { type Aep, aepSchema, type ProofRecord } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
@@ -55,18 +57,26 @@ export interface ProofDocuments {
  * are never served as signed.
  */
 export function documentsOf(stored: StoredProof): ProofDocuments {
-  if (!stored.isLogged) throw altered(stored, 'the log entry');
+  if (!isLogged(stored)) throw altered(stored, 'the log entry');
+  return { entry: entryOf(stored), payload: payloadOf(stored) };
+}
+
+export function entryOf(stored: StoredProof): ProofEntry {
   return {
-    entry: {
-      schema_version: SCHEMA.logEntry,
-      type: 'proof',
-      proof_id: stored.proofId,
-      aep_hash: toHex(stored.aepHash),
-      proof_record_hash: toHex(stored.proofRecordHash),
-      time: formatTime(stored.acceptedAt),
-    },
-    payload: payloadOf(stored),
+    schema_version: SCHEMA.logEntry,
+    type: 'proof',
+    proof_id: stored.proofId,
+    aep_hash: toHex(stored.aepHash),
+    proof_record_hash: toHex(stored.proofRecordHash),
+    time: formatTime(stored.acceptedAt),
   };
+}
+
+/** Whether the row is the leaf at its index: at another one it would get another proof's verdict. */
+export function isLogged(stored: StoredProof): boolean {
+  const { hasIntakeTime, leafHash: inTree } = stored;
+  const hash = leafHash(nativeSha256, proofEntryBytes(entryOf(stored)));
+  return hasIntakeTime && inTree !== null && equalBytes(hash, inTree);
 }
 
 function payloadOf(stored: StoredProof): ProofDocuments['payload'] {

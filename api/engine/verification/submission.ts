@@ -229,7 +229,9 @@ export function causeOf(
   const submittedAsLogged = ![...result].some(
     ([name, found]) => name.startsWith('submitted_') && found === 'fail',
   );
-  if (failed('signature') && (otherSignature || submittedAsLogged)) return 'bad_signature';
+  // A signature over another AEP than the logged one says nothing.
+  const badSignature = failed('signature') && !failed('aep_hash');
+  if (badSignature && (otherSignature || submittedAsLogged)) return 'bad_signature';
   if (!submittedAsLogged) return 'altered';
   // An erased proof may fail no check: a copy that a client kept still matches the log.
   if (isErased) return failed('not_revoked') ? 'revoked' : 'erased';

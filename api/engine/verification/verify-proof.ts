@@ -17,13 +17,11 @@ import { jwkThumbprint, keyStateAt } from '#protocol/keys';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { canAssertValidity } from '#protocol/status';
 import { inclusionFromTiles } from '#protocol/tiles';
-import { formatTime } from '#protocol/time';
 import { verifyProof, type ProofEvidence } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { checkpointAt } from '#sql/log/checkpoints';
 import type { Db, Pool } from '#sql/db/transaction';
 import { keysInLog, readTile, treeSize } from '#sql/log/log';
-import { readPinnedIntake } from '#sql/admissions/intake';
 import { proofHistory, readProof, type StoredProof } from '#sql/proofs/read';
 import { verifiedPrefix } from '#sql/log/verdicts';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
@@ -33,7 +31,14 @@ import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
 import type { EngineContext } from '../context.js';
-import { isRowOf, keyOf, statementOf, statementsOf } from '../proofs/stored-proof.js';
+import {
+  entryOf,
+  isLogged,
+  isRowOf,
+  keyOf,
+  statementOf,
+  statementsOf,
+} from '../proofs/stored-proof.js';
 import { vkeyFor } from '../proofs/inclusion.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
@@ -98,7 +103,7 @@ export async function verification(
   const findings =
     stored === null
       ? await verifyAbsent(sql, submission)
-      : await verifyStored(ctx, sql, tenantNo, submission, stored);
+      : await verifyStored(ctx, sql, submission, stored);
   const { checks, effect, key, verdict, logSize } = findings;
   const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || findings.unusableKey);
   const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
@@ -147,32 +152,26 @@ function keyCheck(state: string): VerifyCheck {
 async function verifyStored(
   ctx: EngineContext,
   sql: Pool,
-  tenantNo: number,
   submission: Submission,
   stored: StoredProof,
 ): Promise<Findings> {
   const { signed, exported } = submission;
   const { leafIndex } = stored;
-  const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
+  const rebuilt = loggedAep(stored.aep, stored);
+  const logged = loggedAep(signed?.open.payload ?? null, stored) ?? rebuilt;
   // The statement is derived from the signed AEP where possible, because columns may be altered.
   const decided = logged === null ? stored : decidedIn(logged);
   const signedBy = logged?.key_id ?? stored.keyId;
   const history = await proofHistory(sql, { ...stored, keyId: signedBy });
   const keys = history.keys ?? [];
-  const [intake, inclusion, checkpoint] = await Promise.all([
-    readPinnedIntake(sql, tenantNo, stored.proofId),
+  const [inclusion, checkpoint] = await Promise.all([
     inclusionOf(sql, leafIndex),
     exported === null ? null : checkpointAt(sql, exported.inclusion.tree_size),
   ]);
   const logSize = Math.max(history.logSize, ...keys.map((entry) => entry.leafIndex + 1));
   const keyId = signed?.aep.key_id ?? stored.keyId;
   const known = keyStateAt(keys, keyId, leafIndex, logSize);
-  const entry = proofEntryBytes({
-    proof_id: stored.proofId,
-    aep_hash: toHex(stored.aepHash),
-    proof_record_hash: toHex(stored.proofRecordHash),
-    time: formatTime(stored.acceptedAt),
-  });
+  const entry = proofEntryBytes(entryOf(stored));
   const aep = signed?.open.payload ?? stored.aep;
   const signature = signed?.open.signature ?? stored.signature;
   const derived: Check[] =
@@ -180,7 +179,8 @@ async function verifyStored(
       ? [withoutPayload(stored)]
       : verifyProof(crypto, {
           proof_id: stored.proofId,
-          request: intake?.request ?? null,
+          // A request that was lost, not erased, has the wrong hash.
+          request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
           aep,
           signature,
           entry,
@@ -188,11 +188,13 @@ async function verifyStored(
           key: known,
           inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
         });
-  const verdict = statementOf(decided, history);
+  // Without the logged AEP, the columns assert nothing.
+  const isDamaged = history.isDamaged === true || (logged === null && !stored.isErased);
+  const verdict = statementOf(decided, { ...history, isDamaged });
   const made: VerifyCheck[] = [
     passOr('registered', true, NOT_REGISTERED),
     ...derived.map((check) => withoutTree(check, inclusion)),
-    ...rowChecks(stored, logged),
+    ...rowChecks(stored, logged, rebuilt),
     ...submittedChecks(submission, {
       stored,
       entry,
@@ -252,10 +254,11 @@ function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | nu
   }
 }
 
-/** Compares the columns with the logged AEP; without the AEP there is no check. */
-function rowChecks(stored: StoredProof, logged: Aep | null): VerifyCheck[] {
-  if (logged === null && stored.isLogged) return [];
-  const fits = stored.isLogged && (logged === null || isRowOf(stored, logged));
+/** Compares the columns with the logged AEP; without any AEP there is no check. */
+function rowChecks(stored: StoredProof, logged: Aep | null, rebuilt: Aep | null): VerifyCheck[] {
+  const isAltered = !isLogged(stored) || (stored.aep !== null && rebuilt === null);
+  if (logged === null && !isAltered) return [];
+  const fits = !isAltered && logged !== null && isRowOf(stored, logged);
   return [passOr('published_columns', fits, 'the stored columns are not what was logged')];
 }
 

@@ -42,7 +42,7 @@ it.beforeAll(async ({ setup }) => {
   exported = await exportOf(theirs.second);
   lost = await exportOf(third);
   await setup.byHand(async (tx) => {
-    await tx`delete from svc.proof where proof_id = ${third}::uuid`;
+    await tx`delete from svc.log_entry where proof_id = ${third}::uuid`;
     await tx`delete from svc.intake where proof_id = ${third}::uuid`;
   });
 });

@@ -271,7 +271,7 @@ describe('GET /v1/share-tokens', () => {
     const lister = await db.sql`select tenant_no from svc.tenant where tenant_id = 'lister'`;
     const { tenant_no: no } = lister[0] as { tenant_no: number };
     await setup.byHand(
-      (tx) => tx`update svc.proof set tenant_no = ${no} where proof_id = ${proofId}::uuid`,
+      (tx) => tx`update svc.log_entry set tenant_no = ${no} where proof_id = ${proofId}::uuid`,
     );
     const hashes: unknown[] = [];
     for (let n = 0; n < 7; n += 1) hashes.push((await share({}, own)).json['token_hash']);

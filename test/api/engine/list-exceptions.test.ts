@@ -58,7 +58,7 @@ describe('list of proofs with a status filter', () => {
       setup.registry.item({ intent_id: 'expired' }),
     ]);
     const [row] = await setup.db.sql<{ leaf: string; size: string }[]>`
-      select p.leaf_index as leaf, h.tree_size as size from svc.proof p, svc.log_head h
+      select p.leaf_index as leaf, h.tree_size as size from svc.log_entry p, svc.log_head h
       where p.proof_id = ${expired}`;
     const [leaf, treeSize] = [Number(row!.leaf), Number(row!.size)];
     const subtrees = treeSize.toString(2).replaceAll('0', '').length;

@@ -202,13 +202,11 @@ describe('rare filter', () => {
     await setup.byHand(async (tx) => {
       const start = (await setup.treeSize()) + 1;
       await tx`
-        insert into svc.proof (proof_id, leaf_index, effect, environment, key_id, tenant_no, lane, action, intent_id)
-        select gen_random_uuid(), ${start}::bigint + n, 'ADMIT', 'sandbox', 'k', ${setup.registry.tenantNo}, 1, 'COMMON', 'i'
+        insert into svc.log_entry (leaf_index, kind, proof_id, at, tenant_no, lane, is_outcome, effect, environment,
+          key_id, aep_hash, proof_record_hash, engine_version, signature, action, intent_id)
+        select ${start}::bigint + n, 1, gen_random_uuid(), now(), ${setup.registry.tenantNo}, 1, false, 'ADMIT',
+          'sandbox', 'k', sha256(''), sha256(''), 'v', '', 'COMMON', 'i'
         from generate_series(1, 9000) n`;
-      await tx`
-        insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
-        select leaf_index, 1, proof_id, now(), decode(repeat('00', 32), 'hex'), decode(repeat('00', 32), 'hex')
-        from svc.proof where action = 'COMMON'`;
     });
     const first = await page({ action: 'RARE' });
     expect(first.proofs).toEqual([]);
@@ -223,6 +221,6 @@ describe('rare filter', () => {
 
 async function leafOf(id: string): Promise<number> {
   const [row] = await setup.db.sql<{ leaf_index: number }[]>`
-    select leaf_index from svc.proof where proof_id = ${id}::uuid`;
+    select leaf_index from svc.log_entry where proof_id = ${id}::uuid`;
   return row!.leaf_index;
 }

@@ -24,14 +24,24 @@ const FAILED = { status: 'INVALID', cause: 'failed_verification' };
 
 describe('altered database rows', () => {
   it.for([
-    ['proof', `effect = 'ADMIT'`],
-    ['proof', `environment = 'live'`],
-    ['proof', `lane = 2`],
-    ['proof', `key_id = repeat('A', 43)`],
-    ['proof', `leaf_index = 0`],
-    ['intake', `request_hash = sha256('other')`],
+    ['log_entry', `effect = 'ADMIT'`],
+    ['log_entry', `environment = 'live'`],
+    ['log_entry', 'lane = 2'],
+    ['log_entry', 'is_outcome = true'],
+    ['log_entry', `key_id = repeat('A', 43)`],
+    ['log_entry', 'leaf_index = leaf_index + 1000'],
     ['log_entry', `at = at + interval '1 second'`],
-    ['log_entry', `proof_id = gen_random_uuid()`],
+    ['log_entry', `engine_version = '0.0.1'`],
+    ['log_entry', `input_hash = sha256('other')`],
+    ['log_entry', `reasons = '["other"]'`],
+    ['log_entry', `reasons = '3'`],
+    ['intake', `request_hash = sha256('other')`],
+    ['intake', `accepted_at = accepted_at + interval '1 second'`],
+    ['intake', `salt = sha256('other')`],
+    ['intake', `policy_digest = sha256('other')`],
+    ['intake', `fixture_hash = sha256('other')`],
+    ['intake', `validity = '{"proof":1}'`],
+    ['intake', `validity = '{"proof":"x"}'`],
   ] as const)('differ from the signed AEP: %s %s', async ([table, assignment], { setup }) => {
     const document = await setup.exported(await setup.admitOne('DELETE_AUDIT_LOG'));
     await setup.whileAltered(table, assignment, ofProof(document.proof_id), async () => {
@@ -45,12 +55,58 @@ describe('altered database rows', () => {
     });
   });
 
+  it('get no verdict of the leaf that they were moved to', async ({ setup }) => {
+    const other = await setup.exported(await setup.admitOne());
+    const document = await setup.exported(await setup.admitOne());
+    const [own, theirs] = [document.inclusion.leaf_index, other.inclusion.leaf_index];
+    const swap = () =>
+      setup.byHand((tx) =>
+        tx.unsafe(`
+          update svc.log_entry set leaf_index = 9000 - leaf_index where leaf_index in (${own}, ${theirs});
+          update svc.log_entry set leaf_index = leaf_index - 9000 + ${own + theirs} where leaf_index > 8000`),
+      );
+    await swap();
+    for (const body of allWays(document)) {
+      const verdict = await verdictOn(setup, body);
+      expect(verdict.status).toBe('INVALID');
+      for (const check of ['inclusion', 'published_columns']) {
+        expect(checkOf(verdict, check)).toBe('fail');
+      }
+    }
+    await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+    await swap();
+    expect((await verdictOn(setup, document)).status).toBe('VALID');
+  });
+
+  it('are not served under another proof id', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    const id = document.proof_id;
+    const otherId = id.replace(/.$/, (last) => (last === '0' ? '1' : '0'));
+    const rename = (table: string, from: string, to: string) =>
+      setup.byHand((tx) =>
+        tx.unsafe(`update svc.${table} set proof_id = '${to}' where ${ofProof(from)}`),
+      );
+    const expectUnknown = async (proofId: string, body: object) => {
+      expect((await setup.get(`/v1/proofs/${proofId}`)).status).toBe(404);
+      expect(await verdictOn(setup, body)).toMatchObject({ status: 'NOT_FOUND', verdict: null });
+    };
+    await rename('log_entry', id, otherId);
+    for (const body of allWays(document)) await expectUnknown(id, body);
+    await expectUnknown(otherId, byId(otherId));
+    await rename('intake', id, otherId);
+    await expectUnknown(id, document);
+    expect(await verdictOn(setup, byId(otherId))).toMatchObject(FAILED);
+    await expectNotServed(setup, otherId, ['', ...EXPORTS, '/inclusion']);
+    for (const table of ['log_entry', 'intake']) await rename(table, otherId, id);
+    expect((await verdictOn(setup, document)).status).toBe('VALID');
+  });
+
   it('do not show a proof to a tenant that its row was moved to', async ({ setup }) => {
     const { proof_id: id } = await setup.exported(await setup.admitOne());
     const headers = await setup.tenant('rival');
     const moved = 'tenant_no = (select max(tenant_no) from svc.tenant)';
     await setup.byHand(async (tx) => {
-      for (const table of ['proof', 'intake']) {
+      for (const table of ['log_entry', 'intake']) {
         await tx.unsafe(`update svc.${table} set ${moved} where ${ofProof(id)}`);
       }
     });
@@ -66,7 +122,7 @@ describe('altered database rows', () => {
     const document = await setup.exported(await setup.admitOne());
     await setup.revoke(document.proof_id, 'proof');
     expect((await setup.exported(document.proof_id)).verdict.verification_status).toBe('REVOKED');
-    const status = `kind = 2 and ${ofProof(document.proof_id)}`;
+    const status = `revokes = '${document.proof_id}'`;
     await setup.whileAltered('log_entry', `body = ${body}`, status, async () => {
       for (const submission of allWays(document)) {
         expect(await verdictOn(setup, submission)).toMatchObject({
@@ -78,22 +134,51 @@ describe('altered database rows', () => {
     });
   });
 
-  it.for(['aep = null, signature = null', 'signature = null'])(
-    'are reported as a missing payload, not a bad signature: %s',
-    async (lost, { setup }) => {
+  const LOG_PAYLOAD =
+    'signature = null, input_hash = null, reasons = null, action = null, intent_id = null';
+
+  it.for([
+    ['log_entry', 'signature = null'],
+    ['log_entry', 'input_hash = null'],
+    ['log_entry', 'reasons = null'],
+    ['log_entry', LOG_PAYLOAD],
+    ['intake', 'salt = null'],
+    ['intake', 'request = null'],
+    ['intake', 'request_hash = null'],
+    ['intake', 'request = null, request_hash = null, salt = null'],
+  ] as const)(
+    'are reported as a missing payload, not an erasure or a bad signature: %s %s',
+    async ([table, lost], { setup }) => {
       const document = await setup.exported(await setup.admitOne());
-      await setup.whileAltered('proof', lost, ofProof(document.proof_id), async () => {
+      await setup.whileAltered(table, lost, ofProof(document.proof_id), async () => {
         const verdict = await verdictOn(setup, byId(document.proof_id));
         expect(verdict).toMatchObject(FAILED);
         expect(verdict.checks.filter(({ result }) => result === 'fail')).toEqual([
           { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
         ]);
-        await expectNotServed(setup, document.proof_id, EXPORTS);
-        // A copy that the caller kept still matches the log.
-        expect((await verdictOn(setup, document)).status).toBe('VALID');
+        await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+        // A copy that the caller kept still matches the log, unless its request is missing too.
+        const isKnown = !lost.includes('request');
+        expect(await verdictOn(setup, document)).toMatchObject(
+          isKnown ? { status: 'VALID' } : FAILED,
+        );
       });
     },
   );
+
+  it('are not erased without a record of the erasure', async ({ setup }) => {
+    const document = await setup.exported(await setup.admitOne());
+    await eraseProof(setup.db, document.proof_id);
+    await setup.byHand((tx) =>
+      tx.unsafe(`delete from svc.erasure where ${ofProof(document.proof_id)}`),
+    );
+    for (const body of allWays(document)) {
+      expect(await verdictOn(setup, body)).toMatchObject(FAILED);
+    }
+    const verdict = await verdictOn(setup, byId(document.proof_id));
+    expect(verdict.verdict?.can_assert_validity).toBe(false);
+    await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+  });
 
   it('do not make an erased proof valid, even with a kept copy', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());

@@ -131,18 +131,22 @@ describe('POST /v1/proofs/verify', () => {
     expect(checkOf(verdict, 'signature')).toBe('pass');
   });
 
-  it('reports failed_verification after the verifier has recorded a failure', async ({ setup }) => {
-    const document = await setup.exported(await setup.admitOne());
-    await setup.byHand((tx) =>
-      tx.unsafe(`update svc.proof set effect = 'DENY' where ${ofProof(document.proof_id)}`),
-    );
-    await scrub(setup.registry.verify, 10_000);
-    const verdict = await verdictOn(setup, byId(document.proof_id));
-    expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
-    expect(verdict.checks.find(({ name }) => name === 'verdict')?.detail).toMatch(
-      'published_columns',
-    );
-  });
+  it.for([
+    ['lane = 2', 'published_columns'],
+    [`effect = 'DENY'`, 'aep_hash'],
+  ] as const)(
+    'reports failed_verification after the verifier has recorded a failure: %s',
+    async ([change, check], { setup }) => {
+      const { proof_id: id } = await setup.exported(await setup.admitOne());
+      await setup.byHand((tx) =>
+        tx.unsafe(`update svc.log_entry set ${change} where ${ofProof(id)}`),
+      );
+      await scrub(setup.registry.verify, 10_000);
+      const verdict = await verdictOn(setup, byId(id));
+      expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
+      expect(verdict.checks.find(({ name }) => name === 'verdict')?.detail).toMatch(check);
+    },
+  );
 
   it('checks the stored bytes independently of the recorded verdict', async ({ setup }) => {
     const document = await setup.exported(await setup.admitOne());

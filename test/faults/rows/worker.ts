@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { lasting, repeated, type Fault } from '../fault.js';
 import type { Trap } from '../link.js';
+import { APPENDS_PROOFS } from './write-points.js';
 import { commitOf } from './writes.js';
 
 const WORKERS = ['worker-1', 'worker-2'] as const;
@@ -25,7 +26,7 @@ const killedAt = (when: string, matches: Trap['matches'], breaks: Trap['breaks']
 
 const LOADS = runs('from svc.intake_pending p join svc.intake i');
 const LOCKS = runs('svc.log_head for update');
-const COMMITS = commitOf('insert into svc.proof ');
+const COMMITS = commitOf(APPENDS_PROOFS);
 
 export const WORKER_FAULTS: Fault[] = [
   killedAt('before it loads its job', LOADS, 'unsent'),

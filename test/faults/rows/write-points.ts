@@ -32,6 +32,9 @@ const act =
 /** The verifier runs five expiry scans per second, and most find nothing. */
 const LOOKS = 12;
 
+/** Revocations have other columns. */
+export const APPENDS_PROOFS = 'insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, ';
+
 export const WRITE_POINTS: WritePoint[] = [
   {
     what: 'the engine accepts admissions',
@@ -92,11 +95,10 @@ export const WRITE_POINTS: WritePoint[] = [
     what: 'a worker appends',
     files: ['admissions/append.ts', 'log/log.ts', 'batches/chunks.ts'],
     of: [...WORKERS],
-    has: ['insert into svc.proof '],
+    has: [APPENDS_PROOFS],
     also: [
       'delete from svc.intake_pending ',
       'insert into svc.policy_input ',
-      'insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)',
       'insert into svc.tile ',
       'update svc.log_head ',
       'update svc.batch_progress ',
@@ -195,7 +197,7 @@ export const WRITE_POINTS: WritePoint[] = [
     has: ['insert into svc.erasure '],
     also: [
       'update svc.intake set request = null, request_hash = null, salt = null ',
-      'update svc.proof set aep = null, signature = null, action = null, intent_id = null ',
+      'update svc.log_entry set signature = null, input_hash = null, reasons = null, action = null, intent_id = null ',
       "update svc.refusal set detail = '' ",
       'update svc.revocation_request r set document = null ',
       'update svc.revocation_reason set document = null ',
