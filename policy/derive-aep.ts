@@ -1,11 +1,12 @@
-import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
+import { hashHex } from '#protocol/hash';
+import { parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
   type AgentEnvelope,
   executeRequestSchema,
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
-import { nativeTextHash } from '#runtime/crypto/node';
+import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
 import { aepOf, type BuiltAep, type Decision, type PinnedIntake } from '#sql/proofs/rebuild-aep';
 import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.js';
 
@@ -24,14 +25,13 @@ export interface DerivedAep extends BuiltAep {
  * @throws UnknownRequestTypeError
  */
 export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
-  const document = parseStrict(intake.request);
-  const requestHash = nativeTextHash(canonicalize(document));
+  const requestHash = hashHex(nativeSha256, intake.request);
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
       'the hash of the stored request differs from the one at acceptance',
     );
   }
-  const request = readRequest(intake, document);
+  const request = readRequest(intake, parseStrict(intake.request));
   const policyInput = policyInputOf(intake, request);
   const input = printedInput(policyInput);
   const decision = {

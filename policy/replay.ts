@@ -1,8 +1,8 @@
 import * as z from 'zod';
 import { ZodError } from 'zod';
 import { utf8 } from '#protocol/bytes';
-import { attempt } from '#protocol/errors';
-import { documentHash, hashHex } from '#protocol/hash';
+import { attempt, ProtocolError } from '#protocol/errors';
+import { hashHex } from '#protocol/hash';
 import { canonicalize, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -56,7 +56,7 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
           recorded:
             (isObject(recorded.aep) ? own(recorded.aep, 'request_hash') : undefined) ??
             intake.requestHash.toString('hex'),
-          replayed: hashOf(intake.request),
+          replayed: hashHex(nativeSha256, intake.request),
         },
       ],
       input: null,
@@ -76,18 +76,13 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
 
 /** Derives the AEP again; null when the stored request cannot be the accepted one. */
 function derive(intake: PinnedIntake, policy: ReplayPolicy, keyId: string): DerivedAep | null {
-  if (hashOf(intake.request) !== intake.requestHash.toString('hex')) return null;
   try {
     return deriveAep(intake, policy, keyId);
   } catch (error) {
-    if (error instanceof IntakeMismatchError || error instanceof ZodError) return null;
+    const isMismatch = error instanceof IntakeMismatchError || error instanceof ProtocolError;
+    if (isMismatch || error instanceof ZodError) return null;
     throw error;
   }
-}
-
-/** Hash of the canonical form; null when the request is invalid JSON. */
-function hashOf(request: Uint8Array): string | null {
-  return attempt(() => documentHash(nativeSha256, parseStrict(request))) ?? null;
 }
 
 /**

@@ -1,9 +1,7 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
 import { readEntry } from '#protocol/entries';
-import { attempt } from '#protocol/errors';
-import { documentHash } from '#protocol/hash';
-import { parseStrict } from '#protocol/json';
+import { hashHex } from '#protocol/hash';
 import {
   keyStateAt,
   voidedAt,
@@ -45,11 +43,9 @@ export async function* pages<K extends string, T extends Record<K, string>>(
   }
 }
 
-/** Whether a request has this hash (hex). */
+/** Whether a stored request has this hash (hex). */
 export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
-  return (
-    request !== null && attempt(() => documentHash(nativeSha256, parseStrict(request))) === hash
-  );
+  return request !== null && hashHex(nativeSha256, request) === hash;
 }
 
 /** The id before all proof ids and request ids: where paging starts. */

@@ -71,7 +71,7 @@ create table svc.intake (
   tenant_no     integer not null,
   lane          smallint not null check (lane in (1, 2)),         -- 1 execute, 2 agent
   environment   text not null check (environment in ('sandbox', 'live')),
-  request       bytea,
+  request       bytea,                                            -- RFC 8785 form
   request_hash  bytea check (length(request_hash) = 32),
   accepted_at   timestamptz(3) not null,
   salt          bytea check (length(salt) = 32),

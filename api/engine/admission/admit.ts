@@ -1,6 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express';
 import * as z from 'zod';
 import { parentFault } from '#policy/parent';
+import { hashHex } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import {
@@ -13,7 +14,7 @@ import {
   executeReceiptSchema,
 } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { nativeTextHash } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { findParents, type Parent, type Lane } from '#sql/admissions/intake';
 import { admissionState } from '#sql/admissions/outcomes';
 import type { EngineContext } from '../context.js';
@@ -71,9 +72,9 @@ async function accept<Body extends AdmissionBody>(
 ): Promise<Accepted> {
   const { ctx } = deps;
   const caller = await authorizeAdmission(deps, spec, req, res);
-  const request = await readBody(req, ctx.bodyLimit);
+  const bytes = await readBody(req, ctx.bodyLimit);
   const idempotencyKey = readAdmissionHeaders(req, spec);
-  const { body, fixtureRef, lane, parent, requestHash } = parseAdmission(type, parseJson(request));
+  const { body, parent, ...parsed } = parseAdmission(type, parseJson(bytes));
   if (body.idempotency_key !== undefined) {
     res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
@@ -84,10 +85,8 @@ async function accept<Body extends AdmissionBody>(
   const intake = await deps.submit({
     tenantNo,
     keyNo,
-    lane,
-    request,
-    requestHash: Buffer.from(requestHash, 'hex'),
-    fixtureRef,
+    ...parsed,
+    requestHash: Buffer.from(parsed.requestHash, 'hex'),
     idempotencyKey,
     requestId: requestIdOf(res),
   });
@@ -163,6 +162,8 @@ export interface NamedParent {
 export interface ParsedAdmission {
   lane: Lane;
   body: AdmissionBody;
+  /** The body in RFC 8785 form, which is stored, and its SHA-256 in lower-case hex. */
+  request: Buffer;
   requestHash: string;
   fixtureRef: string | null;
   /** The parent to check in the registry before acceptance. */
@@ -175,8 +176,9 @@ export function parseAdmission<Body extends AdmissionBody>(
   value: JsonValue,
 ): ParsedAdmission {
   const body = parseDocument(schema, value, version);
-  const requestHash = nativeTextHash(canonicalize(value));
-  return { lane, body, requestHash, ...referencesOf(body) };
+  const request = Buffer.from(canonicalize(value));
+  const requestHash = hashHex(nativeSha256, request);
+  return { lane, body, request, requestHash, ...referencesOf(body) };
 }
 
 export function requireOwnTenant({ tenant_id }: AdmissionBody, { tenantId }: Caller): void {

@@ -194,7 +194,6 @@ export const JSON_LINES = 'application/x-ndjson';
 
 /** A valid item whose parent is still to be checked with a query. */
 export interface ParsedItem extends Omit<ParsedAdmission, 'body'> {
-  request: Buffer;
   /** Id of the future proof. */
   proofId: string;
 }
@@ -334,7 +333,7 @@ function parseItem(item: SplitItem, limit: number, caller: Caller): Omit<ParsedI
   const { body, ...parsed } =
     version === EXECUTE.version ? parseAdmission(EXECUTE, value) : parseAdmission(AGENT, value);
   requireOwnTenant(body, caller);
-  return { ...parsed, request: item.bytes };
+  return parsed;
 }
 
 const PARENTS_PER_QUERY = 1_000;
