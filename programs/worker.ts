@@ -1,6 +1,7 @@
 import { jwkThumbprint } from '#protocol/keys';
 import { workerConfig } from '#runtime/config';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { bulkSigningKey } from '#runtime/crypto/sodium-signing';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
@@ -16,7 +17,13 @@ const code = await runProgram('worker', async (program) => {
   const config = workerConfig();
   program.drainAs(config.drain);
   const ops = await openOps('worker', config.ops, program);
-  const signer = loadSigningKey(config.aepKeyFile);
+  const signer = await bulkSigningKey(config.aepKeyFile);
+  if (signer.library === 'OpenSSL') {
+    log.warn(
+      { err: signer.reason },
+      'sodium-native has no binary for this platform: OpenSSL signs, in twice the time',
+    );
+  }
   await policySelfTest();
   const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
   const sql = connect(config.databaseUrl, {

@@ -74,6 +74,23 @@ function signingKey(privateKey: KeyObject): SigningKey {
 
 /** Reads a PEM PKCS#8 Ed25519 key; checks file permissions like `readPrivateFile`. */
 export function loadSigningKey(file: string): SigningKey {
+  return signingKey(readKey(file));
+}
+
+const SEED_BYTES = 32;
+
+/** Passes the 32 bytes of the private key in a file to `use`, and overwrites them afterwards. */
+export function withSeed<T>(file: string, use: (seed: Buffer) => T): T {
+  // RFC 8410: the seed is at the end of the DER form.
+  const der = readKey(file).export({ format: 'der', type: 'pkcs8' });
+  try {
+    return use(der.subarray(der.length - SEED_BYTES));
+  } finally {
+    der.fill(0);
+  }
+}
+
+function readKey(file: string): KeyObject {
   const pem = readPrivateFile(file, 'signing key');
   let key: KeyObject;
   try {
@@ -86,7 +103,7 @@ export function loadSigningKey(file: string): SigningKey {
       `${file} holds a key of type ${key.asymmetricKeyType ?? 'unknown'}, not Ed25519. Create one with: openssl genpkey -algorithm ed25519`,
     );
   }
-  return signingKey(key);
+  return key;
 }
 
 /** Creates a new key in `file`; throws EEXIST when it exists. */

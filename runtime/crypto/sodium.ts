@@ -10,6 +10,9 @@ export type BulkVerification =
   | { library: 'OpenSSL'; verify: Ed25519Verify; reason: unknown };
 
 type Binding = typeof sodium;
+export type Load<Part extends keyof Binding> = () => Promise<Pick<Binding, Part>>;
+
+export const loadSodium: Load<keyof Binding> = async () => (await import('sodium-native')).default;
 
 /**
  * libsodium behind the protocol's strict checks: the same verdict as every other implementation, in
@@ -19,9 +22,9 @@ type Binding = typeof sodium;
  * @throws OperatorError when the libsodium binary verifies incorrectly
  */
 export async function bulkVerification(
-  load: () => Promise<Binding> = async () => (await import('sodium-native')).default,
+  load: Load<'crypto_sign_verify_detached'> = loadSodium,
 ): Promise<BulkVerification> {
-  let binding: Binding;
+  let binding;
   try {
     binding = await load();
   } catch (reason) {
@@ -30,13 +33,14 @@ export async function bulkVerification(
   const verify = strictEd25519((publicKey, message, signature) =>
     binding.crypto_sign_verify_detached(signature, message, publicKey),
   );
-  if (!verifiesCorrectly(verify)) {
-    throw new OperatorError(
-      'The binary of the package sodium-native verifies signatures incorrectly. Reinstall the packages with npm ci, which checks their hashes.',
-    );
-  }
+  if (!verifiesCorrectly(verify)) throw brokenBinary('verifies');
   return { library: 'libsodium', verify };
 }
+
+export const brokenBinary = (what: string): OperatorError =>
+  new OperatorError(
+    `The binary of the package sodium-native ${what} signatures incorrectly. Reinstall the packages with npm ci, which checks their hashes.`,
+  );
 
 /** A known signature: RFC 8032 §7.1, TEST 3. */
 const KNOWN = {

@@ -1,7 +1,11 @@
-import { describe, expect, it } from 'vitest';
-import { nativeVerify } from '#runtime/crypto/node';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { createSigningKey, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { bulkVerification } from '#runtime/crypto/sodium';
+import { bulkSigningKey } from '#runtime/crypto/sodium-signing';
 
 describe('bulkVerification', () => {
   it('uses OpenSSL when there is no libsodium binary, and reports why', async () => {
@@ -25,5 +29,39 @@ describe('bulkVerification', () => {
     await expect(
       bulkVerification(() => Promise.resolve({ crypto_sign_verify_detached })),
     ).rejects.toThrow(OperatorError);
+  });
+});
+
+describe('bulkSigningKey', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'svc-sodium-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'key.pem');
+  const key = createSigningKey(file);
+  const message = Buffer.from('a message');
+
+  it('signs with libsodium, and gives the signature of OpenSSL', async () => {
+    const found = await bulkSigningKey(file);
+    expect(found.library).toBe('libsodium');
+    expect(found.publicKey).toEqual(key.publicKey);
+    expect(Buffer.from(found.sign(message))).toEqual(Buffer.from(key.sign(message)));
+  });
+
+  it('uses OpenSSL when there is no libsodium binary, and reports why', async () => {
+    const reason = new Error('cannot find addon');
+    const found = await bulkSigningKey(file, () => Promise.reject(reason));
+    expect(found).toMatchObject({ library: 'OpenSSL', reason });
+    expect(nativeVerify(key.publicKey, message, found.sign(message))).toBe(true);
+  });
+
+  it('does not sign with a binary that gives another signature', async () => {
+    const broken = {
+      crypto_sign_detached: (signature: Buffer) => void signature.fill(0),
+      crypto_sign_seed_keypair: () => undefined,
+      sodium_malloc: (size: number) => Buffer.alloc(size),
+      sodium_mprotect_readonly: () => undefined,
+    };
+    await expect(bulkSigningKey(file, () => Promise.resolve(broken))).rejects.toThrow(
+      OperatorError,
+    );
   });
 });
