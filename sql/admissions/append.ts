@@ -95,22 +95,24 @@ export interface Gate {
   pinsHold: boolean;
 }
 
-/** Reads the gates of admissions, by proof id, and checks the pinned columns. */
+/**
+ * Reads the gates of admissions, by proof id, and checks the pinned columns: once for all admissions
+ * of a tenant, key, environment, policy and time.
+ */
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
   const rows = await tx<(Gate & { ids: string })[]>`
-    select ${packIds(tx)} as ids, allowlisted, "environmentOpen", "keyHolds", "pinsHold"
-    from (select i.proof_id, t.allowlisted, l.open as "environmentOpen",
-        i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
-          and k.tenant_no = i.tenant_no and k.revoked_at is null) as "keyHolds",
-        i.environment = t.environment
-          and i.accepted_at <= clock_timestamp() + interval '1 second'
-          and exists (select from svc.policy_activation a
-            where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as "pinsHold"
-      from svc.intake i
-      join svc.tenant t using (tenant_no)
-      join svc.lane l on l.environment = t.environment
-      where i.proof_id = any(${arrayOf(proofIds)}::uuid[])) asked
-    group by allowlisted, "environmentOpen", "keyHolds", "pinsHold"`;
+    select i.ids, t.allowlisted, l.open as "environmentOpen",
+      i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
+        and k.tenant_no = i.tenant_no and k.revoked_at is null) as "keyHolds",
+      i.environment = t.environment
+        and i.accepted_at <= clock_timestamp() + interval '1 second'
+        and exists (select from svc.policy_activation a
+          where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as "pinsHold"
+    from (select tenant_no, key_no, environment, policy_digest, accepted_at, ${packIds(tx)} as ids
+      from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])
+      group by tenant_no, key_no, environment, policy_digest, accepted_at) i
+    join svc.tenant t using (tenant_no)
+    join svc.lane l on l.environment = t.environment`;
   return new Map(
     rows.flatMap(({ ids, ...gate }) => unpackIds(ids).map((proofId) => [proofId, gate] as const)),
   );
