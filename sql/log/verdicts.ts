@@ -246,6 +246,18 @@ export async function databaseTime(sql: Db): Promise<number> {
 }
 
 /**
+ * Whether an erasure or an expiry is due by the database's clock, and its time in epoch
+ * milliseconds: everything that was due before is included.
+ */
+export async function dueAtDatabaseTime(sql: Db): Promise<{ now: number; isDue: boolean }> {
+  const [row] = await sql<[{ now: Date; isDue: boolean }]>`
+    select date_trunc('milliseconds', now()) as now, exists (select from svc.erasure_due)
+      or exists (select from svc.expiry where expires_at <= now())
+      or exists (select from svc.share_due where expires_at <= now()) as "isDue"`;
+  return { now: row.now.getTime(), isDue: row.isDue };
+}
+
+/**
  * Records that an expiry scan which began at `beganAt`, epoch milliseconds of the database, has
  * finished. With several verifiers the latest scan counts. A recorded time in the future is
  * replaced, because the database clock was set back and no scan covered that time.

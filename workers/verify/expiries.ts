@@ -3,7 +3,7 @@ import { transaction } from '#sql/db/transaction';
 import {
   forgetExpiries,
   takeDueErasures,
-  databaseTime,
+  dueAtDatabaseTime,
   type Expiry,
   insertVerdicts,
   type NewVerdict,
@@ -113,9 +113,11 @@ export async function scanExpiries(
   batch: number,
   isCurrent = true,
 ): Promise<void> {
-  const startedAt = await databaseTime(context.sql);
-  while ((await recordErasures(context, batch)) > 0);
-  while ((await recordExpiries(context, batch)) > 0);
-  while ((await expireShares(context, batch)) > 0);
-  if (isCurrent) await recordExpiryScan(context.sql, startedAt);
+  const { now, isDue } = await dueAtDatabaseTime(context.sql);
+  if (isDue) {
+    while ((await recordErasures(context, batch)) > 0);
+    while ((await recordExpiries(context, batch)) > 0);
+    while ((await expireShares(context, batch)) > 0);
+  }
+  if (isCurrent) await recordExpiryScan(context.sql, now);
 }

@@ -10,7 +10,7 @@ export interface VerifierOptions {
   batch: number;
   /** Limit of leaves per pass, which double during a backlog to spread a pass's fixed cost. */
   maxBatch: number;
-  /** Milliseconds between polls of a log that has not grown. */
+  /** Milliseconds after a pass that found less than a batch, so that small passes do not add up. */
   idleMs: number;
   /** Milliseconds between expiry scans. */
   expiryScanMs: number;
@@ -25,8 +25,8 @@ export interface VerifierOptions {
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
   maxBatch: 4000,
-  idleMs: 50,
-  expiryScanMs: 200,
+  idleMs: 200,
+  expiryScanMs: 500,
   scrubMs: 1000,
   scrubBatch: 200,
   // A pass takes a handful of statements with a timeout of 30 s each.
@@ -83,7 +83,7 @@ async function verify(
       urgent = scrubbed?.urgent ?? false;
       scrubDue = performance.now() + options.scrubMs;
     }
-    if ((covered ?? 0) === 0 && !urgent) {
+    if ((covered ?? 0) < batch && !urgent) {
       await sleep(options.idleMs, undefined, { signal }).catch(() => null);
     }
   }
