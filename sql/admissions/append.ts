@@ -1,5 +1,5 @@
 import type { JsonValue } from '#protocol/json';
-import type { Db, Transaction } from '../db/transaction.js';
+import { type Db, pipeline, type Transaction } from '../db/transaction.js';
 import { arrayOf, batchIdOf } from '../db/columns.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
 import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
@@ -50,7 +50,8 @@ export interface BatchRef {
 
 /**
  * Claims pending admissions in this transaction, and returns the batch of each. Only one transaction
- * can commit the claim, so an admission gets one outcome.
+ * can commit the claim, so an admission gets one outcome. Outside a transaction, where a claim would
+ * lose the admission, it claims none.
  *
  * An admission accepted in the future, by up to a day, stays pending until that time: the database
  * clock was set back, or a standby with another clock was promoted. The gates reject later times.
@@ -59,15 +60,19 @@ export async function claimPending(
   tx: Transaction,
   proofIds: string[],
 ): Promise<Map<string, BatchRef | null>> {
+  // The setting lasts as long as the transaction: outside one, the claim does not see it.
+  const allowing = tx`select set_config('svc.claims', 'on', true)`;
   // Grouped by batch, because admissions of one batch differ only in their ids.
-  const rows = await tx<{ ids: string; batchId: string | null; items: number }[]>`
+  const claiming = tx<{ ids: string; batchId: string | null; items: number }[]>`
     with claimed as (
       delete from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
+        and current_setting('svc.claims', true) = 'on'
         and (accepted_at <= (select clock_timestamp() + interval '1 second')
           or accepted_at > (select clock_timestamp() + interval '1 day'))
       returning proof_id, batch_id, batch_items)
     select ${packIds(tx)} as ids, batch_id as "batchId", batch_items as items from claimed
     group by batch_id, batch_items`;
+  const [, rows] = await pipeline(allowing, claiming);
   const claimed = new Map<string, BatchRef | null>();
   for (const { ids, batchId, items } of rows) {
     const share = batchId === null ? null : { batchId: batchIdOf(batchId), items };

@@ -1,6 +1,15 @@
 import { arrayOf, bytesOf } from '../db/columns.js';
 import { PolicyMissingError } from '../db/errors.js';
-import { asTenants, type Db, pipeline, type Pool, type Transaction } from '../db/transaction.js';
+import {
+  asTenants,
+  type Db,
+  type Fragment,
+  inOneRoundTrip,
+  pipeline,
+  type Pool,
+  scopeTo,
+  type Transaction,
+} from '../db/transaction.js';
 import { UNLIMITED, type PinnedIntake, type Validity } from '../proofs/rebuild-aep.js';
 
 /** The request type: 1 is execute, 2 is agent. */
@@ -25,8 +34,8 @@ export type IntakeOutcome =
   | { outcome: 'idempotency_conflict' };
 
 /**
- * Stores admissions in one transaction: the intake rows, their queue entries and the idempotency keys.
- * The database sets the time and the policy digest. The deduplication key is (tenant, request type,
+ * Stores admissions: the intake rows, their queue entries and the idempotency keys. New admissions
+ * without such keys take one transaction; the others take a second one. The database sets the time and the policy digest. The deduplication key is (tenant, request type,
  * request hash); a repeat returns the first admission.
  *
  * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
@@ -34,30 +43,60 @@ export type IntakeOutcome =
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
  */
-export function acceptIntake(
+export async function acceptIntake(
   sql: Pool,
   items: IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
-  // Binding an idempotency key can wait for a lock, so the acceptance time is taken afterwards.
   const isKeyed = items.some((item) => item.idempotencyKey !== null);
-  return asTenants(
-    sql,
-    items.map((item) => item.tenantNo),
-    (tx: Transaction, policy: PinnedPolicy | null) => accept(tx, items, policy, lockTimeoutMs),
-    (tx) => withLockTimeout(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
+  const inserted = isKeyed ? new Set<string>() : await insertAll(sql, items, lockTimeoutMs);
+  const others = items.filter(({ proofId }) => !inserted.has(proofId));
+  const outcomes = others.length === 0 ? [] : await acceptSome(sql, others, lockTimeoutMs);
+  const found = new Map(others.map((item, at) => [item, outcomes[at]]));
+  return items.map(
+    (item): IntakeOutcome => found.get(item) ?? { outcome: 'accepted', proofId: item.proofId },
   );
 }
 
-async function withLockTimeout<T>(
-  tx: Transaction,
-  lockTimeoutMs: (() => number) | undefined,
-  reading: Promise<T>,
-): Promise<T> {
-  if (lockTimeoutMs === undefined) return reading;
-  const limit = tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
-  const [, read] = await pipeline(limit.execute(), reading);
-  return read;
+/** Stores the admissions that are new, in one round trip. Returns their proof ids. */
+async function insertAll(
+  sql: Pool,
+  items: readonly IntakeItem[],
+  lockTimeoutMs?: () => number,
+): Promise<Set<string>> {
+  const rows = [...items].sort(byDeduplicationKey);
+  const tenants = rows.map(({ tenantNo }) => tenantNo);
+  const [, , , inserted] = await inOneRoundTrip(
+    sql,
+    (tx) =>
+      [
+        tx`begin`,
+        scopeTo(tx, tenants),
+        limitLocks(tx, lockTimeoutMs),
+        insertingIntake(tx, rows, policyInForce(tx)),
+        insertPending(tx, rows),
+      ] as const,
+  );
+  return new Set(inserted.map(({ id }) => id));
+}
+
+/** Sets the longest wait for a lock; without one the connection's setting stays. */
+const limitLocks = (tx: Transaction, lockTimeoutMs?: () => number) =>
+  lockTimeoutMs === undefined
+    ? tx`select`
+    : tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
+
+function acceptSome(
+  sql: Pool,
+  items: IntakeItem[],
+  lockTimeoutMs?: () => number,
+): Promise<IntakeOutcome[]> {
+  return asTenants(
+    sql,
+    items.map((item) => item.tenantNo),
+    (tx) => accept(tx, items, lockTimeoutMs),
+    async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
+  );
 }
 
 // Concurrent groups may share deduplication keys. All insert in one order, so that waits for a
@@ -68,16 +107,14 @@ export const byDeduplicationKey = (a: IntakeRow, b: IntakeRow): number =>
 async function accept(
   tx: Transaction,
   items: IntakeItem[],
-  pinned: PinnedPolicy | null,
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
   const conflicts = await bindIdempotencyKeys(tx, items);
   const open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
-  let policy = pinned;
   const admissions = await insertOrFind(tx, open, async (rows) => {
-    policy ??= await withLockTimeout(tx, lockTimeoutMs, pinPolicy(tx));
+    // Binding a key can wait for a lock, so the acceptance time is taken afterwards.
+    const [, policy] = await pipeline(limitLocks(tx, lockTimeoutMs), pinPolicy(tx));
     const [inserted] = await pipeline(insertIntake(tx, rows, policy), insertPending(tx, rows));
-    policy = null;
     return inserted;
   });
   return items.map((item) => {
@@ -168,15 +205,19 @@ export interface PinnedPolicy {
   digest: Buffer;
 }
 
+/**
+ * The time, and the policy in force then: it decides, so acceptance has the same time. Not the
+ * transaction's start, which may be long before when it waited for a lock.
+ */
+const policyInForce = (tx: Db): Fragment => tx`
+  select a.digest, t.at
+  from (select date_trunc('milliseconds', clock_timestamp()) as at) t
+  cross join lateral (select digest from svc.policy_activation where active_from <= t.at
+    order by active_from desc, activation_id desc limit 1) a`;
+
 /** @throws PolicyMissingError when no policy set is active */
 export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
-  // Uses one timestamp for acceptance and policy, because the policy in force at acceptance
-  // decides. Not the transaction's start, which may be long before when it waited for a lock.
-  const [policy] = await tx<PinnedPolicy[]>`
-    select a.digest, t.at
-    from (select date_trunc('milliseconds', clock_timestamp()) as at) t
-    cross join lateral (select digest from svc.policy_activation where active_from <= t.at
-      order by active_from desc, activation_id desc limit 1) a`;
+  const [policy] = await tx<PinnedPolicy[]>`${policyInForce(tx)}`;
   if (policy === undefined) throw new PolicyMissingError('no policy set is active');
   return policy;
 }
@@ -187,21 +228,29 @@ export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 export async function insertIntake(
   tx: Transaction,
   items: readonly IntakeRow[],
-  policy: PinnedPolicy,
+  { at, digest }: PinnedPolicy,
 ): Promise<Set<string>> {
+  const policy = tx`select ${at}::timestamptz as at, ${digest}::bytea as digest`;
+  const inserted = await insertingIntake(tx, items, policy);
+  return new Set(inserted.map(({ id }) => id));
+}
+
+/** @param policy selects `at` and `digest`; without a row nothing is inserted */
+function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: Fragment) {
   const requests = bytesOf(items.map(({ request }) => request));
   const hashes = bytesOf(items.map(({ requestHash }) => requestHash));
   const salts = bytesOf(items.map(({ salt }) => salt));
-  const inserted = await tx<{ id: string }[]>`
+  return tx<{ id: string }[]>`
+    with policy as materialized (${policy})
     insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
       accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
     select i.proof_id, i.tenant_no, i.lane, t.environment,
       substring(packed.requests from i.request_start for i.request_length),
-      substring(packed.hashes from i.hash_start for i.hash_length), ${policy.at},
-      substring(packed.salts from i.salt_start for i.salt_length), ${policy.digest},
+      substring(packed.hashes from i.hash_start for i.hash_length), policy.at,
+      substring(packed.salts from i.salt_start for i.salt_length), policy.digest,
       f.fixture_hash, ${pinnedValidity(tx)}, i.key_no
-    from (select ${requests.bytes}::bytea as requests, ${hashes.bytes}::bytea as hashes,
-        ${salts.bytes}::bytea as salts) packed
+    from policy cross join (select ${requests.bytes}::bytea as requests,
+      ${hashes.bytes}::bytea as hashes, ${salts.bytes}::bytea as salts) packed
     cross join unnest(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
       ${arrayOf(items.map(({ tenantNo }) => tenantNo))}::integer[],
       ${arrayOf(items.map(({ lane }) => lane))}::smallint[],
@@ -217,7 +266,6 @@ export async function insertIntake(
     order by i.n
     on conflict (tenant_no, lane, request_hash) where not refused do nothing
     returning proof_id as id`;
-  return new Set(inserted.map(({ id }) => id));
 }
 
 /**

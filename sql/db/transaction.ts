@@ -21,8 +21,8 @@ export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
  * Runs `work` in one transaction: committed when it returns, rolled back when it throws. `work` must
  * wait only for the database between its statements.
  *
- * @param opening its statements share the round trip of `begin`. They may only read or set
- *   transaction-local settings: if `begin` fails, they run outside a transaction
+ * @param opening its statements share the round trip of `begin`. If `begin` fails, they run outside
+ *   a transaction: each must then change nothing
  * @throws DatabaseUnavailableError when the connection is lost. A loss during the commit leaves the
  *   outcome unknown, so a retry must be idempotent.
  */
@@ -40,19 +40,23 @@ export function transaction<T, O = void>(
   });
 }
 
-/** A read-only transaction in one round trip: `setting` and `reading` are one statement each. */
-export function readTransaction<T>(
+/**
+ * A transaction in one round trip.
+ *
+ * @param statements `begin` and what follows it, without `commit`. Each must be harmless alone and
+ *   without the settings of the others: after DDL the driver prepares a statement again and resends
+ *   it after the commit. Then this function throws.
+ */
+export function inOneRoundTrip<T extends readonly Statement<unknown>[]>(
   sql: Pool,
-  setting: (tx: Transaction) => Statement<unknown>,
-  reading: (tx: Transaction) => Statement<T>,
-): Promise<T> {
+  statements: (tx: Transaction) => T,
+): Promise<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
   return onReservedConnection(sql, async (tx) => {
-    const statements = [tx`begin read only`, setting(tx), reading(tx), tx`commit`] as const;
-    const [, , found, end] = await pipeline(...statements);
-    // After DDL the driver prepares the statement again and resends it: after this commit, and so
-    // without `setting`. Such a result must not be used.
-    requireCommit(end);
-    return found;
+    const sent = statements(tx);
+    const commit = tx`commit`;
+    const found = await pipeline(...sent, commit);
+    requireCommit(await commit);
+    return found.slice(0, -1) as { -readonly [K in keyof T]: Awaited<T[K]> };
   });
 }
 
@@ -72,7 +76,7 @@ function requireCommit({ command }: { command: string }): void {
 }
 
 /** Sent when it is awaited or executed. */
-interface Statement<T> extends Promise<T> {
+export interface Statement<T> extends Promise<T> {
   execute(): unknown;
 }
 
@@ -162,15 +166,19 @@ export function asTenants<T, O = void>(
 }
 
 /** Like `asTenants`, for one read-only statement in one round trip. */
-export function readAsTenants<T>(
+export async function readAsTenants<T>(
   sql: Pool,
   tenants: readonly number[],
   reading: (tx: Transaction) => Statement<T>,
 ): Promise<T> {
-  return readTransaction(sql, (tx) => scopeTo(tx, tenants), reading);
+  const [, , found] = await inOneRoundTrip(
+    sql,
+    (tx) => [tx`begin read only`, scopeTo(tx, tenants), reading(tx)] as const,
+  );
+  return found;
 }
 
-const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
+export const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
   select set_config('svc.tenants', ${`{${[...new Set(tenants)].join(',')}}`}, true)`;
 
 /** The tables that row-level security scopes to one tenant, directly or through their parent. */

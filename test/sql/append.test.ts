@@ -4,9 +4,9 @@ import { leafHash } from '#protocol/merkle';
 import { extendTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, readPinnedIntake } from '#sql/admissions/intake';
-import { loadPending } from '#sql/admissions/append';
+import { claimPending, loadPending } from '#sql/admissions/append';
 import { appendLocked, lockHead, TileDamagedError, treeSize } from '#sql/log/log';
-import { transaction } from '#sql/db/transaction';
+import { type Transaction, transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
 import { openRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
@@ -175,6 +175,18 @@ describe('processAdmissions', () => {
     const failed = await db.sql`select from svc.verdict where outcome = 'fail'`;
     expect(failed).toHaveLength(0);
   });
+});
+
+it('claimPending > claims nothing outside a transaction, where a claim would lose the admission', async () => {
+  const registry = await openRegistry(db);
+  const item = registry.item();
+  await acceptIntake(registry.engine, [item]);
+  const claim = (tx: Transaction) => claimPending(tx, [item.proofId]);
+  const worker = registry.admit.sql;
+  const connection = await worker.reserve();
+  expect((await claim(connection)).size).toBe(0);
+  connection.release();
+  expect((await transaction(worker, claim)).size).toBe(1);
 });
 
 it('loadPending > returns each admission unchanged when several have equal columns', async () => {

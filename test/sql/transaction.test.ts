@@ -4,7 +4,8 @@ import { connect } from '#runtime/postgres/connect';
 import {
   pipeline,
   type Pool,
-  readTransaction,
+  inOneRoundTrip,
+  type Statement,
   type Transaction,
   transaction,
 } from '#sql/db/transaction';
@@ -101,15 +102,25 @@ describe('first statement of a transaction', () => {
   });
 });
 
-describe('readTransaction', () => {
+describe('inOneRoundTrip', () => {
   beforeEach(() => db.sql`insert into public.note values ('a')`);
-  const setting = (tx: Transaction) => tx`select set_config('svc.noted', 'yes', true)`;
+  /** One statement with a setting of its transaction. */
+  const noted = async <T>(statement: (tx: Transaction) => Statement<T>): Promise<T> => {
+    const [, , found] = await inOneRoundTrip(
+      sql,
+      (tx) =>
+        [
+          tx`begin read only`,
+          tx`select set_config('svc.noted', 'yes', true)`,
+          statement(tx),
+        ] as const,
+    );
+    return found;
+  };
 
   it('applies its session setting, and resets the setting afterwards', async () => {
     const read = () =>
-      readTransaction(
-        sql,
-        setting,
+      noted(
         (tx) => tx<{ text: string; noted: string }[]>`
           select text, current_setting('svc.noted', true) as noted from public.note`,
       );
@@ -123,9 +134,9 @@ describe('readTransaction', () => {
   });
 
   it('cannot write, and throws the first error', async () => {
-    const writing = readTransaction(sql, setting, (tx) => tx`insert into public.note values ('b')`);
+    const writing = noted((tx) => tx`insert into public.note values ('b')`);
     await expect(writing).rejects.toMatchObject({ cause: { code: '25006' } });
-    const wrong = readTransaction(sql, setting, (tx) => tx`select 1 / 0`);
+    const wrong = noted((tx) => tx`select 1 / 0`);
     await expect(wrong).rejects.toMatchObject({ code: '22012' });
     await transaction(sql, (tx) => tx`insert into public.note values ('c')`);
     expect(await notes()).toEqual(['a', 'c']);
@@ -135,9 +146,7 @@ describe('readTransaction', () => {
     await db.sql`create table public.changing (text varchar(9))`;
     await db.sql`insert into public.changing values ('a')`;
     const read = (text: string) =>
-      readTransaction(
-        sql,
-        setting,
+      noted(
         (tx) => tx<{ text: string }[]>`
           select text from public.changing
           where text = ${text} and current_setting('svc.noted', true) = 'yes'`,

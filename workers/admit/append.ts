@@ -17,7 +17,7 @@ import {
 import { parentsOf } from '#sql/admissions/intake';
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
-import { appendLocked, keyEntries, lockHead } from '#sql/log/log';
+import { appendLocked, type EntryBody, keyEntries, lockHead } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import {
   type AdmitContext,
@@ -47,17 +47,22 @@ interface Rejection {
  */
 export async function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
   const metrics = context.metrics ?? NO_METRICS;
+  const ids = prepared.map((item) => item.intake.proofId);
+  const lockStart = performance.now();
   let commitStart = 0;
-  const appended = await transaction(context.sql, async (tx) => {
-    const lockStart = performance.now();
-    const size = await lockHead(tx);
-    const locked = performance.now();
-    metrics.took('lock', locked - lockStart);
-    const result = await appendLockedHead(tx, context, prepared, size);
-    commitStart = performance.now();
-    if (result.batches.size > 0) metrics.took('append', commitStart - locked);
-    return result;
-  });
+  const appended = await transaction<Appended, [number, ...Claim]>(
+    context.sql,
+    async (tx, [size, ...claim]) => {
+      const locked = performance.now();
+      metrics.took('lock', locked - lockStart);
+      const result = await appendClaimed(tx, context, prepared, size, claim);
+      commitStart = performance.now();
+      if (result.batches.size > 0) metrics.took('append', commitStart - locked);
+      return result;
+    },
+    // In READ COMMITTED each statement sees every earlier append, and the lock excludes new appends.
+    (tx) => pipeline(lockHead(tx), claimPending(tx, ids), keyEntries(tx), gatesOf(tx, ids)),
+  );
   // COMMIT POINT: the proofs are durable and may be answered. A crash before it leaves the
   // admissions pending; a crash after it needs no recovery.
   metrics.took('commit', performance.now() - commitStart);
@@ -71,20 +76,17 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
   return appended;
 }
 
+/** What a worker reads under the append lock: its claims with their batches, the keys, the gates. */
+type Claim = [Map<string, BatchRef | null>, EntryBody[], Map<string, Gate>];
+
 /** @param size leaves of the log, which cannot change under the append lock */
-async function appendLockedHead(
+async function appendClaimed(
   tx: Transaction,
   context: AdmitContext,
   prepared: Prepared[],
   size: number,
+  [batches, keys, gates]: Claim,
 ): Promise<Appended> {
-  const ids = prepared.map((item) => item.intake.proofId);
-  // In READ COMMITTED each statement sees every earlier append, and the lock excludes new appends.
-  const [batches, keys, gates] = await pipeline(
-    claimPending(tx, ids),
-    keyEntries(tx),
-    gatesOf(tx, ids),
-  );
   const claimed = prepared.filter((item) => batches.has(item.intake.proofId));
   if (claimed.length === 0) return { admitted: [], rejected: [], batches };
   requireActiveKey(keys, context.keyId, size);
