@@ -30,7 +30,10 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
       await expect.poll(isNext, { timeout: 10_000, interval: 100 }).toBe(true);
       return found;
     };
-    await fetch(cache.url + path);
+    // A response is stored at its second request.
+    for (const cached of ['MISS', 'MISS', 'HIT']) {
+      expect((await fetch(cache.url + path)).headers.get('x-svc-cache')).toBe(cached);
+    }
 
     clock.at += 61_000;
     const unchanged = await nextThroughCache();
