@@ -1,12 +1,11 @@
-import { hashHex } from '#protocol/hash';
-import { parseStrict, type JsonValue } from '#protocol/json';
+import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
   type AgentEnvelope,
   executeRequestSchema,
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
-import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
+import { nativeTextHash } from '#runtime/crypto/node';
 import { aepOf, type BuiltAep, type Decision, type PinnedIntake } from '#sql/proofs/rebuild-aep';
 import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.js';
 
@@ -25,13 +24,15 @@ export interface DerivedAep extends BuiltAep {
  * @throws UnknownRequestTypeError
  */
 export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
-  const requestHash = hashHex(nativeSha256, intake.request);
+  const document = parseStrict(intake.request);
+  // Canonicalized again: the engine could have stored another spelling, for a second admission.
+  const requestHash = nativeTextHash(canonicalize(document));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
       'the hash of the stored request differs from the one at acceptance',
     );
   }
-  const request = readRequest(intake, parseStrict(intake.request));
+  const request = readRequest(intake, document);
   const policyInput = policyInputOf(intake, request);
   const input = printedInput(policyInput);
   const decision = {
@@ -40,6 +41,7 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
     engineVersion: policy.engineVersion,
     keyId,
   };
+  // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
   return { ...aepOf(decided, request, decision), requestHash, decision, input };
 }

@@ -128,13 +128,10 @@ function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | null):
       detail: 'the request has been erased',
     };
   }
-  const isHashOf = (hash: string | undefined): boolean =>
-    hash !== undefined && hash === aep?.request_hash;
+  const hash = attempt(() => documentHash(sha256, parseStrict(request)));
   return check(
     'request_hash',
-    // Bytes with this hash are the canonical form that the AEP commits to.
-    isHashOf(hashHex(sha256, request)) ||
-      isHashOf(attempt(() => documentHash(sha256, parseStrict(request)))),
+    hash !== undefined && hash === aep?.request_hash,
     'the AEP is about another request',
   );
 }

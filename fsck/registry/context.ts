@@ -1,7 +1,9 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
 import { readEntry } from '#protocol/entries';
-import { hashHex } from '#protocol/hash';
+import { attempt } from '#protocol/errors';
+import { documentHash } from '#protocol/hash';
+import { parseStrict } from '#protocol/json';
 import {
   keyStateAt,
   voidedAt,
@@ -45,7 +47,9 @@ export async function* pages<K extends string, T extends Record<K, string>>(
 
 /** Whether a stored request has this hash (hex). */
 export function isRequestOf(request: Uint8Array | null, hash: string): boolean {
-  return request !== null && hashHex(nativeSha256, request) === hash;
+  return (
+    request !== null && attempt(() => documentHash(nativeSha256, parseStrict(request))) === hash
+  );
 }
 
 /** The id before all proof ids and request ids: where paging starts. */

@@ -14,6 +14,7 @@ import type { Aep } from '#protocol/schemas/aep';
 import { CHECK_NAMES } from '#protocol/schemas/verdict';
 import { allPassed, verifyProof, type CheckName, type ProofEvidence } from '#protocol/verify';
 import { nativeVerify } from '#runtime/crypto/node';
+import { hashHex } from '#protocol/hash';
 import { sha256 } from '../fixtures/leaves.js';
 import {
   admitted,
@@ -188,6 +189,15 @@ describe('verifyProof', () => {
     [
       'a signed and logged AEP of another request',
       { ...resigned({ ...admitted.aep, request_hash: denied.aep.request_hash }), ...unlogged },
+      'request_hash inclusion',
+    ],
+    [
+      'a signed and logged AEP with the hash of another spelling of the request',
+      {
+        ...resigned({ ...admitted.aep, request_hash: hashHex(sha256, utf8(` ${text}`)) }),
+        ...unlogged,
+        request: utf8(` ${text}`),
+      },
       'request_hash inclusion',
     ],
     [

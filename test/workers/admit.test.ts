@@ -3,6 +3,7 @@ import { accepted, stateOf } from '../fixtures/admissions.js';
 import { beforeRow } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 import { verifyEnvelopeOf } from '../fixtures/verify-envelope.js';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/intake';
 import { entryRows, treeSize } from '#sql/log/log';
 import { readProof } from '#sql/proofs/read';
@@ -61,6 +62,16 @@ describe('admission', () => {
     expect(settled.get(ids[0]!)?.state).toBe('proved');
     expect(settled.get(ids[1]!)).toMatchObject({ state: 'refused', code: 'processing_failed' });
     expect(settled.get(ids[2]!)?.state).toBe('proved');
+  });
+
+  it('is rejected when its stored hash is that of another spelling of the request', async () => {
+    const { request, ...item } = registry.item();
+    const spelled = Buffer.from(` ${Buffer.from(request).toString()}`);
+    const requestHash = nativeSha256(spelled);
+    await acceptIntake(registry.engine, [{ ...item, request: spelled, requestHash }]);
+    await processAdmissions(registry.admit, [item.proofId]);
+    const settled = await registry.readOutcomes([item.proofId]);
+    expect(settled.get(item.proofId)).toMatchObject({ state: 'refused' });
   });
 
   it('is rejected without the others in its group when it makes their transaction fail', async () => {
