@@ -11,10 +11,10 @@ import { listen } from '#runtime/http/server';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
-import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
+import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { readOutcomes } from '#sql/admissions/outcomes';
+import { announcedIds, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
@@ -57,12 +57,11 @@ const exitCode = await runProgram('engine', async (program) => {
   });
   const queue = openAdmitQueue(config, { log });
   program.onStop(() => queue.close());
-  const wake = (_jobId: string, ids: string[] = []): void => {
+  sql.follow(OUTCOMES_CHANNEL, (payload) => {
+    const ids = announcedIds(payload);
     waiting.wake(ids);
     revocations.wake(ids);
-  };
-  const events = openAdmitEvents(config, wake, { log });
-  program.onStop(() => events.close());
+  });
 
   // A separate connection, so that rate limiting does not wait behind jobs. The limiter reports an
   // unreachable Redis and continues without it.

@@ -1,9 +1,11 @@
+import { News } from '#runtime/concurrency';
 import { verifierConfig } from '#runtime/config';
 import { nativeBase64, nativeSha256 } from '#runtime/crypto/node';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { bulkVerification } from '#runtime/crypto/sodium';
+import { OUTCOMES_CHANNEL } from '#sql/admissions/outcomes';
 import { verifierHeartbeats, verifierReadiness, VoidedProofs } from '#workers/verify/context';
 import { runVerifier } from '#workers/verify/verifier';
 import { assertDatabase, startHeartbeat } from './database.js';
@@ -37,8 +39,10 @@ const code = await runProgram('verifier', async (program) => {
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
   const metrics = ops.registry && { metrics: verifierMetrics(ops.registry) };
+  const news = new News();
+  sql.follow(OUTCOMES_CHANNEL, () => news.come());
   const running = runVerifier(
-    { sql, crypto, log, pulses, voided: new VoidedProofs(), ...metrics },
+    { sql, crypto, log, pulses, news, voided: new VoidedProofs(), ...metrics },
     signal,
   ).catch((error: unknown) => program.fail(error));
   program.onStop(() => running);

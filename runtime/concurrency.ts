@@ -27,6 +27,34 @@ export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
     }));
 }
 
+/** An event that ends a wait. An event before the wait counts as well. */
+export class News {
+  private hasCome = false;
+  private end: (() => void) | null = null;
+
+  come(): void {
+    this.hasCome = true;
+    this.end?.();
+  }
+
+  /** Resolves at the next event, or after `ms` milliseconds, or at the signal. */
+  async wait(ms: number, signal: AbortSignal): Promise<void> {
+    if (!this.hasCome && !signal.aborted) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, ms);
+        this.end = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+        signal.addEventListener('abort', this.end, { once: true });
+      });
+      if (this.end !== null) signal.removeEventListener('abort', this.end);
+    }
+    this.end = null;
+    this.hasCome = false;
+  }
+}
+
 export interface CoalesceOptions<In, Out> {
   /** Longest time that an item waits for further items of its group, in milliseconds. */
   maxWaitMs: number;

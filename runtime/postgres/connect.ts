@@ -1,4 +1,5 @@
 import { connect as connectSocket, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import postgres from 'postgres';
 import { TaskWatchdog, type HungError } from '../process/watchdog.js';
@@ -6,7 +7,15 @@ import { TaskWatchdog, type HungError } from '../process/watchdog.js';
 type Client = postgres.Sql<{ bigint: number }>;
 
 /** A pool of connections; closed with `end`. */
-export type Sql = { reserve(): Promise<Reserved> } & Client;
+export type Sql = {
+  reserve(): Promise<Reserved>;
+  /**
+   * Calls `onNotify` with the payload of each notification of `channel`, on a connection of its own
+   * that is opened again when it is lost. Notifications in between are lost, and other database
+   * roles can send notifications: callers must treat them as hints.
+   */
+  follow(channel: string, onNotify: (payload: string) => void): void;
+} & Client;
 
 /** A connection reserved by one caller until `release`. */
 export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
@@ -44,6 +53,8 @@ const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 
 /** Time after the server's own statement timeout at which the program gives up and exits. */
 const STALL_GRACE_MS = 10_000;
+/** Pause before a lost connection for notifications is opened again. */
+const LISTEN_AGAIN_MS = 1_000;
 
 /** A statement of postgres.js, with its internal members that send it. */
 interface Query extends Promise<unknown> {
@@ -143,7 +154,25 @@ export function connect(url: string, options: ConnectOptions): Sql {
     }) as unknown as Reserved;
   }
 
+  const ended = new AbortController();
+  async function follow(channel: string, onNotify: (payload: string) => void): Promise<void> {
+    const listening = {
+      ...settings,
+      onnotify: (_: string, payload: string) => onNotify(payload),
+    };
+    while (!ended.signal.aborted) {
+      const connection = openConnection(url, listening, builder.options, opened++);
+      const close = (): void => void connection.close(0);
+      ended.signal.addEventListener('abort', close);
+      // Rejected while the server is unreachable.
+      await connection.client`listen ${builder(channel)}`.then(() => connection.lost).catch(close);
+      ended.signal.removeEventListener('abort', close);
+      await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
+    }
+  }
+
   async function end({ timeout }: { timeout?: number } = {}): Promise<void> {
+    ended.abort();
     await Promise.all([statements.end(timeout), transactions.end(timeout)]);
     watchdog?.stop();
   }
@@ -153,7 +182,12 @@ export function connect(url: string, options: ConnectOptions): Sql {
   else signal?.addEventListener('abort', cut, { once: true });
   const send = (query: Query): void =>
     void sendAnywhere(query).catch((error: Error) => query.reject(error));
-  return routed(builder, send, { reserve, end }) as Sql;
+  return routed(builder, send, {
+    reserve,
+    end,
+    follow: (channel: string, onNotify: (payload: string) => void) =>
+      void follow(channel, onNotify),
+  }) as Sql;
 }
 
 const asQuery = (query: unknown): Query => query as Query;
@@ -170,8 +204,10 @@ function openConnection(
   const name = host[at % host.length] ?? 'localhost';
   const address = path ? { path } : { host: name, port: port[at % host.length] ?? 5432 };
   let socket: Socket | null = null;
+  let reportLoss: () => void = () => undefined;
   const onLost = (): void => {
     connection.isLost = true;
+    reportLoss();
     void connection.close(0);
   };
   const own = {
@@ -195,6 +231,7 @@ function openConnection(
   const connection: Connection = {
     client,
     isLost: false,
+    lost: new Promise((resolve) => (reportLoss = resolve)),
     unanswered: new Set(),
     close: async (timeout) => {
       await client.end({ timeout });
@@ -211,6 +248,8 @@ function openConnection(
 interface Connection {
   client: postgres.Sql<{ bigint: number }>;
   isLost: boolean;
+  /** Resolves when the connection is lost. */
+  lost: Promise<void>;
   unanswered: Set<Query>;
   /** Ends the session; unanswered statements fail after `timeout` seconds. */
   close(timeout: number): Promise<void>;

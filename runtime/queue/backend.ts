@@ -4,7 +4,6 @@ import {
   type PostgresConnectionOptions,
   type Processor,
   Queue,
-  QueueEvents,
   type QueueOptions,
   UnrecoverableError,
   Worker,
@@ -39,9 +38,9 @@ export interface AdmitData {
 /** Job names, by the kind of ids that the job carries. */
 export const JOB = { admissions: 'admit', revocations: 'revoke', batches: 'batches' } as const;
 
-export type AdmitProcessor = Processor<AdmitData, string[]>;
+export type AdmitProcessor = Processor<AdmitData, void>;
 
-/** The members of BullMQ's Queue, QueueEvents or Worker that opening and closing need. */
+/** The members of BullMQ's Queue or Worker that opening and closing need. */
 export interface Member {
   waitUntilReady(): Promise<unknown>;
   close(): Promise<void>;
@@ -67,8 +66,8 @@ const queueOptions = {
     attempts: 5,
     backoff: { type: 'exponential', delay: 250 },
   },
-  // Consumers that are away for an hour may miss events, which are only hints.
-  streams: { events: { maxLen: 1_000 } },
+  // BullMQ writes events that no program reads.
+  streams: { events: { maxLen: 0 } },
 };
 
 /**
@@ -83,15 +82,7 @@ const workerOptions = {
   runRetryDelay: 1_000,
 };
 
-const eventsOptions = {
-  autorun: false,
-  // Starts at the oldest event: until the first event arrives, BullMQ's "from now on" would miss
-  // events between two reads. Old events are harmless.
-  lastEventId: '0',
-};
-
 /** On Postgres, merged notifications can lose the last one, so consumers also poll. */
-const POSTGRES_EVENTS_WAIT_MS = 100;
 const POSTGRES_IDLE_WAIT_S = 0.2;
 
 /**
@@ -144,8 +135,7 @@ function backendOf(
 }
 
 export type OpenQueue = Opened<
-  Pick<Queue<AdmitData, string[]>, 'add' | 'getJobCounts' | 'getWaiting' | 'getWaitingCount'> &
-    Member
+  Pick<Queue<AdmitData, void>, 'add' | 'getJobCounts' | 'getWaiting' | 'getWaitingCount'> & Member
 >;
 
 export function openQueue(config: QueueConfig, name: QueueName, onError: OnError): OpenQueue {
@@ -163,13 +153,6 @@ export function openQueueToRead(
 ): Opened<QueueToRead> {
   const { options, create, opened } = backendOf(config, 2, 'fail_fast', onError);
   return opened(new Queue(name, { ...options, skipMetasUpdate: true }, create));
-}
-
-/** Opens events of single admissions only, because no caller waits for batch items. */
-export function openEvents(config: QueueConfig, onError: OnError): Opened<QueueEvents> {
-  const { options, create, isPostgres, opened } = backendOf(config, 2, 'wait', onError);
-  const poll = isPostgres && { blockingTimeout: POSTGRES_EVENTS_WAIT_MS };
-  return opened(new QueueEvents('admit', { ...options, ...eventsOptions, ...poll }, create));
 }
 
 export function openWorker(

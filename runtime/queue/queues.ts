@@ -4,11 +4,9 @@ import type { QueueConfig } from '../config.js';
 import { logger, type Logger } from '../process/log.js';
 import {
   type AdmitProcessor,
-  isIds,
   JOB,
   type Member,
   type Opened,
-  openEvents,
   type OpenQueue,
   openQueue,
   openWorker,
@@ -271,35 +269,6 @@ function keepRunning(
   };
 }
 
-/**
- * Calls `onSettled` when a worker completes or fails a job. The event is only a hint to query the
- * registry: it can be late, missing or forged.
- */
-export function openAdmitEvents(
-  config: QueueConfig,
-  onSettled: (jobId: string, ids?: string[]) => void,
-  options: QueueOptions = {},
-): Running {
-  const report = throttleLog(options.log ?? logger('queue'), 'event consumer');
-  return keepRunning(
-    () => {
-      const opened = openEvents(config, report);
-      // Redis and Postgres wrap results differently.
-      opened.member.on(
-        'completed',
-        ({ jobId, returnvalue }: { jobId: string; returnvalue: unknown }) => {
-          if (isIds(returnvalue)) onSettled(jobId, returnvalue);
-          else onSettled(jobId);
-        },
-      );
-      opened.member.on('failed', ({ jobId }) => onSettled(jobId));
-      return opened;
-    },
-    report,
-    CLOSE_MS,
-  );
-}
-
 export interface AdmitWorkerOptions extends QueueOptions {
   concurrency: number;
   /** Handles jobs of revocations; without it, the requeue of stale admissions handles them. */
@@ -351,7 +320,6 @@ function openConsumer(
     const handle = Object.hasOwn(handlers, job.name) ? handlers[job.name] : undefined;
     if (handle === undefined) throw new UnrecoverableError('unknown kind of job');
     await handle(read.ids, read.requests);
-    return read.ids;
   };
   return keepRunning(
     () => openWorker(config, name, processor, options.concurrency, report),

@@ -1,4 +1,10 @@
-import { type Db, type Pool, readAsTenants, type OwnId } from '../db/transaction.js';
+import {
+  type Db,
+  type Pool,
+  readAsTenants,
+  type OwnId,
+  type Transaction,
+} from '../db/transaction.js';
 
 export type Outcome =
   | {
@@ -83,6 +89,30 @@ export async function admissionState(
 ): Promise<'pending' | Outcome | null> {
   const [row] = await readOutcomeRows(sql, [{ tenantNo, id: proofId }]);
   return row === undefined ? null : (outcomeOf(row) ?? 'pending');
+}
+
+/** Notifications of this channel name outcomes that were committed; the payload is read with `announcedIds`. */
+export const OUTCOMES_CHANNEL = 'svc_outcomes';
+const ID_LENGTH = 32;
+/** PostgreSQL limits a payload to 7,999 bytes. */
+const IDS_PER_NOTIFICATION = 240;
+
+/**
+ * Announces, when the transaction commits, that it decided admissions or revocations, and names those
+ * that callers may wait for. A listener reads the outcomes from the registry: any role can notify.
+ */
+export async function announceOutcomes(tx: Transaction, ids: readonly string[]): Promise<void> {
+  const payloads: string[] = [];
+  for (let at = 0; at < ids.length || at === 0; at += IDS_PER_NOTIFICATION) {
+    payloads.push(ids.slice(at, at + IDS_PER_NOTIFICATION).join(''));
+  }
+  await tx`select pg_notify(${OUTCOMES_CHANNEL}, payload) from unnest(${payloads}::text[]) as payload`;
+}
+
+/** The ids in a notification. */
+export function announcedIds(payload: string): string[] {
+  const count = Math.floor(payload.length / ID_LENGTH);
+  return Array.from({ length: count }, (_, i) => payload.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH));
 }
 
 export interface PendingPlace {

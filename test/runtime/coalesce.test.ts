@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { coalesce, type CoalesceOptions } from '#runtime/concurrency';
+import { coalesce, type CoalesceOptions, News } from '#runtime/concurrency';
 
 const AWAY = new Error('the database is away');
 
@@ -93,4 +93,20 @@ it.each([-1, 1])('coalesce > rejects all items for %i surplus results', async (s
   });
   const statuses = (await settle([1, 2])).map(({ status }) => status);
   expect(statuses).toEqual(['rejected', 'rejected']);
+});
+
+it('News > ends the wait that follows it, and only that one', async () => {
+  const news = new News();
+  const { signal } = new AbortController();
+  const waited = async (ms: number): Promise<boolean> => {
+    const began = performance.now();
+    await news.wait(ms, signal);
+    return performance.now() - began >= ms - 1;
+  };
+  news.come();
+  news.come();
+  expect(await waited(60_000)).toBe(false);
+  expect(await waited(20)).toBe(true);
+  setTimeout(() => news.come(), 10);
+  expect(await waited(60_000)).toBe(false);
 });

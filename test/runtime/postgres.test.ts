@@ -262,3 +262,27 @@ describe('array parameters', () => {
     expect(columns.filter(({ type }) => parsers[type] === undefined)).toEqual([]);
   });
 });
+
+it('notifications > arrive again after their connection was lost, and end with the pool', async () => {
+  const proxy = await openProxy(db.urlFor('svc_engine'));
+  const sql = open(proxy.url);
+  const heard: string[] = [];
+  sql.follow('svc_test', (payload) => void heard.push(payload));
+  const notifyUntilHeard = (payload: string): Promise<void> =>
+    expect
+      .poll(
+        async () => {
+          await db.sql`select pg_notify('svc_test', ${payload})`;
+          return heard.includes(payload);
+        },
+        { timeout: 8_000 },
+      )
+      .toBe(true);
+  await notifyUntilHeard('first');
+  proxy.cut('reset');
+  await notifyUntilHeard('second');
+  await sql.end({ timeout: 1 });
+  const listening = () =>
+    db.sql`select from pg_stat_activity where query like 'listen%' and datname = current_database()`;
+  await expect.poll(async () => (await listening()).length).toBe(0);
+});

@@ -6,12 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
-import {
-  openAdmitEvents,
-  openAdmitQueue,
-  openAdmitWorker,
-  QueueUnavailableError,
-} from '#runtime/queue/queues';
+import { openAdmitQueue, openAdmitWorker, QueueUnavailableError } from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
@@ -102,10 +97,9 @@ describe.concurrent.each([
 
   it('closes within seconds', async ({ expect }) => {
     const worker = openAdmitWorker(config, () => Promise.resolve(), { concurrency: 1, log });
-    const events = openAdmitEvents(config, () => undefined, { log });
     await sleep(300);
     const began = Date.now();
-    await Promise.all([worker.close(), events.close()]);
+    await worker.close();
     expect(Date.now() - began).toBeLessThan(12_000);
   });
 });

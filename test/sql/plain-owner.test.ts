@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, inject, it } from 'vitest';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
-import type { Pool } from '#sql/db/transaction';
+import type { Sql } from '#runtime/postgres/connect';
 import { acceptIntake } from '#sql/admissions/intake';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { migrate } from '#sql/schema/migrate';
@@ -19,11 +19,11 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
  */
 const name = `plain_${randomBytes(4).toString('hex')}`;
 const password = randomBytes(16).toString('hex');
-const pools: Pool[] = [];
+const pools: Sql[] = [];
 let db: TestDatabase;
 let registry: TestRegistry;
 
-function open(database: string, role?: string, secret = ''): Pool {
+function open(database: string, role?: string, secret = ''): Sql {
   const url = new URL(inject('postgres').url);
   url.pathname = `/${database}`;
   if (role !== undefined) Object.assign(url, { username: role, password: secret });
@@ -41,7 +41,7 @@ beforeAll(async () => {
   const { passwords } = inject('postgres');
   const close = async () => void (await Promise.all(pools.splice(0).map((pool) => pool.end())));
   const urlFor = () => '';
-  const as = (role: string): Pool => open(name, role, passwords[role]);
+  const as = (role: string): Sql => open(name, role, passwords[role]);
   const drop = async (): Promise<void> => {
     await close();
     const last = open('postgres');

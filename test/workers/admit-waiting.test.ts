@@ -7,7 +7,7 @@ import { readPolicyInput } from '#sql/admissions/append';
 import { DatabaseUnavailableError } from '#sql/db/errors';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
-import { pendingOlderThan } from '#sql/admissions/outcomes';
+import { announcedIds, OUTCOMES_CHANNEL, pendingOlderThan } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -22,6 +22,22 @@ import { eventually } from '../fixtures/stack.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
+
+it('a committed group announces the outcomes that callers wait for, admitted or rejected', async () => {
+  const heard: string[] = [];
+  db.as('svc_engine').follow(OUTCOMES_CHANNEL, (payload) => heard.push(...announcedIds(payload)));
+  const listening = async (): Promise<boolean> =>
+    (
+      await db.sql`select from pg_stat_activity where query like 'listen%'
+      and datname = current_database()`
+    ).length > 0;
+  await expect.poll(listening).toBe(true);
+  const admitted = await accepted(registry, registry.item());
+  await processAdmissions(registry.admit, [admitted]);
+  const locked = await accepted(registry, registry.item());
+  await processAdmissions({ ...registry.admit, admissionsPaused: true }, [locked]);
+  await expect.poll(() => heard).toEqual([admitted, locked]);
+});
 
 describe('admission stays pending after a failure that it did not cause:', () => {
   let waiting: string;

@@ -26,7 +26,7 @@ describe('verifier', () => {
     const ids = await registry.admitAll(Array.from({ length: 299 }, () => registry.item()));
     await registry.verifyAll();
     for (let step = 0; step < 3; step += 1) {
-      expect(await scrub(registry.verify, 150)).toEqual({ changed: 0, urgent: false });
+      expect(await scrub(registry.verify, 150)).toMatchObject({ changed: 0, urgent: false });
     }
     const [first, last] = [ids[0]!, ids[298]!];
     for (const id of [first, last]) await tamper(FLIP.signature, [id]);
@@ -84,6 +84,7 @@ describe('runVerifier', () => {
     batch: 10,
     maxBatch: 40,
     idleMs: 5,
+    pollMs: 10,
     expiryScanMs: 5,
     scrubMs: 5,
     scrubBatch: 10,

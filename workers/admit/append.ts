@@ -15,6 +15,7 @@ import {
   type PendingIntake,
 } from '#sql/admissions/append';
 import { parentsOf } from '#sql/admissions/intake';
+import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type EntryBody, keyEntries, lockHead } from '#sql/log/log';
@@ -123,6 +124,13 @@ async function appendClaimed(
         proofRecordHash: proof.proofRecordHash,
         signature: proof.signature,
       })),
+    ),
+    // No caller waits for the outcome of a batch item.
+    announceOutcomes(
+      tx,
+      claimed.flatMap(({ intake: { proofId } }) =>
+        batches.get(proofId) === null ? [proofId] : [],
+      ),
     ),
   );
   const countOf = (proofId: string, outcome: BatchOutcomeCount['outcome']): BatchOutcomeCount[] => {

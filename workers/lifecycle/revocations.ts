@@ -3,6 +3,7 @@ import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { RequestIds } from '#runtime/http/request-ids';
 import type { Logger } from '#runtime/process/log';
+import { announceOutcomes } from '#sql/admissions/outcomes';
 import { isUnavailable } from '#sql/db/errors';
 import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
@@ -89,6 +90,10 @@ async function commitIn(
   const size = await lockHead(tx);
   const claimed = await claimRevocations(tx, requestIds);
   if (claimed.length === 0) return;
+  await announceOutcomes(
+    tx,
+    claimed.map(({ requestId }) => requestId),
+  );
   const revoked = await revokedIn(tx, claimed, size);
   const refusals: { requestId: string; code: RevocationRejection }[] = [];
   const open: ClaimedRevocation[] = [];

@@ -27,15 +27,15 @@ import { verdictOn } from './expiries.js';
  * computed: urgent leaves newest first, else the next of the pass. A leaf gets a new verdict when
  * its result or its failed checks changed.
  *
- * Returns the number of new verdicts, and whether urgent leaves remain.
+ * Returns the number of new verdicts, whether urgent leaves remain, and the size of the prefix.
  */
 export async function scrub(
   context: VerifyContext,
   count: number,
-): Promise<{ changed: number; urgent: boolean }> {
+): Promise<{ changed: number; urgent: boolean; size: number }> {
   const { sql, log } = context;
   const prefix = await verifiedPrefix(sql);
-  if (prefix === null) return { changed: 0, urgent: false };
+  if (prefix === null) return { changed: 0, urgent: false, size: 0 };
   const position = await scrubPosition(sql);
   const { epoch } = position;
   const { from, to, next } = nextLeaves(position, count, prefix.treeSize);
@@ -117,7 +117,7 @@ export async function scrub(
   }
   context.metrics?.failed(altered);
   if (!urgent) context.voided.report(log);
-  return { changed: changed.length, urgent };
+  return { changed: changed.length, urgent, size: prefix.treeSize };
 }
 
 /** The range [from, to) to verify now, and the next position of the scrubber. */

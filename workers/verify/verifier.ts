@@ -10,23 +10,30 @@ export interface VerifierOptions {
   batch: number;
   /** Limit of leaves per pass, which double during a backlog to spread a pass's fixed cost. */
   maxBatch: number;
-  /** Milliseconds after a pass that found less than a batch, so that small passes do not add up. */
+  /** Shortest time after a pass that found less than a batch, in milliseconds, so that small passes do not add up. */
   idleMs: number;
+  /** Longest time, in milliseconds, unless `news` ends it. */
+  pollMs: number;
   /** Milliseconds between expiry scans. */
   expiryScanMs: number;
   /** Milliseconds between scrub passes. */
   scrubMs: number;
-  /** Leaves per scrub pass. */
+  /** Limit of leaves per scrub pass; a small log is scrubbed about once in an hour. */
   scrubBatch: number;
   /** Milliseconds after which an unfinished pass rejects the run. */
   stallTimeoutMs: number;
 }
 
+/** Passes in which a log is scrubbed once, if `scrubBatch` allows, and the fewest leaves of a pass. */
+const SCRUBS_PER_ROUND = 3_600;
+const LEAST_SCRUBBED = 20;
+
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
   maxBatch: 4000,
   idleMs: 200,
-  expiryScanMs: 500,
+  pollMs: 1000,
+  expiryScanMs: 1000,
   scrubMs: 1000,
   scrubBatch: 200,
   // A pass takes a handful of statements with a timeout of 30 s each.
@@ -66,6 +73,7 @@ async function verify(
   let upkeepDue = 0;
   let scrubDue = 0;
   let urgent = false;
+  let size = 0;
   let limit = options.batch;
   while (!signal.aborted) {
     const batch = limit;
@@ -78,13 +86,19 @@ async function verify(
       upkeepDue = performance.now() + options.expiryScanMs;
     }
     if (urgent || performance.now() >= scrubDue) {
-      const count: number = urgent ? options.batch : options.scrubBatch;
+      const perPass = Math.min(
+        Math.max(LEAST_SCRUBBED, size / SCRUBS_PER_ROUND),
+        options.scrubBatch,
+      );
+      const count: number = urgent ? options.batch : Math.ceil(perPass);
       const scrubbed = await runPass(context, 'scrub', () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
+      size = scrubbed?.size ?? size;
       scrubDue = performance.now() + options.scrubMs;
     }
     if ((covered ?? 0) < batch && !urgent) {
       await sleep(options.idleMs, undefined, { signal }).catch(() => null);
+      await context.news?.wait(options.pollMs - options.idleMs, signal);
     }
   }
   context.voided.report(context.log);

@@ -3,13 +3,13 @@ import type { Outcome } from '#sql/admissions/outcomes';
 import type { OwnId } from '#sql/db/transaction';
 
 /**
- * Waits for the outcome of admissions. Only the registry is authoritative: queue events just trigger
- * a query, and polling covers lost events.
+ * Waits for the outcome of admissions. Only the registry is authoritative: notifications just
+ * trigger a query, and polling covers lost ones.
  */
 export interface OutcomeWaiter<T = Outcome> {
   /** The outcome, or null after the timeout or when the client disconnects. */
   wait(admission: OwnId, options: WaitOptions): Promise<T | null>;
-  /** Queries these admissions now, after a queue event. */
+  /** Queries these admissions now, after a notification. */
   wake(proofIds: Iterable<string>): void;
   /** Limits all waits to `ms` from now, for shutdown. */
   capDeadline(ms: number): void;

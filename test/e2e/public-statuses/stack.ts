@@ -11,10 +11,10 @@ import { runPublisher } from '#publisher/run';
 import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
-import { openAdmitEvents, openAdmitQueue } from '#runtime/queue/queues';
+import { openAdmitQueue } from '#runtime/queue/queues';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { readOutcomes } from '#sql/admissions/outcomes';
+import { announcedIds, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scanExpiries } from '#workers/verify/expiries';
@@ -63,14 +63,13 @@ export async function openPublicStack(recentLookupLimit: number) {
     addRevocations: (ids: readonly string[]) =>
       queue.losesRevocations ? Promise.resolve('lost') : real.addRevocations([...ids]),
   };
-  const wake = (_jobId: string, ids: string[] = []): void => {
-    waiting.wake(ids);
-    revocations.wake(ids);
-  };
-  const events = closing(openAdmitEvents(engineQueue, wake, { log }), (one) => one.close());
+  sql.follow(OUTCOMES_CHANNEL, (payload) => {
+    waiting.wake(announcedIds(payload));
+    revocations.wake(announcedIds(payload));
+  });
   const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
   const worker = closing(startAdmitWorker(registry.admit, workerQueue), (one) => one.close());
-  await Promise.all([events.ready, worker.ready]);
+  await worker.ready;
   const engine = closing(
     await startEngine(registry, { queue, waiting, revocations, rateLimit: 100_000 }),
     (one) => one.close(),
