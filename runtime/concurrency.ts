@@ -58,8 +58,12 @@ export class News {
 export interface CoalesceOptions<In, Out> {
   /** Longest time that an item waits for further items of its group, in milliseconds. */
   maxWaitMs: number;
-  /** A group of this size starts immediately. */
+  /** The same for an item that came alone, more than `maxWaitMs` after the last; default: `maxWaitMs`. */
+  aloneMs?: number;
+  /** Largest group. */
   maxItems: number;
+  /** A group of this size does not wait for more items; default: `maxItems`. */
+  enoughItems?: number;
   /**
    * Limit of concurrently running groups; unlimited by default. At the limit, items gather into
    * larger groups instead of starting more groups.
@@ -87,8 +91,12 @@ interface Waiting<In, Out> {
  */
 export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In) => Promise<Out> {
   const { maxWaitMs, maxItems, maxRunning = Infinity } = options;
+  const { aloneMs = maxWaitMs, enoughItems = maxItems } = options;
   const { run, isRetryAlone = () => true } = options;
   const gathering: Waiting<In, Out>[] = [];
+  let lastArrival = -Infinity;
+  /** When the first gathered item has waited long enough. */
+  let due = 0;
   let running = 0;
   let timer: NodeJS.Timeout | undefined;
 
@@ -126,27 +134,34 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
     }
   }
 
-  function leave(): void {
+  function startDue(): void {
     clearTimeout(timer);
     timer = undefined;
     if (gathering.length === 0 || running >= maxRunning) return;
+    const waitMs = due - performance.now();
+    if (gathering.length < enoughItems && waitMs > 0) {
+      // Rounded up, because a timer can fire up to a millisecond early.
+      timer = setTimeout(startDue, Math.ceil(waitMs));
+      return;
+    }
     start(gathering.splice(0, maxItems));
-    if (gathering.length > 0) leave();
+    startDue();
   }
 
   function start(group: Waiting<In, Out>[]): void {
     running += 1;
     void handle(group).then(() => {
       running -= 1;
-      // Starts the group that gathered while all slots were in use.
-      if (running === maxRunning - 1) leave();
+      startDue();
     });
   }
 
   return (item) =>
     new Promise<Out>((resolve, reject) => {
+      const now = performance.now();
+      if (gathering.length === 0) due = now + (now - lastArrival > maxWaitMs ? aloneMs : maxWaitMs);
+      lastArrival = now;
       gathering.push({ item, resolve, reject });
-      if (gathering.length >= maxItems) leave();
-      else if (running < maxRunning) timer ??= setTimeout(leave, maxWaitMs);
+      if (timer === undefined || gathering.length >= enoughItems) startDue();
     });
 }

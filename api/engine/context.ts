@@ -25,8 +25,13 @@ export interface EngineContext {
   admissionsPaused: boolean;
   /** How long a request waits for its outcome before the engine responds with 202. */
   waitMs: number;
-  /** Longest wait and largest group when concurrent admissions share a transaction. */
+  /**
+   * Admissions that arrive within `coalesceMs` share a transaction, a job and a group of a worker, up
+   * to `coalesceItems`. `coalesceEnough` of them do not wait for more, and one that arrives alone
+   * hardly waits.
+   */
   coalesceMs: number;
+  coalesceEnough: number;
   coalesceItems: number;
   bodyLimit: number;
   /** Largest batch body, in bytes. `bodyLimit` applies to each item. */
@@ -55,7 +60,8 @@ export interface EngineContext {
 
 export const ENGINE_DEFAULTS = {
   waitMs: 10_000,
-  coalesceMs: 2,
+  coalesceMs: 25,
+  coalesceEnough: 16,
   coalesceItems: 256,
   // Fits the longest valid body with every character escaped. Longer bodies only add white space,
   // which would be stored and parsed again by worker and verifier.

@@ -21,6 +21,9 @@ type Unsalted = Submission & { proofId: string };
 
 const SALT_BYTES = 32;
 
+/** Wait of an admission that arrives alone: those of one client often arrive in the same moment. */
+const ALONE_MS = 2;
+
 /** One group commits while the next gathers: more would make groups smaller and cost more. */
 const MAX_RUNNING_GROUPS = 1;
 
@@ -68,7 +71,9 @@ export function createSubmit(ctx: EngineContext): Submit {
   }
   const submitTogether = coalesce<Unsalted, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
+    aloneMs: ALONE_MS,
     maxItems: ctx.coalesceItems,
+    enoughItems: ctx.coalesceEnough,
     maxRunning: MAX_RUNNING_GROUPS,
     isRetryAlone: (error) =>
       !isUnavailable(error) && !isLockTimeout(error) && !(error instanceof PolicyMissingError),
