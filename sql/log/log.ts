@@ -115,28 +115,49 @@ export async function lockHead(tx: Transaction): Promise<number> {
   return row.size;
 }
 
+/** What an append reads of the log: the last tile, and its entries from `from` on. */
+export interface LastTile {
+  index: number;
+  hashes: Uint8Array;
+  from: number;
+  entries: EntryRow[];
+}
+
+/** Reads the last tile, and the entries that this process has not checked. Follows `lockHead`. */
+export async function readLastTile(tx: Transaction): Promise<LastTile | null> {
+  const checkedTo = lastChecked.index * TILE_WIDTH + lastChecked.hashes.length / HASH_BYTES;
+  const [tiles, entries] = await pipeline(
+    tx<{ index: number; hashes: Buffer }[]>`
+      select t.tile_index as index, t.hashes from svc.log_head h
+      join svc.tile t on t.level = 0 and t.tile_index = h.tree_size / ${TILE_WIDTH}`,
+    tx<EntryRow[]>`
+      select ${entryColumns(tx)} from svc.log_entry e
+      where e.leaf_index >= (select greatest(${checkedTo}::bigint, tree_size - tree_size % ${TILE_WIDTH})
+        from svc.log_head) order by e.leaf_index`,
+  );
+  const [tile] = tiles;
+  if (tile === undefined) return null;
+  return { ...tile, from: Math.max(checkedTo, tile.index * TILE_WIDTH), entries };
+}
+
 /**
  * Appends entries from index `size` on, which must be the result of `lockHead` in this transaction.
  * The rows, the changed tiles and the new size commit together.
+ *
+ * @param last what `readLastTile` found after `lockHead`; otherwise it is read here
  */
 export async function appendLocked(
   tx: Transaction,
   sha256: Sha256,
   size: number,
   entries: NewEntry[],
+  last?: LastTile | null,
 ): Promise<void> {
   if (entries.length === 0) return;
-  const inserting = insertEntries(tx, size, entries);
-  // Hashes while the database executes the inserts.
-  const hashing = Promise.resolve().then(() =>
-    entries.map((entry) => leafHash(sha256, newEntryBytes(entry))),
-  );
-  const [, leaves, edge] = await pipeline(
-    inserting,
-    hashing,
-    rightEdge(tx, sha256, size, entries.length),
-  );
+  const edge = await rightEdge(tx, sha256, size, entries.length, last ?? (await readLastTile(tx)));
+  const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
   await pipeline(
+    insertEntries(tx, size, entries),
     ...extendTiles(sha256, size, leaves, edge).map(
       (tile) => tx`
         insert into svc.tile (level, tile_index, hashes)
@@ -219,22 +240,34 @@ export class TileDamagedError extends Error {
  * its root enters the level above. Before, only new hashes are checked: at level 0 those that this
  * process has not checked yet, above only the last.
  */
-async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): Promise<Tile[]> {
+async function rightEdge(
+  tx: Db,
+  sha256: Sha256,
+  size: number,
+  count: number,
+  last: LastTile | null,
+): Promise<Tile[]> {
   const edge: Tile[] = [];
   for (const { level, index, width } of tilesForAppend(size, count)) {
-    const hashes = (await readTile(tx, level, index)) ?? Buffer.alloc(0);
+    const isLast = level === 0 && index === last?.index;
+    const hashes = (isLast ? last.hashes : await readTile(tx, level, index)) ?? Buffer.alloc(0);
     const first = index * TILE_WIDTH;
     const fills = tileWidth(level, index, size + count) === TILE_WIDTH;
-    const checked = level === 0 ? checkedLeaves(hashes, width) : width - 1;
+    const checked = level === 0 ? checkedLeaves(index, hashes, width) : width - 1;
     const from = fills ? first : first + checked;
-    const below = level === 0 ? leafHashes : tileRoots;
-    const expected = await below(tx, sha256, level, from, first + width);
+    const to = first + width;
+    const expected =
+      level > 0
+        ? await tileRoots(tx, sha256, level, from, to)
+        : isLast && from === last.from
+          ? last.entries.map((row) => leafHash(sha256, entryBytesOf(row)))
+          : (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
     if (!equalBytes(concat(...expected), hashes.subarray((from - first) * HASH_BYTES))) {
       throw new TileDamagedError(
         `tile ${level}/${index} does not match the log of ${size} leaves: appends fail until the tile, or the data below it, is repaired`,
       );
     }
-    if (level === 0) lastChecked = hashes;
+    if (level === 0) lastChecked = { index, hashes };
     edge.push({ level, index, hashes });
   }
   return edge;
@@ -242,33 +275,28 @@ async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): P
 
 // The leaf tile checked last: entries never change, and reading a whole tile of entries at each of
 // the frequent small appends would dominate the time under the append lock.
-let lastChecked: Uint8Array = new Uint8Array(0);
+let lastChecked: Omit<Tile, 'level'> = { index: 0, hashes: new Uint8Array(0) };
 
 /** How many leaves of a tile are already checked; 0 when any checked byte differs now. */
-function checkedLeaves(hashes: Uint8Array, width: number): number {
-  const checked = lastChecked.length / HASH_BYTES;
-  const same = equalBytes(hashes.subarray(0, lastChecked.length), lastChecked);
-  return same && checked <= width ? checked : 0;
+function checkedLeaves(index: number, hashes: Uint8Array, width: number): number {
+  const checked = lastChecked.hashes.length / HASH_BYTES;
+  const same = equalBytes(hashes.subarray(0, lastChecked.hashes.length), lastChecked.hashes);
+  return index === lastChecked.index && same && checked <= width ? checked : 0;
 }
 
-type HashesBelow = (
+async function tileRoots(
   tx: Db,
   sha256: Sha256,
   level: number,
   from: number,
   to: number,
-) => Promise<Uint8Array[]>;
-
-const leafHashes: HashesBelow = async (tx, sha256, _level, from, to) =>
-  (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
-
-const tileRoots: HashesBelow = async (tx, sha256, level, from, to) => {
+): Promise<Uint8Array[]> {
   const rows = await tx<{ hashes: Buffer }[]>`
     select hashes from svc.tile
     where level = ${level - 1} and tile_index >= ${from} and tile_index < ${to}
     order by tile_index`;
   return rows.map(({ hashes }) => tileRoot(sha256, hashes));
-};
+}
 
 /** A tile's hashes, 32 bytes each, or null when it does not exist. */
 export async function readTile(sql: Db, level: number, index: number): Promise<Uint8Array | null> {

@@ -18,7 +18,14 @@ import { parentsOf } from '#sql/admissions/intake';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
-import { appendLocked, type EntryBody, keyEntries, lockHead } from '#sql/log/log';
+import {
+  appendLocked,
+  type EntryBody,
+  keyEntries,
+  type LastTile,
+  lockHead,
+  readLastTile,
+} from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import {
   type AdmitContext,
@@ -62,7 +69,14 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
       return result;
     },
     // In READ COMMITTED each statement sees every earlier append, and the lock excludes new appends.
-    (tx) => pipeline(lockHead(tx), claimPending(tx, ids), keyEntries(tx), gatesOf(tx, ids)),
+    (tx) =>
+      pipeline(
+        lockHead(tx),
+        claimPending(tx, ids),
+        keyEntries(tx),
+        gatesOf(tx, ids),
+        readLastTile(tx),
+      ),
   );
   // COMMIT POINT: the proofs are durable and may be answered. A crash before it leaves the
   // admissions pending; a crash after it needs no recovery.
@@ -77,8 +91,8 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
   return appended;
 }
 
-/** What a worker reads under the append lock: its claims with their batches, the keys, the gates. */
-type Claim = [Map<string, BatchRef | null>, EntryBody[], Map<string, Gate>];
+/** What a worker reads under the append lock: its claims with their batches, the keys, the gates, the end of the log. */
+type Claim = [Map<string, BatchRef | null>, EntryBody[], Map<string, Gate>, LastTile | null];
 
 /** @param size leaves of the log, which cannot change under the append lock */
 async function appendClaimed(
@@ -86,7 +100,7 @@ async function appendClaimed(
   context: AdmitContext,
   prepared: Prepared[],
   size: number,
-  [batches, keys, gates]: Claim,
+  [batches, keys, gates, lastTile]: Claim,
 ): Promise<Appended> {
   const claimed = prepared.filter((item) => batches.has(item.intake.proofId));
   if (claimed.length === 0) return { admitted: [], rejected: [], batches };
@@ -124,6 +138,7 @@ async function appendClaimed(
         proofRecordHash: proof.proofRecordHash,
         signature: proof.signature,
       })),
+      lastTile,
     ),
     // No caller waits for the outcome of a batch item.
     announceOutcomes(
