@@ -25,8 +25,8 @@ print(`µs per proof: ${JSON.stringify(costs)}`);
 printComparison();
 
 const table = new Map<string, object>();
-for (const checkers of [1, 2, 3, 4, 8]) add(`1 log, ${String(checkers)} threads`, { checkers });
-add('1 log, 1 threads, verdicts half a cycle late', { verdicts: 'between cycles' });
+for (const checkers of [1, 2, 3, 4, 8]) add(`1 log, threads ${String(checkers)}`, { checkers });
+add('1 log, threads 1, verdicts between cycles', { verdicts: 'between cycles' });
 for (const logs of [2, 4, 8]) {
   for (const publishing of ['each', 'one', 'joined'] as const) {
     add(`${String(logs)} logs, publisher ${publishing}`, { shares: equal(logs), publishing });
@@ -34,10 +34,10 @@ for (const logs of [2, 4, 8]) {
 }
 for (const publishing of ['each', 'joined'] as const) {
   const more = { shares: equal(8), publishing, checkers: 4 };
-  add(`8 logs, 4 threads, publisher ${publishing}`, more);
+  add(`8 logs, threads 4, publisher ${publishing}`, more);
 }
 for (const checkers of [1, 4]) {
-  const threads = `${String(checkers)} threads`;
+  const threads = `threads ${String(checkers)}`;
   add(`8 logs, ${threads}, one tenant with half`, { checkers, shares: placeTenants(halfByOne, 8) });
   add(`8 logs, ${threads}, Zipf`, { checkers, shares: placeTenants(zipf, 8) });
 }
