@@ -46,7 +46,7 @@ export interface PublicServer {
 }
 
 /** Reading a local file is cheap; polls of a remote origin cause load there. */
-const POLL_MS = { directory: 50, http: 250 } as const;
+const POLL_MS = { directory: 100, http: 250 } as const;
 const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */

@@ -25,8 +25,8 @@ export interface VerifierOptions {
 }
 
 /** Passes in which a log is scrubbed once, if `scrubBatch` allows, and the fewest leaves of a pass. */
-const SCRUBS_PER_ROUND = 3_600;
-const LEAST_SCRUBBED = 20;
+const SCRUBS_PER_ROUND = 1_800;
+const LEAST_SCRUBBED = 40;
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
@@ -34,8 +34,8 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
   idleMs: 200,
   pollMs: 1000,
   expiryScanMs: 1000,
-  scrubMs: 1000,
-  scrubBatch: 200,
+  scrubMs: 2000,
+  scrubBatch: 400,
   // A pass takes a handful of statements with a timeout of 30 s each.
   stallTimeoutMs: 300_000,
 };
