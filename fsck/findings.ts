@@ -55,7 +55,9 @@ export const FINDINGS = {
   // Admissions
   intake_missing: row(RESTORE),
   intake_differs: row(RESTORE),
-  intake_lost: row('insert it into svc.intake_pending again: a worker then processes it'),
+  intake_lost: row(
+    'insert it into svc.intake_pending again, with batch_id and batch_items if a batch contains it: a worker then processes it',
+  ),
   intake_contradicts: row(
     'keep the row that agrees with the log, and restore the other from a backup',
   ),

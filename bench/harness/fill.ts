@@ -28,8 +28,8 @@ export function sizesOf({ quick, proofs }: Pick<RunContext, 'quick' | 'proofs'>)
 
 export async function admittedIn({ owner }: BenchRegistry): Promise<number> {
   const [row] = await owner<{ admitted: number }[]>`
-    select ((select count(*) from svc.log_entry where kind = 1) + (select count(*) from svc.intake_pending))::int
-      as admitted`;
+    select ((select count(*) from svc.log_entry where kind = 1) + (select count(*) from svc.intake_pending)
+      + (select coalesce(sum(admissions), 0) from svc.chunk_pending))::int as admitted`;
   return row?.admitted ?? 0;
 }
 

@@ -39,7 +39,11 @@ export async function checkAdmissions(
   const { count, oldest } = await waitingLongerThan(sql, waitMs);
   if (count > 0) {
     const expected = `no pending admission older than ${waitMs} ms, the oldest is from ${oldest?.toISOString() ?? ''}`;
-    findings.add('admissions_wait', `svc.intake_pending, ${count} rows`, expected);
+    findings.add(
+      'admissions_wait',
+      `svc.intake_pending and svc.chunk_pending, ${count} admissions`,
+      expected,
+    );
   }
 }
 
@@ -102,7 +106,7 @@ function batchFault(batch: CheckedBatch): string | null {
 
 const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: string][] = [
   ['batches', 'batch_differs', 'the batch that other rows refer to'],
-  ['unleased', 'intake_lost', 'a row of svc.batch_turn, which workers need to lease it'],
+  ['twice', 'intake_contradicts', 'no such row while a row of svc.chunk_pending has the admission'],
   ['packages', 'package_differs', 'the package of these members'],
   ['unchanged', 'grant_changes_differ', 'a change'],
   ['changes', 'grant_changes_differ', 'the token or package of the change'],

@@ -1,32 +1,82 @@
 import type { JsonValue } from '#protocol/json';
-import { type Db, pipeline, type Transaction } from '../db/transaction.js';
+import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 import { arrayOf, batchIdOf } from '../db/columns.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
 import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
 
-export type PendingIntake = PinnedIntake;
+/** The batch of an admission, and how many of its items the admission answers. */
+export interface BatchRef {
+  batchId: string;
+  items: number;
+}
+
+/** An admission as accepted, with what claims it. */
+export interface PendingIntake extends PinnedIntake {
+  /** Null outside a batch. */
+  batch: BatchRef | null;
+  /** The chunk that is pending in its place; null when the admission has a pending row of its own. */
+  chunkId: string | null;
+}
+
+/** Reads those of `proofIds` that have a pending row of their own, ordered by id. */
+export function loadPending(sql: Db, proofIds: readonly string[]): Promise<PendingIntake[]> {
+  return load(
+    sql,
+    sql`
+    select proof_id, null::uuid as chunk_id, batch_id, batch_items as answers
+    from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])`,
+  );
+}
 
 /**
- * Reads those of `proofIds` that are still pending, ordered by id. Admissions of one batch share most
- * columns, so rows are grouped and each packs the four columns that differ.
+ * Reads the admissions of those chunks that are still pending, ordered by id: whole chunks with up to
+ * `most` admissions, as a forged job may name more.
  */
-export async function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
-  const rows = await sql<(SharedRow & { packed: Buffer })[]>`
-    select ${sharedColumns(sql)}, string_agg(uuid_send(i.proof_id) || i.salt || i.request_hash
-      || int4send(length(i.request)) || i.request, '') as packed
-    from svc.intake_pending p
-    join svc.intake i using (proof_id)
+export function loadChunks(
+  sql: Db,
+  chunkIds: readonly string[],
+  most: number,
+): Promise<PendingIntake[]> {
+  return load(
+    sql,
+    sql`
+    select u.proof_id, c.chunk_id, c.batch_id, coalesce(u.answers, 1) as answers
+    from (
+      select *, sum(admissions) over (order by batch_id, first_index) as so_far
+      from svc.chunk_pending where chunk_id = any(${arrayOf(chunkIds)}::uuid[])) c
+    join svc.batch_part b using (batch_id, first_index)
+    cross join lateral unnest(b.proof_ids, b.replayed, c.answers) as u(proof_id, replayed, answers)
+    where c.so_far <= ${most} and u.replayed is not true`,
+  );
+}
+
+interface PackedRow extends SharedRow {
+  chunkId: string | null;
+  batchId: string | null;
+  answers: number;
+  packed: Buffer;
+}
+
+/** Admissions of one batch share most columns, so rows are grouped and each packs those that differ. */
+async function load(sql: Db, pending: Fragment): Promise<PendingIntake[]> {
+  const rows = await sql<PackedRow[]>`
+    select ${sharedColumns(sql)}, p.chunk_id as "chunkId", p.batch_id as "batchId", p.answers,
+      string_agg(uuid_send(i.proof_id) || i.salt || i.request_hash
+        || int4send(length(i.request)) || i.request, '') as packed
+    from (${pending}) p
+    -- "offset 0": a join may be planned with the whole table, and the cached plan stays while it grows.
+    cross join lateral (select * from svc.intake where proof_id = p.proof_id offset 0) i
     join svc.tenant t using (tenant_no)
-    where p.proof_id = any(${arrayOf(proofIds)}::uuid[])
     group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
-      i.fixture_hash, i.validity`;
-  return rows.flatMap(unpackPending).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
+      i.fixture_hash, i.validity, p.chunk_id, p.batch_id, p.answers`;
+  return rows.flatMap(unpack).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
 }
 
 const HEAD_BYTES = 16 + 32 + 32 + 4;
 
-function unpackPending({ packed, ...row }: SharedRow & { packed: Buffer }): PendingIntake[] {
-  const shared = sharedPins(row);
+function unpack({ packed, chunkId, batchId, answers, ...row }: PackedRow): PendingIntake[] {
+  const batch = batchId === null ? null : { batchId: batchIdOf(batchId), items: answers };
+  const shared = { ...sharedPins(row), batch, chunkId };
   const found: PendingIntake[] = [];
   for (let at = 0; at < packed.length;) {
     const end = at + HEAD_BYTES + packed.readInt32BE(at + HEAD_BYTES - 4);
@@ -42,44 +92,63 @@ function unpackPending({ packed, ...row }: SharedRow & { packed: Buffer }): Pend
   return found;
 }
 
-/** The batch of an admission, and how many of its items the admission answers. */
-export interface BatchRef {
-  batchId: string;
-  items: number;
+/** Admissions of a pending chunk are missing or have no payload, so the chunk cannot be claimed. */
+export class ChunkIncompleteError extends Error {
+  override readonly name = 'ChunkIncompleteError';
 }
 
 /**
- * Claims pending admissions in this transaction, and returns the batch of each. Only one transaction
- * can commit the claim, so an admission gets one outcome. Outside a transaction, where a claim would
- * lose the admission, it claims none.
+ * Claims pending admissions in this transaction, and returns the ids of those claimed. Only one
+ * transaction can commit the claim, so an admission gets one outcome. Outside a transaction, where a
+ * claim would lose the admission, it claims none.
  *
  * An admission accepted in the future, by up to a day, stays pending until that time: the database
  * clock was set back, or a standby with another clock was promoted. The gates reject later times.
+ *
+ * @throws ChunkIncompleteError when `intakes` lacks admissions of a chunk
  */
 export async function claimPending(
   tx: Transaction,
-  proofIds: string[],
-): Promise<Map<string, BatchRef | null>> {
-  // The setting lasts as long as the transaction: outside one, the claim does not see it.
-  const allowing = tx`select set_config('svc.claims', 'on', true)`;
-  // Grouped by batch, because admissions of one batch differ only in their ids.
-  const claiming = tx<{ ids: string; batchId: string | null; items: number }[]>`
-    with claimed as (
-      delete from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
-        and current_setting('svc.claims', true) = 'on'
-        and (accepted_at <= (select clock_timestamp() + interval '1 second')
-          or accepted_at > (select clock_timestamp() + interval '1 day'))
-      returning proof_id, batch_id, batch_items)
-    select ${packIds(tx)} as ids, batch_id as "batchId", batch_items as items from claimed
-    group by batch_id, batch_items`;
-  const [, rows] = await pipeline(allowing, claiming);
-  const claimed = new Map<string, BatchRef | null>();
-  for (const { ids, batchId, items } of rows) {
-    const share = batchId === null ? null : { batchId: batchIdOf(batchId), items };
-    for (const proofId of unpackIds(ids)) claimed.set(proofId, share);
+  intakes: readonly Pick<PendingIntake, 'proofId' | 'chunkId'>[],
+): Promise<Set<string>> {
+  const singles: string[] = [];
+  const chunks = new Map<string, string[]>();
+  for (const { proofId, chunkId } of intakes) {
+    if (chunkId === null) singles.push(proofId);
+    else if (!chunks.get(chunkId)?.push(proofId)) chunks.set(chunkId, [proofId]);
   }
-  return claimed;
+  // The setting lasts as long as the transaction: outside one, the claims do not see it.
+  const mayClaim = tx`current_setting('svc.claims', true) = 'on'
+    and (accepted_at <= (select clock_timestamp() + interval '1 second')
+      or accepted_at > (select clock_timestamp() + interval '1 day'))`;
+  const [, ids, claimed] = await pipeline(
+    tx`select set_config('svc.claims', 'on', true)`,
+    singles.length === 0
+      ? NONE
+      : tx<{ ids: string }[]>`
+        with claimed as (
+          delete from svc.intake_pending where proof_id = any(${arrayOf(singles)}::uuid[])
+            and ${mayClaim} returning proof_id)
+        select ${packIds(tx)} as ids from claimed having count(*) > 0`,
+    chunks.size === 0
+      ? NONE
+      : tx<{ chunkId: string; admissions: number }[]>`
+        delete from svc.chunk_pending where chunk_id = any(${arrayOf([...chunks.keys()])}::uuid[])
+          and ${mayClaim} returning chunk_id as "chunkId", admissions`,
+  );
+  return new Set([
+    ...ids.flatMap((row) => unpackIds(row.ids)),
+    ...claimed.flatMap(({ chunkId, admissions }) => {
+      const loaded = chunks.get(chunkId) ?? [];
+      if (loaded.length === admissions) return loaded;
+      throw new ChunkIncompleteError(
+        `chunk ${chunkId} has ${admissions} admissions, of which ${loaded.length} were read`,
+      );
+    }),
+  ]);
 }
+
+const NONE = Promise.resolve([]);
 
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 

@@ -122,8 +122,7 @@ export interface PendingPlace {
 
 /**
  * Pending admissions accepted more than `ms` milliseconds ago, oldest first, from `after` on, so
- * that callers can skip those that cannot be committed. Excludes batch items, which have chunk
- * leases.
+ * that callers can skip those that cannot be committed. Excludes pending chunks, which have leases.
  */
 export function pendingOlderThan(
   sql: Db,
@@ -133,7 +132,7 @@ export function pendingOlderThan(
 ): Promise<PendingPlace[]> {
   return sql<PendingPlace[]>`
     select proof_id as "proofId", accepted_at as "acceptedAt" from svc.intake_pending
-    where batch_id is null and accepted_at < now() - ${`${ms} milliseconds`}::interval
+    where accepted_at < now() - ${`${ms} milliseconds`}::interval
       and (accepted_at, proof_id) > (${after?.acceptedAt ?? new Date(0)}::timestamptz,
         ${after?.proofId ?? '0'.repeat(32)}::uuid)
     order by accepted_at, proof_id limit ${limit}`;

@@ -93,11 +93,10 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
 
   const pointing = await insertAdmissions(tx, batch, pins);
   const fresh = pointing.admissions.filter((one) => one.isNew);
-  await insertPending(tx, batch.batchId, fresh, pins.at);
   const before = pointing.admissions.filter((one) => !one.isNew);
   const earlier = await insertWatches(tx, batch, before);
   const awaited = fresh.reduce((sum, { items }) => sum + items, 0) + earlier.pending;
-  await insertParts(tx, batch, pointing);
+  await insertChunks(tx, batch, pointing, pins.at);
   const replayed = pointing.isReplay.filter(Boolean).length;
   await tx`
     insert into svc.batch_progress (batch_id, tenant_no, awaited, pending, admitted, denied, refused,
@@ -199,19 +198,6 @@ const unnested = (tx: Transaction, rows: readonly Admission[]) => tx`
   unnest(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[],
     ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as admission(proof_id, items)`;
 
-async function insertPending(
-  tx: Transaction,
-  batchId: string,
-  fresh: readonly Admission[],
-  at: Date,
-): Promise<void> {
-  for (const rows of slices(fresh, ROWS_PER_STATEMENT)) {
-    await tx`
-      insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items)
-      select proof_id, ${at}, ${hexOf(batchId)}, items from ${unnested(tx, rows)}`;
-  }
-}
-
 /**
  * Items that repeat an earlier admission count at once if it has an outcome, else they get a watch
  * row. `resolveDuplicateItems` counts an admission that gets its outcome concurrently.
@@ -238,11 +224,12 @@ async function insertWatches(
   return counts;
 }
 
-/** Inserts the items in order, and a lease row for each chunk with pending admissions. */
-async function insertParts(
+/** Inserts the items in order, and a pending row for each chunk with new admissions. */
+async function insertChunks(
   tx: Transaction,
   { batchId, tenantNo, total, problems }: NewBatch,
   { of, isReplay }: ItemAdmissions,
+  at: Date,
 ): Promise<void> {
   for (let start = 0; start < total; start += CHUNK_ITEMS) {
     const end = Math.min(start + CHUNK_ITEMS, total);
@@ -258,11 +245,15 @@ async function insertParts(
       values (${hexOf(batchId)}, ${start}, ${arrayOf(proofIds)}::uuid[],
         ${replayed.includes(true) ? arrayOf(replayed.map(String)) : null}::boolean[],
         ${wrong.length > 0 ? Buffer.from(`{${wrong.join(',')}}`) : null})`;
-    const fresh = proofIds.filter((id, at) => id !== 'NULL' && replayed[at] === false).length;
-    if (fresh === 0) continue;
+    const fresh = of.slice(start, end).map((one, i) => (replayed[i] === false ? one : undefined));
+    const added = fresh.filter((one) => one !== undefined);
+    if (added[0] === undefined) continue;
+    const answers = fresh.map((one) => one?.items ?? 'NULL');
     await tx`
-      insert into svc.batch_turn (batch_id, first_index, tenant_no, items)
-      values (${hexOf(batchId)}, ${start}, ${tenantNo}, ${fresh})`;
+      insert into svc.chunk_pending (chunk_id, batch_id, first_index, tenant_no, accepted_at,
+        admissions, answers)
+      values (${added[0].proofId}, ${hexOf(batchId)}, ${start}, ${tenantNo}, ${at}, ${added.length},
+        ${added.some(({ items }) => items > 1) ? arrayOf(answers) : null}::smallint[])`;
   }
 }
 

@@ -1,5 +1,5 @@
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
-import { batchIdOf, hexOf } from '../db/columns.js';
+import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
 import type { BatchRef } from '../admissions/append.js';
 import { lockHead } from '../log/log.js';
 
@@ -47,93 +47,81 @@ const DISPATCH_LOCK = 7_301_003;
 /** The most chunks in one lease; small chunks are combined. */
 const MAX_CHUNKS = 64;
 
-interface ChunkPlace {
-  batch: string;
-  first: number;
+export interface LeasedChunks {
+  chunkIds: string[];
+  /** The number of admissions in these chunks. */
+  admissions: number;
 }
 
-const unnested = (tx: Db, chunks: readonly ChunkPlace[]) => tx`
-  unnest(${chunks.map(({ batch }) => batch)}::uuid[], ${chunks.map(({ first }) => first)}::integer[])`;
-
 /**
- * Leases the next chunk: the ids of up to `items` pending admissions in batch order, of the tenant
- * with the oldest last lease; null when no chunk waits. `requeueExpiredLeases` recovers a lease
- * whose admissions stay pending.
+ * Leases the next chunks: up to `most` pending admissions in batch order, of the tenant with the
+ * oldest last lease; null when no chunk waits. `requeueExpiredLeases` recovers lost leases.
  */
-export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | null> {
+export function leaseNextChunks(sql: Pool, most: number): Promise<LeasedChunks | null> {
   return transaction(sql, async (tx) => {
     await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
-    const handed = await tx<ChunkPlace[]>`
+    const leased = await tx<{ id: string; admissions: number }[]>`
       with recursive tenants(tenant_no) as (
-        (select tenant_no from svc.batch_turn where handed_at is null order by tenant_no limit 1)
+        (select tenant_no from svc.chunk_pending where leased_at is null order by tenant_no limit 1)
         union all
-        select (select t.tenant_no from svc.batch_turn t
-          where t.handed_at is null and t.tenant_no > w.tenant_no order by t.tenant_no limit 1)
+        select (select c.tenant_no from svc.chunk_pending c
+          where c.leased_at is null and c.tenant_no > w.tenant_no order by c.tenant_no limit 1)
         from tenants w where w.tenant_no is not null),
-      next as (
-        select w.tenant_no from tenants w
-        left join lateral (select max(t.handed_at) as at from svc.batch_turn t
-          where t.tenant_no = w.tenant_no and t.handed_at is not null) last on true
+      next as materialized (
+        select w.tenant_no from tenants w left join svc.chunk_lease l using (tenant_no)
         where w.tenant_no is not null
-        order by last.at nulls first, w.tenant_no limit 1),
-      parts as (
-        select batch_id, first_index, sum(items) over (order by batch_id, first_index) as so_far, items
-        from (select t.batch_id, t.first_index, t.items
-          from svc.batch_turn t join next using (tenant_no)
-          where t.handed_at is null order by t.batch_id, t.first_index limit ${MAX_CHUNKS}) first)
-      update svc.batch_turn t set handed_at = clock_timestamp()
-      from parts p
-      where p.batch_id = t.batch_id and p.first_index = t.first_index
-        and (p.so_far = p.items or p.so_far <= ${items})
-      returning t.batch_id as batch, t.first_index as first`;
-    if (handed.length === 0) return null;
-    const rows = await tx<{ id: string }[]>`
-      select q.proof_id as id from ${unnested(tx, handed)} as handed(batch_id, first_index)
-      join svc.batch_part p using (batch_id, first_index)
-      cross join lateral unnest(p.proof_ids, p.replayed) as u(proof_id, replayed)
-      join svc.intake_pending q on q.proof_id = u.proof_id and q.batch_id = p.batch_id
-      where u.replayed is not true`;
-    return rows.map(({ id }) => id);
+        order by l.lease_no nulls first, w.tenant_no limit 1),
+      numbered as (
+        insert into svc.chunk_lease (tenant_no) select tenant_no from next
+        on conflict (tenant_no) do update set lease_no = default),
+      first as (
+        select chunk_id, sum(admissions) over (order by batch_id, first_index) as so_far, admissions
+        from (select c.* from svc.chunk_pending c join next using (tenant_no)
+          where c.leased_at is null order by c.batch_id, c.first_index limit ${MAX_CHUNKS}) waiting)
+      update svc.chunk_pending c set leased_at = clock_timestamp()
+      from first f
+      where f.chunk_id = c.chunk_id and (f.so_far = f.admissions or f.so_far <= ${most})
+      returning c.chunk_id as id, c.admissions`;
+    if (leased.length === 0) return null;
+    return {
+      chunkIds: leased.map(({ id }) => id),
+      admissions: leased.reduce((sum, { admissions }) => sum + admissions, 0),
+    };
   });
 }
 
 const RENEWED_AT_ONCE = 200;
 
 /**
- * Ends leases older than `ms` milliseconds. Deletes those of finished chunks; other chunks can be
- * leased again, because the queue lost the job or the worker died.
+ * Ends leases older than `ms` milliseconds, because the queue lost the job or the worker died. The
+ * chunks can be leased again. Returns their number.
  */
-export function requeueExpiredLeases(
-  sql: Pool,
-  ms: number,
-): Promise<{ over: number; again: number }> {
-  return transaction(sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
-    const rows = await tx<(ChunkPlace & { open: boolean })[]>`
-      select t.batch_id as batch, t.first_index as first,
-        g.pending > 0 and exists (select from svc.batch_part p
-          cross join lateral unnest(p.proof_ids) as u(proof_id)
-          join svc.intake_pending q on q.proof_id = u.proof_id and q.batch_id = p.batch_id
-          where p.batch_id = t.batch_id and p.first_index = t.first_index) as open
-      from (select batch_id, first_index from svc.batch_turn
-        where handed_at < clock_timestamp() - ${`${ms} milliseconds`}::interval
-          or handed_at > clock_timestamp() -- by a clock that was set back since
-        order by handed_at limit ${RENEWED_AT_ONCE}) t
-      join svc.batch_progress g using (batch_id)`;
-    const open = rows.filter((row) => row.open);
-    const settled = rows.filter((row) => !row.open);
-    if (settled.length > 0) {
-      await tx`
-        delete from svc.batch_turn
-        where (batch_id, first_index) in (select * from ${unnested(tx, settled)})`;
-    }
-    if (open.length > 0) {
-      await tx`
-        update svc.batch_turn set handed_at = null
-        where (batch_id, first_index) in (select * from ${unnested(tx, open)})`;
-    }
-    return { over: settled.length, again: open.length };
-  });
+export async function requeueExpiredLeases(sql: Db, ms: number): Promise<number> {
+  const expired = await sql`
+    with expired as materialized (
+      select chunk_id from svc.chunk_pending
+      where leased_at < clock_timestamp() - ${`${ms} milliseconds`}::interval
+        or leased_at > clock_timestamp() -- by a clock that was set back since
+      order by leased_at limit ${RENEWED_AT_ONCE} for update skip locked)
+    update svc.chunk_pending c set leased_at = null from expired e where e.chunk_id = c.chunk_id`;
+  return expired.count;
+}
+
+/**
+ * Replaces pending chunks by a single pending row for each of their admissions, and returns the ids
+ * of these.
+ */
+export async function splitChunks(sql: Db, chunkIds: readonly string[]): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    with split as (
+      delete from svc.chunk_pending where chunk_id = any(${arrayOf(chunkIds)}::uuid[]) returning *)
+    insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items)
+    select u.proof_id, s.accepted_at, s.batch_id, coalesce(u.answers, 1)
+    from split s join svc.batch_part p using (batch_id, first_index)
+    cross join lateral unnest(p.proof_ids, p.replayed, s.answers) as u(proof_id, replayed, answers)
+    where u.replayed is not true and (select true from svc.intake i where i.proof_id = u.proof_id)
+    returning proof_id as id`;
+  return rows.map(({ id }) => id);
 }
 
 export type WatchedPlace = [proofId: string, batchId: string];

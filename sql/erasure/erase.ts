@@ -38,7 +38,6 @@ export async function erasePayloads(
   const rows = await tx<Row[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
       e.input_hash as "inputHash", e.leaf_index as "leafIndex", (e.proof_id is not null or i.refused)
-        and not exists (select from svc.intake_pending q where q.proof_id = i.proof_id)
         and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
           where r.proof_id = i.proof_id) as "isSettled",
       not exists (select from svc.erasure x where x.proof_id = i.proof_id) as "isNew"

@@ -17,6 +17,12 @@ export interface AdmissionRow {
   unproved: { request: Buffer; requestHash: Buffer } | null;
 }
 
+/** The admissions of pending chunks. */
+const inChunks = (sql: Db) => sql`
+  select u.proof_id from svc.chunk_pending join svc.batch_part p using (batch_id, first_index)
+  cross join lateral unnest(p.proof_ids, p.replayed) as u(proof_id, replayed)
+  where u.proof_id is not null and u.replayed is not true`;
+
 /** Admissions after `after`, in order of their ids. */
 export async function admissionsFrom(
   sql: Db,
@@ -30,7 +36,8 @@ export async function admissionsFrom(
       case when not "hasProof" then i.request end as request,
       case when not "hasProof" then i.request_hash end as "requestHash",
       (select true from svc.refusal r where r.proof_id = i.proof_id) is not null as "hasRefusal",
-      (select true from svc.intake_pending q where q.proof_id = i.proof_id) is not null as "isPending",
+      (select true from svc.intake_pending q where q.proof_id = i.proof_id) is not null
+        or i.proof_id in (${inChunks(sql)}) as "isPending",
       (select true from svc.erasure x where x.proof_id = i.proof_id) is not null as "isErased"
     from (select * from svc.intake where proof_id > ${after}::uuid order by proof_id limit ${limit}) i
     cross join lateral (
@@ -48,7 +55,9 @@ export async function waitingLongerThan(
   ms: number,
 ): Promise<{ count: number; oldest: Date | null }> {
   const [row] = await sql<[{ count: number; oldest: Date | null }]>`
-    select count(*) as count, min(accepted_at) as oldest from svc.intake_pending
+    select coalesce(sum(admissions), 0) as count, min(accepted_at) as oldest from (
+      select 1 as admissions, accepted_at from svc.intake_pending
+      union all select admissions, accepted_at from svc.chunk_pending) pending
     where accepted_at < now() - ${`${ms} milliseconds`}::interval`;
   return row;
 }
@@ -145,16 +154,13 @@ export const STRAYS = {
   batches: (sql, limit) => sql`
     select distinct 'svc.batch batch_id=batch_' || replace(s.batch_id::text, '-', '') as at from (
       select batch_id from svc.batch_part union select batch_id from svc.batch_progress
+      union select batch_id from svc.chunk_pending
       union select batch_id from svc.intake_pending where batch_id is not null) s
     left join svc.batch b using (batch_id) where b.batch_id is null order by at limit ${limit}`,
-  /** Pending admissions of a batch without a chunk lease. */
-  unleased: (sql, limit) => sql`
-    select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at
-    from svc.intake_pending q join svc.batch b using (batch_id)
-    where q.proof_id not in (
-      select u.proof_id from svc.batch_turn t join svc.batch_part p using (batch_id, first_index)
-      cross join lateral unnest(p.proof_ids) as u(proof_id) where u.proof_id is not null)
-    order by at limit ${limit}`,
+  /** Pending admissions of a pending chunk. */
+  twice: (sql, limit) => sql`
+    select 'svc.intake_pending proof_id=' || replace(proof_id::text, '-', '') as at
+    from svc.intake_pending where proof_id in (${inChunks(sql)}) order by at limit ${limit}`,
   /** Packages that have member rows and are missing. */
   packages: (sql, limit) => sql`
     select distinct 'svc.trust_package package_id=pkg_' || replace(m.package_id::text, '-', '') as at

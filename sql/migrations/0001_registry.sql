@@ -84,15 +84,15 @@ create table svc.intake (
 -- The deduplication key. A rejected admission releases it.
 create unique index intake_identity on svc.intake (tenant_no, lane, request_hash) where not refused;
 
--- Admissions without an outcome. Deleting the row is the claim, so only one transaction can append.
+-- Single admissions without an outcome. Deleting the row is the claim, so only one transaction can append.
+-- The admissions of a batch are pending in svc.chunk_pending until their chunk is split.
 create table svc.intake_pending (
   proof_id    uuid primary key,
   accepted_at timestamptz(3) not null,
   batch_id    uuid,
   batch_items smallint check (batch_items > 0)                    -- items of the batch that it answers
 );
--- Batches are requeued by their leases.
-create index intake_pending_age on svc.intake_pending (accepted_at, proof_id) where batch_id is null;
+create index intake_pending_age on svc.intake_pending (accepted_at, proof_id);
 
 -- Accepted, and rejected by a gate or an error before a signature.
 create table svc.refusal (

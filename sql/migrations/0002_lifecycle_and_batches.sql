@@ -134,18 +134,26 @@ create table svc.batch_progress (
 );
 create index batch_unfinished on svc.batch_progress (tenant_no) include (pending) where pending > 0;
 
--- Chunks to lease, and recent leases: the latest of a tenant orders the tenants.
-create table svc.batch_turn (
-  batch_id    uuid not null references svc.batch,
+-- Chunks whose new admissions have no outcome. Deleting the row claims all of them.
+create table svc.chunk_pending (
+  chunk_id    uuid primary key,                                   -- the proof id of its first new admission
+  batch_id    uuid not null,
   first_index integer not null,
   tenant_no   integer not null references svc.tenant,
-  items       smallint not null check (items > 0),
-  handed_at   timestamptz,
-  primary key (batch_id, first_index)
+  accepted_at timestamptz(3) not null,
+  admissions  smallint not null check (admissions > 0),           -- new ones
+  answers     smallint[],                                         -- items of the batch that each answers; null: one each
+  leased_at   timestamptz,
+  foreign key (batch_id, first_index) references svc.batch_part
 );
-create index batch_turn_next on svc.batch_turn (tenant_no, batch_id, first_index) where handed_at is null;
-create index batch_turn_last on svc.batch_turn (tenant_no, handed_at) where handed_at is not null;
-create index batch_turn_age on svc.batch_turn (handed_at) where handed_at is not null;
+create index chunk_pending_next on svc.chunk_pending (tenant_no, batch_id, first_index) where leased_at is null;
+create index chunk_pending_age on svc.chunk_pending (leased_at) where leased_at is not null;
+
+-- Numbers the last chunk lease of each tenant: the lowest number is next.
+create table svc.chunk_lease (
+  tenant_no integer primary key references svc.tenant,
+  lease_no  bigint generated always as identity
+);
 
 -- Items that point to an earlier pending admission, to be counted with its outcome.
 create table svc.batch_watch (

@@ -134,9 +134,9 @@ begin
     raise exception 'leaf % is behind the head of the log', lowest using errcode = 'insufficient_privilege';
   end if;
   select proof_id into without from added a where kind = 1
-    and (select true from svc.intake i where i.proof_id = a.proof_id) is null limit 1;
+    and (select true from svc.intake i where i.proof_id = a.proof_id and not i.refused) is null limit 1;
   if found then
-    raise exception 'proof % was never accepted', without using errcode = 'foreign_key_violation';
+    raise exception 'proof % was never accepted, or was rejected', without using errcode = 'foreign_key_violation';
   end if;
   return null;
 end $$;
@@ -231,6 +231,27 @@ begin
 end $$;
 create trigger has_no_outcome after insert on svc.intake_pending referencing new table as added
   for each statement execute function svc.pending_has_no_outcome();
+
+-- A chunk is pending from the transaction that accepts its admissions, which cannot have outcomes yet.
+create function svc.chunk_is_new() returns trigger language plpgsql as $$
+declare
+  listed integer;
+  accepted integer;
+begin
+  select count(*), count(*) filter (where (select true from svc.intake i where i.proof_id = u.proof_id
+      and i.tenant_no = new.tenant_no and i.accepted_at = new.accepted_at
+      and i.xmin = pg_current_xact_id()::xid))
+    into listed, accepted
+    from svc.batch_part p cross join unnest(p.proof_ids, p.replayed) as u(proof_id, replayed)
+    where p.batch_id = new.batch_id and p.first_index = new.first_index
+      and u.proof_id is not null and u.replayed is not true;
+  if listed <> new.admissions or accepted <> new.admissions then
+    raise exception 'chunk % of batch % is not new', new.first_index, new.batch_id
+      using errcode = 'insufficient_privilege';
+  end if;
+  return null;
+end $$;
+create trigger is_new after insert on svc.chunk_pending for each row execute function svc.chunk_is_new();
 
 create function svc.refused_has_no_proof() returns trigger language plpgsql as $$
 begin

@@ -129,7 +129,8 @@ create trigger only_erases before update on svc.refusal for each row execute fun
 -- When a record commits, its admission has an outcome and no payload.
 create function svc.erasure_is_complete() returns trigger language plpgsql as $$
 begin
-  if exists (select from svc.intake_pending q where q.proof_id = new.proof_id) then
+  if not exists (select from svc.log_entry e where e.proof_id = new.proof_id)
+     and not exists (select from svc.refusal r where r.proof_id = new.proof_id) then
     raise exception 'admission % has no outcome', new.proof_id using errcode = 'insufficient_privilege';
   end if;
   if not exists (select from svc.intake i where i.proof_id = new.proof_id

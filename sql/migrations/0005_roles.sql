@@ -26,7 +26,8 @@ $$;
 create function svc.pending_depth(most integer) returns integer language sql stable security definer
   set search_path = pg_catalog, pg_temp
   set enable_seqscan = on as $$
-  select count(*)::integer from (select from svc.intake_pending limit most) as pending
+  select (select count(*) from (select from svc.intake_pending limit most) as single)::integer
+    + (select coalesce(sum(admissions), 0) from (select admissions from svc.chunk_pending limit most) as chunk)::integer
 $$;
 
 create function svc.batch_pending(of_tenant integer, out everybodys integer, out own integer)
@@ -57,30 +58,32 @@ grant execute on function svc.hold_appends() to svc_erase;
 -- Grants; sql/db/roles.ts lists the same, and programs refuse to start with more -----------------
 
 -- engine: accepts admissions and reads for its tenants. It cannot append, sign or write verdicts.
-grant select on svc.api_key, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn, svc.batch_watch,
-  svc.checkpoint, svc.fixture, svc.idempotency_key, svc.intake, svc.intake_pending, svc.lane, svc.log_entry,
+grant select on svc.api_key, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_watch, svc.checkpoint,
+  svc.chunk_pending, svc.fixture, svc.idempotency_key, svc.intake, svc.intake_pending, svc.lane, svc.log_entry,
   svc.log_head, svc.package_member, svc.policy_activation, svc.policy_set, svc.refusal,
   svc.revocation_pending, svc.revocation_request, svc.share_revocation, svc.share_token, svc.status_exception,
   svc.tenant, svc.tile, svc.trust_package, svc.verdict to svc_engine;
 grant select (proof_id, erased_at) on svc.erasure to svc_engine;
-grant insert on svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn, svc.batch_watch,
+grant insert on svc.batch, svc.batch_part, svc.batch_progress, svc.batch_watch, svc.chunk_pending,
   svc.idempotency_key, svc.intake, svc.intake_pending, svc.package_member, svc.revocation_pending,
   svc.revocation_request, svc.share_revocation, svc.share_token, svc.trust_package to svc_engine;
 
 -- worker: commits outcomes. It cannot accept admissions or write verdicts, and sees no key's hash.
-grant select on svc.batch_part, svc.batch_progress, svc.batch_turn, svc.batch_watch, svc.fixture, svc.intake,
-  svc.intake_pending, svc.lane, svc.log_entry, svc.log_head, svc.policy_activation, svc.policy_input,
+grant select on svc.batch_part, svc.batch_progress, svc.batch_watch, svc.chunk_lease, svc.chunk_pending,
+  svc.fixture, svc.intake, svc.intake_pending, svc.lane, svc.log_entry, svc.log_head, svc.policy_activation, svc.policy_input,
   svc.policy_set, svc.refusal, svc.revocation_pending, svc.revocation_request, svc.status_exception,
   svc.tenant, svc.tile to svc_worker;
 grant select (key_id, tenant_no, key_no, expires_at, revoked_at) on svc.api_key to svc_worker;
-grant insert on svc.log_entry, svc.policy_input, svc.refusal, svc.revocation_reason,
+grant insert on svc.chunk_lease, svc.log_entry, svc.policy_input, svc.refusal, svc.revocation_reason,
   svc.status_exception, svc.tile to svc_worker;
+grant insert on svc.intake_pending to svc_worker; -- for chunks that it splits
 grant update (pending, admitted, denied, refused, completed_at) on svc.batch_progress to svc_worker;
-grant update (handed_at) on svc.batch_turn to svc_worker;
+grant update (lease_no) on svc.chunk_lease to svc_worker;
+grant update (leased_at) on svc.chunk_pending to svc_worker;
 grant update (refused) on svc.intake, svc.revocation_request to svc_worker;
 grant update (tree_size) on svc.log_head to svc_worker;
 grant update (hashes) on svc.tile to svc_worker;
-grant delete on svc.batch_turn, svc.batch_watch, svc.intake_pending, svc.revocation_pending to svc_worker;
+grant delete on svc.batch_watch, svc.chunk_pending, svc.intake_pending, svc.revocation_pending to svc_worker;
 
 -- verifier: the only writer of verdicts.
 grant select on svc.erasure_due, svc.expiry, svc.intake, svc.log_entry, svc.log_head, svc.scrub,
@@ -103,8 +106,8 @@ grant select (package_id, members_hash) on svc.trust_package to svc_publisher;
 grant insert on svc.checkpoint to svc_publisher;
 
 -- admin: tenants, keys, environments, policies, fixtures, and the log entries that are not proofs.
-grant select on svc.api_key, svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn,
-  svc.batch_watch, svc.checkpoint, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.expiry, svc.fixture,
+grant select on svc.api_key, svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_watch,
+  svc.checkpoint, svc.chunk_pending, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.expiry, svc.fixture,
   svc.heartbeat, svc.idempotency_key, svc.intake, svc.intake_pending, svc.lane, svc.log_entry, svc.log_head,
   svc.package_member, svc.policy_activation, svc.policy_input, svc.policy_set, svc.refusal,
   svc.revocation_pending, svc.revocation_reason, svc.revocation_request, svc.scrub, svc.share_revocation,
@@ -118,8 +121,8 @@ grant update (allowlisted, validity, rate_limit) on svc.tenant to svc_admin;
 grant update (hashes) on svc.tile to svc_admin;
 
 -- erase: nulls payload.
-grant select on svc.batch, svc.batch_part, svc.erasure, svc.idempotency_key, svc.intake, svc.intake_pending,
-  svc.log_entry, svc.policy_input, svc.refusal, svc.revocation_pending, svc.revocation_reason,
+grant select on svc.batch, svc.batch_part, svc.erasure, svc.idempotency_key, svc.intake, svc.log_entry,
+  svc.policy_input, svc.refusal, svc.revocation_pending, svc.revocation_reason,
   svc.revocation_request, svc.status_exception, svc.tenant to svc_erase;
 grant insert on svc.erasure, svc.status_exception to svc_erase;
 grant update (items_hash) on svc.batch to svc_erase;
@@ -131,8 +134,8 @@ grant update (document) on svc.revocation_request, svc.revocation_reason to svc_
 grant delete on svc.policy_input, svc.idempotency_key to svc_erase;
 
 -- fsck: reads everything but API keys and changes nothing.
-grant select on svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_turn, svc.batch_watch,
-  svc.checkpoint, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.erasure_due, svc.expiry, svc.fixture,
+grant select on svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_watch, svc.checkpoint,
+  svc.chunk_pending, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.erasure_due, svc.expiry, svc.fixture,
   svc.grant_change, svc.grant_head, svc.intake, svc.intake_pending, svc.log_entry, svc.log_head,
   svc.package_member, svc.policy_input, svc.policy_set, svc.refusal, svc.revocation_pending,
   svc.revocation_reason, svc.revocation_request, svc.scrub, svc.share_due, svc.share_expiry,
@@ -148,18 +151,18 @@ do $$
 declare
   name text;
 begin
-  foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_turn', 'batch_watch',
-    'erasure', 'grant_change', 'idempotency_key', 'intake', 'intake_pending', 'log_entry',
+  foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_watch', 'chunk_lease',
+    'chunk_pending', 'erasure', 'grant_change', 'idempotency_key', 'intake', 'intake_pending', 'log_entry',
     'package_member', 'refusal', 'revocation_pending', 'revocation_request', 'share_due', 'share_expiry', 'share_revocation',
     'share_token', 'status_exception', 'trust_package'] loop
     execute format('alter table svc.%I enable row level security', name);
     execute format('alter table svc.%I force row level security', name);
-    if name not in ('idempotency_key', 'status_exception') then
+    if name not in ('chunk_lease', 'idempotency_key', 'status_exception') then
       execute format('create policy checked on svc.%I for select to svc_fsck using (true)', name);
     end if;
   end loop;
   -- The other programs serve every tenant; their grants limit them.
-  foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_turn', 'batch_watch',
+  foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_watch', 'chunk_pending',
     'idempotency_key', 'intake', 'intake_pending', 'log_entry', 'package_member', 'refusal',
     'revocation_pending', 'revocation_request', 'share_revocation', 'share_token', 'trust_package'] loop
     execute format('create policy whole_registry on svc.%I
@@ -168,8 +171,8 @@ begin
   foreach name in array array['grant_change', 'share_due', 'share_expiry'] loop
     execute format('create policy whole_registry on svc.%I to svc_verifier, svc_publisher using (true)', name);
   end loop;
-  foreach name in array array['intake', 'intake_pending', 'refusal', 'log_entry', 'revocation_request',
-    'revocation_pending', 'batch', 'batch_part'] loop
+  foreach name in array array['intake', 'refusal', 'log_entry', 'revocation_request', 'revocation_pending',
+    'batch', 'batch_part'] loop
     execute format('create policy erasing on svc.%I to svc_erase using (true)', name);
   end loop;
   -- The scope is a subquery, so that it is read once per statement and not once per row.
@@ -181,6 +184,7 @@ end $$;
 -- Status and key entries are public.
 create policy own_tenants on svc.log_entry to svc_engine
   using (kind <> 1 or tenant_no = any ((select svc.tenants_in_scope())::integer[]));
+create policy whole_registry on svc.chunk_lease to svc_worker using (true);
 create policy whole_registry on svc.erasure to svc_verifier, svc_admin, svc_erase using (true);
 create policy whole_registry on svc.status_exception
   to svc_worker, svc_verifier, svc_admin, svc_erase using (true);
@@ -203,18 +207,16 @@ create policy own_tenants on svc.batch_progress to svc_engine
   using (tenant_no = any ((select svc.tenants_in_scope())::integer[]))
   with check (exists (select from svc.batch b
     where b.batch_id = batch_progress.batch_id and b.tenant_no = batch_progress.tenant_no));
-create policy own_tenants on svc.batch_turn to svc_engine
+create policy own_tenants on svc.chunk_pending to svc_engine
   using (tenant_no = any ((select svc.tenants_in_scope())::integer[]))
   with check (exists (select from svc.batch b
-    where b.batch_id = batch_turn.batch_id and b.tenant_no = batch_turn.tenant_no));
+    where b.batch_id = chunk_pending.batch_id and b.tenant_no = chunk_pending.tenant_no));
 
 -- Rows without a tenant belong to the tenant of their parent, whose policy decides. A statement does
 -- not see its own inserts, so the parent is inserted by an earlier statement.
 create policy own_tenants on svc.intake_pending to svc_engine
   using (exists (select from svc.intake i where i.proof_id = intake_pending.proof_id))
-  with check (exists (select from svc.intake i where i.proof_id = intake_pending.proof_id
-    and (intake_pending.batch_id is null or exists (select from svc.batch b
-      where b.batch_id = intake_pending.batch_id and b.tenant_no = i.tenant_no))));
+  with check (batch_id is null and exists (select from svc.intake i where i.proof_id = intake_pending.proof_id));
 create policy own_tenants on svc.refusal to svc_engine
   using (exists (select from svc.intake i where i.proof_id = refusal.proof_id));
 create policy own_tenants on svc.erasure to svc_engine
@@ -236,6 +238,7 @@ create policy own_tenants on svc.batch_watch to svc_engine
 
 -- For the functions and triggers that run as the owner.
 create policy counted on svc.intake_pending for select to current_user using (true);
+create policy counted on svc.chunk_pending for select to current_user using (true);
 create policy counted on svc.batch_progress for select to current_user using (true);
 create policy recorded on svc.grant_change for insert to current_user with check (true);
 create policy recorded on svc.share_due for insert to current_user with check (true);

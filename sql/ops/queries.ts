@@ -10,7 +10,9 @@ export async function pendingNow(
   sql: Db,
 ): Promise<{ admissions: number; oldestAt: number | null }> {
   const [row] = await sql<[{ admissions: number; oldestAt: Date | null }]>`
-    select count(*) as admissions, min(accepted_at) as "oldestAt" from svc.intake_pending`;
+    select s.n + c.n as admissions, least(s.oldest, c.oldest) as "oldestAt"
+    from (select count(*) as n, min(accepted_at) as oldest from svc.intake_pending) s,
+      (select coalesce(sum(admissions), 0) as n, min(accepted_at) as oldest from svc.chunk_pending) c`;
   return inMs(row);
 }
 

@@ -111,7 +111,8 @@ async function unfinished(world: World, progress: Progress): Promise<string | nu
   const [row] = await world.database.sql<
     { pending: number; ending: number; unverified: number; tree_size: number }[]
   >`
-    select (select count(*) from svc.intake_pending)::int as pending,
+    select ((select count(*) from svc.intake_pending)
+        + (select coalesce(sum(admissions), 0) from svc.chunk_pending))::int as pending,
       ((select count(*) from svc.share_due) + (select count(*) from svc.expiry)
         + (select count(*) from svc.erasure_due))::int as ending,
       (tree_size - coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0))::int

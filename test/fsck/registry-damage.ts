@@ -370,9 +370,11 @@ const others: Damage[] = [
       where proof_id = (select proof_id from svc.intake_pending)`,
   ),
   damage(
-    'pending item without a chunk lease',
-    { intake_lost: 1 },
-    () => `update svc.intake_pending set batch_id = ${FIRST_BATCH}`,
+    'pending chunk of two proofs, of which one also has a pending row',
+    { intake_contradicts: 3 },
+    () => `insert into svc.chunk_pending
+        select proof_ids[1], batch_id, first_index, 1, now(), 2 from svc.batch_part b where ${VALID_BATCH};
+      insert into svc.intake_pending select chunk_id, accepted_at from svc.chunk_pending`,
   ),
   damage(
     'missing change number',

@@ -127,6 +127,18 @@ describe('append-only tables', () => {
     await expect(db.sql`update svc.tenant set tenant_no = default`).rejects.toThrow(/append-only/);
   });
 
+  it('reject the proof of a rejected admission', async () => {
+    const proved = db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`; // no trigger prevents the first changes
+      const [entry] = await tx<{ proof_id: string }[]>`
+        delete from svc.log_entry where kind = 1 returning proof_id::text`;
+      await tx`update svc.intake set refused = true`;
+      await tx`set local session_replication_role = origin`;
+      await tx.unsafe(insertOf({ ...PROOF, proof_id: `'${entry?.proof_id ?? ''}'` }));
+    });
+    await expect(proved).rejects.toThrow(/was rejected/);
+  });
+
   it('check every leaf that a statement inserts, not only the first', async () => {
     const [head] = await db.sql<{ size: number }[]>`select tree_size as size from svc.log_head`;
     const size = Number(head?.size);

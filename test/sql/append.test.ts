@@ -4,10 +4,11 @@ import { leafHash } from '#protocol/merkle';
 import { extendTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake, readPinnedIntake } from '#sql/admissions/intake';
-import { claimPending, loadPending } from '#sql/admissions/append';
+import { claimPending, loadChunks, loadPending } from '#sql/admissions/append';
 import { appendLocked, lockHead, TileDamagedError, treeSize } from '#sql/log/log';
 import { type Transaction, transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
+import { acceptedBatch } from '../fixtures/batch-items.js';
 import { openRegistry } from '../fixtures/registry.js';
 import { useDatabase } from '../fixtures/use-registry.js';
 
@@ -181,12 +182,19 @@ it('claimPending > claims nothing outside a transaction, where a claim would los
   const registry = await openRegistry(db);
   const item = registry.item();
   await acceptIntake(registry.engine, [item]);
-  const claim = (tx: Transaction) => claimPending(tx, [item.proofId]);
+  const batch = await acceptedBatch(registry, 2);
   const worker = registry.admit.sql;
+  const pending = [
+    ...(await loadPending(worker, [item.proofId, ...batch.ids])),
+    ...(await loadChunks(worker, batch.ids, 10)),
+  ];
+  const claim = (tx: Transaction) => claimPending(tx, pending);
   const connection = await worker.reserve();
   expect((await claim(connection)).size).toBe(0);
   connection.release();
-  expect((await transaction(worker, claim)).size).toBe(1);
+  expect([...(await transaction(worker, claim))].sort()).toEqual(
+    [item.proofId, ...batch.ids].sort(),
+  );
 });
 
 it('loadPending > returns each admission unchanged when several have equal columns', async () => {
@@ -206,8 +214,10 @@ it('loadPending > returns each admission unchanged when several have equal colum
   await processAdmissions(registry.admit, [settled.proofId]);
 
   const requested = [...ids.slice(2), registry.item().proofId, settled.proofId, ...ids.slice(0, 2)];
-  const pinned = [...ids]
-    .sort()
-    .map((id) => readPinnedIntake(registry.engine, registry.tenantNo, id));
+  const pinned = [...ids].sort().map(async (id) => ({
+    ...(await readPinnedIntake(registry.engine, registry.tenantNo, id)),
+    batch: null,
+    chunkId: null,
+  }));
   expect(await loadPending(registry.admit.sql, requested)).toEqual(await Promise.all(pinned));
 });

@@ -5,14 +5,16 @@ import { CHUNK_ITEMS, type BatchItem } from '#sql/batches/accept';
 import { batchOutcomes, readBatch } from '#sql/batches/read';
 import {
   countOutcomes,
-  leaseNextChunk,
+  leaseNextChunks,
   requeueExpiredLeases,
   resolveDuplicateItems,
+  splitChunks,
 } from '#sql/batches/chunks';
+import { claimPending, loadChunks } from '#sql/admissions/append';
 import { acceptIntake } from '#sql/admissions/intake';
 import { pendingDepth, pendingOlderThan } from '#sql/admissions/outcomes';
-import { transaction } from '#sql/db/transaction';
-import { processAdmissions } from '#workers/admit/process';
+import { asTenants, transaction } from '#sql/db/transaction';
+import { processAdmissions, processChunks } from '#workers/admit/process';
 import {
   acceptedBatch,
   batchItem,
@@ -54,16 +56,19 @@ async function accepted(some: BatchItem[], options?: BatchOptions): Promise<stri
   return outcome.batchId;
 }
 
-/** The tenant and batch of each lease, until no chunk is left to lease. */
-async function turns(): Promise<{ tenant: number; size: number }[]> {
+const lease = () => leaseNextChunks(registry.admit.sql, CHUNK_ITEMS);
+
+/** The tenant and the size of each lease, until no chunk is left to lease. */
+async function leases(): Promise<{ tenant: number; size: number }[]> {
   const found: { tenant: number; size: number }[] = [];
-  for (;;) {
-    const ids = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
-    if (ids === null) return found;
+  for (let next = await lease(); next !== null; next = await lease()) {
     const [row] = await db.sql<{ no: number }[]>`
-      select tenant_no as no from svc.intake where proof_id = ${ids[0] ?? newId()}::uuid`;
-    found.push({ tenant: row?.no ?? 0, size: ids.length });
+      select tenant_no as no from svc.chunk_pending where chunk_id = ${next.chunkIds[0]!}::uuid`;
+    found.push({ tenant: row?.no ?? 0, size: next.admissions });
+    // Claims delete the rows, which must not change the order of the tenants.
+    await processChunks(registry.admit, next.chunkIds);
   }
+  return found;
 }
 
 const countIn = async (table: string): Promise<number> =>
@@ -75,9 +80,8 @@ describe('acceptBatch', () => {
       'batch',
       'batch_part',
       'batch_progress',
-      'batch_turn',
+      'chunk_pending',
       'intake',
-      'intake_pending',
       'idempotency_key',
     ];
     const counts = async () => Promise.all(tables.map(countIn));
@@ -196,8 +200,7 @@ describe('batch progress', () => {
     const done = await readBatch(registry.engine, registry.tenantNo, batchId);
     expect(done).toMatchObject({ admitted: 2, denied: 1, pending: 0 });
     expect(done?.completedAt).not.toBeNull();
-    await db.sql`delete from svc.intake_pending where batch_id = ${uuid}::uuid`;
-    await db.sql`delete from svc.batch_turn where batch_id = ${uuid}::uuid`;
+    await db.sql`delete from svc.chunk_pending where batch_id = ${uuid}::uuid`;
     for (const statement of [
       'update svc.batch set total = 1',
       'delete from svc.batch_part',
@@ -210,8 +213,8 @@ describe('batch progress', () => {
 
   it('is updated in the transaction that commits the outcomes', async () => {
     const batchId = await accepted(items(4));
-    const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
+    const ids = await splitChunks(registry.admit.sql, (await lease())?.chunkIds ?? []);
     await processAdmissions(registry.admit, ids.slice(0, 1));
     expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
     // Counts these ids again, together with the next.
@@ -253,60 +256,170 @@ describe('batch progress', () => {
 describe('chunk leases', () => {
   it('alternate between tenants, for any order of arrival and number of items', async () => {
     const [a = 0, b = 0, c = 0] = tenants;
+    await db.sql`delete from svc.chunk_lease`;
     await accepted(items(CHUNK_ITEMS * 4));
     await accepted(items(CHUNK_ITEMS * 2));
     await acceptedBatch(registry, CHUNK_ITEMS * 2, 'second');
-    const first = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
-    expect(first).toHaveLength(CHUNK_ITEMS);
+    const first = await lease();
+    expect(first?.admissions).toBe(CHUNK_ITEMS);
     // The chunks of a new tenant come next, and then wait in rotation.
     await acceptedBatch(registry, CHUNK_ITEMS * 3, 'third');
-    const order = (await turns()).map(({ tenant }) => tenant);
+    const order = (await leases()).map(({ tenant }) => tenant);
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
   });
 
   it('combine small batches of a tenant up to the size of a chunk', async () => {
     for (const size of [3, 4, CHUNK_ITEMS - 2, 5]) await accepted(items(size));
-    expect((await turns()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
+    expect((await leases()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
   });
 
   it('give each chunk to one dispatcher when several run', async () => {
     await accepted(items(CHUNK_ITEMS * 4));
-    const all = await Promise.all(
-      Array.from({ length: 6 }, () => leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)),
-    );
-    const ids = all.flatMap((one) => one ?? []);
-    expect(ids).toHaveLength(CHUNK_ITEMS * 4);
-    expect(new Set(ids).size).toBe(ids.length);
+    const all = await Promise.all(Array.from({ length: 6 }, () => lease()));
+    const ids = all.flatMap((one) => one?.chunkIds ?? []);
+    expect(ids).toHaveLength(4);
+    expect(new Set(ids).size).toBe(4);
   });
 
-  it('are given again while admissions are pending, and end when all have outcomes', async () => {
-    const some = items(CHUNK_ITEMS + 5);
-    await accepted(some);
-    await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
-    const second = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
-    // No lease is old enough yet to be given again.
-    expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
-    await processAdmissions(registry.admit, second);
-    expect(await requeueExpiredLeases(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
+  it('expire, and the chunk is leased again until its admissions have outcomes', async () => {
+    await accepted(items(CHUNK_ITEMS + 5));
+    const worker = registry.admit.sql;
+    const first = (await lease())!;
+    const second = (await lease())!;
+    // No lease is old enough yet.
+    expect(await requeueExpiredLeases(worker, 60_000)).toBe(0);
+    await processChunks(registry.admit, second.chunkIds);
+    expect(await requeueExpiredLeases(worker, 0)).toBe(1);
     // A chunk that was leased before the clock was set back, and then lost.
-    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(CHUNK_ITEMS);
-    await db.sql`update svc.batch_turn set handed_at = handed_at + interval '1 hour'`;
-    expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });
-    const again = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
-    expect(again).toHaveLength(CHUNK_ITEMS);
-    await processAdmissions(registry.admit, again!.slice(0, -50));
-    await requeueExpiredLeases(registry.admit.sql, 0);
-    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(50);
-    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toBeNull();
+    expect(await lease()).toEqual(first);
+    await db.sql`update svc.chunk_pending set leased_at = leased_at + interval '1 hour'`;
+    expect(await requeueExpiredLeases(worker, 60_000)).toBe(1);
+    expect(await lease()).toEqual(first);
+    await processChunks(registry.admit, first.chunkIds);
+    expect(await requeueExpiredLeases(worker, 0)).toBe(0);
+    expect(await lease()).toBeNull();
   });
+});
 
-  it('recover batch items, which the requeue of single admissions skips', async () => {
-    await db.sql`delete from svc.intake_pending`;
+describe('pending chunk', () => {
+  const statesOf = async (ids: string[]) => {
+    const found = await registry.readOutcomes(ids);
+    return ids.map((id) => found.get(id)?.state);
+  };
+
+  it('counts as its admissions, which the requeue of single admissions skips', async () => {
+    const before = await pendingDepth(registry.engine, 1_000);
     await accepted(items(30));
     const alone = registry.item();
     await acceptIntake(registry.engine, [alone]);
-    const swept = await pendingOlderThan(registry.admit.sql, -60_000, 10);
-    expect(swept.map(({ proofId }) => proofId)).toEqual([alone.proofId]);
-    expect(await pendingDepth(registry.engine, 100)).toBe(31);
+    const stale = await pendingOlderThan(registry.admit.sql, -60_000, 10);
+    expect(stale.map(({ proofId }) => proofId)).toEqual([alone.proofId]);
+    expect(await pendingDepth(registry.engine, 1_000)).toBe(before + 31);
+    await processAdmissions(registry.admit, [alone.proofId]);
+  });
+
+  it('gives each admission one outcome when several workers process it at once', async () => {
+    const some = items(20);
+    const batchId = await accepted(some);
+    const { chunkIds } = (await lease())!;
+    await Promise.all(Array.from({ length: 3 }, () => processChunks(registry.admit, chunkIds)));
+    expect(await readBatch(registry.engine, registry.tenantNo, batchId)).toMatchObject({
+      admitted: 20,
+      pending: 0,
+    });
+    // The admissions have no pending rows of their own, which a forged job could claim.
+    expect(await statesOf(some.map(({ proofId }) => proofId))).not.toContain(undefined);
+  });
+
+  it('is not processed by jobs that name its admissions, or no chunk', async () => {
+    const some = items(3);
+    await accepted(some);
+    const ids = some.map(({ proofId }) => proofId);
+    await processAdmissions(registry.admit, ids);
+    const first = (await lease())!.chunkIds;
+    await processChunks(
+      registry.admit,
+      ids.filter((id) => !first.includes(id)),
+    );
+    expect(await statesOf(ids)).toEqual([undefined, undefined, undefined]);
+  });
+
+  it('is split when one of its admissions fails, which alone is rejected', async () => {
+    const some = items(4);
+    const poison = { ...batchItem(registry.item({ action: 'POISON' }), 4) };
+    const twice = { ...some[0]!, index: 5, proofId: newId() };
+    const batchId = await accepted([...some, poison, twice]);
+    const remove = await beforeRow(
+      db,
+      'insert on svc.log_entry',
+      `if new.action = 'POISON' then raise exception 'poison'; end if;`,
+    );
+    await processChunks(registry.admit, (await lease())!.chunkIds);
+    await remove();
+    expect(await statesOf([...some, poison].map(({ proofId }) => proofId))).toEqual([
+      ...some.map(() => 'proved'),
+      'refused',
+    ]);
+    expect(await readBatch(registry.engine, registry.tenantNo, batchId)).toMatchObject({
+      admitted: 5,
+      refused: 1,
+      pending: 0,
+    });
+  });
+
+  it('is split when the stored request of an admission was altered', async () => {
+    const some = items(3);
+    await accepted(some);
+    const [first] = some;
+    await db.sql`update svc.intake set request = '{}' where proof_id = ${first!.proofId}::uuid`;
+    await processChunks(registry.admit, (await lease())!.chunkIds);
+    expect(await statesOf(some.map(({ proofId }) => proofId))).toEqual([
+      'refused',
+      'proved',
+      'proved',
+    ]);
+  });
+
+  it('stays pending while its policy set is unusable', async () => {
+    await accepted(items(3));
+    const { chunkIds } = (await lease())!;
+    const policy = () => Promise.reject(new Error('unusable'));
+    const failing = processChunks({ ...registry.admit, policy }, chunkIds);
+    await expect(failing).rejects.toThrow(/3 of the group are deferred/);
+    expect(await countIn('intake_pending')).toBe(0);
+    expect(await countIn('chunk_pending')).toBe(1);
+  });
+
+  it('is found by the requeue of single admissions after it was split', async () => {
+    const some = items(3);
+    await accepted(some);
+    const ids = await splitChunks(registry.admit.sql, (await lease())!.chunkIds);
+    const stale = await pendingOlderThan(registry.admit.sql, -60_000, 10);
+    expect(stale.map(({ proofId }) => proofId)).toEqual([...ids].sort());
+    expect(await splitChunks(registry.admit.sql, ids)).toEqual([]);
+    await processAdmissions(registry.admit, ids);
+  });
+
+  it('is not claimed without all of its admissions', async () => {
+    const some = items(3);
+    await accepted(some);
+    const loaded = await loadChunks(registry.admit.sql, (await lease())!.chunkIds, 3);
+    const claiming = transaction(registry.admit.sql, (tx) => claimPending(tx, loaded.slice(1)));
+    await expect(claiming).rejects.toThrow(/3 admissions, of which 2 were read/);
+    expect(await countIn('chunk_pending')).toBe(1);
+  });
+
+  it('cannot be inserted after the transaction that accepts its admissions', async () => {
+    const batchId = await accepted(items(2));
+    const [row] = await db.sql<object[]>`delete from svc.chunk_pending returning *`;
+    const again = () =>
+      asTenants(registry.engine, tenants, (tx) => tx`insert into svc.chunk_pending ${tx(row!)}`);
+    await expect(again()).rejects.toThrow(/is not new/);
+    await db.sql`alter table svc.chunk_pending disable trigger is_new`;
+    await again();
+    await db.sql`alter table svc.chunk_pending enable trigger is_new`;
+    expect(await readBatch(registry.engine, registry.tenantNo, batchId)).toMatchObject({
+      pending: 2,
+    });
   });
 });

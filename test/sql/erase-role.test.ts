@@ -130,9 +130,12 @@ describe('database role svc_erase', () => {
     );
   });
 
-  it('cannot record an erasure of a pending admission', async () => {
+  it.each([
+    ['', (item: IntakeItem) => acceptIntake(registry.engine, [item])],
+    [' of a batch', (item: IntakeItem) => storeBatch(registry, [batchItem(item, 0)])],
+  ])('cannot record an erasure of a pending admission%s', async (_, accept) => {
     const item = registry.item();
-    await acceptIntake(registry.engine, [item]);
+    await accept(item);
     const id = toUuid(item.proofId);
     const erasing = transaction(db.as('svc_erase'), async (tx) => {
       await tx`insert into svc.erasure (proof_id, actor, reason_ref) values (${id}, 'ada', 'CASE-1')`;

@@ -13,6 +13,7 @@ import { acceptIntake } from '#sql/admissions/intake';
 import { assertRole, frozenRights } from '#sql/db/roles';
 import { readOutcomes } from '#sql/admissions/outcomes';
 import { itemWith } from '../fixtures/admissions.js';
+import { acceptedBatch } from '../fixtures/batch-items.js';
 import { withoutTriggers } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -42,7 +43,10 @@ beforeAll(async () => {
     await db.sql`
       insert into svc.idempotency_key values (${tenant}, 1, 'key', ${randomBytes(32)}, now())`;
     await asTenants(registry.engine, [tenant], (tx) => fill(tx, tenant, proof));
+    await db.sql`insert into svc.chunk_lease (tenant_no) values (${tenant})`;
   }
+  await acceptedBatch(registry, 1);
+  await acceptedBatch(registry, 1, 'rival');
   await db.sql`insert into svc.refusal select proof_id, 'lane_locked', '' from svc.intake`;
   await withoutTriggers(
     db,
@@ -93,7 +97,6 @@ async function fill(tx: Transaction, tenant: number, proof: string): Promise<voi
     values (${batch}::uuid, 0, array[${proof}::uuid])`;
   await tx`
     insert into svc.batch_progress values (${batch}::uuid, ${tenant}, 1, 1, 0, 0, 0, 0, 0, null)`;
-  await tx`insert into svc.batch_turn values (${batch}::uuid, 0, ${tenant}, 1, null)`;
   await tx`insert into svc.batch_watch values (${proof}::uuid, ${batch}::uuid, 1)`;
 }
 
@@ -228,7 +231,7 @@ describe('engine role can insert only', () => {
         insert into svc.batch_watch values (${theirProof}::uuid, ${ourBatch}::uuid, 1)`,
     ],
     [
-      'an admission of a batch',
+      'a split admission of a batch',
       (tx: Transaction) => tx`
         insert into svc.intake_pending values (${ourOpen}::uuid, now(), ${theirBatch}::uuid, 1)`,
     ],
@@ -239,9 +242,10 @@ describe('engine role can insert only', () => {
         values (${theirBatch}::uuid, ${ours}, 0, 0, 0, 0, 0, 0, 0, now())`,
     ],
     [
-      'a chunk lease of a batch',
+      'a pending chunk of a batch',
       (tx: Transaction) => tx`
-        insert into svc.batch_turn values (${theirBatch}::uuid, 9, ${ours}, 1, null)`,
+        insert into svc.chunk_pending
+        values (${ourOpen}::uuid, ${theirBatch}::uuid, 9, ${ours}, now(), 1, null, null)`,
     ],
   ])('%s that refers to a proof of the tenant in scope', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));

@@ -277,7 +277,7 @@ describe('worker reports a stalled job', () => {
   it.each(jobs)('%s', async (_, add) => {
     const holder = await db.sql.reserve();
     await holder.unsafe(
-      'begin; lock table svc.intake_pending, svc.revocation_pending in access exclusive mode',
+      'begin; lock table svc.chunk_pending, svc.intake_pending, svc.revocation_pending',
     );
     const hung: Error[] = [];
     const worker = startAdmitWorker(

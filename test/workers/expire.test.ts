@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { ArtifactKind } from '#protocol/status';
 import { setValidity } from '#sql/tenants/administration';
-import { leaseNextChunk } from '#sql/batches/chunks';
+import { leaseNextChunks } from '#sql/batches/chunks';
 import { verdictsForLeaves } from '#sql/log/verdicts';
 import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
@@ -79,7 +79,7 @@ describe('expiries', () => {
     const verifying = registry.verifyAll();
     await sleep(1_100);
     // The chunk dispatcher has its own lock and does not wait for the verifier.
-    expect(await leaseNextChunk(registry.admit.sql, 1)).toBeNull();
+    expect(await leaseNextChunks(registry.admit.sql, 1)).toBeNull();
     await holder`commit`;
     holder.release();
     await verifying;

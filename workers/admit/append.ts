@@ -10,7 +10,6 @@ import {
   gatesOf,
   refuse,
   storeInputs,
-  type BatchRef,
   type Gate,
   type PendingIntake,
 } from '#sql/admissions/append';
@@ -38,12 +37,10 @@ import {
 export interface Appended {
   admitted: readonly Prepared[];
   rejected: readonly Rejection[];
-  /** The batch of each admission; null outside a batch. */
-  batches: ReadonlyMap<string, BatchRef | null>;
 }
 
 interface Rejection {
-  proofId: string;
+  intake: PendingIntake;
   code: string;
   detail: string;
 }
@@ -55,7 +52,8 @@ interface Rejection {
  */
 export async function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
   const metrics = context.metrics ?? NO_METRICS;
-  const ids = prepared.map((item) => item.intake.proofId);
+  const intakes = prepared.map(({ intake }) => intake);
+  const ids = intakes.map(({ proofId }) => proofId);
   const lockStart = performance.now();
   let commitStart = 0;
   const appended = await transaction<Appended, [number, ...Claim]>(
@@ -65,14 +63,14 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
       metrics.took('lock', locked - lockStart);
       const result = await appendClaimed(tx, context, prepared, size, claim);
       commitStart = performance.now();
-      if (result.batches.size > 0) metrics.took('append', commitStart - locked);
+      if (claim[0].size > 0) metrics.took('append', commitStart - locked);
       return result;
     },
     // In READ COMMITTED each statement sees every earlier append, and the lock excludes new appends.
     (tx) =>
       pipeline(
         lockHead(tx),
-        claimPending(tx, ids),
+        claimPending(tx, intakes),
         keyEntries(tx),
         gatesOf(tx, ids),
         readLastTile(tx),
@@ -91,8 +89,8 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
   return appended;
 }
 
-/** What a worker reads under the append lock: its claims with their batches, the keys, the gates, the end of the log. */
-type Claim = [Map<string, BatchRef | null>, EntryBody[], Map<string, Gate>, LastTile | null];
+/** What a worker reads under the append lock: its claims, the keys, the gates, the end of the log. */
+type Claim = [Set<string>, EntryBody[], Map<string, Gate>, LastTile | null];
 
 /** @param size leaves of the log, which cannot change under the append lock */
 async function appendClaimed(
@@ -100,22 +98,26 @@ async function appendClaimed(
   context: AdmitContext,
   prepared: Prepared[],
   size: number,
-  [batches, keys, gates, lastTile]: Claim,
+  [claims, keys, gates, lastTile]: Claim,
 ): Promise<Appended> {
-  const claimed = prepared.filter((item) => batches.has(item.intake.proofId));
-  if (claimed.length === 0) return { admitted: [], rejected: [], batches };
+  const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
+  if (claimed.length === 0) return { admitted: [], rejected: [] };
   requireActiveKey(keys, context.keyId, size);
 
   const parentFaults = await faultsOfParents(tx, claimed);
   const rejected: Rejection[] = [];
   const admitted: Prepared[] = [];
   for (const item of claimed) {
-    const { proofId } = item.intake;
+    const { intake } = item;
+    const { proofId } = intake;
     const rejection = rejectionBy(context, gates.get(proofId), parentFaults.get(proofId));
     if (rejection === null) admitted.push(item);
-    else rejected.push({ proofId, ...rejection });
+    else rejected.push({ intake, ...rejection });
   }
-  await refuse(tx, rejected);
+  await refuse(
+    tx,
+    rejected.map(({ intake: { proofId }, ...why }) => ({ proofId, ...why })),
+  );
   await pipeline(
     storeInputs(
       tx,
@@ -143,23 +145,23 @@ async function appendClaimed(
     // No caller waits for the outcome of a batch item.
     announceOutcomes(
       tx,
-      claimed.flatMap(({ intake: { proofId } }) =>
-        batches.get(proofId) === null ? [proofId] : [],
+      claimed.flatMap(({ intake: { proofId, batch } }) => (batch === null ? [proofId] : [])),
+    ),
+    countOutcomes(tx, [
+      ...rejected.flatMap(({ intake }) => countOf(intake, 'refused')),
+      ...admitted.flatMap(({ intake, effect }) =>
+        countOf(intake, effect === 'ADMIT' ? 'admitted' : 'denied'),
       ),
-    ),
+    ]),
   );
-  const countOf = (proofId: string, outcome: BatchOutcomeCount['outcome']): BatchOutcomeCount[] => {
-    const share = batches.get(proofId) ?? null;
-    return share === null ? [] : [{ share, outcome }];
-  };
-  await countOutcomes(tx, [
-    ...rejected.flatMap(({ proofId }) => countOf(proofId, 'refused')),
-    ...admitted.flatMap(({ intake, effect }) =>
-      countOf(intake.proofId, effect === 'ADMIT' ? 'admitted' : 'denied'),
-    ),
-  ]);
-  return { admitted, rejected, batches };
+  return { admitted, rejected };
 }
+
+/** Empty outside a batch. */
+export const countOf = (
+  { batch }: PendingIntake,
+  outcome: BatchOutcomeCount['outcome'],
+): BatchOutcomeCount[] => (batch === null ? [] : [{ share: batch, outcome }]);
 
 function requireActiveKey(
   rows: readonly { leafIndex: number; body: Uint8Array }[],
@@ -178,7 +180,7 @@ function rejectionBy(
   context: AdmitContext,
   gate: Gate | undefined,
   parentFault: string | undefined,
-): Omit<Rejection, 'proofId'> | null {
+): Omit<Rejection, 'intake'> | null {
   if (context.admissionsPaused || gate?.environmentOpen !== true) {
     return { code: 'lane_locked', detail: 'admissions were paused before signing' };
   }

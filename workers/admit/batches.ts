@@ -1,7 +1,7 @@
 import type { Logger } from '#runtime/process/log';
 import type { BatchQueue } from '#runtime/queue/queues';
 import {
-  leaseNextChunk,
+  leaseNextChunks,
   requeueExpiredLeases,
   resolveDuplicateItems,
   type WatchedPlace,
@@ -23,17 +23,15 @@ export interface DispatchOptions {
 
 /**
  * Fills the chunk queue up to `ahead`. The registry picks the next chunk when the queue has room,
- * not when a batch arrives. Several processes may run this. Returns the number of items dispatched.
+ * not when a batch arrives. Several processes may run this. Returns the number of admissions dispatched.
  */
 export async function dispatchChunks({ sql, queue, ahead }: DispatchOptions): Promise<number> {
   let dispatched = 0;
   for (let depth = await queue.depth(); depth < ahead; depth += 1) {
-    const ids = await leaseNextChunk(sql, CHUNK_ITEMS);
-    if (ids === null) break;
-    // Every item of this chunk was committed meanwhile, so nothing was queued.
-    if (ids.length === 0) depth -= 1;
-    else await queue.add(ids);
-    dispatched += ids.length;
+    const leased = await leaseNextChunks(sql, CHUNK_ITEMS);
+    if (leased === null) break;
+    await queue.add(leased.chunkIds);
+    dispatched += leased.admissions;
   }
   return dispatched;
 }
@@ -83,7 +81,7 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
 
   let cursor: WatchedPlace | null = null;
   const requeue = async (): Promise<void> => {
-    const { again: expired } = await requeueExpiredLeases(sql, options.chunkLeaseMs);
+    const expired = await requeueExpiredLeases(sql, options.chunkLeaseMs);
     if (expired > 0) log.warn({ chunks: expired }, 'batch dispatcher: expired chunks requeued');
     options.requeued(expired);
     ({ next: cursor } = await resolveDuplicateItems(sql, DUPLICATES_PER_PASS, cursor));

@@ -5,15 +5,17 @@ import { ProtocolError } from '#protocol/errors';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
 import type { Logger } from '#runtime/process/log';
 import {
+  ChunkIncompleteError,
   claimPending,
+  loadChunks,
   loadPending,
   refuse,
   type PendingIntake,
-  type BatchRef,
 } from '#sql/admissions/append';
-import { countOutcomes } from '#sql/batches/chunks';
+import { CHUNK_ITEMS } from '#sql/batches/accept';
+import { countOutcomes, splitChunks } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
-import { append, prepare, type Prepared, type Appended } from './append.js';
+import { append, countOf, prepare, type Prepared, type Appended } from './append.js';
 import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
 
 /**
@@ -22,7 +24,7 @@ import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
  * error concerns the process, the database or the deployment, rejects no item and is retried.
  */
 function isItemError(error: unknown): boolean {
-  if (error instanceof IntakeMismatchError) return true;
+  if (error instanceof IntakeMismatchError || error instanceof ChunkIncompleteError) return true;
   if (error instanceof ProtocolError || error instanceof ZodError) return true;
   return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
@@ -42,13 +44,71 @@ export async function processAdmissions(
   ids: string[],
   requests: RequestIds = NO_REQUEST_IDS,
 ): Promise<void> {
+  const { prepared, failed } = await prepareAll(context, () => loadPending(context.sql, ids));
+  const deferred: Failed[] = [];
+  for (const one of failed) {
+    if (isItemError(one.error)) await quarantine(context, one.intake, one.error, requests);
+    // An unusable policy set defers only the admissions that are pinned to it.
+    else deferred.push(one);
+  }
+  await appendOrIsolate(context, prepared, requests);
+  if (deferred.length > 0) throw deferredError(deferred);
+}
+
+/**
+ * Processes pending chunks of batches, each with all of its admissions or not at all. When single
+ * admissions fail, the chunks are split, and their admissions processed as single ones.
+ *
+ * @param chunkIds like `ids` of `processAdmissions`
+ */
+export async function processChunks(context: AdmitContext, chunkIds: string[]): Promise<void> {
+  const load = () => loadChunks(context.sql, chunkIds, CHUNK_ITEMS);
+  const { prepared, failed } = await prepareAll(context, load);
+  const all = [...prepared, ...failed];
+  if (all.length === 0) return;
+  let error = failed[0]?.error;
+  if (failed.length === 0) {
+    try {
+      logOutcomes(context.log, await append(context, prepared), NO_REQUEST_IDS);
+      return;
+    } catch (cause) {
+      if (!isItemError(cause)) throw cause;
+      error = cause;
+    }
+  } else if (failed.length === all.length && !failed.some((one) => isItemError(one.error))) {
+    throw deferredError(failed);
+  }
+  const chunks = [...new Set(all.flatMap(({ intake }) => intake.chunkId ?? []))];
+  const ids = await splitChunks(context.sql, chunks);
+  context.log.warn(
+    { err: error, chunks, admissions: ids.length },
+    'batch chunks failed; their admissions are processed as single ones',
+  );
+  await processAdmissions(context, ids);
+}
+
+interface Failed {
+  intake: PendingIntake;
+  error: unknown;
+}
+
+const deferredError = (failed: readonly Failed[]): DeferredError =>
+  new DeferredError(
+    failed.map(({ intake }) => intake.proofId),
+    failed.at(-1)?.error,
+  );
+
+async function prepareAll(
+  context: AdmitContext,
+  load: () => Promise<PendingIntake[]>,
+): Promise<{ prepared: Prepared[]; failed: Failed[] }> {
   const metrics = context.metrics ?? NO_METRICS;
   const loadStart = performance.now();
-  const pending = await loadPending(context.sql, ids);
+  const pending = await load();
   const loaded = performance.now();
   metrics.took('load', loaded - loadStart);
   const prepared: Prepared[] = [];
-  const deferred: { id: string; cause: unknown }[] = [];
+  const failed: Failed[] = [];
   let began = loaded;
   for (const intake of pending) {
     // Yields, so that signing a long job does not block the event loop.
@@ -59,17 +119,11 @@ export async function processAdmissions(
     try {
       prepared.push(await prepare(context, intake));
     } catch (error) {
-      if (isItemError(error)) await quarantine(context, intake, error, requests);
-      // An unusable policy set defers only the admissions that are pinned to it.
-      else deferred.push({ id: intake.proofId, cause: error });
+      failed.push({ intake, error });
     }
   }
   metrics.took('prepare', performance.now() - loaded);
-  await appendOrIsolate(context, prepared, requests);
-  if (deferred.length > 0) {
-    const ids = deferred.map(({ id }) => id);
-    throw new DeferredError(ids, deferred.at(-1)?.cause);
-  }
+  return { prepared, failed };
 }
 
 /** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */
@@ -103,20 +157,19 @@ async function quarantine(
   error: unknown,
   requests: RequestIds,
 ): Promise<void> {
-  const { proofId } = intake;
+  const { proofId, batch } = intake;
   const detail = error instanceof Error ? error.message : String(error);
-  const share = await transaction(context.sql, async (tx) => {
-    const claimed = (await claimPending(tx, [proofId])).get(proofId);
-    if (claimed === undefined) return undefined;
+  const isClaimed = await transaction(context.sql, async (tx) => {
+    const { size } = await claimPending(tx, [intake]);
+    if (size === 0) return false;
     await refuse(tx, [{ proofId, code: 'processing_failed', detail }]);
-    if (claimed !== null) await countOutcomes(tx, [{ share: claimed, outcome: 'refused' }]);
-    return claimed;
+    await countOutcomes(tx, countOf(intake, 'refused'));
+    return true;
   });
-  if (share === undefined) return;
+  if (!isClaimed) return;
   context.metrics?.committed({ admitted: 0, denied: 0, refused: 1 });
-  const batch = share === null ? {} : { batch_id: share.batchId };
   context.log.error(
-    { err: error, ...idsOf(proofId, requests), ...batch },
+    { err: error, ...idsOf(proofId, requests), ...(batch !== null && { batch_id: batch.batchId }) },
     'admission quarantined: it is rejected and never signed',
   );
 }
@@ -128,7 +181,7 @@ const LATE_MS = 2_000;
 const MAX_LOGGED_IDS = 20;
 
 interface LoggedOutcome {
-  proofId: string;
+  intake: PendingIntake;
   code?: string;
   effect?: string;
 }
@@ -138,19 +191,16 @@ interface LoggedOutcome {
  * request already; rejected and late admissions are logged with their ids.
  */
 function logOutcomes(log: Logger, appended: Appended, requests: RequestIds): void {
-  const { admitted, rejected, batches } = appended;
+  const { admitted, rejected } = appended;
   const fields = (outcomes: readonly LoggedOutcome[]) => ({
-    ...logFields(outcomes, batches, requests),
+    ...logFields(outcomes, requests),
     admissions: outcomes.length,
   });
   if (rejected.length > 0) log.info(fields(rejected), 'admissions rejected before signing');
-  const outcomeOf = ({ intake, effect }: Appended['admitted'][number]): LoggedOutcome => ({
-    proofId: intake.proofId,
-    effect,
-  });
+  const outcomeOf = ({ intake, effect }: Prepared): LoggedOutcome => ({ intake, effect });
   const lateBefore = Date.now() - LATE_MS;
   const late = admitted.filter(
-    ({ intake }) => intake.acceptedAt < lateBefore && batches.get(intake.proofId) === null,
+    ({ intake }) => intake.acceptedAt < lateBefore && intake.batch === null,
   );
   if (late.length > 0) log.info(fields(late.map(outcomeOf)), 'admissions committed late');
   if (admitted.length > 0 && log.isLevelEnabled('debug')) {
@@ -161,14 +211,13 @@ function logOutcomes(log: Logger, appended: Appended, requests: RequestIds): voi
 /** Lists single admissions by id, and batch items only by batch. */
 function logFields(
   outcomes: readonly LoggedOutcome[],
-  batches: ReadonlyMap<string, BatchRef | null>,
   requests: RequestIds,
 ): { single?: object[]; batches?: object[] } {
   const single: object[] = [];
   const counts = new Map<string, number>();
-  for (const { proofId, ...rest } of outcomes) {
-    const batchId = batches.get(proofId)?.batchId;
-    if (batchId !== undefined) counts.set(batchId, (counts.get(batchId) ?? 0) + 1);
+  for (const { intake, ...rest } of outcomes) {
+    const { proofId, batch } = intake;
+    if (batch !== null) counts.set(batch.batchId, (counts.get(batch.batchId) ?? 0) + 1);
     else single.push({ ...idsOf(proofId, requests), ...rest });
   }
   return {

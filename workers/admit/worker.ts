@@ -18,7 +18,7 @@ import { processRevocations } from '../lifecycle/revocations.js';
 import { keepRequeueing, repeat } from '../requeue.js';
 import { startChunkDispatcher } from './batches.js';
 import { type AdmitContext, signingKeyState, DeferredError } from './context.js';
-import { processAdmissions, firstOf } from './process.js';
+import { firstOf, processAdmissions, processChunks } from './process.js';
 
 export interface WorkerOptions {
   /** Jobs taken concurrently; they are processed in groups. */
@@ -84,15 +84,20 @@ export function startAdmitWorker(
     onHung,
   });
   let reportedAt = -Infinity;
-  const processGroup = async (ids: string[], requests: RequestIds): Promise<void> => {
+  const watched = async (
+    kind: 'admissions' | 'chunks',
+    ids: string[],
+    requests: RequestIds,
+    work: () => Promise<void>,
+  ): Promise<void> => {
     try {
-      await watchdog.watch(() => processAdmissions(context, ids, requests));
+      await watchdog.watch(work);
     } catch (error) {
       // The queue only counts failures; this log line has the cause, at most once per interval.
       if (performance.now() - reportedAt >= REPORT_EVERY_MS) {
         reportedAt = performance.now();
         log.error(
-          { err: error, admissions: ids.length, first: firstOf(ids, requests) },
+          { err: error, [kind]: ids.length, first: firstOf(ids, requests) },
           'admissions cannot be committed; they are kept and retried',
         );
       }
@@ -115,14 +120,15 @@ export function startAdmitWorker(
     (ids, requests) => {
       // Taking this chunk made room in the queue for the next one.
       dispatcher.wake();
-      return processGroup(ids, requests);
+      return watched('chunks', ids, requests, () => processChunks(context, ids));
     },
     { concurrency: options.batchConcurrency, log },
   );
   const processJob = groupJobs({
     groupsAtOnce: options.groupsAtOnce,
     idsAtOnce: IDS_AT_ONCE,
-    process: processGroup,
+    process: (ids, requests) =>
+      watched('admissions', ids, requests, () => processAdmissions(context, ids, requests)),
   });
   const worker = openAdmitWorker(queueConfig, processJob, {
     concurrency: options.jobsAtOnce,

@@ -24,7 +24,7 @@ const killedAt = (when: string, matches: Trap['matches'], breaks: Trap['breaks']
   },
 });
 
-const LOADS = runs('from svc.intake_pending p join svc.intake i');
+const LOADS = runs('as packed from (');
 const LOCKS = runs('svc.log_head for update');
 const COMMITS = commitOf(APPENDS_PROOFS);
 

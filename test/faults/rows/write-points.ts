@@ -51,10 +51,8 @@ export const WRITE_POINTS: WritePoint[] = [
     also: [
       'insert into svc.batch ',
       'insert into svc.batch_part ',
-      'insert into svc.batch_turn ',
+      'insert into svc.chunk_pending ',
       'insert into svc.batch_watch ',
-      'insert into svc.intake ',
-      'insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items) ',
     ],
     provoke: async ({ client }) => {
       await client.send(client.newBatch());
@@ -97,6 +95,7 @@ export const WRITE_POINTS: WritePoint[] = [
     of: [...WORKERS],
     has: [APPENDS_PROOFS],
     also: [
+      'delete from svc.chunk_pending where chunk_id = any($1::uuid[]) and current_setting',
       'delete from svc.intake_pending ',
       'insert into svc.policy_input ',
       'insert into svc.tile ',
@@ -116,7 +115,8 @@ export const WRITE_POINTS: WritePoint[] = [
     what: 'a worker leases the next chunk of a batch',
     files: ['batches/chunks.ts'],
     of: [...WORKERS],
-    has: ['update svc.batch_turn t set handed_at = clock_timestamp() '],
+    has: ['update svc.chunk_pending c set leased_at = clock_timestamp() '],
+    also: ['insert into svc.chunk_lease '],
     provoke: async ({ client }) => {
       await client.send(client.newBatch());
     },
@@ -125,7 +125,7 @@ export const WRITE_POINTS: WritePoint[] = [
     what: 'a worker requeues expired chunk leases',
     files: ['batches/chunks.ts'],
     of: [...WORKERS],
-    has: ['delete from svc.batch_turn '],
+    has: ['update svc.chunk_pending c set leased_at = null '],
     times: 2,
   },
   {
@@ -232,8 +232,11 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   ],
   [
     'batches/chunks.ts',
-    ['update svc.batch_turn set handed_at = null '],
-    'part of the transaction that ends other chunks',
+    [
+      'delete from svc.chunk_pending where chunk_id = any($1::uuid[]) returning',
+      'insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items) ',
+    ],
+    'one statement: before it the chunk is leased again, after it the requeue finds the admissions',
   ],
   [
     'batches/chunks.ts',
