@@ -63,7 +63,8 @@ export const REDIS_FAULTS: Fault[] = [
       const release = await database.holdAppendLock();
       await sleep(700);
       const pending = await database.sql<{ id: string }[]>`
-        select proof_id::text as id from svc.intake_pending`;
+        select proof_id::text as id from svc.intake_pending
+        union all select chunk_id::text from svc.chunk_pending`;
       const ids = pending.map(({ id }) => fromUuid(id));
       await inQueues(scene, async (queue) => {
         for (let time = 0; time < 4; time += 1) {
