@@ -12,6 +12,7 @@ import {
   refuse,
   type PendingIntake,
 } from '#sql/admissions/append';
+import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
@@ -164,6 +165,7 @@ async function quarantine(
     if (size === 0) return false;
     await refuse(tx, [{ proofId, code: 'processing_failed', detail }]);
     await countOutcomes(tx, countOf(intake, 'refused'));
+    await announceOutcomes(tx, batch === null ? [proofId] : []);
     return true;
   });
   if (!isClaimed) return;
