@@ -140,8 +140,10 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
     if (gathering.length === 0 || running >= maxRunning) return;
     const waitMs = due - performance.now();
     if (gathering.length < enoughItems && waitMs > 0) {
-      // Rounded up, because a timer can fire up to a millisecond early.
-      timer = setTimeout(startDue, Math.ceil(waitMs));
+      timer = setTimeout(() => {
+        due = -Infinity;
+        startDue();
+      }, waitMs);
       return;
     }
     start(gathering.splice(0, maxItems));
