@@ -1,6 +1,7 @@
 // What CI comes to, as its last line: `N passed, N failed`. Whatever was to run and left no result, a
 // half of one, or a status that its own numbers do not explain, counts as failed. Nothing is skipped in CI.
-// node .ci/count.mjs <directory> <status of the tests> <of the faults> <of the fuzzing> <of the audit>
+// node .ci/count.mjs <directory> <status of the tests> <of those under the long-term Node> <of the faults>
+//   <of the fuzzing> <of the audit>
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -31,25 +32,30 @@ function report(what, where, why) {
   console.log(`FAILED ${what}: ${where}: ${first.slice(0, 600)}`);
 }
 
+/** The numbers of a run of vitest; `prefix` distinguishes its failures from those of other runs. */
+function vitest(part, prefix = '') {
+  const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, testResults } = json(
+    `${part}.json`,
+  );
+  const unloaded = testResults?.filter(
+    ({ status, assertionResults }) =>
+      status === 'failed' && assertionResults.every((one) => one.status !== 'failed'),
+  );
+  for (const { name, message, assertionResults } of testResults ?? []) {
+    const file = prefix + (name ?? '').replace(/^.*\/test\//, 'test/');
+    for (const one of assertionResults) {
+      const after = `after ${Math.round(one.duration ?? 0)} ms: ${one.failureMessages?.[0] ?? ''}`;
+      if (one.status === 'failed') report(file, one.fullName, after);
+    }
+    if (message) report(file, 'the file itself', message);
+  }
+  return [numPassedTests, numFailedTests + unloaded?.length, numPendingTests + numTodoTests];
+}
+
 /** Each gives what passed, failed and was skipped; anything but numbers means that it did not end. */
 const parts = {
-  tests: () => {
-    const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, testResults } =
-      json('results.json');
-    const unloaded = testResults?.filter(
-      ({ status, assertionResults }) =>
-        status === 'failed' && assertionResults.every((one) => one.status !== 'failed'),
-    );
-    for (const { name, message, assertionResults } of testResults ?? []) {
-      const file = (name ?? '').replace(/^.*\/test\//, 'test/');
-      for (const one of assertionResults) {
-        const after = `after ${Math.round(one.duration ?? 0)} ms: ${one.failureMessages?.[0] ?? ''}`;
-        if (one.status === 'failed') report(file, one.fullName, after);
-      }
-      if (message) report(file, 'the file itself', message);
-    }
-    return [numPassedTests, numFailedTests + unloaded?.length, numPendingTests + numTodoTests];
-  },
+  tests: () => vitest('tests'),
+  lts: () => vitest('lts', 'long-term Node: '),
   faults: () => {
     const { passed, failed, outcomes = [] } = json('faults.json');
     // Without the right to mount a disk, these rows cannot run.
