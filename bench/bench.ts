@@ -9,14 +9,18 @@ import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
 import { lookup } from './scenarios/lookup.js';
 import { memory } from './scenarios/memory.js';
+import { paced } from './scenarios/paced.js';
 import { storage } from './scenarios/storage.js';
+import { tenants } from './scenarios/tenants.js';
 
 /** In the order of a run: `growth` fills the registry that storage, lookup and memory share. */
 const SCENARIOS: readonly Scenario[] = [
   batch,
   execute,
+  paced,
   fairness,
   freshness,
+  tenants,
   growth,
   storage,
   lookup,
@@ -29,7 +33,7 @@ const MIN_PROOFS = 200_000;
 const USAGE = `npm run bench               run all scenarios; writes bench/results/latest.json
 npm run bench -- --quick    run smaller scenarios in minutes; writes bench/results/quick.json
   --only <a,b>   run some scenarios; writes bench/results/partial.json
-  --proofs <n>   fill the shared registry with n proofs (${String(DEFAULT_PROOFS)}); writes partial.json
+  --proofs <n>   fill the shared registry with n proofs (${String(DEFAULT_PROOFS)})
   --dir <dir>    keep the data in a directory on a real disk
 scenarios: ${SCENARIOS.map(({ name }) => name).join(', ')}`;
 
@@ -49,7 +53,6 @@ await runCommand(USAGE, async (signal) => {
     throw new UsageError(`--proofs takes a whole number from ${String(MIN_PROOFS)} on`);
   }
   const results = await runScenarios(SCENARIOS, { quick, proofs, only, dir, signal });
-  const isPartial = only !== undefined || proofs !== DEFAULT_PROOFS;
-  const file = resultsFile(isPartial ? 'partial' : quick ? 'quick' : 'latest');
+  const file = resultsFile(only !== undefined ? 'partial' : quick ? 'quick' : 'latest');
   return reportResults(file, results);
 });

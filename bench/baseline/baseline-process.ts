@@ -1,4 +1,4 @@
-import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import { connect } from '#runtime/postgres/connect';
 import type { Db } from '#sql/db/transaction';
@@ -7,6 +7,7 @@ import { requestAt, type ItemSource } from '../harness/items.js';
 import {
   type BaselineKeys,
   insertDocuments,
+  newBaselineKeys,
   signDocument,
   type SignedDocument,
 } from './signed-documents.js';
@@ -44,8 +45,7 @@ runTask<BaselineTask>(async (task) => {
 
 /** Signs one group while the previous group is inserted. Measures from one commit to another. */
 async function baselineLoop(sql: Db, task: BaselineTask): Promise<BaselineReport> {
-  const keyId = randomBytes(32).toString('base64url');
-  const keys = { ...generateKeyPairSync('ed25519'), keyId };
+  const keys = newBaselineKeys();
   const warmUntil = performance.now() + task.warmUpSeconds * 1000;
   const until = warmUntil + task.seconds * 1000;
   let from: { at: number; committed: number; cpu: NodeJS.CpuUsage } | null = null;

@@ -1,5 +1,6 @@
 import serialize from 'canonicalize';
-import { hash, type KeyObject, randomUUID, sign, verify } from 'node:crypto';
+import { hash, randomBytes, randomUUID } from 'node:crypto';
+import sodium from 'sodium-native';
 import { arrayOf, bytesOf } from '#sql/db/columns';
 import type { Db } from '#sql/db/transaction';
 
@@ -58,22 +59,31 @@ export interface SignedDocument {
 }
 
 export interface BaselineKeys {
-  privateKey: KeyObject;
-  publicKey: KeyObject;
+  secretKey: Buffer;
+  publicKey: Buffer;
   keyId: string;
+}
+
+export function newBaselineKeys(): BaselineKeys {
+  const [publicKey, secretKey] = [Buffer.alloc(32), Buffer.alloc(64)];
+  sodium.crypto_sign_seed_keypair(publicKey, secretKey, randomBytes(32));
+  return { publicKey, secretKey, keyId: publicKey.toString('base64url') };
 }
 
 /**
  * Parses, canonicalizes, hashes, signs and verifies an item with only `JSON.parse`, npm's
- * canonicalize and OpenSSL: no policy, schema or lookup.
+ * canonicalize, and libsodium as in the service: no policy, schema or lookup.
  */
 export function signDocument(text: string, salt: Buffer, keys: BaselineKeys): SignedDocument {
   const request = JSON.parse(text) as Record<string, unknown>;
   const requestHash = sha256(canonical(request));
   const proofId = randomUUID();
   const document = Buffer.from(canonical(documentOf(request, proofId, requestHash, salt, keys)));
-  const signature = sign(null, document, keys.privateKey);
-  if (!verify(null, document, keys.publicKey, signature)) throw new Error('invalid signature');
+  const signature = Buffer.allocUnsafe(64);
+  sodium.crypto_sign_detached(signature, document, keys.secretKey);
+  if (!sodium.crypto_sign_verify_detached(signature, document, keys.publicKey)) {
+    throw new Error('invalid signature');
+  }
   return {
     proofId,
     request: Buffer.from(text),

@@ -49,7 +49,7 @@ export async function reportResults(file: string, results: readonly Result[]): P
     if (more.length > 0) print(`${name}: ${more.join('; ')}`);
   }
   const missed = results.filter(({ ok }) => ok === false).map(({ name }) => name);
-  await writeResults(file, results);
+  await writeResults(file, { node: process.version, results });
   print(`\nmissed: ${missed.join('; ') || 'none'}\n${file}`);
   return missed.length === 0;
 }
@@ -60,7 +60,7 @@ export function resultsFile(kind: 'latest' | 'quick' | 'partial'): string {
 }
 
 /** Replaces the file atomically. */
-async function writeResults(file: string, results: readonly Result[]): Promise<void> {
+async function writeResults(file: string, results: object): Promise<void> {
   await mkdir(dirname(file), { recursive: true });
   await writeFile(`${file}.tmp`, `${JSON.stringify(results, null, 2)}\n`);
   await rename(`${file}.tmp`, file);

@@ -4,7 +4,7 @@ import { sumOf } from './statistics.js';
 /** Process IDs by the name that a report uses. */
 export type Watched = Record<string, number>;
 
-/** CPU microseconds per proof. */
+/** CPU microseconds per proof or request. */
 export interface CpuShares {
   micros: Record<string, number>;
   total: number;
@@ -57,13 +57,15 @@ export function peakMemoryOf(pid: number): number {
   });
 }
 
-function processTree(pid: number): number[] {
-  return [pid, ...childrenOf(pid).flatMap(processTree)];
-}
-
-function childrenOf(pid: number): number[] {
-  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
-  return pids.map(Number).filter((one) => ifAlive(() => Number(statFields(one)[1]) === pid, false));
+/** Reads /proc once: the bench blocks meanwhile, and may have requests to send. */
+function processTree(root: number): number[] {
+  const children = new Map<number, number[]>();
+  for (const pid of readdirSync('/proc').map(Number).filter(Number.isInteger)) {
+    const parent = ifAlive(() => Number(statFields(pid)[1]), 0);
+    children.set(parent, [...(children.get(parent) ?? []), pid]);
+  }
+  const treeOf = (pid: number): number[] => [pid, ...(children.get(pid) ?? []).flatMap(treeOf)];
+  return treeOf(root);
 }
 
 /** The fields of /proc/<pid>/stat from the state on; the preceding name may contain spaces. */

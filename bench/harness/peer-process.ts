@@ -6,15 +6,29 @@ import { reportReady } from '#runtime/process/lifecycle';
 import { aborted, runTask } from './child.js';
 import { EXECUTE_PATH } from './engine-api.js';
 
-/** Entry point of the Express server, on a free loopback port, that the engine is compared with. */
-runTask<object>(async (_task, stopping) => {
-  const server = createServer(expressEcho());
+export interface PeerTask {
+  /** The body of every response; without it the server is {@link expressEcho}. */
+  constant?: string;
+}
+
+/** Entry point of a server, on a free loopback port, that the engine or public API is compared with. */
+runTask<PeerTask>(async ({ constant }, stopping) => {
+  const server = createServer(constant === undefined ? expressEcho() : respondWith(constant));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   reportReady(`http://127.0.0.1:${String((server.address() as AddressInfo).port)}`);
   await aborted(stopping);
   server.close();
   server.closeAllConnections();
 });
+
+/** No lookup: the most that a server on Node's HTTP can reach. */
+function respondWith(body: string): RequestListener {
+  const headers = {
+    'Content-Type': 'application/json; charset=utf-8',
+    'Content-Length': Buffer.byteLength(body),
+  };
+  return (_, res) => void res.writeHead(200, headers).end(body);
+}
 
 /** Parses and validates an execute body with the engine's own schema, and echoes it. */
 function expressEcho(): RequestListener {

@@ -65,6 +65,16 @@ export async function untilPublished(
   }
 }
 
+/** Waits until no further proof becomes public. */
+export async function untilIdle(publicUrl: string, signal: AbortSignal): Promise<void> {
+  for (let before = -1; ;) {
+    const { proofs } = await readiness(publicUrl);
+    if (proofs === before) return;
+    before = proofs;
+    await sleep(3_000, undefined, { signal });
+  }
+}
+
 /** Polling interval of `untilValid`, and so the resolution of its result. */
 export const LOOKUP_EVERY_MS = 10;
 const VALID_WITHIN_MS = 30_000;

@@ -1,8 +1,10 @@
+import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { bootstrap } from '#programs/bootstrap';
 import type { ProgramRole } from '#programs/migrate-database';
+import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
 import { formatVkey } from '#protocol/note';
 import { LOCAL_ORIGIN, snapshotNameFor } from '#runtime/config';
 import {
@@ -16,7 +18,11 @@ import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';
 import { fromUuid } from '#sql/db/columns';
 import type { Pool } from '#sql/db/transaction';
+import { createTenant } from '#sql/tenants/administration';
+import { insertApiKey } from '#sql/tenants/api-keys';
+import { withAuditContext } from '#sql/tenants/audit';
 import type { Cleanup } from './cleanup.js';
+import type { Credential } from './engine-api.js';
 
 /** A registry in a data directory with the layout of `npm start`, which could use it too. */
 export interface BenchRegistry {
@@ -99,6 +105,34 @@ async function requireDurable(role: ProgramRole, url: string): Promise<void> {
     const off = await sql<{ name: string }[]>`
       select name from pg_settings where name = any(${DURABLE}) and setting <> 'on'`;
     if (off.length > 0) throw new Error(`${off.map(({ name }) => name).join()} of ${role} is off`);
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+/** Creates tenants with an API key each, as an administrator does. */
+export async function createTenants(
+  registry: BenchRegistry,
+  tenantIds: readonly string[],
+): Promise<Credential[]> {
+  const sql = connect(registry.roleUrl('svc_admin'), { application: 'bench', max: 1 });
+  try {
+    return await withAuditContext(sql, { actor: 'bench', act: 'more tenants' }, async (tx) => {
+      const credentials: Credential[] = [];
+      for (const tenantId of tenantIds) {
+        const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
+        await createTenant(tx, { tenantId, environment: 'sandbox', allowlisted: true });
+        await insertApiKey(tx, {
+          keyId: key.keyId,
+          tenantId,
+          secretHash: apiKeySecretHash(nativeSha256, key.secret),
+          scopes: ['admit'],
+          reviewRef: 'bench',
+        });
+        credentials.push({ tenantId, apiKey: formatApiKey(key) });
+      }
+      return credentials;
+    });
   } finally {
     await sql.end({ timeout: 5 });
   }

@@ -6,7 +6,7 @@ export interface Bound {
   atMost?: number;
 }
 
-/** One line of the table, and one element of `bench/results/latest.json`. */
+/** One line of the table, and one of the `results` in `bench/results/latest.json`. */
 export interface Result {
   /** Must not change: results of different days are compared by name. */
   name: string;

@@ -50,9 +50,11 @@ export async function startPrograms(
   return { registry, engineUrl, publicUrl, programs };
 }
 
-export function watchedOf({ programs, registry }: BenchStack, redisPid: number): Watched {
+/** Every program of the stack; Redis only with a queue in Redis. */
+export function watchedOf({ programs, registry }: BenchStack, redisPid?: number): Watched {
   const pids = Object.entries(programs).map(([name, { pid }]) => [name, pid] as const);
-  return { ...Object.fromEntries(pids), Postgres: registry.postgresPid, Redis: redisPid };
+  const redis: Watched = redisPid === undefined ? {} : { Redis: redisPid };
+  return { ...Object.fromEntries(pids), Postgres: registry.postgresPid, ...redis };
 }
 
 export type ProgramName = 'engine' | 'worker' | 'verifier' | 'publisher' | 'facade';

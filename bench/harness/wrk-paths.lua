@@ -1,17 +1,26 @@
--- For wrk: requests random paths of a file and prints the result as one line of JSON. Called as
--- `wrk ... -s wrk-paths.lua <url> -- <file> <seed>`.
+-- For wrk: requests paths of a file and prints the result as one line of JSON. Called as
+-- `wrk ... -s wrk-paths.lua <url> -- <file> <seed> <order>`. Orders: random; cyclic, each path after
+-- all others; unique, random with a query that no other request has.
 
-local requests = {}
+local paths, requests = {}, {}
+local seed, order
+local sent = 0
 
 function init(args)
-  math.randomseed(tonumber(args[2]))
+  seed, order = args[2], args[3]
+  math.randomseed(tonumber(seed))
   for path in io.lines(args[1]) do
+    paths[#paths + 1] = path
     requests[#requests + 1] = wrk.format("GET", path)
   end
 end
 
 function request()
-  return requests[math.random(#requests)]
+  sent = sent + 1
+  if order == "cyclic" then return requests[(sent - 1) % #requests + 1] end
+  local n = math.random(#requests)
+  if order == "unique" then return wrk.format("GET", paths[n] .. "?" .. seed .. "." .. sent) end
+  return requests[n]
 end
 
 -- Latencies and the duration are in microseconds; the last figure is the CPU time of wrk itself.

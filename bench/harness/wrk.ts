@@ -3,6 +3,13 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '#runtime/process/files';
+import {
+  ADMISSION_TIMEOUT_MS,
+  engineHeaders,
+  EXECUTE_PATH,
+  type Credential,
+} from './engine-api.js';
+import { bodyTemplates, newRun } from './items.js';
 import { toolPath } from './tools.js';
 
 interface WrkOptions {
@@ -65,20 +72,62 @@ export async function writePaths(file: string, paths: Iterable<string>): Promise
 /** The core of the lookup load: the server runs on another core. */
 export const LOAD_CORE = 1;
 
-/** Sends GET requests for random paths of a file, one path a line. */
+/** The order of `wrk-paths.lua`. */
+export type LookupOrder = 'random' | 'cyclic' | 'unique';
+
+/** Sends GET requests for paths of a file, one path a line. */
 export function runLookups(load: {
   url: string;
   pathsFile: string;
   connections: number;
   seconds: number;
   seed: number;
+  order?: LookupOrder | undefined;
   signal: AbortSignal;
 }): Promise<LookupLoad> {
   return runWrk({
     ...load,
     script: 'wrk-paths.lua',
-    args: [load.pathsFile, String(load.seed)],
+    args: [load.pathsFile, String(load.seed), load.order ?? 'random'],
     timeoutSeconds: 30,
     core: LOAD_CORE,
   });
+}
+
+export interface ExecuteLoadResult {
+  requests: number;
+  seconds: number;
+  answers: Record<string, number>;
+  failed: number;
+  cpuSeconds: number;
+  /** Milliseconds from a request to the end of its answer. */
+  latencies: number[];
+}
+
+/**
+ * Posts unique execute bodies over keep-alive connections, each as soon as the previous response
+ * arrives. wrk's template file goes to `dir`.
+ */
+export async function runExecuteLoad(load: {
+  url: string;
+  credential: Credential;
+  connections: number;
+  seconds: number;
+  dir: string;
+  signal: AbortSignal;
+}): Promise<ExecuteLoadResult> {
+  const { credential, dir, ...options } = load;
+  const templatesFile = join(dir, 'execute.templates');
+  await writeFile(templatesFile, bodyTemplates(credential).join('\n'));
+  const { quantiles, ...result } = await runWrk<
+    Omit<ExecuteLoadResult, 'latencies'> & { quantiles: number[] }
+  >({
+    ...options,
+    url: load.url + EXECUTE_PATH,
+    script: 'wrk-executes.lua',
+    args: [templatesFile, newRun()],
+    timeoutSeconds: ADMISSION_TIMEOUT_MS / 1000,
+    headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
+  });
+  return { ...result, latencies: quantiles.map((micros) => micros / 1000) };
 }

@@ -1,19 +1,24 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { cpuSecondsOf } from '../harness/cpu.js';
-import { runLookups, type LookupLoad } from '../harness/wrk.js';
+import { sumOf } from '../harness/statistics.js';
+import { runLookups, type LookupLoad, type LookupOrder } from '../harness/wrk.js';
 
 export interface Target {
   name: string;
   url: string;
-  pid: number;
+  /** The server, and the server behind it if any. */
+  pids: readonly number[];
   pathsFile: string;
+  order?: LookupOrder;
+  /** Throws if the responses of the last load are not of the intended kind. */
+  verify?: () => Promise<void>;
   /** Whether every response must be a 404; otherwise none may be. */
   isAbsent: boolean;
 }
 
 export interface Round {
   rate: number;
-  /** CPU microseconds of the server per request. */
+  /** CPU microseconds of the servers per request. */
   cpuMicros: number;
   /** Utilization of the server's core and of the load's core, from 0 to 1. */
   serverBusy: number;
@@ -54,15 +59,16 @@ export async function loadInterleaved(
 }
 
 async function loadOnce(
-  { name, url, pid, pathsFile, isAbsent }: Target,
+  { name, url, pids, pathsFile, order, verify, isAbsent }: Target,
   { seconds, signal }: LoadPlan,
   seed: number,
 ): Promise<Round> {
-  const before = cpuSecondsOf(pid);
-  const load = { url, pathsFile, connections: CONNECTIONS, seconds, seed, signal };
+  const before = sumOf(pids, cpuSecondsOf);
+  const load = { url, pathsFile, connections: CONNECTIONS, seconds, seed, order, signal };
   const result = await runLookups(load);
-  const used = cpuSecondsOf(pid) - before;
+  const used = sumOf(pids, cpuSecondsOf) - before;
   requireAnswered(name, result, isAbsent);
+  await verify?.();
   return {
     rate: result.requests / result.seconds,
     cpuMicros: (used * 1e6) / result.requests,

@@ -64,11 +64,16 @@ export async function pin(pid: number, core: number): Promise<void> {
  *
  * @param files number of files that nginx keeps open
  */
-export async function startNginx(dir: string, root: string, files: number) {
+export function startNginx(dir: string, root: string, files: number) {
+  return launchNginx(dir, (port) => configuration(dir, root, port, files));
+}
+
+/** Starts nginx with a configuration for a free port, and waits until it serves. */
+export async function launchNginx(dir: string, configure: (port: number) => string) {
   await mkdir(dir, { recursive: true });
   const port = await freePort();
   const config = join(dir, 'nginx.conf');
-  await writeFile(config, configuration(dir, root, port, files));
+  await writeFile(config, configure(port));
   const url = `http://127.0.0.1:${String(port)}`;
   const isServing = (): Promise<boolean> =>
     fetch(url).then(

@@ -117,6 +117,7 @@ function cpuPerProof({ baseline: [before, after], run }: BatchMeasured): Result 
       what: `the baseline loop: process ${whole(loop)}, Postgres ${whole(postgres)}`,
       value: loop + postgres,
     },
+    target: { ratio: { atMost: 2.1 } },
     note: Object.entries(run.cpu.micros)
       .map(([name, micros]) => `${name} ${whole(micros)}`)
       .join(', '),

@@ -1,16 +1,8 @@
-import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
-import { join } from 'node:path';
 import type { JsonValue } from '#protocol/json';
 import { startChild, urlOf } from '../harness/child.js';
 import { startCpu, type CpuShares, type Watched } from '../harness/cpu.js';
-import {
-  engineHeaders,
-  EXECUTE_PATH,
-  executeAtRate,
-  type Credential,
-} from '../harness/engine-api.js';
-import { bodyTemplates, newRun } from '../harness/items.js';
+import { executeAtRate } from '../harness/engine-api.js';
 import { type BenchStack, startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
 import {
   resultOf,
@@ -20,7 +12,7 @@ import {
   type RunContext,
 } from '../harness/scenario.js';
 import { median, percentile, spread, sumOf } from '../harness/statistics.js';
-import { runWrk } from '../harness/wrk.js';
+import { type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
 import {
   type Admission,
   type CheckedReceipts,
@@ -81,8 +73,8 @@ async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteM
   const unexpected = new UnexpectedAnswers();
   const sent: Admission[] = [];
   const { receipts: count, seconds } = plan;
-  const credential = stack.registry;
-  const options = { credential, perSecond: count / seconds, count, unexpected, signal };
+  const credentials = [stack.registry];
+  const options = { credentials, perSecond: count / seconds, count, unexpected, signal };
   const [checked] = await Promise.all([
     loadEngine(seconds),
     executeAtRate(stack.engineUrl, options, ({ receipt }, body) => {
@@ -91,47 +83,6 @@ async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteM
   ]);
   const receipts = await checkReceipts(outsiderOf(stack), sent, RECEIPT_PUBLIC_WITHIN_MS);
   return { engine, echo, checked, receipts, unexpected };
-}
-
-export interface ExecuteLoadResult {
-  requests: number;
-  seconds: number;
-  answers: Record<string, number>;
-  failed: number;
-  cpuSeconds: number;
-  /** Milliseconds from a request to the end of its answer. */
-  latencies: number[];
-}
-
-/** Longer than the engine waits for an admission, so that a late admission shows as a 202. */
-const TIMEOUT_SECONDS = 15;
-
-/**
- * Posts unique execute bodies over keep-alive connections, each as soon as the previous response
- * arrives. wrk's template file goes to `dir`.
- */
-export async function runExecuteLoad(load: {
-  url: string;
-  credential: Credential;
-  connections: number;
-  seconds: number;
-  dir: string;
-  signal: AbortSignal;
-}): Promise<ExecuteLoadResult> {
-  const { credential, dir, ...options } = load;
-  const templatesFile = join(dir, 'execute.templates');
-  await writeFile(templatesFile, bodyTemplates(credential).join('\n'));
-  const { quantiles, ...result } = await runWrk<
-    Omit<ExecuteLoadResult, 'latencies'> & { quantiles: number[] }
-  >({
-    ...options,
-    url: load.url + EXECUTE_PATH,
-    script: 'wrk-executes.lua',
-    args: [templatesFile, newRun()],
-    timeoutSeconds: TIMEOUT_SECONDS,
-    headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
-  });
-  return { ...result, latencies: quantiles.map((micros) => micros / 1000) };
 }
 
 const NAME = `single execute, ${String(CONNECTIONS)} connections`;

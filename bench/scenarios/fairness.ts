@@ -1,15 +1,7 @@
-import { randomBytes } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
-import { nativeSha256 } from '#runtime/crypto/node';
-import { connect } from '#runtime/postgres/connect';
-import { createTenant } from '#sql/tenants/administration';
-import { insertApiKey } from '#sql/tenants/api-keys';
-import { withAuditContext } from '#sql/tenants/audit';
 import { startBatchLoad } from '../harness/batch-load.js';
 import { engineHeaders, executeAtRate, type Credential } from '../harness/engine-api.js';
-import { nextPublication, readiness, untilPublished } from '../harness/public-api.js';
-import type { BenchRegistry } from '../harness/registry.js';
+import { nextPublication, readiness, untilIdle, untilPublished } from '../harness/public-api.js';
+import { createTenants } from '../harness/registry.js';
 import {
   resultOf,
   UnexpectedAnswers,
@@ -54,11 +46,11 @@ async function measure(
   signal: AbortSignal,
 ): Promise<FairnessMeasured> {
   const { engineUrl, publicUrl, registry } = stack;
-  const neighbour = await createSecondTenant(registry);
+  const [neighbour] = await createTenants(registry, ['neighbour']);
   const unexpected = new UnexpectedAnswers();
   const trickle = async (count: number): Promise<number[]> => {
     const latencies: number[] = [];
-    const load = { credential: neighbour, perSecond: PER_SECOND, count, unexpected, signal };
+    const load = { credentials: [neighbour!], perSecond: PER_SECOND, count, unexpected, signal };
     await executeAtRate(engineUrl, load, ({ ms }) => void latencies.push(ms));
     return latencies;
   };
@@ -87,16 +79,6 @@ async function measure(
   const besideReadsMs = await trickle(plan.loaded);
   const readRate = await reads.stop();
   return { idleMs, ...besideBatches, besideReadsMs, readRate, unexpected };
-}
-
-/** Waits until no further batch item becomes public. */
-async function untilIdle(publicUrl: string, signal: AbortSignal): Promise<void> {
-  for (let before = -1; ;) {
-    const { proofs } = await readiness(publicUrl);
-    if (proofs === before) return;
-    before = proofs;
-    await sleep(3_000, undefined, { signal });
-  }
 }
 
 /** Concurrent reads of the hostile tenant: far more than its share of connections. */
@@ -130,28 +112,6 @@ function startReads(
       return (answered * 1000) / (performance.now() - began);
     },
   };
-}
-
-/** Creates a second tenant with an API key, as an administrator does. */
-async function createSecondTenant(registry: BenchRegistry): Promise<Credential> {
-  const tenantId = 'neighbour';
-  const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
-  const sql = connect(registry.roleUrl('svc_admin'), { application: 'bench', max: 1 });
-  try {
-    await withAuditContext(sql, { actor: 'bench', act: 'second tenant' }, async (tx) => {
-      await createTenant(tx, { tenantId, environment: 'sandbox', allowlisted: true });
-      await insertApiKey(tx, {
-        keyId: key.keyId,
-        tenantId,
-        secretHash: apiKeySecretHash(nativeSha256, key.secret),
-        scopes: ['admit'],
-        reviewRef: 'bench',
-      });
-    });
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
-  return { tenantId, apiKey: formatApiKey(key) };
 }
 
 export function fairnessResults(measured: FairnessMeasured): Result[] {

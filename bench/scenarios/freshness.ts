@@ -52,7 +52,7 @@ async function measure(
   sending.catch(() => undefined);
   const ms: number[] = [];
   try {
-    const sampled = { credential: registry, perSecond, count: samples, unexpected, signal };
+    const sampled = { credentials: [registry], perSecond, count: samples, unexpected, signal };
     await executeAtRate(engineUrl, sampled, async ({ at, receipt }) => {
       const valid = await untilValid(publicUrl, receipt.registry_proof_id, unexpected);
       if (valid !== null) ms.push(valid - at);

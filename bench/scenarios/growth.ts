@@ -65,7 +65,7 @@ async function lookupCosts(
       const { tree_size: to } = await readiness(url);
       const ids = await randomProofIds(registry)(Math.max(0, to - recentLookupLimit), to, IDS);
       const pathsFile = await writePaths(join(dir, `${String(i)}.paths`), ids.map(proofPath));
-      targets.push({ name: String(i), url, pid, pathsFile, isAbsent: false });
+      targets.push({ name: String(i), url, pids: [pid], pathsFile, isAbsent: false });
     }
     const rounds = await loadInterleaved(targets, plan);
     return targets.map(({ name }) => (rounds.get(name) ?? []).map(({ cpuMicros }) => cpuMicros));
@@ -128,7 +128,7 @@ export function growthResults(points: readonly GrowthPoint[]): Result[] {
           ratio: pairedRatio(costs, reference),
           target: { ratio: { atMost: MAX_RATIO } },
         }),
-        note: `median of ${String(costs.length)} interleaved rounds (${spread(costs)})`,
+        note: `median of ${String(costs.length)} interleaved rounds (${spread(costs)}); filled in batches over HTTP`,
       });
     }),
   );

@@ -1,13 +1,26 @@
 import { join } from 'node:path';
+import { startChild, urlOf } from '../harness/child.js';
 import { openSharedRegistry, sizesOf } from '../harness/fill.js';
+import type { PeerTask } from '../harness/peer-process.js';
 import { randomProofIds } from '../harness/registry.js';
+import type { Cleanup } from '../harness/cleanup.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { median, pairedRatio, spread, whole } from '../harness/statistics.js';
-import { CONNECTIONS, loadInterleaved, type Round } from '../lookup/interleaved-load.js';
+import { runLookups, writePaths } from '../harness/wrk.js';
+import {
+  CONNECTIONS,
+  loadInterleaved,
+  type Round,
+  type Target,
+} from '../lookup/interleaved-load.js';
 import { startNginx, keepPublished, pin, SERVER_CORE, startPublicApi } from '../lookup/servers.js';
-import { takeSamples, withEqualAnswers } from '../lookup/samples.js';
+import { startShippedCache } from '../lookup/shipped-cache.js';
+import { takeSamples, withEqualAnswers, type LookupSample } from '../lookup/samples.js';
 
-/** Public lookups, interleaved with nginx that serves the same bodies as files. */
+/**
+ * Public lookups, interleaved with nginx that serves the same bodies as files, with a constant response
+ * of Node, and with the shipped cache.
+ */
 export const lookup: Scenario = { name: 'lookup', needs: ['wrk', 'nginx', 'taskset'], run };
 
 /** Lookups of each kind; nginx keeps as many files open. */
@@ -32,29 +45,99 @@ async function run(context: RunContext): Promise<Result[]> {
     miss: { server: publicApi, sample: absent },
     older: { server: publicApi, sample: older },
   };
-  const targets = Object.entries(compared).map(([name, { server, sample }]) => ({
+  const targets: Target[] = Object.entries(compared).map(([name, { server, sample }]) => ({
     name,
     url: server.url,
-    pid: server.pid,
+    pids: [server.pid],
     pathsFile: sample.pathsFile,
     isAbsent: sample.status === 404,
   }));
+  targets.push(await constantTarget(recent, cleanup));
+  const [cache, ...cached] = await cacheTargets(publicApi, recent, context);
+  targets.push(cache, ...cached);
+  const checked = { ...compared, cache: { server: cache, sample: recent } };
   const plan = { rounds: quick ? 1 : 6, seconds: quick ? 1 : 4, signal };
-  const rounds = await withEqualAnswers(compared, () => loadInterleaved(targets, plan));
+  const rounds = await withEqualAnswers(checked, () => loadInterleaved(targets, plan));
   return lookupResults(
     Object.fromEntries(rounds) as unknown as LookupRounds,
     `${whole(samples.proofs)} proofs, ${whole(recentLookupLimit)} recent, ${String(recent.bodies.size)} ids, ${String(CONNECTIONS)} connections`,
   );
 }
 
-export type LookupRounds = Record<'hit' | 'nginx' | 'miss' | 'older', readonly Round[]>;
+/** A server of Node that answers every request with the first body of the sample. */
+async function constantTarget(
+  { bodies, pathsFile }: LookupSample,
+  cleanup: Cleanup,
+): Promise<Target> {
+  const [body] = bodies.values();
+  const task: PeerTask = { constant: String(body) };
+  const { pid, ...peer } = startChild({ module: 'bench/harness/peer-process', task });
+  cleanup.push(() => peer.stop());
+  const url = await urlOf({ pid, ...peer });
+  await pin(pid, SERVER_CORE);
+  return { name: 'constant', url, pids: [pid], pathsFile, isAbsent: false };
+}
+
+/** Few, so that a response is looked up thousands of times in the second until it expires. */
+const HOT_PATHS = 100;
+/** More than are looked up in the two seconds until nginx sees every response as expired. */
+const EXPIRED_PATHS = 40_000;
+/** Until every expired path was requested twice: the second request stores the response. */
+const STORE_SECONDS = 15;
+
+/** The shipped cache and the public API server behind it, on the same core. */
+async function cacheTargets(
+  publicApi: { url: string; pid: number },
+  { bodies, pathsFile }: LookupSample,
+  { dir, signal, cleanup }: RunContext,
+): Promise<[Target, ...Target[]]> {
+  const cache = await startShippedCache(join(dir, 'cache'), publicApi.url);
+  cleanup.push(() => cache.close());
+  await pin(cache.pid, SERVER_CORE);
+  const { url } = cache;
+  const paths = [...bodies.keys()];
+  const hot = await writePaths(join(dir, 'hot.paths'), paths.slice(0, HOT_PATHS));
+  // A query makes another key of the cache, and the public API ignores it.
+  const keys = Array.from(
+    { length: EXPIRED_PATHS },
+    (_, n) => `${paths[n % paths.length] ?? ''}?${String(n)}`,
+  );
+  const expired = await writePaths(join(dir, 'expired.paths'), keys);
+  const storing = { url, pathsFile: expired, connections: CONNECTIONS, seconds: STORE_SECONDS };
+  await runLookups({ ...storing, seed: 0, order: 'cyclic', signal });
+  const shared = { url, pids: [cache.pid, publicApi.pid], isAbsent: false };
+  await cache.clearLog();
+  return [
+    {
+      ...shared,
+      name: 'cold',
+      pathsFile,
+      order: 'unique',
+      verify: () => cache.requireStatus('MISS'),
+    },
+    { ...shared, name: 'hot', pathsFile: hot, verify: () => cache.requireStatus('HIT') },
+    {
+      ...shared,
+      name: 'revalidated',
+      pathsFile: expired,
+      order: 'cyclic',
+      // EXPIRED, not REVALIDATED, if a snapshot was published since: it changes every entity tag.
+      verify: () => cache.requireStatus('EXPIRED', 'REVALIDATED'),
+    },
+  ];
+}
+
+export type LookupRounds = Record<
+  'hit' | 'nginx' | 'miss' | 'older' | 'constant' | 'hot' | 'revalidated' | 'cold',
+  readonly Round[]
+>;
 
 /**
  * Compares requests per CPU second of the server. On an otherwise idle core this equals requests
  * per second; under other load it still measures only the server.
  */
 export function lookupResults(rounds: LookupRounds, sizes: string): Result[] {
-  const { hit, nginx, miss, older } = rounds;
+  const { hit, nginx, miss, older, constant, hot, revalidated, cold } = rounds;
   return [
     compared('public lookup, hit', hit, 'nginx, the same bodies as files', nginx, {
       atLeast: 0.95,
@@ -65,6 +148,14 @@ export function lookupResults(rounds: LookupRounds, sizes: string): Result[] {
       atLeast: 0.5,
       note: 'older than the recent lookups, over the whole history',
     }),
+    compared("constant response of Node's HTTP server", constant, 'the hit', hit),
+    compared('shipped cache, hot', hot, 'nginx, the same bodies as files', nginx),
+    compared('shipped cache, revalidated', revalidated, 'the hit', hit, {
+      note: 'expired: the public API sends each response again, because the snapshot is a new one; CPU of both',
+    }),
+    compared('shipped cache, cold', cold, 'the hit', hit, {
+      note: 'never requested before: the public API answers; CPU of both',
+    }),
   ];
 }
 
@@ -73,7 +164,7 @@ function compared(
   own: readonly Round[],
   what: string,
   others: readonly Round[],
-  { atLeast, note }: { atLeast: number; note?: string },
+  { atLeast, note }: { atLeast?: number; note?: string } = {},
 ): Result {
   const perCpuSecond = (some: readonly Round[]): number => 1e6 / median(microsOf(some));
   return resultOf({
@@ -83,7 +174,7 @@ function compared(
     against: { what, value: perCpuSecond(others) },
     // Throughput is the inverse of the CPU time.
     ratio: 1 / pairedRatio(microsOf(own), microsOf(others)),
-    target: { ratio: { atLeast } },
+    ...(atLeast !== undefined && { target: { ratio: { atLeast } } }),
     note: [observed(own), ...(note === undefined ? [] : [note])].join('; '),
   });
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test as base } from 'vitest';
 import { reportResults, runCommand, UsageError } from '#bench/harness/command';
 import { cpuSecondsOf } from '#bench/harness/cpu';
-import { atRate, executeOnce } from '#bench/harness/engine-api';
+import { atRate, executeAtRate, executeOnce, type Answered } from '#bench/harness/engine-api';
 import { untilValid } from '#bench/harness/public-api';
 import { runScenarios } from '#bench/harness/run';
 import { resultOf, UnexpectedAnswers, type Measured, type Scenario } from '#bench/harness/scenario';
@@ -65,7 +65,8 @@ test('runCommand > exits with 1 for a missed target or a failure and with 2 for 
   for (const run of exitCodes) found.push(await run());
   process.exitCode = undefined;
   expect(found).toEqual([undefined, 1, 1, 2]);
-  expect(JSON.parse(await readFile(file, 'utf8'))).toEqual([met, missed]);
+  const written: unknown = JSON.parse(await readFile(file, 'utf8'));
+  expect(written).toEqual({ node: process.version, results: [met, missed] });
 });
 
 describe('runScenarios', () => {
@@ -116,6 +117,25 @@ describe('load generator', () => {
       return last;
     });
     expect(started).toEqual([0, 1, 2, 3, 4]);
+  });
+
+  test('executeAtRate > counts latency from the due time, whatever delayed the request', async () => {
+    const answers: Answered[] = [];
+    const url = await serveAnswers([200, { status: 'ADMITTED' }]);
+    const load = {
+      credentials: [{ tenantId: 'acme', apiKey: 'key' }],
+      perSecond: 1_000,
+      count: 2,
+      unexpected: new UnexpectedAnswers(),
+      signal,
+    };
+    const sending = executeAtRate(url, load, (answered) => void answers.push(answered));
+    // Blocks the sender until long after the second request was due.
+    const until = performance.now() + 100;
+    while (performance.now() < until);
+    await sending;
+    expect(answers.map(({ ms }) => ms > 90)).toEqual([true, true]);
+    expect(Math.abs(answers[0]!.due - answers[1]!.due)).toBeCloseTo(1);
   });
 
   test.runIf(process.platform === 'linux')('cpuSecondsOf > grows while a process works', () => {

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { newRun } from '#bench/harness/items';
 import { liveBytes, publishedManifest } from '#bench/harness/snapshot';
 import { findTool } from '#bench/harness/tools';
-import { runLookups } from '#bench/harness/wrk';
+import { runExecuteLoad, runLookups } from '#bench/harness/wrk';
 import { requireAnswered } from '#bench/lookup/interleaved-load';
 import { startNginx } from '#bench/lookup/servers';
 import {
@@ -15,7 +15,6 @@ import {
   type LookupSample,
   type LookupSamples,
 } from '#bench/lookup/samples';
-import { runExecuteLoad } from '#bench/scenarios/execute';
 import { skipsNginx, withoutNginx } from '../fixtures/nginx.js';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';

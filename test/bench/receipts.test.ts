@@ -1,10 +1,10 @@
-import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { signDocument } from '#bench/baseline/signed-documents';
+import { newBaselineKeys, signDocument } from '#bench/baseline/signed-documents';
 import { batchBody, engineHeaders, sendBatch } from '#bench/harness/engine-api';
 import { isDenied, requestAt } from '#bench/harness/items';
 import { cleanUp, type Cleanup } from '#bench/harness/cleanup';
@@ -139,7 +139,7 @@ it('startReceiptChecker > accepts the receipts of a batch', async () => {
 });
 
 it('signDocument > signs a document as long as the AEP of the same request', async () => {
-  const keys = { ...generateKeyPairSync('ed25519'), keyId: randomBytes(32).toString('base64url') };
+  const keys = newBaselineKeys();
   for (const n of [0, 1]) {
     const { exported, request } = await evidenceOf(n);
     const { document } = signDocument(JSON.stringify(request), randomBytes(32), keys);

@@ -8,6 +8,8 @@ import { fairnessResults } from '#bench/scenarios/fairness';
 import { freshnessResults } from '#bench/scenarios/freshness';
 import { growthResults } from '#bench/scenarios/growth';
 import { lookupResults, type LookupRounds } from '#bench/scenarios/lookup';
+import { pacedResults } from '#bench/scenarios/paced';
+import { tenantsResults } from '#bench/scenarios/tenants';
 
 const cpu: CpuShares = { micros: { engine: 100, Postgres: 50 }, total: 150 };
 
@@ -33,12 +35,13 @@ describe('batch results', () => {
   it('compare rate and CPU time per proof with the baseline loop', () => {
     const [admission, cpuPerProof] = batchResults(measured(), false);
     expect(admission).toMatchObject({ value: 11_000, against: { value: 14_000 }, ok: true });
-    expect(cpuPerProof).toMatchObject({ value: 150, against: { value: 130 }, ok: null });
+    expect(cpuPerProof).toMatchObject({ value: 150, against: { value: 130 }, ok: true });
   });
 
   it('miss their target when a run is slow, a receipt is wrong, checks are few or items are lost', () => {
-    expect(oks({})).toEqual([true, null, true, true]);
+    expect(oks({})).toEqual([true, true, true, true]);
     expect(oks({ proofs: 90_000 })[0]).toBe(false);
+    expect(oks({ cpu: { ...cpu, total: 274 } })[1]).toBe(false);
     expect(oks({ checked: { checked: 120, denied: 2, wrong: ['x'] } })[2]).toBe(false);
     expect(oks({ checked: { checked: 99, denied: 2, wrong: [] } })[2]).toBe(false);
     expect(oks({ lost: 1 })[3]).toBe(false);
@@ -128,6 +131,54 @@ it('growth results > compare each log size with the smallest log, round by round
   ]);
 });
 
+it('paced results > limit the CPU time per request at 50 and 200 per second, and count errors', () => {
+  const share = (total: number) => ({ ms: [4, 5, 60], cpu: { ...cpu, total } });
+  const saturated = {
+    requests: 3_000,
+    seconds: 2,
+    answers: { '200': 2_998, '503': 2 },
+    failed: 1,
+    cpuSeconds: 1,
+    latencies: [20, 40],
+    cpu,
+  };
+  const idle = { ...cpu, total: 25_000 };
+  const rates = [share(5_000), share(2_001), share(900)];
+  const results = pacedResults(
+    [{ queue: 'Redis', idle, rates, saturated }],
+    new UnexpectedAnswers(),
+  );
+  expect(results.map(({ value, unit, ok }) => [value, unit, ok])).toEqual([
+    [2.5, '% of a core', null],
+    [60, 'ms', null],
+    [5, 'ms', true],
+    [60, 'ms', null],
+    [2.001, 'ms', false],
+    [60, 'ms', null],
+    [0.9, 'ms', null],
+    [1_500, 'req/s', null],
+    [0.15, 'ms', null],
+    [3, 'answers', false],
+  ]);
+});
+
+it('tenants results > compare each number of tenants with one tenant, round by round', () => {
+  const rounds = (...totals: number[]) =>
+    totals.map((total) => ({ ms: [5], cpu: { ...cpu, total } }));
+  const results = tenantsResults(
+    [
+      { tenants: 1, rounds: rounds(2_000, 4_000, 2_000) },
+      { tenants: 1_000, rounds: rounds(2_500, 4_000, 2_600) },
+    ],
+    new UnexpectedAnswers(),
+  );
+  expect(results.map(({ value, ratio, ok }) => [value, ratio, ok])).toEqual([
+    [2, null, null],
+    [2.6, 1.25, true],
+    [0, null, true],
+  ]);
+});
+
 describe('lookup results', () => {
   const round = (cpuMicros: number): Round => ({
     cpuMicros,
@@ -141,6 +192,10 @@ describe('lookup results', () => {
     nginx: [round(10), round(5), round(6)],
     miss: [round(10), round(5), round(10)],
     older: [round(50), round(25), round(75)],
+    constant: [round(10), round(10), round(10)],
+    hot: [round(20), round(10), round(12)],
+    revalidated: [round(40), round(20), round(60)],
+    cold: [round(80), round(40), round(120)],
   };
 
   it('compare requests per CPU second with nginx, round by round', () => {
@@ -149,6 +204,10 @@ describe('lookup results', () => {
       [0.5, false],
       [2, true],
       [0.4, false],
+      [2, null],
+      [0.5, null],
+      [0.5, null],
+      [0.25, null],
     ]);
     expect(results[0]?.value).toBe(50_000);
     expect(results[0]?.against?.value).toBeCloseTo(1e6 / 6);

@@ -135,6 +135,7 @@ describe('imports', () => {
     expect(importers(`'sodium-native'`)).toEqual([
       'runtime/crypto/sodium-native.d.ts',
       'runtime/crypto/sodium.ts',
+      'bench/baseline/signed-documents.ts',
     ]);
     const users = all.filter((source) =>
       source.imports.some((one) => targetOf(source, one) === 'runtime/crypto/sodium.ts'),

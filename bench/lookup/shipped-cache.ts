@@ -1,0 +1,58 @@
+import { readFileSync } from 'node:fs';
+import { readFile, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packageRoot } from '#runtime/process/files';
+import { sumOf } from '../harness/statistics.js';
+import { launchNginx } from './servers.js';
+
+/** The cache of deploy/nginx in front of one public API server, with its paths and ports replaced. */
+export function shippedCache(dir: string, port: number, publicApiPort: number): string {
+  const shipped = (name: string): string =>
+    readFileSync(join(packageRoot, 'deploy/nginx', name), 'utf8');
+  const facades = shipped('facades.conf')
+    .replace(/^ *resolver .*\n/m, '')
+    .replace('facade:8081 resolve', `127.0.0.1:${String(publicApiPort)}`);
+  const config = shipped('nginx.conf')
+    .replace('include /etc/nginx/facades.conf;', facades)
+    .replace('include /etc/nginx/real_ip.conf;', shipped('real_ip.conf'))
+    .replace('listen 8081;', `listen 127.0.0.1:${String(port)};`)
+    .replaceAll('/dev/stdout', join(dir, 'access.log'))
+    .replaceAll('/var/cache/nginx', dir)
+    .replaceAll('/tmp/nginx.pid', join(dir, 'nginx.pid'));
+  return `daemon off;\nmaster_process off;\n${config}`;
+}
+
+/** As `$upstream_cache_status` of nginx. */
+type CacheStatus = 'HIT' | 'REVALIDATED' | 'EXPIRED' | 'MISS';
+
+/** Share of the responses of a load that must have the intended cache status. */
+const MIN_SHARE = 0.9;
+
+/** Starts that cache; its limits per address are raised, because all load has one address. */
+export async function startShippedCache(dir: string, publicApiUrl: string) {
+  const publicApiPort = Number(new URL(publicApiUrl).port);
+  const nginx = await launchNginx(dir, (port) =>
+    shippedCache(dir, port, publicApiPort)
+      .replace('rate=50r/s', 'rate=1000000r/s')
+      .replace('limit_conn connections 50', 'limit_conn connections 1000'),
+  );
+  const log = join(dir, 'access.log');
+  return {
+    ...nginx,
+    clearLog: () => truncate(log),
+    /** @throws Error when fewer than 90 % of the logged responses had this status; clears the log */
+    requireStatus: async (...statuses: CacheStatus[]): Promise<void> => {
+      const counts = new Map<string, number>();
+      const lines = (await readFile(log, 'latin1')).trimEnd().split('\n');
+      await truncate(log);
+      for (const line of lines) {
+        const found = line.slice(line.lastIndexOf(' ') + 1);
+        counts.set(found, (counts.get(found) ?? 0) + 1);
+      }
+      const expected = sumOf(statuses, (status) => counts.get(status) ?? 0);
+      if (expected >= MIN_SHARE * lines.length) return;
+      const found = [...counts].map(([name, count]) => `${String(count)} × ${name}`).join(', ');
+      throw new Error(`too few responses of the cache were ${statuses.join(' or ')}: ${found}`);
+    },
+  };
+}

@@ -1,0 +1,151 @@
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { withCleanup } from '../harness/cleanup.js';
+import { startCpu, type CpuShares } from '../harness/cpu.js';
+import { runPaced, type PacedRun } from '../harness/paced-load.js';
+import { untilIdle } from '../harness/public-api.js';
+import {
+  resultOf,
+  UnexpectedAnswers,
+  type Result,
+  type Scenario,
+  type RunContext,
+} from '../harness/scenario.js';
+import { startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
+import { percentile, whole } from '../harness/statistics.js';
+import { type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
+
+/** The programs without load, single executions at fixed rates, and saturated, with each queue. */
+export const paced: Scenario = { name: 'paced', needs: ['wrk'], run };
+
+const QUICK = { idleSeconds: 3, warmUpSeconds: 1, seconds: 3, saturatedSeconds: 2 };
+const FULL = { idleSeconds: 30, warmUpSeconds: 5, seconds: 30, saturatedSeconds: 15 };
+const CONNECTIONS = 64;
+
+/** Requests per second, with the largest accepted CPU time per request in milliseconds. */
+const RATES = [
+  { perSecond: 50, maxCpuMs: 5 },
+  { perSecond: 200, maxCpuMs: 2 },
+  { perSecond: 1_000 },
+] as const;
+
+const QUEUES = ['Redis', 'PostgreSQL'] as const;
+
+async function run(context: RunContext): Promise<Result[]> {
+  const unexpected = new UnexpectedAnswers();
+  const measured: PacedMeasured[] = [];
+  for (const queue of QUEUES) measured.push(await measure(queue, unexpected, context));
+  return pacedResults(measured, unexpected);
+}
+
+export interface PacedMeasured {
+  queue: (typeof QUEUES)[number];
+  /** CPU microseconds per second without any request. */
+  idle: CpuShares;
+  /** One for each of {@link RATES}. */
+  rates: PacedRun[];
+  saturated: ExecuteLoadResult & { cpu: CpuShares };
+}
+
+async function measure(
+  queue: PacedMeasured['queue'],
+  unexpected: UnexpectedAnswers,
+  { quick, dir, redisUrl, redisPid, signal }: RunContext,
+): Promise<PacedMeasured> {
+  const { idleSeconds, saturatedSeconds, ...times } = quick ? QUICK : FULL;
+  return withCleanup(async (cleanup) => {
+    const options = { engineEnv: UNLIMITED, ...(queue === 'Redis' && { redisUrl }) };
+    const stack = await startStack(join(dir, queue), options, cleanup);
+    const watched = watchedOf(stack, queue === 'Redis' ? redisPid : undefined);
+    const { engineUrl, publicUrl, registry } = stack;
+    const load = { url: engineUrl, credential: registry, connections: CONNECTIONS, dir, signal };
+    // Saturated first: the other loads are too small to get the hot code compiled.
+    await runExecuteLoad({ ...load, seconds: saturatedSeconds });
+    const cpuSince = startCpu(watched);
+    const result = await runExecuteLoad({ ...load, seconds: saturatedSeconds });
+    const saturated = { ...result, cpu: cpuSince(result.requests) };
+    await untilIdle(publicUrl, signal);
+    const idleSince = startCpu(watched);
+    await sleep(idleSeconds * 1000, undefined, { signal });
+    const idle = idleSince(idleSeconds);
+    const rates: PacedRun[] = [];
+    for (const { perSecond } of RATES) {
+      const paced = { ...times, perSecond, credentials: [registry], watched, unexpected, signal };
+      rates.push(await runPaced(engineUrl, paced));
+    }
+    return { queue, idle, rates, saturated };
+  });
+}
+
+export function pacedResults(
+  measured: readonly PacedMeasured[],
+  unexpected: UnexpectedAnswers,
+): Result[] {
+  const results = measured.flatMap(({ queue, idle, rates, saturated }) => [
+    resultOf({
+      name: `idle, ${queue} queue: CPU`,
+      value: idle.total / 10_000,
+      unit: '% of a core',
+      note: sharesOf(idle, 10_000, '%'),
+    }),
+    ...rates.flatMap(({ ms, cpu }, i) => {
+      const { perSecond, ...rate } = RATES[i]!;
+      const name = `single execute at ${whole(perSecond)}/s, ${queue} queue`;
+      const target = 'maxCpuMs' in rate ? { value: { atMost: rate.maxCpuMs } } : null;
+      return [latency(name, ms), cpuPerRequest(name, cpu, target)];
+    }),
+    ...saturatedResults(queue, saturated, unexpected),
+  ]);
+  const requests = measured.flatMap(({ rates }) => rates.flatMap(({ ms }) => ms)).length;
+  return [
+    ...results,
+    unexpected.result(
+      'single execute at fixed rates, errors and timeouts',
+      `${whole(requests)} measured requests, of those before, and of the saturating ones`,
+    ),
+  ];
+}
+
+function saturatedResults(
+  queue: string,
+  { requests, seconds, answers, failed, latencies, cpu }: PacedMeasured['saturated'],
+  unexpected: UnexpectedAnswers,
+): Result[] {
+  unexpected.add('without an answer', failed);
+  for (const [status, count] of Object.entries(answers)) {
+    if (status !== '200') unexpected.add(status, count);
+  }
+  const name = `single execute, saturated, ${queue} queue`;
+  const p = (percent: number): string => percentile(latencies, percent).toFixed(1);
+  return [
+    resultOf({
+      name,
+      value: requests / seconds,
+      unit: 'req/s',
+      note: `${String(CONNECTIONS)} connections; p50 ${p(50)} ms, p99 ${p(99)} ms`,
+    }),
+    cpuPerRequest(name, cpu),
+  ];
+}
+
+const latency = (name: string, ms: readonly number[]): Result =>
+  resultOf({
+    name: `${name}: p99`,
+    value: percentile(ms, 99),
+    unit: 'ms',
+    note: `p50 ${percentile(ms, 50).toFixed(1)} ms, from the time when each of ${whole(ms.length)} requests was due`,
+  });
+
+const cpuPerRequest = (name: string, cpu: CpuShares, target: Result['target'] = null): Result =>
+  resultOf({
+    name: `${name}: CPU per request`,
+    value: cpu.total / 1000,
+    unit: 'ms',
+    target,
+    note: sharesOf(cpu, 1000, 'ms'),
+  });
+
+const sharesOf = ({ micros }: CpuShares, divisor: number, unit: string): string =>
+  Object.entries(micros)
+    .map(([name, share]) => `${name} ${(share / divisor).toFixed(2)}`)
+    .join(', ') + ` ${unit}`;
