@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -138,13 +140,23 @@ describe('load generator', () => {
     expect(Math.abs(answers[0]!.due - answers[1]!.due)).toBeCloseTo(1);
   });
 
-  test.runIf(process.platform === 'linux')('cpuSecondsOf > grows while a process works', () => {
-    // The parent of this process, which `process.cpuUsage` does not measure.
-    const before = cpuSecondsOf(process.ppid);
-    const until = performance.now() + 20;
-    while (performance.now() < until);
-    expect(cpuSecondsOf(process.ppid)).toBeGreaterThan(before);
-  });
+  test.runIf(process.platform === 'linux')(
+    'cpuSecondsOf > grows while a descendant works',
+    async () => {
+      // The shell has the working process as its child.
+      const shell = spawn('sh', ['-c', 'while :; do :; done & echo $!; wait'], {
+        stdio: ['ignore', 'pipe', 'ignore'],
+      });
+      const [printed] = (await once(shell.stdout, 'data')) as [Buffer];
+      try {
+        const before = cpuSecondsOf(shell.pid!);
+        await expect.poll(() => cpuSecondsOf(shell.pid!)).toBeGreaterThan(before + 0.1);
+      } finally {
+        process.kill(Number(printed.toString()), 'SIGKILL');
+        await once(shell, 'exit');
+      }
+    },
+  );
 
   let server: LocalServer | undefined;
   afterEach(() => server?.close());
