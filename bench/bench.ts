@@ -33,7 +33,7 @@ const MIN_PROOFS = 200_000;
 const USAGE = `npm run bench               run all scenarios; writes bench/results/latest.json
 npm run bench -- --quick    run smaller scenarios in minutes; writes bench/results/quick.json
   --only <a,b>   run some scenarios; writes bench/results/partial.json
-  --proofs <n>   fill the shared registry with n proofs (${String(DEFAULT_PROOFS)})
+  --proofs <n>   fill the shared registry with n proofs (${String(DEFAULT_PROOFS)}); fewer write partial.json
   --dir <dir>    keep the data in a directory on a real disk
 scenarios: ${SCENARIOS.map(({ name }) => name).join(', ')}`;
 
@@ -53,6 +53,7 @@ await runCommand(USAGE, async (signal) => {
     throw new UsageError(`--proofs takes a whole number from ${String(MIN_PROOFS)} on`);
   }
   const results = await runScenarios(SCENARIOS, { quick, proofs, only, dir, signal });
-  const file = resultsFile(only !== undefined ? 'partial' : quick ? 'quick' : 'latest');
+  const isPartial = only !== undefined || proofs < DEFAULT_PROOFS;
+  const file = resultsFile(isPartial ? 'partial' : quick ? 'quick' : 'latest');
   return reportResults(file, results);
 });
