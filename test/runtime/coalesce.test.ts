@@ -95,6 +95,15 @@ it.each([-1, 1])('coalesce > rejects all items for %i surplus results', async (s
   expect(statuses).toEqual(['rejected', 'rejected']);
 });
 
+it('coalesce > starts an item that comes alone, and lets those that follow soon wait for enough', async () => {
+  const { groups, send } = batcher({ maxWaitMs: 60_000, aloneMs: 1, enoughItems: 3, maxItems: 8 });
+  expect(await send(1)).toBe(1);
+  const early = [2, 3].map(send);
+  await sleep(20);
+  await Promise.all([...early, send(4)]);
+  expect(groups).toEqual([[1], [2, 3, 4]]);
+});
+
 it('News > ends the wait that follows it, and only that one', async () => {
   const news = new News();
   const { signal } = new AbortController();
