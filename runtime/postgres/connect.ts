@@ -164,8 +164,9 @@ export function connect(url: string, options: ConnectOptions): Sql {
       const connection = openConnection(url, listening, builder.options, opened++);
       const close = (): void => void connection.close(0);
       ended.signal.addEventListener('abort', close);
-      // Rejected while the server is unreachable.
-      await connection.client`listen ${builder(channel)}`.then(() => connection.lost).catch(close);
+      // Fails while the server is unreachable; the driver can also forget it when it loses the connection.
+      const listened = connection.client`listen ${builder(channel)}`.then(() => connection.lost);
+      await Promise.race([listened, connection.lost]).catch(close);
       ended.signal.removeEventListener('abort', close);
       await sleep(LISTEN_AGAIN_MS, undefined, { signal: ended.signal }).catch(() => undefined);
     }

@@ -4,6 +4,7 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { DatabaseLease } from '#publisher/registry/lease';
@@ -279,7 +280,10 @@ it('notifications > arrive again after their connection was lost, and end with t
       )
       .toBe(true);
   await notifyUntilHeard('first');
+  proxy.state.cutsFirstQuery = true;
   proxy.cut('reset');
+  await sleep(1_500);
+  proxy.state.cutsFirstQuery = false;
   await notifyUntilHeard('second');
   await sql.end({ timeout: 1 });
   const listening = () =>
