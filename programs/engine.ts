@@ -14,7 +14,8 @@ import { connect } from '#runtime/postgres/connect';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import { openRedis, warnOfEviction } from '#runtime/queue/redis';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { announcedIds, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { unpackIds } from '#sql/db/columns';
 import { assertDatabase, startHeartbeat } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
@@ -57,8 +58,8 @@ const exitCode = await runProgram('engine', async (program) => {
   });
   const queue = openAdmitQueue(config, { log });
   program.onStop(() => queue.close());
-  sql.follow(OUTCOMES_CHANNEL, (payload) => {
-    const ids = announcedIds(payload);
+  sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
+    const ids = unpackIds(payload);
     waiting.wake(ids);
     revocations.wake(ids);
   });

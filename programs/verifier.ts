@@ -1,4 +1,4 @@
-import { News } from '#runtime/concurrency';
+import { WakeableSleep } from '#runtime/concurrency';
 import { verifierConfig } from '#runtime/config';
 import { nativeBase64, nativeSha256 } from '#runtime/crypto/node';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
@@ -39,10 +39,10 @@ const code = await runProgram('verifier', async (program) => {
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
   const metrics = ops.registry && { metrics: verifierMetrics(ops.registry) };
-  const news = new News();
-  sql.follow(OUTCOMES_CHANNEL, () => news.come());
+  const idleSleep = new WakeableSleep();
+  sql.onNotification(OUTCOMES_CHANNEL, () => idleSleep.wake());
   const running = runVerifier(
-    { sql, crypto, log, pulses, news, voided: new VoidedProofs(), ...metrics },
+    { sql, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), ...metrics },
     signal,
   ).catch((error: unknown) => program.fail(error));
   program.onStop(() => running);

@@ -27,19 +27,19 @@ export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
     }));
 }
 
-/** An event that ends a wait. An event before the wait counts as well. */
-export class News {
-  private hasCome = false;
+/** A sleep that `wake` ends early; a call while nothing sleeps ends the next sleep. */
+export class WakeableSleep {
+  private isWoken = false;
   private end: (() => void) | null = null;
 
-  come(): void {
-    this.hasCome = true;
+  wake(): void {
+    this.isWoken = true;
     this.end?.();
   }
 
-  /** Resolves at the next event, or after `ms` milliseconds, or at the signal. */
-  async wait(ms: number, signal: AbortSignal): Promise<void> {
-    if (!this.hasCome && !signal.aborted) {
+  /** Resolves after `ms` milliseconds, or earlier at `wake` or the signal. */
+  async sleep(ms: number, signal: AbortSignal): Promise<void> {
+    if (!this.isWoken && !signal.aborted) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, ms);
         this.end = () => {
@@ -51,7 +51,7 @@ export class News {
       if (this.end !== null) signal.removeEventListener('abort', this.end);
     }
     this.end = null;
-    this.hasCome = false;
+    this.isWoken = false;
   }
 }
 

@@ -27,8 +27,7 @@ export interface EngineContext {
   waitMs: number;
   /**
    * Admissions that arrive within `coalesceMs` share a transaction, a job and a group of a worker, up
-   * to `coalesceItems`. `coalesceEnough` of them do not wait for more, and one that arrives alone
-   * hardly waits.
+   * to `coalesceItems`. `coalesceEnough` of them do not wait for more.
    */
   coalesceMs: number;
   coalesceEnough: number;

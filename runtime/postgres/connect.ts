@@ -14,7 +14,7 @@ export type Sql = {
    * that is opened again when it is lost. Notifications in between are lost, and other database
    * roles can send notifications: callers must treat them as hints.
    */
-  follow(channel: string, onNotify: (payload: string) => void): void;
+  onNotification(channel: string, onNotify: (payload: string) => void): void;
 } & Client;
 
 /** A connection reserved by one caller until `release`. */
@@ -155,7 +155,10 @@ export function connect(url: string, options: ConnectOptions): Sql {
   }
 
   const ended = new AbortController();
-  async function follow(channel: string, onNotify: (payload: string) => void): Promise<void> {
+  async function onNotification(
+    channel: string,
+    onNotify: (payload: string) => void,
+  ): Promise<void> {
     const listening = {
       ...settings,
       onnotify: (_: string, payload: string) => onNotify(payload),
@@ -186,8 +189,8 @@ export function connect(url: string, options: ConnectOptions): Sql {
   return routed(builder, send, {
     reserve,
     end,
-    follow: (channel: string, onNotify: (payload: string) => void) =>
-      void follow(channel, onNotify),
+    onNotification: (channel: string, onNotify: (payload: string) => void) =>
+      void onNotification(channel, onNotify),
   }) as Sql;
 }
 

@@ -212,11 +212,7 @@ export interface Running {
 type Runner = Opened<Member & { run(): Promise<void> }>;
 
 /** Keeps a client running: opens it again after a failure, until the backend is reachable. */
-function keepRunning(
-  open: () => Runner,
-  report: (error: unknown) => void,
-  closeMs: number,
-): Running {
+function keepRunning(open: () => Runner, report: (error: unknown) => void): Running {
   const closing = new AbortController();
   let opening: Runner | null = null;
   let running: Runner | null = null;
@@ -263,7 +259,7 @@ function keepRunning(
     close: async () => {
       closing.abort();
       opening?.abandon();
-      if (running !== null) await shut(running, closeMs);
+      if (running !== null) await shut(running, CLOSE_WORKER_MS);
       await Promise.race([over, sleep(1_000, undefined, { ref: false })]);
     },
   };
@@ -324,6 +320,5 @@ function openConsumer(
   return keepRunning(
     () => openWorker(config, name, processor, options.concurrency, report),
     report,
-    CLOSE_WORKER_MS,
   );
 }

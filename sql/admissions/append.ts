@@ -1,6 +1,6 @@
 import type { JsonValue } from '#protocol/json';
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
-import { arrayOf, batchIdOf } from '../db/columns.js';
+import { arrayOf, batchIdOf, unpackIds } from '../db/columns.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
 import { sharedColumns, sharedPins, type SharedRow } from './intake.js';
 
@@ -151,14 +151,6 @@ export async function claimPending(
 const NONE = Promise.resolve([]);
 
 const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
-
-const ID_LENGTH = 32;
-
-function unpackIds(ids: string): string[] {
-  return Array.from({ length: ids.length / ID_LENGTH }, (_, i) =>
-    ids.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH),
-  );
-}
 
 export interface Gate {
   allowlisted: boolean;

@@ -91,9 +91,8 @@ export async function admissionState(
   return row === undefined ? null : (outcomeOf(row) ?? 'pending');
 }
 
-/** Notifications of this channel name outcomes that were committed; the payload is read with `announcedIds`. */
+/** Notifications on this channel have joined ids of admissions or revocations as their payload. */
 export const OUTCOMES_CHANNEL = 'svc_outcomes';
-const ID_LENGTH = 32;
 /** PostgreSQL limits a payload to 7,999 bytes. */
 const IDS_PER_NOTIFICATION = 240;
 
@@ -107,12 +106,6 @@ export async function announceOutcomes(tx: Transaction, ids: readonly string[]):
     payloads.push(ids.slice(at, at + IDS_PER_NOTIFICATION).join(''));
   }
   await tx`select pg_notify(${OUTCOMES_CHANNEL}, payload) from unnest(${payloads}::text[]) as payload`;
-}
-
-/** The ids in a notification. */
-export function announcedIds(payload: string): string[] {
-  const count = Math.floor(payload.length / ID_LENGTH);
-  return Array.from({ length: count }, (_, i) => payload.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH));
 }
 
 export interface PendingPlace {

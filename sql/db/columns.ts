@@ -62,3 +62,12 @@ export function inMs<R extends object>(row: R): InMs<R> {
 export function comparableTime(epochMs: number): Date {
   return new Date(Math.max(0, epochMs));
 }
+
+const ID_LENGTH = 32;
+
+/** Splits a text of joined ids, each of 32 hex digits. */
+export function unpackIds(ids: string): string[] {
+  return Array.from({ length: Math.floor(ids.length / ID_LENGTH) }, (_, i) =>
+    ids.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH),
+  );
+}

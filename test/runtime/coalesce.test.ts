@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { coalesce, type CoalesceOptions, News } from '#runtime/concurrency';
+import { coalesce, type CoalesceOptions, WakeableSleep } from '#runtime/concurrency';
 
 const AWAY = new Error('the database is away');
 
@@ -104,18 +104,18 @@ it('coalesce > starts an item that comes alone, and lets those that follow soon 
   expect(groups).toEqual([[1], [2, 3, 4]]);
 });
 
-it('News > ends the wait that follows it, and only that one', async () => {
-  const news = new News();
+it('WakeableSleep > ends the wait that follows it, and only that one', async () => {
+  const idleSleep = new WakeableSleep();
   const { signal } = new AbortController();
   const waited = async (ms: number): Promise<boolean> => {
     const began = performance.now();
-    await news.wait(ms, signal);
+    await idleSleep.sleep(ms, signal);
     return performance.now() - began >= ms - 1;
   };
-  news.come();
-  news.come();
+  idleSleep.wake();
+  idleSleep.wake();
   expect(await waited(60_000)).toBe(false);
   expect(await waited(20)).toBe(true);
-  setTimeout(() => news.come(), 10);
+  setTimeout(() => idleSleep.wake(), 10);
   expect(await waited(60_000)).toBe(false);
 });

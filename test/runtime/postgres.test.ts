@@ -268,7 +268,7 @@ it('notifications > arrive again after their connection was lost, and end with t
   const proxy = await openProxy(db.urlFor('svc_engine'));
   const sql = open(proxy.url);
   const heard: string[] = [];
-  sql.follow('svc_test', (payload) => void heard.push(payload));
+  sql.onNotification('svc_test', (payload) => void heard.push(payload));
   const notifyUntilHeard = (payload: string): Promise<void> =>
     expect
       .poll(

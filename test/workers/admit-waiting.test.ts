@@ -7,7 +7,8 @@ import { readPolicyInput } from '#sql/admissions/append';
 import { DatabaseUnavailableError } from '#sql/db/errors';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
-import { announcedIds, OUTCOMES_CHANNEL, pendingOlderThan } from '#sql/admissions/outcomes';
+import { OUTCOMES_CHANNEL, pendingOlderThan } from '#sql/admissions/outcomes';
+import { unpackIds } from '#sql/db/columns';
 import { processAdmissions } from '#workers/admit/process';
 import { requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -25,7 +26,9 @@ const { db, registry } = useRegistry('file');
 
 it('a committed group announces the outcomes that callers wait for, admitted or rejected', async () => {
   const heard: string[] = [];
-  db.as('svc_engine').follow(OUTCOMES_CHANNEL, (payload) => heard.push(...announcedIds(payload)));
+  db.as('svc_engine').onNotification(OUTCOMES_CHANNEL, (payload) =>
+    heard.push(...unpackIds(payload)),
+  );
   const listening = async (): Promise<boolean> =>
     (
       await db.sql`select from pg_stat_activity where query like 'listen%'

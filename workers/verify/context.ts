@@ -1,7 +1,7 @@
 import { keyStateAt, type KeyedEntry } from '#protocol/keys';
 import type { TileReader } from '#protocol/tiles';
 import type { VerifyCrypto, Check } from '#protocol/verify';
-import type { News } from '#runtime/concurrency';
+import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
 import type { Db, Pool, Transaction } from '#sql/db/transaction';
@@ -15,8 +15,8 @@ export interface VerifyContext {
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
   voided: VoidedProofs;
-  /** Comes when an append may have committed; by default the verifier only polls. */
-  news?: News;
+  /** Sleeps between polls, woken when an append may have committed. Default: no such sleep. */
+  idleSleep?: WakeableSleep;
   /** Notified after each pass of the loop. */
   pulses?: VerifierHeartbeats;
   /** Default: no metrics. */

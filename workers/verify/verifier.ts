@@ -10,9 +10,9 @@ export interface VerifierOptions {
   batch: number;
   /** Limit of leaves per pass, which double during a backlog to spread a pass's fixed cost. */
   maxBatch: number;
-  /** Shortest time after a pass that found less than a batch, in milliseconds, so that small passes do not add up. */
+  /** Shortest pause after a pass that found less than a batch, in milliseconds. */
   idleMs: number;
-  /** Longest time, in milliseconds, unless `news` ends it. */
+  /** Longest time without a notification, in milliseconds. */
   pollMs: number;
   /** Milliseconds between expiry scans. */
   expiryScanMs: number;
@@ -98,7 +98,7 @@ async function verify(
     }
     if ((covered ?? 0) < batch && !urgent) {
       await sleep(options.idleMs, undefined, { signal }).catch(() => null);
-      await context.news?.wait(options.pollMs - options.idleMs, signal);
+      await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
     }
   }
   context.voided.report(context.log);

@@ -14,7 +14,8 @@ import { packageRoot } from '#runtime/process/files';
 import { openAdmitQueue } from '#runtime/queue/queues';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
-import { announcedIds, OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
+import { unpackIds } from '#sql/db/columns';
 import { startAdmitWorker } from '#workers/admit/worker';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scanExpiries } from '#workers/verify/expiries';
@@ -63,9 +64,9 @@ export async function openPublicStack(recentLookupLimit: number) {
     addRevocations: (ids: readonly string[]) =>
       queue.losesRevocations ? Promise.resolve('lost') : real.addRevocations([...ids]),
   };
-  sql.follow(OUTCOMES_CHANNEL, (payload) => {
-    waiting.wake(announcedIds(payload));
-    revocations.wake(announcedIds(payload));
+  sql.onNotification(OUTCOMES_CHANNEL, (payload) => {
+    waiting.wake(unpackIds(payload));
+    revocations.wake(unpackIds(payload));
   });
   const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
   const worker = closing(startAdmitWorker(registry.admit, workerQueue), (one) => one.close());
