@@ -7,15 +7,14 @@ import { readPolicyInput } from '#sql/admissions/append';
 import { DatabaseUnavailableError } from '#sql/db/errors';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
-import { OUTCOMES_CHANNEL, pendingOlderThan } from '#sql/admissions/outcomes';
-import { unpackIds } from '#sql/db/columns';
+import { pendingOlderThan } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { UnknownRequestTypeError } from '#policy/derive-aep';
 import { PolicySetError } from '#policy/policy-set';
-import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
+import { accepted, aepOf, hearOutcomes, itemWith, stateOf } from '../fixtures/admissions.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 import { beforeRow } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -24,22 +23,16 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
 
-it('a committed group announces the outcomes that callers wait for, admitted or rejected', async () => {
-  const heard: string[] = [];
-  db.as('svc_engine').onNotification(OUTCOMES_CHANNEL, (payload) =>
-    heard.push(...unpackIds(payload)),
-  );
-  const listening = async (): Promise<boolean> =>
-    (
-      await db.sql`select from pg_stat_activity where query like 'listen%'
-      and datname = current_database()`
-    ).length > 0;
-  await expect.poll(listening).toBe(true);
+it('each outcome that a caller waits for is announced: admitted, rejected or quarantined', async () => {
+  const heard = await hearOutcomes(db);
   const admitted = await accepted(registry, registry.item());
   await processAdmissions(registry.admit, [admitted]);
   const locked = await accepted(registry, registry.item());
   await processAdmissions({ ...registry.admit, admissionsPaused: true }, [locked]);
-  await expect.poll(() => heard).toEqual([admitted, locked]);
+  const altered = await accepted(registry, registry.item());
+  await db.sql`update svc.intake set request = '{}' where proof_id = ${altered}`;
+  await processAdmissions(registry.admit, [altered]);
+  await expect.poll(() => heard).toEqual([admitted, locked, altered]);
 });
 
 describe('admission stays pending after a failure that it did not cause:', () => {

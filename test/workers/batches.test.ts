@@ -7,6 +7,7 @@ import {
   openBatchWorker,
 } from '#runtime/queue/queues';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
+import { loadChunks } from '#sql/admissions/append';
 import { acceptIntake } from '#sql/admissions/intake';
 import { dispatchChunks } from '#workers/admit/batches';
 import { processChunks } from '#workers/admit/process';
@@ -36,6 +37,17 @@ async function places(ids: string[]): Promise<number[]> {
     select leaf_index::int as at from svc.log_entry where proof_id = any(${ids}::uuid[]) order by 1`;
   return rows.map(({ at }) => at);
 }
+
+it('a job that names more chunks than a lease has is processed only in part', async () => {
+  const some = [await acceptedBatch(registry, 2), await acceptedBatch(registry, 2)];
+  const chunkIds = await db.sql<{ id: string }[]>`
+    select chunk_id as id from svc.chunk_pending order by batch_id`;
+  const ids = chunkIds.map(({ id }) => id);
+  expect(await loadChunks(registry.admit.sql, ids, 3)).toHaveLength(2);
+  expect(await loadChunks(registry.admit.sql, ids, 4)).toHaveLength(4);
+  await processChunks(registry.admit, ids);
+  expect(await places(some.flatMap((batch) => batch.ids))).toHaveLength(4);
+});
 
 describe.each([
   {

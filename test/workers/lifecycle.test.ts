@@ -15,6 +15,7 @@ import {
 import { commitRevocations } from '#workers/lifecycle/revocations';
 import { requeueStaleRevocations } from '#workers/requeue';
 import { beforeRow } from '../fixtures/database.js';
+import { hearOutcomes } from '../fixtures/admissions.js';
 import { issueKey } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
@@ -88,6 +89,14 @@ describe('revocation request', () => {
     expect(await entries()).toEqual([]);
     expect(await entries(other)).toHaveLength(1);
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
+  });
+
+  it('is announced when it is decided', async () => {
+    const heard = await hearOutcomes(db);
+    const one = item();
+    await request(one);
+    await commit(one.requestId);
+    await expect.poll(() => heard).toEqual([one.requestId]);
   });
 
   it('stays pending when its append fails, and other requests of its job are appended', async () => {
