@@ -1,7 +1,7 @@
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
 import type { BatchRef } from '../admissions/append.js';
-import { lockHead } from '../log/log.js';
+import { lockHead } from '../log/append.js';
 
 export interface BatchOutcomeCount {
   share: BatchRef;

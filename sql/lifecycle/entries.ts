@@ -13,7 +13,8 @@ import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { appendLocked, keyEntries, lockHead } from '../log/log.js';
+import { appendLocked, lockHead } from '../log/append.js';
+import { keyEntries } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 
 export interface KeyChange {

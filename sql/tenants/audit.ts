@@ -1,5 +1,5 @@
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
-import { lockHead } from '../log/log.js';
+import { lockHead } from '../log/append.js';
 
 /** The target of an administrative command is unknown, or cannot be changed like this. */
 export class AdministrationError extends Error {

@@ -17,14 +17,8 @@ import { parentsOf } from '#sql/admissions/intake';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
-import {
-  appendLocked,
-  type EntryBody,
-  keyEntries,
-  type LastTile,
-  lockHead,
-  readLastTile,
-} from '#sql/log/log';
+import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
+import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import {
   type AdmitContext,

@@ -14,7 +14,8 @@ import {
   refuseRevocations,
   type RevocationRejection,
 } from '#sql/lifecycle/revocations';
-import { appendLocked, lockHead, statusEntriesOf } from '#sql/log/log';
+import { appendLocked, lockHead } from '#sql/log/append';
+import { statusEntriesOf } from '#sql/log/log';
 
 /** Dependencies of the revocation worker. It has no key, because status entries are unsigned. */
 export interface LifecycleContext {

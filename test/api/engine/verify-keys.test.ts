@@ -11,7 +11,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { acceptIntake } from '#sql/admissions/intake';
 import { transaction } from '#sql/db/transaction';
 import { appendKeyChange } from '#sql/lifecycle/entries';
-import { appendLocked, lockHead } from '#sql/log/log';
+import { appendLocked, lockHead } from '#sql/log/append';
 import { processAdmissions } from '#workers/admit/process';
 import { forge, forgeExport, type ForgersKey } from '../../fixtures/forge.js';
 import { allWays, byAep, checkOf } from '../../fixtures/verify-call.js';

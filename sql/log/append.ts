@@ -1,0 +1,253 @@
+import { concat, equalBytes } from '#protocol/bytes';
+import { proofEntryBytes } from '#protocol/entries';
+import { HASH_BYTES, leafHash } from '#protocol/merkle';
+import {
+  extendTiles,
+  type Tile,
+  TILE_WIDTH,
+  tileRoot,
+  tilesForAppend,
+  tileWidth,
+} from '#protocol/tiles';
+import type { Sha256 } from '#protocol/hash';
+import type { AepSubject } from '#protocol/schemas/aep';
+import type { Environment } from '#protocol/schemas/primitives';
+import { formatTime } from '#protocol/time';
+import { arrayOf } from '../db/columns.js';
+import { type Db, pipeline, type Transaction } from '../db/transaction.js';
+import type { Decision } from '../proofs/rebuild-aep.js';
+import {
+  entryBytesOf,
+  entryColumns,
+  entryRows,
+  type EntryRow,
+  KEY,
+  PROOF,
+  readTile,
+  STATUS,
+} from './log.js';
+
+/** A proof to append; hashes in lower-case hex. */
+export interface NewProof {
+  kind: 'proof';
+  proofId: string;
+  tenantNo: number;
+  lane: 1 | 2;
+  environment: Environment;
+  /** Acceptance, in epoch milliseconds. */
+  at: number;
+  subject: AepSubject;
+  decision: Decision;
+  aepHash: string;
+  proofRecordHash: string;
+  signature: Uint8Array;
+}
+
+/** A leaf to append: a proof's entry bytes derive from its fields, other kinds provide them. */
+export type NewEntry =
+  | NewProof
+  | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
+  | { kind: 'key'; at: number; body: Uint8Array };
+
+function newEntryBytes(entry: NewEntry): Uint8Array {
+  if (entry.kind !== 'proof') return entry.body;
+  return proofEntryBytes({
+    proof_id: entry.proofId,
+    aep_hash: entry.aepHash,
+    proof_record_hash: entry.proofRecordHash,
+    time: formatTime(entry.at),
+  });
+}
+
+/**
+ * Takes the append lock and returns the index of the next leaf. The lock lasts until the transaction
+ * ends; every check that depends on the index must follow it.
+ */
+export async function lockHead(tx: Transaction): Promise<number> {
+  const [row] = await tx<[{ size: number }]>`
+    select tree_size as size from svc.log_head for update`;
+  return row.size;
+}
+
+/** What an append reads of the log: the last tile, and its entries from `from` on. */
+export interface LastTile {
+  index: number;
+  hashes: Uint8Array;
+  from: number;
+  entries: EntryRow[];
+}
+
+/** Reads the last tile, and the entries that this process has not checked. Follows `lockHead`. */
+export async function readLastTile(tx: Transaction): Promise<LastTile | null> {
+  const checkedTo = lastChecked.index * TILE_WIDTH + lastChecked.hashes.length / HASH_BYTES;
+  const [tiles, entries] = await pipeline(
+    tx<{ index: number; hashes: Buffer }[]>`
+      select t.tile_index as index, t.hashes from svc.log_head h
+      join svc.tile t on t.level = 0 and t.tile_index = h.tree_size / ${TILE_WIDTH}`,
+    tx<EntryRow[]>`
+      select ${entryColumns(tx)} from svc.log_entry e
+      where e.leaf_index >= (select greatest(${checkedTo}::bigint, tree_size - tree_size % ${TILE_WIDTH})
+        from svc.log_head) order by e.leaf_index`,
+  );
+  const [tile] = tiles;
+  if (tile === undefined) return null;
+  return { ...tile, from: Math.max(checkedTo, tile.index * TILE_WIDTH), entries };
+}
+
+/**
+ * Appends entries from index `size` on, which must be the result of `lockHead` in this transaction.
+ * The rows, the changed tiles and the new size commit together.
+ *
+ * @param last what `readLastTile` found after `lockHead`; otherwise it is read here
+ */
+export async function appendLocked(
+  tx: Transaction,
+  sha256: Sha256,
+  size: number,
+  entries: NewEntry[],
+  last?: LastTile | null,
+): Promise<void> {
+  if (entries.length === 0) return;
+  const edge = await rightEdge(tx, sha256, size, entries.length, last ?? (await readLastTile(tx)));
+  const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
+  await pipeline(
+    insertEntries(tx, size, entries),
+    ...extendTiles(sha256, size, leaves, edge).map(
+      (tile) => tx`
+        insert into svc.tile (level, tile_index, hashes)
+        values (${tile.level}, ${tile.index}, ${tile.hashes})
+        on conflict (level, tile_index) do update set hashes = excluded.hashes`,
+    ),
+    tx`update svc.log_head set tree_size = ${size + entries.length}`,
+  );
+}
+
+async function insertEntries(tx: Transaction, size: number, entries: NewEntry[]): Promise<void> {
+  const placed = entries.map((entry, offset) => ({ ...entry, leafIndex: size + offset }));
+  const proofs = placed.filter((entry) => entry.kind === 'proof');
+  if (proofs.length > 0) await insertProofs(tx, proofs);
+  const others = placed.filter((entry) => entry.kind !== 'proof');
+  if (others.length === 0) return;
+  await tx`insert into svc.log_entry ${tx(
+    others.map((entry) => ({
+      leaf_index: entry.leafIndex,
+      kind: entry.kind === 'status' ? STATUS : KEY,
+      revokes: entry.kind === 'status' ? entry.proofId : null,
+      at: new Date(entry.at),
+      body: entry.body,
+    })),
+  )}`;
+}
+
+const HASHES_BYTES = 3 * 32 + 64;
+
+async function insertProofs(
+  tx: Transaction,
+  proofs: readonly (NewProof & { leafIndex: number })[],
+): Promise<void> {
+  // The byte columns of all rows in one parameter: the driver escapes an array of them byte by byte.
+  const packed = Buffer.concat(
+    proofs.flatMap(({ aepHash, proofRecordHash, decision, signature }) => [
+      Buffer.from(aepHash + proofRecordHash + decision.inputHash, 'hex'),
+      signature,
+    ]),
+  );
+  const part = (start: number, length: number) =>
+    tx`substring(${packed}::bytea from ${HASHES_BYTES} * (n::int - 1) + ${start} for ${length})`;
+  const decisions = proofs.map(({ decision }) => decision);
+  const subjects = proofs.map(({ subject }) => subject);
+  await tx`
+    insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id, effect,
+      environment, key_id, aep_hash, proof_record_hash, engine_version, signature, input_hash, reasons,
+      action, intent_id)
+    select leaf_index, to_timestamp(at / 1000.0), tenant_no, ${PROOF}, lane, is_outcome, proof_id, effect,
+      environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(97, 64)},
+      ${part(65, 32)}, reasons, action, intent_id
+    from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
+      ${arrayOf(proofs.map(({ at }) => at))}::bigint[],
+      ${arrayOf(proofs.map(({ tenantNo }) => tenantNo))}::int[],
+      ${arrayOf(proofs.map(({ lane }) => lane))}::smallint[],
+      ${arrayOf(subjects.map(({ kind }) => kind === 'outcome'))}::boolean[],
+      ${arrayOf(proofs.map(({ proofId }) => proofId))}::uuid[],
+      ${arrayOf(decisions.map(({ effect }) => effect))}::text[],
+      ${arrayOf(proofs.map(({ environment }) => environment))}::text[],
+      ${decisions.map(({ keyId }) => keyId)}::text[],
+      ${decisions.map(({ engineVersion }) => engineVersion)}::text[],
+      ${decisions.map(({ reasons }) => JSON.stringify(reasons))}::text[]::jsonb[],
+      ${subjects.map((subject) => ('action' in subject ? subject.action : null))}::text[],
+      ${subjects.map((subject) => ('intent_id' in subject ? subject.intent_id : null))}::text[])
+      with ordinality as added(leaf_index, at, tenant_no, lane, is_outcome, proof_id, effect, environment,
+        key_id, engine_version, reasons, action, intent_id, n)`;
+}
+
+/**
+ * A stored tile differs from the log. Nothing is appended, because a tree built on a wrong hash stays
+ * wrong. An operator must repair it.
+ */
+export class TileDamagedError extends Error {
+  override readonly name = 'TileDamagedError';
+}
+
+/**
+ * The partial tiles that the next `count` leaves extend, checked: a level-0 tile has the hashes of
+ * its entries, a higher tile the roots of the tiles below. A full tile is checked completely before
+ * its root enters the level above. Before, only new hashes are checked: at level 0 those that this
+ * process has not checked yet, above only the last.
+ */
+async function rightEdge(
+  tx: Db,
+  sha256: Sha256,
+  size: number,
+  count: number,
+  last: LastTile | null,
+): Promise<Tile[]> {
+  const edge: Tile[] = [];
+  for (const { level, index, width } of tilesForAppend(size, count)) {
+    const isLast = level === 0 && index === last?.index;
+    const hashes = (isLast ? last.hashes : await readTile(tx, level, index)) ?? Buffer.alloc(0);
+    const first = index * TILE_WIDTH;
+    const fills = tileWidth(level, index, size + count) === TILE_WIDTH;
+    const checked = level === 0 ? checkedLeaves(index, hashes, width) : width - 1;
+    const from = fills ? first : first + checked;
+    const to = first + width;
+    const expected =
+      level > 0
+        ? await tileRoots(tx, sha256, level, from, to)
+        : isLast && from === last.from
+          ? last.entries.map((row) => leafHash(sha256, entryBytesOf(row)))
+          : (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
+    if (!equalBytes(concat(...expected), hashes.subarray((from - first) * HASH_BYTES))) {
+      throw new TileDamagedError(
+        `tile ${level}/${index} does not match the log of ${size} leaves: appends fail until the tile, or the data below it, is repaired`,
+      );
+    }
+    if (level === 0) lastChecked = { index, hashes };
+    edge.push({ level, index, hashes });
+  }
+  return edge;
+}
+
+// The leaf tile checked last: entries never change, and reading a whole tile of entries at each of
+// the frequent small appends would dominate the time under the append lock.
+let lastChecked: Omit<Tile, 'level'> = { index: 0, hashes: new Uint8Array(0) };
+
+/** How many leaves of a tile are already checked; 0 when any checked byte differs now. */
+function checkedLeaves(index: number, hashes: Uint8Array, width: number): number {
+  const checked = lastChecked.hashes.length / HASH_BYTES;
+  const same = equalBytes(hashes.subarray(0, lastChecked.hashes.length), lastChecked.hashes);
+  return index === lastChecked.index && same && checked <= width ? checked : 0;
+}
+
+async function tileRoots(
+  tx: Db,
+  sha256: Sha256,
+  level: number,
+  from: number,
+  to: number,
+): Promise<Uint8Array[]> {
+  const rows = await tx<{ hashes: Buffer }[]>`
+    select hashes from svc.tile
+    where level = ${level - 1} and tile_index >= ${from} and tile_index < ${to}
+    order by tile_index`;
+  return rows.map(({ hashes }) => tileRoot(sha256, hashes));
+}
