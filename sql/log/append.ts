@@ -108,7 +108,8 @@ export async function appendLocked(
   last?: LastTile | null,
 ): Promise<void> {
   if (entries.length === 0) return;
-  const edge = await rightEdge(tx, sha256, size, entries.length, last ?? (await readLastTile(tx)));
+  const end = last === undefined ? await readLastTile(tx) : last;
+  const edge = await rightEdge(tx, sha256, size, entries.length, end);
   const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
   await pipeline(
     insertEntries(tx, size, entries),
