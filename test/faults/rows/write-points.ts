@@ -91,7 +91,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'a worker appends',
-    files: ['admissions/append.ts', 'log/log.ts', 'batches/chunks.ts'],
+    files: ['admissions/append.ts', 'log/append.ts', 'batches/chunks.ts'],
     of: [...WORKERS],
     has: [APPENDS_PROOFS],
     also: [
@@ -105,7 +105,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'a worker appends a revocation',
-    files: ['lifecycle/revocations.ts', 'log/log.ts'],
+    files: ['lifecycle/revocations.ts', 'log/append.ts'],
     of: [...WORKERS],
     has: ['delete from svc.revocation_pending ', 'insert into svc.revocation_reason '],
     also: ['insert into svc.log_entry '],
