@@ -193,7 +193,7 @@ def bit(key, number):
 
 
 def value_hash(record, history):
-    return sha256(b"\x02" + sha256(record) + sha256(history))
+    return sha256(b"\x02" + len(record).to_bytes(4, "big") + record + history)
 
 
 def split_keys(keys):
