@@ -28,6 +28,9 @@ export type ProtocolErrorCode =
   | 'malformed_snapshot'
   // the log
   | 'out_of_range'
+  | 'malformed_map_path'
+  | 'malformed_map_page'
+  | 'wrong_map_root'
   | 'malformed_tile'
   | 'malformed_note'
   | 'malformed_vkey'

@@ -1,0 +1,189 @@
+import { equalBytes } from '../bytes.js';
+import { ProtocolError } from '../errors.js';
+import type { Sha256 } from '../hash.js';
+import { HASH_BYTES } from '../merkle.js';
+
+/**
+ * The map: a compressed binary prefix tree whose root commits to at most one value for each key
+ * (spec/next.md, section 10). The root depends on the keys and values only.
+ */
+
+/** A kind, then 16 bytes. */
+export const KEY_BYTES = 17;
+const KEY_BITS = 8 * KEY_BYTES;
+const STEP_BYTES = 1 + HASH_BYTES;
+
+/** The first byte of a key. */
+export const MAP_KINDS = { proof: 1, aepKey: 2, package: 3, share: 4 } as const;
+export type MapKind = keyof typeof MAP_KINDS;
+
+/** The key of 16 bytes: a UUID, the shard and index of a key's activation, or half a token's hash. */
+export function mapKey(kind: MapKind, id: Uint8Array): Uint8Array {
+  if (id.length !== KEY_BYTES - 1) {
+    throw new ProtocolError('out_of_range', `a map key of ${id.length} bytes instead of 16`);
+  }
+  const key = new Uint8Array(KEY_BYTES);
+  key[0] = MAP_KINDS[kind];
+  key.set(id, 1);
+  return key;
+}
+
+/** A subtree of a map. */
+export interface MapNode {
+  /** A key of the subtree. */
+  key: Uint8Array;
+  hash: Uint8Array;
+}
+
+/** A key with the hash of its value. */
+export interface MapLeaf {
+  key: Uint8Array;
+  valueHash: Uint8Array;
+}
+
+// Hashing is synchronous and keeps no input, so all calls share these buffers.
+const scratch = new Uint8Array(1024);
+const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
+const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));
+
+/** The hash of a value: a record and its history. */
+export function valueHash(sha256: Sha256, record: Uint8Array, history: Uint8Array): Uint8Array {
+  const length = 5 + record.length + history.length;
+  const input = length <= scratch.length ? scratch.subarray(0, length) : new Uint8Array(length);
+  input[0] = 2;
+  new DataView(input.buffer).setUint32(1, record.length);
+  input.set(record, 5);
+  input.set(history, 5 + record.length);
+  return sha256(input);
+}
+
+export function mapLeafHash(sha256: Sha256, { key, valueHash: hash }: MapLeaf): Uint8Array {
+  leaf.set(key, 1);
+  leaf.set(hash, 1 + KEY_BYTES);
+  return sha256(leaf);
+}
+
+function innerHash(sha256: Sha256, bit: number, left: Uint8Array, right: Uint8Array): Uint8Array {
+  inner[1] = bit;
+  inner.set(left, 2);
+  inner.set(right, 2 + HASH_BYTES);
+  return sha256(inner);
+}
+
+/** The value of a key's bit, 0 or 1. Bit 0 is the highest bit of the first byte. */
+export const bitOf = (key: Uint8Array, bit: number): number =>
+  (key[bit >> 3]! >> (7 - (bit & 7))) & 1;
+
+/** The first bit in which two keys differ; 136 for equal keys. */
+export function firstDifference(a: Uint8Array, b: Uint8Array): number {
+  for (let at = 0; at < KEY_BYTES; at++) {
+    const difference = a[at]! ^ b[at]!;
+    if (difference !== 0) return 8 * at + Math.clz32(difference) - 24;
+  }
+  return KEY_BITS;
+}
+
+/** Where the nodes from `from` to `to`, at least two, divide: by `bit`, before node `at`. */
+export function divide(
+  nodes: readonly { key: Uint8Array }[],
+  from: number,
+  to: number,
+): { bit: number; at: number } {
+  const bit = firstDifference(nodes[from]!.key, nodes[to - 1]!.key);
+  let low = from + 1;
+  let high = to - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (bitOf(nodes[middle]!.key, bit) === 1) high = middle;
+    else low = middle + 1;
+  }
+  return { bit, at: low };
+}
+
+/** The root over disjoint subtrees in the order of their keys: SHA-256 of nothing for none. */
+export function mapRoot(
+  sha256: Sha256,
+  nodes: readonly MapNode[],
+  from = 0,
+  to = nodes.length,
+): Uint8Array {
+  if (from === to) return sha256(new Uint8Array(0));
+  if (to - from === 1) return nodes[from]!.hash;
+  const { bit, at } = divide(nodes, from, to);
+  const left = mapRoot(sha256, nodes, from, at);
+  return innerHash(sha256, bit, left, mapRoot(sha256, nodes, at, to));
+}
+
+/**
+ * The path from the root over these subtrees to the subtree where the search for `key` ends: 33 bytes
+ * for each inner node on the way, its bit and the hash of the other side.
+ *
+ * @returns the path, and the index of that subtree; -1 if there is none
+ */
+export function mapPath(
+  sha256: Sha256,
+  nodes: readonly MapNode[],
+  key: Uint8Array,
+): { path: Uint8Array; end: number } {
+  const path: number[] = [];
+  let from = 0;
+  let to = nodes.length;
+  while (to - from > 1) {
+    const { bit, at } = divide(nodes, from, to);
+    const isRight = bitOf(key, bit) === 1;
+    path.push(
+      bit,
+      ...(isRight ? mapRoot(sha256, nodes, from, at) : mapRoot(sha256, nodes, at, to)),
+    );
+    if (isRight) from = at;
+    else to = at;
+  }
+  return { path: Uint8Array.from(path), end: to - 1 };
+}
+
+/**
+ * Checks that a path leads from a map root to the leaf where the search for `key` ends.
+ *
+ * @param end that leaf; null in the empty map
+ * @returns whether the map has a value for the key, whose hash is then that of the leaf
+ * @throws ProtocolError `malformed_map_path`, or `wrong_map_root` when it leads to another root
+ */
+export function checkMapPath(
+  sha256: Sha256,
+  {
+    root,
+    key,
+    path,
+    end,
+  }: {
+    root: Uint8Array;
+    key: Uint8Array;
+    path: Uint8Array;
+    end: MapLeaf | null;
+  },
+): boolean {
+  if (path.length % STEP_BYTES !== 0) throw malformed('is not a number of whole steps');
+  if (end === null && path.length > 0) throw malformed('leads to the root of the empty map');
+  let hash = end === null ? mapRoot(sha256, []) : mapLeafHash(sha256, end);
+  let below = KEY_BITS;
+  for (let at = path.length - STEP_BYTES; at >= 0; at -= STEP_BYTES) {
+    const bit = path[at]!;
+    const other = path.subarray(at + 1, at + STEP_BYTES);
+    if (bit >= below) throw malformed(`has bit ${bit} above bit ${below}`);
+    if (end === null || bitOf(end.key, bit) !== bitOf(key, bit)) {
+      throw malformed('leads to a leaf where the search for this key does not end');
+    }
+    hash =
+      bitOf(key, bit) === 1
+        ? innerHash(sha256, bit, other, hash)
+        : innerHash(sha256, bit, hash, other);
+    below = bit;
+  }
+  if (!equalBytes(hash, root)) {
+    throw new ProtocolError('wrong_map_root', 'the path leads to another root of the map');
+  }
+  return end !== null && equalBytes(end.key, key);
+}
+
+const malformed = (problem: string): ProtocolError =>
+  new ProtocolError('malformed_map_path', `the path ${problem}`);

@@ -1,0 +1,167 @@
+import { ProtocolError } from '../errors.js';
+import type { Sha256 } from '../hash.js';
+import { HASH_BYTES } from '../merkle.js';
+import { firstDifference, KEY_BYTES, mapLeafHash, valueHash, type MapNode } from './nodes.js';
+
+/**
+ * The stored form of a map. A page holds one subtree: at level 0 its leaves with their values, at
+ * level n its pages of level n − 1. Integers are big-endian.
+ *
+ * ```text
+ * page of level 0:  0, then for each leaf: key, 4 bytes length of the record, 4 bytes length of the
+ *                   history, record, history
+ * page of level n:  n, then for each page: least key, 1 byte first bit in which its keys differ,
+ *                   2 bytes number of its items, 32 bytes root, 32 bytes SHA-256 of its bytes
+ * ```
+ */
+
+export interface MapValue {
+  record: Uint8Array;
+  history: Uint8Array;
+}
+
+/** A leaf of the map. */
+export interface Leaf extends MapNode, MapValue {}
+
+/** What names a page in a store. */
+export interface PageId {
+  level: number;
+  /** SHA-256 of its bytes. */
+  digest: Uint8Array;
+}
+
+/** A page as the page above it describes it. */
+export interface PageRef extends MapNode, PageId {
+  /** The first bit in which the keys of the page differ; 136 if there is one. */
+  bit: number;
+  /** Number of leaves or pages in the page. */
+  count: number;
+}
+
+const LEAF_HEAD_BYTES = KEY_BYTES + 8;
+const REF_BYTES = KEY_BYTES + 3 + 2 * HASH_BYTES;
+
+/** A leaf with its hash. */
+export function leafOf(sha256: Sha256, key: Uint8Array, { record, history }: MapValue): Leaf {
+  const hash = mapLeafHash(sha256, { key, valueHash: valueHash(sha256, record, history) });
+  return { key, record, history, hash };
+}
+
+/** The bytes of a page of level 0. */
+export function encodeLeaves(leaves: readonly Leaf[]): Uint8Array {
+  let length = 1;
+  for (const { record, history } of leaves) {
+    length += LEAF_HEAD_BYTES + record.length + history.length;
+  }
+  const bytes = new Uint8Array(length);
+  const view = new DataView(bytes.buffer);
+  let at = 1;
+  for (const { key, record, history } of leaves) {
+    bytes.set(key, at);
+    view.setUint32(at + KEY_BYTES, record.length);
+    view.setUint32(at + KEY_BYTES + 4, history.length);
+    bytes.set(record, at + LEAF_HEAD_BYTES);
+    bytes.set(history, at + LEAF_HEAD_BYTES + record.length);
+    at += LEAF_HEAD_BYTES + record.length + history.length;
+  }
+  return bytes;
+}
+
+/** The bytes of a page of pages, all one level below. */
+export function encodeRefs(level: number, refs: readonly PageRef[]): Uint8Array {
+  const bytes = new Uint8Array(1 + refs.length * REF_BYTES);
+  const view = new DataView(bytes.buffer);
+  bytes[0] = level;
+  refs.forEach(({ key, bit, count, hash, digest }, index) => {
+    const at = 1 + index * REF_BYTES;
+    bytes.set(key, at);
+    view.setUint8(at + KEY_BYTES, bit);
+    view.setUint16(at + KEY_BYTES + 1, count);
+    bytes.set(hash, at + KEY_BYTES + 3);
+    bytes.set(digest, at + KEY_BYTES + 3 + HASH_BYTES);
+  });
+  return bytes;
+}
+
+/**
+ * The leaves of a page of level 0. Their keys and values share the memory of `page`.
+ *
+ * @throws ProtocolError `malformed_map_page`
+ */
+export function decodeLeaves(sha256: Sha256, page: Uint8Array): Leaf[] {
+  requireLevel(page, 0);
+  const view = viewOf(page);
+  const leaves: Leaf[] = [];
+  let at = 1;
+  while (at < page.length) {
+    const body = at + LEAF_HEAD_BYTES;
+    if (body > page.length) throw malformed('ends in the lengths of a leaf');
+    const middle = body + view.getUint32(at + KEY_BYTES);
+    const end = middle + view.getUint32(at + KEY_BYTES + 4);
+    if (end > page.length) throw malformed('ends in a leaf');
+    const value = { record: page.subarray(body, middle), history: page.subarray(middle, end) };
+    leaves.push(leafOf(sha256, page.subarray(at, at + KEY_BYTES), value));
+    at = end;
+  }
+  requireAscending(leaves);
+  return leaves;
+}
+
+/**
+ * The pages that a page of a level above 0 holds.
+ *
+ * @throws ProtocolError `malformed_map_page`
+ */
+export function decodeRefs(level: number, page: Uint8Array): PageRef[] {
+  requireLevel(page, level);
+  if ((page.length - 1) % REF_BYTES !== 0) throw malformed('ends in a reference');
+  const view = viewOf(page);
+  const refs: PageRef[] = [];
+  for (let at = 1; at < page.length; at += REF_BYTES) {
+    refs.push({
+      level: level - 1,
+      key: page.subarray(at, at + KEY_BYTES),
+      bit: view.getUint8(at + KEY_BYTES),
+      count: view.getUint16(at + KEY_BYTES + 1),
+      hash: page.subarray(at + KEY_BYTES + 3, at + REF_BYTES - HASH_BYTES),
+      digest: page.subarray(at + REF_BYTES - HASH_BYTES, at + REF_BYTES),
+    });
+  }
+  requireAscending(refs);
+  return refs;
+}
+
+/** Ascending order of keys, for `sort`. */
+export function byKey({ key: a }: { key: Uint8Array }, { key: b }: { key: Uint8Array }): number {
+  const at = firstDifference(a, b) >> 3;
+  return at === KEY_BYTES ? 0 : a[at]! - b[at]!;
+}
+
+/** The index of the last item whose key is at most `key`; -1 if there is none. */
+export function lastUpTo(items: readonly { key: Uint8Array }[], key: Uint8Array): number {
+  let low = 0;
+  let high = items.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (byKey(items[middle]!, { key }) <= 0) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+const viewOf = (page: Uint8Array): DataView =>
+  new DataView(page.buffer, page.byteOffset, page.byteLength);
+
+function requireLevel(page: Uint8Array, level: number): void {
+  if (page[0] !== level) throw malformed(`has level ${page[0]} instead of ${level}`);
+}
+
+function requireAscending(items: readonly { key: Uint8Array }[]): void {
+  if (items.length === 0) throw malformed('is empty');
+  for (let i = 1; i < items.length; i++) {
+    if (byKey(items[i - 1]!, items[i]!) >= 0) throw malformed('has keys that do not ascend');
+  }
+}
+
+const malformed = (problem: string): ProtocolError =>
+  new ProtocolError('malformed_map_page', `the page of the map ${problem}`);

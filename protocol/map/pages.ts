@@ -1,0 +1,101 @@
+import { concat, equalBytes } from '../bytes.js';
+import { ProtocolError } from '../errors.js';
+import type { Sha256 } from '../hash.js';
+import { mapPath } from './nodes.js';
+import {
+  decodeLeaves,
+  decodeRefs,
+  lastUpTo,
+  type Leaf,
+  type MapValue,
+  type PageId,
+  type PageRef,
+} from './page.js';
+import { Update, type MapChange } from './update.js';
+
+/** Stores pages by level and digest. A page never changes. */
+export interface PageStore {
+  /** @throws when no such page is stored */
+  read(page: PageId): Promise<Uint8Array>;
+  write(page: PageId, bytes: Uint8Array): Promise<void>;
+}
+
+/** The page that holds a whole map, with the root of the map; null for the empty map. */
+export type MapHead = Pick<PageRef, 'level' | 'hash' | 'digest'> | null;
+
+export interface MapSearch {
+  /** From the root of the map to `end`. */
+  path: Uint8Array;
+  /** The leaf where the search ends; null in the empty map. */
+  end: Leaf | null;
+}
+
+/** Most leaves or pages in a page. */
+const CAPACITY = 128;
+
+/**
+ * Maps in pages. The keys and values alone determine the pages: those of level 0 hold the largest
+ * subtrees of at most 128 leaves, those of level n the largest subtrees of at most 128 pages of level
+ * n − 1. An update writes new pages in place of the changed ones and those above them.
+ *
+ * Every page that is read must have the digest by which the page above it names it; a ProtocolError is
+ * `malformed_map_page`. The head is trusted: who has only a signed root checks the path of a search.
+ */
+export class MapPages {
+  constructor(
+    private readonly sha256: Sha256,
+    private readonly store: PageStore,
+    private readonly capacity = CAPACITY,
+  ) {}
+
+  /** The value of a key; null if the map has none. */
+  async find(head: MapHead, key: Uint8Array): Promise<MapValue | null> {
+    let page: PageId | null = head;
+    while (page !== null) {
+      const items = await this.load(page);
+      const found = items[lastUpTo(items, key)];
+      if (found === undefined) return null;
+      if ('record' in found) return equalBytes(found.key, key) ? found : null;
+      page = found;
+    }
+    return null;
+  }
+
+  /** The leaf where the search for a key ends, with the path to it. */
+  async search(head: MapHead, key: Uint8Array): Promise<MapSearch> {
+    const paths: Uint8Array[] = [];
+    let page: PageId | null = head;
+    while (page !== null) {
+      const items = await this.load(page);
+      const { path, end } = mapPath(this.sha256, items, key);
+      paths.push(path);
+      const found = items[end]!;
+      if ('record' in found) return { path: concat(...paths), end: found };
+      page = found;
+    }
+    return { path: new Uint8Array(0), end: null };
+  }
+
+  /**
+   * Applies changes, each of another key, and writes the new pages, lowest first.
+   *
+   * @returns the new map, and the pages that it no longer has
+   */
+  async update(
+    head: MapHead,
+    changes: readonly MapChange[],
+  ): Promise<{ head: MapHead; superseded: PageId[] }> {
+    const update = new Update(this.sha256, this.capacity, (page) => this.load(page));
+    const { top, pages, superseded } = await update.run(head, changes);
+    for (const { page, bytes } of pages) await this.store.write(page, bytes);
+    return { head: top, superseded };
+  }
+
+  private async load(page: PageId): Promise<Leaf[] | PageRef[]> {
+    const bytes = await this.store.read(page);
+    if (!equalBytes(this.sha256(bytes), page.digest)) {
+      throw new ProtocolError('malformed_map_page', 'a page of the map has another digest');
+    }
+    return page.level === 0 ? decodeLeaves(this.sha256, bytes) : decodeRefs(page.level, bytes);
+  }
+}

@@ -1,0 +1,228 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
+import { checkMapPath, mapKey, valueHash } from '#protocol/map/nodes';
+import type { MapValue, PageId } from '#protocol/map/page';
+import { MapPages, type MapHead, type PageStore } from '#protocol/map/pages';
+import type { MapChange } from '#protocol/map/update';
+import { sha256 } from '../fixtures/leaves.js';
+import { refusal } from '../fixtures/refusal.js';
+
+const nameOf = ({ level, digest }: PageId): string => `${String(level)}/${toHex(digest)}`;
+
+class MemoryStore implements PageStore {
+  readonly pages = new Map<string, Uint8Array>();
+  read(page: PageId): Promise<Uint8Array> {
+    const bytes = this.pages.get(nameOf(page));
+    return bytes ? Promise.resolve(bytes) : Promise.reject(new Error(`no page ${nameOf(page)}`));
+  }
+  write(page: PageId, bytes: Uint8Array): Promise<void> {
+    this.pages.set(nameOf(page), bytes);
+    return Promise.resolve();
+  }
+}
+
+type Model = Map<string, MapValue>;
+
+/** The root of a set of keys, by the definition in spec/next.md. */
+function rootByDefinition(model: Model): string {
+  const root = (leaves: [Uint8Array, MapValue][], bit: number): Uint8Array => {
+    if (leaves.length === 1) {
+      const [key, { record, history }] = leaves[0]!;
+      const length = new Uint8Array(4);
+      new DataView(length.buffer).setUint32(0, record.length);
+      const value = sha256(concat(Uint8Array.of(2), length, record, history));
+      return sha256(concat(Uint8Array.of(3), key, value));
+    }
+    const isOne = ([key]: [Uint8Array, MapValue]): boolean =>
+      ((key[Math.floor(bit / 8)]! << (bit % 8)) & 128) !== 0;
+    const right = leaves.filter(isOne);
+    if (right.length === 0 || right.length === leaves.length) return root(leaves, bit + 1);
+    const left = leaves.filter((leaf) => !isOne(leaf));
+    return sha256(concat(Uint8Array.of(4, bit), root(left, bit + 1), root(right, bit + 1)));
+  };
+  if (model.size === 0) return toHex(sha256(new Uint8Array(0)));
+  return toHex(
+    root(
+      [...model].map(([key, value]) => [fromHex(key), value]),
+      0,
+    ),
+  );
+}
+
+function applyTo(model: Model, changes: readonly MapChange[]): void {
+  for (const { key, value } of changes) {
+    if (value === null) model.delete(toHex(key));
+    else model.set(toHex(key), value);
+  }
+}
+
+const rootOf = (head: MapHead): string =>
+  toHex(head === null ? sha256(new Uint8Array(0)) : head.hash);
+
+/** The pages below a head, by name, as one update that builds the whole map writes them. */
+async function pagesOf(model: Model, capacity: number): Promise<string[]> {
+  const store = new MemoryStore();
+  const changes = [...model].map(([key, value]) => ({ key: fromHex(key), value }));
+  await new MapPages(sha256, store, capacity).update(null, changes);
+  return [...store.pages.keys()].sort();
+}
+
+// Few bits vary, so that keys repeat and subtrees of every depth occur.
+const key = fc
+  .tuple(fc.constantFrom(1, 2), fc.nat(3), fc.constantFrom(0, 1, 128, 255), fc.nat(7))
+  .map(([kind, first, middle, last]) => {
+    const bytes = new Uint8Array(17);
+    bytes.set([kind, first], 0);
+    bytes[9] = middle;
+    bytes[16] = last;
+    return bytes;
+  });
+const value = fc
+  .tuple(fc.nat(3), fc.nat(2))
+  .map(([record, events]) => ({ record: Uint8Array.of(record), history: new Uint8Array(events) }));
+const change = fc.record({ key, value: fc.option(value, { freq: 2 }) });
+const update = fc.uniqueArray(change, { maxLength: 40, selector: (one) => toHex(one.key) });
+
+describe('a map in pages', () => {
+  it('has the root of the definition and the same pages for every order of changes', async () => {
+    const updates = fc.array(update, { minLength: 1, maxLength: 6 });
+    const property = fc.asyncProperty(
+      updates,
+      fc.integer({ min: 2, max: 6 }),
+      async (all, most) => {
+        const store = new MemoryStore();
+        const map = new MapPages(sha256, store, most);
+        const model: Model = new Map();
+        let head: MapHead = null;
+        for (const changes of all) {
+          const result = await map.update(head, changes);
+          for (const page of result.superseded) store.pages.delete(nameOf(page));
+          head = result.head;
+          applyTo(model, changes);
+          expect(rootOf(head)).toBe(rootByDefinition(model));
+          expect([...store.pages.keys()].sort()).toEqual(await pagesOf(model, most));
+        }
+      },
+    );
+    await fc.assert(property, { numRuns: 300 });
+  });
+
+  it('finds and proves each key, present or absent, and no altered proof verifies', async () => {
+    const property = fc.asyncProperty(
+      update,
+      key,
+      fc.nat(),
+      fc.nat(7),
+      async (changes, sought, at, bit) => {
+        const store = new MemoryStore();
+        const map = new MapPages(sha256, store, 3);
+        const { head } = await map.update(null, changes);
+        const model: Model = new Map();
+        applyTo(model, changes);
+        const expected = model.get(toHex(sought));
+        expect(await map.find(head, sought)).toEqual(
+          expected === undefined ? null : expect.objectContaining(expected),
+        );
+        const { path, end } = await map.search(head, sought);
+        const root = fromHex(rootOf(head));
+        const proof = { root, key: sought, path };
+        if (end === null) {
+          expect(checkMapPath(sha256, { ...proof, end })).toBe(false);
+          return;
+        }
+        const leaf = { key: end.key, valueHash: valueHash(sha256, end.record, end.history) };
+        expect(checkMapPath(sha256, { ...proof, end: leaf })).toBe(expected !== undefined);
+        // One altered bit of the path, of the leaf's key or of its value.
+        const parts = [path, leaf.key, leaf.valueHash].map((part) => part.slice());
+        let index = at % parts.reduce((sum, part) => sum + part.length, 0);
+        for (const part of parts) {
+          if (index >= 0 && index < part.length) part[index]! ^= 1 << bit;
+          index -= part.length;
+        }
+        const [otherPath, otherKey, otherValue] = parts as [Uint8Array, Uint8Array, Uint8Array];
+        const other = { key: otherKey, valueHash: otherValue };
+        expect(() =>
+          checkMapPath(sha256, { root, key: sought, path: otherPath, end: other }),
+        ).toThrow(/path/);
+      },
+    );
+    await fc.assert(property, { numRuns: 2_000 });
+  });
+
+  it('rejects a path of another length, for the empty map and for another key', async () => {
+    const map = new MapPages(sha256, new MemoryStore());
+    const keys = [0, 1, 2].map((n) => mapKey('proof', new Uint8Array(16).fill(n)));
+    const values = keys.map((one) => ({ key: one, value: { record: one, history: utf8('') } }));
+    const { head } = await map.update(null, values);
+    const { path, end } = await map.search(head, keys[0]!);
+    const leaf = { key: end!.key, valueHash: valueHash(sha256, end!.record, end!.history) };
+    const good = { root: head!.hash, key: keys[0]!, path, end: leaf };
+    expect(checkMapPath(sha256, good)).toBe(true);
+    const codeOf = (changed: Partial<typeof good> | { end: null }): string =>
+      refusal(() => checkMapPath(sha256, { ...good, ...changed })).code;
+    expect(codeOf({ path: path.subarray(1) })).toBe('malformed_map_path');
+    expect(codeOf({ path: concat(path.subarray(33), path.subarray(0, 33)) })).toBe(
+      'malformed_map_path',
+    );
+    expect(codeOf({ end: null })).toBe('malformed_map_path');
+    // The leaf is elsewhere in the map than where the search for this key ends.
+    expect(codeOf({ key: keys[2]! })).toBe('malformed_map_path');
+    expect(codeOf({ root: keys[1]! })).toBe('wrong_map_root');
+  });
+
+  it('rejects pages that are damaged or stored under the name of another page', async () => {
+    const store = new MemoryStore();
+    const map = new MapPages(sha256, store, 2);
+    const changes = Array.from({ length: 9 }, (_, n) => ({
+      key: mapKey('proof', new Uint8Array(16).fill(n)),
+      value: { record: Uint8Array.of(n), history: Uint8Array.of(n) },
+    }));
+    const { head } = await map.update(null, changes);
+    const good = new Map(store.pages);
+    expect(good.size).toBeGreaterThan(5);
+    for (const [name, bytes] of good) {
+      for (let at = 0; at <= bytes.length; at += 1) {
+        const damaged = at < bytes.length ? bytes.slice() : bytes.slice(0, -1);
+        if (at < bytes.length) damaged[at]! ^= 1;
+        store.pages.set(name, damaged);
+        const all = Promise.all(changes.map((one) => map.find(head, one.key)));
+        await expect(all, `${name} at ${String(at)}`).rejects.toMatchObject({
+          code: 'malformed_map_page',
+        });
+      }
+      store.pages.set(name, bytes);
+    }
+  });
+
+  it('equals the definition after one million inserts and replacements', async () => {
+    const map = new MapPages(sha256, new MemoryStore());
+    const model: Model = new Map();
+    let head: MapHead = null;
+    let random = 1;
+    // Numerical Recipes' linear congruential generator, so that a failure repeats.
+    const next = (): number => (random = (Math.imul(random, 1_664_525) + 1_013_904_223) >>> 0);
+    const known: Uint8Array[] = [];
+    for (let done = 0; done < 1_000_000; done += 5_000) {
+      const changes = new Map<string, MapChange>();
+      for (let n = 0; n < 5_000; n += 1) {
+        // Ids that begin with a time, as UUIDv7: mostly new ones, one in a hundred an earlier one.
+        const id = new Uint8Array(16);
+        const view = new DataView(id.buffer);
+        view.setUint32(1, (done + n) * 7);
+        view.setUint32(8, next());
+        view.setUint32(12, next());
+        const isNew = known.length === 0 || next() % 25_600 >= 256;
+        const key = isNew ? mapKey('proof', id) : known[next() % known.length]!;
+        if (isNew) known.push(key);
+        const record = new Uint8Array(8);
+        new DataView(record.buffer).setUint32(0, next());
+        changes.set(toHex(key), { key, value: { record, history: new Uint8Array(n % 3) } });
+      }
+      ({ head } = await map.update(head, [...changes.values()]));
+      applyTo(model, [...changes.values()]);
+    }
+    expect(model.size).toBeGreaterThan(980_000);
+    expect(rootOf(head)).toBe(rootByDefinition(model));
+  }, 120_000);
+});
