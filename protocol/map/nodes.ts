@@ -15,9 +15,14 @@ const STEP_BYTES = 1 + HASH_BYTES;
 
 /** The first byte of a key. */
 export const MAP_KINDS = { proof: 1, aepKey: 2, package: 3, share: 4 } as const;
-export type MapKind = keyof typeof MAP_KINDS;
+type MapKind = keyof typeof MAP_KINDS;
 
-/** The key of 16 bytes: a UUID, the shard and index of a key's activation, or half a token's hash. */
+/**
+ * The key for 16 bytes: a UUID, the shard and index of an AEP key's activation, or the first half of a
+ * token's SHA-256.
+ *
+ * @throws ProtocolError `out_of_range` for another number of bytes
+ */
 export function mapKey(kind: MapKind, id: Uint8Array): Uint8Array {
   if (id.length !== KEY_BYTES - 1) {
     throw new ProtocolError('out_of_range', `a map key of ${id.length} bytes instead of 16`);
@@ -41,7 +46,8 @@ export interface MapLeaf {
   valueHash: Uint8Array;
 }
 
-// Hashing is synchronous and keeps no input, so all calls share these buffers.
+// Hashing is synchronous and keeps no input, so all calls share these buffers. What is copied to `leaf`
+// and `inner` must fill its place: bytes of the call before would be hashed otherwise.
 const scratch = new Uint8Array(1024);
 const leaf = Uint8Array.of(3, ...new Uint8Array(KEY_BYTES + HASH_BYTES));
 const inner = Uint8Array.of(4, 0, ...new Uint8Array(2 * HASH_BYTES));
@@ -71,8 +77,7 @@ function innerHash(sha256: Sha256, bit: number, left: Uint8Array, right: Uint8Ar
 }
 
 /** The value of a key's bit, 0 or 1. Bit 0 is the highest bit of the first byte. */
-export const bitOf = (key: Uint8Array, bit: number): number =>
-  (key[bit >> 3]! >> (7 - (bit & 7))) & 1;
+const bitOf = (key: Uint8Array, bit: number): number => (key[bit >> 3]! >> (7 - (bit & 7))) & 1;
 
 /** The first bit in which two keys differ; 136 for equal keys. */
 export function firstDifference(a: Uint8Array, b: Uint8Array): number {
@@ -141,29 +146,28 @@ export function mapPath(
   return { path: Uint8Array.from(path), end: to - 1 };
 }
 
+/** What a path is to prove. */
+interface MapPathClaim {
+  root: Uint8Array;
+  /** The key sought, 17 bytes. */
+  key: Uint8Array;
+  path: Uint8Array;
+  /** The leaf where the search for the key ends; null in the empty map. */
+  end: MapLeaf | null;
+}
+
 /**
  * Checks that a path leads from a map root to the leaf where the search for `key` ends.
  *
- * @param end that leaf; null in the empty map
  * @returns whether the map has a value for the key, whose hash is then that of the leaf
  * @throws ProtocolError `malformed_map_path`, or `wrong_map_root` when it leads to another root
  */
-export function checkMapPath(
-  sha256: Sha256,
-  {
-    root,
-    key,
-    path,
-    end,
-  }: {
-    root: Uint8Array;
-    key: Uint8Array;
-    path: Uint8Array;
-    end: MapLeaf | null;
-  },
-): boolean {
+export function checkMapPath(sha256: Sha256, { root, key, path, end }: MapPathClaim): boolean {
   if (path.length % STEP_BYTES !== 0) throw malformed('is not a number of whole steps');
   if (end === null && path.length > 0) throw malformed('leads to the root of the empty map');
+  if (end !== null && (end.key.length !== KEY_BYTES || end.valueHash.length !== HASH_BYTES)) {
+    throw malformed('ends at a leaf of another length');
+  }
   let hash = end === null ? mapRoot(sha256, []) : mapLeafHash(sha256, end);
   let below = KEY_BITS;
   for (let at = path.length - STEP_BYTES; at >= 0; at -= STEP_BYTES) {

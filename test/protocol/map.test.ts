@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
 import { checkMapPath, mapKey, valueHash } from '#protocol/map/nodes';
-import type { MapValue, PageId } from '#protocol/map/page';
+import { decodeLeaves, decodeRefs, type MapValue, type PageId } from '#protocol/map/page';
 import { MapPages, type MapHead, type PageStore } from '#protocol/map/pages';
 import type { MapChange } from '#protocol/map/update';
 import { sha256 } from '../fixtures/leaves.js';
@@ -169,6 +169,47 @@ describe('a map in pages', () => {
     // The leaf is elsewhere in the map than where the search for this key ends.
     expect(codeOf({ key: keys[2]! })).toBe('malformed_map_path');
     expect(codeOf({ root: keys[1]! })).toBe('wrong_map_root');
+  });
+
+  it('rejects a leaf of another length, which would prove that a present key is absent', async () => {
+    const map = new MapPages(sha256, new MemoryStore());
+    const present = mapKey('proof', new Uint8Array(16));
+    const { head } = await map.update(null, [
+      { key: present, value: { record: present, history: present } },
+    ]);
+    const { path, end } = await map.search(head, present);
+    const leaf = { key: present, valueHash: valueHash(sha256, end!.record, end!.history) };
+    const claim = { root: head!.hash, key: present, path };
+    for (const length of [16, 18]) {
+      const key = new Uint8Array(length);
+      key.set(present.subarray(0, length));
+      // The check before leaves the whole key in the shared buffer.
+      expect(checkMapPath(sha256, { ...claim, end: leaf })).toBe(true);
+      const error = refusal(() => checkMapPath(sha256, { ...claim, end: { ...leaf, key } }));
+      expect(error.code).toBe('malformed_map_path');
+    }
+    const end31 = { key: present, valueHash: leaf.valueHash.subarray(0, 31) };
+    expect(refusal(() => checkMapPath(sha256, { ...claim, end: end31 })).code).toBe(
+      'malformed_map_path',
+    );
+  });
+
+  it.each([
+    ['of no items', '00'],
+    ['of another level', '01'],
+    ['that ends in the lengths of a leaf', `00${'11'.repeat(20)}`],
+    ['that ends in a record', `00${'11'.repeat(17)}00000002000000001a`],
+    ['that ends in a history', `00${'11'.repeat(17)}0000000100000001ab`],
+  ])('rejects a page of level 0 %s', (_, hex) => {
+    expect(refusal(() => decodeLeaves(sha256, fromHex(hex))).code).toBe('malformed_map_page');
+  });
+
+  it.each([
+    ['of no items', '01'],
+    ['of another level', '00'],
+    ['that ends in a reference', `01${'11'.repeat(20)}`],
+  ])('rejects a page of level 1 %s', (_, hex) => {
+    expect(refusal(() => decodeRefs(1, fromHex(hex))).code).toBe('malformed_map_page');
   });
 
   it('rejects pages that are damaged or stored under the name of another page', async () => {
