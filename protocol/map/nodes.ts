@@ -164,7 +164,6 @@ interface MapPathClaim {
  */
 export function checkMapPath(sha256: Sha256, { root, key, path, end }: MapPathClaim): boolean {
   if (path.length % STEP_BYTES !== 0) throw malformed('is not a number of whole steps');
-  if (end === null && path.length > 0) throw malformed('leads to the root of the empty map');
   if (end !== null && (end.key.length !== KEY_BYTES || end.valueHash.length !== HASH_BYTES)) {
     throw malformed('ends at a leaf of another length');
   }

@@ -86,9 +86,9 @@ export class MapPages {
     changes: readonly MapChange[],
   ): Promise<{ head: MapHead; superseded: PageId[] }> {
     const update = new Update(this.sha256, this.capacity, (page) => this.load(page));
-    const { top, pages, superseded } = await update.run(head, changes);
+    const { pages, ...updated } = await update.run(head, changes);
     for (const { page, bytes } of pages) await this.store.write(page, bytes);
-    return { head: top, superseded };
+    return updated;
   }
 
   private async load(page: PageId): Promise<Leaf[] | PageRef[]> {

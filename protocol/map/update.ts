@@ -19,7 +19,7 @@ export interface MapChange {
   value: MapValue | null;
 }
 
-/** A page that may be new. */
+/** A page while an update changes it. */
 interface Page extends Omit<PageRef, 'hash' | 'digest'> {
   /** As in `PageRef`; null in a new page until all its changes are made. */
   hashes: Pick<PageRef, 'hash' | 'digest'> | null;
@@ -30,8 +30,8 @@ type Item = Leaf | Page;
 
 interface Updated {
   /** The page that holds the whole map; null if it is empty. */
-  top: PageRef | null;
-  /** The new pages. */
+  head: PageRef | null;
+  /** The pages to write; one that changes leave as it is may be among them. */
   pages: { page: PageId; bytes: Uint8Array }[];
   /** The pages that the new map no longer has. */
   superseded: PageId[];
@@ -43,8 +43,6 @@ const nameOf = ({ level, digest }: PageId): string => `${level}/${toHex(digest)}
 export class Update {
   /** The pages whose items this update read, by name. */
   private readonly loaded = new Map<string, PageId>();
-  /** Names of those that changes leave as they are. */
-  private readonly unchanged = new Set<string>();
 
   constructor(
     private readonly sha256: Sha256,
@@ -53,24 +51,23 @@ export class Update {
   ) {}
 
   /** Applies changes, each of another key. New pages come before those above them. */
-  async run(head: PageId | null, changes: readonly MapChange[]): Promise<Updated> {
-    let level = head?.level ?? 0;
-    const old = head === null ? [] : await this.stored(head);
-    let pages = this.split(level, await this.changed(level, old, [...changes].sort(byKey)));
-    while (pages.length > 1) pages = this.split(++level, pages);
-    let [top = null] = pages;
+  async run(old: PageId | null, changes: readonly MapChange[]): Promise<Updated> {
+    let level = old?.level ?? 0;
+    const items = old === null ? [] : await this.stored(old);
+    let tops = this.split(level, await this.changed(level, items, [...changes].sort(byKey)));
+    while (tops.length > 1) tops = this.split(++level, tops);
+    let [top = null] = tops;
     while (top !== null && top.level > 0 && top.count === 1) {
       top = (await this.itemsOf(top))[0] as Page;
     }
-    const updated: Updated = { top: null, pages: [], superseded: [] };
-    if (top !== null) updated.top = this.finish(top, updated.pages);
-    const kept = new Set([...updated.pages.map(({ page }) => nameOf(page)), ...this.unchanged]);
-    if (updated.top !== null) kept.add(nameOf(updated.top));
-    updated.superseded = [...this.loaded].flatMap(([name, page]) => (kept.has(name) ? [] : [page]));
-    return updated;
+    const pages: Updated['pages'] = [];
+    const head = top === null ? null : this.finish(top, pages);
+    const kept = new Set(pages.map(({ page }) => nameOf(page)));
+    const superseded = [...this.loaded].flatMap(([name, page]) => (kept.has(name) ? [] : [page]));
+    return { head, pages, superseded };
   }
 
-  /** Hashes a page and the new pages below it, and adds those that are not stored to `pages`. */
+  /** Hashes a page and the new pages below it, and adds them to `pages`. */
   private finish(page: Page, pages: Updated['pages']): PageRef {
     const { level, key, bit, count } = page;
     if (page.hashes === null) {
@@ -83,9 +80,7 @@ export class Update {
           ? encodeLeaves(items as readonly Leaf[])
           : encodeRefs(level, items as readonly PageRef[]);
       page.hashes = { hash: mapRoot(this.sha256, items), digest: this.sha256(bytes) };
-      const id = { level, digest: page.hashes.digest };
-      if (this.loaded.has(nameOf(id))) this.unchanged.add(nameOf(id));
-      else pages.push({ page: id, bytes });
+      pages.push({ page: { level, digest: page.hashes.digest }, bytes });
     }
     return { level, key, bit, count, ...page.hashes };
   }

@@ -5,6 +5,7 @@ import { checkMapPath, mapKey, valueHash } from '#protocol/map/nodes';
 import { decodeLeaves, decodeRefs, type MapValue, type PageId } from '#protocol/map/page';
 import { MapPages, type MapHead, type PageStore } from '#protocol/map/pages';
 import type { MapChange } from '#protocol/map/update';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { refusal } from '../fixtures/refusal.js';
 
@@ -23,10 +24,11 @@ class MemoryStore implements PageStore {
 }
 
 type Model = Map<string, MapValue>;
+type Leaves = [Uint8Array, MapValue][];
 
 /** The root of a set of keys, by the definition in spec/next.md. */
 function rootByDefinition(model: Model): string {
-  const root = (leaves: [Uint8Array, MapValue][], bit: number): Uint8Array => {
+  const root = (leaves: Leaves, bit: number): Uint8Array => {
     if (leaves.length === 1) {
       const [key, { record, history }] = leaves[0]!;
       const length = new Uint8Array(4);
@@ -34,11 +36,11 @@ function rootByDefinition(model: Model): string {
       const value = sha256(concat(Uint8Array.of(2), length, record, history));
       return sha256(concat(Uint8Array.of(3), key, value));
     }
-    const isOne = ([key]: [Uint8Array, MapValue]): boolean =>
-      ((key[Math.floor(bit / 8)]! << (bit % 8)) & 128) !== 0;
-    const right = leaves.filter(isOne);
-    if (right.length === 0 || right.length === leaves.length) return root(leaves, bit + 1);
-    const left = leaves.filter((leaf) => !isOne(leaf));
+    const sides: [Leaves, Leaves] = [[], []];
+    const [at, mask] = [Math.floor(bit / 8), 128 >> (bit % 8)];
+    for (const leaf of leaves) sides[(leaf[0][at]! & mask) === 0 ? 0 : 1].push(leaf);
+    const [left, right] = sides;
+    if (left.length === 0 || right.length === 0) return root(leaves, bit + 1);
     return sha256(concat(Uint8Array.of(4, bit), root(left, bit + 1), root(right, bit + 1)));
   };
   if (model.size === 0) return toHex(sha256(new Uint8Array(0)));
@@ -171,6 +173,11 @@ describe('a map in pages', () => {
     expect(codeOf({ root: keys[1]! })).toBe('wrong_map_root');
   });
 
+  it('has no key for an id of another length than 16 bytes', () => {
+    expect(refusal(() => mapKey('proof', new Uint8Array(15))).code).toBe('out_of_range');
+    expect(refusal(() => mapKey('proof', new Uint8Array(17))).code).toBe('out_of_range');
+  });
+
   it('rejects a leaf of another length, which would prove that a present key is absent', async () => {
     const map = new MapPages(sha256, new MemoryStore());
     const present = mapKey('proof', new Uint8Array(16));
@@ -196,7 +203,7 @@ describe('a map in pages', () => {
 
   it.each([
     ['of no items', '00'],
-    ['of another level', '01'],
+    ['of another level', `01${'11'.repeat(17)}${'00'.repeat(8)}`],
     ['that ends in the lengths of a leaf', `00${'11'.repeat(20)}`],
     ['that ends in a record', `00${'11'.repeat(17)}00000002000000001a`],
     ['that ends in a history', `00${'11'.repeat(17)}0000000100000001ab`],
@@ -206,7 +213,7 @@ describe('a map in pages', () => {
 
   it.each([
     ['of no items', '01'],
-    ['of another level', '00'],
+    ['of another level', `02${'11'.repeat(84)}`],
     ['that ends in a reference', `01${'11'.repeat(20)}`],
   ])('rejects a page of level 1 %s', (_, hex) => {
     expect(refusal(() => decodeRefs(1, fromHex(hex))).code).toBe('malformed_map_page');
@@ -237,7 +244,7 @@ describe('a map in pages', () => {
   });
 
   it('equals the definition after one million inserts and replacements', async () => {
-    const map = new MapPages(sha256, new MemoryStore());
+    const map = new MapPages(nativeSha256, new MemoryStore());
     const model: Model = new Map();
     let head: MapHead = null;
     let random = 1;
