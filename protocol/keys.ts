@@ -1,4 +1,5 @@
 import { equalBytes, toBase64Url, utf8, fromBase64Url } from './bytes.js';
+import { isAepKeyEntry } from './entries.js';
 import { ProtocolError } from './errors.js';
 import type { Sha256 } from './hash.js';
 import type { LogEntry } from './schemas/log-entry.js';
@@ -77,7 +78,7 @@ export function keyStateAt(
   let activated = false;
   let retired = false;
   for (const { leafIndex: at, entry } of keyEntries) {
-    if (entry.type !== 'key' || entry.key_id !== keyId || at >= logSize) continue;
+    if (!isAepKeyEntry(entry) || entry.key_id !== keyId || at >= logSize) continue;
     if (entry.change !== 'compromise' && at < leafIndex) {
       if (entry.change === 'retire') retired = true;
       else activated = true;
@@ -104,7 +105,7 @@ export function voidedAt(
 ): number | null {
   const voiding = keyEntries.find(
     ({ entry }) =>
-      entry.type === 'key' &&
+      isAepKeyEntry(entry) &&
       entry.change === 'compromise' &&
       entry.key_id === keyId &&
       (entry.from_index ?? 0) <= leafIndex,

@@ -8,7 +8,7 @@ import {
 } from './aep.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
-import { parseEntry } from './entries.js';
+import { memberUnlikeAep, parseEntry } from './entries.js';
 import { attempt } from './errors.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
 import { canonicalBytes, parseStrict } from './json.js';
@@ -96,7 +96,8 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
     ),
     check(
       'log_entry',
-      entry?.proof_id === evidence.proof_id,
+      entry?.proof_id === evidence.proof_id &&
+        (aep === null || memberUnlikeAep(entry, aep) === null),
       'the log entry is not the canonical entry of this proof',
     ),
     inclusionCheck(sha256, evidence),

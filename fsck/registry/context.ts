@@ -1,6 +1,6 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { readEntry } from '#protocol/entries';
+import { isAepKeyEntry, readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import { documentHash } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
@@ -12,7 +12,7 @@ import {
   jwkThumbprint,
 } from '#protocol/keys';
 import type { Vkey } from '#protocol/note';
-import type { KeyEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry } from '#protocol/schemas/log-entry';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
@@ -125,7 +125,7 @@ export class KeyHistory {
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {
-      if (entry.type !== 'key') continue;
+      if (!isAepKeyEntry(entry)) continue;
       const fault = chainFault(entry, leafIndex, active.get(entry.key_id));
       if (fault !== null) report('key_chain_wrong', `svc.log_entry leaf ${leafIndex}`, fault);
       if (entry.change === 'activate') active.set(entry.key_id, entry.public_key);
@@ -133,7 +133,11 @@ export class KeyHistory {
   }
 }
 
-function chainFault(entry: KeyEntry, leafIndex: number, active: string | undefined): string | null {
+function chainFault(
+  entry: AepKeyEntry,
+  leafIndex: number,
+  active: string | undefined,
+): string | null {
   const publicKey = fromBase64Url(entry.public_key);
   if (!isUsablePublicKey(publicKey)) return 'expected a public key that is not of small order';
   if (jwkThumbprint(nativeSha256, publicKey) !== entry.key_id) {

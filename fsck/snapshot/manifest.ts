@@ -1,9 +1,10 @@
 import { fromUtf8, toHex } from '#protocol/bytes';
 import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
+import { isAepKeyEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import type { KeyedEntry } from '#protocol/keys';
-import type { KeyEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFileSchema, type AepKey } from '#protocol/snapshot/keys';
 import {
   CHECKPOINT_PATH,
@@ -97,8 +98,8 @@ export async function readKeysFile(
     return;
   }
   const entries = log.keys.flatMap(
-    ({ leafIndex, entry }): { leafIndex: number; entry: KeyEntry }[] =>
-      entry.type === 'key' && leafIndex < manifest.tree_size ? [{ leafIndex, entry }] : [],
+    ({ leafIndex, entry }): { leafIndex: number; entry: AepKeyEntry }[] =>
+      isAepKeyEntry(entry) && leafIndex < manifest.tree_size ? [{ leafIndex, entry }] : [],
   );
   const served = servedKeys(bytes);
   const expected = aepKeys(nativeSha256, entries).map((key, i) => {
@@ -116,7 +117,7 @@ export async function readKeysFile(
 
 function compromises(appended: readonly KeyedEntry[], keyId: string, from: number): boolean {
   return appended.some(
-    ({ entry }) => entry.type === 'key' && entry.key_id === keyId && entry.from_index === from,
+    ({ entry }) => isAepKeyEntry(entry) && entry.key_id === keyId && entry.from_index === from,
   );
 }
 

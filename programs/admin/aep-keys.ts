@@ -1,6 +1,6 @@
 import { createPublicKey } from 'node:crypto';
 import { fromBase64Url, toBase64Url } from '#protocol/bytes';
-import { parseEntry } from '#protocol/entries';
+import { isAepKeyEntry, parseEntry } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import { keyIdSchema } from '#protocol/schemas/primitives';
@@ -127,7 +127,7 @@ export async function activeAepKeys(sql: Db): Promise<string[]> {
 async function loggedKeys(sql: Db): Promise<AepKey[]> {
   const entries = (await keyEntries(sql)).flatMap(({ leafIndex, body }) => {
     const entry = parseEntry(body);
-    return entry.type === 'key' ? [{ leafIndex, entry }] : [];
+    return isAepKeyEntry(entry) ? [{ leafIndex, entry }] : [];
   });
   return aepKeys(nativeSha256, entries);
 }

@@ -4,6 +4,7 @@ import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
 import { readEntry } from '#protocol/entries';
 import { HASH_BYTES } from '#protocol/merkle';
+import type { LogEntry } from '#protocol/schemas/log-entry';
 import { CHECKPOINT_PATH } from '#protocol/snapshot/manifest';
 import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
@@ -49,7 +50,7 @@ export function addLogCommands(add: AddCommand): void {
 
 interface LostLeaf {
   leaf_index: number;
-  type: 'proof' | 'status' | 'key';
+  type: LogEntry['type'];
   /** Present for proofs and their revocations. */
   proof_id?: string;
   time: string;
@@ -146,7 +147,7 @@ function lostLeaf(leafIndex: number, bytes: Uint8Array): LostLeaf {
   const entry = readEntry(bytes);
   if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is not a log entry`);
   const { type, time } = entry;
-  return entry.type === 'key'
-    ? { leaf_index: leafIndex, type, time }
-    : { leaf_index: leafIndex, type, proof_id: entry.proof_id, time };
+  return 'proof_id' in entry
+    ? { leaf_index: leafIndex, type, proof_id: entry.proof_id, time }
+    : { leaf_index: leafIndex, type, time };
 }

@@ -3,6 +3,7 @@ import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '../a
 import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8, equalBytes } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
 import { parseEnvelope } from '../dsse.js';
+import { memberUnlikeAep } from '../entries.js';
 import { attempt, ProtocolError, STRICT_JSON_CODES } from '../errors.js';
 import { hashHex, type Sha256 } from '../hash.js';
 import { parseStrict, pointerStep, canonicalize, isCanonical } from '../json.js';
@@ -121,6 +122,7 @@ function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): Off
     lane: requestTypeOf(aep.subject),
   });
   const recordHash = proofRecordHash(sha256, record);
+  const unlikeAep = memberUnlikeAep(entry, aep);
   return firstBroken([
     [
       'proof_record_mismatch',
@@ -129,7 +131,7 @@ function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): Off
     ],
     ['request_hash_mismatch', '/request_hash', document.request_hash === record.request_hash],
     ['response_hash_mismatch', '/response_hash', document.response_hash === record.response_hash],
-    ['entry_time_mismatch', '/entry/time', entry.time === aep.accepted_at],
+    ['entry_mismatch', `/entry/${unlikeAep ?? ''}`, unlikeAep === null],
     ['aep_hash_mismatch', '/entry/aep_hash', entry.aep_hash === hashHex(sha256, payload)],
     [
       'proof_record_hash_mismatch',
@@ -147,7 +149,7 @@ const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
   proof_record_mismatch: 'the proof record differs from the one derived from the envelope',
   request_hash_mismatch: 'request_hash differs from the one in the AEP',
   response_hash_mismatch: 'response_hash differs from the hash of the receipt derived from the AEP',
-  entry_time_mismatch: 'the entry time differs from the acceptance time in the AEP',
+  entry_mismatch: 'the log entry differs from the AEP',
   aep_hash_mismatch: 'the log entry commits to another AEP',
   proof_record_hash_mismatch: 'the log entry commits to another proof record',
 };
@@ -180,7 +182,7 @@ export const OFFLINE_FAULTS = [
   'proof_record_mismatch',
   'request_hash_mismatch',
   'response_hash_mismatch',
-  'entry_time_mismatch',
+  'entry_mismatch',
   'aep_hash_mismatch',
   'proof_record_hash_mismatch',
   // signature and key

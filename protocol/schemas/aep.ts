@@ -61,7 +61,7 @@ export const fullValiditySchema = z.strictObject({
   trust: endSchema,
 });
 export type FullValidity = z.infer<typeof fullValiditySchema>;
-const proofValiditySchema = z.strictObject({ proof: endSchema });
+export const proofValiditySchema = z.strictObject({ proof: endSchema });
 
 /** The signed statement that an execution was admitted or denied. */
 export const aepSchema = z

@@ -1,4 +1,4 @@
-/** The `schema_version` of every document, all at 1.0. */
+/** The `schema_version` of every document. */
 export const SCHEMA = {
   executeRequest: 'svc.runtime.intent_execute.request/1.0',
   executeReceipt: 'svc.runtime.intent_execute.response/1.0',
@@ -10,7 +10,7 @@ export const SCHEMA = {
   batchResults: 'svc.runtime.batch_results/1.0',
   aep: 'svc.aep/1.0',
   proofRecord: 'svc.registry.proof_record/1.0',
-  logEntry: 'svc.registry.entry/1.0',
+  logEntry: 'svc.registry.entry/1.1',
   inclusion: 'svc.registry.inclusion/1.0',
   proofView: 'svc.registry.proof_view/1.0',
   proofExport: 'svc.registry.proof_export/1.0',

@@ -3,7 +3,7 @@ import { fromBase64Url, utf8 } from '../bytes.js';
 import { canonicalize } from '../json.js';
 import type { Sha256 } from '../hash.js';
 import { publicJwk } from '../keys.js';
-import type { KeyEntry } from '../schemas/log-entry.js';
+import type { AepKeyEntry } from '../schemas/log-entry.js';
 import { logIndexSchema, publicKeySchema, keyIdSchema } from '../schemas/primitives.js';
 
 export const KEYS_SCHEMA = 'svc.public_verification.keys/1.0';
@@ -52,7 +52,7 @@ export type PublicKeys = z.infer<typeof publicKeysSchema>;
  */
 export function aepKeys(
   sha256: Sha256,
-  entries: readonly { leafIndex: number; entry: KeyEntry }[],
+  entries: readonly { leafIndex: number; entry: AepKeyEntry }[],
 ): AepKey[] {
   const keys = new Map<string, { publicKey: string; changes: typeof entries }>();
   for (const one of entries) {
@@ -61,7 +61,7 @@ export function aepKeys(
   }
   return [...keys.values()]
     .flatMap(({ publicKey, changes }): AepKey[] => {
-      const at = (change: KeyEntry['change']): number | null =>
+      const at = (change: AepKeyEntry['change']): number | null =>
         changes.find(({ entry }) => entry.change === change)?.leafIndex ?? null;
       const activatedAt = at('activate');
       // The signatures of a key without activation never count.

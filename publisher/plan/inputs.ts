@@ -1,10 +1,10 @@
 import { equalBytes, utf8, toHex } from '#protocol/bytes';
 import { openCheckpointNote } from '#protocol/checkpoint';
-import { parseEntry } from '#protocol/entries';
+import { isAepKeyEntry, parseEntry } from '#protocol/entries';
 import { parseStrict } from '#protocol/json';
 import { leafHash } from '#protocol/merkle';
 import { type Vkey, formatVkey } from '#protocol/note';
-import type { KeyEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
 import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
@@ -269,11 +269,11 @@ async function keysAt(
   size: number,
 ): Promise<PublishedKeys> {
   const rows = await ctx.registry.keyEntries();
-  const entries: { leafIndex: number; entry: KeyEntry }[] = [];
+  const entries: { leafIndex: number; entry: AepKeyEntry }[] = [];
   for (const { leafIndex, body } of rows) {
     if (leafIndex >= size) await requireLeaf(ctx, leafIndex, body);
     const entry = parseEntry(body);
-    if (entry.type !== 'key') continue;
+    if (!isAepKeyEntry(entry)) continue;
     if (leafIndex < size || entry.change === 'compromise') entries.push({ leafIndex, entry });
   }
   const aep = aepKeys(nativeSha256, entries);

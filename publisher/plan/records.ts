@@ -146,6 +146,10 @@ function entryBytes(leaf: Leaf): Uint8Array {
     proof_id: leaf.proofId,
     aep_hash: leaf.aepHash,
     proof_record_hash: leaf.proofRecordHash,
+    effect: leaf.effect,
+    environment: leaf.environment,
+    key_id: leaf.keyId,
+    valid_until: leaf.validUntil,
     time: formatTime(leaf.acceptedAt),
   });
   return Buffer.from(text);

@@ -22,7 +22,7 @@ import { formatTime, parseTime } from '#protocol/time';
 import type { ProofLeaf } from '#sql/log/log';
 
 /** Immutable facts of a logged proof, and the tile that first published its leaf. */
-export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
+export interface ProofFacts extends Omit<ProofLeaf, 'kind' | 'validUntil'> {
   logOrigin: string;
   /** Number of leaves in the leaf's tile when the proof was first published. */
   tileWidth: number;

@@ -4,7 +4,14 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { inMs } from '../db/columns.js';
 import { pipeline, type Pool, readSnapshot, type Db } from '../db/transaction.js';
 import type { SubjectColumns } from '../log/leaf-checks.js';
-import { entryColumns, entryOrEmpty, LEAF_KINDS, PROOF, type EntryRow } from '../log/log.js';
+import {
+  entryColumns,
+  entryOrEmpty,
+  LEAF_KINDS,
+  type LeafKind,
+  PROOF,
+  type EntryRow,
+} from '../log/log.js';
 import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
 
 export interface StoredVerdict extends VerdictInHistory {
@@ -110,7 +117,7 @@ export interface StoredLeaf {
   leafIndex: number;
   /** Empty when the columns do not form an entry. */
   entry: Uint8Array;
-  kind: 'proof' | 'status' | 'key';
+  kind: LeafKind;
   /** The proof id in the row; null for a key entry. */
   filedUnder: string | null;
   /** Epoch milliseconds. */

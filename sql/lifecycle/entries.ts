@@ -1,6 +1,7 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
 import {
+  isAepKeyEntry,
   keyEntryBytes,
   parseEntry,
   statusEntryBytes,
@@ -8,7 +9,7 @@ import {
 } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
-import type { KeyEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
@@ -21,15 +22,15 @@ export interface KeyChange {
   keyId: string;
   /** base64url of the raw 32 bytes. */
   publicKey: string;
-  change: KeyEntry['change'];
+  change: AepKeyEntry['change'];
   /** For a compromise: the first leaf index whose signatures are void. */
   fromIndex?: number;
 }
 
-async function changesOf(sql: Db, keyId: string): Promise<KeyEntry['change'][]> {
+async function changesOf(sql: Db, keyId: string): Promise<AepKeyEntry['change'][]> {
   return (await keyEntries(sql)).flatMap(({ body }) => {
     const entry = parseEntry(body);
-    return entry.type === 'key' && entry.key_id === keyId ? [entry.change] : [];
+    return isAepKeyEntry(entry) && entry.key_id === keyId ? [entry.change] : [];
   });
 }
 

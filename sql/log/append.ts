@@ -15,16 +15,16 @@ import type { Environment } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
 import { arrayOf } from '../db/columns.js';
 import { type Db, pipeline, type Transaction } from '../db/transaction.js';
-import type { Decision } from '../proofs/rebuild-aep.js';
+import { type Decision, UNLIMITED, validUntil, type Validity } from '../proofs/rebuild-aep.js';
 import {
   entryBytesOf,
   entryColumns,
   entryRows,
   type EntryRow,
-  KEY,
+  KIND_NUMBERS,
+  type LeafKind,
   PROOF,
   readTile,
-  STATUS,
 } from './log.js';
 
 /** A proof to append; hashes in lower-case hex. */
@@ -34,6 +34,7 @@ export interface NewProof {
   tenantNo: number;
   lane: 1 | 2;
   environment: Environment;
+  validity: Validity;
   /** Acceptance, in epoch milliseconds. */
   at: number;
   subject: AepSubject;
@@ -47,14 +48,20 @@ export interface NewProof {
 export type NewEntry =
   | NewProof
   | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
-  | { kind: 'key'; at: number; body: Uint8Array };
+  | { kind: Exclude<LeafKind, 'proof' | 'status'>; at: number; body: Uint8Array };
 
 function newEntryBytes(entry: NewEntry): Uint8Array {
   if (entry.kind !== 'proof') return entry.body;
+  const { decision, subject } = entry;
+  const decided = { effect: decision.effect, isOutcome: subject.kind === 'outcome' };
   return proofEntryBytes({
     proof_id: entry.proofId,
     aep_hash: entry.aepHash,
     proof_record_hash: entry.proofRecordHash,
+    effect: decision.effect,
+    environment: entry.environment,
+    key_id: decision.keyId,
+    valid_until: validUntil(entry.at, entry.validity, decided),
     time: formatTime(entry.at),
   });
 }
@@ -132,7 +139,7 @@ async function insertEntries(tx: Transaction, size: number, entries: NewEntry[])
   await tx`insert into svc.log_entry ${tx(
     others.map((entry) => ({
       leaf_index: entry.leafIndex,
-      kind: entry.kind === 'status' ? STATUS : KEY,
+      kind: KIND_NUMBERS[entry.kind],
       revokes: entry.kind === 'status' ? entry.proofId : null,
       at: new Date(entry.at),
       body: entry.body,
@@ -160,10 +167,10 @@ async function insertProofs(
   await tx`
     insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id, effect,
       environment, key_id, aep_hash, proof_record_hash, engine_version, signature, input_hash, reasons,
-      action, intent_id)
+      action, intent_id, validity)
     select leaf_index, to_timestamp(at / 1000.0), tenant_no, ${PROOF}, lane, is_outcome, proof_id, effect,
       environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(97, 64)},
-      ${part(65, 32)}, reasons, action, intent_id
+      ${part(65, 32)}, reasons, action, intent_id, validity
     from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
       ${arrayOf(proofs.map(({ at }) => at))}::bigint[],
       ${arrayOf(proofs.map(({ tenantNo }) => tenantNo))}::int[],
@@ -176,9 +183,10 @@ async function insertProofs(
       ${decisions.map(({ engineVersion }) => engineVersion)}::text[],
       ${decisions.map(({ reasons }) => JSON.stringify(reasons))}::text[]::jsonb[],
       ${subjects.map((subject) => ('action' in subject ? subject.action : null))}::text[],
-      ${subjects.map((subject) => ('intent_id' in subject ? subject.intent_id : null))}::text[])
+      ${subjects.map((subject) => ('intent_id' in subject ? subject.intent_id : null))}::text[],
+      ${proofs.map(({ validity }) => (validity === UNLIMITED ? null : JSON.stringify(validity)))}::text[]::jsonb[])
       with ordinality as added(leaf_index, at, tenant_no, lane, is_outcome, proof_id, effect, environment,
-        key_id, engine_version, reasons, action, intent_id, n)`;
+        key_id, engine_version, reasons, action, intent_id, validity, n)`;
 }
 
 /**

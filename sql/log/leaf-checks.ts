@@ -9,13 +9,20 @@ import { parseTime } from '#protocol/time';
 import type { Db } from '../db/transaction.js';
 import { erasedAmong } from './verdicts.js';
 import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
-import { entryColumns, entryOrEmpty, type EntryRow, LEAF_KINDS, PROOF } from './log.js';
+import {
+  entryColumns,
+  entryOrEmpty,
+  type EntryRow,
+  LEAF_KINDS,
+  type LeafKind,
+  PROOF,
+} from './log.js';
 
 export interface LeafEvidence {
   leafIndex: number;
   /** Empty when the columns do not form an entry. */
   entry: Uint8Array;
-  kind: 'proof' | 'status' | 'key';
+  kind: LeafKind;
   /** The proof id in the row; null for a key entry. */
   filedUnder: string | null;
   proof: ({ proofId: string } & ProofRow) | null;
@@ -36,7 +43,7 @@ interface ProofRow extends SubjectColumns {
 export async function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
   const rows = await sql<(EntryRow & AepRow & SubjectColumns & { isBare: boolean })[]>`
     select ${aepColumns(sql)}, ${entryColumns(sql)}, case when i.lane = e.lane then e.lane end as lane,
-      e.is_outcome as "isOutcome", e.action, e.intent_id as "intentId",
+      e.action, e.intent_id as "intentId",
       num_nonnulls(i.request, i.request_hash, i.salt, e.signature, e.input_hash, e.reasons, e.action,
         e.intent_id) = 0 as "isBare"
     from svc.log_entry e
@@ -96,7 +103,7 @@ export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[
  */
 export function filedEntry(leaf: {
   entry: Uint8Array;
-  kind: 'proof' | 'status' | 'key';
+  kind: LeafKind;
   filedUnder: string | null;
 }): Exclude<LogEntry, { type: 'proof' }> | null {
   const entry = readEntry(leaf.entry);

@@ -1,19 +1,32 @@
 import { parseEntry, proofEntryBytes } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import { voidedAt, type KeyedEntry } from '#protocol/keys';
+import type { LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
+import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Db, Fragment } from '../db/transaction.js';
+import { validUntil, type Validity } from '../proofs/rebuild-aep.js';
 
 export const PROOF = 1;
 export const STATUS = 2;
 export const KEY = 3;
 
-export const LEAF_KINDS: Record<number, 'proof' | 'status' | 'key'> = {
-  [PROOF]: 'proof',
-  [STATUS]: 'status',
-  [KEY]: 'key',
-};
+export type LeafKind = LogEntry['type'];
+
+/** The column `kind` of each type of entry. */
+export const KIND_NUMBERS = {
+  proof: PROOF,
+  status: STATUS,
+  key: KEY,
+  erasure: 4,
+  verdict: 5,
+  snapshot: 6,
+} as const satisfies Record<LeafKind, number>;
+
+export const LEAF_KINDS: Record<number, LeafKind> = Object.fromEntries(
+  Object.entries(KIND_NUMBERS).map(([type, kind]) => [kind, type as LeafKind]),
+);
 
 /** The columns of one leaf; the hashes in hex. */
 export interface EntryRow {
@@ -24,6 +37,12 @@ export interface EntryRow {
   at: Date;
   aepHash: string | null;
   proofRecordHash: string | null;
+  effect: Effect | null;
+  isOutcome: boolean | null;
+  environment: Environment | null;
+  keyId: string | null;
+  /** Null: unlimited. */
+  entryValidity: Validity | null;
   body: Buffer | null;
 }
 
@@ -31,23 +50,23 @@ export interface EntryRow {
 export const entryColumns = (sql: Db) => sql`
   e.leaf_index as "leafIndex", e.kind, coalesce(e.proof_id, e.revokes) as "proofId", e.at,
   encode(e.aep_hash, 'hex') as "aepHash",
-  encode(e.proof_record_hash, 'hex') as "proofRecordHash", e.body`;
+  encode(e.proof_record_hash, 'hex') as "proofRecordHash", e.effect, e.is_outcome as "isOutcome",
+  e.environment, e.key_id as "keyId", e.validity as "entryValidity", e.body`;
 
 /** The canonical bytes of a leaf, as hashed into the tree. */
-export function entryBytesOf({
-  kind,
-  proofId,
-  at,
-  aepHash,
-  proofRecordHash,
-  body,
-}: EntryRow): Uint8Array {
-  if (kind !== PROOF) return body ?? new Uint8Array();
+export function entryBytesOf(row: EntryRow): Uint8Array {
+  if (row.kind !== PROOF) return row.body ?? new Uint8Array();
+  const { effect, isOutcome } = row;
+  if (effect === null || isOutcome === null) return new Uint8Array();
   return proofEntryBytes({
-    proof_id: proofId ?? '',
-    aep_hash: aepHash ?? '',
-    proof_record_hash: proofRecordHash ?? '',
-    time: formatTime(at.getTime()),
+    proof_id: row.proofId ?? '',
+    aep_hash: row.aepHash ?? '',
+    proof_record_hash: row.proofRecordHash ?? '',
+    effect,
+    environment: row.environment!,
+    key_id: row.keyId ?? '',
+    valid_until: validUntil(row.at.getTime(), row.entryValidity, { effect, isOutcome }),
+    time: formatTime(row.at.getTime()),
   });
 }
 
@@ -133,8 +152,9 @@ export interface ProofLeaf {
   acceptedAt: number;
   effect: Effect;
   isOutcome: boolean;
-  environment: 'sandbox' | 'live';
+  environment: Environment;
   keyId: string;
+  validUntil: ProofEntry['valid_until'];
 }
 
 /** The proofs with leaf indexes in [from, to), in order. */
@@ -148,10 +168,12 @@ export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<ProofLeaf[]
 }
 
 async function publicProofs(sql: Db, where: Fragment): Promise<ProofLeaf[]> {
-  const rows = await sql<(Omit<ProofLeaf, 'kind' | 'acceptedAt'> & { at: Date })[]>`
+  type Row = Omit<ProofLeaf, 'kind' | 'acceptedAt' | 'validUntil'>;
+  const rows = await sql<(Row & { at: Date; validity: Validity | null })[]>`
     select e.leaf_index as "leafIndex", e.proof_id as "proofId",
       encode(e.aep_hash, 'hex') as "aepHash", encode(e.proof_record_hash, 'hex') as "proofRecordHash",
-      e.at, e.effect, e.is_outcome as "isOutcome", e.environment, e.key_id as "keyId"
+      e.at, e.effect, e.is_outcome as "isOutcome", e.environment, e.key_id as "keyId",
+      e.validity
     from svc.log_entry e
     where e.kind = 1 and ${where} order by e.leaf_index`;
   // Copies the members one by one, because this runs for every leaf and a spread costs more.
@@ -166,6 +188,7 @@ async function publicProofs(sql: Db, where: Fragment): Promise<ProofLeaf[]> {
     isOutcome: row.isOutcome,
     environment: row.environment,
     keyId: row.keyId,
+    validUntil: validUntil(row.at.getTime(), row.validity, row),
   }));
 }
 

@@ -127,7 +127,8 @@ create table svc.log_entry (
   leaf_index        bigint primary key check (leaf_index >= 0),
   at                timestamptz(3) not null,
   tenant_no         integer,
-  kind              smallint not null check (kind in (1, 2, 3)),  -- 1 proof, 2 status, 3 key
+  -- 1 proof, 2 status, 3 key, 4 erasure, 5 verdict, 6 snapshot
+  kind              smallint not null check (kind between 1 and 6),
   lane              smallint check (lane in (1, 2)),
   is_outcome        boolean,
   proof_id          uuid unique,
@@ -139,6 +140,7 @@ create table svc.log_entry (
   proof_record_hash bytea,
   body              bytea,
   engine_version    text,
+  validity          jsonb,                                        -- as in svc.intake; null: unlimited
   -- Payload, which can be erased.
   signature         bytea,
   input_hash        bytea,
@@ -151,7 +153,7 @@ create table svc.log_entry (
       and length(aep_hash) = 32 and length(proof_record_hash) = 32 and num_nonnulls(revokes, body) = 0
     else body is not null and (revokes is not null) = (kind = 2)
       and num_nonnulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
-        proof_record_hash, engine_version, signature, input_hash, reasons, action, intent_id) = 0 end)
+        proof_record_hash, engine_version, validity, signature, input_hash, reasons, action, intent_id) = 0 end)
 );
 create index log_entry_status on svc.log_entry (revokes) where kind = 2;
 create index log_entry_key on svc.log_entry (leaf_index) where kind = 3;

@@ -99,7 +99,7 @@ grant delete on svc.erasure_due, svc.expiry, svc.share_due to svc_verifier;
 grant select on svc.checkpoint, svc.ended_log, svc.grant_change, svc.log_head, svc.package_member, svc.tile,
   svc.upkeep, svc.verdict to svc_publisher;
 grant select (leaf_index, at, kind, is_outcome, proof_id, revokes, effect, environment, key_id, aep_hash,
-  proof_record_hash, body) on svc.log_entry to svc_publisher;
+  proof_record_hash, validity, body) on svc.log_entry to svc_publisher;
 grant select (token_hash, artifact_kind, proof_id, package_id) on svc.share_token to svc_publisher;
 grant select (token_hash) on svc.share_revocation, svc.share_expiry to svc_publisher;
 grant select (package_id, members_hash) on svc.trust_package to svc_publisher;

@@ -4,6 +4,7 @@ import {
   type Effect,
   type VerificationStatus,
 } from '#protocol/status';
+import { isAepKeyEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/keys';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { comparableTime } from '../db/columns.js';
@@ -204,7 +205,7 @@ function voidedLeaves(
   size: number,
 ) {
   const ranges = keys.flatMap(({ leafIndex, entry }) =>
-    entry.type === 'key' && entry.from_index !== undefined
+    isAepKeyEntry(entry) && entry.from_index !== undefined
       ? [{ keyId: entry.key_id, from: entry.from_index, until: leafIndex }]
       : [],
   );

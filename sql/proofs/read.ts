@@ -8,7 +8,7 @@ import { type Pool, asTenants, type Db } from '../db/transaction.js';
 import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
 import { verdictHistories } from '../log/verdicts.js';
 import type { Environment } from '../tenants/api-keys.js';
-import { aepColumns, rebuildAep, type AepRow } from './rebuild-aep.js';
+import { aepColumns, rebuildAep, type AepRow, type Validity } from './rebuild-aep.js';
 
 /** A proof for its tenant; its payload is null after an erasure. */
 export interface StoredProof {
@@ -18,6 +18,8 @@ export interface StoredProof {
   lane: 1 | 2;
   effect: 'ADMIT' | 'DENY';
   isOutcome: boolean;
+  /** As in the log entry; null: unlimited. */
+  entryValidity: Validity | null;
   environment: Environment;
   keyId: string;
   /** As rebuilt from the rows; null when payload is missing, empty when the rows form no AEP. */
@@ -47,7 +49,7 @@ export function readProof(
   return asTenants(sql, [tenantNo], async (tx) => {
     const [row] = await tx<Row[]>`
       select ${aepColumns(tx)}, e.leaf_index as "leafIndex", e.lane, e.is_outcome as "isOutcome",
-        e.at = i.accepted_at as "hasIntakeTime", e.aep_hash as "aepHash",
+        e.validity as "entryValidity", e.at = i.accepted_at as "hasIntakeTime", e.aep_hash as "aepHash",
         e.proof_record_hash as "proofRecordHash",
         num_nulls(i.request, i.request_hash, i.salt, e.input_hash, e.reasons) = 0 as "isWhole",
         substring(l.hashes from (e.leaf_index % 256)::int * 32 + 1 for 32) as "leafHash",

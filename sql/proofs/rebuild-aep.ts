@@ -2,8 +2,8 @@ import { buildAep, subjectOf } from '#protocol/aep';
 import { attempt } from '#protocol/errors';
 import { orderedText, parseStrict } from '#protocol/json';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
-import type { Aep } from '#protocol/schemas/aep';
-import type { Effect } from '#protocol/status';
+import type { Aep, FullValidity } from '#protocol/schemas/aep';
+import { type Decided, type Effect, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Db } from '../db/transaction.js';
@@ -40,6 +40,27 @@ export const UNLIMITED: Validity = {
   trust: null,
 };
 
+/** The ends of a proof's artifacts; a denial or an outcome has only its proof. */
+export function validUntil(
+  acceptedAt: number,
+  validity: Validity | null,
+  decided: Decided,
+): Aep['valid_until'] {
+  const ends = endsOf(acceptedAt, validity ?? UNLIMITED);
+  return isProofOnly(decided) ? { proof: ends.proof } : ends;
+}
+
+function endsOf(acceptedAt: number, validity: Validity): FullValidity {
+  const end = (seconds: number | null): string | null =>
+    seconds === null ? null : formatTime(acceptedAt + seconds * 1000);
+  return {
+    proof: end(validity.proof),
+    certificate: end(validity.certificate),
+    passport: end(validity.passport),
+    trust: end(validity.trust),
+  };
+}
+
 /** The decision on an admission; hashes in lower-case hex. */
 export interface Decision {
   effect: Effect;
@@ -62,8 +83,6 @@ export function aepOf(
   { effect, reasons, inputHash, engineVersion, keyId }: Decision,
 ): BuiltAep {
   const { validity, acceptedAt } = intake;
-  const end = (seconds: number | null): string | null =>
-    seconds === null ? null : formatTime(acceptedAt + seconds * 1000);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -81,12 +100,7 @@ export function aepOf(
       fixture_hash: intake.fixtureHash?.toString('hex') ?? null,
     },
     accepted_at: formatTime(acceptedAt),
-    valid_until: {
-      proof: end(validity.proof),
-      certificate: end(validity.certificate),
-      passport: end(validity.passport),
-      trust: end(validity.trust),
-    },
+    valid_until: endsOf(acceptedAt, validity),
     salt: intake.salt.toString('hex'),
     key_id: keyId,
   });

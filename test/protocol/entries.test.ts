@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { canonicalBytes } from '#protocol/json';
-import { keyEntryBytes, parseEntry, proofEntryBytes } from '#protocol/entries';
+import { keyEntryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { refusal } from '../fixtures/refusal.js';
 import { admitted, aepKey } from '../fixtures/worked-log.js';
@@ -10,7 +10,7 @@ const input = {
   proof_id: admitted.proofId,
   aep_hash: admitted.record.aep_hash,
   proof_record_hash: 'ab'.repeat(32),
-  time: '2026-11-20T17:29:00.123Z',
+  ...repeatedIn(admitted.aep),
 };
 
 describe('log entries', () => {
@@ -21,7 +21,7 @@ describe('log entries', () => {
           proof_id: aep.proof_id,
           aep_hash: aep.request_hash,
           proof_record_hash: aep.salt,
-          time: aep.accepted_at,
+          ...repeatedIn(aep),
         });
         expect(canonicalBytes(parseEntry(bytes))).toEqual(bytes);
       }),
@@ -34,6 +34,9 @@ describe('log entries', () => {
     { aep_hash: 'AB'.repeat(32) },
     { proof_record_hash: 'ab' },
     { time: '2026-11-20T17:29:00Z' },
+    { key_id: `${admitted.aep.key_id}"` },
+    { effect: 'DENY' as const },
+    { valid_until: { ...admitted.aep.valid_until, proof: '2026-02-30T00:00:00.000Z' } },
   ])('cannot be created for proofs from %j', (change) => {
     expect(refusal(() => proofEntryBytes({ ...input, ...change })).code).toBe('malformed_entry');
   });

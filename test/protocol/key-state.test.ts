@@ -4,7 +4,7 @@ import { toBase64Url } from '#protocol/bytes';
 import { keyEntryBytes, parseEntry } from '#protocol/entries';
 import { nobleSha256 } from '#protocol/hash';
 import { keyStateAt, type KeyedEntry, jwkThumbprint } from '#protocol/keys';
-import type { KeyEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys } from '#protocol/snapshot/keys';
 import { admitted, testKey } from '../fixtures/worked-log.js';
 
@@ -92,8 +92,8 @@ const entryArbitrary = fc
     change: fc.constantFrom('activate' as const, 'retire' as const, 'compromise' as const),
     from: fc.nat(12),
   })
-  .map(({ key, change, from }): KeyEntry => ({
-    schema_version: 'svc.registry.entry/1.0',
+  .map(({ key, change, from }): AepKeyEntry => ({
+    schema_version: 'svc.registry.entry/1.1',
     type: 'key',
     use: 'aep',
     key_id: jwkThumbprint(nobleSha256, key),

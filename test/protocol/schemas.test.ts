@@ -46,7 +46,7 @@ describe('lookup request schema', () => {
   });
 });
 
-it('schema_version > has the form svc.<area>.<name>/1.0 in every schema', () => {
-  for (const id of Object.values(SCHEMA)) expect(id).toMatch(/^svc(\.[a-z_]+)+\/1\.0$/);
+it('schema_version > has the form svc.<area>.<name>/<version> in every schema', () => {
+  for (const id of Object.values(SCHEMA)) expect(id).toMatch(/^svc(\.[a-z_]+)+\/1\.[01]$/);
   expect(new Set(Object.values(SCHEMA)).size).toBe(Object.keys(SCHEMA).length);
 });

@@ -8,7 +8,7 @@ import {
 } from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
 import { pae } from '#protocol/dsse';
-import { proofEntryBytes } from '#protocol/entries';
+import { proofEntryBytes, repeatedIn } from '#protocol/entries';
 import { keyStateAt } from '#protocol/keys';
 import type { Aep } from '#protocol/schemas/aep';
 import { CHECK_NAMES } from '#protocol/schemas/verdict';
@@ -73,6 +73,7 @@ function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
     proof_id: admitted.proofId,
     aep_hash: record.aep_hash,
     proof_record_hash: proofRecordHash(sha256, record),
+    ...repeatedIn(aep),
     time: admitted.aep.accepted_at,
   });
   return { aep: bytes, signature, entry };

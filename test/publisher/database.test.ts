@@ -19,7 +19,6 @@ import { databaseTime, insertVerdicts, verifiedPrefix } from '#sql/log/verdicts'
 import { scanExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
-import { scrub } from '#workers/verify/scrub';
 import { withoutTriggers } from '../fixtures/database.js';
 import { PublishedGrants } from '../fixtures/published.js';
 import { SqlSnapshot } from '../fixtures/sql-publisher.js';
@@ -65,26 +64,6 @@ const admit = (count: number, overrides = {}): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item(overrides)));
 
 describe('publisher on PostgreSQL', () => {
-  it('never publishes a policy denial as an admission when its database columns are altered and restored', async () => {
-    const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
-    const set = (effect: string) =>
-      withoutTriggers(
-        db,
-        `update svc.log_entry set effect = '${effect}' where proof_id = '${id!}'`,
-      );
-    await set('ADMIT');
-    await registry.verifyAll();
-    const publisher = publisherIn(directory);
-    await publisher.runCycle();
-    expect(await statusOf(`trust/trust_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
-    await set('DENY');
-    await scrub(registry.verify, 10_000);
-    await publisher.runCycle();
-    expect(await statusOf(`proof/${id}`)).toBe('VALID');
-    expect(await statusOf(`trust/trust_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
-    expect(await statusOf(`certificate/cert_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
-  });
-
   it('publishes REVOKED when the revocation commits while the verifier runs', async () => {
     const [id] = await admit(1);
     // All writers of verdicts take this lock, so the verifier has read and cannot write yet.

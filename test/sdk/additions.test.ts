@@ -23,7 +23,7 @@ const FIXED = [
   'svc.agent.admission.response/1.0',
   'svc.aep/1.0',
   'svc.registry.proof_record/1.0',
-  'svc.registry.entry/1.0',
+  'svc.registry.entry/1.1',
 ];
 const isFixed = (object: Record<string, JsonValue>): boolean =>
   FIXED.some((version) => object['schema_version'] === version) || 'payloadType' in object;

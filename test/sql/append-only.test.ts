@@ -192,7 +192,7 @@ describe('append-only tables', () => {
     }
     await isWrong(STATUS, { revokes: 'null' });
     await isWrong(KEY, { revokes: 'gen_random_uuid()' });
-    await isWrong(KEY, { kind: '4' });
+    await isWrong(KEY, { kind: '7' });
     await refused(`insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref)
       values ('k', 1, sha256('x'), '{}', '')`);
     await refused(`insert into svc.tile values (7, 1, 'x')`);

@@ -127,6 +127,7 @@ async function appendClaimed(
         tenantNo: intake.tenantNo,
         lane: intake.lane,
         environment: intake.environment,
+        validity: intake.validity,
         at: intake.acceptedAt,
         subject: proof.subject,
         decision: proof.decision,

@@ -1,4 +1,5 @@
 import { equalBytes } from '#protocol/bytes';
+import { isAepKeyEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { KeyedEntry } from '#protocol/keys';
 import { CompactRange, HASH_BYTES, leafHash } from '#protocol/merkle';
@@ -186,7 +187,7 @@ async function matchesComputedTree(
 /** Ranges of leaves that key entries from index `from` on declare compromised. */
 function compromises(keys: readonly KeyedEntry[], from: number): { from: number; until: number }[] {
   return keys.flatMap(({ leafIndex, entry }) =>
-    leafIndex >= from && entry.type === 'key' && entry.from_index !== undefined
+    leafIndex >= from && isAepKeyEntry(entry) && entry.from_index !== undefined
       ? [{ from: Math.min(entry.from_index, leafIndex), until: leafIndex }]
       : [],
   );

@@ -7,7 +7,7 @@ import {
   type ReceiptFacts,
 } from '#protocol/aep';
 import { equalBytes, toHex } from '#protocol/bytes';
-import { proofEntryBytes } from '#protocol/entries';
+import { isAepKeyEntry, proofEntryBytes } from '#protocol/entries';
 import { hashHex } from '#protocol/hash';
 import {
   effectiveVerdicts,
@@ -32,6 +32,7 @@ import {
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
+import { validUntil } from '#sql/proofs/rebuild-aep';
 import { readProof, type StoredProof, type ProofHistory } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
 
@@ -68,6 +69,10 @@ export function entryOf(stored: StoredProof): ProofEntry {
     proof_id: stored.proofId,
     aep_hash: toHex(stored.aepHash),
     proof_record_hash: toHex(stored.proofRecordHash),
+    effect: stored.effect,
+    environment: stored.environment,
+    key_id: stored.keyId,
+    valid_until: validUntil(stored.acceptedAt, stored.entryValidity, stored),
     time: formatTime(stored.acceptedAt),
   };
 }
@@ -133,7 +138,7 @@ export function keyOf(
   logSize: number,
 ): VerdictKey {
   const changes = entries.flatMap(({ leafIndex: at, entry }) =>
-    entry.type === 'key' && entry.key_id === keyId ? [{ at, entry }] : [],
+    isAepKeyEntry(entry) && entry.key_id === keyId ? [{ at, entry }] : [],
   );
   const first = (change: 'activate' | 'retire') =>
     changes.find(({ entry }) => entry.change === change)?.at ?? null;

@@ -188,21 +188,25 @@ describe('replay after tampering', () => {
     ['intake', 'salt', `decode(repeat('00', 32), 'hex')`, ''],
     ['intake', 'fixture_hash', `decode(repeat('00', 32), 'hex')`, ''],
     ['intake', 'request', `'x'`, '/request_hash'],
-    ['log_entry', 'effect', `'DENY'`, '/decision/effect'],
+    ['log_entry', 'effect', `'DENY'`, '/decision/effect', `'ADMIT'`],
     ['log_entry', 'reasons', `'["another"]'`, '/decision/reasons'],
     ['log_entry', 'input_hash', `decode(repeat('00', 32), 'hex')`, '/policy/input_hash'],
-    ['log_entry', 'environment', `'live'`, '/environment'],
+    ['log_entry', 'environment', `'live'`, '/environment', `'sandbox'`],
   ] as const)(
     'reports a changed row: %s.%s',
-    async ([table, column, value, pointer], { setup }) => {
+    async ([table, column, value, pointer, before], { setup }) => {
       const id = await setup.admitOne();
-      await setup.byHand((tx) =>
-        tx.unsafe(`update svc.${table} set ${column} = ${value} where ${ofProof(id)}`),
-      );
+      const change = (to: string) =>
+        setup.byHand((tx) =>
+          tx.unsafe(`update svc.${table} set ${column} = ${to} where ${ofProof(id)}`),
+        );
+      await change(value);
       const replay = await replayOf(setup, id);
       expect(replay.result).toBe('divergence');
       expect(pointersIn(replay)).toContain(pointer);
       if (pointer === '') expect(replay.differences).toEqual([OTHER_HASH]);
+      // The entry has this column too, and nothing is appended behind an altered entry.
+      if (before !== undefined) await change(before);
     },
   );
 

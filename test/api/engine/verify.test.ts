@@ -132,19 +132,21 @@ describe('POST /v1/proofs/verify', () => {
   });
 
   it.for([
-    ['lane = 2', 'published_columns'],
-    [`effect = 'DENY'`, 'aep_hash'],
+    ['lane = 2', 'published_columns', 'lane = 1'],
+    // The entry has the effect too, and nothing is appended behind an altered entry.
+    [`effect = 'DENY'`, 'aep_hash', `effect = 'ADMIT'`],
   ] as const)(
     'reports failed_verification after the verifier has recorded a failure: %s',
-    async ([change, check], { setup }) => {
+    async ([change, check, undo], { setup }) => {
       const { proof_id: id } = await setup.exported(await setup.admitOne());
-      await setup.byHand((tx) =>
-        tx.unsafe(`update svc.log_entry set ${change} where ${ofProof(id)}`),
-      );
+      const set = (columns: string) =>
+        setup.byHand((tx) => tx.unsafe(`update svc.log_entry set ${columns} where ${ofProof(id)}`));
+      await set(change);
       await scrub(setup.registry.verify, 10_000);
       const verdict = await verdictOn(setup, byId(id));
       expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
       expect(verdict.checks.find(({ name }) => name === 'verdict')?.detail).toMatch(check);
+      await set(undo);
     },
   );
 

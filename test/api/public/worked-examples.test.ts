@@ -15,7 +15,7 @@ import {
   trustChainSchema,
   trustPackageSchema,
 } from '#protocol/schemas/facade';
-import type { KeyEntry, ProofEntry, StatusEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry, ProofEntry, StatusEntry } from '#protocol/schemas/log-entry';
 import { aepKeys } from '#protocol/snapshot/keys';
 import { recordBody } from '#protocol/snapshot/record';
 import { encodeEntryBundle, entriesPath, tilePath } from '#protocol/tiles';
@@ -62,6 +62,7 @@ function recordOfAdmission(): Uint8Array {
     isOutcome: false,
     environment: 'sandbox',
     keyId: admitted.aep.key_id,
+    validUntil: entry.valid_until,
   } as const;
   const passed = { outcome: 'pass', expired: [] } as const;
   const verifiedAt = parseTime('2026-11-20T17:29:00.250Z');
@@ -125,7 +126,7 @@ it('worked examples > equal the response for evidence', async () => {
   const ctx = {
     source: { logFile: (path: string) => Promise.resolve(files.get(path) ?? null) },
   } as PublicContext;
-  const keys = keyEntries.map((one) => ({ ...one, entry: one.entry as KeyEntry }));
+  const keys = keyEntries.map((one) => ({ ...one, entry: one.entry as AepKeyEntry }));
   const signedBy = { log: parseVkey(logVkey, sha256), snapshot: parseVkey(SNAPSHOT_VKEY, sha256) };
   const snapshot = {
     opened: { signedBy, manifest: { checkpoint }, checkpoint: { size: leaves.length, root } },

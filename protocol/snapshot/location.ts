@@ -1,0 +1,97 @@
+import * as z from 'zod';
+import { fromHex, toHex, utf8 } from '../bytes.js';
+import type { Checkpoint } from '../checkpoint.js';
+import { openCheckpointNote } from '../checkpoint.js';
+import type { Ed25519Verify } from '../ed25519.js';
+import { entryBytes } from '../entries.js';
+import type { Sha256 } from '../hash.js';
+import { canonicalize, parseStrict } from '../json.js';
+import type { PageId } from '../map/page.js';
+import { leafHash, verifyInclusion } from '../merkle.js';
+import type { Vkey } from '../note.js';
+import { snapshotEntrySchema, type SnapshotEntry } from '../schemas/log-entry.js';
+import { hashSchema, logIndexSchema } from '../schemas/primitives.js';
+import { parseTime } from '../time.js';
+import { parseTlogProof } from '../tlog-proof.js';
+import { malformed } from './malformed.js';
+import type { PinnedKeys } from './trust.js';
+
+/** The only file of a snapshot, besides the checkpoint, that is replaced. */
+export const LOCATION_PATH = 'lookup/snapshot';
+export const LOCATION_SCHEMA = 'svc.registry.snapshot_location/1.0';
+
+/** Path of a page of a map, relative to the snapshot's root. */
+export function pagePath({ digest }: Pick<PageId, 'digest'>): string {
+  const name = toHex(digest);
+  return `map/${name.slice(0, 2)}/${name}`;
+}
+
+const pageSchema = z.strictObject({ level: z.int().min(0).max(255), digest: hashSchema });
+
+/** Where the newest snapshot is. Unsigned: the log covers the snapshot entry, and its roots the pages. */
+export const locationSchema = z.strictObject({
+  schema_version: z.literal(LOCATION_SCHEMA),
+  snapshot: snapshotEntrySchema,
+  /** C2SP tlog-proof of the snapshot entry, with the signed checkpoint. */
+  tlog_proof: z.string(),
+  /** The page that holds the map of proofs, and that of shares; null for an empty map. */
+  map: pageSchema.nullable(),
+  shares: pageSchema.nullable(),
+  /** The last change of a share token or package in `shares`; only the publisher reads it. */
+  share_change: logIndexSchema,
+});
+export type SnapshotLocation = z.infer<typeof locationSchema>;
+
+export function encodeLocation(location: SnapshotLocation): Uint8Array {
+  return utf8(canonicalize(location));
+}
+
+/** The page that a location names. */
+export const pageIdOf = (page: SnapshotLocation['map']): PageId | null =>
+  page && { level: page.level, digest: fromHex(page.digest) };
+
+export interface OpenedLocation {
+  location: SnapshotLocation;
+  snapshot: SnapshotEntry;
+  /** Leaf index of the snapshot entry: the generation of the snapshot. */
+  index: number;
+  checkpoint: Checkpoint;
+  /** The pinned key that signed the checkpoint. */
+  signedBy: Vkey;
+  validUntil: number;
+}
+
+/**
+ * Opens a location under the pinned keys of the log of shard 0. Throws the errors of
+ * `openCheckpointNote`, and `malformed_snapshot` for another form, a snapshot entry that the
+ * checkpoint does not cover, or one of another log. Does not check whether the snapshot has expired.
+ */
+export function openLocation(
+  crypto: { sha256: Sha256; verify: Ed25519Verify },
+  bytes: Uint8Array,
+  log: PinnedKeys,
+): OpenedLocation {
+  const location = parseLocation(bytes);
+  const { snapshot } = location;
+  const { index, path, checkpoint: note } = parseTlogProof(location.tlog_proof);
+  const { checkpoint, key: signedBy } = openCheckpointNote(note, log, log[0].name, crypto.verify);
+  const hash = leafHash(crypto.sha256, entryBytes(snapshot));
+  const { size, root } = checkpoint;
+  if (!verifyInclusion(crypto.sha256, { index, size, leafHash: hash, path, root })) {
+    throw malformed('the snapshot entry is not in the tree of the checkpoint');
+  }
+  const [own] = snapshot.logs;
+  if (own?.shard !== 0 || own.origin !== checkpoint.origin || own.size > index) {
+    throw malformed('the snapshot entry does not begin with the tree of its own log');
+  }
+  const validUntil = parseTime(snapshot.valid_until);
+  return { location, snapshot, index, checkpoint, signedBy, validUntil };
+}
+
+function parseLocation(bytes: Uint8Array): SnapshotLocation {
+  try {
+    return locationSchema.parse(parseStrict(bytes));
+  } catch (cause) {
+    throw malformed('not the location of a snapshot', cause);
+  }
+}
