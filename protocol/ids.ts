@@ -8,6 +8,12 @@ export const SHARE_TOKEN_PATTERN = /^share_[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/
 export const PACKAGE_ID_PATTERN = /^pkg_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
 export const BATCH_ID_PATTERN = /^batch_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
 
+/** The id of a new proof in the log of shard 0, from a UUIDv7 in any form. */
+export function newProofId(uuid: string): ProofId {
+  const hex = uuid.replaceAll('-', '');
+  return `${hex.slice(0, 13)}000${hex.slice(16)}`;
+}
+
 /**
  * The prefix of each id of a proof. `registry_proof_id` and `cert_id` are second names of
  * `proof_id` and `certificate_id`.

@@ -1,5 +1,6 @@
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
+import { newProofId } from '#protocol/ids';
 import { isRequestId } from '#runtime/http/request-ids';
 import { securityHeaders } from '../../http/responses.js';
 import type { EngineContext } from '../context.js';
@@ -62,7 +63,7 @@ export function requestContext({
   };
 }
 
-/** A UUIDv7 as 32 lower-case hex characters, the form of all registry ids. */
+/** A UUIDv7 as 32 lower-case hex characters, the form of all registry ids, in the log of shard 0. */
 export function newUuidHex(): string {
-  return uuidv7().replaceAll('-', '');
+  return newProofId(uuidv7());
 }
