@@ -240,7 +240,7 @@ export async function followBatchHttp(
   onProgress: (batch: Batch) => void = () => undefined,
 ): Promise<BatchItemResult[]> {
   const engine = openEngine(options);
-  if (!isBatchId(input.batch_id)) {
+  if (typeof input.batch_id !== 'string' || !isBatchId(input.batch_id)) {
     throw new SdkError('invalid_input', 'a batch id is batch_ and 32 lower-case hex characters', {
       pointer: '/batch_id',
     });

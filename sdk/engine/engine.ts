@@ -23,7 +23,8 @@ export function openEngine(options: EngineOptions): HttpClient {
 
 /** Returns a valid proof id. Throws `invalid_input`: no other text may become part of a path. */
 export function requireProofId(text: string): string {
-  if (!isProofId(text)) {
+  // Callers in JavaScript: a pattern also matches the text of an array.
+  if (typeof text !== 'string' || !isProofId(text)) {
     throw new SdkError('invalid_input', 'a proof id is a UUIDv7 as 32 lower-case hex characters', {
       pointer: '/proof_id',
     });

@@ -92,9 +92,12 @@ export async function replayProofHttp(
   const document = validInput(replayBodySchema, versioned);
   const body = canonicalBody(document);
   const request = { method: 'POST', path: '/v1/proofs/replay', body } as const;
-  return requestEnvelope(engine, options, request, (answer) =>
-    readProofDocument(answer, replaySchema, document.proof_id),
-  );
+  const policyDigest = 'policy_digest' in document ? document.policy_digest : undefined;
+  return requestEnvelope(engine, options, request, (answer) => {
+    const replay = readProofDocument(answer, replaySchema, document.proof_id);
+    if (replay.counterfactual?.policy_digest === policyDigest) return replay;
+    throw unexpected(answer, 'the response is about another policy set');
+  });
 }
 
 /** Optional conditions, joined by "and". */

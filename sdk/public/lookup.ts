@@ -64,12 +64,26 @@ export async function lookUp(
     const message = `the kind must be one of ${LOOKUP_KINDS.join(', ')}`;
     throw new SdkError('invalid_input', message, { pointer: '/kind' });
   }
+  const segment = pathSegment(identifier);
   const target =
     kind === 'identifier'
       ? { path: '/api/public/verify', query: { identifier } }
-      : { path: `/api/public/verify/${kind}/${pathSegment(identifier)}` };
-  return readLookup(await registry.send({ method: 'GET', ...target }, deadline), identifier);
+      : { path: `/api/public/verify/${kind}/${segment}` };
+  const answer = await registry.send({ method: 'GET', ...target }, deadline);
+  return readLookup(answer, identifier, ANSWERED_KIND[kind]);
 }
+
+/** A share token or a generic lookup may resolve to any kind. */
+const ANSWERED_KIND: Record<LookupKind, Facade['artifact_kind'] | undefined> = {
+  proof: 'proof',
+  certificate: 'certificate',
+  passport: 'passport',
+  trust: 'trust',
+  'trust-asset': 'trust',
+  share: undefined,
+  package: 'trust',
+  identifier: undefined,
+};
 
 /** One identifier, as a member named after its kind. */
 export type LookupInput = { [F in LookupField]: Record<F, string> }[LookupField];
@@ -92,6 +106,10 @@ export async function lookupByBodyHttp(
 /** An escaped path segment. URL parsers would resolve `.` and `..`, and drop an empty segment. */
 export function pathSegment(identifier: string): string {
   const pointer = '/identifier';
+  // Callers in JavaScript: `encodeURIComponent(undefined)` is a path segment like any other.
+  if (typeof identifier !== 'string') {
+    throw new SdkError('invalid_input', 'the identifier is not a string', { pointer });
+  }
   if (/^\.{0,2}$/.test(identifier)) {
     throw new SdkError('invalid_input', 'the identifier is empty or a path step', { pointer });
   }
@@ -103,12 +121,23 @@ export function pathSegment(identifier: string): string {
   }
 }
 
-function readLookup(answer: Answer, identifier: string): Lookup {
+/** Throws unless a document is about the requested artifact, as it states twice. */
+export function requireAbout(
+  answer: Answer,
+  document: Pick<Facade, 'artifact_kind' | 'identifier' | 'lookup'>,
+  identifier: string,
+  kind: Facade['artifact_kind'] = document.artifact_kind,
+): void {
+  const stated = [document.identifier, document.lookup.requested];
+  if (document.artifact_kind !== kind || stated.some((one) => one !== identifier)) {
+    throw unexpected(answer, 'the response is about another artifact');
+  }
+}
+
+function readLookup(answer: Answer, identifier: string, kind?: Facade['artifact_kind']): Lookup {
   if (answer.status === 200) {
     const record = readDocument(answer, facadeSchema);
-    if (record.identifier !== identifier) {
-      throw unexpected(answer, 'the response is about another identifier');
-    }
+    requireAbout(answer, record, identifier, kind);
     const { verification_status, can_assert_validity } = record.verification;
     return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
   }
@@ -148,12 +177,15 @@ export async function readPublic<T>(
   options: PublicOptions,
   path: string,
   schema: z.ZodType<T>,
+  check: (answer: Answer, record: T) => void = () => undefined,
 ): Promise<PublicAnswer<T>> {
   const registry = openRegistry(options);
   const answer = await withDeadline(options, (deadline) =>
     registry.read({ method: 'GET', path }, deadline),
   );
-  return { record: readDocument(answer, schema), snapshot: snapshotOf(answer) };
+  const record = readDocument(answer, schema);
+  check(answer, record);
+  return { record, snapshot: snapshotOf(answer) };
 }
 
 /** The snapshot headers, required because a verdict holds only for a known state of the log. */

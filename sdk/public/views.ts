@@ -1,4 +1,5 @@
 import type * as z from 'zod';
+import { resolveIdentifier } from '../../protocol/ids.js';
 import {
   historySchema,
   trustChainSchema,
@@ -9,8 +10,10 @@ import {
 } from '../../protocol/schemas/facade.js';
 import { publicKeysSchema, type PublicKeys } from '../../protocol/snapshot/keys.js';
 import { SdkError } from '../errors.js';
+import { unexpected } from '../http/answers.js';
+import type { Answer } from '../http/attempt.js';
 import type { PublicOptions } from '../options.js';
-import { pathSegment, type PublicAnswer, readPublic } from './lookup.js';
+import { pathSegment, type PublicAnswer, readPublic, requireAbout } from './lookup.js';
 
 /** Kinds of artifacts with views besides the verdict. */
 export type ViewedKind = 'certificate' | 'passport' | 'trust';
@@ -49,7 +52,14 @@ export function readTrustPackageHttp(
   { trust_id: identifier }: { trust_id: string },
 ): Promise<PublicAnswer<PublicTrustPackage>> {
   const input = { kind: 'trust', identifier } as const;
-  return readView(options, input, { trust: 'package' }, trustPackageSchema);
+  return readView(options, input, { trust: 'package' }, trustPackageSchema, (answer, record) => {
+    const { facade, history, chain, evidence } = record;
+    for (const part of [facade, history, chain]) requireAbout(answer, part, identifier, 'trust');
+    const proofId = resolveIdentifier(identifier)?.proof_id;
+    if (evidence !== null && evidence.log_entry.proof_id !== proofId) {
+      throw unexpected(answer, 'the evidence is about another proof');
+    }
+  });
 }
 
 /**
@@ -62,16 +72,21 @@ export async function readPublicKeysHttp(
   return readPublic(options, '/api/public/keys', publicKeysSchema);
 }
 
-async function readView<T>(
+async function readView<T extends PublicHistory | PublicTrustChain | PublicTrustPackage>(
   options: PublicOptions,
   { kind, identifier }: ViewQuery,
   names: Partial<Record<ViewedKind, string>>,
   schema: z.ZodType<T>,
+  checkParts: (answer: Answer, record: T) => void = () => undefined,
 ): Promise<PublicAnswer<T>> {
   const name = Object.hasOwn(names, kind) ? names[kind] : undefined;
   if (name === undefined) {
     const message = 'the kind must be one of certificate, passport, trust';
     throw new SdkError('invalid_input', message, { pointer: '/kind' });
   }
-  return readPublic(options, `/api/public/${kind}/${pathSegment(identifier)}/${name}`, schema);
+  const path = `/api/public/${kind}/${pathSegment(identifier)}/${name}`;
+  return readPublic(options, path, schema, (answer, record) => {
+    requireAbout(answer, record, identifier, kind);
+    checkParts(answer, record);
+  });
 }

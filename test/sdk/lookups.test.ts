@@ -6,8 +6,10 @@ import {
   readHistoryHttp,
   readTrustChainHttp,
   readTrustPackageHttp,
+  waitForVerdictHttp,
   type LookupKind,
   type PublicOptions,
+  type PublicTrustPackage,
 } from '#sdk/index';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { FAST, sdkTest } from '../fixtures/sdk-world.js';
@@ -105,6 +107,8 @@ describe('lookupHttp', () => {
       (body) => body.replace('"frontend_recomputed":false', '"frontend_recomputed":true'),
       (body) =>
         body.replace(`"identifier":"${facades.revoked}"`, `"identifier":"${facades.proof}"`),
+      (body) => body.replace(`"requested":"${facades.revoked}"`, `"requested":"${facades.proof}"`),
+      (body) => body.replace('"artifact_kind":"proof"', '"artifact_kind":"passport"'),
     ];
     for (const change of changes) {
       publicNetwork.faults.push({ kind: 'changed', change });
@@ -129,9 +133,16 @@ describe('lookupHttp', () => {
     options,
     publicNetwork,
   }) => {
-    for (const identifier of ['', '.', '..', 'half \ud800']) {
-      await sdkError(lookupHttp(options, { kind: 'trust', identifier }), 'invalid_input');
+    for (const identifier of ['', '.', '..', 'half \ud800', undefined as never, [] as never]) {
+      for (const kind of ['trust', 'identifier'] as const) {
+        await sdkError(lookupHttp(options, { kind, identifier }), 'invalid_input');
+      }
+      await sdkError(readHistoryHttp(options, { kind: 'trust', identifier }), 'invalid_input');
+      await sdkError(readTrustChainHttp(options, { kind: 'trust', identifier }), 'invalid_input');
+      await sdkError(readTrustPackageHttp(options, { trust_id: identifier }), 'invalid_input');
+      await sdkError(waitForVerdictHttp(options, { proof_id: identifier }), 'invalid_input');
     }
+    await sdkError(lookupByBodyHttp(options, { proof_id: undefined as never }), 'invalid_input');
     const kind = 'constructor' as never;
     await sdkError(lookupHttp(options, { kind, identifier: 'a' }), 'invalid_input');
     expect(publicNetwork.seen).toEqual([]);
@@ -182,5 +193,40 @@ describe('history, chain and trust package functions', () => {
       readHistoryHttp(options, { kind: 'proof' as never, identifier: 'a' }),
       'invalid_input',
     );
+  });
+
+  it('throw for a document about another artifact', async ({ facades, options, publicNetwork }) => {
+    const { trust_id } = idsOf(facades.proof);
+    const other = idsOf(facades.revoked).trust_id;
+    const input = { kind: 'trust', identifier: trust_id } as const;
+    const views = [readHistoryHttp, readTrustChainHttp];
+    const calls = [
+      ...views.map((view) => () => view(options, input)),
+      () => readTrustPackageHttp(options, { trust_id }),
+    ];
+    const changes: ((document: PublicTrustPackage) => void)[] = [
+      (document) => (document.identifier = other),
+      (document) => (document.lookup.requested = other),
+      (document) => (document.artifact_kind = 'passport'),
+    ];
+    const partChanges: typeof changes = [
+      ({ facade }) => (facade.identifier = other),
+      ({ history }) => (history.identifier = other),
+      ({ chain }) => (chain.identifier = other),
+      ({ evidence }) => (evidence!.log_entry.proof_id = facades.revoked),
+    ];
+    const changed = async (call: () => Promise<unknown>, change: (typeof changes)[number]) => {
+      publicNetwork.faults.push({
+        kind: 'changed',
+        change: (body) => {
+          const document = JSON.parse(body) as PublicTrustPackage;
+          change(document);
+          return JSON.stringify(document);
+        },
+      });
+      await sdkError(call(), 'unexpected_response');
+    };
+    for (const call of calls) for (const change of changes) await changed(call, change);
+    for (const change of partChanges) await changed(calls.at(-1)!, change);
   });
 });

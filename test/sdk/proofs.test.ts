@@ -5,6 +5,8 @@ import {
   canonicalJson,
   executeIntentHttp,
   exportProofHttp,
+  followAdmissionHttp,
+  followBatchHttp,
   getProofInclusionHttp,
   listProofPageHttp,
   listProofsHttp,
@@ -79,8 +81,18 @@ describe('readProofHttp', () => {
   it('throws not_found for an unknown id, sends no other text', async ({ world }) => {
     const error = await sdkError(readProofHttp(world.options, { proof_id: UNKNOWN }), 'not_found');
     expect(error.problem?.code).toBe('proof_not_found');
-    for (const id of ['', '../batches', `${UNKNOWN}/export`, UNKNOWN.toUpperCase()]) {
-      await sdkError(readProofHttp(world.shaky, { proof_id: id }), 'invalid_input');
+    const texts = ['', '../batches', `${UNKNOWN}/export`, UNKNOWN.toUpperCase()];
+    for (const id of [...texts, undefined as never, [UNKNOWN] as never]) {
+      const input = { proof_id: id };
+      await sdkError(readProofHttp(world.shaky, input), 'invalid_input');
+      await sdkError(exportProofHttp(world.shaky, input), 'invalid_input');
+      await sdkError(getProofInclusionHttp(world.shaky, input), 'invalid_input');
+      await sdkError(verifyProofHttp(world.shaky, input), 'invalid_input');
+      await sdkError(replayProofHttp(world.shaky, input), 'invalid_input');
+      await sdkError(followAdmissionHttp(world.shaky, input), 'invalid_input');
+    }
+    for (const batch_id of [undefined as never, [`batch_${UNKNOWN}`] as never]) {
+      await sdkError(followBatchHttp(world.shaky, { batch_id }), 'invalid_input');
     }
     expect(world.network.seen).toEqual([]);
   });
@@ -165,6 +177,10 @@ describe('replayProofHttp', () => {
     const { policy_digest } = envelope.response;
     const other = await replayProofHttp(world.options, { ...proof, policy_digest });
     expect(other.response.counterfactual).toMatchObject({ differs: false });
+    const change = (body: string) => body.replaceAll(policy_digest, 'f'.repeat(64));
+    world.network.faults.push({ kind: 'changed', change });
+    const changed = replayProofHttp(world.shaky, { ...proof, policy_digest });
+    await sdkError(changed, 'unexpected_response');
   });
 });
 
