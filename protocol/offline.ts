@@ -5,6 +5,7 @@ import { type Checkpoint, openCheckpointNote } from './checkpoint.js';
 import { pae, parseEnvelope } from './dsse.js';
 import { parseEntry } from './entries.js';
 import { ProtocolError } from './errors.js';
+import { openNote } from './note.js';
 import { leafHash, verifyInclusion } from './merkle.js';
 import type { LogEntry } from './schemas/log-entry.js';
 import type { ProofExport } from './schemas/proof-export.js';
@@ -50,6 +51,7 @@ export {
   type PinErrorCode,
   type PinnedAepKey,
   type PinnedJwk,
+  type PinnedLogKey,
 } from './offline/trust.js';
 
 export interface OfflineOptions {
@@ -234,6 +236,9 @@ export function placeOf(
   let under: Checkpoint;
   try {
     under = openCheckpointNote(checkpoint, log.vkeys, log.origin, verify).checkpoint;
+    // A thief of a retired key can still sign larger trees.
+    const counted = log.vkeys.filter(({ maxSize }) => under.size <= maxSize);
+    if (counted.length < log.vkeys.length) openNote(checkpoint, counted, verify);
   } catch (error) {
     return { fault: checkpointFault(error) };
   }

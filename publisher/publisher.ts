@@ -1,5 +1,4 @@
 import { formatVkey, keyId, type NoteSigner } from '#protocol/note';
-import type { RetiredKeys } from '#protocol/snapshot/keys';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -33,7 +32,7 @@ export interface PublisherContext {
   logKey: Signer;
   snapshotKey: Signer;
   /** Earlier keys of the same names: verified, but never used for signing. */
-  retired?: RetiredKeys;
+  retired?: { log: readonly string[]; snapshot: readonly string[] };
   clock: Clock;
   log: Logger;
   snapshotTtlMs: number;

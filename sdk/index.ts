@@ -49,6 +49,7 @@ export {
   type PinErrorCode,
   type PinnedAepKey,
   type PinnedJwk,
+  type PinnedLogKey,
   type TextOrBytes,
   type TlogProofResult,
   type UndecidableCause,

@@ -60,7 +60,7 @@ export function verifyTlogProof(
 
 /**
  * The published keys of a registry as pins for `verifyOffline`: AEP keys with their range of log
- * positions, and the present and former log keys. Pinning trusts the registry once: compare the keys
+ * positions, the present log key, and former ones up to the last tree that each signed. Pinning trusts the registry once: compare the keys
  * with those that the operator publishes elsewhere.
  */
 export function pinsOf({ aep, log }: PublicKeys): OfflineTrust {

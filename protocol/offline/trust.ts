@@ -38,8 +38,11 @@ export interface OfflineTrust {
    * The log's C2SP verifier keys, several after a key change, and its origin. Without a log, the
    * result makes no statement about inclusion.
    */
-  log?: { vkey: string | readonly string[]; origin: string } | null | undefined;
+  log?: { vkey: string | readonly PinnedLogKey[]; origin: string } | null | undefined;
 }
+
+/** A C2SP verifier key. Checkpoints of a size greater than `from_size` do not count. */
+export type PinnedLogKey = string | { vkey: string; from_size?: number | null | undefined };
 
 /** Reasons why a pin is unusable. They are thrown, because the caller supplies the pins. */
 export const PIN_ERRORS = [
@@ -61,7 +64,7 @@ export interface AepKeyPin {
 }
 
 export interface LogPin {
-  vkeys: readonly Vkey[];
+  vkeys: readonly (Vkey & { maxSize: number })[];
   origin: string;
 }
 
@@ -93,12 +96,24 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
   if (log === undefined || log === null) return null;
   const list = typeof log.vkey === 'string' ? [log.vkey] : log.vkey;
   if (!Array.isArray(list)) throw new ProtocolError('malformed_vkey', 'expected a verifier key');
-  const vkeys = pinKeys(sha256, list as readonly string[]);
+  const pins = (list as readonly PinnedLogKey[]).map(logKeyOf);
+  const texts = pins.map(({ vkey }) => vkey);
+  const vkeys = pinKeys(sha256, texts).map((key, at) => ({ ...key, maxSize: pins[at]!.maxSize }));
   for (const { publicKey, name } of vkeys) usable(publicKey, `verifier key of ${name}`);
   if (typeof log.origin !== 'string' || !/^[^\u0000-\u001f]+$/.test(log.origin)) {
     throw new ProtocolError('malformed_origin', 'expected one line of text as the log origin');
   }
   return { vkeys, origin: log.origin };
+}
+
+function logKeyOf(pin: PinnedLogKey): { vkey: string; maxSize: number } {
+  const { vkey, from_size: size = null } =
+    typeof pin === 'object' && pin !== null ? pin : { vkey: pin };
+  if (typeof vkey !== 'string')
+    throw new ProtocolError('malformed_vkey', 'expected a verifier key');
+  if (size === null) return { vkey, maxSize: Infinity };
+  if (Number.isSafeInteger(size) && size >= 0) return { vkey, maxSize: size };
+  throw new ProtocolError('malformed_vkey', 'expected a log size or null as the bound of the key');
 }
 
 function isJwk(key: PinnedAepKey): key is PinnedJwk {

@@ -27,8 +27,14 @@ export type AepKey = z.infer<typeof aepKeySchema>;
 
 const vkeysSchema = z.array(z.string());
 
-/** Former checkpoint and manifest keys as C2SP vkeys; their signatures remain valid. */
-const retiredKeysSchema = z.strictObject({ log: vkeysSchema, snapshot: vkeysSchema });
+/** A former log key as C2SP vkey. Its checkpoints of a size greater than `from_size` do not count. */
+const retiredLogKeysSchema = z.array(
+  z.strictObject({ vkey: z.string(), from_size: logIndexSchema }),
+);
+export type RetiredLogKey = z.infer<typeof retiredLogKeysSchema>[number];
+
+/** Former checkpoint and manifest keys. */
+const retiredKeysSchema = z.strictObject({ log: retiredLogKeysSchema, snapshot: vkeysSchema });
 export type RetiredKeys = z.infer<typeof retiredKeysSchema>;
 
 export const keysFileSchema = z.strictObject({
@@ -41,7 +47,11 @@ export type KeysFile = z.infer<typeof keysFileSchema>;
 export const publicKeysSchema = z.strictObject({
   schema_version: z.literal(KEYS_SCHEMA),
   aep: z.array(aepKeySchema),
-  log: z.strictObject({ origin: z.string().min(1), vkey: z.string(), retired: vkeysSchema }),
+  log: z.strictObject({
+    origin: z.string().min(1),
+    vkey: z.string(),
+    retired: retiredLogKeysSchema,
+  }),
   snapshot: z.strictObject({ vkey: z.string(), retired: vkeysSchema }),
 });
 export type PublicKeys = z.infer<typeof publicKeysSchema>;

@@ -1,13 +1,18 @@
-import { equalBytes, utf8, toHex } from '#protocol/bytes';
+import { equalBytes, toBase64, utf8, toHex } from '#protocol/bytes';
 import { openCheckpointNote } from '#protocol/checkpoint';
 import { isAepKeyEntry, parseEntry } from '#protocol/entries';
 import { parseStrict } from '#protocol/json';
 import { leafHash } from '#protocol/merkle';
 import { type Vkey, formatVkey } from '#protocol/note';
 import type { AepKeyEntry } from '#protocol/schemas/log-entry';
-import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
+import {
+  aepKeys,
+  keysFile,
+  keysFileSchema,
+  type KeysFile,
+  type RetiredLogKey,
+} from '#protocol/snapshot/keys';
 import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
-import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { rangesAt, type VoidedRange, voidedRanges } from '#protocol/snapshot/voided';
 import { nativeVerify, nativeSha256 } from '#runtime/crypto/node';
 import type { ShareChange } from '#sql/lifecycle/share-tokens';
@@ -72,7 +77,7 @@ export async function loadPublishInputs(
   if (prefix === null) return null;
   const head: TreeHead = { size: prefix.treeSize, root: prefix.root };
   ctx.progress();
-  const keys = await keysAt(ctx, published, head.size);
+  const keys = await keysAt(ctx, published, stored, head.size);
   ctx.progress();
   const tree = await openExtendingTree(ctx, head, trustedHeads);
   ctx.progress();
@@ -266,6 +271,7 @@ export interface PublishedKeys {
 async function keysAt(
   ctx: CycleContext,
   published: Published | null,
+  stored: StoredCheckpoint | null,
   size: number,
 ): Promise<PublishedKeys> {
   const rows = await ctx.registry.keyEntries();
@@ -278,7 +284,8 @@ async function keysAt(
   }
   const aep = aepKeys(nativeSha256, entries);
   const ranges = voidedRanges({ aep });
-  for (const { keyId, from } of await publishedRanges(ctx, published)) {
+  const before = await publishedKeys(ctx, published);
+  for (const { keyId, from } of voidedRanges(before)) {
     if (ranges.some((range) => range.keyId === keyId && range.from <= from)) continue;
     throw new FatalPublishError(
       'tree_mismatch',
@@ -287,7 +294,7 @@ async function keysAt(
         'If the entry is lost for good, run aep-key compromise for that key again, from that leaf on.',
     );
   }
-  const bytes = keysFile({ aep, ...retiredKeys(ctx) });
+  const bytes = keysFile({ aep, ...(await retiredKeys(ctx, stored, before.retired?.log)) });
   const name = toHex(nativeSha256(bytes));
   return {
     entries: new Map(rows.map(({ leafIndex, body }) => [leafIndex, body])),
@@ -308,20 +315,43 @@ async function requireLeaf(ctx: CycleContext, leafIndex: number, body: Uint8Arra
   );
 }
 
-async function publishedRanges(ctx: CycleContext, published: Published | null) {
-  if (published === null) return [];
+async function publishedKeys(ctx: CycleContext, published: Published | null): Promise<KeysFile> {
+  if (published === null) return { aep: [] };
   const { sha256: name } = published.opened.manifest.keys;
   const bytes = await ctx.directory.segment(name);
   if (toHex(nativeSha256(bytes)) !== name) {
     throw ctx.directory.damaged(`the keys file ${segmentPath(name)} is corrupt`);
   }
-  return voidedRanges(keysFileSchema.parse(parseStrict(bytes)));
+  return keysFileSchema.parse(parseStrict(bytes));
 }
 
 /** Omitted while empty, because older readers reject the member. */
-function retiredKeys({ trust }: CycleContext): Pick<KeysFile, 'retired'> {
-  const vkeys = ([, ...retired]: PinnedKeys): string[] =>
-    retired.map(({ name, publicKey }) => formatVkey(nativeSha256, name, publicKey));
-  const retired = { log: vkeys(trust.log), snapshot: vkeys(trust.snapshot) };
-  return retired.log.length + retired.snapshot.length === 0 ? {} : { retired };
+async function retiredKeys(
+  ctx: CycleContext,
+  stored: StoredCheckpoint | null,
+  published: readonly RetiredLogKey[] = [],
+): Promise<Pick<KeysFile, 'retired'>> {
+  const [[, ...logKeys], [, ...snapshotKeys]] = [ctx.trust.log, ctx.trust.snapshot];
+  const log: RetiredLogKey[] = [];
+  for (const key of logKeys) {
+    const vkey = vkeyOf(key);
+    const isLast = stored !== null && equalBytes(stored.signedBy.publicKey, key.publicKey);
+    const known = isLast ? stored.size : published.find((one) => one.vkey === vkey)?.from_size;
+    log.push({ vkey, from_size: known ?? (await lastSizeSignedBy(ctx, key)) });
+  }
+  const snapshot = snapshotKeys.map(vkeyOf);
+  return log.length + snapshot.length === 0 ? {} : { retired: { log, snapshot } };
+}
+
+/** Reads the whole table for a key that signed nothing; the published keys file has the result. */
+async function lastSizeSignedBy(ctx: CycleContext, key: Vkey): Promise<number> {
+  // Five characters are the key id's first 30 bits: the sixth has bits of the signature too.
+  const line = `\n\u2014 ${key.name} ${toBase64(key.keyHash).slice(0, 5)}`;
+  const last = await ctx.registry.lastCheckpointWith(line);
+  if (last === null) return 0;
+  return openCheckpointNote(last.note, [key], key.name, nativeVerify).checkpoint.size;
+}
+
+function vkeyOf({ name, publicKey }: Vkey): string {
+  return formatVkey(nativeSha256, name, publicKey);
 }

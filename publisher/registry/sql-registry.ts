@@ -8,7 +8,12 @@ import {
   shareChangesSince,
   sharesNow,
 } from '#sql/lifecycle/share-tokens';
-import { hasEnded, insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
+import {
+  hasEnded,
+  insertCheckpoint,
+  lastCheckpointWith,
+  latestCheckpoint,
+} from '#sql/log/checkpoints';
 import {
   keyEntries,
   type ProofLeaf,
@@ -44,6 +49,7 @@ type SignedTree = Pick<VerifiedPrefix, 'treeSize' | 'verdictId'> & { root: Uint8
 const QUERIES = {
   verifiedPrefix: (sql: Db): Promise<SignedTree | null> => verifiedPrefix(sql),
   latestCheckpoint,
+  lastCheckpointWith,
   insertCheckpoint,
   hasEnded,
   tile: readTile,
@@ -123,13 +129,14 @@ export const replicaBehind = (): ReplicaUnusableError =>
   );
 
 /**
- * Reads go to the replica, except the last checkpoint, the retirement of the log, and the key entries,
+ * Reads go to the replica, except checkpoints, the retirement of the log, and the key entries,
  * so that no lag delays a compromise. Checkpoints are inserted in the primary.
  */
 export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
   return {
     ...replica,
     latestCheckpoint: () => primary.latestCheckpoint(),
+    lastCheckpointWith: (text) => primary.lastCheckpointWith(text),
     hasEnded: (origin) => primary.hasEnded(origin),
     keyEntries: () => primary.keyEntries(),
     leafHash: (leafIndex) => primary.leafHash(leafIndex),

@@ -3,15 +3,17 @@ import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { fromBase64, toHex } from '#protocol/bytes';
+import { fromBase64, toBase64, toHex } from '#protocol/bytes';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { verifyInclusion } from '#protocol/merkle';
 import { parseVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
+import type { RetiredLogKey } from '#protocol/snapshot/keys';
 import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
+import { lastCheckpointWith } from '#sql/log/checkpoints';
 import { publishedLog } from '../fixtures/published-log.js';
 import { startProgram } from '../fixtures/program.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
@@ -23,7 +25,7 @@ interface Action {
 
 interface PublishedKeys {
   aep: { kid: string }[];
-  log: { vkey: string; retired: string[] };
+  log: { vkey: string; retired: RetiredLogKey[] };
   snapshot: { vkey: string; retired: string[] };
 }
 
@@ -210,6 +212,7 @@ describe('admissions in a running stack', () => {
   it('stay valid after a restart with new signing keys', async () => {
     const before = await keysOf(stack);
     expect(before).toMatchObject({ log: { retired: [] }, snapshot: { retired: [] } });
+    const { size: lastSize } = await publishedLog(stack);
     expect(await stack.stop()).toBe(0);
     const keyFiles = Object.fromEntries(
       ['AEP', 'LOG', 'SNAPSHOT'].map((name) => {
@@ -230,7 +233,11 @@ describe('admissions in a running stack', () => {
     await expectValid(id);
     const after = await keysOf(stack);
     expect(after.log.vkey).not.toBe(before.log.vkey);
-    expect(after.log.retired).toEqual([before.log.vkey]);
+    expect(after.log.retired).toEqual([{ vkey: before.log.vkey, from_size: lastSize }]);
+    const { name, keyHash } = parseVkey(before.log.vkey, nativeSha256);
+    const line = `\n\u2014 ${name} ${toBase64(keyHash).slice(0, 5)}`;
+    const last = await lastCheckpointWith(stack.superuser(), line);
+    expect(last?.treeSize).toBe(lastSize);
     expect(after.snapshot.retired).toEqual([before.snapshot.vkey]);
     expect(after.aep.map(({ kid }) => kid)).toContain(before.aep[0]!.kid);
     expect(after.aep).toHaveLength(2);

@@ -1,4 +1,4 @@
-import { cpSync, readFileSync } from 'node:fs';
+import { cpSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createPublicServer, type PublicServer } from '#api/public/server';
@@ -152,6 +152,33 @@ describe('standby that has only the old keys', () => {
   });
 });
 
+describe('list of retired log keys', () => {
+  const unused = formatVkey(nativeSha256, ORIGIN, testKey().publicKey);
+  const listed = async () => {
+    const publicServer = facadePinning([newLogVkey], [newSnapshotVkey]);
+    await publicServer.poller.refresh();
+    return publicServer.poller.current!.keys.retired!.log;
+  };
+
+  it('has the size of the last tree of each key, also after lookup/ was deleted', async () => {
+    const keys = { log: [snapshot.logVkey, unused], snapshot: [snapshot.snapshotVkey] };
+    const expected = [
+      { vkey: snapshot.logVkey, from_size: 4 },
+      { vkey: unused, from_size: 0 },
+    ];
+    const publisher = rotated({ retired: keys });
+    await publisher.runCycle();
+    expect(await listed()).toEqual(expected);
+    await grow(publisher);
+    await grow(publisher);
+    expect(await listed()).toEqual(expected);
+    await publisher.close();
+    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
+    await rotated({ retired: keys }).runCycle();
+    expect(await listed()).toEqual(expected);
+  });
+});
+
 describe('public API server during a key rotation', () => {
   it('accepts both keys when both are pinned, and checks consistency across the rotation', async () => {
     const publicServer = pinningBoth();
@@ -163,7 +190,11 @@ describe('public API server during a key rotation', () => {
     expect(await statusAt(url, id)).toBe(200);
     const keys: unknown = await (await fetch(`${url}/api/public/keys`)).json();
     expect(keys).toMatchObject({
-      log: { origin: ORIGIN, vkey: newLogVkey, retired: [snapshot.logVkey] },
+      log: {
+        origin: ORIGIN,
+        vkey: newLogVkey,
+        retired: [{ vkey: snapshot.logVkey, from_size: 4 }],
+      },
       snapshot: { vkey: newSnapshotVkey, retired: [snapshot.snapshotVkey] },
     });
   });
