@@ -9,6 +9,8 @@ import { openNote } from './note.js';
 import { leafHash, verifyInclusion } from './merkle.js';
 import type { LogEntry } from './schemas/log-entry.js';
 import type { ProofExport } from './schemas/proof-export.js';
+import { canAssertValidity } from './status.js';
+import { formatTime } from './time.js';
 import { parseTlogProof } from './tlog-proof.js';
 import type { VerifyCrypto } from './verify.js';
 import {
@@ -60,14 +62,16 @@ export interface OfflineOptions {
    * inclusion proof of the export.
    */
   tlogProof?: TextOrBytes | undefined;
+  /** Milliseconds since 1970. Without it, the end of validity in the AEP is not checked. */
+  now?: number | undefined;
 }
 
 /**
  * Checks an exported proof (`svc.registry.proof_export/1.0`) against pinned keys. Parses text and
  * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, not
  * even its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
- * unusable pins, which the caller supplies. Does not check the verdict: it is unsigned, and only
- * the registry can confirm it.
+ * unusable pins, which the caller supplies. The verdict in the document is unsigned, and only the
+ * registry can confirm it: it can withdraw validity, but not assert it.
  *
  * An undecidable result says nothing against the document: the caller has not pinned the key or log
  * that the check needs.
@@ -76,7 +80,7 @@ export function verifyOffline(
   exported: unknown,
   trust: OfflineTrust,
   crypto: VerifyCrypto,
-  { tlogProof }: OfflineOptions = {},
+  { tlogProof, now }: OfflineOptions = {},
 ): OfflineResult {
   const pins = readAepKeys(crypto.sha256, trust.aepKeys);
   const log = readLog(crypto.sha256, trust.log);
@@ -106,7 +110,18 @@ export function verifyOffline(
     const detail = 'the signature does not verify under the pinned key';
     return notAuthentic({ code: 'bad_signature', detail }, log);
   }
-  return placed(document, pinned, log, log && placeInLog(document, tlogProof, log, crypto));
+  const ended = endOf(document, now);
+  const result = placed(document, pinned, log, log && placeInLog(document, tlogProof, log, crypto));
+  const isFaultless = result.decidable && result.faults.length === 0;
+  return isFaultless && ended !== null ? { ...result, status: ended } : result;
+}
+
+/** The status without validity that the document states, or that follows from the signed end. */
+function endOf({ aep, verdict }: ProofExport, now: number | undefined): string | null {
+  const { verification_status: stated } = verdict;
+  if (!canAssertValidity(stated)) return stated;
+  const { proof: end } = aep.valid_until;
+  return end !== null && now !== undefined && end <= formatTime(now) ? 'EXPIRED' : null;
 }
 
 function placeInLog(

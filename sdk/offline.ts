@@ -22,7 +22,8 @@ const crypto = { sha256: nobleSha256, verify: nobleVerify };
  * hashes, signature, inclusion in the log, checkpoint.
  *
  * The result has `authentic` and `included`, never validity: only the service knows whether the
- * proof was revoked after its checkpoint. `decidable` is false, with a `cause`, when the pins do
+ * proof was revoked after its checkpoint. `status` is `REVOKED` or `EXPIRED` when the document shows
+ * that the proof is not valid any more. `decidable` is false, with a `cause`, when the pins do
  * not suffice.
  *
  * No document makes the function throw. An unusable pin throws `SdkError` with the code
@@ -32,14 +33,16 @@ const crypto = { sha256: nobleSha256, verify: nobleVerify };
  *   `exportProofHttp`. Prefer text: a lenient parser may drop one of two members of the same name
  * @param trust AEP keys (32 bytes, base64url or JWK) and the log's C2SP vkey and origin, from another
  *   source than the document
- * @param options `tlogProof`: a C2SP `.tlog-proof` of the entry, instead of the export's own inclusion
+ * @param options `tlogProof`: a C2SP `.tlog-proof` of the entry, instead of the export's own
+ *   inclusion; `now`: milliseconds since 1970, by default the clock of this computer
  */
 export function verifyOffline(
   exported: TextOrBytes | object,
   trust: OfflineTrust = {},
   options: OfflineOptions = {},
 ): OfflineResult {
-  return withPins(() => checkExport(exported, trust, crypto, options));
+  const now = options.now ?? Date.now();
+  return withPins(() => checkExport(exported, trust, crypto, { ...options, now }));
 }
 
 /**

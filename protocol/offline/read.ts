@@ -242,7 +242,11 @@ export type OfflineResult =
       included?: boolean;
       /** Absent unless authentic. */
       aep?: Aep;
-      /** `unknown since checkpoint <size>` when included, else `unknown`. */
+      /**
+       * `REVOKED`, or another status without validity, when the document states it. `EXPIRED` when the
+       * validity of the proof has ended. Else `unknown since checkpoint <size>` when included, else
+       * `unknown`.
+       */
       status: string;
       /** Empty, or the fault that ended the check. */
       faults: OfflineFault[];

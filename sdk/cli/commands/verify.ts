@@ -22,8 +22,8 @@ export function addVerify(add: AddCommand): Command {
       name: 'verify',
       summary: 'Verify a proof with the verification system, or offline with pinned keys',
       description:
-        'FILE is an output of `svc export`; - reads standard input. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since.\n\n' +
-        'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that fails, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
+        'FILE is an output of `svc export`; - reads standard input. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED.\n\n' +
+        'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that fails or has ended, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
       examples: [
         'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         'svc verify proof.json',
@@ -129,8 +129,14 @@ function documentOf(result: OfflineResult): unknown {
 function offlineExit(result: OfflineResult): ExitCode {
   if (!result.decidable) return EXIT.undecided;
   if (!result.authentic || result.included === false) return EXIT.negative;
+  if (isWithdrawn(result.status)) return verdictExit(result.status, false, undefined);
   if (result.included === undefined) return EXIT.undecided;
   return result.aep?.decision.effect === 'ADMIT' ? EXIT.success : EXIT.denied;
+}
+
+/** Every offline status but `unknown…` is one of the service's that withdraws validity. */
+function isWithdrawn(status: string): boolean {
+  return !status.startsWith('unknown');
 }
 
 function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): void {
@@ -140,7 +146,8 @@ function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): v
     return;
   }
   const { aep, status, faults, under, leafIndex } = result;
-  terminal.print(styled(exitCode, headline(result, exitCode)));
+  const prefix = isWithdrawn(status) ? `${status}: ` : '';
+  terminal.print(styled(exitCode, prefix + headline(result, exitCode)));
   if (aep !== undefined) {
     terminal.print(...row('proof', aep.proof_id));
     terminal.print(...row('accepted at', aep.accepted_at));
