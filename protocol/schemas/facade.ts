@@ -168,7 +168,8 @@ const viewMembers = {
 };
 
 /**
- * History of an artifact: `/history` of a certificate or passport, `/timeline` of a trust artifact.
+ * History of an artifact: `/history` of a proof, certificate or passport, `/timeline` of a trust
+ * artifact.
  * Its events are those of the proof, the artifact and every artifact that it depends on, oldest
  * first; empty when the lookup did not resolve.
  */

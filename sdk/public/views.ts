@@ -18,7 +18,12 @@ import { pathSegment, type PublicAnswer, readPublic, requireAbout } from './look
 /** Kinds of artifacts with views besides the verdict. */
 export type ViewedKind = 'certificate' | 'passport' | 'trust';
 
-const HISTORY = { certificate: 'history', passport: 'history', trust: 'timeline' } as const;
+const HISTORY = {
+  proof: 'history',
+  certificate: 'history',
+  passport: 'history',
+  trust: 'timeline',
+} as const;
 const CHAIN = { certificate: 'trust-chain', passport: 'trust-chain', trust: 'chain' } as const;
 
 /** The artifact of a view. */
@@ -27,10 +32,13 @@ export interface ViewQuery {
   identifier: string;
 }
 
-/** `/history` of a certificate or passport, `/timeline` of a trust artifact: its status history. */
+/**
+ * `/history` of a proof, certificate or passport, `/timeline` of a trust artifact: its status history.
+ * A `revoked` event has the leaf index of the log entry that revokes the artifact.
+ */
 export function readHistoryHttp(
   options: PublicOptions,
-  input: ViewQuery,
+  input: ViewQuery | { kind: 'proof'; identifier: string },
 ): Promise<PublicAnswer<PublicHistory>> {
   return readView(options, input, HISTORY, historySchema);
 }
@@ -74,14 +82,14 @@ export async function readPublicKeysHttp(
 
 async function readView<T extends PublicHistory | PublicTrustChain | PublicTrustPackage>(
   options: PublicOptions,
-  { kind, identifier }: ViewQuery,
-  names: Partial<Record<ViewedKind, string>>,
+  { kind, identifier }: Parameters<typeof readHistoryHttp>[1],
+  names: Partial<Record<ViewedKind | 'proof', string>>,
   schema: z.ZodType<T>,
   checkParts: (answer: Answer, record: T) => void = () => undefined,
 ): Promise<PublicAnswer<T>> {
   const name = Object.hasOwn(names, kind) ? names[kind] : undefined;
   if (name === undefined) {
-    const message = 'the kind must be one of certificate, passport, trust';
+    const message = `the kind must be one of ${Object.keys(names).join(', ')}`;
     throw new SdkError('invalid_input', message, { pointer: '/kind' });
   }
   const path = `/api/public/${kind}/${pathSegment(identifier)}/${name}`;

@@ -185,12 +185,15 @@ describe('history, chain and trust package functions', () => {
       const { record: chain } = await readTrustChainHttp(options, { kind, identifier });
       expect(chain.links.map(({ stage }) => stage)).toEqual(chain.sequence);
     }
+    const ofProof = { kind: 'proof', identifier: facades.revoked } as const;
+    const { record: history } = await readHistoryHttp(options, ofProof);
+    expect(history.events.at(-1)).toMatchObject({ event: 'revoked', artifact: 'proof' });
     const { record } = await readTrustPackageHttp(options, { trust_id });
     expect(record.evidence?.log_entry.proof_id).toBe(facades.proof);
     const unknown = await readTrustPackageHttp(options, { trust_id: 'trust_unknown' });
     expect(unknown.record).toMatchObject({ evidence: null, can_assert_validity: false });
     await sdkError(
-      readHistoryHttp(options, { kind: 'proof' as never, identifier: 'a' }),
+      readTrustChainHttp(options, { kind: 'proof' as never, identifier: 'a' }),
       'invalid_input',
     );
   });

@@ -237,9 +237,13 @@ export const LOOKUP_OPERATIONS: readonly Operation[] = [
   ...aliases.map((spec) => ({ spec, handler: handledByFastPath })),
 ];
 
-type Kind = 'certificate' | 'passport' | 'trust';
-
-const NAME = { certificate: 'certificate', passport: 'passport', trust: 'trust artifact' } as const;
+const NAME = {
+  proof: 'proof',
+  certificate: 'certificate',
+  passport: 'passport',
+  trust: 'trust artifact',
+} as const;
+type Kind = keyof typeof NAME;
 
 interface View {
   id: string;
@@ -278,6 +282,7 @@ const trustPackage: View = {
 };
 
 const VIEWS: readonly [kind: Kind, end: string, view: View][] = [
+  ['proof', 'history', history('proof')],
   ['certificate', 'history', history('certificate')],
   ['certificate', 'trust-chain', chain('certificate')],
   ['passport', 'history', history('passport')],

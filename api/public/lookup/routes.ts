@@ -130,10 +130,11 @@ function lookupByPath(path: string): RequestedLookup | null {
   const rest = path.slice(slash + 1);
   // The proof route takes the whole rest as the identifier, even malformed; others take one segment.
   const template = isAlias ? TEMPLATES[name]!.alias : TEMPLATES[name]!.verify;
-  if (route.unmatched === 'not-found') return { route, requested: decoded(rest), template };
+  const isProof = route.unmatched === 'not-found';
+  if (isProof && !isAlias) return { route, requested: decoded(rest), template };
   const end = rest.indexOf('/');
   if (rest === '' || end === 0) return null;
-  if (end < 0) return { route, requested: decoded(rest), template };
+  if (end < 0) return isProof ? null : { route, requested: decoded(rest), template };
   const view = isAlias ? VIEW_PATHS[name]!.get(rest.slice(end + 1)) : undefined;
   if (view === undefined) return null;
   const viewTemplate = `${template}/${rest.slice(end + 1)}`;

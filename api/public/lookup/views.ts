@@ -212,6 +212,7 @@ const bySuffix = (views: Record<string, ViewName>): ReadonlyMap<string, ViewName
 
 /** The views of each kind by their path suffix. */
 export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
+  proof: bySuffix({ history: 'history' }),
   certificate: bySuffix({ history: 'history', 'trust-chain': 'chain' }),
   passport: bySuffix({ history: 'history', 'trust-chain': 'chain' }),
   trust: bySuffix({ timeline: 'history', chain: 'chain', package: 'package' }),

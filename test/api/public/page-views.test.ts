@@ -134,8 +134,8 @@ describe('JSON links on the HTML page', () => {
   it('lead to existing JSON views of each artifact', async () => {
     const proof = page.state('valid').identifier;
     for (const [name, views] of [
-      ['valid', []],
-      ['denied', []],
+      ['valid', [`proof/${proof}/history`]],
+      ['denied', [`proof/${page.state('denied').identifier}/history`]],
       ['certificate by reference', [`certificate/cert_${proof}/history`, 'trust-chain']],
       ['execution passport', [`passport/pass_${proof}/history`, 'trust-chain']],
       ['trust asset', [`trust/trust_${proof}/timeline`, 'chain', 'package']],

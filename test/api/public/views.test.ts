@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { chainOf, historyOf } from '#api/public/lookup/views';
 import { idsOf } from '#protocol/ids';
-import type { PublicTrustChain } from '#protocol/schemas/facade';
+import { historySchema, type PublicTrustChain } from '#protocol/schemas/facade';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatTime } from '#protocol/time';
@@ -68,6 +68,31 @@ describe('history view', () => {
         ],
       });
       expect(history.verification_status).toBe(POSITIVE[kind]);
+    }
+  });
+
+  it('of a proof leads to the log entry that revokes a denial', async () => {
+    const world = new TestSnapshot();
+    const { registry } = world;
+    const proof = registry.addProof({ effect: 'DENY' });
+    registry.revoke(proof);
+    registry.verify();
+    await world.publisher().runCycle();
+    const server = await world.serve(world.publicServer());
+    const { body } = await callAt(server, `/api/public/proof/${proof}/history`);
+    const { events, verification_status } = historySchema.parse(body);
+    expect(verification_status).toBe('REVOKED');
+    const revoked = events.find((event) => event.event === 'revoked')!;
+    const entry = await callAt(server, `/log/entry/${revoked.leaf_index}`);
+    const { reason_hash } = revoked;
+    expect(entry.body).toMatchObject({ type: 'status', proof_id: proof, reason_hash });
+    await world.close();
+    for (const id of [unknown, `cert_${plain}`, `pass_${plain}`]) {
+      const { body: none } = await call(`/api/public/proof/${id}/history`);
+      expect(none).toMatchObject({ artifact_kind: 'proof', identifier: id, events: [] });
+    }
+    for (const path of ['', '/', '/trust-chain', '/history/']) {
+      expect((await call(`/api/public/proof/${plain}${path}`)).status).toBe(404);
     }
   });
 

@@ -36,6 +36,7 @@ export const LOOKUPS = table<
   GET    | /api/public/verify/trust-asset/{trust_asset_id}      | -              | trust_asset_id                                        | trust       | history | facade  | trust
   GET    | /api/public/verify/share/{share_token}               | -              | share_token                                           | asked       | history | facade  | proof
   GET    | /api/public/verify/package/{package_id}              | -              | package_id                                            | trust       | history | facade  | trust
+  GET    | /api/public/proof/{proof_id}/history                 | -              | proof_id                                              | proof       | history | history | proof
   GET    | /api/public/certificate/{certificate_id}             | -              | certificate_id cert_id certificate_ref trust_asset_id | certificate | history | facade  | certificate
   GET    | /api/public/certificate/{certificate_id}/history     | -              | certificate_id cert_id certificate_ref trust_asset_id | certificate | history | history | certificate
   GET    | /api/public/certificate/{certificate_id}/trust-chain | -              | certificate_id cert_id certificate_ref trust_asset_id | certificate | history | chain   | certificate
