@@ -61,8 +61,10 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
     detail,
     pointer,
   });
-  if (issue.code === 'unrecognized_keys') return fault('unknown_member');
   const member = String(issue.path.findLast((step) => typeof step === 'string'));
+  // The schema library compares it with two forms; which of the two it reports is not specified.
+  if (member === 'valid_until') return fault('malformed_export');
+  if (issue.code === 'unrecognized_keys') return fault('unknown_member');
   if (member === 'signatures' && issue.path.at(-1) === member) return fault('not_one_signature');
   const found = issue.path.reduce<unknown>((at, step) => (at as never)?.[step], value);
   if (typeof found !== 'string') return fault('malformed_export');

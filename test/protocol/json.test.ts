@@ -105,6 +105,21 @@ describe('strict JSON parser', () => {
     },
   );
 
+  it.each([
+    ['{"a":[01]}', 'malformed_json', '/a'],
+    ['{"a":[1.]}', 'malformed_json', '/a'],
+    ['{"a":1e}', 'malformed_json', ''],
+    ['{"a":[nullx]}', 'malformed_json', '/a'],
+    ['1.5.', 'malformed_json', ''],
+    ['[-]', 'malformed_json', '/0'],
+    ['[+1]', 'malformed_json', '/0'],
+    ['[.5]', 'malformed_json', '/0'],
+    ['[nul]', 'malformed_json', '/0'],
+    ['[1e400x]', 'integer_out_of_range', '/0'],
+  ])('ends a number or literal where its grammar ends: %s', (text, code, pointer) => {
+    expect(refused(text)).toEqual({ code, pointer });
+  });
+
   it('rejects nesting beyond the limit of open arrays and objects', () => {
     const nested = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
     expect(parse(nested(32))).toBeDefined();
