@@ -26,6 +26,7 @@ export type ProtocolErrorCode =
   | 'malformed_entry'
   | 'malformed_envelope'
   | 'malformed_snapshot'
+  | 'malformed_record'
   // the log
   | 'out_of_range'
   | 'malformed_map_path'

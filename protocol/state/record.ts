@@ -1,0 +1,246 @@
+import { ProtocolError } from '../errors.js';
+import { HASH_BYTES } from '../merkle.js';
+import { ARTIFACT_KINDS, type ArtifactKind } from '../status.js';
+
+/**
+ * The values of the map of public records (spec/next.md, section 9): functions of the log's entries.
+ * Decoding throws `malformed_record` for bytes that encoding does not give.
+ */
+
+export const PROOF_RECORD_BYTES = 122;
+export const AEP_KEY_RECORD_BYTES = 52;
+const EVENT_BYTES = 13;
+const REVOCATION_BYTES = EVENT_BYTES + 1 + HASH_BYTES;
+
+/** In the order of their numbers in a record. */
+const EFFECTS = ['ADMIT', 'DENY', 'REQUIRE_APPROVAL'] as const;
+const VERDICTS = ['none', 'pass', 'fail'] as const;
+const EVENTS = ['passed', 'failed', 'restored', 'erased', 'lost', 'revoked'] as const;
+
+/** Times are milliseconds since 1970. */
+export interface PublicProof {
+  effect: (typeof EFFECTS)[number];
+  isLive: boolean;
+  /** Whether it has a certificate, a passport and trust. */
+  hasArtifacts: boolean;
+  verdict: (typeof VERDICTS)[number];
+  /** The payload is erased or lost. */
+  isGone: boolean;
+  /** Bit n: the nth of `ARTIFACT_KINDS` is revoked. */
+  revoked: number;
+  leafIndex: number;
+  acceptedAt: number;
+  /** `to` of the first verdict on the leaf; null without a verdict. */
+  verdictSize: number | null;
+  /** Time of the last verdict that gave the leaf a verdict or changed it; null without one. */
+  verifiedAt: number | null;
+  /** Index of the activation of its key, if that lies below the leaf. */
+  keyIndex: number | null;
+  /** End of validity of each of `ARTIFACT_KINDS`; null for never. */
+  ends: readonly (number | null)[];
+  /** 32 bytes. */
+  aepHash: Uint8Array;
+  /** 32 bytes. */
+  proofRecordHash: Uint8Array;
+}
+
+/** The indexes of leaves at which signatures of an AEP key count. */
+export interface AepKeyLife {
+  /** 32 bytes. */
+  thumbprint: Uint8Array;
+  /** The first index at which its signatures count; null if they never do. */
+  from: number | null;
+  /** The first index at which it is retired. */
+  retiredFrom: number | null;
+  /** The first index at which it is compromised. */
+  compromisedFrom: number | null;
+}
+
+interface LeafEvent {
+  /** Index of the entry. */
+  index: number;
+  /** Milliseconds since 1970. */
+  time: number;
+}
+export type RecordedEvent =
+  | (LeafEvent & { type: Exclude<(typeof EVENTS)[number], 'revoked'> })
+  | (LeafEvent & { type: 'revoked'; kind: ArtifactKind; reasonHash: Uint8Array });
+
+/** Stands for null. */
+export const NONE = 2 ** 48 - 1;
+const ENDS_AT = 34;
+const HASHES_AT = 58;
+
+export function encodeProof(proof: PublicProof): Uint8Array {
+  const bytes = new Uint8Array(PROOF_RECORD_BYTES);
+  const view = new DataView(bytes.buffer);
+  bytes[0] = 1;
+  bytes[1] =
+    EFFECTS.indexOf(proof.effect) |
+    (proof.isLive ? 4 : 0) |
+    (proof.hasArtifacts ? 8 : 0) |
+    (VERDICTS.indexOf(proof.verdict) << 4) |
+    (proof.isGone ? 64 : 0);
+  bytes[2] = proof.revoked;
+  setNumber(view, 4, proof.leafIndex);
+  setNumber(view, 10, proof.acceptedAt);
+  setNumber(view, 16, proof.verdictSize);
+  setNumber(view, 22, proof.verifiedAt);
+  setNumber(view, 28, proof.keyIndex);
+  for (let i = 0; i < 4; i++) setNumber(view, ENDS_AT + 6 * i, proof.ends[i]!);
+  bytes.set(proof.aepHash, HASHES_AT);
+  bytes.set(proof.proofRecordHash, HASHES_AT + HASH_BYTES);
+  return bytes;
+}
+
+/** The hashes share the memory of `bytes`. */
+export function decodeProof(bytes: Uint8Array): PublicProof {
+  if (bytes.length !== PROOF_RECORD_BYTES || bytes[0] !== 1) throw malformed('not one of a proof');
+  const view = viewOf(bytes);
+  const flags = bytes[1]!;
+  const effect = EFFECTS[flags & 3];
+  const verdict = VERDICTS[(flags >> 4) & 3];
+  const revoked = bytes[2]!;
+  if (
+    effect === undefined ||
+    verdict === undefined ||
+    flags > 127 ||
+    revoked > 15 ||
+    bytes[3] !== 0
+  )
+    throw malformed('it has unknown bits');
+  const proof: PublicProof = {
+    effect,
+    isLive: (flags & 4) !== 0,
+    hasArtifacts: (flags & 8) !== 0,
+    verdict,
+    isGone: (flags & 64) !== 0,
+    revoked,
+    leafIndex: required(numberAt(view, 4)),
+    acceptedAt: required(numberAt(view, 10)),
+    verdictSize: numberAt(view, 16),
+    verifiedAt: numberAt(view, 22),
+    keyIndex: numberAt(view, 28),
+    ends: [
+      numberAt(view, ENDS_AT),
+      numberAt(view, ENDS_AT + 6),
+      numberAt(view, ENDS_AT + 12),
+      numberAt(view, ENDS_AT + 18),
+    ],
+    aepHash: bytes.subarray(HASHES_AT, HASHES_AT + HASH_BYTES),
+    proofRecordHash: bytes.subarray(HASHES_AT + HASH_BYTES),
+  };
+  requireConsistent(proof);
+  return proof;
+}
+
+function requireConsistent({ leafIndex, verdictSize, keyIndex, ...proof }: PublicProof): void {
+  const isUnverified = proof.verdict === 'none';
+  if ((verdictSize === null) !== isUnverified || (proof.verifiedAt === null) !== isUnverified) {
+    throw malformed('its verdict lacks a field or has one too many');
+  }
+  if ((verdictSize ?? NONE) <= leafIndex || (keyIndex ?? -1) >= leafIndex) {
+    throw malformed('its indexes contradict the order of the log');
+  }
+  const [, ...others] = proof.ends;
+  if (proof.hasArtifacts ? proof.effect !== 'ADMIT' : others.some((end) => end !== null)) {
+    throw malformed('its artifacts contradict its effect or their ends');
+  }
+}
+
+export function encodeAepKey(key: AepKeyLife): Uint8Array {
+  const bytes = new Uint8Array(AEP_KEY_RECORD_BYTES);
+  const view = new DataView(bytes.buffer);
+  bytes[0] = 2;
+  bytes.set(key.thumbprint, 2);
+  setNumber(view, 34, key.from);
+  setNumber(view, 40, key.retiredFrom);
+  setNumber(view, 46, key.compromisedFrom);
+  return bytes;
+}
+
+/** The thumbprint shares the memory of `bytes`. */
+export function decodeAepKey(bytes: Uint8Array): AepKeyLife {
+  if (bytes.length !== AEP_KEY_RECORD_BYTES || bytes[0] !== 2 || bytes[1] !== 0) {
+    throw malformed('not one of an AEP key');
+  }
+  const view = viewOf(bytes);
+  const life: AepKeyLife = {
+    thumbprint: bytes.subarray(2, 2 + HASH_BYTES),
+    from: numberAt(view, 34),
+    retiredFrom: numberAt(view, 40),
+    compromisedFrom: numberAt(view, 46),
+  };
+  if (
+    life.from !== null &&
+    life.from >= Math.min(life.retiredFrom ?? NONE, life.compromisedFrom ?? NONE)
+  ) {
+    throw malformed('its signatures count after their end');
+  }
+  return life;
+}
+
+export function encodeEvent(event: RecordedEvent): Uint8Array {
+  const isRevocation = event.type === 'revoked';
+  const bytes = new Uint8Array(isRevocation ? REVOCATION_BYTES : EVENT_BYTES);
+  const view = new DataView(bytes.buffer);
+  bytes[0] = 1 + EVENTS.indexOf(event.type);
+  setNumber(view, 1, event.index);
+  setNumber(view, 7, event.time);
+  if (isRevocation) {
+    bytes[EVENT_BYTES] = ARTIFACT_KINDS.indexOf(event.kind);
+    bytes.set(event.reasonHash, EVENT_BYTES + 1);
+  }
+  return bytes;
+}
+
+/** The events in log order. Reason hashes share the memory of `bytes`. */
+export function decodeHistory(bytes: Uint8Array): RecordedEvent[] {
+  const view = viewOf(bytes);
+  const events: RecordedEvent[] = [];
+  let before = -1;
+  for (let at = 0; at < bytes.length;) {
+    const type = EVENTS[bytes[at]! - 1];
+    const end = at + (type === 'revoked' ? REVOCATION_BYTES : EVENT_BYTES);
+    if (type === undefined || end > bytes.length) throw malformed('an event has another form');
+    const index = required(numberAt(view, at + 1));
+    const time = required(numberAt(view, at + 7));
+    if (index <= before) throw malformed('its events are not in log order');
+    if (type === 'revoked') {
+      const kind = ARTIFACT_KINDS[bytes[at + EVENT_BYTES]!];
+      if (kind === undefined) throw malformed('it revokes an artifact of no known kind');
+      const reasonHash = bytes.subarray(at + EVENT_BYTES + 1, end);
+      events.push({ type, index, time, kind, reasonHash });
+    } else {
+      events.push({ type, index, time });
+    }
+    before = index;
+    at = end;
+  }
+  return events;
+}
+
+const viewOf = (bytes: Uint8Array): DataView =>
+  new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+function setNumber(view: DataView, at: number, value: number | null): void {
+  const number = value ?? NONE;
+  if (!Number.isSafeInteger(number) || number < 0 || number > NONE) {
+    throw new ProtocolError('out_of_range', `${number} has no place in a record`);
+  }
+  view.setUint16(at, Math.floor(number / 2 ** 32));
+  view.setUint32(at + 2, number % 2 ** 32);
+}
+
+function numberAt(view: DataView, at: number): number | null {
+  const number = view.getUint16(at) * 2 ** 32 + view.getUint32(at + 2);
+  return number === NONE ? null : number;
+}
+
+function required(number: number | null): number {
+  if (number === null) throw malformed('an index or a time is missing');
+  return number;
+}
+
+const malformed = (problem: string): ProtocolError =>
+  new ProtocolError('malformed_record', `malformed record: ${problem}`);

@@ -1,0 +1,125 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { concat, equalBytes, fromHex, toHex } from '#protocol/bytes';
+import { attempt, ProtocolError } from '#protocol/errors';
+import {
+  decodeAepKey,
+  decodeHistory,
+  decodeProof,
+  encodeAepKey,
+  encodeEvent,
+  encodeProof,
+} from '#protocol/state/record';
+import { packageRoot } from '#runtime/process/files';
+
+interface Vectors {
+  map: { key: string; record: string; history: string }[];
+}
+const vectors = JSON.parse(
+  readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
+) as Vectors;
+
+const valuesOf = (kind: number) =>
+  vectors.map
+    .map(({ key, record, history }) => ({
+      key: fromHex(key),
+      record: fromHex(record),
+      history: fromHex(history),
+    }))
+    .filter(({ key }) => key[0] === kind);
+const proofs = valuesOf(1);
+const [aepKey] = valuesOf(2);
+
+const again = {
+  proof: (bytes: Uint8Array) => encodeProof(decodeProof(bytes)),
+  aepKey: (bytes: Uint8Array) => encodeAepKey(decodeAepKey(bytes)),
+  history: (bytes: Uint8Array) => concat(...decodeHistory(bytes).map(encodeEvent)),
+};
+
+it('records and histories equal those of the Python implementation', () => {
+  for (const { record, history } of proofs) {
+    expect(toHex(again.proof(record))).toBe(toHex(record));
+    expect(toHex(again.history(history))).toBe(toHex(history));
+  }
+  expect(toHex(again.aepKey(aepKey!.record))).toBe(toHex(aepKey!.record));
+});
+
+it('a record of the Python implementation has the facts of its proof', () => {
+  const { record, history } = proofs[0]!;
+  const time = (minute: number): number => Date.UTC(2026, 10, 22, 8, minute);
+  expect(decodeProof(record)).toEqual({
+    aepHash: record.subarray(58, 90),
+    proofRecordHash: record.subarray(90),
+    effect: 'ADMIT',
+    isLive: false,
+    hasArtifacts: true,
+    verdict: 'pass',
+    isGone: false,
+    revoked: 0b0100,
+    leafIndex: 6,
+    acceptedAt: time(1),
+    verdictSize: 13,
+    verifiedAt: time(8),
+    keyIndex: 2,
+    ends: [null, time(30), time(40), time(30)],
+  });
+  expect(decodeHistory(history)).toEqual([
+    { type: 'passed', index: 13, time: time(8) },
+    {
+      type: 'revoked',
+      index: 14,
+      time: time(9),
+      kind: 'certificate',
+      reasonHash: fromHex('22'.repeat(32)),
+    },
+  ]);
+  expect(decodeAepKey(aepKey!.record)).toMatchObject({ from: 3, retiredFrom: 1_000_000 });
+});
+
+it.each([
+  ['proof', proofs[0]!.record],
+  ['history', proofs[0]!.history],
+  ['aepKey', aepKey!.record],
+] as const)('%s bytes that do not encode to themselves are malformed', (form, bytes) => {
+  const changed = fc.tuple(fc.nat(bytes.length - 1), fc.nat(255), fc.nat(bytes.length));
+  fc.assert(
+    fc.property(changed, fc.boolean(), ([at, byte, length], isCut) => {
+      const other = isCut ? bytes.slice(0, length) : Uint8Array.from(bytes);
+      if (at < other.length) other[at] = byte;
+      try {
+        return equalBytes(again[form](other), other);
+      } catch (error) {
+        return error instanceof ProtocolError && error.code === 'malformed_record';
+      }
+    }),
+    { numRuns: 5000 },
+  );
+});
+
+const RECORD = proofs[0]!.record;
+const changedAt = (at: number, ...bytes: number[]): Uint8Array => {
+  const record = Uint8Array.from(RECORD);
+  record.set(bytes, at);
+  return record;
+};
+
+it.each([
+  ['version', changedAt(0, 2)],
+  ['effect', changedAt(1, 0b1011)],
+  ['verdict', changedAt(1, 0b11_1000)],
+  ['bit', changedAt(1, 0b1001_1000)],
+  ['revoked kind', changedAt(2, 16)],
+  ['last byte of the head', changedAt(3, 1)],
+  ['missing index', changedAt(4, 255, 255, 255, 255, 255, 255)],
+  ['pass without a size', changedAt(16, 255, 255, 255, 255, 255, 255)],
+  ['time without a verdict', changedAt(1, 0b1000)],
+  ['verdict that does not cover the leaf', changedAt(21, 6)],
+  ['key that is activated later', changedAt(33, 6)],
+  ['denial with a certificate', changedAt(1, 0b01_1001)],
+  ['end of an artifact that does not exist', changedAt(1, 0b01_0000)],
+  ['longer record', concat(RECORD, Uint8Array.of(0))],
+])('a proof record is malformed: %s', (_, record) => {
+  expect(attempt(() => decodeProof(record))).toBeUndefined();
+});
