@@ -1,0 +1,93 @@
+import * as z from 'zod';
+import { canonicalBytes, parseStrict } from '../json.js';
+import type { KeyStatus } from '../keys.js';
+import { logIndexSchema, timeSchema } from '../schemas/primitives.js';
+import { NONE, type AepKeyLife } from './record.js';
+import { fromBase64Url } from '../bytes.js';
+
+const placeSchema = logIndexSchema.nullable();
+
+const logKeySchema = z.strictObject({
+  use: z.enum(['aep', 'aep_root', 'verifier', 'log', 'approver']),
+  /** Thumbprint of the public key; hash of an approver's registration. */
+  id: z.string(),
+  /** base64url; null for an approver. */
+  publicKey: z.string().nullable(),
+  /** Index of its activation. */
+  index: logIndexSchema,
+  /** The first leaf index at which it is retired. */
+  retiredFrom: placeSchema,
+  /** The first leaf index at which it or its root is compromised. */
+  compromisedFrom: placeSchema,
+  /** Key id of the root that its delegation names. */
+  root: z.string().nullable(),
+  /** False for a delegation that is not by a root that was active. */
+  isAuthorized: z.boolean(),
+  /** The number of proofs after which a delegated key is retired. */
+  maxProofs: placeSchema,
+});
+export type LogKey = Readonly<z.infer<typeof logKeySchema>>;
+
+const logStateSchema = z.strictObject({
+  /** Number of entries that the state covers. */
+  size: logIndexSchema,
+  /** Every key that was ever activated. */
+  keys: z.array(logKeySchema),
+  /** Number of proofs by each delegated key that is not retired yet. */
+  proofs: z.array(z.tuple([z.string(), logIndexSchema])),
+  /** The last verdict entry. */
+  verdict: z
+    .strictObject({ index: logIndexSchema, to: logIndexSchema, expiredThrough: timeSchema })
+    .nullable(),
+  /** A verifier key was retired since that verdict, so the next one may lower `expiredThrough`. */
+  mayLowerExpiry: z.boolean(),
+  /** The last snapshot entry, and what it says about this log. */
+  snapshot: z
+    .strictObject({ index: logIndexSchema, size: logIndexSchema, lookupFrom: logIndexSchema })
+    .nullable(),
+});
+type StoredState = Readonly<z.infer<typeof logStateSchema>>;
+
+/** All of a log's past, beside its map, that decides whether and how the next entries count. */
+export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
+  /** By id: a public key has one use. */
+  keys: ReadonlyMap<string, LogKey>;
+  /** By key id. */
+  proofs: ReadonlyMap<string, number>;
+}
+
+export const EMPTY_LOG: LogState = {
+  size: 0,
+  keys: new Map(),
+  proofs: new Map(),
+  verdict: null,
+  mayLowerExpiry: false,
+  snapshot: null,
+};
+
+export function encodeLogState(state: LogState): Uint8Array {
+  return canonicalBytes({ ...state, keys: [...state.keys.values()], proofs: [...state.proofs] });
+}
+
+/** @throws ProtocolError or ZodError unless {@link encodeLogState} gave the bytes */
+export function decodeLogState(bytes: Uint8Array): LogState {
+  const { keys, proofs, ...rest } = logStateSchema.parse(parseStrict(bytes));
+  return { ...rest, keys: new Map(keys.map((key) => [key.id, key])), proofs: new Map(proofs) };
+}
+
+/** The state of a key for a signature at a leaf (spec/next.md, section 8). */
+export function keyStatusAt(key: LogKey, leafIndex: number): KeyStatus {
+  if ((key.compromisedFrom ?? NONE) <= leafIndex) return 'compromised';
+  if (leafIndex <= key.index || !key.isAuthorized) return 'unknown';
+  return (key.retiredFrom ?? NONE) <= leafIndex ? 'retired' : 'active';
+}
+
+export function lifeOf(key: LogKey): AepKeyLife {
+  const from = key.index + 1;
+  return {
+    thumbprint: fromBase64Url(key.id),
+    from: keyStatusAt(key, from) === 'active' ? from : null,
+    retiredFrom: key.retiredFrom,
+    compromisedFrom: key.compromisedFrom,
+  };
+}

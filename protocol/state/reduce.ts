@@ -1,0 +1,404 @@
+import { concat, equalBytes, fromBase64, fromBase64Url, fromHex } from '../bytes.js';
+import { pae } from '../dsse.js';
+import { readEntry } from '../entries.js';
+import { canonicalBytes } from '../json.js';
+import { mapKey } from '../map/nodes.js';
+import type { MapValue } from '../map/page.js';
+import type { MapChange } from '../map/update.js';
+import type {
+  ErasureEntry,
+  KeyEntry,
+  LogEntry,
+  ProofEntry,
+  SnapshotEntry,
+  StatusEntry,
+  VerdictEntry,
+} from '../schemas/log-entry.js';
+import { ARTIFACT_KINDS } from '../status.js';
+import { parseTime } from '../time.js';
+import { earlier, keysChangedBy, type LogContext } from './key-entries.js';
+import { keyStatusAt, lifeOf, type LogKey, type LogState } from './log-state.js';
+import {
+  decodeProof,
+  encodeAepKey,
+  encodeEvent,
+  encodeProof,
+  NONE,
+  type PublicProof,
+} from './record.js';
+
+/** What the entries below the next ones left: reads may be concurrent. */
+export interface LogReader {
+  /** The value of a key in the map of the state before; null if it has none. */
+  value: (key: Uint8Array) => Promise<MapValue | null>;
+  /** The bytes of an entry that the state before covers. */
+  entry: (index: number) => Promise<Uint8Array>;
+  /** The root of the tree at any size up to the last of the next entries. */
+  rootAt: (size: number) => Promise<Uint8Array>;
+}
+
+/** The bytes that a verifier signs. */
+export function verdictToSign(origin: string, entry: Omit<VerdictEntry, 'sig'>): Uint8Array {
+  return pae('application/vnd.svc.registry.verdict+json', canonicalBytes({ origin, ...entry }));
+}
+
+/**
+ * The state of the log after its next entries, and the changes to its map, each of another key. The
+ * result depends on the entries only, not on how they are divided among calls. An entry that does not
+ * count (spec/next.md, section 7) changes nothing.
+ *
+ * @param entries the bytes of the leaves from `state.size` on
+ * @throws ProtocolError `malformed_record` when the map is not that of a log, and what `reader` throws
+ */
+export async function reduce(
+  ctx: LogContext,
+  state: LogState,
+  entries: readonly Uint8Array[],
+  reader: LogReader,
+): Promise<{ state: LogState; changes: MapChange[] }> {
+  return new Reduction(ctx, state, entries, reader).run();
+}
+
+/** A proof of the log. */
+interface Leaf {
+  key: Uint8Array;
+  proof: PublicProof;
+  history: Uint8Array;
+  isChanged: boolean;
+}
+
+/** The most entries that are read at once. */
+const READ_AHEAD = 1000;
+
+class Reduction {
+  private readonly start: number;
+  private state: LogState;
+  private readonly proofs: Map<string, number>;
+  private ownKeys: Map<string, LogKey> | null = null;
+  private latestKey: LogKey | undefined;
+  private readonly changedKeys = new Set<string>();
+  private readonly byId = new Map<string, Leaf>();
+  /** Null for a leaf that is not a proof. */
+  private readonly byIndex = new Map<number, Leaf | null>();
+
+  constructor(
+    private readonly ctx: LogContext,
+    before: LogState,
+    private readonly entries: readonly Uint8Array[],
+    private readonly reader: LogReader,
+  ) {
+    this.start = before.size;
+    this.proofs = new Map(before.proofs);
+    this.state = { ...before, proofs: this.proofs };
+  }
+
+  async run(): Promise<{ state: LogState; changes: MapChange[] }> {
+    const entries = this.entries.map(readEntry);
+    await this.loadProofs(entries);
+    for (const [at, entry] of entries.entries()) {
+      if (entry === null || !isSince1970(entry)) continue;
+      if (entry.type === 'proof') this.addProof(this.start + at, entry);
+      else await this.apply(this.start + at, entry);
+    }
+    const size = this.start + entries.length;
+    for (const id of this.proofs.keys()) {
+      if ((this.state.keys.get(id)!.retiredFrom ?? NONE) <= size) this.proofs.delete(id);
+    }
+    const state = { ...this.state, size };
+    return { state, changes: [...this.changes()] };
+  }
+
+  private *changes(): Generator<MapChange> {
+    for (const { key, proof, history, isChanged } of this.byId.values()) {
+      if (isChanged) yield { key, value: { record: encodeProof(proof), history } };
+    }
+    for (const id of this.changedKeys) {
+      const key = this.state.keys.get(id)!;
+      const value = { record: encodeAepKey(lifeOf(key)), history: new Uint8Array(0) };
+      yield { key: aepKeyKey(this.ctx.shard, key.index), value };
+    }
+  }
+
+  /** Loads the proofs that entries name by id. */
+  private async loadProofs(entries: readonly (LogEntry | null)[]): Promise<void> {
+    const ids = new Set<string>();
+    for (const entry of entries) {
+      if (entry?.type === 'proof' || entry?.type === 'status') ids.add(entry.proof_id);
+    }
+    await Promise.all([...ids].map((id) => this.loadProof(id)));
+  }
+
+  private async loadProof(id: string): Promise<Leaf | null> {
+    const known = this.byId.get(id);
+    if (known !== undefined) return known;
+    const key = mapKey('proof', fromHex(id));
+    const value = await this.reader.value(key);
+    if (value === null) return null;
+    const leaf = {
+      key,
+      proof: decodeProof(value.record),
+      history: value.history,
+      isChanged: false,
+    };
+    return this.remember(id, leaf);
+  }
+
+  private remember(id: string, leaf: Leaf): Leaf {
+    this.byId.set(id, leaf);
+    this.byIndex.set(leaf.proof.leafIndex, leaf);
+    return leaf;
+  }
+
+  private async apply(index: number, entry: Exclude<LogEntry, ProofEntry>): Promise<void> {
+    switch (entry.type) {
+      case 'status':
+        return this.revoke(index, entry);
+      case 'key':
+        return this.changeKeys(index, entry);
+      case 'erasure':
+        return this.erase(index, entry);
+      case 'verdict':
+        return this.applyVerdict(index, entry);
+      case 'snapshot':
+        return this.publish(index, entry);
+    }
+  }
+
+  private addProof(leafIndex: number, entry: ProofEntry): void {
+    const { proof_id: id, effect, valid_until: ends } = entry;
+    if (shardOf(id) !== this.ctx.shard || this.byId.has(id)) return;
+    const signer = this.state.keys.get(entry.key_id);
+    const key = signer?.use === 'aep' ? signer : null;
+    const hasArtifacts = 'trust' in ends;
+    const proof: PublicProof = {
+      effect,
+      isLive: entry.environment === 'live',
+      hasArtifacts,
+      verdict: 'none',
+      isGone: false,
+      revoked: 0,
+      leafIndex,
+      acceptedAt: parseTime(entry.time),
+      verdictSize: null,
+      verifiedAt: null,
+      keyIndex: key?.index ?? null,
+      ends: hasArtifacts
+        ? [endOf(ends.proof), endOf(ends.passport), endOf(ends.certificate), endOf(ends.trust)]
+        : [endOf(ends.proof), null, null, null],
+      aepHash: fromHex(entry.aep_hash),
+      proofRecordHash: fromHex(entry.proof_record_hash),
+    };
+    this.remember(id, {
+      key: mapKey('proof', fromHex(id)),
+      proof,
+      history: NO_HISTORY,
+      isChanged: true,
+    });
+    if (key !== null) this.countProof(key, leafIndex);
+  }
+
+  /** A delegated key is retired after its last proof. */
+  private countProof(key: LogKey, leafIndex: number): void {
+    const before = this.proofs.get(key.id);
+    if (before === undefined) return;
+    if (before + 1 < key.maxProofs!) {
+      this.proofs.set(key.id, before + 1);
+    } else {
+      this.proofs.delete(key.id);
+      this.setKeys([{ ...key, retiredFrom: earlier(key.retiredFrom, leafIndex + 1) }]);
+    }
+  }
+
+  private revoke(index: number, entry: StatusEntry): void {
+    const leaf = this.byId.get(entry.proof_id);
+    if (leaf === undefined) return;
+    const bit = 1 << ARTIFACT_KINDS.indexOf(entry.artifact_kind);
+    if ((leaf.proof.revoked & bit) !== 0) return;
+    leaf.proof.revoked |= bit;
+    const time = parseTime(entry.time);
+    const reasonHash = fromHex(entry.reason_hash);
+    record(
+      leaf,
+      encodeEvent({ type: 'revoked', index, time, kind: entry.artifact_kind, reasonHash }),
+    );
+  }
+
+  private changeKeys(index: number, entry: KeyEntry): void {
+    const changed = keysChangedBy(this.ctx, this.state.keys, index, entry);
+    this.setKeys(changed);
+    if (changed.length > 0 && entry.use === 'verifier' && entry.change === 'retire') {
+      this.state = { ...this.state, mayLowerExpiry: true };
+    }
+  }
+
+  private setKeys(changed: readonly LogKey[]): void {
+    if (changed.length === 0) return;
+    this.ownKeys ??= new Map(this.state.keys);
+    this.state = { ...this.state, keys: this.ownKeys };
+    for (const key of changed) {
+      if (!this.ownKeys.has(key.id) && key.maxProofs !== null) this.proofs.set(key.id, 0);
+      this.ownKeys.set(key.id, key);
+      if (key.use === 'aep') this.changedKeys.add(key.id);
+    }
+  }
+
+  private async erase(index: number, { ranges, cause, time }: ErasureEntry): Promise<void> {
+    if (ranges.at(-1)![1] > index) return;
+    const event = encodeEvent({ type: cause, index, time: parseTime(time) });
+    for (const [from, to] of ranges) {
+      await this.forEachLeaf(from, to, (leaf) => {
+        if (leaf.proof.isGone) return;
+        leaf.proof.isGone = true;
+        record(leaf, event);
+      });
+    }
+  }
+
+  private async applyVerdict(index: number, entry: VerdictEntry): Promise<void> {
+    if (!(await this.verdictCounts(index, entry))) return;
+    const verifiedFrom = this.state.verdict?.to ?? 0;
+    const failed = new Set(entry.failed);
+    const restored = new Set(entry.restored);
+    const time = parseTime(entry.time);
+    const [passedEvent, failedEvent, restoredEvent] = (
+      ['passed', 'failed', 'restored'] as const
+    ).map((type) => encodeEvent({ type, index, time }));
+    const giveVerdict = (leaf: Leaf): void => {
+      const { proof } = leaf;
+      const { verdict, leafIndex } = proof;
+      if (proof.isGone || !this.isKeyActive(proof)) return;
+      if (failed.has(leafIndex)) proof.verdict = 'fail';
+      else if (verdict === 'none' || restored.has(leafIndex)) proof.verdict = 'pass';
+      if (proof.verdict === verdict) return;
+      proof.verdictSize ??= entry.to;
+      proof.verifiedAt = time;
+      if (proof.verdict === 'fail') record(leaf, failedEvent!);
+      else record(leaf, verdict === 'none' ? passedEvent! : restoredEvent!);
+    };
+    for (const listed of [...failed, ...restored]) {
+      if (listed < verifiedFrom) await this.forEachLeaf(listed, listed + 1, giveVerdict);
+    }
+    await this.forEachLeaf(verifiedFrom, entry.to, giveVerdict);
+    const verdict = { index, to: entry.to, expiredThrough: entry.expired_through };
+    this.state = { ...this.state, verdict, mayLowerExpiry: false };
+  }
+
+  private async verdictCounts(index: number, entry: VerdictEntry): Promise<boolean> {
+    const { verdict: before, mayLowerExpiry } = this.state;
+    const key = this.state.keys.get(entry.key_id);
+    if (
+      entry.previous !== (before?.index ?? null) ||
+      entry.to > index ||
+      entry.to < (before?.to ?? 0) ||
+      (!mayLowerExpiry && entry.expired_through < (before?.expiredThrough ?? '')) ||
+      key?.use !== 'verifier' ||
+      keyStatusAt(key, index) !== 'active'
+    ) {
+      return false;
+    }
+    const { sig, ...signed } = entry;
+    return (
+      equalBytes(fromBase64(entry.root), await this.reader.rootAt(entry.to)) &&
+      this.ctx.verify(
+        fromBase64Url(key.publicKey!),
+        verdictToSign(this.ctx.origin, signed),
+        fromBase64(sig),
+      )
+    );
+  }
+
+  private isKeyActive({ keyIndex, leafIndex }: PublicProof): boolean {
+    if (keyIndex === null) return false;
+    if (
+      this.latestKey?.index !== keyIndex ||
+      this.latestKey !== this.state.keys.get(this.latestKey.id)
+    ) {
+      this.latestKey = [...this.state.keys.values()].find(({ index }) => index === keyIndex);
+    }
+    return this.latestKey !== undefined && keyStatusAt(this.latestKey, leafIndex) === 'active';
+  }
+
+  private async publish(index: number, { logs }: SnapshotEntry): Promise<void> {
+    const { origin, shard } = this.ctx;
+    const before = this.state.snapshot;
+    const own = logs.find((log) => log.shard === 0);
+    if (
+      shard !== 0 ||
+      own?.origin !== origin ||
+      own.size > index ||
+      own.size < (before?.size ?? 0) ||
+      own.lookup_from < (before?.lookupFrom ?? 0) ||
+      own.expired_through !== (await this.expiredThroughAt(own.size)) ||
+      !equalBytes(fromBase64(own.root), await this.reader.rootAt(own.size))
+    ) {
+      return;
+    }
+    const snapshot = { index, size: own.size, lookupFrom: own.lookup_from };
+    this.state = { ...this.state, snapshot };
+  }
+
+  /** `expired_through` of the last verdict below `size`; null without one. */
+  private async expiredThroughAt(size: number): Promise<string | null> {
+    let { verdict } = this.state;
+    while (verdict !== null && verdict.index >= size) {
+      const { previous } = (await this.readEntry(verdict.index)) as VerdictEntry;
+      if (previous === null) return null;
+      const before = (await this.readEntry(previous)) as VerdictEntry;
+      verdict = { index: previous, to: before.to, expiredThrough: before.expired_through };
+    }
+    return verdict?.expiredThrough ?? null;
+  }
+
+  /** Calls `visit` for each proof among the leaves. */
+  private async forEachLeaf(from: number, to: number, visit: (leaf: Leaf) => void): Promise<void> {
+    for (let at = from; at < to;) {
+      const end = at < this.start ? Math.min(to, this.start, at + READ_AHEAD) : to;
+      const missing: Promise<void>[] = [];
+      for (let index = at; index < Math.min(end, this.start); index++) {
+        if (!this.byIndex.has(index)) missing.push(this.loadLeaf(index));
+      }
+      await Promise.all(missing);
+      for (; at < end; at++) {
+        const leaf = this.byIndex.get(at);
+        if (leaf) visit(leaf);
+      }
+    }
+  }
+
+  private async loadLeaf(index: number): Promise<void> {
+    const entry = await this.readEntry(index);
+    const leaf = entry?.type === 'proof' ? await this.loadProof(entry.proof_id) : null;
+    if (leaf?.proof.leafIndex !== index) this.byIndex.set(index, null);
+  }
+
+  private async readEntry(index: number): Promise<LogEntry | null> {
+    return readEntry(this.entries[index - this.start] ?? (await this.reader.entry(index)));
+  }
+}
+
+function record(leaf: Leaf, event: Uint8Array): void {
+  leaf.history = leaf.history.length === 0 ? event : concat(leaf.history, event);
+  leaf.isChanged = true;
+}
+
+function isSince1970(entry: LogEntry): boolean {
+  const isLate = (time: string | null): boolean => time === null || time >= '1970';
+  if (!isLate(entry.time)) return false;
+  if (entry.type === 'proof') return Object.values(entry.valid_until).every(isLate);
+  if (entry.type === 'verdict') return isLate(entry.expired_through);
+  return entry.type !== 'snapshot' || entry.logs.every((log) => isLate(log.expired_through));
+}
+
+const NO_HISTORY = new Uint8Array(0);
+const endOf = (end: string | null): number | null => (end === null ? null : parseTime(end));
+
+/** The key of an AEP key in the map of public records. */
+export function aepKeyKey(shard: number, activation: number): Uint8Array {
+  const id = new Uint8Array(16);
+  const view = new DataView(id.buffer);
+  view.setUint16(0, shard);
+  view.setBigUint64(8, BigInt(activation));
+  return mapKey('aepKey', id);
+}
+
+const shardOf = (proofId: string): number => Number.parseInt(proofId.slice(13, 16), 16);
