@@ -1,6 +1,6 @@
 import { equalBytes, fromUtf8, utf8 } from './bytes.js';
 import { attempt, ProtocolError } from './errors.js';
-import { isProofId } from './ids.js';
+import { isProofId, PROOF_ID_PATTERN } from './ids.js';
 import { canonicalBytes, canonicalize, parseStrict, type JsonValue } from './json.js';
 import type { Aep } from './schemas/aep.js';
 import { SCHEMA } from './schemas/ids.js';
@@ -14,7 +14,7 @@ import {
 } from './schemas/log-entry.js';
 import { BYTES32_BASE64URL_PATTERN, HASH_PATTERN } from './schemas/primitives.js';
 import { MAX_ENTRY_BYTES } from './tiles.js';
-import { isTime } from './time.js';
+import { isTime, TIME_PATTERN } from './time.js';
 
 export type ProofEntryInput = Omit<ProofEntry, 'schema_version' | 'type'>;
 export type StatusEntryInput = Omit<StatusEntry, 'schema_version' | 'type' | 'status'>;
@@ -43,7 +43,7 @@ function isProofEntry(entry: ProofEntryInput): boolean {
       ((effect === 'DENY' || effect === 'REQUIRE_APPROVAL') && !('trust' in ends))) &&
     (entry.environment === 'sandbox' || entry.environment === 'live') &&
     isTime(entry.time) &&
-    Object.values(ends).every((end) => end === null || isTime(end))
+    areEnds(ends)
   );
 }
 
@@ -137,18 +137,53 @@ export function readEntry(bytes: Uint8Array): LogEntry | null {
 }
 
 /**
- * The proof entry whose canonical form is the text, or null. Nearly every leaf is a proof entry;
- * {@link parseEntry} handles the others. Text that its own members print again has no other members,
- * no repeated ones and no other spelling.
+ * The proof entry whose canonical form is the text, or null. Nearly every leaf is a proof entry, whose
+ * canonical form one expression describes; {@link parseEntry} handles the others.
  */
 export function canonicalProofEntry(text: string): ProofEntry | null {
-  return (
-    attempt(() => {
-      const entry = JSON.parse(text) as ProofEntry;
-      return isProofEntry(entry) && proofEntryText(entry) === text ? entry : null;
-    }) ?? null
-  );
+  const match = PROOF_ENTRY.exec(text);
+  if (match === null) return null;
+  const valid_until =
+    match[12] === undefined
+      ? {
+          certificate: unquoted(match[8]!),
+          passport: unquoted(match[9]!),
+          proof: unquoted(match[10]!),
+          trust: unquoted(match[11]!),
+        }
+      : { proof: unquoted(match[12]) };
+  const entry = {
+    aep_hash: match[1]!,
+    effect: match[2] as ProofEntry['effect'],
+    environment: match[3] as ProofEntry['environment'],
+    key_id: match[4]!,
+    proof_id: match[5]!,
+    proof_record_hash: match[6]!,
+    schema_version: SCHEMA.logEntry,
+    time: match[7]!,
+    type: 'proof',
+    valid_until,
+  } as const;
+  const hasFittingEnds = entry.effect === 'ADMIT' || !('trust' in valid_until);
+  return hasFittingEnds && isTime(entry.time) && areEnds(valid_until) ? entry : null;
 }
+
+const areEnds = (ends: ProofEntry['valid_until']): boolean =>
+  Object.values(ends).every((end) => end === null || isTime(end));
+
+const inner = ({ source }: RegExp): string => source.slice(1, -1);
+const END = `(null|"${inner(TIME_PATTERN)}")`;
+/** The form of {@link proofEntryText}. */
+const PROOF_ENTRY = new RegExp(
+  `^\\{"aep_hash":"(${inner(HASH_PATTERN)})","effect":"(ADMIT|DENY|REQUIRE_APPROVAL)",` +
+    `"environment":"(sandbox|live)","key_id":"(${inner(BYTES32_BASE64URL_PATTERN)})",` +
+    `"proof_id":"(${inner(PROOF_ID_PATTERN)})","proof_record_hash":"(${inner(HASH_PATTERN)})",` +
+    `"schema_version":"${SCHEMA.logEntry.replaceAll('.', '\\.')}","time":"(${inner(TIME_PATTERN)})",` +
+    `"type":"proof","valid_until":\\{(?:"certificate":${END},"passport":${END},"proof":${END},` +
+    `"trust":${END}|"proof":${END})\\}\\}$`,
+);
+
+const unquoted = (end: string): string | null => (end === 'null' ? null : end.slice(1, -1));
 
 /** The canonical bytes; their SHA-256 is the `reason_hash` of a status entry. */
 export function revocationReasonBytes(
