@@ -23,8 +23,9 @@ const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789
 const ALPHABET_URL = ALPHABET.slice(0, 62) + '-_';
 const STANDARD = alphabet(ALPHABET);
 const URL_SAFE = alphabet(ALPHABET_URL);
-const VALUES = sextets(ALPHABET);
-const VALUES_URL = sextets(ALPHABET_URL);
+const VALUES = valuesIn(ALPHABET);
+const VALUES_URL = valuesIn(ALPHABET_URL);
+const NIBBLES = valuesIn('0123456789abcdef');
 
 interface Alphabet {
   codes: Uint8Array;
@@ -41,9 +42,10 @@ function alphabet(characters: string): Alphabet {
   return { codes, pairs: new Uint16Array(pairs.buffer) };
 }
 
-function sextets(alphabet: string): Int8Array {
+/** The value of each digit by its character code; -1 for other characters. */
+function valuesIn(alphabet: string): Int8Array {
   const values = new Int8Array(128).fill(-1);
-  for (let i = 0; i < 64; i++) values[alphabet.charCodeAt(i)] = i;
+  for (let i = 0; i < alphabet.length; i++) values[alphabet.charCodeAt(i)] = i;
   return values;
 }
 
@@ -59,20 +61,14 @@ export function fromHex(text: string): Uint8Array {
   if (text.length % 2 !== 0) throw new ProtocolError('malformed_hex', 'hex of odd length');
   const bytes = new Uint8Array(text.length / 2);
   for (let i = 0; i < bytes.length; i++) {
-    const high = nibble(text.charCodeAt(2 * i));
-    const low = nibble(text.charCodeAt(2 * i + 1));
+    const high = NIBBLES[text.charCodeAt(2 * i)] ?? -1;
+    const low = NIBBLES[text.charCodeAt(2 * i + 1)] ?? -1;
     if (high < 0 || low < 0) {
       throw new ProtocolError('malformed_hex', 'expected lower-case hexadecimal');
     }
     bytes[i] = high * 16 + low;
   }
   return bytes;
-}
-
-function nibble(code: number): number {
-  if (code >= 0x30 && code <= 0x39) return code - 0x30;
-  if (code >= 0x61 && code <= 0x66) return code - 0x57;
-  return -1;
 }
 
 /** Standard base64 with padding (RFC 4648 §4). */

@@ -37,6 +37,7 @@ function noTime(epochMs: number): ProtocolError {
 
 /** The inverse of {@link formatTime}. Throws `malformed_time` for all else, even 30 February. */
 export function parseTime(text: string): number {
+  if (text === latestParsed.text) return latestParsed.epochMs;
   const epochMs = TIME_PATTERN.test(text) ? Date.parse(text) : Number.NaN;
   // Date.parse rolls 30 February over to March, and 24:00 to the next day. Up to the 28th and
   // before 24:00 neither happens; otherwise formatting the result reveals it.
@@ -44,8 +45,12 @@ export function parseTime(text: string): number {
   if (Number.isNaN(epochMs) || (!cannotRoll && new Date(epochMs).toISOString() !== text)) {
     throw new ProtocolError('malformed_time', 'expected RFC 3339 UTC with milliseconds');
   }
+  latestParsed = { text, epochMs };
   return epochMs;
 }
+
+/** Cached: several ends of validity of a proof are one time. */
+let latestParsed = { text: '', epochMs: Number.NaN };
 
 export function isTime(text: string): boolean {
   return attempt(() => parseTime(text)) !== undefined;
