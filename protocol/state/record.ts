@@ -71,9 +71,11 @@ export const NONE = 2 ** 48 - 1;
 const ENDS_AT = 34;
 const HASHES_AT = 58;
 
-export function encodeProof(proof: PublicProof): Uint8Array {
-  const bytes = new Uint8Array(PROOF_RECORD_BYTES);
-  const view = new DataView(bytes.buffer);
+/** @param bytes where to write it, filled with zeros */
+export function encodeProof(
+  proof: PublicProof,
+  bytes = new Uint8Array(PROOF_RECORD_BYTES),
+): Uint8Array {
   bytes[0] = 1;
   bytes[1] =
     EFFECTS.indexOf(proof.effect) |
@@ -82,12 +84,12 @@ export function encodeProof(proof: PublicProof): Uint8Array {
     (VERDICTS.indexOf(proof.verdict) << 4) |
     (proof.isGone ? 64 : 0);
   bytes[2] = proof.revoked;
-  setNumber(view, 4, proof.leafIndex);
-  setNumber(view, 10, proof.acceptedAt);
-  setNumber(view, 16, proof.verdictSize);
-  setNumber(view, 22, proof.verifiedAt);
-  setNumber(view, 28, proof.keyIndex);
-  for (let i = 0; i < 4; i++) setNumber(view, ENDS_AT + 6 * i, proof.ends[i]!);
+  setNumber(bytes, 4, proof.leafIndex);
+  setNumber(bytes, 10, proof.acceptedAt);
+  setNumber(bytes, 16, proof.verdictSize);
+  setNumber(bytes, 22, proof.verifiedAt);
+  setNumber(bytes, 28, proof.keyIndex);
+  for (let i = 0; i < 4; i++) setNumber(bytes, ENDS_AT + 6 * i, proof.ends[i]!);
   bytes.set(proof.aepHash, HASHES_AT);
   bytes.set(proof.proofRecordHash, HASHES_AT + HASH_BYTES);
   return bytes;
@@ -150,12 +152,11 @@ function requireConsistent({ leafIndex, verdictSize, keyIndex, ...proof }: Publi
 
 export function encodeAepKey(key: AepKeyLife): Uint8Array {
   const bytes = new Uint8Array(AEP_KEY_RECORD_BYTES);
-  const view = new DataView(bytes.buffer);
   bytes[0] = 2;
   bytes.set(key.thumbprint, 2);
-  setNumber(view, 34, key.from);
-  setNumber(view, 40, key.retiredFrom);
-  setNumber(view, 46, key.compromisedFrom);
+  setNumber(bytes, 34, key.from);
+  setNumber(bytes, 40, key.retiredFrom);
+  setNumber(bytes, 46, key.compromisedFrom);
   return bytes;
 }
 
@@ -183,10 +184,9 @@ export function decodeAepKey(bytes: Uint8Array): AepKeyLife {
 export function encodeEvent(event: RecordedEvent): Uint8Array {
   const isRevocation = event.type === 'revoked';
   const bytes = new Uint8Array(isRevocation ? REVOCATION_BYTES : EVENT_BYTES);
-  const view = new DataView(bytes.buffer);
   bytes[0] = 1 + EVENTS.indexOf(event.type);
-  setNumber(view, 1, event.index);
-  setNumber(view, 7, event.time);
+  setNumber(bytes, 1, event.index);
+  setNumber(bytes, 7, event.time);
   if (isRevocation) {
     bytes[EVENT_BYTES] = ARTIFACT_KINDS.indexOf(event.kind);
     bytes.set(event.reasonHash, EVENT_BYTES + 1);
@@ -223,13 +223,18 @@ export function decodeHistory(bytes: Uint8Array): RecordedEvent[] {
 const viewOf = (bytes: Uint8Array): DataView =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-function setNumber(view: DataView, at: number, value: number | null): void {
+function setNumber(bytes: Uint8Array, at: number, value: number | null): void {
   const number = value ?? NONE;
   if (!Number.isSafeInteger(number) || number < 0 || number > NONE) {
     throw new ProtocolError('out_of_range', `${number} has no place in a record`);
   }
-  view.setUint16(at, Math.floor(number / 2 ** 32));
-  view.setUint32(at + 2, number % 2 ** 32);
+  const high = Math.floor(number / 2 ** 32);
+  bytes[at] = high >> 8;
+  bytes[at + 1] = high;
+  bytes[at + 2] = number / 2 ** 24;
+  bytes[at + 3] = number / 2 ** 16;
+  bytes[at + 4] = number / 2 ** 8;
+  bytes[at + 5] = number;
 }
 
 function numberAt(view: DataView, at: number): number | null {

@@ -24,6 +24,7 @@ import {
   encodeEvent,
   encodeProof,
   NONE,
+  PROOF_RECORD_BYTES,
   type PublicProof,
 } from './record.js';
 
@@ -94,10 +95,11 @@ class Reduction {
 
   async run(): Promise<{ state: LogState; changes: MapChange[] }> {
     const entries = this.entries.map(readEntry);
-    await this.loadProofs(entries);
-    for (const [at, entry] of entries.entries()) {
+    const keys = await this.loadProofs(entries);
+    for (let at = 0; at < entries.length; at++) {
+      const entry = entries[at]!;
       if (entry === null || !isSince1970(entry)) continue;
-      if (entry.type === 'proof') this.addProof(this.start + at, entry);
+      if (entry.type === 'proof') this.addProof(this.start + at, entry, keys[at]!);
       else await this.apply(this.start + at, entry);
     }
     const size = this.start + entries.length;
@@ -105,42 +107,49 @@ class Reduction {
       if ((this.state.keys.get(id)!.retiredFrom ?? NONE) <= size) this.proofs.delete(id);
     }
     const state = { ...this.state, size };
-    return { state, changes: [...this.changes()] };
+    return { state, changes: this.changes() };
   }
 
-  private *changes(): Generator<MapChange> {
-    for (const { key, proof, history, isChanged } of this.byId.values()) {
-      if (isChanged) yield { key, value: { record: encodeProof(proof), history } };
-    }
+  private changes(): MapChange[] {
+    const leaves = [...this.byId.values()].filter(({ isChanged }) => isChanged);
+    // One buffer: an array for each record would cost as much as all other work on a proof.
+    const records = new Uint8Array(leaves.length * PROOF_RECORD_BYTES);
+    const changes: MapChange[] = leaves.map(({ key, proof, history }, at) => {
+      const place = records.subarray(at * PROOF_RECORD_BYTES, (at + 1) * PROOF_RECORD_BYTES);
+      return { key, value: { record: encodeProof(proof, place), history } };
+    });
     for (const id of this.changedKeys) {
       const key = this.state.keys.get(id)!;
       const value = { record: encodeAepKey(lifeOf(key)), history: new Uint8Array(0) };
-      yield { key: aepKeyKey(this.ctx.shard, key.index), value };
+      changes.push({ key: aepKeyKey(this.ctx.shard, key.index), value });
     }
+    return changes;
   }
 
-  /** Loads the proofs that entries name by id. */
-  private async loadProofs(entries: readonly (LogEntry | null)[]): Promise<void> {
-    const ids = new Set<string>();
-    for (const entry of entries) {
-      if (entry?.type === 'proof' || entry?.type === 'status') ids.add(entry.proof_id);
-    }
-    await Promise.all([...ids].map((id) => this.loadProof(id)));
+  /**
+   * Loads the proofs that entries name by id.
+   *
+   * @returns the map key of the proof that each entry names
+   */
+  private async loadProofs(entries: readonly (LogEntry | null)[]): Promise<(Uint8Array | null)[]> {
+    const keys = entries.map((entry) =>
+      entry?.type === 'proof' || entry?.type === 'status' ? keyOfProof(entry.proof_id) : null,
+    );
+    const nothing = Promise.resolve(null);
+    const values = await Promise.all(
+      keys.map((key) => (key === null ? nothing : this.reader.value(key))),
+    );
+    entries.forEach((entry, at) => {
+      const value = values[at]!;
+      if (value !== null) this.open((entry as ProofEntry).proof_id, keys[at]!, value);
+    });
+    return keys;
   }
 
-  private async loadProof(id: string): Promise<Leaf | null> {
-    const known = this.byId.get(id);
-    if (known !== undefined) return known;
-    const key = mapKey('proof', fromHex(id));
-    const value = await this.reader.value(key);
-    if (value === null) return null;
-    const leaf = {
-      key,
-      proof: decodeProof(value.record),
-      history: value.history,
-      isChanged: false,
-    };
-    return this.remember(id, leaf);
+  /** The proof of an id, from its value in the map. */
+  private open(id: string, key: Uint8Array, { record: bytes, history }: MapValue): Leaf {
+    const leaf = { key, proof: decodeProof(bytes), history, isChanged: false };
+    return this.byId.get(id) ?? this.remember(id, leaf);
   }
 
   private remember(id: string, leaf: Leaf): Leaf {
@@ -164,11 +173,11 @@ class Reduction {
     }
   }
 
-  private addProof(leafIndex: number, entry: ProofEntry): void {
+  private addProof(leafIndex: number, entry: ProofEntry, key: Uint8Array): void {
     const { proof_id: id, effect, valid_until: ends } = entry;
     if (shardOf(id) !== this.ctx.shard || this.byId.has(id)) return;
     const signer = this.state.keys.get(entry.key_id);
-    const key = signer?.use === 'aep' ? signer : null;
+    const aepKey = signer?.use === 'aep' ? signer : null;
     const hasArtifacts = 'trust' in ends;
     const proof: PublicProof = {
       effect,
@@ -181,20 +190,15 @@ class Reduction {
       acceptedAt: parseTime(entry.time),
       verdictSize: null,
       verifiedAt: null,
-      keyIndex: key?.index ?? null,
+      keyIndex: aepKey?.index ?? null,
       ends: hasArtifacts
         ? [endOf(ends.proof), endOf(ends.passport), endOf(ends.certificate), endOf(ends.trust)]
         : [endOf(ends.proof), null, null, null],
       aepHash: fromHex(entry.aep_hash),
       proofRecordHash: fromHex(entry.proof_record_hash),
     };
-    this.remember(id, {
-      key: mapKey('proof', fromHex(id)),
-      proof,
-      history: NO_HISTORY,
-      isChanged: true,
-    });
-    if (key !== null) this.countProof(key, leafIndex);
+    this.remember(id, { key, proof, history: NO_HISTORY, isChanged: true });
+    if (aepKey !== null) this.countProof(aepKey, leafIndex);
   }
 
   /** A delegated key is retired after its last proof. */
@@ -367,8 +371,12 @@ class Reduction {
 
   private async loadLeaf(index: number): Promise<void> {
     const entry = await this.readEntry(index);
-    const leaf = entry?.type === 'proof' ? await this.loadProof(entry.proof_id) : null;
-    if (leaf?.proof.leafIndex !== index) this.byIndex.set(index, null);
+    if (entry?.type === 'proof') {
+      const key = keyOfProof(entry.proof_id);
+      const value = await this.reader.value(key);
+      if (value !== null && this.open(entry.proof_id, key, value).proof.leafIndex === index) return;
+    }
+    this.byIndex.set(index, null);
   }
 
   private async readEntry(index: number): Promise<LogEntry | null> {
@@ -401,4 +409,5 @@ export function aepKeyKey(shard: number, activation: number): Uint8Array {
   return mapKey('aepKey', id);
 }
 
+const keyOfProof = (id: string): Uint8Array => mapKey('proof', fromHex(id));
 const shardOf = (proofId: string): number => Number.parseInt(proofId.slice(13, 16), 16);

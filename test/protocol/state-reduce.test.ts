@@ -1,23 +1,19 @@
 import fc from 'fast-check';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fromHex, toHex, utf8 } from '#protocol/bytes';
+import { fromHex, toBase64Url, toHex, utf8 } from '#protocol/bytes';
+import { smallOrderPublicKeys } from '#protocol/ed25519';
 import { entryBytes } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
+import { jwkThumbprint } from '#protocol/keys';
 import { mapKey } from '#protocol/map/nodes';
 import { encodeLogState } from '#protocol/state/log-state';
 import { decodeAepKey, decodeHistory, decodeProof } from '#protocol/state/record';
 import { aepKeyKey } from '#protocol/state/reduce';
 import { packageRoot } from '#runtime/process/files';
-import {
-  delegationBy,
-  proofIdOf,
-  PublicLog,
-  secondsIn,
-  testKey,
-  type TestKey,
-} from '../fixtures/public-log.js';
+import { sha256 } from '../fixtures/leaves.js';
+import { delegationBy, proofIdOf, PublicLog, secondsIn, testKey } from '../fixtures/public-log.js';
 
 interface Vectors {
   entries: { canonical: string }[];
@@ -35,109 +31,290 @@ const resultOf = (log: PublicLog) => ({
     .sort(),
 });
 
-it.each([[1], [2, 5], [18]])(
+it.each([[[1]], [[2, 5]], [[18]]])(
   'batches of %j give the map of the Python implementation',
-  async (...sizes) => {
+  async (sizes) => {
     const entries = vectors.entries.map(({ canonical }) => utf8(canonical));
     const log = await PublicLog.replay(entries, sizes);
-    const { map } = resultOf(log);
-    const public_ = vectors.map.filter(({ key }) => key.startsWith('01') || key.startsWith('02'));
-    expect(map).toEqual(public_.map(({ key, record, history }) => [key, record, history]));
+    const isPublic = ({ key }: { key: string }): boolean => /^0[12]/.test(key);
+    const expected = vectors.map.filter(isPublic);
+    expect(resultOf(log).map).toEqual(
+      expected.map(({ key, record, history }) => [key, record, history]),
+    );
     expect(log.state.snapshot).toEqual({ index: 17, size: 17, lookupFrom: 0 });
   },
 );
 
-const [root, plain, delegated, verifier, verifier2, unknown] = Array.from(
-  { length: 6 },
-  testKey,
-) as [TestKey, TestKey, TestKey, TestKey, TestKey, TestKey];
-
-const index = fc.nat(30);
-const someKey = fc.constantFrom(plain, delegated, unknown);
-const indexes = fc.uniqueArray(index, { maxLength: 4 }).map((list) => list.sort((a, b) => a - b));
-const anyUse = fc.constantFrom('aep', 'aep_root', 'verifier') as fc.Arbitrary<'aep'>;
-const anyKey = fc.constantFrom(root, plain, delegated, verifier, verifier2);
-type Make = (log: PublicLog) => Parameters<PublicLog['append']>[0];
-const commands: fc.Arbitrary<Make>[] = [
-  fc.tuple(fc.nat(20), someKey).map(
-    ([n, key]) =>
-      (log) =>
-        log.proof(n, key),
-  ),
-  fc.tuple(fc.nat(20), someKey).map(
-    ([n, key]) =>
-      (log) =>
-        log.proof(n, key),
-  ),
-  fc.tuple(fc.nat(20), someKey).map(
-    ([n, key]) =>
-      (log) =>
-        log.proof(n, key, { effect: 'DENY', valid_until: { proof: null } }),
-  ),
-  fc
-    .tuple(fc.nat(3), indexes, indexes, fc.constantFrom(verifier, verifier2))
-    .map(([lag, failed, restored, key]) => (log) => {
-      const to = Math.max(log.state.verdict?.to ?? 0, log.size - lag);
-      const below = failed.filter((leaf) => leaf < to);
-      const others = restored.filter((leaf) => leaf < to && !below.includes(leaf));
-      return log.verdict(key, { to, failed: below, restored: others });
-    }),
-  fc.tuple(index, fc.integer({ min: 1, max: 5 })).map(([from, length]) => (log) => {
-    const start = Math.min(from, Math.max(0, log.size - length));
-    return log.erasure([[start, start + length]], from % 2 === 0 ? 'erased' : 'lost');
-  }),
-  fc.tuple(fc.nat(20), fc.constantFrom('proof', 'trust')).map(
-    ([n, kind]) =>
-      (log) =>
-        log.status(n, kind as 'proof'),
-  ),
-  fc.tuple(anyUse, fc.constantFrom('activate', 'retire'), anyKey).map(
-    ([use, change, key]) =>
-      (log) =>
-        log.key(use, change, key),
-  ),
-  fc.tuple(anyUse, anyKey, index).map(
-    ([use, key, from_index]) =>
-      (log) =>
-        log.key(use, 'compromise', key, { from_index }),
-  ),
-  fc.nat(2).map((lag) => (log) => log.snapshot({ size: Math.max(0, log.size - lag) })),
-  fc.uint8Array({ maxLength: 20 }).map((bytes) => () => bytes),
+const [root, plain, delegated, verifier, successor, unknown] = [
+  testKey(),
+  testKey(),
+  testKey(),
+  testKey(),
+  testKey(),
+  testKey(),
 ];
+
+const proofsIn = (log: PublicLog) =>
+  [...log.map].filter(([key]) => key.startsWith('01')).map(([, { record }]) => decodeProof(record));
+const failingIn = (log: PublicLog): number[] =>
+  proofsIn(log).flatMap(({ verdict, leafIndex }) => (verdict === 'fail' ? [leafIndex] : []));
+const ascending = (list: readonly number[]): number[] => [...new Set(list)].sort((a, b) => a - b);
+
+type Entry = Parameters<PublicLog['append']>[0];
+type Numbers = [kind: number, a: number, b: number, list: number[]];
+
+/** Any entry that may or may not count. */
+function entryFor(log: PublicLog, [kind, a, b, list]: Numbers): Entry {
+  const key = [plain, delegated, verifier, successor, root, unknown][b % 6]!;
+  const use = (['aep', 'aep_root', 'verifier'] as const)[a % 3]!;
+  const to = Math.max(log.state.verdict?.to ?? 0, log.size - (b % 3));
+  const below = ascending(list).filter((leaf) => leaf < to);
+  switch (kind) {
+    case 0:
+      return log.verdict(a % 3 === 0 ? successor : verifier, { to, failed: below });
+    case 1:
+      return log.verdict(verifier, { to, restored: ascending(failingIn(log)) });
+    case 2:
+      return log.erasure([[Math.min(a, log.size - 2), log.size]], b % 2 === 0 ? 'erased' : 'lost');
+    case 3:
+      return log.status(a, b % 2 === 0 ? 'proof' : 'trust');
+    case 4:
+      return log.key(use, b % 2 === 0 ? 'activate' : 'retire', key);
+    case 5:
+      return log.key(use, 'compromise', key, { from_index: list[0] ?? 0 });
+    case 6:
+      return log.snapshot({ size: log.size - (b % 3) });
+    case 7:
+      return utf8('{}');
+    case 8:
+      return log.proof(a, key, { effect: 'DENY', valid_until: { proof: null } });
+    default:
+      return log.proof(a, [plain, delegated][b % 2]!);
+  }
+}
+const numbers = fc.tuple(
+  fc.nat(14),
+  fc.nat(20),
+  fc.nat(20),
+  fc.array(fc.nat(25), { maxLength: 4 }),
+);
 
 it('the result does not depend on how a log is divided into batches', async () => {
   const seen = new Set<string>();
+  const made = fc.array(numbers, { minLength: 10, maxLength: 40 });
   const sizes = fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1, maxLength: 5 });
   await fc.assert(
-    fc.asyncProperty(
-      fc.array(fc.oneof(...commands), { minLength: 10, maxLength: 40 }),
-      sizes,
-      async (made, batches) => {
-        const log = new PublicLog();
-        await log.append(log.key('aep_root', 'activate', root));
-        const delegation = delegationBy(root, delegated, 35, 6);
-        await log.append(log.key('aep', 'activate', delegated, { delegation }));
-        await log.append(
-          log.key('aep', 'activate', plain),
-          log.key('verifier', 'activate', verifier),
-        );
-        for (const make of made) {
-          const entry = make(log);
-          const bytes = entry instanceof Uint8Array ? entry : attempt(() => entryBytes(entry));
-          if (bytes !== undefined) await log.append(bytes);
-        }
-        for (const { history } of log.map.values()) {
-          for (const { type } of decodeHistory(history)) seen.add(type);
-        }
-        for (const value of [...log.map].filter(([key]) => key.startsWith('01'))) {
-          decodeProof(value[1].record);
-        }
-        const result = resultOf(log);
-        expect(resultOf(await PublicLog.replay(log.entries, batches))).toEqual(result);
-        expect(resultOf(await PublicLog.replay(log.entries, [log.size]))).toEqual(result);
-      },
-    ),
-    { numRuns: 200 },
+    fc.asyncProperty(made, sizes, async (all, batches) => {
+      const log = await startedLog();
+      const delegation = delegationBy(root, delegated, 35, 6);
+      await log.append(log.key('aep_root', 'activate', root));
+      await log.append(log.key('aep', 'activate', delegated, { delegation }));
+      for (const one of all) {
+        const entry = entryFor(log, one);
+        const bytes = entry instanceof Uint8Array ? entry : attempt(() => entryBytes(entry));
+        if (bytes !== undefined) await log.append(bytes);
+      }
+      for (const { history } of log.map.values()) {
+        for (const { type } of decodeHistory(history)) seen.add(type);
+      }
+      const result = resultOf(log);
+      expect(resultOf(await PublicLog.replay(log.entries, batches))).toEqual(result);
+      expect(resultOf(await PublicLog.replay(log.entries, [log.size]))).toEqual(result);
+    }),
+    { numRuns: 150 },
   );
   expect([...seen].sort()).toEqual(['erased', 'failed', 'lost', 'passed', 'restored', 'revoked']);
+});
+
+/** A log with an AEP key at leaf 0, a verifier key at leaf 1, and no proof yet. */
+async function startedLog(shard = 0): Promise<PublicLog> {
+  const log = new PublicLog(shard);
+  await log.append(log.key('aep', 'activate', plain), log.key('verifier', 'activate', verifier));
+  return log;
+}
+
+const proofIn = (log: PublicLog, number: number) => {
+  const value = log.map.get(toHex(mapKey('proof', fromHex(proofIdOf(number)))))!;
+  const events = decodeHistory(value.history).map(({ type, index }) => `${type} ${String(index)}`);
+  return { ...decodeProof(value.record), events };
+};
+const lifeIn = (log: PublicLog, activation: number) => {
+  const value = log.map.get(toHex(aepKeyKey(0, activation)))!;
+  const { from, retiredFrom, compromisedFrom } = decodeAepKey(value.record);
+  return [from, retiredFrom, compromisedFrom];
+};
+
+const NO_ENDS = { proof: null, certificate: null, passport: null, trust: null };
+const IN_1969 = '1969-12-31T23:59:59.999Z';
+const smallOrder = smallOrderPublicKeys()[1]!;
+const smallOrderKey = {
+  ...unknown,
+  public_key: toBase64Url(smallOrder),
+  key_id: jwkThumbprint(sha256, smallOrder),
+};
+
+describe('an entry that does not count changes nothing', () => {
+  it.each<[string, (log: PublicLog) => Entry]>([
+    ['junk', () => utf8('{}')],
+    ['proof of another shard', (log) => log.proof(9, plain, { proof_id: proofIdOf(9, '001') })],
+    ['repeated proof', (log) => log.proof(1, plain, { aep_hash: 'cc'.repeat(32) })],
+    ['proof before 1970', (log) => log.proof(9, plain, { time: IN_1969 })],
+    ['end in 1969', (log) => log.proof(9, plain, { valid_until: { ...NO_ENDS, trust: IN_1969 } })],
+    ['status about no proof', (log) => log.status(9, 'proof')],
+    ['repeated status', (log) => log.status(2, 'trust')],
+    ['erasure above its index', (log) => log.erasure([[2, log.size + 1]])],
+    ['repeated erasure', (log) => log.erasure([[4, 5]])],
+    ['activation under another use', (log) => log.key('verifier', 'activate', plain)],
+    ['retirement under another use', (log) => log.key('aep_root', 'retire', plain)],
+    ['retirement of an unknown key', (log) => log.key('aep', 'retire', unknown)],
+    ['id of another key', (log) => log.key('aep', 'activate', { ...unknown, key_id: root.key_id })],
+    ['key of small order', (log) => log.key('aep', 'activate', smallOrderKey)],
+    ['key of another log', (log) => log.logKey('other.example/svc', unknown)],
+    ['verdict after another', (log) => log.verdict(verifier, { previous: null })],
+    [
+      'verdict above its index',
+      (log) => log.verdict(verifier, { to: log.size + 1, root: NO_ROOT }),
+    ],
+    ['verdict below the last', (log) => log.verdict(verifier, { to: 4 })],
+    ['verdict on another tree', (log) => log.verdict(verifier, { root: NO_ROOT })],
+    ['lower expiry', (log) => log.verdict(verifier, { expired_through: secondsIn(1) })],
+    ['verdict by an unknown key', (log) => log.verdict(unknown)],
+    ['verdict by an AEP key', (log) => log.verdict(plain)],
+    ['verdict with another signature', (log) => log.verdict({ ...verifier, sign: plain.sign })],
+    ['snapshot of another log', (log) => log.snapshot({ origin: 'other.example/svc' })],
+    ['snapshot without this log', (log) => log.snapshot({ shard: 1 })],
+    ['snapshot above its index', (log) => log.snapshot({ size: log.size + 1, root: NO_ROOT })],
+    ['smaller snapshot', (log) => log.snapshot({ size: log.state.snapshot!.size - 1 })],
+    ['snapshot that resolves more', (log) => log.snapshot({ lookup_from: 0 })],
+    ['snapshot of another tree', (log) => log.snapshot({ root: NO_ROOT })],
+    ['snapshot of another expiry', (log) => log.snapshot({ expired_through: secondsIn(0) })],
+  ])('%s', async (_, make) => {
+    const log = await startedLog();
+    await log.append(log.proof(1, plain), log.proof(2, plain), log.proof(3, plain));
+    await log.append(log.status(2, 'trust'), log.erasure([[4, 5]]));
+    await log.append(log.verdict(verifier, { failed: [3] }));
+    await log.append(log.snapshot({ lookup_from: 1 }));
+    const { size, ...state } = log.state;
+    const { map } = resultOf(log);
+    await log.append(make(log));
+    expect(log.state).toEqual({ ...state, size: size + 1 });
+    expect(resultOf(log).map).toEqual(map);
+  });
+
+  it('a snapshot in the log of another shard', async () => {
+    const log = await startedLog(1);
+    await log.append(log.verdict(verifier));
+    await log.append(log.snapshot());
+    expect(log.state).toMatchObject({ size: 4, verdict: { index: 2 }, snapshot: null });
+  });
+});
+const NO_ROOT = new PublicLog().rootAt(0);
+
+it('a snapshot reports the expiry of the last verdict below its size', async () => {
+  const log = await startedLog();
+  const first = await log.append(log.verdict(verifier));
+  await log.append(log.verdict(verifier));
+  const expired_through = secondsIn(first);
+  await log.append(log.snapshot({ size: first }), log.snapshot({ size: first + 1 }));
+  expect(log.state.snapshot).toBeNull();
+  await log.append(log.snapshot({ size: first + 1, expired_through }));
+  expect(log.state.snapshot).toMatchObject({ size: first + 1 });
+});
+
+describe('verdict', () => {
+  it('fails and restores proofs, and keeps the size of the first', async () => {
+    const log = await startedLog();
+    await log.append(log.proof(1, plain), log.proof(2, plain));
+    await log.append(log.verdict(verifier, { failed: [2] }));
+    await log.append(log.verdict(verifier, { failed: [3], restored: [2] }));
+    const time = Date.parse(secondsIn(5));
+    const first = {
+      verdict: 'pass',
+      verdictSize: 4,
+      verifiedAt: time,
+      events: ['failed 4', 'restored 5'],
+    };
+    const second = {
+      verdict: 'fail',
+      verdictSize: 4,
+      verifiedAt: time,
+      events: ['passed 4', 'failed 5'],
+    };
+    expect(proofIn(log, 1)).toMatchObject(first);
+    expect(proofIn(log, 2)).toMatchObject(second);
+    await log.append(log.verdict(verifier, { failed: [3], restored: [2] }));
+    expect(proofIn(log, 1)).toMatchObject(first);
+    expect(proofIn(log, 2)).toMatchObject(second);
+  });
+
+  it('leaves proofs without payload or with a key that is not active as they are', async () => {
+    const log = await startedLog();
+    await log.append(log.proof(1, plain), log.proof(2, unknown), log.proof(3, plain));
+    await log.append(log.erasure([[2, 3]]), log.key('aep', 'compromise', plain, { from_index: 4 }));
+    await log.append(log.verdict(verifier, { failed: [2, 3, 4] }));
+    for (const number of [1, 2, 3]) {
+      expect(proofIn(log, number)).toMatchObject({
+        verdict: 'none',
+        verdictSize: null,
+        verifiedAt: null,
+      });
+    }
+    expect(proofIn(log, 2).keyIndex).toBeNull();
+  });
+
+  it('counts until its key is retired, and may then lower the expiry once', async () => {
+    const log = await startedLog();
+    await log.append(log.verdict(verifier), log.key('verifier', 'activate', successor));
+    await log.append(log.key('verifier', 'retire', verifier));
+    await log.append(log.verdict(verifier));
+    expect(log.state.verdict).toMatchObject({ index: 2 });
+    await log.append(log.verdict(successor, { expired_through: secondsIn(1) }));
+    await log.append(log.verdict(successor, { expired_through: secondsIn(0) }));
+    expect(log.state.verdict).toMatchObject({ index: 6, expiredThrough: secondsIn(1) });
+  });
+});
+
+describe('AEP key', () => {
+  const delegatedLog = async (until: number, max: number, by = root) => {
+    const log = await startedLog();
+    await log.append(log.key('aep_root', 'activate', root));
+    const delegation = { ...delegationBy(by, delegated, until, max), root_key_id: root.key_id };
+    await log.append(log.key('aep', 'activate', delegated, { delegation }));
+    return log;
+  };
+
+  it('is retired by an entry, from the next leaf on', async () => {
+    const log = await startedLog();
+    await log.append(log.key('aep', 'retire', plain));
+    expect(lifeIn(log, 0)).toEqual([1, 3, null]);
+  });
+
+  it.each([
+    ['at until_index', 5, 9, [4, 5, null]],
+    ['after max_proofs proofs', 100, 2, [4, 6, null]],
+    ['before its first leaf', 4, 9, [null, 4, null]],
+    ['at an index that no record can have', 2 ** 53 - 1, 9, [4, null, null]],
+  ])('is retired %s', async (_, until, max, life) => {
+    const log = await delegatedLog(until, max);
+    for (const number of [1, 2, 3]) await log.append(log.proof(number, delegated));
+    expect(lifeIn(log, 3)).toEqual(life);
+  });
+
+  it('has no signature that counts without a valid delegation', async () => {
+    expect(lifeIn(await delegatedLog(100, 9, plain), 3)).toEqual([null, 100, null]);
+    const log = await startedLog();
+    const delegation = delegationBy(root, delegated, 100, 9);
+    await log.append(log.key('aep', 'activate', delegated, { delegation }));
+    expect(lifeIn(log, 2)).toEqual([null, 100, null]);
+  });
+
+  it('is compromised with its root, and not retired with it', async () => {
+    const log = await delegatedLog(100, 9);
+    await log.append(log.key('aep_root', 'retire', root));
+    expect(lifeIn(log, 3)).toEqual([4, 100, null]);
+    await log.append(log.key('aep_root', 'compromise', root, { from_index: 8 }));
+    await log.append(log.key('aep', 'compromise', delegated, { from_index: 9 }));
+    expect(lifeIn(log, 3)).toEqual([4, 100, 8]);
+    expect(lifeIn(log, 0)).toEqual([1, null, null]);
+  });
 });
