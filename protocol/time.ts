@@ -8,26 +8,28 @@ export const TIME_PATTERN = /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
  * fraction of a millisecond and for years outside 0000 to 9999.
  */
 export function formatTime(epochMs: number): string {
-  const second = Math.floor(epochMs / 1000);
-  if (second !== latest.second) latest = { second, text: formatSecond(1000 * second) };
-  const end = MILLISECONDS[epochMs - 1000 * second];
+  const day = Math.floor(epochMs / DAY_MS);
+  if (day !== latest.day) latest = { day, text: formatDay(day * DAY_MS) };
+  const ms = epochMs - day * DAY_MS;
+  const end = MILLISECONDS[ms % 1000];
   if (end === undefined) throw noTime(epochMs);
-  return latest.text + end;
+  const second = Math.floor(ms / 1000);
+  const minute = Math.floor(second / 60);
+  const hour = Math.floor(minute / 60);
+  return `${latest.text}${TWO_DIGITS[hour]}:${TWO_DIGITS[minute % 60]}:${TWO_DIGITS[second % 60]}${end}`;
 }
 
-/** Cached: thousands of proofs share a second, and formatting a date costs as much as a hash. */
-let latest = { second: Number.NaN, text: '' };
+const DAY_MS = 24 * 60 * 60 * 1000;
+/** Cached: formatting a date costs as much as a hash. */
+let latest = { day: Number.NaN, text: '' };
+const TWO_DIGITS = Array.from({ length: 60 }, (_, n) => String(n).padStart(2, '0'));
 const MILLISECONDS = Array.from({ length: 1000 }, (_, ms) => `.${String(ms).padStart(3, '0')}Z`);
 
-/**
- * Formats whole seconds only: before 1970, Date rounds a fraction to another second than the cache
- * key.
- */
-function formatSecond(epochMs: number): string {
+function formatDay(epochMs: number): string {
   const date = new Date(epochMs);
   const text = Number.isNaN(date.getTime()) ? '' : date.toISOString();
   if (text.length !== 24) throw noTime(epochMs);
-  return text.slice(0, 19);
+  return text.slice(0, 11);
 }
 
 function noTime(epochMs: number): ProtocolError {
