@@ -3,7 +3,6 @@ import { canonicalBytes, parseStrict } from '../json.js';
 import type { KeyStatus } from '../keys.js';
 import { logIndexSchema, timeSchema } from '../schemas/primitives.js';
 import { NONE, type AepKeyLife } from './record.js';
-import { fromBase64Url } from '../bytes.js';
 
 const placeSchema = logIndexSchema.nullable();
 
@@ -85,7 +84,7 @@ export function keyStatusAt(key: LogKey, leafIndex: number): KeyStatus {
 export function lifeOf(key: LogKey): AepKeyLife {
   const from = key.index + 1;
   return {
-    thumbprint: fromBase64Url(key.id),
+    keyId: key.id,
     from: keyStatusAt(key, from) === 'active' ? from : null,
     retiredFrom: key.retiredFrom,
     compromisedFrom: key.compromisedFrom,

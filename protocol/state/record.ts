@@ -1,3 +1,4 @@
+import { fromBase64Url, toBase64Url } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import { HASH_BYTES } from '../merkle.js';
 import { ARTIFACT_KINDS, type ArtifactKind } from '../status.js';
@@ -46,8 +47,8 @@ export interface PublicProof {
 
 /** The indexes of leaves at which signatures of an AEP key count. */
 export interface AepKeyLife {
-  /** 32 bytes. */
-  thumbprint: Uint8Array;
+  /** Its thumbprint. */
+  keyId: string;
   /** The first index at which its signatures count; null if they never do. */
   from: number | null;
   /** The first index at which it is retired. */
@@ -153,21 +154,20 @@ function requireConsistent({ leafIndex, verdictSize, keyIndex, ...proof }: Publi
 export function encodeAepKey(key: AepKeyLife): Uint8Array {
   const bytes = new Uint8Array(AEP_KEY_RECORD_BYTES);
   bytes[0] = 2;
-  bytes.set(key.thumbprint, 2);
+  bytes.set(fromBase64Url(key.keyId), 2);
   setNumber(bytes, 34, key.from);
   setNumber(bytes, 40, key.retiredFrom);
   setNumber(bytes, 46, key.compromisedFrom);
   return bytes;
 }
 
-/** The thumbprint shares the memory of `bytes`. */
 export function decodeAepKey(bytes: Uint8Array): AepKeyLife {
   if (bytes.length !== AEP_KEY_RECORD_BYTES || bytes[0] !== 2 || bytes[1] !== 0) {
     throw malformed('not one of an AEP key');
   }
   const view = viewOf(bytes);
   const life: AepKeyLife = {
-    thumbprint: bytes.subarray(2, 2 + HASH_BYTES),
+    keyId: toBase64Url(bytes.subarray(2, 2 + HASH_BYTES)),
     from: numberAt(view, 34),
     retiredFrom: numberAt(view, 40),
     compromisedFrom: numberAt(view, 46),

@@ -1,0 +1,251 @@
+import { toHex } from '../bytes.js';
+import { documentHash, type Sha256 } from '../hash.js';
+import { idsOf } from '../ids.js';
+import { PUBLIC_FLAGS, responseHead, unresolvedBody } from '../snapshot/head.js';
+import {
+  ARTIFACT_KINDS,
+  canAssertValidity,
+  NO_TRUST_CHAIN,
+  packageStatus,
+  TRUST_CHAIN,
+  verificationStatus,
+  type ArtifactKind,
+  type VerificationStatus,
+} from '../status.js';
+import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '../tiles.js';
+import { formatTime } from '../time.js';
+import type { AepKeyLife, PublicProof, RecordedEvent } from './record.js';
+
+/** What a snapshot entry says about a log. */
+export interface LogView {
+  origin: string;
+  size: number;
+  /** Milliseconds since 1970. */
+  expiredThrough: number;
+}
+
+/** What a map has about a proof. */
+export interface ProofFacts {
+  proofId: string;
+  proof: PublicProof;
+  /** The record of its key; null for a key that was not activated before the proof. */
+  key: AepKeyLife | null;
+  /** The log of the proof id's shard. */
+  log: LogView;
+}
+
+/** An identifier, and the artifact that it names. */
+export interface Match {
+  kind: ArtifactKind;
+  requested: string;
+  matchedOn: string;
+}
+
+/** Whether a compromise of the signing key voids the proof, whatever the verdict. */
+const isVoided = ({ proof, key }: ProofFacts): boolean =>
+  key !== null && key.compromisedFrom !== null && proof.leafIndex >= key.compromisedFrom;
+
+const isExpired = (end: number | null, { expiredThrough }: LogView): boolean =>
+  end !== null && end <= expiredThrough;
+
+export function statusOf(kind: ArtifactKind, facts: ProofFacts): VerificationStatus {
+  const { proof, log } = facts;
+  return verificationStatus({
+    kind,
+    // Which artifacts exist is recorded, not derived from the effect.
+    effect: proof.hasArtifacts ? 'ADMIT' : 'DENY',
+    isOutcome: false,
+    verdict: proof.isGone ? 'erased' : proof.verdict,
+    isVoided: isVoided(facts),
+    revoked: ARTIFACT_KINDS.filter((_, bit) => (proof.revoked & (1 << bit)) !== 0),
+    expired: ARTIFACT_KINDS.filter((_, at) => isExpired(proof.ends[at]!, log)),
+  });
+}
+
+const verifiedAtOf = (facts: ProofFacts): number | null =>
+  isVoided(facts) ? null : facts.proof.verifiedAt;
+
+/** Whether the answer reports the trust chain. */
+const isAsserted = (facts: ProofFacts): boolean =>
+  facts.proof.verdict === 'pass' && !facts.proof.isGone && !isVoided(facts);
+
+/**
+ * The lookup response about an artifact, as JSON text; null if the proof has no such artifact. Writes
+ * the text directly, because public servers render it for every lookup.
+ */
+export function proofAnswer(
+  { kind, requested, matchedOn }: Match,
+  facts: ProofFacts,
+): string | null {
+  const { proofId, proof, key, log } = facts;
+  if (kind !== 'proof' && !proof.hasArtifacts) return null;
+  const { leafIndex } = proof;
+  const extent = proof.hasArtifacts ? WITH_TRUST : PROOF_ONLY;
+  const hashes =
+    `"aep_hash":"${toHex(proof.aepHash)}",` +
+    `"proof_record_hash":"${toHex(proof.proofRecordHash)}"`;
+  const keyId = key === null ? '' : `"key_id":"${key.keyId}",`;
+  return (
+    responseHead(kind, requested, matchedOn) +
+    `"verification":${verificationText(statusOf(kind, facts), verifiedAtOf(facts))},` +
+    `"artifact":{"artifact_level":"${LEVELS[kind]}","execution_id":"exec_${proofId}",${hashes},` +
+    `"effect":"${proof.effect}","environment":"${proof.isLive ? 'live' : 'sandbox'}"},` +
+    `"trust_chain":${isAsserted(facts) ? extent.chain : NO_CHAIN},${FLAGS},` +
+    `"references":{${extent.references.join(proofId)}},` +
+    `"downloads":{"log_entry":"/log/entry/${leafIndex}",${tileDownloads(leafIndex, log.size)},` +
+    `"checkpoint":"/log/checkpoint","inclusion_proof":"/log/proof/${leafIndex}","keys":"/api/public/keys"},` +
+    `"integrity":{${hashes},"log_origin":${JSON.stringify(log.origin)},"leaf_index":${leafIndex},` +
+    `${keyId}"accepted_at":"${formatTime(proof.acceptedAt)}"}}`
+  );
+}
+
+function verificationText(status: VerificationStatus, verifiedAt: number | null): string {
+  const time = verifiedAt === null ? '' : `,"verified_at":"${formatTime(verifiedAt)}"`;
+  return (
+    `{"verification_status":"${status}","can_assert_validity":${canAssertValidity(status)},` +
+    `"frontend_recomputed":false${time}}`
+  );
+}
+
+const LEVELS: Record<ArtifactKind, string> = {
+  proof: 'PROOF_BACKED_PUBLIC_PROJECTION',
+  certificate: 'CERTIFICATE_BACKED_PUBLIC_PROJECTION',
+  passport: 'PASSPORT_BACKED_PUBLIC_PROJECTION',
+  trust: 'TRUST_BACKED_PUBLIC_PROJECTION',
+};
+const PACKAGE_LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
+const NO_CHAIN = JSON.stringify(NO_TRUST_CHAIN);
+const FLAGS = JSON.stringify(PUBLIC_FLAGS).slice(1, -1);
+
+/** The JSON members of an object of ids, split at the places of the proof id. */
+const cutAtId = (ids: Record<string, string>): string[] =>
+  JSON.stringify(ids).slice(1, -1).split(ID_MARK);
+const ID_MARK = '#';
+const IDS = idsOf(ID_MARK);
+const { proof_id, registry_proof_id, registry_entry_id, execution_id } = IDS;
+
+/** Resolvable ids and the trust chain. */
+const WITH_TRUST = { references: cutAtId({ ...IDS }), chain: JSON.stringify(TRUST_CHAIN.FULL) };
+const PROOF_ONLY = {
+  references: cutAtId({ proof_id, registry_proof_id, registry_entry_id, execution_id }),
+  chain: JSON.stringify(TRUST_CHAIN.PROOF_ONLY),
+};
+
+function tileDownloads(leafIndex: number, size: number): string {
+  const tile = Math.floor(leafIndex / TILE_WIDTH);
+  const width = tileWidth(0, tile, size);
+  return `"entry_bundle":"/log/${entriesPath(tile, width)}","tile":"/log/${tilePath(0, tile, width)}"`;
+}
+
+/**
+ * The lookup response about a package, as JSON text.
+ *
+ * @param members the facts about its proofs, in their order. The package does not resolve if there are
+ *   none or the map lacks one, which is null.
+ */
+export function packageAnswer(
+  sha256: Sha256,
+  { kind, requested, matchedOn }: Match,
+  packageId: string,
+  members: readonly (ProofFacts | null)[],
+): string {
+  const found = members.filter((member) => member !== null);
+  const [first] = found;
+  if (first === undefined || found.length < members.length) return unresolvedBody(kind, requested);
+  const statuses = found.map((member) => statusOf('trust', member));
+  const hasChain = found.every((member) => isAsserted(member) && member.proof.hasArtifacts);
+  const times = found.map(verifiedAtOf).filter((time) => time !== null);
+  const status = packageStatus(statuses);
+  const rest = {
+    artifact: {
+      artifact_level: PACKAGE_LEVEL,
+      package_id: packageId,
+      members: found.length,
+      effect: 'ADMIT',
+      // Members share their tenant's environment. If they ever differ, the weaker claim applies.
+      environment: found.every(({ proof }) => proof.isLive) ? 'live' : 'sandbox',
+    },
+    trust_chain: hasChain ? TRUST_CHAIN.FULL : NO_TRUST_CHAIN,
+    ...PUBLIC_FLAGS,
+    references: {
+      package_id: packageId,
+      members: found.map(({ proofId }, at) => ({
+        proof_id: proofId,
+        trust_id: idsOf(proofId).trust_id,
+        verification_status: statuses[at]!,
+        can_assert_validity: canAssertValidity(statuses[at]!),
+      })),
+    },
+    downloads: { checkpoint: '/log/checkpoint', keys: '/api/public/keys' },
+    integrity: {
+      members_hash: documentHash(
+        sha256,
+        found.map(({ proofId }) => proofId),
+      ),
+      log_origin: first.log.origin,
+    },
+  };
+  const verifiedAt = times.length === 0 ? null : Math.max(...times);
+  return (
+    `${responseHead(kind, requested, matchedOn)}"verification":${verificationText(status, verifiedAt)},` +
+    JSON.stringify(rest).slice(1)
+  );
+}
+
+/** An event in the public history of a proof. */
+export type HistoryEvent =
+  | { event: 'accepted'; at: string }
+  | { event: 'appended'; leaf_index: number }
+  | { event: 'verified' | 'failed' | 'erased' | 'lost'; at: string; log_size: number }
+  | {
+      event: 'revoked';
+      at: string;
+      artifact: ArtifactKind;
+      leaf_index: number;
+      reason_hash: string;
+    }
+  | { event: 'expired'; at: string; artifacts: ArtifactKind[] };
+
+/**
+ * The history of an artifact: the events of its proof, without revocations and expiries of later
+ * artifacts in the chain.
+ */
+export function historyOf(
+  kind: ArtifactKind,
+  { proof, log }: ProofFacts,
+  recorded: readonly RecordedEvent[],
+): HistoryEvent[] {
+  const kinds = ARTIFACT_KINDS.slice(0, ARTIFACT_KINDS.indexOf(kind) + 1);
+  const first = recorded.find(({ type }) => type === 'passed' || type === 'failed');
+  const events = recorded.flatMap((event): HistoryEvent[] => {
+    const at = formatTime(event.time);
+    if (event.type === 'revoked') {
+      if (!kinds.includes(event.kind)) return [];
+      const { kind: artifact, index: leaf_index } = event;
+      return [{ event: 'revoked', at, artifact, leaf_index, reason_hash: toHex(event.reasonHash) }];
+    }
+    const log_size = event === first ? proof.verdictSize! : event.index;
+    return [{ event: EVENT_NAMES[event.type], at, log_size }];
+  });
+  const ends = new Set(proof.ends.slice(0, kinds.length).filter((end) => isExpired(end, log)));
+  const expired = [...(ends as Set<number>)]
+    .sort((a, b) => a - b)
+    .map((end): HistoryEvent => {
+      const artifacts = kinds.filter((_, at) => proof.ends[at] === end);
+      return { event: 'expired', at: formatTime(end), artifacts };
+    });
+  return [
+    { event: 'accepted', at: formatTime(proof.acceptedAt) },
+    { event: 'appended', leaf_index: proof.leafIndex },
+    ...events,
+    ...expired,
+  ];
+}
+
+const EVENT_NAMES = {
+  passed: 'verified',
+  restored: 'verified',
+  failed: 'failed',
+  erased: 'erased',
+  lost: 'lost',
+} as const;
