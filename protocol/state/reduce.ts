@@ -76,7 +76,7 @@ class Reduction {
   private state: LogState;
   private readonly proofs: Map<string, number>;
   private ownKeys: Map<string, LogKey> | null = null;
-  private latestKey: LogKey | undefined;
+  private idsByActivation: Map<number, string> | null = null;
   private readonly changedKeys = new Set<string>();
   private readonly byId = new Map<string, Leaf>();
   /** Null for a leaf that is not a proof. */
@@ -242,6 +242,7 @@ class Reduction {
     for (const key of changed) {
       if (!this.ownKeys.has(key.id) && key.maxProofs !== null) this.proofs.set(key.id, 0);
       this.ownKeys.set(key.id, key);
+      this.idsByActivation?.set(key.index, key.id);
       if (key.use === 'aep') this.changedKeys.add(key.id);
     }
   }
@@ -279,9 +280,8 @@ class Reduction {
       if (proof.verdict === 'fail') record(leaf, failedEvent!);
       else record(leaf, verdict === 'none' ? passedEvent! : restoredEvent!);
     };
-    for (const listed of [...failed, ...restored]) {
-      if (listed < verifiedFrom) await this.forEachLeaf(listed, listed + 1, giveVerdict);
-    }
+    const earlierOnes = [...failed, ...restored].filter((leaf) => leaf < verifiedFrom);
+    await Promise.all(earlierOnes.map((leaf) => this.forEachLeaf(leaf, leaf + 1, giveVerdict)));
     await this.forEachLeaf(verifiedFrom, entry.to, giveVerdict);
     const verdict = { index, to: entry.to, expiredThrough: entry.expired_through };
     this.state = { ...this.state, verdict, mayLowerExpiry: false };
@@ -313,13 +313,10 @@ class Reduction {
 
   private isKeyActive({ keyIndex, leafIndex }: PublicProof): boolean {
     if (keyIndex === null) return false;
-    if (
-      this.latestKey?.index !== keyIndex ||
-      this.latestKey !== this.state.keys.get(this.latestKey.id)
-    ) {
-      this.latestKey = [...this.state.keys.values()].find(({ index }) => index === keyIndex);
-    }
-    return this.latestKey !== undefined && keyStatusAt(this.latestKey, leafIndex) === 'active';
+    const { keys } = this.state;
+    this.idsByActivation ??= new Map([...keys.values()].map(({ index, id }) => [index, id]));
+    const key = keys.get(this.idsByActivation.get(keyIndex) ?? '');
+    return key !== undefined && keyStatusAt(key, leafIndex) === 'active';
   }
 
   private async publish(index: number, { logs }: SnapshotEntry): Promise<void> {

@@ -306,6 +306,11 @@ describe('AEP key', () => {
     const delegation = delegationBy(root, delegated, 100, 9);
     await log.append(log.key('aep', 'activate', delegated, { delegation }));
     expect(lifeIn(log, 2)).toEqual([null, 100, null]);
+    const retired = await startedLog();
+    await retired.append(retired.key('aep_root', 'activate', root));
+    await retired.append(retired.key('aep_root', 'retire', root));
+    await retired.append(retired.key('aep', 'activate', delegated, { delegation }));
+    expect(lifeIn(retired, 4)).toEqual([null, 100, null]);
   });
 
   it('is compromised with its root, and not retired with it', async () => {
