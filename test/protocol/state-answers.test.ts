@@ -1,6 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { fromHex, fromUtf8 } from '#protocol/bytes';
 import { responseHead, unresolvedBody } from '#protocol/snapshot/head';
 import { recordBody } from '#protocol/snapshot/record';
@@ -10,7 +8,7 @@ import { decodeHistory, decodeProof, type PublicProof } from '#protocol/state/re
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { memberOf, packageIndexId, renderPackage } from '#publisher/render/package-record';
 import { renderRecord } from '#publisher/render/record';
-import { packageRoot } from '#runtime/process/files';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 
@@ -172,13 +170,10 @@ it('an erased proof that was never verified can be revoked', () => {
 });
 
 describe('history', () => {
-  const vectors = JSON.parse(
-    readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
-  ) as { map: { key: string; record: string; history: string }[] };
   const time = (minute: number): number => Date.UTC(2026, 10, 22, 8, minute);
   const at = (minute: number): string => new Date(time(minute)).toISOString();
   const historyIn = (position: number, kind: ArtifactKind, minute: number) => {
-    const { key, record, history } = vectors.map[position]!;
+    const { key, record, history } = nextVectors.map[position]!;
     const log = { origin: ORIGIN, size: 17, expiredThrough: time(minute) };
     const facts = { proofId: key.slice(2), proof: decodeProof(fromHex(record)), key: null, log };
     return historyOf(kind, facts, decodeHistory(fromHex(history)));

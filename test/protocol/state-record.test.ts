@@ -1,7 +1,5 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { concat, equalBytes, fromHex, toHex } from '#protocol/bytes';
 import { attempt, ProtocolError } from '#protocol/errors';
 import {
@@ -12,17 +10,10 @@ import {
   encodeEvent,
   encodeProof,
 } from '#protocol/state/record';
-import { packageRoot } from '#runtime/process/files';
-
-interface Vectors {
-  map: { key: string; record: string; history: string }[];
-}
-const vectors = JSON.parse(
-  readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
-) as Vectors;
+import { nextVectors } from '../fixtures/next-vectors.js';
 
 const valuesOf = (kind: number) =>
-  vectors.map
+  nextVectors.map
     .map(({ key, record, history }) => ({
       key: fromHex(key),
       record: fromHex(record),

@@ -1,7 +1,5 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { fromHex, toBase64Url, toHex, utf8 } from '#protocol/bytes';
 import { smallOrderPublicKeys } from '#protocol/ed25519';
 import { entryBytes } from '#protocol/entries';
@@ -11,17 +9,9 @@ import { mapKey } from '#protocol/map/nodes';
 import { encodeLogState } from '#protocol/state/log-state';
 import { decodeAepKey, decodeHistory, decodeProof } from '#protocol/state/record';
 import { aepKeyKey } from '#protocol/state/reduce';
-import { packageRoot } from '#runtime/process/files';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { delegationBy, proofIdOf, PublicLog, secondsIn, testKey } from '../fixtures/public-log.js';
-
-interface Vectors {
-  entries: { canonical: string }[];
-  map: { key: string; record: string; history: string }[];
-}
-const vectors = JSON.parse(
-  readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
-) as Vectors;
 
 /** All that a log's entries give, in a form to compare. */
 const resultOf = (log: PublicLog) => ({
@@ -34,10 +24,10 @@ const resultOf = (log: PublicLog) => ({
 it.each([[[1]], [[2, 5]], [[18]]])(
   'batches of %j give the map of the Python implementation',
   async (sizes) => {
-    const entries = vectors.entries.map(({ canonical }) => utf8(canonical));
+    const entries = nextVectors.entries.map(({ canonical }) => utf8(canonical));
     const log = await PublicLog.replay(entries, sizes);
     const isPublic = ({ key }: { key: string }): boolean => /^0[12]/.test(key);
-    const expected = vectors.map.filter(isPublic);
+    const expected = nextVectors.map.filter(isPublic);
     expect(resultOf(log).map).toEqual(
       expected.map(({ key, record, history }) => [key, record, history]),
     );
