@@ -1,5 +1,6 @@
-import { fromBase64Url, toBase64Url } from '../bytes.js';
+import { fromBase64Url, fromHex, toBase64Url } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
+import { mapKey } from '../map/nodes.js';
 import { HASH_BYTES } from '../merkle.js';
 import { ARTIFACT_KINDS, type ArtifactKind } from '../status.js';
 
@@ -71,6 +72,19 @@ export type RecordedEvent =
 export const NONE = 2 ** 48 - 1;
 const ENDS_AT = 34;
 const HASHES_AT = 58;
+
+/** The number of the log that has a proof. */
+export const shardOf = (proofId: string): number => Number.parseInt(proofId.slice(13, 16), 16);
+
+export const proofMapKey = (proofId: string): Uint8Array => mapKey('proof', fromHex(proofId));
+
+/** @param activation leaf index of the activation of an AEP key, in the log of the shard */
+export function aepKeyMapKey(shard: number, activation: number): Uint8Array {
+  const id = new Uint8Array(16);
+  new DataView(id.buffer).setUint16(0, shard);
+  setNumber(id, 10, activation);
+  return mapKey('aepKey', id);
+}
 
 /** @param bytes where to write it, filled with zeros */
 export function encodeProof(

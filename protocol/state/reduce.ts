@@ -2,7 +2,6 @@ import { concat, equalBytes, fromBase64, fromBase64Url, fromHex } from '../bytes
 import { pae } from '../dsse.js';
 import { readEntry } from '../entries.js';
 import { canonicalBytes } from '../json.js';
-import { mapKey } from '../map/nodes.js';
 import type { MapValue } from '../map/page.js';
 import type { MapChange } from '../map/update.js';
 import type {
@@ -19,12 +18,15 @@ import { parseTime } from '../time.js';
 import { earlier, keysChangedBy, type LogContext } from './key-entries.js';
 import { keyStatusAt, lifeOf, type LogKey, type LogState } from './log-state.js';
 import {
+  aepKeyMapKey,
   decodeProof,
   encodeAepKey,
   encodeEvent,
   encodeProof,
   NONE,
   PROOF_RECORD_BYTES,
+  proofMapKey,
+  shardOf,
   type PublicProof,
 } from './record.js';
 
@@ -121,7 +123,7 @@ class Reduction {
     for (const id of this.changedKeys) {
       const key = this.state.keys.get(id)!;
       const value = { record: encodeAepKey(lifeOf(key)), history: new Uint8Array(0) };
-      changes.push({ key: aepKeyKey(this.ctx.shard, key.index), value });
+      changes.push({ key: aepKeyMapKey(this.ctx.shard, key.index), value });
     }
     return changes;
   }
@@ -133,7 +135,7 @@ class Reduction {
    */
   private async loadProofs(entries: readonly (LogEntry | null)[]): Promise<(Uint8Array | null)[]> {
     const keys = entries.map((entry) =>
-      entry?.type === 'proof' || entry?.type === 'status' ? keyOfProof(entry.proof_id) : null,
+      entry?.type === 'proof' || entry?.type === 'status' ? proofMapKey(entry.proof_id) : null,
     );
     const nothing = Promise.resolve(null);
     const values = await Promise.all(
@@ -369,7 +371,7 @@ class Reduction {
   private async loadLeaf(index: number): Promise<void> {
     const entry = await this.readEntry(index);
     if (entry?.type === 'proof') {
-      const key = keyOfProof(entry.proof_id);
+      const key = proofMapKey(entry.proof_id);
       const value = await this.reader.value(key);
       if (value !== null && this.open(entry.proof_id, key, value).proof.leafIndex === index) return;
     }
@@ -396,15 +398,3 @@ function isSince1970(entry: LogEntry): boolean {
 
 const NO_HISTORY = new Uint8Array(0);
 const endOf = (end: string | null): number | null => (end === null ? null : parseTime(end));
-
-/** The key of an AEP key in the map of public records. */
-export function aepKeyKey(shard: number, activation: number): Uint8Array {
-  const id = new Uint8Array(16);
-  const view = new DataView(id.buffer);
-  view.setUint16(0, shard);
-  view.setBigUint64(8, BigInt(activation));
-  return mapKey('aepKey', id);
-}
-
-const keyOfProof = (id: string): Uint8Array => mapKey('proof', fromHex(id));
-const shardOf = (proofId: string): number => Number.parseInt(proofId.slice(13, 16), 16);

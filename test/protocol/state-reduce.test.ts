@@ -1,14 +1,18 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { fromHex, toBase64Url, toHex, utf8 } from '#protocol/bytes';
+import { toBase64Url, toHex, utf8 } from '#protocol/bytes';
 import { smallOrderPublicKeys } from '#protocol/ed25519';
 import { entryBytes } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import { jwkThumbprint } from '#protocol/keys';
-import { mapKey } from '#protocol/map/nodes';
 import { encodeLogState } from '#protocol/state/log-state';
-import { decodeAepKey, decodeHistory, decodeProof } from '#protocol/state/record';
-import { aepKeyKey } from '#protocol/state/reduce';
+import {
+  aepKeyMapKey,
+  decodeAepKey,
+  decodeHistory,
+  decodeProof,
+  proofMapKey,
+} from '#protocol/state/record';
 import { nextVectors } from '../fixtures/next-vectors.js';
 import { sha256 } from '../fixtures/leaves.js';
 import { delegationBy, proofIdOf, PublicLog, secondsIn, testKey } from '../fixtures/public-log.js';
@@ -124,12 +128,12 @@ async function startedLog(shard = 0): Promise<PublicLog> {
 }
 
 const proofIn = (log: PublicLog, number: number) => {
-  const value = log.map.get(toHex(mapKey('proof', fromHex(proofIdOf(number)))))!;
+  const value = log.map.get(toHex(proofMapKey(proofIdOf(number))))!;
   const events = decodeHistory(value.history).map(({ type, index }) => `${type} ${String(index)}`);
   return { ...decodeProof(value.record), events };
 };
 const lifeIn = (log: PublicLog, activation: number) => {
-  const value = log.map.get(toHex(aepKeyKey(0, activation)))!;
+  const value = log.map.get(toHex(aepKeyMapKey(0, activation)))!;
   const { from, retiredFrom, compromisedFrom } = decodeAepKey(value.record);
   return [from, retiredFrom, compromisedFrom];
 };
