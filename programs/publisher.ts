@@ -14,6 +14,7 @@ import { startHeartbeat, assertDatabase } from './database.js';
 import { publisherMetrics, watchedBy } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
 import { pinning, readTrustedCheckpoint } from './trust.js';
+import { readWitnessPolicy } from './witness-policy.js';
 import { openReplica } from './replica.js';
 
 /** Limit of the last heartbeat: an unresponsive database must not block the exit. */
@@ -37,6 +38,7 @@ const code = await runProgram('publisher', async (program) => {
   const replica = await openReplica(config.databaseReadUrl, sql, program);
 
   const lastCheckpoint = await readTrustedCheckpoint(config.trustedCheckpoint);
+  const policy = readWitnessPolicy(config.witnessPolicyFile, logKey.publicKey);
   const metrics =
     ops.registry &&
     publisherMetrics(
@@ -45,6 +47,7 @@ const code = await runProgram('publisher', async (program) => {
       {
         clock: systemClock,
         isLeader: () => publisher.isLeader(),
+        quorumAgeMs: () => publisher.quorumAgeMs(),
         written: () => publisher.written().bytes,
         directory: config.snapshotDir,
       },
@@ -63,6 +66,9 @@ const code = await runProgram('publisher', async (program) => {
       clock: systemClock,
       log,
       ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),
+      ...(policy && {
+        witnesses: { policy, onAnswer: (...of) => metrics?.witnessAnswered(...of) },
+      }),
       snapshotTtlMs: config.snapshotTtl,
       recentLookupLimit: config.recentLookupLimit,
       ...(metrics && { onPublished: (manifest) => metrics.published(manifest) }),

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { ProtocolError } from '#protocol/errors';
+import { responseText } from '#runtime/http/response-text';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /** Runs `pin`, and reports unusable keys as an operator error that names the variables. */
@@ -37,11 +38,5 @@ export async function readTrustedCheckpoint(where: string | null): Promise<strin
 async function download(url: string): Promise<string> {
   const response = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS) });
   if (!response.ok) throw new Error(`the server answered ${String(response.status)}`);
-  // Reads no more than a checkpoint can have, because the source is untrusted.
-  let text = '';
-  for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-    text += chunk;
-    if (text.length > MAX_BYTES) break;
-  }
-  return text;
+  return responseText(response, MAX_BYTES);
 }

@@ -30,13 +30,18 @@ export function formatCheckpoint({ origin, size, root }: Checkpoint): string {
 /**
  * Parses the text of a checkpoint. Text that {@link formatCheckpoint} would not write, such as
  * leading zeros, extension lines or another base64 form, is `malformed_checkpoint`.
+ *
+ * @param extensible accepts extension lines, which checkpoints of other logs may have
  */
-export function parseCheckpoint(text: string): Checkpoint {
-  const [origin = '', size = '', root = ''] = text.split('\n');
+export function parseCheckpoint(text: string, extensible = false): Checkpoint {
+  const [origin = '', size = '', root = '', ...rest] = text.split('\n');
   let checkpoint: Checkpoint;
   try {
     checkpoint = { origin, size: Number(size), root: fromBase64(root) };
-    if (formatCheckpoint(checkpoint) === text) return checkpoint;
+    const extensions = extensible ? rest.slice(0, -1) : [];
+    const lines = extensions.map((line) => `${line}\n`).join('');
+    const isCanonical = formatCheckpoint(checkpoint) + lines === text;
+    if (isCanonical && !extensions.includes('')) return checkpoint;
   } catch (cause) {
     throw new ProtocolError('malformed_checkpoint', 'not a checkpoint', { cause });
   }

@@ -4,9 +4,13 @@ import { ProtocolError } from './errors.js';
 import { nobleSha256, type Sha256 } from './hash.js';
 import { ED25519_PUBLIC_KEY_BYTES } from './keys.js';
 
-/** C2SP signed-note with Ed25519 keys (signature type 0x01). */
+/** C2SP signed-note with Ed25519 keys. */
 
-const ED25519_TYPE = 0x01;
+/** Signature types of C2SP signed-note. */
+export const ED25519_TYPE = 0x01;
+export const COSIGNATURE_TYPE = 0x04;
+export type SignatureType = typeof ED25519_TYPE | typeof COSIGNATURE_TYPE;
+
 const SIGNATURE_LINE = /^\u2014 (\S+) (\S+)$/u;
 // Key names have no plus sign and no Unicode space.
 const KEY_NAME = /^[^\s+]+$/u;
@@ -22,19 +26,37 @@ export interface Vkey {
   publicKey: Uint8Array;
 }
 
-/** Key id: the first 4 bytes of SHA-256(name || 0x0A || 0x01 || public key). */
-export function keyId(sha256: Sha256, name: string, publicKey: Uint8Array): Uint8Array {
+/** Key id: the first 4 bytes of SHA-256(name || 0x0A || signature type || public key). */
+export function keyId(
+  sha256: Sha256,
+  name: string,
+  publicKey: Uint8Array,
+  type: SignatureType = ED25519_TYPE,
+): Uint8Array {
   requireKey(name, publicKey);
-  return sha256(concat(utf8(`${name}\n`), typed(publicKey))).slice(0, 4);
+  return sha256(concat(utf8(`${name}\n`), typed(type, publicKey))).slice(0, 4);
 }
 
-/** `name+hex(key id)+base64(0x01 || public key)` */
-export function formatVkey(sha256: Sha256, name: string, publicKey: Uint8Array): string {
-  return `${name}+${toHex(keyId(sha256, name, publicKey))}+${toBase64(typed(publicKey))}`;
+/** `name+hex(key id)+base64(signature type || public key)` */
+export function formatVkey(
+  sha256: Sha256,
+  name: string,
+  publicKey: Uint8Array,
+  type: SignatureType = ED25519_TYPE,
+): string {
+  const id = toHex(keyId(sha256, name, publicKey, type));
+  return `${name}+${id}+${toBase64(typed(type, publicKey))}`;
 }
 
-/** Parses a vkey; `malformed_vkey` unless it is Ed25519 and its id matches its name and key. */
-export function parseVkey(text: string, sha256: Sha256 = nobleSha256): Vkey {
+/**
+ * Parses a vkey; `malformed_vkey` unless it is an Ed25519 key of the signature type and its id
+ * matches its name and key.
+ */
+export function parseVkey(
+  text: string,
+  sha256: Sha256 = nobleSha256,
+  type: SignatureType = ED25519_TYPE,
+): Vkey {
   // The base64 part may contain '+'; the name and the id may not.
   const match = /^([^+]+)\+([0-9a-f]{8})\+(.+)$/u.exec(text);
   if (match === null) throw new ProtocolError('malformed_vkey', 'expected name+id+key');
@@ -42,13 +64,15 @@ export function parseVkey(text: string, sha256: Sha256 = nobleSha256): Vkey {
   let vkey: Vkey;
   try {
     const key = fromBase64(encoded);
-    if (key[0] !== ED25519_TYPE) throw new ProtocolError('malformed_vkey', 'not an Ed25519 key');
+    if (key[0] !== type) {
+      throw new ProtocolError('malformed_vkey', `not an Ed25519 key of signature type ${type}`);
+    }
     vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
     requireKey(vkey.name, vkey.publicKey);
   } catch (cause) {
     throw new ProtocolError('malformed_vkey', `unusable verifier key ${name}`, { cause });
   }
-  if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey), vkey.keyHash)) {
+  if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey, type), vkey.keyHash)) {
     throw new ProtocolError(
       'malformed_vkey',
       `the key id in verifier key ${name} does not match its key`,
@@ -76,8 +100,11 @@ export function signNote(text: string, signer: NoteSigner): string {
   if (!KEY_NAME.test(signer.name) || signer.keyHash.length !== 4) {
     throw new ProtocolError('malformed_vkey', 'unusable signer name or key id');
   }
-  const signature = toBase64(concat(signer.keyHash, signer.sign(utf8(text))));
-  return `${text}\n\u2014 ${signer.name} ${signature}\n`;
+  return `${text}\n${signatureLine(signer, signer.sign(utf8(text)))}`;
+}
+
+export function signatureLine(key: Pick<Vkey, 'name' | 'keyHash'>, signature: Uint8Array): string {
+  return `\u2014 ${key.name} ${toBase64(concat(key.keyHash, signature))}\n`;
 }
 
 export interface OpenedNote {
@@ -107,9 +134,7 @@ export function openNote(
   const message = utf8(text);
   let signer: Vkey | undefined;
   for (const signature of signatures) {
-    const key = pinned.find(
-      (vkey) => vkey.name === signature.name && equalBytes(vkey.keyHash, signature.keyHash),
-    );
+    const key = pinned.find((vkey) => isBy(signature, vkey));
     if (key === undefined) continue;
     if (!verify(key.publicKey, message, signature.signature)) {
       throw new ProtocolError('bad_signature', `the signature of ${key.name} does not verify`);
@@ -122,18 +147,24 @@ export function openNote(
   return { text, key: signer };
 }
 
+/** Whether a signature claims to be by a key. */
+export function isBy(signature: NoteSignature, key: Vkey): boolean {
+  return signature.name === key.name && equalBytes(signature.keyHash, key.keyHash);
+}
+
 /** The unverified key ids of a note's signatures. Throws `malformed_note` like {@link openNote}. */
 export function claimedSigners(note: string): { name: string; id: string }[] {
   return splitNote(note).signatures.map(({ name, keyHash }) => ({ name, id: toHex(keyHash) }));
 }
 
-interface NoteSignature {
+export interface NoteSignature {
   name: string;
   keyHash: Uint8Array;
   signature: Uint8Array;
 }
 
-function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
+/** Splits a note into its text and its unverified signatures. Throws `malformed_note`. */
+export function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
   // The last empty line separates text and signatures, so the text may contain empty lines.
   const cut = note.lastIndexOf('\n\n');
   const text = note.slice(0, cut + 1);
@@ -175,6 +206,6 @@ function requireKey(name: string, publicKey: Uint8Array): void {
   }
 }
 
-function typed(publicKey: Uint8Array): Uint8Array {
-  return concat(Uint8Array.of(ED25519_TYPE), publicKey);
+function typed(type: SignatureType, publicKey: Uint8Array): Uint8Array {
+  return concat(Uint8Array.of(type), publicKey);
 }

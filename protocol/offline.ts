@@ -11,6 +11,7 @@ import type { LogEntry } from './schemas/log-entry.js';
 import type { ProofExport } from './schemas/proof-export.js';
 import { canAssertValidity } from './status.js';
 import { formatTime } from './time.js';
+import { requireQuorum } from './tlog-policy.js';
 import { parseTlogProof } from './tlog-proof.js';
 import type { VerifyCrypto } from './verify.js';
 import {
@@ -254,6 +255,7 @@ export function placeOf(
     // A thief of a retired key can still sign larger trees.
     const counted = log.vkeys.filter(({ maxSize }) => under.size <= maxSize);
     if (counted.length < log.vkeys.length) openNote(checkpoint, counted, verify);
+    if (log.policy !== null) requireQuorum(checkpoint, log.policy, verify);
   } catch (error) {
     return { fault: checkpointFault(error) };
   }

@@ -7,6 +7,7 @@ import type { SnapshotDirectory } from './store/directory.js';
 import type { PublishedIndex } from './store/index-parts.js';
 import type { Janitor } from './store/janitor.js';
 import type { Leadership } from './registry/lease.js';
+import type { Cosigner } from './cosigner.js';
 import type { SnapshotWriter } from './store/writer.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
 import type { TreeHead } from './plan/tree.js';
@@ -18,6 +19,8 @@ export interface CycleContext {
   replica: Replica | null;
   directory: SnapshotDirectory;
   writer: SnapshotWriter;
+  /** Null without a policy of witnesses. */
+  cosigner: Cosigner | null;
   index: PublishedIndex;
   janitor: Janitor;
   leadership: Leadership;

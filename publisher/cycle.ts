@@ -193,6 +193,7 @@ async function publishNext(
     index_parts: pins,
   };
   await commitManifest(ctx, manifest, published);
+  ctx.cosigner?.submit(note, head.size);
   // A tree that extends this snapshot extends the trusted checkpoint too.
   ctx.memory.head = null;
   ctx.memory.seen = { generation: manifest.generation, verdictId: changes.seen };

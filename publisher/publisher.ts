@@ -9,6 +9,7 @@ import { trustedHead, SnapshotDirectory } from './store/directory.js';
 import { PublishedIndex } from './store/index-parts.js';
 import { Janitor } from './store/janitor.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
+import { Cosigner, type CosignerOptions } from './cosigner.js';
 import { SnapshotWriter, type WriteStep } from './store/writer.js';
 import type { RegistryView, Replica } from './registry/sql-registry.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
@@ -39,6 +40,8 @@ export interface PublisherContext {
   recentLookupLimit: number;
   /** `TRUSTED_CHECKPOINT`: the publisher signs only trees that extend it. */
   trustedCheckpoint?: string;
+  /** Requests cosignatures of a policy's witnesses for each checkpoint. */
+  witnesses?: Pick<CosignerOptions, 'policy' | 'onAnswer'>;
   /** Leases besides the one on the directory. */
   leases?: Lease[];
   /** For tests: makes writes fail. */
@@ -54,6 +57,8 @@ export interface Publisher {
   /** Releases the leases; a later cycle takes them again. To be called between cycles. */
   close(): Promise<void>;
   readonly trust: SnapshotTrust;
+  /** See {@link Cosigner.quorumAgeMs}; null without witnesses. */
+  quorumAgeMs(): number | null;
   /** Whether this publisher held every lease at the last check. */
   isLeader(): boolean;
   /** A counter that changes while a cycle makes progress. */
@@ -80,20 +85,27 @@ export function createPublisher(options: PublisherContext): Publisher {
   const writer = new SnapshotWriter(options.directory, options.step);
   let steps = 0;
   const leases = [...(options.leases ?? []), new DirectoryLease(options.directory, options.log)];
+  const leadership = new Leadership(leases);
+  const { clock, log, witnesses } = options;
+  const cosigner =
+    witnesses === undefined
+      ? null
+      : new Cosigner({ ...witnesses, directory, writer, leadership, clock, log });
   const ctx: CycleContext = {
     registry: options.registry,
     replica: options.replica ?? null,
     directory,
     writer,
+    cosigner,
     index: new PublishedIndex(directory),
     janitor: new Janitor(options.directory),
-    leadership: new Leadership(leases),
+    leadership,
     logSigner: signer(origin, options.logKey),
     snapshotSigner: signer(options.snapshotName, options.snapshotKey),
     trust,
     memory: { head: trustedHead(options.trustedCheckpoint, trust), seen: null },
-    clock: options.clock,
-    log: options.log,
+    clock,
+    log,
     snapshotTtlMs: options.snapshotTtlMs,
     recentLookupLimit: options.recentLookupLimit,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
@@ -106,7 +118,11 @@ export function createPublisher(options: PublisherContext): Publisher {
     trust,
     isLeader: () => ctx.leadership.isLeading,
     runCycle: () => runPublishCycle(ctx),
-    close: () => ctx.leadership.release(),
+    close: async () => {
+      await cosigner?.stop();
+      await leadership.release();
+    },
+    quorumAgeMs: () => cosigner?.quorumAgeMs ?? null,
     progress: () => steps + writer.filesWritten,
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
   };

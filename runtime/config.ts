@@ -84,6 +84,13 @@ const logSettings = {
     .nullable()
     .default(null)
     .describe('path or URL of a checkpoint kept elsewhere, which the log must extend'),
+  WITNESS_POLICY_FILE: z
+    .string()
+    .nullable()
+    .default(null)
+    .describe(
+      '[C2SP tlog-policy](operate.md#witnesses-of-this-log) of the witnesses that cosign the checkpoints, with their URLs',
+    ),
   SNAPSHOT_TTL: field.snapshotTtl,
   RECENT_LOOKUP_LIMIT: field.recentLookupLimit,
 };
@@ -159,6 +166,30 @@ export function boardConfig(env: Environment = process.env) {
     ]);
   }
   return { ...v, ...field.processOf(v), databaseUrl: v.databaseUrl ?? '' };
+}
+
+const witnessSettings = {
+  WITNESS_NAME: field
+    .required('choose a name like witness.example.org/w1')
+    .regex(/^[^\s+]{1,200}$/, 'must be a name without spaces or plus signs')
+    .describe('name of the witness key, in your own domain'),
+  WITNESS_KEY_FILE: field
+    .required('name a file of mode 0600 with a key that nothing else uses (openssl genpkey)')
+    .describe('file of mode 0600 with the key that cosigns; use it for nothing else'),
+  WITNESS_LOG_VKEYS: field.witnessLogVkeys,
+  WITNESS_DIR: z
+    .string()
+    .transform((path) => resolve(path))
+    .prefault(join('.data', 'witness'))
+    .describe('directory with the last cosigned head of each log; never delete or restore it'),
+  LISTEN_ADDRESS: field.listenAddress,
+  WITNESS_PORT: field.port('8083', 'the witness'),
+  ...field.processSettings,
+};
+
+export function witnessConfig(env: Environment = process.env) {
+  const v = read(witnessSettings, env);
+  return { ...v, ...field.processOf(v) };
 }
 
 const startSettings = {
@@ -387,6 +418,7 @@ export const SETTINGS = {
   facade: facadeSettings,
   start: startSettings,
   board: boardSettings,
+  witness: witnessSettings,
   fsck: fsckSettings,
   migrate: migrateSettings,
   setup: setupSettings,

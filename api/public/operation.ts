@@ -4,6 +4,7 @@ import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { OperationSpec, ResponseSpec } from '../openapi/types.js';
 import type { ProblemCode } from './http/problem.js';
+import type { Checkpoints } from './log/checkpoints.js';
 import type { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
@@ -73,6 +74,7 @@ export interface PublicMetrics {
 export interface PublicContext {
   source: SnapshotSource;
   poller: SnapshotPoller;
+  checkpoints: Checkpoints;
   /** How many recent proofs generic lookups cover, at most as many as the publisher allows. */
   recentLookupLimit: number;
   /** The public base URL for shared links, without a trailing slash; null: shared links are relative. */

@@ -15,6 +15,7 @@ import { Problem } from './http/problem.js';
 import { handleLookup, routeOfLookup, decoded } from './lookup/routes.js';
 import { type PublicContext, type Exchange, pathPattern, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
+import { Checkpoints } from './log/checkpoints.js';
 import { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
@@ -58,7 +59,8 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
   };
   const poller = new SnapshotPoller({ source, trust, clock: settings.clock, log: settings.log });
   const defaults = { recentLookupLimit: Infinity, publicUrl: null };
-  const ctx: PublicContext = { ...defaults, ...settings, source, poller };
+  const checkpoints = new Checkpoints(source, trust.log, settings.clock);
+  const ctx: PublicContext = { ...defaults, ...settings, source, poller, checkpoints };
   const app = createApp(ctx);
   return {
     poller,

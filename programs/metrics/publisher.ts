@@ -11,6 +11,7 @@ import { snapshotGauges } from './snapshot.js';
 
 export interface PublisherMetrics extends CycleObserver {
   published(manifest: Manifest): void;
+  witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
 
 /**
@@ -23,9 +24,16 @@ export interface PublisherMetrics extends CycleObserver {
 export function publisherMetrics(
   registry: Registry,
   readings: Readings,
-  from: { clock: Clock; isLeader: () => boolean; written: () => number; directory: string },
+  from: {
+    clock: Clock;
+    isLeader: () => boolean;
+    written: () => number;
+    directory: string;
+    /** Null without witnesses. */
+    quorumAgeMs: () => number | null;
+  },
 ): PublisherMetrics {
-  const { clock, isLeader, written, directory } = from;
+  const { clock, isLeader, written, directory, quorumAgeMs } = from;
   const log = readings.every(5_000, 'log', () => logAndCheckpoint(readings.sql));
   const size = readings.every(30_000, 'database_size', () => databaseBytes(readings.sql));
   const disk = readings.every(10_000, 'disk', () => statfs(directory));
@@ -75,6 +83,14 @@ export function publisherMetrics(
       () =>
         log.value?.checkpoint && Math.max(0, (clock.now() - log.value.checkpoint.signedAt) / 1_000),
     ],
+    [
+      'svc_witness_quorum_age_seconds',
+      'Time since a checkpoint with the quorum of witnesses was published',
+      () => {
+        const age = isLeader() ? quorumAgeMs() : null;
+        return age && age / 1_000;
+      },
+    ],
     ['svc_database_bytes', 'Size of the database on disk', () => size.value],
     [
       'svc_snapshot_free_bytes',
@@ -87,6 +103,9 @@ export function publisherMetrics(
     'svc_snapshot_written_bytes_total',
     'Bytes written into the snapshot directory',
   ).of({});
+  const help = 'Requests to witnesses to cosign a checkpoint, by outcome';
+  const labels = ['witness', 'outcome'] as const;
+  const cosignatures = new Tally(registry, 'svc_witness_cosignatures_total', help, labels);
   const took = (ms: number): void => {
     ticks.observe(ms / 1_000);
     bytes.n = written();
@@ -94,6 +113,9 @@ export function publisherMetrics(
   return {
     published: (manifest) => {
       latest = manifest;
+    },
+    witnessAnswered: (witness, outcome) => {
+      cosignatures.of({ witness, outcome }).n += 1;
     },
     went: (report, ms) => {
       took(ms);

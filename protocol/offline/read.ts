@@ -198,6 +198,7 @@ export const OFFLINE_FAULTS = [
   'unknown_signer',
   'bad_checkpoint_signature',
   'wrong_origin',
+  'quorum_not_met',
   'tree_size_mismatch',
   'not_in_tree',
 ] as const;

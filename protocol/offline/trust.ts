@@ -5,6 +5,7 @@ import type { Sha256 } from '../hash.js';
 import { ED25519_PUBLIC_KEY_BYTES, jwkThumbprint } from '../keys.js';
 import type { Vkey } from '../note.js';
 import { pinKeys } from '../snapshot/trust.js';
+import { parsePolicy, type TlogPolicy } from '../tlog-policy.js';
 
 /**
  * An AEP public key as JWK (RFC 8037). Other members are ignored, as RFC 7517 requires. The last
@@ -36,9 +37,13 @@ export interface OfflineTrust {
   aepKeys?: readonly PinnedAepKey[] | undefined;
   /**
    * The log's C2SP verifier keys, several after a key change, and its origin. Without a log, the
-   * result makes no statement about inclusion.
+   * result makes no statement about inclusion. With the text of a C2SP tlog-policy, checkpoints need
+   * its quorum of witnesses; its own lines of logs are not used.
    */
-  log?: { vkey: string | readonly PinnedLogKey[]; origin: string } | null | undefined;
+  log?:
+    | { vkey: string | readonly PinnedLogKey[]; origin: string; policy?: string | undefined }
+    | null
+    | undefined;
 }
 
 /** A C2SP verifier key. Checkpoints of a size greater than `from_size` do not count. */
@@ -51,6 +56,7 @@ export const PIN_ERRORS = [
   'key_id_mismatch',
   'malformed_vkey',
   'malformed_origin',
+  'malformed_policy',
 ] as const;
 export type PinErrorCode = (typeof PIN_ERRORS)[number];
 
@@ -66,13 +72,15 @@ export interface AepKeyPin {
 export interface LogPin {
   vkeys: readonly (Vkey & { maxSize: number })[];
   origin: string;
+  /** Null: no cosignatures are required. */
+  policy: TlogPolicy | null;
 }
 
 /**
  * Reads pinned keys. Throws a ProtocolError of {@link PIN_ERRORS}: `malformed_key` unless the pin
  * is an Ed25519 public key; `unusable_key` for a key under which no signature or every message
  * verifies (not a curve point, non-canonical encoding, small order); `key_id_mismatch` for the
- * `kid` of another key; `malformed_vkey`; `malformed_origin`.
+ * `kid` of another key; `malformed_vkey`; `malformed_origin`; `malformed_policy`.
  */
 export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []): AepKeyPin[] {
   // A Uint8Array also has `map` and would pass as a list of numbers.
@@ -103,7 +111,15 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
   if (typeof log.origin !== 'string' || !/^[^\u0000-\u001f]+$/.test(log.origin)) {
     throw new ProtocolError('malformed_origin', 'expected one line of text as the log origin');
   }
-  return { vkeys, origin: log.origin };
+  const { policy } = log;
+  if (policy !== undefined && typeof policy !== 'string') {
+    throw new ProtocolError('malformed_policy', 'expected the text of a policy');
+  }
+  return {
+    vkeys,
+    origin: log.origin,
+    policy: policy === undefined ? null : parsePolicy(policy, sha256),
+  };
 }
 
 function logKeyOf(pin: PinnedLogKey): { vkey: string; maxSize: number } {

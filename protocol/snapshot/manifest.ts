@@ -12,6 +12,8 @@ import type { SnapshotTrust } from './trust.js';
 export const SNAPSHOT_SCHEMA = 'svc.public_verification.snapshot/1.0';
 export const MANIFEST_PATH = 'lookup/manifest';
 export const CHECKPOINT_PATH = 'checkpoint';
+/** The newest checkpoint with the quorum of its log's witnesses; absent without witnesses. */
+export const COSIGNED_PATH = 'cosigned-checkpoint';
 
 /** Path of an immutable file, relative to the snapshot's root. */
 export function segmentPath(name: string): string {

@@ -22,6 +22,11 @@ export interface Published {
   opened: OpenedManifest;
 }
 
+export interface PublishedCheckpoint {
+  note: string;
+  checkpoint: Checkpoint;
+}
+
 /** Reads the snapshot directory, and accepts only data that verifies. */
 export class SnapshotDirectory {
   constructor(
@@ -59,8 +64,8 @@ export class SnapshotDirectory {
    * The published checkpoint. It is written before the manifest, so after a crash it may be newer
    * than the manifest, and readers may have it.
    */
-  async checkpoint(): Promise<{ note: string; checkpoint: Checkpoint } | null> {
-    const bytes = await this.read(CHECKPOINT_PATH);
+  async checkpoint(path = CHECKPOINT_PATH): Promise<PublishedCheckpoint | null> {
+    const bytes = await this.read(path);
     if (bytes === null) return null;
     const { log } = this.trust;
     try {
@@ -68,7 +73,7 @@ export class SnapshotDirectory {
       const { checkpoint } = openCheckpointNote(note, log, log[0].name, nativeVerify);
       return { note, checkpoint };
     } catch (cause) {
-      const where = join(this.root, CHECKPOINT_PATH);
+      const where = join(this.root, path);
       const unknown = unknownSigner(bytes, log, 'LOG', where, cause);
       if (unknown !== null) throw unknown;
       throw new FatalPublishError(

@@ -115,6 +115,10 @@ export const retiredVkeys = vkeyList(z.string())
   .default([])
   .describe('keys that signed before the current one');
 
+export const witnessLogVkeys = vkeyList(
+  required('name the verifier keys of the logs to cosign, separated by commas'),
+).describe('verifier keys of the logs to cosign, separated by commas');
+
 export const keyFile = (which: string) =>
   required(
     `name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`,
@@ -314,6 +318,7 @@ const FROM_FILES: readonly string[] = [
   'REDIS_URL',
   'LOG_VKEY',
   'SNAPSHOT_VKEY',
+  'WITNESS_LOG_VKEYS',
 ];
 
 const LONGEST_FILE = 64 * 1024;

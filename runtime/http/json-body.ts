@@ -28,7 +28,7 @@ const JSON_TYPE = 'application/json';
 export async function readJsonBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   requireType(req, [JSON_TYPE]);
   requireShort(req, limit);
-  return read(req, limit);
+  return readBody(req, limit);
 }
 
 /**
@@ -108,7 +108,8 @@ function tooLarge(limit: number): BodyRefusedError {
   );
 }
 
-function read(req: IncomingMessage, limit: number): Promise<Buffer> {
+/** Reads a body of any type. */
+export function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let length = 0;

@@ -1,5 +1,6 @@
 import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
+import { fromUtf8 } from '../../protocol/bytes.js';
 import { parseStrict, type JsonValue } from '../../protocol/json.js';
 import { SdkError, type RequestHashEnvelope } from '../index.js';
 import { UsageError } from './config.js';
@@ -12,6 +13,15 @@ export async function readInput(file: string): Promise<Uint8Array> {
     return file === '-' ? await buffer(process.stdin) : await readFile(file);
   } catch (cause) {
     throw new UsageError(`${inputName(file)} cannot be read: ${errno(cause)}`, { cause });
+  }
+}
+
+export async function readText(file: string): Promise<string> {
+  try {
+    return fromUtf8(await readInput(file));
+  } catch (cause) {
+    if (cause instanceof UsageError) throw cause;
+    throw new UsageError(`${inputName(file)} is not UTF-8`, { cause });
   }
 }
 

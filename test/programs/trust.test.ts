@@ -51,9 +51,7 @@ it('readTrustedCheckpoint > throws when the checkpoint is missing or too long', 
 });
 
 it('readTrustedCheckpoint > stops reading a response that never ends', async () => {
-  await expect(readTrustedCheckpoint(`${url}/endless`)).rejects.toThrow(
-    /longer than any checkpoint/,
-  );
+  await expect(readTrustedCheckpoint(`${url}/endless`)).rejects.toThrow(/longer than/);
   expect(poured).toBeLessThan(64 * 1024 * 1024);
 });
 

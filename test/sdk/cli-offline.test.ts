@@ -4,6 +4,7 @@ import { publicJwk } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { offlineVectors } from '../fixtures/offline-vectors/published.js';
 import { sealed, tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
 import { testKey } from '../fixtures/snapshot.js';
 import { openFolder, svc, type Folder, type RunOptions } from '../fixtures/svc.js';
@@ -131,6 +132,19 @@ describe('svc verify --offline', () => {
     const wrong = await verify(['admitted.json', ...keys, '--log-origin', 'other.example/log']);
     expect(wrong.code).toBe(1);
     expect(wrong.stdout).toMatch(/^authentic, not included\n/);
+  });
+
+  it('exits with 1 for a checkpoint without the quorum of --policy', async () => {
+    const { export: cosigned, trust } = offlineVectors['valid/offline.json']!.find(
+      ({ name }) => name === 'quorum-of-a-witness',
+    )!;
+    await folder.write('cosigned.json', cosigned!);
+    await folder.write('policy', trust.policy!);
+    const policy = [...keys, '--policy', 'policy'];
+    expect((await verify(['cosigned.json', ...policy])).code).toBe(0);
+    const { code, stdout } = await verify(['admitted.json', ...policy]);
+    expect(code).toBe(1);
+    expect(stdout).toContain('quorum_not_met');
   });
 
   it('exits with 3 when the pinned keys decide nothing', async () => {

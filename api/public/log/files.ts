@@ -1,4 +1,5 @@
 import { utf8 } from '#protocol/bytes';
+import type { Checkpoint } from '#protocol/checkpoint';
 import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
 import { formatVkey, type Vkey } from '#protocol/note';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
@@ -22,14 +23,16 @@ import { readEntries, readTile, tileReader } from '../snapshot/source.js';
 const TEXT_TYPE = 'text/plain; charset=utf-8';
 const BYTES_TYPE = 'application/octet-stream';
 
-/** GET /log/checkpoint: the checkpoint of the served snapshot. */
-export function getCheckpoint(exchange: Exchange): void {
-  const snapshot = loadedSnapshot(exchange.ctx);
+/** GET /log/checkpoint: the newest checkpoint that witnesses cosigned, else the snapshot's. */
+export async function getCheckpoint(exchange: Exchange): Promise<void> {
+  const { ctx } = exchange;
+  const snapshot = loadedSnapshot(ctx);
+  const { note } = await ctx.checkpoints.newest(snapshot);
   send(exchange, snapshot, {
     status: 200,
     type: TEXT_TYPE,
     cache: CACHE_VERDICT,
-    body: utf8(snapshot.opened.manifest.checkpoint),
+    body: utf8(note),
   });
 }
 
@@ -94,7 +97,7 @@ export async function entryAt(
   const bundle = await readEntries(ctx.source, bundleIndex, tileWidth(0, bundleIndex, size));
   const entry = bundle === null ? undefined : decodeEntryBundle(bundle)[index % TILE_WIDTH];
   if (entry === undefined) throw malformed(`the bundle of leaf ${index} cannot be read`);
-  await inclusionPathOf(ctx, snapshot, index, leafHash(nativeSha256, entry));
+  await inclusionPathOf(ctx, snapshot.opened.checkpoint, index, leafHash(nativeSha256, entry));
   return entry;
 }
 
@@ -117,18 +120,18 @@ export async function tlogProofAt(
   snapshot: Snapshot,
   index: number,
 ): Promise<string> {
-  const path = await inclusionPathOf(ctx, snapshot, index);
-  return formatTlogProof({ index, path, checkpoint: snapshot.opened.manifest.checkpoint });
+  const under = await ctx.checkpoints.newest(snapshot, index);
+  const path = await inclusionPathOf(ctx, under.checkpoint, index);
+  return formatTlogProof({ index, path, checkpoint: under.note });
 }
 
 /** Builds the inclusion path of a leaf and verifies it against the signed root: tiles may be damaged. */
 async function inclusionPathOf(
   ctx: PublicContext,
-  snapshot: Snapshot,
+  { size, root }: Checkpoint,
   index: number,
   expected?: Uint8Array,
 ): Promise<Uint8Array[]> {
-  const { size, root } = snapshot.opened.checkpoint;
   const read = tileReader(ctx.source);
   const [path, leaf] = await Promise.all([
     inclusionFromTiles(nativeSha256, index, size, read),

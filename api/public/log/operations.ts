@@ -37,7 +37,9 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     id: 'checkpoint',
     path: '/log/checkpoint',
     summary: 'Get the signed checkpoint',
-    description: 'The C2SP tlog-checkpoint of the served snapshot.',
+    description:
+      "A C2SP tlog-checkpoint: the newest that the log's witnesses cosigned, or that of the served " +
+      'snapshot if none is cosigned or witnesses are late.',
     response: {
       description: 'A signed note.',
       content: { 'text/plain': 'text' },
@@ -77,7 +79,8 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     path: '/log/proof/{leaf_index}',
     summary: 'Get an inclusion proof',
     description:
-      'A C2SP tlog-proof under the served checkpoint: index, path and signed checkpoint.',
+      'A C2SP tlog-proof: index, path and signed checkpoint. The checkpoint is cosigned by witnesses, ' +
+      'unless none that covers the leaf is.',
     response: {
       description: 'A C2SP tlog-proof file.',
       content: { 'text/plain': 'text' },

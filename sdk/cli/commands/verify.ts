@@ -12,7 +12,7 @@ import {
 } from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
-import { sendExport, readDocument, readInput } from '../files.js';
+import { sendExport, readDocument, readInput, readText } from '../files.js';
 
 type VerifyOptions = OfflineOptions & { offline?: true };
 
@@ -40,15 +40,16 @@ export function addVerify(add: AddCommand): Command {
     .option('--aep-key <KEY>', 'trust this AEP key, in base64url')
     .option('--log-vkey <VKEY>', 'trust this log key, a C2SP vkey')
     .option('--log-origin <ORIGIN>', 'origin of the log (default: the name in its vkey)')
+    .option('--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy')
     .option('--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead');
 }
 
 async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> {
   const { argument, options, json, terminal } = invocation;
-  const { pins, aepKey, logVkey, logOrigin, tlogProof } = options;
+  const { pins, aepKey, logVkey, logOrigin, policy, tlogProof } = options;
   // Online verification ignores pins: its result would mislead a user who gave them.
-  if ([pins, aepKey, logVkey, logOrigin, tlogProof].some((value) => value !== undefined)) {
-    throw new UsageError('pinned keys and --tlog-proof need --offline');
+  if ([pins, aepKey, logVkey, logOrigin, policy, tlogProof].some((value) => value !== undefined)) {
+    throw new UsageError('pinned keys, --policy and --tlog-proof need --offline');
   }
   const engine = invocation.engine();
   const envelope = await (isProofId(argument)
@@ -81,6 +82,7 @@ export interface OfflineOptions {
   aepKey?: string;
   logVkey?: string;
   logOrigin?: string;
+  policy?: string;
   tlogProof?: string;
 }
 
@@ -89,7 +91,7 @@ async function verifyFileOffline(invocation: Invocation<OfflineOptions>): Promis
   if (isProofId(file)) {
     throw new UsageError('--offline takes a file: write one with `svc export` first');
   }
-  const trust = await readPins(options);
+  const trust = await readPolicy(options, await readPins(options));
   const result = verifyOffline(
     await readInput(file),
     trust,
@@ -117,6 +119,12 @@ async function readPins({ pins, aepKey, logVkey, logOrigin }: OfflineOptions) {
   }
   const origin = logOrigin ?? logVkey.split('+')[0] ?? '';
   return { ...trust, log: { vkey: logVkey, origin } };
+}
+
+async function readPolicy({ policy }: OfflineOptions, trust: OfflineTrust): Promise<OfflineTrust> {
+  if (policy === undefined) return trust;
+  if (!trust.log) throw new UsageError('--policy needs --pins or --log-vkey');
+  return { ...trust, log: { ...trust.log, policy: await readText(policy) } };
 }
 
 /** The result as JSON, with the root in base64 like all Merkle hashes in documents. */

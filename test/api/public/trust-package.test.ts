@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Checkpoints } from '#api/public/log/checkpoints';
+import { parseVkey } from '#protocol/note';
 import { directorySource } from '#api/public/snapshot/source';
 import type { PublicContext } from '#api/public/operation';
 import { trustPackageOf } from '#api/public/lookup/views';
@@ -94,7 +96,8 @@ describe('trust package view', () => {
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const source = directorySource(snapshot.directory);
-    const ctx = { source } as PublicContext;
+    const checkpoints = new Checkpoints(source, [parseVkey(snapshot.logVkey)], snapshot.clock);
+    const ctx = { source, checkpoints } as PublicContext;
     const right = published(plain, {});
     const made = trustPackageOf(ctx, publicServer.poller.current!, right.facade, right.resolved);
     expect((await made).evidence!.log_entry.proof_id).toBe(plain);

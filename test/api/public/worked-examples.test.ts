@@ -1,4 +1,6 @@
 import { readFileSync } from 'node:fs';
+import { Checkpoints } from '#api/public/log/checkpoints';
+import type { SnapshotSource } from '#api/public/snapshot/source';
 import { expect, it } from 'vitest';
 import type { PublicContext } from '#api/public/operation';
 import type { Resolved } from '#api/public/lookup/resolve';
@@ -123,9 +125,10 @@ it('worked examples > equal the response for evidence', async () => {
     [tilePath(0, 0, leaves.length), concat(...leaves)],
     [entriesPath(0, leaves.length), encodeEntryBundle(entries)],
   ]);
-  const ctx = {
-    source: { logFile: (path: string) => Promise.resolve(files.get(path) ?? null) },
-  } as PublicContext;
+  const logFile = (path: string) => Promise.resolve(files.get(path) ?? null);
+  const source = { logFile } as SnapshotSource;
+  const checkpoints = new Checkpoints(source, [parseVkey(logVkey, sha256)], { now: () => 0 });
+  const ctx = { source, checkpoints } as PublicContext;
   const keys = keyEntries.map((one) => ({ ...one, entry: one.entry as AepKeyEntry }));
   const signedBy = { log: parseVkey(logVkey, sha256), snapshot: parseVkey(SNAPSHOT_VKEY, sha256) };
   const snapshot = {

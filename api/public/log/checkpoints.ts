@@ -1,0 +1,70 @@
+import { fromUtf8 } from '#protocol/bytes';
+import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
+import { COSIGNED_PATH } from '#protocol/snapshot/manifest';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
+import { nativeVerify } from '#runtime/crypto/node';
+import type { Clock } from '#runtime/process/clock';
+import type { Snapshot } from '../snapshot/snapshot.js';
+import type { SnapshotSource } from '../snapshot/source.js';
+
+/** How long a cosigned checkpoint may be behind the snapshot: the origin could withhold newer ones. */
+const MAX_BEHIND_MS = 5 * 60_000;
+
+/** A read serves all requests of this time, so that they do not multiply at the origin. */
+const READ_EVERY_MS = 1_000;
+
+export interface ServedCheckpoint {
+  note: string;
+  checkpoint: Checkpoint;
+}
+
+/**
+ * Chooses the checkpoint to serve: the newest cosigned one that the snapshot covers, else the
+ * snapshot's own, which no witness has cosigned yet.
+ */
+export class Checkpoints {
+  private read: { at: number; file: Promise<ServedCheckpoint | null> } | null = null;
+  private cosigned: (ServedCheckpoint & { currentAt: number }) | null = null;
+
+  constructor(
+    private readonly source: SnapshotSource,
+    private readonly log: PinnedKeys,
+    private readonly clock: Clock,
+  ) {}
+
+  /** @param leafIndex a leaf that the checkpoint must cover */
+  async newest(snapshot: Snapshot, leafIndex = 0): Promise<ServedCheckpoint> {
+    const own = {
+      note: snapshot.opened.manifest.checkpoint,
+      checkpoint: snapshot.opened.checkpoint,
+    };
+    const { size } = own.checkpoint;
+    const now = this.clock.now();
+    if (this.read === null || Math.abs(now - this.read.at) >= READ_EVERY_MS) {
+      this.read = { at: now, file: this.published() };
+    }
+    const file = await this.read.file;
+    const before = this.cosigned?.checkpoint.size ?? 0;
+    if (file !== null && file.checkpoint.size <= size && file.checkpoint.size >= before) {
+      const isNew = file.checkpoint.size > before || before === size;
+      this.cosigned = { ...file, currentAt: isNew ? now : (this.cosigned?.currentAt ?? now) };
+    }
+    const { cosigned } = this;
+    if (cosigned === null || leafIndex >= cosigned.checkpoint.size) return own;
+    return now - cosigned.currentAt > MAX_BEHIND_MS ? own : cosigned;
+  }
+
+  /** The cosigned checkpoint file; null if it is missing or unreadable. */
+  private async published(): Promise<ServedCheckpoint | null> {
+    try {
+      const bytes = await this.source.logFile(COSIGNED_PATH);
+      if (bytes === null) return null;
+      const note = fromUtf8(bytes);
+      const { checkpoint } = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
+      return { note, checkpoint };
+    } catch {
+      // The snapshot has a signed checkpoint of its own; its poller reports an unreadable origin.
+      return null;
+    }
+  }
+}

@@ -1,0 +1,60 @@
+import { COSIGNATURE_TYPE, formatVkey, keyId, parseVkey, type Vkey } from '#protocol/note';
+import { witnessConfig } from '#runtime/config';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { listen } from '#runtime/http/server';
+import { openOps } from '#runtime/ops/ops';
+import { systemClock } from '#runtime/process/clock';
+import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { witnessMetrics } from './metrics/witness.js';
+import { pinning } from './trust.js';
+import { witnessHandler } from './witness/handler.js';
+import { CosignedHeads } from './witness/heads.js';
+
+const code = await runProgram('witness', async (program) => {
+  const { log } = program;
+  const config = witnessConfig();
+  program.drainAs(config.drain);
+  const ops = await openOps('witness', config.ops, program);
+  const key = loadSigningKey(config.witnessKeyFile);
+  const { witnessName: name } = config;
+  const logs = new Map<string, Vkey[]>();
+  for (const text of config.witnessLogVkeys) {
+    const vkey = pinning('WITNESS_LOG_VKEYS', () => parseVkey(text, nativeSha256));
+    logs.set(vkey.name, [...(logs.get(vkey.name) ?? []), vkey]);
+  }
+  const { heads, unlock } = await CosignedHeads.open(config.witnessDir, (error) =>
+    program.fail(error),
+  );
+  program.onStop(unlock);
+  const handler = witnessHandler(
+    {
+      signer: {
+        name,
+        keyHash: keyId(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
+        sign: (message) => key.sign(message),
+      },
+      logs,
+      heads,
+      clock: systemClock,
+    },
+    log,
+    ops.registry === null ? () => undefined : witnessMetrics(ops.registry),
+  );
+  const server = await listen(handler, {
+    host: config.listenAddress,
+    port: config.witnessPort,
+    portVariable: 'WITNESS_PORT',
+  });
+  program.onStop(() => server.close());
+  ops.readyWhen(() => ({ ready: true, details: { status: 'ready' } }));
+  log.info(
+    {
+      url: server.url,
+      witness_vkey: formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
+      logs: [...logs.keys()],
+    },
+    'witness started; name this verifier key and URL in the policies of its logs',
+  );
+  reportReady(server.url);
+});
+process.exit(code);

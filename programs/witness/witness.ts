@@ -1,0 +1,72 @@
+import { fromUtf8 } from '#protocol/bytes';
+import { parseCheckpoint } from '#protocol/checkpoint';
+import { cosign } from '#protocol/cosignature';
+import { ProtocolError, type ProtocolErrorCode } from '#protocol/errors';
+import { emptyRoot, verifyConsistency } from '#protocol/merkle';
+import { openNote, splitNote, type NoteSigner, type Vkey } from '#protocol/note';
+import { parseAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Clock } from '#runtime/process/clock';
+import type { CosignedHeads } from './heads.js';
+
+export interface Answer {
+  status: number;
+  body: string;
+  type?: string;
+}
+
+export interface WitnessOptions {
+  signer: NoteSigner;
+  /** The keys of each log, by origin. */
+  logs: ReadonlyMap<string, readonly Vkey[]>;
+  heads: CosignedHeads;
+  clock: Clock;
+}
+
+const STATUSES: Partial<Record<ProtocolErrorCode, number>> = {
+  unknown_signer: 403,
+  bad_signature: 403,
+};
+
+/**
+ * Answers an `add-checkpoint` request of C2SP tlog-witness. Synchronous, so that no other request
+ * changes the head between the comparison and the signature.
+ */
+export function addCheckpoint(options: WitnessOptions, body: Uint8Array): Answer {
+  try {
+    return answer(options, body);
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    return { status: STATUSES[error.code] ?? 400, body: `${error.message}\n` };
+  }
+}
+
+function answer({ signer, logs, heads, clock }: WitnessOptions, body: Uint8Array): Answer {
+  const { oldSize, proof, note } = parseAddCheckpoint(fromUtf8(body));
+  const [origin = ''] = splitNote(note).text.split('\n');
+  const vkeys = logs.get(origin);
+  if (vkeys === undefined) return { status: 404, body: 'unknown log\n' };
+  const { text } = openNote(note, vkeys, nativeVerify);
+  const { size, root } = parseCheckpoint(text, true);
+  if (oldSize > size) return { status: 400, body: `old size ${oldSize} is above size ${size}\n` };
+  const latest = storedHead(heads, origin);
+  if (latest.size !== oldSize) {
+    return { status: 409, body: `${latest.size}\n`, type: TLOG_SIZE_TYPE };
+  }
+  const claim = { size1: latest.size, root1: latest.root, size2: size, root2: root, path: proof };
+  if (!verifyConsistency(nativeSha256, claim)) {
+    return { status: 422, body: 'the checkpoint is not proven to extend the last one\n' };
+  }
+  // Durable before the signature exists: after a crash, this witness must know what it signed.
+  heads.store({ origin, size, root });
+  return { status: 200, body: cosign(text, signer, Math.floor(clock.now() / 1000)) };
+}
+
+function storedHead(heads: CosignedHeads, origin: string): { size: number; root: Uint8Array } {
+  try {
+    return heads.latest(origin) ?? { size: 0, root: emptyRoot(nativeSha256) };
+  } catch (cause) {
+    // Not the fault of the request: nothing is signed for this log until an operator repairs it.
+    throw new Error(`the stored head of ${origin} cannot be read`, { cause });
+  }
+}

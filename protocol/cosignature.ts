@@ -1,0 +1,60 @@
+import { concat, utf8 } from './bytes.js';
+import type { Ed25519Verify } from './ed25519.js';
+import { ProtocolError } from './errors.js';
+import { type NoteSigner, isBy, signatureLine, splitNote, type Vkey } from './note.js';
+
+/** C2SP tlog-cosignature with Ed25519 keys (`cosignature/v1`). */
+
+const TIMESTAMP_BYTES = 8;
+
+/** The bytes that a witness signs, at `timestamp` in seconds since 1970. */
+function signedMessage(text: string, timestamp: number): Uint8Array {
+  return utf8(`cosignature/v1\ntime ${timestamp}\n${text}`);
+}
+
+/**
+ * Cosigns the text of a checkpoint and returns the signature line.
+ *
+ * @param signer its `keyHash` is the key id of type {@link COSIGNATURE_TYPE}
+ * @param timestamp seconds since 1970, not 0
+ */
+export function cosign(text: string, signer: NoteSigner, timestamp: number): string {
+  if (!Number.isSafeInteger(timestamp) || timestamp <= 0) {
+    throw new ProtocolError('out_of_range', `${timestamp} is not a time in seconds`);
+  }
+  const encoded = new Uint8Array(TIMESTAMP_BYTES);
+  new DataView(encoded.buffer).setBigUint64(0, BigInt(timestamp));
+  return signatureLine(signer, concat(encoded, signer.sign(signedMessage(text, timestamp))));
+}
+
+export interface Cosignature {
+  /** Seconds since 1970, as the witness states them. */
+  timestamp: number;
+  /** The signature line, with its newline. */
+  line: string;
+}
+
+/**
+ * The latest cosignature of a note that verifies under a witness key, or null. Ignores every other
+ * signature. Throws `malformed_note`.
+ */
+export function findCosignature(
+  note: string,
+  vkey: Vkey,
+  verify: Ed25519Verify,
+): Cosignature | null {
+  const { text, signatures } = splitNote(note);
+  let latest: Cosignature | null = null;
+  for (const signed of signatures) {
+    if (!isBy(signed, vkey) || signed.signature.length <= TIMESTAMP_BYTES) continue;
+    const { signature: bytes } = signed;
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+    const timestamp = Number(view.getBigUint64(0));
+    // Larger numbers are rounded, and 0 means no time.
+    if (!Number.isSafeInteger(timestamp) || timestamp <= (latest?.timestamp ?? 0)) continue;
+    const signature = bytes.slice(TIMESTAMP_BYTES);
+    if (!verify(vkey.publicKey, signedMessage(text, timestamp), signature)) continue;
+    latest = { timestamp, line: signatureLine(vkey, bytes) };
+  }
+  return latest;
+}

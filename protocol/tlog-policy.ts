@@ -1,0 +1,172 @@
+import { toHex } from './bytes.js';
+import { findCosignature } from './cosignature.js';
+import type { Ed25519Verify } from './ed25519.js';
+import { ProtocolError } from './errors.js';
+import { nobleSha256, type Sha256 } from './hash.js';
+import { COSIGNATURE_TYPE, ED25519_TYPE, parseVkey, type Vkey } from './note.js';
+
+/** C2SP tlog-policy: the logs that a reader accepts, and the witnesses that must cosign. */
+export interface TlogPolicy {
+  logs: readonly PolicyLog[];
+  witnesses: readonly PolicyWitness[];
+  /** Null: no cosignature is required (`quorum none`). */
+  quorum: Quorum | null;
+}
+
+export interface PolicyLog {
+  vkey: Vkey;
+  url: string | null;
+}
+
+export interface PolicyWitness {
+  /** The name within the policy. */
+  name: string;
+  /** An Ed25519 cosignature key. */
+  vkey: Vkey;
+  /** The submission prefix (C2SP tlog-witness). */
+  url: string | null;
+}
+
+/** A witness, or a group of which `threshold` members must have cosigned. */
+export type Quorum = PolicyWitness | { threshold: number; members: readonly Quorum[] };
+
+/** Tab, newline and everything from the space on, except DEL. */
+const FORBIDDEN = /[^\t\n\u0020-\u007e\u0080-\u{10ffff}]/u;
+const NUMBER = /^[1-9][0-9]{0,8}$/;
+
+/**
+ * Parses a policy file; throws `malformed_policy`, with the number of the line. Keys other than
+ * Ed25519 are not supported: ignoring such a witness would change the quorum.
+ */
+export function parsePolicy(text: string, sha256: Sha256 = nobleSha256): TlogPolicy {
+  const lines = text.split('\n');
+  // A file cut within its last line could state a weaker quorum.
+  if (lines.pop() !== '') throw new ProtocolError('malformed_policy', 'no newline at the end');
+  const reader = new PolicyReader(sha256);
+  lines.forEach((line, index) => {
+    try {
+      if (FORBIDDEN.test(line)) throw new ProtocolError('malformed_policy', 'control character');
+      reader.read(line.split(/[ \t]+/).filter((item) => item !== ''));
+    } catch (cause) {
+      if (!(cause instanceof ProtocolError)) throw cause;
+      const message = `line ${index + 1}: ${cause.message}`;
+      throw new ProtocolError('malformed_policy', message, { cause });
+    }
+  });
+  return reader.policy();
+}
+
+class PolicyReader {
+  private readonly logs: PolicyLog[] = [];
+  private readonly witnesses: PolicyWitness[] = [];
+  private readonly named = new Map<string, Quorum>();
+  private readonly members = new Set<string>();
+  private readonly keys = new Set<string>();
+  private quorum: Quorum | null | undefined;
+
+  constructor(private readonly sha256: Sha256) {}
+
+  read([keyword, ...items]: string[]): void {
+    if (keyword === undefined || keyword.startsWith('#')) return;
+    const [first = '', second = '', third = null] = items;
+    if (keyword === 'log' && (items.length === 1 || items.length === 2)) {
+      this.logs.push({ vkey: this.key(first, ED25519_TYPE), url: items[1] ?? null });
+    } else if (keyword === 'witness' && (items.length === 2 || items.length === 3)) {
+      const vkey = this.key(second, COSIGNATURE_TYPE);
+      const witness = { name: first, vkey, url: third };
+      this.define(first, witness);
+      this.witnesses.push(witness);
+    } else if (keyword === 'group' && items.length >= 3) {
+      this.define(first, this.group(second, items.slice(2)));
+    } else if (keyword === 'quorum' && items.length === 1) {
+      if (this.quorum !== undefined) throw malformed('a second quorum');
+      this.quorum = first === 'none' ? null : this.find(first);
+    } else {
+      throw malformed(`not a log, witness, group or quorum: ${keyword}`);
+    }
+  }
+
+  policy(): TlogPolicy {
+    const { logs, witnesses, quorum } = this;
+    if (quorum === undefined) throw malformed('no quorum');
+    return { logs, witnesses, quorum };
+  }
+
+  /** A key that no other line of the same kind has, under any name. */
+  private key(text: string, type: typeof ED25519_TYPE | typeof COSIGNATURE_TYPE): Vkey {
+    const vkey = parseVkey(text, this.sha256, type);
+    const key = `${type} ${toHex(vkey.publicKey)}`;
+    if (this.keys.has(key)) throw malformed(`a second line with the key of ${vkey.name}`);
+    this.keys.add(key);
+    return vkey;
+  }
+
+  private group(rule: string, names: readonly string[]): Quorum {
+    const members = names.map((name) => {
+      if (this.members.has(name)) throw malformed(`${name} is already a member of a group`);
+      this.members.add(name);
+      return this.find(name);
+    });
+    const words: Record<string, number> = { any: 1, all: members.length };
+    const threshold = NUMBER.test(rule) ? Number(rule) : Object.hasOwn(words, rule) && words[rule];
+    if (typeof threshold === 'number' && threshold <= members.length) return { threshold, members };
+    throw malformed(`expected any, all or 1 to ${members.length}, not ${rule}`);
+  }
+
+  private define(name: string, quorum: Quorum): void {
+    if (name === 'none' || this.named.has(name)) throw malformed(`${name} is already defined`);
+    this.named.set(name, quorum);
+  }
+
+  private find(name: string): Quorum {
+    const found = this.named.get(name);
+    if (found === undefined) throw malformed(`${name} is not defined on a line before`);
+    return found;
+  }
+}
+
+function malformed(message: string): ProtocolError {
+  return new ProtocolError('malformed_policy', message);
+}
+
+/** Whether the quorum is met when exactly the witnesses that `has` accepts have cosigned. */
+export function meetsQuorum(
+  quorum: Quorum | null,
+  has: (witness: PolicyWitness) => boolean,
+): boolean {
+  if (quorum === null) return true;
+  if (!('members' in quorum)) return has(quorum);
+  return quorum.members.filter((member) => meetsQuorum(member, has)).length >= quorum.threshold;
+}
+
+export interface QuorumCheck {
+  isMet: boolean;
+  /** The witnesses of the policy that cosigned, with their times in seconds since 1970. */
+  cosigned: { witness: PolicyWitness; timestamp: number }[];
+}
+
+/**
+ * Checks whether the witnesses that cosigned a note meet the quorum of a policy. Ignores signatures
+ * of other keys and signatures that do not verify. Does not check the log's own signature: see
+ * `openCheckpoint`. Throws `malformed_note`.
+ */
+export function checkQuorum(note: string, policy: TlogPolicy, verify: Ed25519Verify): QuorumCheck {
+  const cosigned: QuorumCheck['cosigned'] = [];
+  for (const witness of policy.witnesses) {
+    const found = findCosignature(note, witness.vkey, verify);
+    if (found !== null) cosigned.push({ witness, timestamp: found.timestamp });
+  }
+  const isMet = meetsQuorum(policy.quorum, (one) => cosigned.some((by) => by.witness === one));
+  return { isMet, cosigned };
+}
+
+/** Throws `quorum_not_met` unless the note meets the quorum; else as {@link checkQuorum}. */
+export function requireQuorum(note: string, policy: TlogPolicy, verify: Ed25519Verify): void {
+  const { isMet, cosigned } = checkQuorum(note, policy, verify);
+  if (isMet) return;
+  const names = cosigned.map(({ witness }) => witness.name).join(', ') || 'none of its witnesses';
+  throw new ProtocolError(
+    'quorum_not_met',
+    `the checkpoint lacks the quorum of the policy: cosigned by ${names}`,
+  );
+}

@@ -1,0 +1,192 @@
+import { utf8 } from '#protocol/bytes';
+import { findCosignature } from '#protocol/cosignature';
+import { COSIGNED_PATH } from '#protocol/snapshot/manifest';
+import { consistencyFromTiles, tilePath, type TileReader } from '#protocol/tiles';
+import { checkQuorum, type PolicyWitness, type TlogPolicy } from '#protocol/tlog-policy';
+import { formatAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { responseText } from '#runtime/http/response-text';
+import type { Clock } from '#runtime/process/clock';
+import type { Logger } from '#runtime/process/log';
+import { LeaseLostError } from './errors.js';
+import type { Leadership } from './registry/lease.js';
+import type { SnapshotDirectory } from './store/directory.js';
+import type { SnapshotWriter } from './store/writer.js';
+
+/** Limit of one request; a round of a dead witness lasts as long. */
+const TIMEOUT_MS = 2_000;
+const MAX_ANSWER = 16 * 1024;
+/** An unchanged checkpoint is cosigned again this often, so that its times stay current. */
+const REFRESH_MS = 60_000;
+
+const SIGNATURE_LINES = /^(?:\u2014 \S+ \S+\n)+$/u;
+
+export interface CosignerOptions {
+  policy: TlogPolicy;
+  directory: SnapshotDirectory;
+  writer: SnapshotWriter;
+  leadership: Leadership;
+  clock: Clock;
+  log: Logger;
+  /** Called with the outcome of each request, by the witness's name in the policy. */
+  onAnswer?: ((witness: string, outcome: 'cosigned' | 'failed') => void) | undefined;
+}
+
+interface Asked extends PolicyWitness {
+  url: string;
+  /** Size of the latest tree that it cosigned, as far as this process knows. */
+  size: number;
+  problem: string | null;
+}
+
+/**
+ * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) beside the publish cycles,
+ * and publishes the checkpoint again, in a file of its own, once they meet the quorum: the newest
+ * checkpoint is public at once, and the newest cosigned one stays until its successor.
+ */
+export class Cosigner {
+  private readonly witnesses: Asked[];
+  private round: Promise<void> | null = null;
+  private writing: Promise<void> = Promise.resolve();
+  private stopping = new AbortController();
+  private finished: { note: string; at: number } | null = null;
+  private quorumAt: number;
+
+  constructor(private readonly options: CosignerOptions) {
+    this.witnesses = options.policy.witnesses.flatMap((witness) =>
+      witness.url === null
+        ? []
+        : [{ ...witness, url: witness.url.replace(/\/+$/, ''), size: 0, problem: null }],
+    );
+    this.quorumAt = options.clock.now();
+  }
+
+  /** Milliseconds since a checkpoint with a quorum was published, or since the start. */
+  get quorumAgeMs(): number {
+    return Math.max(0, this.options.clock.now() - this.quorumAt);
+  }
+
+  /** Starts a round for a published checkpoint, unless one runs. Never throws. */
+  submit(note: string, size: number): void {
+    if (this.round !== null || this.isFinished(note)) return;
+    this.round = this.run(note, size).finally(() => {
+      this.round = null;
+    });
+  }
+
+  /** Ends the round. */
+  async stop(): Promise<void> {
+    this.stopping.abort();
+    this.stopping = new AbortController();
+    await this.round;
+  }
+
+  private isFinished(note: string): boolean {
+    const { finished } = this;
+    return finished?.note === note && this.options.clock.now() - finished.at < REFRESH_MS;
+  }
+
+  private async run(note: string, size: number): Promise<void> {
+    const { policy, onAnswer } = this.options;
+    const { signal } = this.stopping;
+    const lines = new Map<Asked, string>();
+    this.finished = null;
+    await Promise.all(
+      this.witnesses.map(async (witness) => {
+        try {
+          lines.set(witness, await this.cosignatureOf(witness, note, size, signal));
+        } catch (error) {
+          if (!signal.aborted) this.failed(witness, error);
+          return;
+        }
+        onAnswer?.(witness.name, 'cosigned');
+        if (witness.problem !== null) {
+          this.options.log.info({ witness: witness.name }, 'witness: cosigning again');
+        }
+        witness.problem = null;
+        const cosigned = note + this.witnesses.map((one) => lines.get(one) ?? '').join('');
+        if (!checkQuorum(cosigned, policy, nativeVerify).isMet || signal.aborted) return;
+        await this.publish(cosigned, note, size);
+      }),
+    );
+  }
+
+  /** Publishes a note with its cosignatures; one write at a time, in the order of the calls. */
+  private publish(cosigned: string, note: string, size: number): Promise<void> {
+    const { directory, writer, leadership, clock, log } = this.options;
+    const write = async (): Promise<void> => {
+      await leadership.require();
+      const present = await directory.checkpoint(COSIGNED_PATH).catch(() => null);
+      // A suspended publisher must not replace what its successor published.
+      if (present !== null && present.checkpoint.size > size) return;
+      await writer.put([{ path: COSIGNED_PATH, bytes: utf8(cosigned), replaces: true }]);
+      this.quorumAt = clock.now();
+      this.finished = { note, at: this.quorumAt };
+    };
+    this.writing = this.writing.then(write).catch((error: unknown) => {
+      if (error instanceof LeaseLostError) return;
+      log.error({ err: error }, 'witness: the cosigned checkpoint could not be published');
+    });
+    return this.writing;
+  }
+
+  /** Logs each problem of a witness once. */
+  private failed(witness: Asked, error: unknown): void {
+    const { log, onAnswer } = this.options;
+    onAnswer?.(witness.name, 'failed');
+    const problem = error instanceof Error ? error.message : String(error);
+    if (problem !== witness.problem) {
+      log.warn({ err: error, witness: witness.name }, 'witness: the checkpoint was not cosigned');
+    }
+    witness.problem = problem;
+  }
+
+  /** Requests a cosignature; a second time if the witness cosigned another tree than assumed. */
+  private async cosignatureOf(
+    witness: Asked,
+    note: string,
+    size: number,
+    stop: AbortSignal,
+  ): Promise<string> {
+    let answer = await this.send(witness, note, size, stop);
+    if (answer.status === 409 && answer.type === TLOG_SIZE_TYPE) {
+      const [, digits] = /^(0|[1-9][0-9]{0,15})\n$/.exec(answer.body) ?? [];
+      if (digits === undefined) throw new Error('answered 409 without a size');
+      if (Number(digits) > size) throw new Error(`has cosigned ${digits} leaves, above ${size}`);
+      witness.size = Number(digits);
+      answer = await this.send(witness, note, size, stop);
+    }
+    const { status, body } = answer;
+    if (status !== 200) throw new Error(`answered ${status}: ${body.slice(0, 200).trim()}`);
+    // The lines must not change where the text of the note ends.
+    const lines = SIGNATURE_LINES.test(body) ? body : '';
+    const found = findCosignature(note + lines, witness.vkey, nativeVerify);
+    if (found === null) throw new Error('answered without a cosignature of its key');
+    witness.size = size;
+    return found.line;
+  }
+
+  private readonly readTile: TileReader = async (level, index, width) => {
+    const path = tilePath(level, index, width);
+    const tile = await this.options.directory.read(path);
+    if (tile === null) throw new Error(`${path} is missing`);
+    return tile;
+  };
+
+  private async send(
+    { url, size: oldSize }: Asked,
+    note: string,
+    size: number,
+    stop: AbortSignal,
+  ): Promise<{ status: number; type: string | null; body: string }> {
+    const proof = await consistencyFromTiles(nativeSha256, oldSize, size, this.readTile);
+    const response = await fetch(`${url}/add-checkpoint`, {
+      method: 'POST',
+      body: formatAddCheckpoint({ oldSize, proof, note }),
+      redirect: 'error',
+      signal: AbortSignal.any([stop, AbortSignal.timeout(TIMEOUT_MS)]),
+    });
+    const body = await responseText(response, MAX_ANSWER);
+    return { status: response.status, type: response.headers.get('content-type'), body };
+  }
+}

@@ -1,0 +1,123 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { findCosignature } from '#protocol/cosignature';
+import { COSIGNATURE_TYPE, formatVkey, parseVkey } from '#protocol/note';
+import { readWitnessPolicy } from '#programs/witness-policy';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
+import { leafHashes } from '../fixtures/leaves.js';
+import { startWitness, witnessedLog, witnessKey } from '../fixtures/witness.js';
+import { testFolder } from './world.js';
+
+const home = await testFolder();
+const vkey = parseVkey(witnessKey(home), nativeSha256, COSIGNATURE_TYPE);
+const log = witnessedLog(home, 'log.example/one');
+const other = witnessedLog(home, 'log.example/two');
+const stranger = witnessedLog(home, 'log.example/unknown');
+const leaves = leafHashes(20);
+/** The same tree up to leaf 5, and another one from there on. */
+const fork = [...leaves.slice(0, 5), ...leafHashes(9).toReversed()];
+
+let witness = await startWitness(home, [log.vkey, other.vkey]);
+afterAll(() => witness.kill());
+const restart = async (env = {}): Promise<void> => {
+  witness.kill();
+  await witness.exited;
+  witness = await startWitness(home, [log.vkey, other.vkey], env);
+};
+
+it('witness > cosigns a growing log, and the same head again', async () => {
+  for (const [size, oldSize] of [
+    [4, 0],
+    [7, 4],
+    [7, 7],
+  ] as const) {
+    const head = leaves.slice(0, size);
+    const { status, body } = await witness.add(log.request(head, oldSize));
+    expect([size, status]).toEqual([size, 200]);
+    const found = findCosignature(log.note(head) + body, vkey, nativeVerify);
+    expect(found?.line).toBe(body);
+    expect(Math.abs(found!.timestamp - Date.now() / 1000)).toBeLessThan(60);
+  }
+});
+
+it('witness > cosigns nothing but a proven extension of the last head', async () => {
+  const conflict = { status: 409, type: 'text/x.tlog.size', body: '7\n' };
+  expect(await witness.add(log.request(fork.slice(0, 7)))).toEqual(conflict);
+  expect(await witness.add(log.request(leaves.slice(0, 5)))).toEqual(conflict);
+  const next = log.request(leaves.slice(0, 9), 7);
+  const lacking = next.replace(/^(old 7\n)[^\n]+\n/, '$1');
+  const wrongKey = next.replace(/(\n— \S+ )(.{10})..../u, '$1$2AAAA');
+  const cases: [string, string, number][] = [
+    ['a fork of the same size', log.request(fork.slice(0, 7), 7), 422],
+    ['a longer fork', log.request(fork.slice(0, 9), 7), 422],
+    ['a proof that lacks a hash', lacking, 422],
+    ['a proof from the empty tree', other.request(leaves, 8).replace('old 8', 'old 0'), 422],
+    [
+      'an old size above the size',
+      log.request(leaves.slice(0, 7), 7).replace('old 7', 'old 8'),
+      400,
+    ],
+    ['an old size with a zero', next.replace('old 7', 'old 07'), 400],
+    ['no request', 'hello', 400],
+    ['64 hashes', next.replace('old 7\n', `old 7\n${`${'A'.repeat(43)}=\n`.repeat(62)}`), 400],
+    ['an unknown log', stranger.request(leaves), 404],
+    ['a signature that does not verify', wrongKey, 403],
+    ['a signature of another log', next.replace(/— log.example\/one/, '— log.example/two'), 403],
+  ];
+  for (const [name, body, status] of cases) {
+    expect([name, (await witness.add(body)).status]).toEqual([name, status]);
+  }
+  expect((await fetch(`${witness.url}/add-checkpoint`)).status).toBe(405);
+  expect((await fetch(witness.url, { method: 'POST' })).status).toBe(404);
+  expect((await witness.add('x'.repeat(200_000))).status).toBe(413);
+  expect((await witness.add(next)).status).toBe(200);
+});
+
+it('witness > remembers a head that it stored before a kill, and not one that it did not', async () => {
+  const preload = join(packageRoot, 'dist/test/fixtures/dying-witness.js');
+  const dying = (DIE: string) => restart({ NODE_OPTIONS: `--import=${preload}`, DIE });
+  await dying('before');
+  await expect(witness.add(log.request(leaves.slice(0, 12), 9))).rejects.toThrow();
+  await dying('after');
+  // No cosignature left the process, so the other tree is as good as the first.
+  await expect(witness.add(log.request(leaves.slice(0, 14), 9))).rejects.toThrow();
+  await restart();
+  const unsigned = [...leaves.slice(0, 9), ...leaves.slice(0, 5)];
+  expect(await witness.add(log.request(unsigned, 9))).toMatchObject({ status: 409, body: '14\n' });
+  expect((await witness.add(log.request(unsigned, 14))).status).toBe(422);
+  expect((await witness.add(log.request(leaves.slice(0, 15), 14))).status).toBe(200);
+}, 60_000);
+
+it('witness > cosigns nothing for a log whose stored head is damaged', async () => {
+  expect((await witness.add(other.request(leaves.slice(0, 3)))).status).toBe(200);
+  const folder = join(home, 'heads');
+  for (const name of readdirSync(folder).filter((one) => one.endsWith('.head'))) {
+    const text = readFileSync(join(folder, name), 'utf8');
+    if (text.startsWith('log.example/two')) writeFileSync(join(folder, name), text.slice(0, -9));
+  }
+  expect((await witness.add(other.request(leaves.slice(0, 3), 3))).status).toBe(500);
+  expect((await witness.add(log.request(leaves.slice(0, 15), 15))).status).toBe(200);
+});
+
+it('witness > does not start beside another one on the same state', async () => {
+  const second = await startWitness(home, [log.vkey]);
+  expect(await second.exited).toBe(1);
+  expect(second.stderr.join('\n')).toContain('Another witness uses');
+}, 60_000);
+
+it.each([
+  ['a missing file', null, /cannot be read \(ENOENT\)/],
+  ['a malformed policy', 'quorum w\n', /line 1: w is not defined/],
+  ['a quorum without URLs', 'witness w VKEY\nquorum w\n', /cannot meet the quorum/],
+  ['a URL of another scheme', 'witness w VKEY ftp://w/\nquorum w\n', /URL of w/],
+  ['other logs only', 'log OTHER\nquorum none\n', /not this publisher's log key/],
+])('WITNESS_POLICY_FILE > is rejected for %s', (_, text, message) => {
+  const file = join(home, 'policy');
+  const vkeyText = formatVkey(nativeSha256, vkey.name, vkey.publicKey, COSIGNATURE_TYPE);
+  if (text !== null)
+    writeFileSync(file, text.replace('VKEY', vkeyText).replace('OTHER', other.vkey));
+  const key = parseVkey(log.vkey).publicKey;
+  expect(() => readWitnessPolicy(text === null ? '/nowhere' : file, key)).toThrow(message);
+});

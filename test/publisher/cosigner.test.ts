@@ -1,0 +1,239 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { Checkpoints } from '#api/public/log/checkpoints';
+import { directorySource } from '#api/public/snapshot/source';
+import { openCheckpoint } from '#protocol/checkpoint';
+import { COSIGNATURE_TYPE, formatVkey, keyId, parseVkey } from '#protocol/note';
+import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
+import { parseTlogProof } from '#protocol/tlog-proof';
+import { CosignedHeads } from '#programs/witness/heads';
+import { addCheckpoint, type WitnessOptions } from '#programs/witness/witness';
+import { Cosigner } from '#publisher/cosigner';
+import { Leadership } from '#publisher/registry/lease';
+import { SnapshotDirectory } from '#publisher/store/directory';
+import { SnapshotWriter } from '#publisher/store/writer';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import { ORIGIN, testKey } from '../fixtures/snapshot.js';
+import { useSnapshot } from '../fixtures/use-registry.js';
+
+const snapshot = useSnapshot();
+
+/** A real witness behind a server that can be down or hold its answers. */
+async function openWitness(name: string) {
+  const key = testKey();
+  const { heads, unlock } = await CosignedHeads.open(
+    join(snapshot.directory, name),
+    () => undefined,
+  );
+  const options: WitnessOptions = {
+    signer: {
+      name,
+      keyHash: keyId(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
+      sign: (message) => key.sign(message),
+    },
+    logs: new Map([[ORIGIN, [parseVkey(snapshot.logVkey)]]]),
+    heads,
+    clock: snapshot.clock,
+  };
+  const state = { isDown: false, until: Promise.resolve(), requests: 0 };
+  const server = createServer((req, res) => {
+    const chunks: Buffer[] = [];
+    req.on('data', (chunk: Buffer) => chunks.push(chunk));
+    req.on('end', () => {
+      state.requests += 1;
+      void state.until.then(() => {
+        if (state.isDown) return void res.writeHead(500).end();
+        const { status, body, type = 'text/plain' } = addCheckpoint(options, Buffer.concat(chunks));
+        res.writeHead(status, { 'Content-Type': type }).end(body);
+      });
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  snapshot.onClose(async () => {
+    server.closeAllConnections();
+    server.close();
+    await unlock();
+  });
+  const vkey = formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE);
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  return { state, line: `witness ${name} ${vkey} ${url}\n` };
+}
+
+type TestWitness = Awaited<ReturnType<typeof openWitness>>;
+let witnesses: TestWitness[];
+let policyText: string;
+let answers: string[];
+const open = () => {
+  const onAnswer = (name: string, outcome: string) => void answers.push(`${name} ${outcome}`);
+  return snapshot.publisher({ witnesses: { policy: parsePolicy(policyText), onAnswer } });
+};
+
+beforeEach(async () => {
+  answers = [];
+  witnesses = [await openWitness('w1'), await openWitness('w2'), await openWitness('w3')];
+  policyText = `${witnesses.map(({ line }) => line).join('')}group g 2 w1 w2 w3\nquorum g\n`;
+});
+afterEach(() => witnesses.forEach(({ state }) => (state.isDown = true)));
+
+const grow = (): void => {
+  snapshot.registry.addProofs(3);
+  snapshot.registry.verify();
+};
+function published() {
+  const file = join(snapshot.directory, 'cosigned-checkpoint');
+  if (!existsSync(file)) return null;
+  const note = readFileSync(file, 'utf8');
+  const { size } = openCheckpoint(note, snapshot.logVkey, ORIGIN, nativeVerify);
+  const { isMet, cosigned } = checkQuorum(note, parsePolicy(policyText), nativeVerify);
+  return { size, isMet, by: cosigned.map(({ witness }) => witness.name) };
+}
+
+it('cosigner > publishes each checkpoint at once, and again with the cosignatures', async () => {
+  const publisher = open();
+  let release = (): void => undefined;
+  for (const { state } of witnesses) {
+    state.until = new Promise((resolve) => {
+      const before = release;
+      release = () => (before(), resolve());
+    });
+  }
+  grow();
+  await publisher.runCycle();
+  const { size } = snapshot.manifest().checkpoint;
+  expect(published()).toBeNull();
+  release();
+  await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2', 'w3'] });
+  // The next cycle requests no new ones for a minute.
+  const { requests } = witnesses[0]!.state;
+  await publisher.runCycle();
+  expect(witnesses[0]!.state.requests).toBe(requests);
+  grow();
+  await publisher.runCycle();
+  await expect.poll(published).toMatchObject({ size: size + 3, isMet: true });
+  await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
+  snapshot.clock.at += 61_000;
+  expect(publisher.quorumAgeMs()).toBe(61_000);
+  await publisher.runCycle();
+  await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
+});
+
+it('cosigner > needs the quorum only, and learns what a witness has cosigned', async () => {
+  for (const { state } of witnesses.slice(1)) state.isDown = true;
+  grow();
+  const first = open();
+  await first.runCycle();
+  await expect.poll(() => answers.length).toBe(3);
+  await first.close();
+  expect(published()).toBeNull();
+  for (const { state } of witnesses.slice(1)) state.isDown = false;
+  answers = [];
+  await first.runCycle();
+  await expect.poll(() => published()?.by.length).toBe(3);
+  await first.close();
+  witnesses[1]!.state.isDown = true;
+  grow();
+  // A publisher that does not know the sizes yet, which a 409 tells.
+  await open().runCycle();
+  await expect.poll(published).toMatchObject({ isMet: true, by: ['w1', 'w3'] });
+  expect(answers.filter((one) => one.endsWith('failed'))).toEqual(['w2 failed']);
+});
+
+it('cosigner > finds a quorum for a log that grows faster than its witnesses answer', async () => {
+  let release = (): void => undefined;
+  const until = new Promise<void>((resolve) => (release = resolve));
+  for (const { state } of witnesses) state.until = until;
+  const publisher = open();
+  grow();
+  await publisher.runCycle();
+  const { size } = snapshot.manifest().checkpoint;
+  grow();
+  await publisher.runCycle();
+  release();
+  await expect.poll(published).toMatchObject({ size, isMet: true });
+});
+
+it('cosigner > never replaces a newer checkpoint by an older one', async () => {
+  const publisher = open();
+  grow();
+  await publisher.runCycle();
+  const older = snapshot.manifest();
+  await expect.poll(() => published()?.by.length).toBe(3);
+  grow();
+  await publisher.runCycle();
+  const newer = snapshot.manifest().checkpoint.size;
+  await expect.poll(published).toMatchObject({ size: newer, by: ['w1', 'w2', 'w3'] });
+  const log = [parseVkey(snapshot.logVkey)] as const;
+  const trust = { log, snapshot: [parseVkey(snapshot.snapshotVkey)] as const };
+  const late = new Cosigner({
+    policy: parsePolicy(`${(await openWitness('w4')).line}quorum w4\n`),
+    directory: new SnapshotDirectory(snapshot.directory, trust),
+    writer: new SnapshotWriter(snapshot.directory),
+    leadership: new Leadership([]),
+    clock: snapshot.clock,
+    log: logger('publisher', 'silent'),
+    onAnswer: (name, outcome) => void answers.push(`${name} ${outcome}`),
+  });
+  late.submit(older.manifest.checkpoint, older.checkpoint.size);
+  await expect.poll(() => answers).toContain('w4 cosigned');
+  await late.stop();
+  expect(published()).toMatchObject({ size: newer, by: ['w1', 'w2', 'w3'] });
+});
+
+it('cosigner > stores no cosignature after another publisher took the lease', async () => {
+  let isHeld = true;
+  const lease = {
+    take: () => Promise.resolve(isHeld),
+    held: () => Promise.resolve(isHeld),
+    release: () => Promise.resolve(),
+  };
+  let release = (): void => undefined;
+  const until = new Promise<void>((resolve) => (release = resolve));
+  for (const { state } of witnesses) state.until = until;
+  const publisher = snapshot.publisher({
+    leases: [lease],
+    witnesses: {
+      policy: parsePolicy(policyText),
+      onAnswer: (name, outcome) => void answers.push(`${name} ${outcome}`),
+    },
+  });
+  grow();
+  await publisher.runCycle();
+  isHeld = false;
+  release();
+  await expect.poll(() => answers.length).toBe(3);
+  await publisher.close();
+  expect(published()).toBeNull();
+});
+
+it('public API > serves the cosigned checkpoint, and tlog-proofs under it', async () => {
+  const publisher = open();
+  grow();
+  await publisher.runCycle();
+  await expect.poll(() => published()?.by.length).toBe(3);
+  const server = await snapshot.serve(snapshot.publicServer());
+  const get = async (path: string) => (await fetch(`${server.url}/log/${path}`)).text();
+  const isMet = (note: string) =>
+    checkQuorum(note, parsePolicy(policyText), nativeVerify).cosigned.length === 3;
+  expect(isMet(await get('checkpoint'))).toBe(true);
+  expect(isMet(parseTlogProof(await get('proof/1')).checkpoint)).toBe(true);
+
+  // A cosigned checkpoint behind the snapshot, as the origin could keep it, is served for minutes only.
+  for (const { state } of witnesses) state.isDown = true;
+  const { size } = snapshot.manifest().checkpoint;
+  grow();
+  await publisher.runCycle();
+  const source = directorySource(snapshot.directory);
+  const log = [parseVkey(snapshot.logVkey)] as const;
+  const checkpoints = new Checkpoints(source, log, snapshot.clock);
+  const publicServer = snapshot.publicServer();
+  await publicServer.poller.refresh();
+  const served = async (leaf?: number) =>
+    (await checkpoints.newest(publicServer.poller.current!, leaf)).checkpoint.size;
+  expect([await served(), await served(size)]).toEqual([size, size + 3]);
+  snapshot.clock.at += 5 * 60_000 + 1;
+  expect(await served()).toBe(size + 3);
+});
