@@ -57,8 +57,8 @@ export interface Publisher {
   /** Releases the leases; a later cycle takes them again. To be called between cycles. */
   close(): Promise<void>;
   readonly trust: SnapshotTrust;
-  /** See {@link Cosigner.quorumAgeMs}; null without witnesses. */
-  quorumAgeMs(): number | null;
+  /** See {@link Cosigner.quorumAgeMs}; 0 without witnesses, because none is late then. */
+  quorumAgeMs(): number;
   /** Whether this publisher held every lease at the last check. */
   isLeader(): boolean;
   /** A counter that changes while a cycle makes progress. */
@@ -122,7 +122,7 @@ export function createPublisher(options: PublisherContext): Publisher {
       await cosigner?.stop();
       await leadership.release();
     },
-    quorumAgeMs: () => cosigner?.quorumAgeMs ?? null,
+    quorumAgeMs: () => cosigner?.quorumAgeMs ?? 0,
     progress: () => steps + writer.filesWritten,
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
   };

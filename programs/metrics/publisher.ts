@@ -30,7 +30,7 @@ export function publisherMetrics(
     written: () => number;
     directory: string;
     /** Null without witnesses. */
-    quorumAgeMs: () => number | null;
+    quorumAgeMs: () => number;
   },
 ): PublisherMetrics {
   const { clock, isLeader, written, directory, quorumAgeMs } = from;
