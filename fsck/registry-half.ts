@@ -13,7 +13,6 @@ import {
 import { type RegistryContext, KeyHistory } from './registry/context.js';
 import { checkGrants, checkRevocations } from './registry/lifecycle.js';
 import { checkHead, type Anchor } from './registry/log-tree.js';
-import { checkVerdictEntries } from './registry/verdict-entries.js';
 import { RegistryWalk, type WalkState } from './registry/walk.js';
 import type { FsckOptions, RunState } from './state.js';
 import { GrowingTree } from './tree.js';
@@ -103,6 +102,5 @@ export class RegistryHalf {
     await checkGrants(ctx);
     await checkBatches(ctx);
     await checkStrays(ctx);
-    await checkVerdictEntries(ctx);
   }
 }

@@ -85,10 +85,12 @@ function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
 /** Serves the public API in this process, and resolves with its URL. */
 async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
-  const publicServer = pinning('LOG_VKEY', () =>
+  const publicServer = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>
     createPublicServer({
       snapshotSource: sourceOf(config),
       logVkey: config.logVkey,
+      snapshotVkey: config.snapshotVkey,
+      recentLookupLimit: config.recentLookupLimit,
       publicUrl: config.publicUrl,
       clock: systemClock,
       log: program.log,
@@ -97,10 +99,7 @@ async function serve(config: FacadeConfig, program: ProgramContext): Promise<str
     }),
   );
   if (ops.registry !== null) {
-    snapshotGauges(ops.registry, systemClock, () => {
-      const { current } = publicServer.poller;
-      return current && { ...current, treeSize: current.log.size };
-    });
+    snapshotGauges(ops.registry, systemClock, () => publicServer.poller.current?.opened ?? null);
   }
   program.onStop(() => publicServer.close());
   ops.readyWhen(() => publicServer.readiness());

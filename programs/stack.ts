@@ -33,12 +33,13 @@ export interface Stack {
   apiKey: string;
   aepPublicKey: Uint8Array;
   logVkey: string;
+  snapshotVkey: string;
 }
 
 interface Keys {
   aep: SigningKey;
-  verifier: SigningKey;
   log: SigningKey;
+  snapshot: SigningKey;
 }
 
 interface Database {
@@ -110,7 +111,7 @@ type ProgramName = (typeof PROGRAMS)[number];
 function environments(
   config: StartConfig,
   database: Bootstrapped,
-  logVkey: string,
+  vkeys: { log: string; snapshot: string },
 ): Record<ProgramName, Environment> {
   /** The settings that this program was given and the child has too, and the child's own. */
   const child = (name: ProgramName, own: Environment): Environment => {
@@ -125,35 +126,30 @@ function environments(
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
   const snapshot = { SNAPSHOT_DIR: config.snapshotDir };
-  const log = {
-    LOG_ORIGIN: config.logOrigin,
-    ...(config.databaseUrl === null && { EMBEDDED_DATABASE: 'yes' }),
-  };
   return {
     engine: child('engine', {
       ...role('svc_engine'),
       ...queue,
-      LOG_VKEY: [logVkey, ...config.logRetiredVkeys].join(','),
+      LOG_VKEY: [vkeys.log, ...config.logRetiredVkeys].join(','),
     }),
     worker: child('worker', {
       ...role('svc_worker'),
       ...queue,
       AEP_KEY_FILE: config.aepKeyFile,
     }),
-    verifier: child('verifier', {
-      ...role('svc_verifier'),
-      ...log,
-      VERIFIER_KEY_FILE: config.verifierKeyFile,
-    }),
+    verifier: child('verifier', role('svc_verifier')),
     publisher: child('publisher', {
       ...role('svc_publisher'),
       ...snapshot,
-      ...log,
       LOG_KEY_FILE: config.logKeyFile,
+      SNAPSHOT_KEY_FILE: config.snapshotKeyFile,
+      LOG_ORIGIN: config.logOrigin,
+      ...(config.databaseUrl === null && { EMBEDDED_DATABASE: 'yes' }),
     }),
     facade: child('facade', {
       ...snapshot,
-      LOG_VKEY: logVkey,
+      LOG_VKEY: vkeys.log,
+      SNAPSHOT_VKEY: vkeys.snapshot,
     }),
   };
 }
@@ -222,21 +218,24 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
 
   const keys: Keys = {
     aep: openKey(config.aepKeyFile),
-    verifier: openKey(config.verifierKeyFile),
     log: openKey(config.logKeyFile),
+    snapshot: openKey(config.snapshotKeyFile),
   };
-  const logVkey = formatVkey(nativeSha256, config.logOrigin, keys.log.publicKey);
+  const vkeys = {
+    log: formatVkey(nativeSha256, config.logOrigin, keys.log.publicKey),
+    snapshot: formatVkey(nativeSha256, config.snapshotName, keys.snapshot.publicKey),
+  };
   const admitted = await bootstrap({
     ...database,
     dataDir: config.dataDir,
-    keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
+    aepPublicKey: keys.aep.publicKey,
     openSandbox: true,
     log,
     signal: ctx.signal,
   });
   step('database set up');
 
-  const env = environments(config, admitted, logVkey);
+  const env = environments(config, admitted, vkeys);
   // Programs start together and stop in reverse order, so that each outlives its clients.
   const start = (name: ProgramName, portVariable?: string): Supervised => {
     const child = supervise(
@@ -276,7 +275,8 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     tenantId: admitted.tenantId,
     apiKey: admitted.apiKey,
     aepPublicKey: keys.aep.publicKey,
-    logVkey,
+    logVkey: vkeys.log,
+    snapshotVkey: vkeys.snapshot,
   };
   await snapshotIsServed(stack.publicUrl, ctx.signal);
   step('the public API serves a snapshot');

@@ -157,18 +157,22 @@ class CycleLog {
   constructor(private readonly log: Logger) {}
 
   completed(report: CycleReport): void {
-    const outcome = report.outcome === 'unchanged' ? 'published' : report.outcome;
+    const { outcome } = report;
     if (this.lastFailure !== '' && outcome === 'published')
       this.log.info('publisher: publishing again');
     this.lastFailure = '';
     this.hasSteppedDown = false;
-    const isChange =
-      report.outcome === 'published' && report.changedRecords + report.shareChanges > 0;
-    if (outcome !== this.outcome || isChange) {
-      const level = outcome === 'verifier_silent' ? 'warn' : 'info';
-      this.log[level](fieldsOf(report), MESSAGES[report.outcome]);
+    if (outcome === 'published') {
+      const changes = report.newProofs + report.changedRecords + report.shareChanges;
+      if (outcome !== this.outcome || changes > 0)
+        this.log.info(fieldsOf(report), MESSAGES[outcome]);
+    } else if (outcome !== this.outcome) {
+      this.log[outcome === 'verifier_silent' ? 'warn' : 'info'](
+        fieldsOf(report),
+        MESSAGES[outcome],
+      );
     }
-    this.outcome = outcome;
+    this.outcome = report.outcome;
   }
 
   failed(error: unknown): void {
@@ -196,20 +200,19 @@ class CycleLog {
 const MESSAGES = {
   published: 'publisher: snapshot published',
   standby: 'publisher: another publisher leads; this one is the standby',
-  waiting: 'publisher: the log has no verdict entry yet; waiting',
-  unchanged: 'publisher: the published snapshot is current',
+  waiting: 'publisher: the log has no verified leaves yet; waiting',
   verifier_silent:
-    'publisher: the last verdict entry covers expiries up to a time that is older than SNAPSHOT_TTL; nothing is published until the verifier appends another',
+    'publisher: the last expiry scan in the database is older than SNAPSHOT_TTL; nothing is published until the verifier completes one',
 } as const;
 
 function fieldsOf(report: CycleReport): object {
   if (report.outcome !== 'published') return report;
-  const { outcome, generation, treeSize, newLeaves, changedRecords, shareChanges } = report;
+  const { outcome, generation, treeSize, newProofs, changedRecords, shareChanges } = report;
   return {
     outcome,
     generation,
     tree_size: treeSize,
-    new_leaves: newLeaves,
+    new_proofs: newProofs,
     changed_records: changedRecords,
     share_changes: shareChanges,
   };

@@ -1,4 +1,8 @@
+import { nobleVerify } from '../protocol/ed25519.js';
+import { ProtocolError } from '../protocol/errors.js';
+import { nobleSha256 } from '../protocol/hash.js';
 import {
+  PIN_ERRORS,
   verifyOffline as checkExport,
   verifyTlogProof as checkTlogProof,
   type OfflineOptions,
@@ -8,7 +12,10 @@ import {
   type TlogProofResult,
 } from '../protocol/offline.js';
 import type { PublicKeys } from '../protocol/snapshot/keys.js';
-import { crypto, withPins } from './pins.js';
+import { SdkError } from './errors.js';
+
+/** The same implementation in Node and every browser. */
+const crypto = { sha256: nobleSha256, verify: nobleVerify };
 
 /**
  * Verifies an exported proof without a network, under the reader's pinned keys: canonical bytes,
@@ -61,4 +68,14 @@ export function verifyTlogProof(
  */
 export function pinsOf({ aep, log }: PublicKeys): OfflineTrust {
   return { aepKeys: aep, log: { vkey: [log.vkey, ...log.retired], origin: log.origin } };
+}
+
+function withPins<T>(check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    const pin = PIN_ERRORS.find((code) => error instanceof ProtocolError && error.code === code);
+    if (pin === undefined) throw error;
+    throw new SdkError('unusable_pin', (error as ProtocolError).message, { pin, cause: error });
+  }
 }

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { STRICT_JSON_CODES } from '#protocol/errors';
-import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { OperationSpec, ResponseSpec } from '../openapi/types.js';
@@ -76,8 +75,8 @@ export interface PublicContext {
   source: SnapshotSource;
   poller: SnapshotPoller;
   checkpoints: Checkpoints;
-  /** The pinned keys of the log. */
-  trust: PinnedKeys;
+  /** How many recent proofs generic lookups cover, at most as many as the publisher allows. */
+  recentLookupLimit: number;
   /** The public base URL for shared links, without a trailing slash; null: shared links are relative. */
   publicUrl: string | null;
   clock: Clock;

@@ -31,14 +31,13 @@ const POLL_MS = 100;
 
 runTask<BatchClientTask>(async (task, stopping) => {
   const { total = Infinity } = task;
-  const before = (await readiness(task.publicUrl)).tree_size;
-  // Includes the leaves that are not proofs, which are few.
+  const before = (await readiness(task.publicUrl)).proofs;
   let published = 0;
   let next = 0;
 
   async function poll(): Promise<void> {
     while (!stopping.aborted) {
-      published = (await readiness(task.publicUrl)).tree_size - before;
+      published = (await readiness(task.publicUrl)).proofs - before;
       await sleep(POLL_MS);
     }
   }

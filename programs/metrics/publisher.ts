@@ -1,5 +1,5 @@
 import { statfs } from 'node:fs/promises';
-import type { OpenedLocation } from '#protocol/snapshot/location';
+import type { Manifest } from '#protocol/snapshot/manifest';
 import { parseTime } from '#protocol/time';
 import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
@@ -10,7 +10,7 @@ import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
 export interface PublisherMetrics extends CycleObserver {
-  published(snapshot: OpenedLocation): void;
+  published(manifest: Manifest): void;
   witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
 
@@ -37,7 +37,7 @@ export function publisherMetrics(
   const log = readings.every(5_000, 'log', () => logAndCheckpoint(readings.sql));
   const size = readings.every(30_000, 'database_size', () => databaseBytes(readings.sql));
   const disk = readings.every(10_000, 'disk', () => statfs(directory));
-  let latest: OpenedLocation | null = null;
+  let latest: Manifest | null = null;
   const ticks = distribution(
     registry,
     'svc_publish_duration_seconds',
@@ -51,10 +51,9 @@ export function publisherMetrics(
     latest === null
       ? null
       : {
-          generation: latest.index,
-          treeSize: latest.snapshot.logs[0]!.size,
-          issuedAt: parseTime(latest.snapshot.time),
-          validUntil: latest.validUntil,
+          manifest: latest,
+          issuedAt: parseTime(latest.issued_at),
+          validUntil: parseTime(latest.valid_until),
         },
   );
   addGauges(registry, [
@@ -66,7 +65,7 @@ export function publisherMetrics(
     [
       'svc_snapshot_lag_leaves',
       'Log leaves not covered by the snapshot',
-      () => latest && log.value && Math.max(0, log.value.leaves - latest.snapshot.logs[0]!.size),
+      () => latest && log.value && Math.max(0, log.value.leaves - latest.tree_size),
     ],
     [
       'svc_checkpoint_tree_size',
@@ -112,8 +111,8 @@ export function publisherMetrics(
     bytes.n = written();
   };
   return {
-    published: (snapshot) => {
-      latest = snapshot;
+    published: (manifest) => {
+      latest = manifest;
     },
     witnessAnswered: (witness, outcome) => {
       cosignatures.of({ witness, outcome }).n += 1;

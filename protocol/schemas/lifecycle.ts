@@ -108,8 +108,7 @@ export const shareTokenListSchema = z.strictObject({
 
 const MOST_MEMBERS = 100;
 
-/** The different proofs of a package, in display order. */
-export const packageMembersSchema = z
+const membersSchema = z
   .array(proofIdSchema)
   .min(1)
   .max(MOST_MEMBERS)
@@ -128,12 +127,12 @@ export const packageMembersSchema = z
 export const packageRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.packageRequest),
   /** 1 to 100 different proofs of admissions, in display order. */
-  proof_ids: packageMembersSchema,
+  proof_ids: membersSchema,
 });
 
 const packageMembers = {
   package_id: packageIdSchema,
-  proof_ids: packageMembersSchema,
+  proof_ids: membersSchema,
   created_at: timeSchema,
 };
 

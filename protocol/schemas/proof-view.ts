@@ -59,22 +59,14 @@ export const proofEventSchema = z.discriminatedUnion('event', [
 ]);
 export type ProofEvent = z.infer<typeof proofEventSchema>;
 
-const found = <Name extends string>(name: Name) =>
-  z.strictObject({ event: z.literal(name), ...foundMembers });
-
-/** The published form, which follows from the log entries and the snapshot only. */
+/** The published form. `log_size` is absent for a proof without events after its verification. */
 export const publicEventSchema = z.discriminatedUnion('event', [
   acceptedEventSchema,
   appendedEventSchema,
-  verifiedEventSchema,
-  found('failed'),
+  verifiedEventSchema.extend({ log_size: logIndexSchema.exactOptional() }),
+  failedEventSchema,
   erasedEventSchema,
-  found('lost'),
-  z.strictObject({
-    event: z.literal('expired'),
-    at: timeSchema,
-    artifacts: z.array(artifactKindSchema).min(1),
-  }),
+  expiredEventSchema,
   revokedEventSchema,
 ]);
 export type PublicEvent = z.infer<typeof publicEventSchema>;

@@ -43,7 +43,7 @@ export const keysFileSchema = z.strictObject({
 });
 export type KeysFile = z.infer<typeof keysFileSchema>;
 
-/** `GET /api/public/keys`: the AEP keys of the log, and the log keys that the server pins. */
+/** `GET /api/public/keys`: the keys file, and the verifier keys of the current snapshot. */
 export const publicKeysSchema = z.strictObject({
   schema_version: z.literal(KEYS_SCHEMA),
   aep: z.array(aepKeySchema),
@@ -52,6 +52,7 @@ export const publicKeysSchema = z.strictObject({
     vkey: z.string(),
     retired: retiredLogKeysSchema,
   }),
+  snapshot: z.strictObject({ vkey: z.string(), retired: vkeysSchema }),
 });
 export type PublicKeys = z.infer<typeof publicKeysSchema>;
 

@@ -20,7 +20,6 @@ export interface Invocation<Options = object> {
   engine: () => EngineOptions;
   registry: () => PublicOptions;
   terminal: Terminal;
-  signal: AbortSignal;
 }
 
 export interface CommandTexts {

@@ -1,9 +1,15 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { entryBytes, parseEntry, statusEntryBytes, revocationReasonBytes } from '#protocol/entries';
+import {
+  isAepKeyEntry,
+  keyEntryBytes,
+  parseEntry,
+  statusEntryBytes,
+  revocationReasonBytes,
+} from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
-import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
@@ -12,26 +18,19 @@ import { appendLocked, lockHead } from '../log/append.js';
 import { keyEntries } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 
-interface Key {
-  /** Default: `aep`. */
-  use?: 'aep' | 'verifier';
+export interface KeyChange {
   keyId: string;
   /** base64url of the raw 32 bytes. */
   publicKey: string;
-}
-
-export interface KeyChange extends Key {
-  /** Only an AEP key can be compromised. */
   change: AepKeyEntry['change'];
   /** For a compromise: the first leaf index whose signatures are void. */
   fromIndex?: number;
 }
 
-/** The entries of the key, whatever their use: a key has one use. */
-async function entriesOf(sql: Db, keyId: string): Promise<KeyEntry[]> {
+async function changesOf(sql: Db, keyId: string): Promise<AepKeyEntry['change'][]> {
   return (await keyEntries(sql)).flatMap(({ body }) => {
     const entry = parseEntry(body);
-    return entry.type === 'key' && 'key_id' in entry && entry.key_id === keyId ? [entry] : [];
+    return isAepKeyEntry(entry) && entry.key_id === keyId ? [entry.change] : [];
   });
 }
 
@@ -52,29 +51,25 @@ export function appendKeyChange(
         `key ${key.keyId} is of small order or not canonical: its signatures can be forged`,
       );
     }
-    const { use = 'aep' } = key;
     const size = await lockHead(tx);
-    const before = await entriesOf(tx, key.keyId);
+    const before = await changesOf(tx, key.keyId);
     if (key.change === 'activate' && before.length > 0) {
       throw new AdministrationError(`key ${key.keyId} is already in the log: generate a new one`);
     }
-    const isKnown = before.some((entry) => entry.use === use && entry.change === 'activate');
-    if (key.change !== 'activate' && !isKnown) {
+    if (key.change !== 'activate' && !before.includes('activate')) {
       throw new AdministrationError(`key ${key.keyId} was never activated in the log`);
     }
     if ((key.fromIndex ?? 0) > size) {
       throw new AdministrationError(`the log has only ${size} leaves: no signature would be void`);
     }
     const at = await databaseTime(tx);
-    const body = entryBytes({
-      type: 'key',
-      use,
+    const body = keyEntryBytes({
       key_id: key.keyId,
       public_key: key.publicKey,
       change: key.change,
       ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
       time: formatTime(at),
-    } as Parameters<typeof entryBytes>[0]);
+    });
     await appendLocked(tx, sha256, size, [{ kind: 'key', at, body }]);
     return size;
   });
@@ -84,9 +79,9 @@ export function appendKeyChange(
 export async function ensureKeyActive(
   sql: Pool | Transaction,
   sha256: Sha256,
-  key: Key,
+  key: { keyId: string; publicKey: string },
 ): Promise<void> {
-  if ((await entriesOf(sql, key.keyId)).length > 0) return;
+  if ((await changesOf(sql, key.keyId)).length > 0) return;
   await appendKeyChange(sql, sha256, { ...key, change: 'activate' });
 }
 

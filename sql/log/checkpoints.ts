@@ -63,13 +63,6 @@ export async function hasEnded(sql: Db, origin: string): Promise<boolean> {
   return (await sql`select from svc.ended_log where origin = ${origin}`).length > 0;
 }
 
-/** The names of the retired logs of this database. */
-export async function endedOrigins(sql: Db): Promise<string[]> {
-  return (await sql<{ origin: string }[]>`select origin from svc.ended_log`).map(
-    (row) => row.origin,
-  );
-}
-
 /** The publisher's stop reasons that prove the loss of published leaves. */
 const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'];
 

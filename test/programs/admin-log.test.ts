@@ -19,7 +19,7 @@ import { adminOn, type AdminLine } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { checked } from '../fixtures/planted.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
-import { ORIGIN, testKey } from '../fixtures/snapshot.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
 /** An operator restores a backup older than the last publication, following docs/runbooks.md. */
@@ -27,7 +27,7 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 const NEXT_ORIGIN = 'test.example/next/log';
 const home = mkdtempSync(join(tmpdir(), 'svc-ended-'));
 const published = join(home, 'public');
-const keys = { logKey: testKey() };
+const keys = { logKey: testKey(), snapshotKey: testKey() };
 const vkey = formatVkey(nativeSha256, ORIGIN, keys.logKey.publicKey);
 
 let original: TestDatabase;
@@ -36,12 +36,6 @@ let registry: TestRegistry;
 let admin: AdminLine;
 let kept: string[];
 let lost: string[];
-/** Leaves of the log that both databases have, and of the published one. */
-let common: number;
-let publishedSize: number;
-
-const checkpointSize = () =>
-  Number(readFileSync(join(published, 'checkpoint'), 'utf8').split('\n')[1]);
 
 const admitted = (on: TestRegistry, count: number) =>
   on.admitAll(Array.from({ length: count }, () => on.item()));
@@ -50,27 +44,22 @@ beforeAll(async () => {
   original = await freshDatabase();
   const before = await openRegistry(original);
   kept = await admitted(before, 5);
-  await before.reportAll();
-  const firstPublisher = sqlPublisher(original.as('svc_publisher', 1), {
+  await before.verifyAll();
+  const firstPublisher = sqlPublisher(original.as('svc_publisher'), {
     directory: published,
     ...keys,
   });
   await firstPublisher.runCycle();
   await firstPublisher.close();
-  common = checkpointSize();
   await original.close();
   restored = await freshDatabase(original.name);
 
   const running = await openRegistry(original, { goesOn: before });
   lost = await admitted(running, 300);
-  await running.reportAll();
-  const publisher = sqlPublisher(original.as('svc_publisher', 1), {
-    directory: published,
-    ...keys,
-  });
+  await running.verifyAll();
+  const publisher = sqlPublisher(original.as('svc_publisher'), { directory: published, ...keys });
   await publisher.runCycle();
   await publisher.close();
-  publishedSize = checkpointSize();
 
   registry = await openRegistry(restored, { goesOn: before });
   admin = adminOn(restored);
@@ -88,7 +77,7 @@ async function stopOf(tick: Promise<unknown>): Promise<FatalPublishError> {
 }
 
 const publisherOn = (overrides: Partial<Parameters<typeof sqlPublisher>[1]> = {}) =>
-  sqlPublisher(restored.as('svc_publisher', 1), { directory: published, ...keys, ...overrides });
+  sqlPublisher(restored.as('svc_publisher'), { directory: published, ...keys, ...overrides });
 
 /** Records the result of a publish cycle like the publisher program. */
 async function recordPublisher(went: (of: ReturnType<typeof publisherReadiness>) => void) {
@@ -114,7 +103,7 @@ describe('restored database that lacks published leaves', () => {
     expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
     // Engines and workers cannot detect it: their new admissions exist only in this database.
     kept.push(...(await admitted(registry, 2)));
-    await registry.reportAll();
+    await registry.verifyAll();
     const { message } = await stopOf(publisher.runCycle());
     expect(message).toMatch(/admin -- log lost/);
     expect(message).toMatch(/admin -- log end/);
@@ -125,14 +114,9 @@ describe('restored database that lacks published leaves', () => {
     const { code, json } = await admin('log', 'lost', published, '--vkey', vkey);
     const found = json as Lost;
     expect(code).toBe(1);
-    const [head] = await restored.sql<[{ size: number }]>`
-      select tree_size::int as size from svc.log_head`;
-    const only_in_database = head.size - common;
-    expect(found).toMatchObject({ published: publishedSize, common, only_in_database });
-    const proofs = found.lost.filter(({ type }) => type === 'proof');
-    expect(proofs.map((leaf) => leaf.proof_id)).toEqual(lost);
-    expect(proofs[0]).toMatchObject({ leaf_index: common });
-    expect(found.lost).toHaveLength(publishedSize - common);
+    expect(found).toMatchObject({ published: 306, common: 6, only_in_database: 2 });
+    expect(found.lost.map((leaf) => leaf.proof_id)).toEqual(lost);
+    expect(found.lost[0]).toMatchObject({ leaf_index: 6, type: 'proof' });
   });
 
   it('admin log lost > rejects files that are unsigned or were changed', async () => {
@@ -140,32 +124,29 @@ describe('restored database that lacks published leaves', () => {
     const { code, err } = await admin('log', 'lost', published, '--vkey', stranger);
     expect(code).toBe(1);
     expect(err).toContain('no checkpoint signed by these keys');
-    const bundle = join(published, `tile/entries/001.p/${publishedSize - 256}`);
+    const bundle = join(published, 'tile/entries/001.p/50');
     const bytes = readFileSync(bundle);
     const changed = Buffer.from(bytes.toString('latin1').replace(lost[299]!, lost[0]!), 'latin1');
     writeFileSync(bundle, changed);
     const altered = await admin('log', 'lost', published, '--vkey', vkey);
     expect(altered.json).toBeNull();
-    expect(altered.err).toMatch(new RegExp(`fsck.*leaf ${common + 299}`));
+    expect(altered.err).toMatch(/fsck.*leaf 305/);
     writeFileSync(bundle, bytes);
   });
 
   it('admin log lost > lists nothing for the original database', async () => {
     const { code, json } = await adminOn(original)('log', 'lost', published, '--vkey', vkey);
     expect(code).toBe(0);
-    const all = { published: publishedSize, common: publishedSize };
-    expect(json).toMatchObject({ ...all, only_in_database: 0, lost: [] });
+    expect(json).toMatchObject({ published: 306, common: 306, only_in_database: 0, lost: [] });
   });
 
   it('admin log end > fails until a publisher has recorded the loss', async () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);
     expect(err).toContain('no publisher has reported a loss of published leaves');
-    const stopping = publisherOn();
-    const stopped = await stopOf(stopping.runCycle());
-    await stopping.close();
+    const stopped = await stopOf(publisherOn().runCycle());
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
-    const counts = { newLeaves: 0, changedRecords: 0, shareChanges: 0 };
+    const counts = { newProofs: 0, changedRecords: 0, shareChanges: 0 };
     const report = { outcome: 'published', generation: 1, treeSize: 6, ...counts } as const;
     await recordPublisher((publisher) => publisher.went(report, 1));
     // A publisher that was restarted on the original database continued.
@@ -208,12 +189,13 @@ describe('restored database that lacks published leaves', () => {
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 8 });
     kept.push(...(await admitted(registry, 1)));
-    await registry.reportAll();
+    await registry.verifyAll();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 9 });
     await publisher.close();
     const publicServer = createPublicServer({
       snapshotSource: directorySource(directory),
       logVkey: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
+      snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
       clock: systemClock,
       log: logger('facade', 'silent'),
     });
@@ -230,6 +212,7 @@ describe('restored database that lacks published leaves', () => {
       DATA_DIR: home,
       SNAPSHOT_DIR: directory,
       LOG_VKEY: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
+      SNAPSHOT_VKEY: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
     };
     expect(await checked(env)).toMatchObject({ code: 0, findings: [] });
   });

@@ -62,7 +62,7 @@ describe('waitForVerdictHttp', () => {
     await publish();
     const waiting = waitForVerdictHttp(options, { proof_id: unverified });
     await expect.poll(() => network.seen.length).toBeGreaterThan(1);
-    registry.recordVerdict(unverified, { outcome: 'pass' });
+    registry.recordVerdict(unverified);
     await publish();
     expect(await waiting).toMatchObject({ verification_status: 'VALID' });
   });

@@ -105,8 +105,6 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
  * time of the scan, by which the publisher limits the validity of snapshots: everything that
  * expired before is recorded.
  *
- * Returns whether it had anything to record.
- *
  * @param isCurrent whether the verifier could follow the log. If not, the scan time is not stored,
  *   because unread leaves may hold revocations and key changes.
  */
@@ -114,7 +112,7 @@ export async function scanExpiries(
   context: VerifyContext,
   batch: number,
   isCurrent = true,
-): Promise<boolean> {
+): Promise<void> {
   const { now, isDue } = await dueAtDatabaseTime(context.sql);
   if (isDue) {
     while ((await recordErasures(context, batch)) > 0);
@@ -122,5 +120,4 @@ export async function scanExpiries(
     while ((await expireShares(context, batch)) > 0);
   }
   if (isCurrent) await recordExpiryScan(context.sql, now);
-  return isDue;
 }

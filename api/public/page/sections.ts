@@ -165,7 +165,7 @@ export function endOf(
     events.flatMap((event) => (event.event === name ? [event.at] : []))[0];
   const ends = {
     REVOKED: { name: 'Revoked', at: first('revoked') },
-    EXPIRED: { name: 'Expired', at: first('expired') },
+    EXPIRED: { name: 'Found expired', at: first('expired') },
   } as Partial<Record<string, { name: string; at: string | undefined }>>;
   const end = ends[verification.verification_status];
   return end?.at === undefined ? null : { name: end.name, at: end.at };
@@ -190,7 +190,8 @@ function eventLine(event: PublicEvent): Html {
     case 'failed':
       return line(
         time(event.at),
-        html`A check failed${seen(event.log_size)}. Validity is not asserted until it passes.`,
+        html`A check failed${seen(event.log_size)}. Validity is not asserted until it passes.
+        ${event.checks.length > 0 && html`<span class="detail">Failed: <code>${event.checks.join(', ')}</code></span>`}`,
         'open',
       );
     case 'erased':
@@ -200,17 +201,11 @@ function eventLine(event: PublicEvent): Html {
         the log. Validity is no longer asserted.`,
         'open',
       );
-    case 'lost':
-      return line(
-        time(event.at),
-        html`The signed document was lost${seen(event.log_size)}. Its entry stays in the log.
-        Validity is no longer asserted.`,
-        'open',
-      );
     case 'expired':
       return line(
         time(event.at),
-        html`The validity of the ${LIST.format(event.artifacts.map((kind) => NOUN[kind]))} ended.`,
+        html`The verification system found the
+        ${LIST.format(event.artifacts.map((kind) => NOUN[kind]))} expired${seen(event.log_size)}.`,
         'expired',
       );
     case 'revoked':
@@ -224,7 +219,9 @@ function eventLine(event: PublicEvent): Html {
   }
 }
 
-const seen = (logSize: number): string => `, in a log of ${count(logSize)} entries`;
+function seen(logSize: number | undefined): string {
+  return logSize === undefined ? '' : `, in a log of ${count(logSize)} entries`;
+}
 
 function line(when: Html, what: Html, turn?: Mark): Html {
   return html`<li class="event${turn !== undefined && ` turn ${turn}`}">

@@ -29,7 +29,6 @@ let dark: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
 beforeAll(async () => {
-  registry.addProofs(200);
   proof = registry.addProof();
   const denied = registry.addProof({ effect: 'DENY' });
   tokens = {
@@ -212,9 +211,9 @@ describe('share token', () => {
       log,
       source: {
         ...source,
-        page: (page) => {
+        read: (wanted) => {
           if (broken) throw new Error('the disk is gone');
-          return source.page(page);
+          return source.read(wanted);
         },
       },
     });

@@ -79,12 +79,7 @@ export async function openPublicStack(recentLookupLimit: number) {
   const keys = testKeys();
   const snapshotTtlMs = 15 * 60 * 1000;
   const publisher = closing(
-    sqlPublisher(db.as('svc_publisher', 1), {
-      directory,
-      ...keys,
-      snapshotTtlMs,
-      recentLookupLimit,
-    }),
+    sqlPublisher(db.as('svc_publisher'), { directory, ...keys, snapshotTtlMs, recentLookupLimit }),
     (one) => one.close(),
   );
   const sources = new Map<FedFrom, SnapshotSource>([['directory', directorySource(directory)]]);
