@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
 import { waitForVerdictHttp, type PublicOptions } from '#sdk/index';
@@ -14,6 +14,7 @@ const snapshot = new TestSnapshot();
 const { registry } = snapshot;
 let publisher: Publisher;
 let publicServer: PublicServer;
+let serverUrl: string;
 let network: BrokenNetwork;
 let options: PublicOptions;
 let revoked: string;
@@ -30,18 +31,16 @@ beforeAll(async () => {
   publisher = snapshot.publisher();
   publicServer = snapshot.publicServer();
   await publish();
-  const server = await listenAs(snapshot, publicServer.handler);
-  network = await breakNetwork(server.url);
+  serverUrl = (await listenAs(snapshot, publicServer.handler)).url;
+});
+beforeEach(async () => {
+  network = await breakNetwork(serverUrl);
   options = { publicUrl: network.url, retry: FAST };
 });
-beforeEach(() => {
-  network.seen.length = 0;
-  network.faults.length = 0;
-});
-afterAll(async () => {
-  await network.close();
-  await snapshot.close();
-});
+// A request that the client aborted can still arrive: on a shared network it would use up a fault
+// of the next test.
+afterEach(() => network.close());
+afterAll(() => snapshot.close());
 
 describe('waitForVerdictHttp', () => {
   it('returns the verdict once the proof is published, despite outages', async () => {
