@@ -29,7 +29,7 @@ export function publisherMetrics(
     isLeader: () => boolean;
     written: () => number;
     directory: string;
-    /** Null without witnesses. */
+    /** 0 without witnesses. */
     quorumAgeMs: () => number;
   },
 ): PublisherMetrics {

@@ -136,7 +136,7 @@ it('cosigner > needs the quorum only, and learns what a witness has cosigned', a
   await first.close();
   witnesses[1]!.state.isDown = true;
   grow();
-  // A publisher that does not know the sizes yet, which a 409 tells.
+  // A new publisher learns the sizes of the witnesses from their 409 responses.
   await open().runCycle();
   await expect.poll(published).toMatchObject({ isMet: true, by: ['w1', 'w3'] });
   expect(answers.filter((one) => one.endsWith('failed'))).toEqual(['w2 failed']);
