@@ -272,5 +272,5 @@ describe('a map in pages', () => {
     }
     expect(model.size).toBeGreaterThan(980_000);
     expect(rootOf(head)).toBe(rootByDefinition(model));
-  }, 300_000);
+  }, 120_000);
 });
