@@ -8,9 +8,11 @@ import {
 } from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
 import { pae } from '#protocol/dsse';
-import { proofEntryBytes, repeatedIn } from '#protocol/entries';
+import { entryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
 import { keyStateAt } from '#protocol/keys';
+import { leafHash } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
+import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { CHECK_NAMES } from '#protocol/schemas/verdict';
 import { allPassed, verifyProof, type CheckName, type ProofEvidence } from '#protocol/verify';
 import { nativeVerify } from '#runtime/crypto/node';
@@ -213,5 +215,17 @@ describe('verifyProof', () => {
     ],
   ])('fails %s', (_, change, expected) => {
     expect(failed(change).join(' ')).toBe(expected);
+  });
+
+  it.each<Partial<ReturnType<typeof repeatedIn>>>([
+    { effect: 'DENY', valid_until: { proof: null } },
+    { environment: 'live' },
+    { key_id: forger.keyId },
+    { valid_until: { ...admitted.aep.valid_until, proof: '2026-11-21T00:00:00.000Z' } },
+  ])('fails a logged entry whose AEP has not %j', (stated) => {
+    const logged = parseEntry(admitted.entry) as ProofEntry;
+    const entry = entryBytes({ ...logged, ...stated });
+    const inTree = { inclusion: { leafHashInTree: leafHash(sha256, entry) } };
+    expect(failed({ entry, ...inTree })).toEqual(['log_entry']);
   });
 });

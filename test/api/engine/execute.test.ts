@@ -3,6 +3,7 @@ import { utf8 } from '#protocol/bytes';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import { hashHex, nobleSha256 } from '#protocol/hash';
 import { admissionStatusSchema, executeReceiptSchema } from '#protocol/schemas/index';
+import { shardOf } from '#protocol/state/record';
 import { processAdmissions } from '#workers/admit/process';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
 import { expectProblem } from '../../fixtures/problem.js';
@@ -28,6 +29,13 @@ describe('admitted execution', () => {
       receipt_id: `svc-runtime-execute-${hashOf(body).slice(0, 16)}`,
     });
     expect(response_hash).toBe(hashOf(rest));
+  });
+
+  it('gets an id in the log of shard 0', async ({ setup: { execute } }) => {
+    const { registry_proof_id: id } = executeReceiptSchema.parse(
+      (await execute(executeBody())).json,
+    );
+    expect([id, shardOf(id)]).toEqual([id, 0]);
   });
 
   it('gets one receipt for any formatting of the same body', async ({ setup: { execute } }) => {
