@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -6,6 +6,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Checkpoints } from '#api/public/log/checkpoints';
 import { directorySource } from '#api/public/snapshot/source';
 import { openCheckpoint } from '#protocol/checkpoint';
+import { cosign } from '#protocol/cosignature';
 import { COSIGNATURE_TYPE, formatVkey, keyId, parseVkey } from '#protocol/note';
 import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
 import { parseTlogProof } from '#protocol/tlog-proof';
@@ -22,7 +23,7 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 
-/** A real witness behind a server that can be down or hold its answers. */
+/** A real witness behind a server that can be down, hold its answers or replace them. */
 async function openWitness(name: string) {
   const key = testKey();
   const { heads, unlock } = await CosignedHeads.open(
@@ -39,7 +40,13 @@ async function openWitness(name: string) {
     heads,
     clock: snapshot.clock,
   };
-  const state = { isDown: false, until: Promise.resolve(), requests: 0 };
+  const state = {
+    isDown: false,
+    until: Promise.resolve(),
+    requests: 0,
+    /** The body to answer instead of the cosignature. */
+    lie: null as ((line: string, note: string) => string) | null,
+  };
   const server = createServer((req, res) => {
     const chunks: Buffer[] = [];
     req.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -47,8 +54,11 @@ async function openWitness(name: string) {
       state.requests += 1;
       void state.until.then(() => {
         if (state.isDown) return void res.writeHead(500).end();
-        const { status, body, type = 'text/plain' } = addCheckpoint(options, Buffer.concat(chunks));
-        res.writeHead(status, { 'Content-Type': type }).end(body);
+        const request = Buffer.concat(chunks);
+        const { status, body, type = 'text/plain' } = addCheckpoint(options, request);
+        const note = request.toString().replace(/^.*?\n\n/su, '');
+        const sent = status === 200 && state.lie !== null ? state.lie(body, note) : body;
+        res.writeHead(status, { 'Content-Type': type }).end(sent);
       });
     });
   });
@@ -60,7 +70,7 @@ async function openWitness(name: string) {
   });
   const vkey = formatVkey(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE);
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
-  return { state, line: `witness ${name} ${vkey} ${url}\n` };
+  return { state, signer: options.signer, line: `witness ${name} ${vkey} ${url}\n` };
 }
 
 type TestWitness = Awaited<ReturnType<typeof openWitness>>;
@@ -110,10 +120,10 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   // The next cycle requests no new ones for a minute.
   const { requests } = witnesses[0]!.state;
   await publisher.runCycle();
-  expect(witnesses[0]!.state.requests).toBe(requests);
   grow();
   await publisher.runCycle();
   await expect.poll(published).toMatchObject({ size: size + 3, isMet: true });
+  expect(witnesses[0]!.state.requests).toBe(requests + 1);
   await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
   snapshot.clock.at += 61_000;
   expect(publisher.quorumAgeMs()).toBe(61_000);
@@ -154,6 +164,41 @@ it('cosigner > finds a quorum for a log that grows faster than its witnesses ans
   await publisher.runCycle();
   release();
   await expect.poll(published).toMatchObject({ size, isMet: true });
+});
+
+it('cosigner > goes on without a witness that never answers', async () => {
+  witnesses[2]!.state.until = new Promise(() => undefined);
+  const publisher = open();
+  grow();
+  await publisher.runCycle();
+  const { size } = snapshot.manifest().checkpoint;
+  await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2'] });
+  grow();
+  const publishedNext = async () => {
+    await publisher.runCycle();
+    return published();
+  };
+  await expect.poll(publishedNext).toEqual({ size: size + 3, isMet: true, by: ['w1', 'w2'] });
+});
+
+it.each<[lie: string, body: (line: string, note: string) => string]>([
+  ['text', () => 'welcome'],
+  ['nothing', () => ''],
+  ['a cosignature that does not verify', (line) => line.replace(/.{8}\n$/u, 'AAAAAAAA\n')],
+  ['a cosignature of another key', (line) => line.replace('w1', 'w9')],
+  [
+    'a cosignature of a longer text',
+    (_, note) => `more\n\n${cosign(`${note}more\n`, witnesses[0]!.signer, 1_700_000_000)}`,
+  ],
+])('cosigner > counts and publishes no line of a witness that answers %s', async (_, body) => {
+  witnesses[0]!.state.lie = body;
+  grow();
+  await open().runCycle();
+  await expect.poll(() => answers.toSorted()).toEqual(['w1 failed', 'w2 cosigned', 'w3 cosigned']);
+  await expect.poll(published).toMatchObject({ isMet: true, by: ['w2', 'w3'] });
+  const file = readFileSync(join(snapshot.directory, 'cosigned-checkpoint'), 'utf8');
+  const added = file.slice(snapshot.manifest().manifest.checkpoint.length);
+  expect(added).toMatch(/^\u2014 w2 \S+\n\u2014 w3 \S+\n$/u);
 });
 
 it('cosigner > never replaces a newer checkpoint by an older one', async () => {
@@ -236,4 +281,36 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   expect([await served(), await served(size)]).toEqual([size, size + 3]);
   snapshot.clock.at += 5 * 60_000 + 1;
   expect(await served()).toBe(size + 3);
+});
+
+it('public API > serves no forged cosigned checkpoint, none that its snapshot lacks, none of before', async () => {
+  const file = join(snapshot.directory, 'cosigned-checkpoint');
+  const publisher = open();
+  const publicServer = snapshot.publicServer();
+  const publish = async () => {
+    grow();
+    await publisher.runCycle();
+    const { checkpoint, manifest } = snapshot.manifest();
+    await expect.poll(published).toMatchObject({ size: checkpoint.size, by: ['w1', 'w2', 'w3'] });
+    await publicServer.poller.refresh();
+    const cosigned = readFileSync(file, 'utf8');
+    return { snapshot: publicServer.poller.current!, own: manifest.checkpoint, cosigned };
+  };
+  const before = await publish();
+  const now = await publish();
+  const log = [parseVkey(snapshot.logVkey)] as const;
+  const openServer = () =>
+    new Checkpoints(directorySource(snapshot.directory), log, snapshot.clock);
+
+  expect((await openServer().newest(before.snapshot)).note).toBe(before.own);
+
+  const server = openServer();
+  expect((await server.newest(now.snapshot)).note).toBe(now.cosigned);
+  writeFileSync(file, before.cosigned);
+  snapshot.clock.at += 1_000;
+  expect((await server.newest(now.snapshot)).note).toBe(now.cosigned);
+
+  const [, , root] = now.cosigned.split('\n');
+  writeFileSync(file, now.cosigned.replace(root!, before.cosigned.split('\n')[2]!));
+  expect((await openServer().newest(now.snapshot)).note).toBe(now.own);
 });
