@@ -3,7 +3,13 @@ import { findCosignature } from './cosignature.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { ProtocolError } from './errors.js';
 import { nobleSha256, type Sha256 } from './hash.js';
-import { COSIGNATURE_TYPE, ED25519_TYPE, parseVkey, type Vkey } from './note.js';
+import {
+  COSIGNATURE_TYPE,
+  ED25519_TYPE,
+  parseVkey,
+  type SignatureType,
+  type Vkey,
+} from './note.js';
 
 /** C2SP tlog-policy: the logs that a reader accepts, and the witnesses that must cosign. */
 export interface TlogPolicy {
@@ -93,7 +99,7 @@ class PolicyReader {
   }
 
   /** A key that no other line of the same kind has, under any name. */
-  private key(text: string, type: typeof ED25519_TYPE | typeof COSIGNATURE_TYPE): Vkey {
+  private key(text: string, type: SignatureType): Vkey {
     const vkey = parseVkey(text, this.sha256, type);
     const key = `${type} ${toHex(vkey.publicKey)}`;
     if (this.keys.has(key)) throw malformed(`a second line with the key of ${vkey.name}`);

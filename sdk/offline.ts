@@ -63,8 +63,8 @@ export function verifyTlogProof(
 
 /**
  * The published keys of a registry as pins for `verifyOffline`: AEP keys with their range of log
- * positions, the present log key, and former ones up to the last tree that each signed. Pinning trusts the registry once: compare the keys
- * with those that the operator publishes elsewhere.
+ * positions, the present log key, and former ones up to the last tree that each signed. Pinning
+ * trusts the registry once: compare the keys with those that the operator publishes elsewhere.
  */
 export function pinsOf({ aep, log }: PublicKeys): OfflineTrust {
   return { aepKeys: aep, log: { vkey: [log.vkey, ...log.retired], origin: log.origin } };

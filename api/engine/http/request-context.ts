@@ -63,7 +63,7 @@ export function requestContext({
   };
 }
 
-/** A UUIDv7 as 32 lower-case hex characters, the form of all registry ids, in the log of shard 0. */
+/** A new registry id: a UUIDv7 as 32 lower-case hex characters, with the number of the only log, 0. */
 export function newUuidHex(): string {
   return newProofId(uuidv7());
 }

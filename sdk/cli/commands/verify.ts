@@ -142,7 +142,7 @@ function offlineExit(result: OfflineResult): ExitCode {
   return result.aep?.decision.effect === 'ADMIT' ? EXIT.success : EXIT.denied;
 }
 
-/** Every offline status but `unknown…` is one of the service's that withdraws validity. */
+/** Whether an offline status says that the proof is not valid: every one but `unknown…` does. */
 function isWithdrawn(status: string): boolean {
   return !status.startsWith('unknown');
 }
