@@ -25,8 +25,9 @@ COPY package.json ./
 COPY sql/schema.txt sql/schema.txt
 COPY sql/migrations sql/migrations
 COPY policy/default policy/default
-# The examples of the API documentation are made from it.
+# The examples of the API documentation are made from them.
 COPY protocol/vectors/proof-export.json protocol/vectors/proof-export.json
+COPY protocol/vectors/next.json protocol/vectors/next.json
 COPY --from=dependencies /svc/node_modules node_modules
 COPY --from=build /svc/dist dist
 # A new volume takes this folder's owner: the publisher writes the snapshot, facades read it.

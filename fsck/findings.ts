@@ -9,7 +9,7 @@ const notice = (advice: string) => ({ grave: false, advice });
 const RESTORE =
   'restore the row from a backup of the database, in a transaction with session_replication_role = replica';
 const REWRITE =
-  'delete lookup/ in the snapshot directory and restart the publisher: it rewrites it from the registry';
+  'delete map/ and lookup/ in the snapshot directory and restart the publisher: it rewrites them from the log';
 const REFETCH =
   'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
 const WHO = 'find out who else can write there';
@@ -45,6 +45,9 @@ export const FINDINGS = {
   proof_payload_missing: row(RESTORE),
   erasure_incomplete: row(
     'erase it again with admin erase; if the record is not legitimate, find out who wrote it',
+  ),
+  erasure_unlogged: row(
+    'erasure entries and svc.erasure differ: restore the record, or find out who wrote it',
   ),
   aep_altered: row(RESTORE),
   aep_invalid: row('do not trust the worker that signed it: retire its key'),
@@ -86,6 +89,9 @@ export const FINDINGS = {
   expiry_missing: row('restore the rows of svc.expiry from a backup'),
   expiry_differs: row('restore the rows of svc.expiry from a backup'),
   expiry_overdue: row('start the verifier: an expiry scan finished without recording this expiry'),
+  verdict_entry_wrong: row(
+    'start a new verifier key, and find out who can use the old one and the role svc_verifier',
+  ),
   // Packages, share tokens, batches
   package_differs: row(RESTORE),
   share_target_missing: row(RESTORE),
@@ -93,18 +99,30 @@ export const FINDINGS = {
   grant_changes_differ: row('restore the rows of svc.grant_change from a backup'),
   batch_differs: row(RESTORE),
   // The public snapshot
-  manifest_missing: row('start the publisher'),
-  manifest_unverifiable: row(
-    'if the snapshot key was changed, pin the earlier key too; otherwise start the publisher, which reports the cause',
+  snapshot_missing: row('start the publisher'),
+  snapshot_unverifiable: row(
+    'if the log key was changed, pin the earlier key too; otherwise start the publisher, which reports the cause',
   ),
-  manifest_went_back: row(
-    'an older manifest was restored: start the publisher, and find out who can write there',
+  snapshot_went_back: row(
+    'an older snapshot was restored: start the publisher, and find out who can write there',
   ),
-  manifest_differs: row(REWRITE),
   snapshot_over: notice(
     'start the publisher and the verifier: until then nothing is reported as valid',
   ),
   snapshot_behind: notice('start the publisher, or wait for it'),
+  map_root_differs: row(
+    'the log commits to false answers: stop the public API servers, and find out who has the keys of the publisher',
+  ),
+  map_root_unchecked: row('no publisher appends such a snapshot entry: find out who did'),
+  entry_ignored: row('no program appends an entry without effect: find out who did'),
+  map_page_missing: row(REWRITE),
+  map_page_altered: row(REWRITE),
+  record_differs: row(
+    'the log entry contradicts the signed document: retire the key of the worker',
+  ),
+  record_asserts: row(
+    'the log has a passing verdict on a proof that fails here: start the verifier, which withdraws it',
+  ),
   public_checkpoint_missing: row('start the publisher'),
   public_checkpoint_unverifiable: row(REFETCH),
   public_root_differs: row(
@@ -117,23 +135,10 @@ export const FINDINGS = {
   public_tile_altered: row(REFETCH),
   bundle_missing: row(REFETCH),
   bundle_altered: row(REFETCH),
-  keys_file_differs: row(REWRITE),
-  segment_missing: row(REWRITE),
-  segment_altered: row(REWRITE),
-  part_altered: row(REWRITE),
-  row_differs: row(REWRITE),
-  record_malformed: row(REWRITE),
-  record_missing: row(REWRITE),
-  record_unknown: row(REWRITE),
-  body_asserts: row(`${REWRITE}; stop the public API servers until then`),
-  body_differs: row(REWRITE),
-  history_differs: row(REWRITE),
+  shares_root_differs: row(REWRITE),
   share_record_differs: row(REWRITE),
   share_record_missing: row(REWRITE),
-  package_record_differs: row(REWRITE),
-  package_record_missing: row(REWRITE),
-  orphans: notice('none: the publisher deletes them an hour after it finds them'),
-  orphans_young: notice('none: replaced files are kept for an hour'),
+  share_record_unknown: row(REWRITE),
 } as const satisfies Record<string, { grave: boolean; advice: string }>;
 
 export type FindingCode = keyof typeof FINDINGS;

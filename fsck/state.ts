@@ -1,21 +1,19 @@
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { Vkey } from '#protocol/note';
-import type { SnapshotTrust } from '#protocol/snapshot/trust';
+import type { LogFiles } from '#protocol/monitor/files';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool } from '#sql/db/transaction';
 import type { FindingCode, Finding, FindingsState } from './findings.js';
 import type { WalkState } from './registry/walk.js';
-import type { ProofsState } from './snapshot/proofs.js';
-import type { SnapshotFiles } from './snapshot/source.js';
 
-export type Stage = 'public log' | 'leaves' | 'admissions' | 'index';
+export type Stage = 'public log' | 'map' | 'leaves' | 'admissions' | 'shares';
 
 export interface FsckOptions {
   /** Null skips the database. */
-  registry: { sql: Pool; logVkeys: readonly [Vkey, ...Vkey[]] } | null;
+  registry: { sql: Pool; logVkeys: PinnedKeys } | null;
   /** Null skips the snapshot. */
-  snapshot: { files: SnapshotFiles; trust: SnapshotTrust; snapshotTtlMs: number } | null;
+  snapshot: { files: LogFiles; log: PinnedKeys } | null;
   /** The age from which a pending admission is a finding, in milliseconds. */
   waitMs: number;
   state: StateStore;
@@ -40,7 +38,7 @@ export interface FsckResult {
   /** Leaves of the database; null when skipped. */
   leaves: number | null;
   /** The contents of the snapshot; null when skipped or unreadable. */
-  published: { generation: number; leaves: number; proofs: number } | null;
+  published: { generation: number; leaves: number } | null;
   /** The leaf at which the run resumed an earlier one; 0 for a new run. */
   resumedFrom: number;
 }
@@ -59,14 +57,13 @@ export interface RunState {
   /** Leaves walked: a multiple of 256, or all. */
   position: number;
   walk: WalkState | null;
-  proofs: ProofsState | null;
   findings: FindingsState;
 }
 
 interface StateFile {
-  version: 2;
+  version: 3;
   identity: RunIdentity;
-  /** The highest generation seen: a lower one reveals that an older manifest was restored. */
+  /** The highest generation seen: a lower one reveals that an older snapshot was restored. */
   generation: number;
   /** Null after a finished run. */
   run: RunState | null;
@@ -83,7 +80,7 @@ export class StateStore {
   static async open(file: string, identity: RunIdentity, restart: boolean): Promise<StateStore> {
     const found = await readState(file);
     const isSame = found !== null && JSON.stringify(found.identity) === JSON.stringify(identity);
-    const known = isSame ? found : { version: 2 as const, identity, generation: 0, run: null };
+    const known = isSame ? found : { version: 3 as const, identity, generation: 0, run: null };
     return new StateStore(file, { ...known, run: restart ? null : known.run });
   }
 
@@ -118,7 +115,7 @@ async function readState(file: string): Promise<StateFile | null> {
   }
   try {
     const state = JSON.parse(text) as StateFile;
-    if (state.version === 2) return state;
+    if (state.version === 3) return state;
   } catch {
     // The error below reports it.
   }

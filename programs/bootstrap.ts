@@ -25,8 +25,8 @@ export interface BootstrapOptions {
   ownerUrl: string;
   dataDir: string;
   rolePassword: (role: ProgramRole) => string;
-  /** The AEP key's public key, 32 bytes. */
-  aepPublicKey: Uint8Array;
+  /** Public keys, 32 bytes each. */
+  keys: { aep: Uint8Array; verifier: Uint8Array };
   openSandbox: boolean;
   log: Logger;
   /** Cancels the bootstrap; the next start continues it. */
@@ -43,7 +43,7 @@ const TENANT = 'demo';
 
 /** Prepares an empty database for admissions; idempotent, so safe at every start. */
 export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped> {
-  const { ownerUrl, dataDir, rolePassword, aepPublicKey, openSandbox, log, signal } = options;
+  const { ownerUrl, dataDir, rolePassword, keys, openSandbox, log, signal } = options;
   const applied = await migrateDatabase(ownerUrl, rolePassword, signal);
   if (applied.length > 0) log.info({ applied }, 'database migrated');
   const roleUrl = (role: ProgramRole): string => {
@@ -59,7 +59,7 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
     ...(signal && { signal }),
   });
   try {
-    await prepareAdmissions(sql, aepPublicKey, log, async (tx) => {
+    await prepareAdmissions(sql, keys, log, async (tx) => {
       // Configures only a new tenant: later changes by an operator are kept.
       const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;
       if (known === undefined) {

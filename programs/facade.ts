@@ -85,12 +85,10 @@ function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
 /** Serves the public API in this process, and resolves with its URL. */
 async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
-  const publicServer = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>
+  const publicServer = pinning('LOG_VKEY', () =>
     createPublicServer({
       snapshotSource: sourceOf(config),
       logVkey: config.logVkey,
-      snapshotVkey: config.snapshotVkey,
-      recentLookupLimit: config.recentLookupLimit,
       publicUrl: config.publicUrl,
       clock: systemClock,
       log: program.log,
@@ -99,7 +97,10 @@ async function serve(config: FacadeConfig, program: ProgramContext): Promise<str
     }),
   );
   if (ops.registry !== null) {
-    snapshotGauges(ops.registry, systemClock, () => publicServer.poller.current?.opened ?? null);
+    snapshotGauges(ops.registry, systemClock, () => {
+      const { current } = publicServer.poller;
+      return current && { ...current, treeSize: current.log.size };
+    });
   }
   program.onStop(() => publicServer.close());
   ops.readyWhen(() => publicServer.readiness());

@@ -29,7 +29,6 @@ const code = await runProgram('publisher', async (program) => {
   program.drainAs(config.drain);
   const ops = await openOps('publisher', config.ops, program);
   const logKey = loadSigningKey(config.logKeyFile);
-  const snapshotKey = loadSigningKey(config.snapshotKeyFile);
   const sql = connect(config.databaseUrl, { application: 'svc-publisher', max: 4 });
   program.onStop(() => sql.end({ timeout: 5 }));
   const lock = connect(config.databaseUrl, { application: 'svc-publisher-lock', max: 1 });
@@ -52,17 +51,15 @@ const code = await runProgram('publisher', async (program) => {
         directory: config.snapshotDir,
       },
     );
-  const publisher: Publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
+  const publisher: Publisher = pinning('LOG_RETIRED_VKEYS', () =>
     createPublisher({
-      registry: sqlRegistry(sql),
+      registry: sqlRegistry(sql, lock),
       ...(replica === null ? {} : { replica }),
       leases: [new DatabaseLease(lock)],
       directory: config.snapshotDir,
       origin: config.logOrigin,
-      snapshotName: config.snapshotName,
       logKey,
-      snapshotKey,
-      retired: { log: config.logRetiredVkeys, snapshot: config.snapshotRetiredVkeys },
+      retired: config.logRetiredVkeys,
       clock: systemClock,
       log,
       ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),
@@ -70,16 +67,14 @@ const code = await runProgram('publisher', async (program) => {
         witnesses: { policy, onAnswer: (...of) => metrics?.witnessAnswered(...of) },
       }),
       snapshotTtlMs: config.snapshotTtl,
+      maxMergeDelay: config.maxMergeDelay,
       recentLookupLimit: config.recentLookupLimit,
-      ...(metrics && { onPublished: (manifest) => metrics.published(manifest) }),
+      ...(metrics && { onPublished: (snapshot) => metrics.published(snapshot) }),
     }),
   );
   log.info(
-    {
-      log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey),
-      snapshot_vkey: formatVkey(nativeSha256, config.snapshotName, snapshotKey.publicKey),
-    },
-    'verifier keys that readers pin',
+    { log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey) },
+    'verifier key that readers pin',
   );
   const readiness = publisherReadiness();
   ops.readyWhen(() => readiness.find());

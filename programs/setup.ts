@@ -11,12 +11,15 @@ const code = await runProgram(
   async (program) => {
     const { log } = program;
     const config = setupConfig();
-    const publicKey = await readPublicKey(config.aepPublicKeyFile);
+    const keys = {
+      aep: await readPublicKey(config.aepPublicKeyFile),
+      verifier: await readPublicKey(config.verifierPublicKeyFile),
+    };
     const sql = connect(config.databaseUrl, { application: 'svc-setup', max: 1 });
     program.onStop(() => sql.end({ timeout: 5 }));
     await assertRole(sql, 'admin');
-    await prepareAdmissions(sql, publicKey, log);
-    log.info('policy set and AEP key are active');
+    await prepareAdmissions(sql, keys, log);
+    log.info('policy set, AEP key and verifier key are active');
   },
   { untilMainReturns: true },
 );

@@ -21,22 +21,24 @@ import {
 export const BOOTSTRAP = 'bootstrap';
 
 /**
- * Activates a policy set and the AEP key, without which no admission can be committed. Idempotent:
- * keeps what an operator activated or retired.
+ * Activates a policy set and the AEP key, without which no admission can be committed, and the
+ * verifier key. Idempotent: keeps what an operator activated or retired.
+ *
+ * @param keys the public keys, 32 bytes each
  */
 export async function prepareAdmissions(
   sql: Pool,
-  aepPublicKey: Uint8Array,
+  keys: { aep: Uint8Array; verifier: Uint8Array },
   log: Logger,
   more: (tx: Transaction) => Promise<void> = () => Promise.resolve(),
 ): Promise<void> {
   const shipped = await shippedPolicy();
   await withAuditContext(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
     await ensurePolicy(tx, shipped, log);
-    await ensureKeyActive(tx, nativeSha256, {
-      keyId: jwkThumbprint(nativeSha256, aepPublicKey),
-      publicKey: toBase64Url(aepPublicKey),
-    });
+    for (const use of ['aep', 'verifier'] as const) {
+      const keyId = jwkThumbprint(nativeSha256, keys[use]);
+      await ensureKeyActive(tx, nativeSha256, { use, keyId, publicKey: toBase64Url(keys[use]) });
+    }
     await more(tx);
   });
 }

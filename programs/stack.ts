@@ -33,13 +33,12 @@ export interface Stack {
   apiKey: string;
   aepPublicKey: Uint8Array;
   logVkey: string;
-  snapshotVkey: string;
 }
 
 interface Keys {
   aep: SigningKey;
+  verifier: SigningKey;
   log: SigningKey;
-  snapshot: SigningKey;
 }
 
 interface Database {
@@ -111,7 +110,7 @@ type ProgramName = (typeof PROGRAMS)[number];
 function environments(
   config: StartConfig,
   database: Bootstrapped,
-  vkeys: { log: string; snapshot: string },
+  logVkey: string,
 ): Record<ProgramName, Environment> {
   /** The settings that this program was given and the child has too, and the child's own. */
   const child = (name: ProgramName, own: Environment): Environment => {
@@ -126,30 +125,35 @@ function environments(
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
   const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
   const snapshot = { SNAPSHOT_DIR: config.snapshotDir };
+  const log = {
+    LOG_ORIGIN: config.logOrigin,
+    ...(config.databaseUrl === null && { EMBEDDED_DATABASE: 'yes' }),
+  };
   return {
     engine: child('engine', {
       ...role('svc_engine'),
       ...queue,
-      LOG_VKEY: [vkeys.log, ...config.logRetiredVkeys].join(','),
+      LOG_VKEY: [logVkey, ...config.logRetiredVkeys].join(','),
     }),
     worker: child('worker', {
       ...role('svc_worker'),
       ...queue,
       AEP_KEY_FILE: config.aepKeyFile,
     }),
-    verifier: child('verifier', role('svc_verifier')),
+    verifier: child('verifier', {
+      ...role('svc_verifier'),
+      ...log,
+      VERIFIER_KEY_FILE: config.verifierKeyFile,
+    }),
     publisher: child('publisher', {
       ...role('svc_publisher'),
       ...snapshot,
+      ...log,
       LOG_KEY_FILE: config.logKeyFile,
-      SNAPSHOT_KEY_FILE: config.snapshotKeyFile,
-      LOG_ORIGIN: config.logOrigin,
-      ...(config.databaseUrl === null && { EMBEDDED_DATABASE: 'yes' }),
     }),
     facade: child('facade', {
       ...snapshot,
-      LOG_VKEY: vkeys.log,
-      SNAPSHOT_VKEY: vkeys.snapshot,
+      LOG_VKEY: logVkey,
     }),
   };
 }
@@ -218,24 +222,21 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
 
   const keys: Keys = {
     aep: openKey(config.aepKeyFile),
+    verifier: openKey(config.verifierKeyFile),
     log: openKey(config.logKeyFile),
-    snapshot: openKey(config.snapshotKeyFile),
   };
-  const vkeys = {
-    log: formatVkey(nativeSha256, config.logOrigin, keys.log.publicKey),
-    snapshot: formatVkey(nativeSha256, config.snapshotName, keys.snapshot.publicKey),
-  };
+  const logVkey = formatVkey(nativeSha256, config.logOrigin, keys.log.publicKey);
   const admitted = await bootstrap({
     ...database,
     dataDir: config.dataDir,
-    aepPublicKey: keys.aep.publicKey,
+    keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
     openSandbox: true,
     log,
     signal: ctx.signal,
   });
   step('database set up');
 
-  const env = environments(config, admitted, vkeys);
+  const env = environments(config, admitted, logVkey);
   // Programs start together and stop in reverse order, so that each outlives its clients.
   const start = (name: ProgramName, portVariable?: string): Supervised => {
     const child = supervise(
@@ -275,8 +276,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     tenantId: admitted.tenantId,
     apiKey: admitted.apiKey,
     aepPublicKey: keys.aep.publicKey,
-    logVkey: vkeys.log,
-    snapshotVkey: vkeys.snapshot,
+    logVkey,
   };
   await snapshotIsServed(stack.publicUrl, ctx.signal);
   step('the public API serves a snapshot');

@@ -1,6 +1,7 @@
 import { WakeableSleep } from '#runtime/concurrency';
 import { verifierConfig } from '#runtime/config';
-import { nativeBase64, nativeSha256 } from '#runtime/crypto/node';
+import { jwkThumbprint } from '#protocol/keys';
+import { loadSigningKey, nativeBase64, nativeSha256 } from '#runtime/crypto/node';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
@@ -17,6 +18,13 @@ const code = await runProgram('verifier', async (program) => {
   const config = verifierConfig();
   program.drainAs(config.drain);
   const ops = await openOps('verifier', config.ops, program);
+  const key = loadSigningKey(config.verifierKeyFile);
+  const signer = {
+    sign: (message: Uint8Array) => key.sign(message),
+    keyId: jwkThumbprint(nativeSha256, key.publicKey),
+    origin: config.logOrigin,
+    snapshotTtl: config.snapshotTtl,
+  };
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertDatabase(sql, 'verifier');
@@ -42,7 +50,7 @@ const code = await runProgram('verifier', async (program) => {
   const idleSleep = new WakeableSleep();
   sql.onNotification(OUTCOMES_CHANNEL, () => idleSleep.wake());
   const running = runVerifier(
-    { sql, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), ...metrics },
+    { sql, signer, crypto, log, pulses, idleSleep, voided: new VoidedProofs(), ...metrics },
     signal,
   ).catch((error: unknown) => program.fail(error));
   program.onStop(() => running);

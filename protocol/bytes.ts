@@ -10,7 +10,7 @@ interface Encoding {
   TextDecoder: new (
     label: string,
     options: { fatal: boolean; ignoreBOM: boolean },
-  ) => { decode(bytes: Uint8Array): string };
+  ) => { decode(bytes: Uint8Array | Uint16Array): string };
 }
 const { TextEncoder, TextDecoder } = globalThis as unknown as Encoding;
 const encoder = new TextEncoder();
@@ -18,7 +18,12 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const lossyDecoder = new TextDecoder('utf-8', { fatal: false, ignoreBOM: true });
 
-const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+/** The two characters of each byte, as they are in memory. */
+const HEX_PAIRS = new Uint16Array(
+  encoder.encode(
+    Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0')).join(''),
+  ).buffer,
+);
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 const ALPHABET_URL = ALPHABET.slice(0, 62) + '-_';
 const STANDARD = alphabet(ALPHABET);
@@ -51,9 +56,9 @@ function valuesIn(alphabet: string): Int8Array {
 
 /** Lower-case hexadecimal, two characters a byte. */
 export function toHex(bytes: Uint8Array): string {
-  let text = '';
-  for (let i = 0; i < bytes.length; i++) text += HEX[bytes[i]!]!;
-  return text;
+  const text = new Uint16Array(bytes.length);
+  for (let i = 0; i < bytes.length; i++) text[i] = HEX_PAIRS[bytes[i]!]!;
+  return decoder.decode(text);
 }
 
 /** The inverse of {@link toHex}. Rejects upper case and odd length as `malformed_hex`. */

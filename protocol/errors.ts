@@ -43,7 +43,16 @@ export type ProtocolErrorCode =
   | 'malformed_origin'
   | 'wrong_origin'
   | 'unknown_signer'
-  | 'bad_signature';
+  | 'bad_signature'
+  // evidence
+  | 'malformed_evidence'
+  | 'wrong_identifier'
+  | 'not_in_tree'
+  | 'uncovered_record'
+  | 'evidence_ahead'
+  | 'evidence_expired'
+  | 'evidence_too_old'
+  | 'answer_mismatch';
 
 export interface ProtocolErrorOptions {
   /** RFC 6901 JSON Pointer to the offending value; '' is the whole document. */

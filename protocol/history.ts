@@ -1,6 +1,9 @@
-import type { ProofEvent, PublicEvent } from './schemas/proof-view.js';
+import type { ProofEvent } from './schemas/proof-view.js';
 import type { ArtifactKind, Outcome } from './status.js';
 import { formatTime } from './time.js';
+
+/** An event as records of version 1.0 have it. */
+export type PublicEvent = ProofEvent | { event: 'verified'; at: string };
 
 export interface VerdictInHistory {
   verdictId: number;

@@ -1,17 +1,15 @@
 import { AEP_PAYLOAD_TYPE } from './aep.js';
 import { fromBase64 } from './bytes.js';
 import { canonicalBytes } from './json.js';
-import { type Checkpoint, openCheckpointNote } from './checkpoint.js';
+import type { Checkpoint } from './checkpoint.js';
 import { pae, parseEnvelope } from './dsse.js';
 import { parseEntry } from './entries.js';
 import { ProtocolError } from './errors.js';
-import { openNote } from './note.js';
 import { leafHash, verifyInclusion } from './merkle.js';
 import type { LogEntry } from './schemas/log-entry.js';
 import type { ProofExport } from './schemas/proof-export.js';
 import { canAssertValidity } from './status.js';
 import { formatTime } from './time.js';
-import { requireQuorum } from './tlog-policy.js';
 import { parseTlogProof } from './tlog-proof.js';
 import type { VerifyCrypto } from './verify.js';
 import {
@@ -32,6 +30,7 @@ import {
   type AepKeyPin,
   type LogPin,
   type OfflineTrust,
+  openPinned,
   readAepKeys,
   readLog,
 } from './offline/trust.js';
@@ -54,6 +53,7 @@ export {
   type PinErrorCode,
   type PinnedAepKey,
   type PinnedJwk,
+  type PinnedLog,
   type PinnedLogKey,
 } from './offline/trust.js';
 
@@ -251,11 +251,7 @@ export function placeOf(
   const { index, path, checkpoint, treeSize } = claim;
   let under: Checkpoint;
   try {
-    under = openCheckpointNote(checkpoint, log.vkeys, log.origin, verify).checkpoint;
-    // A thief of a retired key can still sign larger trees.
-    const counted = log.vkeys.filter(({ maxSize }) => under.size <= maxSize);
-    if (counted.length < log.vkeys.length) openNote(checkpoint, counted, verify);
-    if (log.policy !== null) requireQuorum(checkpoint, log.policy, verify);
+    under = openPinned(checkpoint, log, verify).checkpoint;
   } catch (error) {
     return { fault: checkpointFault(error) };
   }

@@ -1,16 +1,27 @@
+import type { MapHead } from '#protocol/map/pages';
 import type { NoteSigner } from '#protocol/note';
-import type { Manifest } from '#protocol/snapshot/manifest';
-import type { SnapshotTrust } from '#protocol/snapshot/trust';
+import type { OpenedLocation } from '#protocol/snapshot/location';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
+import type { LogState } from '#protocol/state/log-state';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
-import type { SnapshotDirectory } from './store/directory.js';
-import type { PublishedIndex } from './store/index-parts.js';
-import type { Janitor } from './store/janitor.js';
-import type { Leadership } from './registry/lease.js';
-import type { Cosigner } from './cosigner.js';
-import type { SnapshotWriter } from './store/writer.js';
-import type { RegistryView, Replica } from './registry/sql-registry.js';
 import type { TreeHead } from './plan/tree.js';
+import type { Cosigner } from './cosigner.js';
+import type { Leadership } from './registry/lease.js';
+import type { RegistryView, Replica } from './registry/sql-registry.js';
+import type { SnapshotDirectory } from './store/directory.js';
+import type { Janitor } from './store/janitor.js';
+import type { StoredMaps } from './store/maps.js';
+import type { SnapshotWriter } from './store/writer.js';
+
+/** The public state of the log at a size, and the share tokens and packages beside it. */
+export interface PublicState {
+  log: LogState;
+  map: MapHead;
+  shares: MapHead;
+  /** The last change that `shares` has; 0 to apply all of them again. */
+  shareChange: number;
+}
 
 /** Dependencies of a publish cycle. */
 export interface CycleContext {
@@ -21,27 +32,34 @@ export interface CycleContext {
   writer: SnapshotWriter;
   /** Null without a policy of witnesses. */
   cosigner: Cosigner | null;
-  index: PublishedIndex;
+  maps: StoredMaps;
   janitor: Janitor;
   leadership: Leadership;
   logSigner: NoteSigner;
-  snapshotSigner: NoteSigner;
-  trust: SnapshotTrust;
+  /** The keys of the log: the current one, then earlier ones. */
+  log: PinnedKeys;
   memory: {
     /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
     head: TreeHead | null;
-    /** The generation that this process published last, and the last verdict that it includes. */
-    seen: { generation: number; verdictId: number } | null;
+    /**
+     * The last state whose pages this process stored, and the index of the snapshot entry that was
+     * published then.
+     */
+    progress: { from: number | null; state: PublicState } | null;
+    /** Snapshot entries that this process appended since, by index. */
+    appended: Map<number, Uint8Array>;
   };
   clock: Clock;
-  log: Logger;
-  /** Longest validity of a manifest, in milliseconds. */
+  logger: Logger;
+  /** Longest validity of a snapshot, in milliseconds. */
   snapshotTtlMs: number;
+  /** In seconds. */
+  maxMergeDelay: number;
   recentLookupLimit: number;
-  /** Leaves read and rendered at once; a multiple of 256. */
+  /** Leaves read and reduced at once; a multiple of 256. */
   chunkLeaves: number;
   /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */
   progress(): void;
-  /** Called with each published manifest. */
-  onPublished?: (manifest: Manifest) => void;
+  /** Called with each published snapshot. */
+  onPublished?: (snapshot: OpenedLocation) => void;
 }

@@ -1,6 +1,6 @@
 import { utf8 } from '#protocol/bytes';
 import { findCosignature } from '#protocol/cosignature';
-import { COSIGNED_PATH } from '#protocol/snapshot/manifest';
+import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import { consistencyFromTiles, tilePath, type TileReader } from '#protocol/tiles';
 import { checkQuorum, type PolicyWitness, type TlogPolicy } from '#protocol/tlog-policy';
 import { formatAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';

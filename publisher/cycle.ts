@@ -1,43 +1,50 @@
-import { toBase64, utf8 } from '#protocol/bytes';
+import { equalBytes, fromBase64, toBase64 } from '#protocol/bytes';
+import { entryBytes, parseEntry } from '#protocol/entries';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry';
+import { noteIn } from '#protocol/snapshot/location';
+import { formatTime, parseTime } from '#protocol/time';
+import { commitCheckpoint, commitLocation } from './commit.js';
+import type { CycleContext, PublicState } from './context.js';
+import { FatalPublishError, LeaseLostError, LostPageError } from './errors.js';
 import {
-  CHECKPOINT_PATH,
-  PACKAGE_PARTS,
-  SHARE_PARTS,
-  SNAPSHOT_SCHEMA,
-  type Manifest,
-} from '#protocol/snapshot/manifest';
-import { formatTime } from '#protocol/time';
-import { commitCheckpoint, commitManifest, nextGeneration, validity } from './commit.js';
-import type { CycleContext } from './context.js';
-import type { Published } from './store/directory.js';
+  loadPublishInputs,
+  type PublishInputs,
+  requireInPrimary,
+  storedCheckpoint,
+} from './plan/inputs.js';
+import { leafFiles, logFiles } from './plan/log-files.js';
+import { advance, EMPTY_STATE, snapshotAt, startingState } from './plan/public-state.js';
+import { applyShares } from './plan/shares.js';
 import {
-  changedShares,
-  SHARES_PER_CYCLE,
-  changedPackages,
-  PublishedMembers,
-} from './plan/shares.js';
-import { loadPublishInputs, requireInPrimary, storedCheckpoint } from './plan/inputs.js';
-import { IndexBuilder } from './store/index-builder.js';
-import { changedRecords, newLeaves } from './plan/records.js';
+  requireSameMap,
+  requireStoredShares,
+  storeNextShares,
+  unsignedSnapshots,
+} from './plan/snapshot-entries.js';
+import { mismatch, VerifiedTree } from './plan/tree.js';
 import { type RegistryView, replicaBehind, splitRegistry } from './registry/sql-registry.js';
-import { FatalPublishError, LeaseLostError } from './errors.js';
-import { withdrawFailed } from './plan/withdraw.js';
+import type { Published } from './store/directory.js';
+import { rootOf } from './store/maps.js';
 
 export type CycleReport =
   /** Another publisher holds the lease. */
   | { outcome: 'standby' }
-  /** The log has no verified prefix yet. */
+  /** The log has no verdict entry yet, or only those of a retired log that it continues. */
   | { outcome: 'waiting' }
   /**
-   * The last expiry scan is older than `SNAPSHOT_TTL`, or never ran: nothing is signed until the
-   * verifier completes one. `looked_at`: RFC 3339.
+   * The `expired_through` of the last verdict entry is older than `SNAPSHOT_TTL`: nothing is signed
+   * until the verifier appends another. RFC 3339.
    */
-  | { outcome: 'verifier_silent'; looked_at: string | null }
+  | { outcome: 'verifier_silent'; expired_through: string }
+  /** The published snapshot reports everything that the log does. */
+  | { outcome: 'unchanged'; generation: number }
   | {
       outcome: 'published';
       generation: number;
+      /** The leaves that the snapshot covers. */
       treeSize: number;
-      newProofs: number;
+      newLeaves: number;
       changedRecords: number;
       /** Published changes of share tokens and packages. */
       shareChanges: number;
@@ -52,24 +59,24 @@ export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   if (!(await ctx.leadership.take())) return { outcome: 'standby' };
   await ctx.writer.prepare();
 
-  const published = await ctx.directory.manifest();
+  const published = await ctx.directory.snapshot();
   const { replica } = ctx;
-  if (replica === null) return withWithdrawal(ctx, published, () => publishNext(ctx, published));
+  if (replica === null) return publish(ctx, published);
   try {
-    return await replica.reading((copy) => publishNext(ctx, published, copy));
+    return await replica.reading((copy) => publish(ctx, published, copy));
   } catch (error) {
     if (!(error instanceof FatalPublishError)) throw error;
     // Only the primary shows whether the registry was rolled back or contradicts itself.
     if (error.code === 'database_behind' || error.code === 'changes_behind') {
-      await withWithdrawal(ctx, published, () => loadPublishInputs(ctx, published));
+      await loadPublishInputs(ctx, published);
       throw replicaBehind();
     }
     if (error.code !== 'tree_mismatch' && error.code !== 'log_forked') throw error;
-    ctx.log.error(
+    ctx.logger.error(
       { err: error },
       'publish cycle: the replica contradicts itself; this cycle reads the primary',
     );
-    return withWithdrawal(ctx, published, () => publishNext(ctx, published));
+    return publish(ctx, published);
   }
 }
 
@@ -77,134 +84,253 @@ export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
 async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await storedCheckpoint(ctx);
   await ctx.directory.checkpoint();
-  await ctx.directory.manifest();
-}
-
-/** Runs `work`. If the registry contradicts itself, withdraws failed proofs before stopping. */
-async function withWithdrawal<T>(
-  ctx: CycleContext,
-  published: Published | null,
-  work: () => Promise<T>,
-): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    const mismatch = error instanceof FatalPublishError && error.code === 'tree_mismatch';
-    if (!mismatch || published === null) throw error;
-    try {
-      await withdrawFailed(ctx, published);
-    } catch (cause) {
-      if (cause instanceof FatalPublishError || cause instanceof LeaseLostError) throw cause;
-      // Not fatal: the next cycle tries to withdraw them again.
-      throw new Error(`Failed proofs could not be withdrawn. ${error.message}`, { cause });
-    }
-    throw error;
-  }
+  await ctx.directory.snapshot();
 }
 
 /** @param copy a snapshot of the replica, for all reads that the primary need not serve */
-async function publishNext(
+async function publish(
   base: CycleContext,
   published: Published | null,
   copy: RegistryView | null = null,
 ): Promise<CycleReport> {
+  const ctx = copy === null ? base : { ...base, registry: splitRegistry(base.registry, copy) };
   const primary = base.registry;
-  const ctx = copy === null ? base : { ...base, registry: splitRegistry(primary, copy) };
-  const manifestBefore = published?.opened.manifest;
-  const before = {
-    size: manifestBefore?.tree_size ?? 0,
-    proofs: manifestBefore?.proofs ?? 0,
-    pins: manifestBefore?.index_parts ?? [],
-  };
+  try {
+    return await publishNext(ctx, primary, published);
+  } catch (error) {
+    ctx.janitor.scanAgain();
+    if (!(error instanceof LostPageError)) throw error;
+    const message =
+      'publish cycle: pages of the published maps are lost; this cycle computes the maps from the whole log';
+    ctx.logger.error({ err: error }, message);
+    return await publishNext(ctx, primary, published, true);
+  }
+}
+
+/** @param rebuilds whether to start from an empty map, because pages of the published one are lost */
+async function publishNext(
+  ctx: CycleContext,
+  primary: RegistryView,
+  published: Published | null,
+  rebuilds = false,
+): Promise<CycleReport> {
+  ctx.maps.reset();
   const startedAt = ctx.clock.now();
-  // Read first, so that later reads include everything expired by this time. A lagging replica
-  // returns an earlier time, which shortens the signed validity.
-  const verifierCheckedAt = await ctx.registry.expiryScanDoneAt();
   const inputs = await loadPublishInputs(ctx, published);
   if (inputs === null) return { outcome: 'waiting' };
-  if (copy !== null) await requireInPrimary(ctx, primary, inputs);
-  const { head, tree, stored, keys, changes, shareChanges } = inputs;
-  const maxValidUntil = Math.min(startedAt, verifierCheckedAt ?? -Infinity) + ctx.snapshotTtlMs;
-  if (maxValidUntil <= startedAt) {
-    return {
-      outcome: 'verifier_silent',
-      looked_at: verifierCheckedAt === null ? null : formatTime(verifierCheckedAt),
-    };
+  if (primary !== ctx.registry) await requireInPrimary(primary, inputs);
+  const { tree, verdict, signedSize } = inputs;
+  const expiredThrough = parseTime(verdict.entry.expired_through);
+  const validUntil = Math.min(startedAt, expiredThrough) + ctx.snapshotTtlMs;
+  if (validUntil <= startedAt) {
+    return { outcome: 'verifier_silent', expired_through: verdict.entry.expired_through };
+  }
+
+  const publishedSize = published?.snapshot.logs[0]!.size ?? 0;
+  const claims = await unsignedSnapshots(ctx, tree, signedSize, publishedSize);
+  const sizes = [publishedSize, ...claims.map(({ size }) => size)];
+  const stops = new Set([...sizes, Math.max(verdict.index + 1, ...sizes)]);
+  const before = rebuilds
+    ? EMPTY_STATE
+    : await startingState(ctx, tree, published, Math.min(...claims.map(({ size }) => size)));
+  const known =
+    published === null || !rebuilds
+      ? claims
+      : [...claims, { index: published.index, entry: published.snapshot, size: publishedSize }];
+
+  // No location refers to these files yet. After a crash the next cycle reuses them, or the janitor
+  // removes them.
+  const signedBefore = published?.checkpoint.size ?? 0;
+  const advanced = await advance(
+    ctx,
+    tree,
+    before,
+    [...stops].sort((a, b) => a - b),
+    {
+      entries: async (first, entries) => {
+        const files = await leafFiles(tree, { first, entries }, signedBefore, tree.head.size);
+        await ctx.writer.put(files);
+      },
+      stop: (state) => requireSameMap(known, state),
+    },
+  );
+  const counted = advanced.state.log.verdict;
+  if (counted?.index !== verdict.index) {
+    if (counted === null && (await ctx.registry.endedOrigins()).length > 0)
+      return { outcome: 'waiting' };
+    throw mismatch(`the verdict entry at leaf ${verdict.index} does not count`);
+  }
+  const shareChange = published?.location.share_change ?? 0;
+  const state = await applyShares(ctx, advanced.state, shareChange);
+  await requireStoredShares(ctx, claims, state, published);
+  await ctx.maps.flush();
+  ctx.memory.progress = { from: published?.index ?? null, state };
+  const isPublished = published !== null && isCurrent(ctx, published, state, validUntil);
+  const generation = isPublished
+    ? published.index
+    : await publishState(ctx, primary, published, inputs, state, validUntil);
+  ctx.memory.progress = { from: generation, state };
+  await sweep(ctx, state);
+  if (isPublished) {
+    // Witnesses that did not answer are requested again, and cosignatures are renewed.
+    ctx.cosigner?.submit(noteIn(published.bytes), published.checkpoint.size);
+    return { outcome: 'unchanged', generation };
+  }
+  return {
+    outcome: 'published',
+    generation,
+    treeSize: state.log.size,
+    newLeaves: state.log.size - publishedSize,
+    changedRecords: advanced.changes,
+    shareChanges: state.shareChange - shareChange,
+  };
+}
+
+/** Whether the published snapshot reports this state, for about as long as a new one would. */
+function isCurrent(
+  ctx: CycleContext,
+  published: Published,
+  { log, shares }: PublicState,
+  validUntil: number,
+): boolean {
+  const { snapshot, signedBy } = published;
+  const gained = validUntil - published.validUntil;
+  const isLongEnough =
+    gained <= 0 || (gained < ctx.snapshotTtlMs / 2 && published.validUntil > ctx.clock.now());
+  return (
+    isLongEnough &&
+    log.size === snapshot.logs[0]!.size &&
+    equalBytes(rootOf(shares), fromBase64(snapshot.shares_root)) &&
+    equalBytes(signedBy.keyHash, ctx.logSigner.keyHash)
+  );
+}
+
+/** Appends a snapshot entry about the state, signs a tree with it, and publishes both. */
+async function publishState(
+  ctx: CycleContext,
+  primary: RegistryView,
+  published: Published | null,
+  { tree, stored, signedSize }: PublishInputs,
+  state: PublicState,
+  validUntil: number,
+): Promise<number> {
+  const entry = await snapshotEntry(ctx, tree, state, validUntil);
+  await storeNextShares(ctx, state.shares, signedSize);
+  await ctx.leadership.require();
+  const appended = reusable(ctx, entry, signedSize) ?? (await append(ctx, entry));
+  const signed = await treeToSign(ctx, primary, tree, appended.index);
+  const signedBefore = published?.checkpoint.size ?? 0;
+  for await (const files of logFiles(signed, signedBefore, state.log.size, ctx.chunkLeaves)) {
+    await ctx.writer.put(files);
+    ctx.progress();
   }
 
   // COMMIT POINT of the checkpoint, in the database.
-  const note = await commitCheckpoint(ctx, head, stored);
-
-  // No manifest refers to these files yet. After a crash the next cycle reuses them, or the janitor
-  // removes them.
-  const index = new IndexBuilder(ctx, before.pins);
-  let newProofs = 0;
-  if (tree !== null) {
-    for await (const run of newLeaves(ctx, tree, before.size, before.proofs, keys)) {
-      await ctx.writer.put(run.files);
-      newProofs += run.proofs;
-      if (run.rows !== null) await index.add(run.rows);
-    }
-  }
-  const changedIds: string[] = [];
-  for await (const records of changedRecords(ctx, before, head.size, changes.leaves)) {
-    await index.addRecords(records);
-    changedIds.push(...records.map(({ id }) => id));
-  }
-  // Packages repeat the records of their members, so the records come first.
-  const members = new PublishedMembers(ctx, await index.finish());
-  for await (const records of changedPackages(ctx, members, changedIds)) {
-    await index.addRecords(records, PACKAGE_PARTS);
-  }
-  let publishedChanges = 0;
-  let isBlocked = false;
-  for await (const page of changedShares(ctx, members, shareChanges)) {
-    await index.addRecords(page.packages, PACKAGE_PARTS);
-    await index.addRecords(page.shares, SHARE_PARTS);
-    publishedChanges += page.taken;
-    isBlocked = page.waits;
-  }
-  await ctx.writer.put([keys.file]);
-  const pins = await index.finish();
-
-  // Written only now that the tiles and entries under the checkpoint are durable.
-  if (inputs.publishedNote !== note) {
-    await ctx.writer.put([{ path: CHECKPOINT_PATH, bytes: utf8(note), replaces: true }]);
-  }
-
-  // COMMIT POINT of the snapshot: the manifest is written last, and replaces only the one that this
-  // cycle started from. Unchanged content needs a new manifest too, because its validity is short.
-  const now = ctx.clock.now();
-  const isCut =
-    changes.isCut ||
-    shareChanges.length === SHARES_PER_CYCLE ||
-    (publishedChanges < shareChanges.length && !isBlocked);
-  const manifest: Manifest = {
-    schema_version: SNAPSHOT_SCHEMA,
-    generation: nextGeneration(published, now),
-    ...validity(isCut ? published : null, maxValidUntil, startedAt, now),
-    tree_size: head.size,
-    root: toBase64(head.root),
-    checkpoint: note,
-    proofs: before.proofs + newProofs,
-    window: ctx.recentLookupLimit,
-    verdict_cursor: changes.cursor,
-    keys: keys.pin,
-    index_parts: pins,
-  };
-  await commitManifest(ctx, manifest, published);
-  ctx.cosigner?.submit(note, head.size);
+  const note = await commitCheckpoint(ctx, signed.head, stored);
+  // COMMIT POINT of the snapshot.
+  await commitLocation(ctx, signed, appended, note, state, published);
+  ctx.cosigner?.submit(note, signed.head.size);
   // A tree that extends this snapshot extends the trusted checkpoint too.
   ctx.memory.head = null;
-  ctx.memory.seen = { generation: manifest.generation, verdictId: changes.seen };
+  ctx.memory.appended.clear();
+  ctx.janitor.supersede(ctx.maps.takeSuperseded(), ctx.clock.now());
+  return appended.index;
+}
 
-  await ctx.janitor.sweep(manifest, now);
+async function snapshotEntry(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  { log, map, shares }: PublicState,
+  validUntil: number,
+): Promise<SnapshotEntry> {
+  const { size } = log;
+  const [time, latest] = await Promise.all([
+    ctx.registry.databaseTime(),
+    ctx.registry.latestEntry('snapshot', tree.head.size),
+  ]);
+  if (validUntil <= time) {
+    throw new Error(
+      'the cycle took longer than the snapshot would be valid; the next one continues from its result',
+    );
+  }
+  const before = latest && (await snapshotAt(tree, latest.leafIndex));
+  const lookupFrom = Math.max(
+    size - ctx.recentLookupLimit,
+    // An entry with less would not count.
+    before?.lookupFrom ?? 0,
+    log.snapshot?.lookupFrom ?? 0,
+  );
   return {
-    outcome: 'published',
-    generation: manifest.generation,
-    treeSize: head.size,
-    newProofs,
-    changedRecords: changedIds.length,
-    shareChanges: publishedChanges,
+    schema_version: SCHEMA.logEntry,
+    type: 'snapshot',
+    time: formatTime(time),
+    logs: [
+      {
+        shard: 0,
+        origin: ctx.logSigner.name,
+        size,
+        root: toBase64(await tree.rootAt(size)),
+        expired_through: log.verdict!.expiredThrough,
+        lookup_from: Math.min(lookupFrom, size),
+      },
+    ],
+    map_root: toBase64(rootOf(map)),
+    shares_root: toBase64(rootOf(shares)),
+    valid_until: formatTime(Math.min(validUntil, time + MAX_SNAPSHOT_MS)),
+    max_merge_delay: ctx.maxMergeDelay,
   };
+}
+
+/** An entry that this process appended in a cycle that failed, if it reports the same. */
+function reusable(
+  ctx: CycleContext,
+  entry: SnapshotEntry,
+  signedSize: number,
+): { index: number; entry: SnapshotEntry } | null {
+  const last = [...ctx.memory.appended].at(-1);
+  if (last === undefined || last[0] < signedSize - 1) return null;
+  const appended = parseEntry(last[1]) as SnapshotEntry;
+  const { time, valid_until } = appended;
+  const isSame = equalBytes(entryBytes({ ...entry, time, valid_until }), last[1]);
+  return isSame && parseTime(valid_until) > ctx.clock.now()
+    ? { index: last[0], entry: appended }
+    : null;
+}
+
+async function append(ctx: CycleContext, entry: SnapshotEntry) {
+  const index = await ctx.registry.appendSnapshot(entry);
+  ctx.memory.appended.set(index, entryBytes(entry));
+  return { index, entry };
+}
+
+/** The tree whose last leaf is a snapshot entry that this process appended. */
+async function treeToSign(
+  ctx: CycleContext,
+  primary: RegistryView,
+  tree: VerifiedTree,
+  index: number,
+): Promise<VerifiedTree> {
+  const signed = await VerifiedTree.open(index + 1, primary);
+  const isExtension =
+    signed.head.size < tree.head.size
+      ? await tree.extends(signed.head)
+      : await signed.extends(tree.head);
+  const [bytes] = await signed.entries(index, index + 1);
+  if (!isExtension || !equalBytes(bytes!, ctx.memory.appended.get(index)!)) {
+    throw mismatch(`its first ${index + 1} leaves changed`);
+  }
+  for (const { leafIndex } of await primary.snapshotEntriesFrom(tree.head.size)) {
+    if (ctx.memory.appended.has(leafIndex)) continue;
+    await ctx.leadership.release();
+    throw new LeaseLostError('another publisher appended a snapshot entry');
+  }
+  return signed;
+}
+
+async function sweep(ctx: CycleContext, { map, shares }: PublicState): Promise<void> {
+  const live = async function* () {
+    yield* ctx.maps.names(map);
+    yield* ctx.maps.names(shares);
+  };
+  await ctx.janitor.sweep(live, ctx.clock.now());
 }

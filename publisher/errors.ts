@@ -1,5 +1,5 @@
-import { fromUtf8, toHex } from '#protocol/bytes';
-import { ProtocolError } from '#protocol/errors';
+import { toHex } from '#protocol/bytes';
+import { attempt, ProtocolError } from '#protocol/errors';
 import { claimedSigners } from '#protocol/note';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { OperatorError } from '#runtime/process/operator-error';
@@ -12,10 +12,11 @@ export type StopCode =
   | 'changes_behind'
   | 'log_forked'
   | 'tree_mismatch'
+  /** A snapshot entry of the log states another map than its entries give. */
+  | 'map_mismatch'
   | 'checkpoint_unverifiable'
   | 'log_ended'
   | 'snapshot_unverifiable'
-  | 'snapshot_damaged'
   | 'published_file_differs';
 
 /**
@@ -49,13 +50,12 @@ export class UnknownSignerError extends OperatorError {
   /** @param key `name+hex(key id)` */
   constructor(
     readonly key: string,
-    variables: 'LOG' | 'SNAPSHOT',
     where: string,
     cause: unknown,
   ) {
     super(
       `${where} is signed by ${key}, a key that this publisher does not know. It stays a standby and signs nothing.  ` +
-        `If the key was changed, restart this publisher with the new ${variables}_KEY_FILE and the earlier keys in ${variables}_RETIRED_VKEYS; ` +
+        'If the key was changed, restart this publisher with the new LOG_KEY_FILE and the earlier keys in LOG_RETIRED_VKEYS; ' +
         'if it was not, find out who signed before you go on.',
       { cause },
     );
@@ -66,18 +66,22 @@ export class UnknownSignerError extends OperatorError {
  * The error for a note that an unknown key of the pinned name signed; null for any other cause.
  */
 export function unknownSigner(
-  note: Uint8Array,
+  note: string | undefined,
   pinned: PinnedKeys,
-  variables: 'LOG' | 'SNAPSHOT',
   where: string,
   cause: unknown,
 ): UnknownSignerError | null {
   if (!(cause instanceof ProtocolError) || cause.code !== 'unknown_signer') return null;
   const isPinned = (id: string): boolean => pinned.some(({ keyHash }) => toHex(keyHash) === id);
-  const signer = claimedSigners(fromUtf8(note)).find(
+  const signer = attempt(() => claimedSigners(note ?? ''))?.find(
     ({ name, id }) => name === pinned[0].name && !isPinned(id),
   );
   return signer === undefined
     ? null
-    : new UnknownSignerError(`${signer.name}+${signer.id}`, variables, where, cause);
+    : new UnknownSignerError(`${signer.name}+${signer.id}`, where, cause);
+}
+
+/** A page of a map is missing or damaged: the publisher rebuilds the maps from the registry. */
+export class LostPageError extends Error {
+  override readonly name = 'LostPageError';
 }

@@ -1,13 +1,13 @@
 import { formatVkey, keyId, type NoteSigner } from '#protocol/note';
-import type { Manifest } from '#protocol/snapshot/manifest';
-import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
+import type { OpenedLocation } from '#protocol/snapshot/location';
+import { type PinnedKeys, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { CycleContext } from './context.js';
 import { trustedHead, SnapshotDirectory } from './store/directory.js';
-import { PublishedIndex } from './store/index-parts.js';
 import { Janitor } from './store/janitor.js';
+import { StoredMaps } from './store/maps.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
 import { Cosigner, type CosignerOptions } from './cosigner.js';
 import { SnapshotWriter, type WriteStep } from './store/writer.js';
@@ -28,15 +28,14 @@ export interface PublisherContext {
   directory: string;
   /** Name of the log, and first line of its checkpoints. */
   origin: string;
-  /** Name of the snapshot key. */
-  snapshotName: string;
   logKey: Signer;
-  snapshotKey: Signer;
-  /** Earlier keys of the same names: verified, but never used for signing. */
-  retired?: { log: readonly string[]; snapshot: readonly string[] };
+  /** Vkeys of earlier keys of the log: verified, but never used for signing. */
+  retired?: readonly string[];
   clock: Clock;
   log: Logger;
   snapshotTtlMs: number;
+  /** In seconds. */
+  maxMergeDelay: number;
   recentLookupLimit: number;
   /** `TRUSTED_CHECKPOINT`: the publisher signs only trees that extend it. */
   trustedCheckpoint?: string;
@@ -48,15 +47,16 @@ export interface PublisherContext {
   step?: WriteStep;
   /** For tests: leaves processed at once, a multiple of 256. */
   chunkLeaves?: number;
-  /** Called with each published manifest. */
-  onPublished?: (manifest: Manifest) => void;
+  /** Called with each published snapshot. */
+  onPublished?: (snapshot: OpenedLocation) => void;
 }
 
 export interface Publisher {
   runCycle(): Promise<CycleReport>;
   /** Releases the leases; a later cycle takes them again. To be called between cycles. */
   close(): Promise<void>;
-  readonly trust: SnapshotTrust;
+  /** The pinned keys of the log. */
+  readonly log: PinnedKeys;
   /** See {@link Cosigner.quorumAgeMs}; 0 without witnesses, because none is late then. */
   quorumAgeMs(): number;
   /** Whether this publisher held every lease at the last check. */
@@ -71,42 +71,41 @@ const CHUNK_LEAVES = 8192;
 
 export function createPublisher(options: PublisherContext): Publisher {
   const { origin } = options;
-  const trust: SnapshotTrust = {
-    log: pinKeys(nativeSha256, [
-      formatVkey(nativeSha256, origin, options.logKey.publicKey),
-      ...(options.retired?.log ?? []),
-    ]),
-    snapshot: pinKeys(nativeSha256, [
-      formatVkey(nativeSha256, options.snapshotName, options.snapshotKey.publicKey),
-      ...(options.retired?.snapshot ?? []),
-    ]),
-  };
-  const directory = new SnapshotDirectory(options.directory, trust);
+  const log = pinKeys(nativeSha256, [
+    formatVkey(nativeSha256, origin, options.logKey.publicKey),
+    ...(options.retired ?? []),
+  ]);
+  const directory = new SnapshotDirectory(options.directory, log);
   const writer = new SnapshotWriter(options.directory, options.step);
+  const janitor = new Janitor(options.directory);
   let steps = 0;
   const leases = [...(options.leases ?? []), new DirectoryLease(options.directory, options.log)];
   const leadership = new Leadership(leases);
-  const { clock, log, witnesses } = options;
+  const { clock, log: logger, witnesses } = options;
   const cosigner =
     witnesses === undefined
       ? null
-      : new Cosigner({ ...witnesses, directory, writer, leadership, clock, log });
+      : new Cosigner({ ...witnesses, directory, writer, leadership, clock, log: logger });
   const ctx: CycleContext = {
     registry: options.registry,
     replica: options.replica ?? null,
     directory,
     writer,
     cosigner,
-    index: new PublishedIndex(directory),
-    janitor: new Janitor(options.directory),
+    maps: new StoredMaps(directory, writer, janitor),
+    janitor,
     leadership,
     logSigner: signer(origin, options.logKey),
-    snapshotSigner: signer(options.snapshotName, options.snapshotKey),
-    trust,
-    memory: { head: trustedHead(options.trustedCheckpoint, trust), seen: null },
-    clock,
     log,
+    memory: {
+      head: trustedHead(options.trustedCheckpoint, log),
+      progress: null,
+      appended: new Map(),
+    },
+    clock,
+    logger,
     snapshotTtlMs: options.snapshotTtlMs,
+    maxMergeDelay: options.maxMergeDelay,
     recentLookupLimit: options.recentLookupLimit,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
     progress: () => {
@@ -115,7 +114,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     ...(options.onPublished && { onPublished: options.onPublished }),
   };
   return {
-    trust,
+    log,
     isLeader: () => ctx.leadership.isLeading,
     runCycle: () => runPublishCycle(ctx),
     close: async () => {

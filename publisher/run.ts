@@ -157,22 +157,18 @@ class CycleLog {
   constructor(private readonly log: Logger) {}
 
   completed(report: CycleReport): void {
-    const { outcome } = report;
+    const outcome = report.outcome === 'unchanged' ? 'published' : report.outcome;
     if (this.lastFailure !== '' && outcome === 'published')
       this.log.info('publisher: publishing again');
     this.lastFailure = '';
     this.hasSteppedDown = false;
-    if (outcome === 'published') {
-      const changes = report.newProofs + report.changedRecords + report.shareChanges;
-      if (outcome !== this.outcome || changes > 0)
-        this.log.info(fieldsOf(report), MESSAGES[outcome]);
-    } else if (outcome !== this.outcome) {
-      this.log[outcome === 'verifier_silent' ? 'warn' : 'info'](
-        fieldsOf(report),
-        MESSAGES[outcome],
-      );
+    const isChange =
+      report.outcome === 'published' && report.changedRecords + report.shareChanges > 0;
+    if (outcome !== this.outcome || isChange) {
+      const level = outcome === 'verifier_silent' ? 'warn' : 'info';
+      this.log[level](fieldsOf(report), MESSAGES[report.outcome]);
     }
-    this.outcome = report.outcome;
+    this.outcome = outcome;
   }
 
   failed(error: unknown): void {
@@ -200,19 +196,20 @@ class CycleLog {
 const MESSAGES = {
   published: 'publisher: snapshot published',
   standby: 'publisher: another publisher leads; this one is the standby',
-  waiting: 'publisher: the log has no verified leaves yet; waiting',
+  waiting: 'publisher: the log has no verdict entry yet; waiting',
+  unchanged: 'publisher: the published snapshot is current',
   verifier_silent:
-    'publisher: the last expiry scan in the database is older than SNAPSHOT_TTL; nothing is published until the verifier completes one',
+    'publisher: the last verdict entry covers expiries up to a time that is older than SNAPSHOT_TTL; nothing is published until the verifier appends another',
 } as const;
 
 function fieldsOf(report: CycleReport): object {
   if (report.outcome !== 'published') return report;
-  const { outcome, generation, treeSize, newProofs, changedRecords, shareChanges } = report;
+  const { outcome, generation, treeSize, newLeaves, changedRecords, shareChanges } = report;
   return {
     outcome,
     generation,
     tree_size: treeSize,
-    new_proofs: newProofs,
+    new_leaves: newLeaves,
     changed_records: changedRecords,
     share_changes: shareChanges,
   };

@@ -62,20 +62,27 @@ export function workerConfig(env: Environment = process.env) {
   return { ...v, ...field.processOf(v) };
 }
 
+// Set by `start` for its children only: the database is the embedded one.
+const EMBEDDED_DATABASE = z.literal('yes').optional();
+
 const verifierSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('verifier')),
+  VERIFIER_KEY_FILE: field.keyFile('key that signs verdict entries'),
+  EMBEDDED_DATABASE,
+  LOG_ORIGIN: field.origin,
+  SNAPSHOT_TTL: field.snapshotTtl,
   ...field.processSettings,
 };
 
 export function verifierConfig(env: Environment = process.env) {
   const v = read(verifierSettings, env);
-  return { ...v, ...field.processOf(v) };
+  const logOrigin = field.originFor(v.logOrigin, v.embeddedDatabase === 'yes');
+  return { ...v, ...field.processOf(v), logOrigin };
 }
 
 /** The settings of a log and its snapshots. */
 const logSettings = {
   LOG_RETIRED_VKEYS: field.retiredVkeys,
-  SNAPSHOT_RETIRED_VKEYS: field.retiredVkeys,
   LOG_ORIGIN: field.origin,
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
@@ -92,6 +99,7 @@ const logSettings = {
       '[C2SP tlog-policy](operate.md#witnesses-of-this-log) of the witnesses that cosign the checkpoints, with their URLs',
     ),
   SNAPSHOT_TTL: field.snapshotTtl,
+  MAX_MERGE_DELAY: field.maxMergeDelay,
   RECENT_LOOKUP_LIMIT: field.recentLookupLimit,
 };
 
@@ -99,7 +107,6 @@ function logOf(v: Values<typeof logSettings>, isEmbedded: boolean) {
   const logOrigin = field.originFor(v.logOrigin, isEmbedded);
   return {
     logOrigin,
-    snapshotName: field.snapshotNameFor(logOrigin),
     snapshotDir: resolve(v.snapshotDir ?? join(v.dataDir, 'public')),
   };
 }
@@ -108,9 +115,7 @@ const publisherSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('publisher')),
   DATABASE_READ_URL: field.databaseReadUrl,
   LOG_KEY_FILE: field.keyFile('key that signs checkpoints'),
-  SNAPSHOT_KEY_FILE: field.keyFile('key that signs snapshots'),
-  // Set by `start` for its children only: the database is the embedded one.
-  EMBEDDED_DATABASE: z.literal('yes').optional(),
+  EMBEDDED_DATABASE,
   ...logSettings,
   ...field.processSettings,
 };
@@ -123,7 +128,6 @@ export function publisherConfig(env: Environment = process.env) {
 /** Has no database, queue or secret, so that a compromised public API server exposes none. */
 const facadeSettings = {
   LOG_VKEY: field.vkeys('log'),
-  SNAPSHOT_VKEY: field.vkeys('snapshot'),
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
   SNAPSHOT_URL: field.snapshotUrl,
@@ -133,7 +137,6 @@ const facadeSettings = {
     .wholeNumber(1, 256, '1')
     .describe('processes that serve `PUBLIC_PORT`, 1 to 256'),
   PUBLIC_URL: field.publicUrl,
-  RECENT_LOOKUP_LIMIT: field.recentLookupLimit,
   ...field.processSettings,
 };
 
@@ -192,6 +195,30 @@ export function witnessConfig(env: Environment = process.env) {
   return { ...v, ...field.processOf(v) };
 }
 
+const monitorSettings = {
+  MONITOR_URL: field
+    .required('name the address of the public API, a static mirror or a snapshot directory')
+    .describe('address of the log to follow; a directory works too'),
+  MONITOR_MIRRORS: field.list('other addresses of the log to compare, separated by commas'),
+  MONITOR_WATCH: field.list(
+    'files with receipts, exports or proof ids to watch, separated by commas',
+  ),
+  MONITOR_DIR: z
+    .string()
+    .transform((path) => resolve(path))
+    .prefault(join('.data', 'monitor'))
+    .describe('directory with the last checkpoint, the map and the lasting alarms of the monitor'),
+  MONITOR_INTERVAL: field.monitorInterval,
+  LOG_VKEY: field.vkeys('log'),
+  LOG_RETIRED_VKEYS: field.retiredVkeys,
+  ...field.processSettings,
+};
+
+export function monitorConfig(env: Environment = process.env) {
+  const v = read(monitorSettings, env);
+  return { ...v, ...field.processOf(v) };
+}
+
 const startSettings = {
   DATABASE_URL: field.databaseUrl(field.OWNER_URL).nullable().default(null),
   REDIS_URL: field.redisUrl,
@@ -202,8 +229,8 @@ const startSettings = {
   RATE_LIMIT: field.rateLimit,
   MAX_QUEUED_ADMISSIONS: field.maxQueuedAdmissions,
   AEP_KEY_FILE: z.string().optional(),
+  VERIFIER_KEY_FILE: z.string().optional(),
   LOG_KEY_FILE: z.string().optional(),
-  SNAPSHOT_KEY_FILE: z.string().optional(),
   ADMISSIONS_PAUSED: field.paused,
   ...logSettings,
   ...field.processSettings,
@@ -220,8 +247,8 @@ export function startConfig(env: Environment = process.env) {
     ...logOf(v, v.databaseUrl === null),
     ...field.processOf(v),
     aepKeyFile: file(v.aepKeyFile, 'aep-key.pem'),
+    verifierKeyFile: file(v.verifierKeyFile, 'verifier-key.pem'),
     logKeyFile: file(v.logKeyFile, 'log-key.pem'),
-    snapshotKeyFile: file(v.snapshotKeyFile, 'snapshot-key.pem'),
     /** The environment for the child processes; each reads its own settings. */
     env,
   };
@@ -282,14 +309,11 @@ const fsckSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('fsck')),
   LOG_VKEY: field.vkeys('log').optional(),
   LOG_RETIRED_VKEYS: field.retiredVkeys,
-  SNAPSHOT_VKEY: field.vkeys('snapshot').optional(),
   LOG_KEY_FILE: z.string().optional(),
-  SNAPSHOT_KEY_FILE: z.string().optional(),
   LOG_ORIGIN: field.origin,
   DATA_DIR: field.dataDir,
   SNAPSHOT_DIR: field.snapshotDir,
   SNAPSHOT_URL: field.snapshotUrl,
-  SNAPSHOT_TTL: field.snapshotTtl,
   LOG_LEVEL: field.logLevel,
 };
 
@@ -302,29 +326,30 @@ export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environmen
   const v = read({ ...fsckSettings, DATABASE_URL }, env);
   const name = v.logOrigin ?? field.LOCAL_ORIGIN;
   const logKey = trustedKey(v.logVkey, v.logKeyFile, name);
-  const snapshotKey = trustedKey(v.snapshotVkey, v.snapshotKeyFile, field.snapshotNameFor(name));
   if (logKey === null) throw missingKey('LOG', 'log');
-  if (snapshotKey === null && only !== 'registry') throw missingKey('SNAPSHOT', 'snapshot');
   const directory = resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
   return {
     ...v,
     /** Null to skip the registry. */
     databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
     logKey,
-    snapshotKey: snapshotKey ?? logKey,
     /** Null to skip the snapshot, or when it is read over HTTP. */
     snapshotDir: only === 'registry' || v.snapshotUrl !== null ? null : directory,
     snapshotUrl: only === 'registry' ? null : v.snapshotUrl,
   };
 }
 
+const publicKeyFile = (which: string) =>
+  field
+    .required(`name a PEM file with the public key of the ${which}`)
+    .describe(
+      `PEM file with the public key of the ${which}, which \`setup\` activates unless the log already has an entry for it`,
+    );
+
 const setupSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('admin')),
-  AEP_PUBLIC_KEY_FILE: field
-    .required('name a PEM file with the public key of the key that signs AEPs')
-    .describe(
-      'PEM file with the AEP public key, which `setup` activates unless the log already has an entry for it',
-    ),
+  AEP_PUBLIC_KEY_FILE: publicKeyFile('key that signs AEPs'),
+  VERIFIER_PUBLIC_KEY_FILE: publicKeyFile('key that signs verdict entries'),
   LOG_LEVEL: field.logLevel,
 };
 
@@ -358,7 +383,7 @@ const secretsSettings = {
 export function secretsConfig(env: Environment = process.env) {
   const v = read(secretsSettings, env);
   const logOrigin = field.originFor(v.logOrigin, false);
-  return { ...v, logOrigin, snapshotName: field.snapshotNameFor(logOrigin) };
+  return { ...v, logOrigin };
 }
 
 /** A program's database login, as in its `DATABASE_URL_FILE`. */
@@ -419,6 +444,7 @@ export const SETTINGS = {
   start: startSettings,
   board: boardSettings,
   witness: witnessSettings,
+  monitor: monitorSettings,
   fsck: fsckSettings,
   migrate: migrateSettings,
   setup: setupSettings,

@@ -27,6 +27,9 @@ export {
   LOOKUP_KINDS,
   lookupByBodyHttp,
   lookupHttp,
+  readEvidenceHttp,
+  verifyEvidence,
+  type EvidenceAnswer,
   type Lookup,
   type LookupInput,
   type LookupKind,
@@ -34,6 +37,7 @@ export {
   type PublicAnswer,
   type SnapshotFacts,
 } from './public/lookup.js';
+export type { Proved } from './public/evidence.js';
 export * from './public/views.js';
 export * from './public/wait.js';
 export type { JsonValue } from '../protocol/json.js';
@@ -49,6 +53,7 @@ export {
   type PinErrorCode,
   type PinnedAepKey,
   type PinnedJwk,
+  type PinnedLog,
   type PinnedLogKey,
   type TextOrBytes,
   type TlogProofResult,

@@ -1,8 +1,4 @@
-import { nobleVerify } from '../protocol/ed25519.js';
-import { ProtocolError } from '../protocol/errors.js';
-import { nobleSha256 } from '../protocol/hash.js';
 import {
-  PIN_ERRORS,
   verifyOffline as checkExport,
   verifyTlogProof as checkTlogProof,
   type OfflineOptions,
@@ -12,10 +8,7 @@ import {
   type TlogProofResult,
 } from '../protocol/offline.js';
 import type { PublicKeys } from '../protocol/snapshot/keys.js';
-import { SdkError } from './errors.js';
-
-/** The same implementation in Node and every browser. */
-const crypto = { sha256: nobleSha256, verify: nobleVerify };
+import { crypto, withPins } from './pins.js';
 
 /**
  * Verifies an exported proof without a network, under the reader's pinned keys: canonical bytes,
@@ -68,14 +61,4 @@ export function verifyTlogProof(
  */
 export function pinsOf({ aep, log }: PublicKeys): OfflineTrust {
   return { aepKeys: aep, log: { vkey: [log.vkey, ...log.retired], origin: log.origin } };
-}
-
-function withPins<T>(check: () => T): T {
-  try {
-    return check();
-  } catch (error) {
-    const pin = PIN_ERRORS.find((code) => error instanceof ProtocolError && error.code === code);
-    if (pin === undefined) throw error;
-    throw new SdkError('unusable_pin', (error as ProtocolError).message, { pin, cause: error });
-  }
 }

@@ -1,3 +1,4 @@
+import type { PinnedLog } from '../protocol/offline.js';
 import { SdkError } from './errors.js';
 
 /** Retries of a request. They are safe: every call is idempotent. */
@@ -36,6 +37,13 @@ export interface EngineOptions extends CallOptions {
 export interface PublicOptions extends CallOptions {
   /** Base address, http(s), with or without a path before `/api`. */
   publicUrl: string;
+  /**
+   * The log of shard 0: verifier keys, origin and, optionally, a C2SP tlog-policy, all from another
+   * source than the registry. With it, every verdict is verified against evidence of the log.
+   */
+  pins?: PinnedLog;
+  /** The highest accepted age of evidence in milliseconds; 24 hours at most. Needs `pins`. */
+  maxAgeMs?: number;
 }
 
 export const DEFAULT_TIMEOUT_MS = 60_000;

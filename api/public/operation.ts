@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { STRICT_JSON_CODES } from '#protocol/errors';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { OperationSpec, ResponseSpec } from '../openapi/types.js';
@@ -75,8 +76,8 @@ export interface PublicContext {
   source: SnapshotSource;
   poller: SnapshotPoller;
   checkpoints: Checkpoints;
-  /** How many recent proofs generic lookups cover, at most as many as the publisher allows. */
-  recentLookupLimit: number;
+  /** The pinned keys of the log. */
+  trust: PinnedKeys;
   /** The public base URL for shared links, without a trailing slash; null: shared links are relative. */
   publicUrl: string | null;
   clock: Clock;

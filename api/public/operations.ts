@@ -4,6 +4,7 @@ import type { OpenApiDocument } from '../openapi/types.js';
 import { serveFixed } from './http/answer.js';
 import { HEALTH_OPERATIONS } from './http/health.js';
 import { LOG_OPERATIONS } from './log/operations.js';
+import { EVIDENCE_OPERATIONS } from './lookup/evidence.js';
 import { LOOKUP_OPERATIONS, VIEW_OPERATIONS } from './lookup/operations.js';
 import { publicDescription, READER_TEXT } from './openapi/description.js';
 import { revalidated, type Operation } from './operation.js';
@@ -34,6 +35,7 @@ const DOCUMENTATION = documentation('Public verification API', READER_TEXT).map(
 export const OPERATIONS: readonly Operation[] = [
   ...LOOKUP_OPERATIONS,
   ...VIEW_OPERATIONS,
+  ...EVIDENCE_OPERATIONS,
   ...LOG_OPERATIONS,
   ...PAGE_OPERATIONS,
   ...HEALTH_OPERATIONS,

@@ -1,5 +1,7 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
+import { chainView, historyView } from '#protocol/state/views';
+import { formatTime } from '#protocol/time';
 import type { OperationSpec } from '../openapi/types.js';
 import {
   CACHE_NEVER,
@@ -15,7 +17,7 @@ import {
 import { Problem } from './http/problem.js';
 import { resolve } from './lookup/resolve.js';
 import { QUERY_NAMES, lookupAt, originForm, verdictAnswer } from './lookup/routes.js';
-import { chainOf, historyOf, lookupResponse } from './lookup/views.js';
+import { lookupResponse, proofIn } from './lookup/views.js';
 import { type Exchange, type PublicContext, revalidated, type Operation } from './operation.js';
 import { ICON, SCRIPT, STYLE } from './page/assets.js';
 import {
@@ -78,15 +80,15 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
   const { ctx } = exchange;
   const jsonUrl = lookupUrl(identifier);
   const { snapshot, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
-  const { manifest } = snapshot.opened;
+  const { entry, log } = snapshot;
   const view = verdictView({
     ...model,
     identifier,
     jsonUrl,
     base: ctx.publicUrl,
-    issuedAt: manifest.issued_at,
-    treeSize: manifest.tree_size,
-    window: Math.min(manifest.window, ctx.recentLookupLimit),
+    issuedAt: entry.time,
+    treeSize: log.size,
+    window: log.size - log.lookup_from,
   });
   const page = renderPage({ ...view, asked: identifier, snapshot: factsOf(ctx, snapshot) });
   sendPage(exchange, snapshot, answer, page);
@@ -102,16 +104,17 @@ async function loadVerdictPage(
   if (target === null) throw new Error('verdict page: the URL is not a lookup route');
   const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
-  const resolved = await resolve(ctx, snapshot, route, requested);
+  const resolved = await resolve(snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);
   // Packages have no history or chain of their own; their members do.
   if (resolved === null || relayed === null || membersIn(relayed) !== null) {
     return { snapshot, answer, relayed, events: [], links: [] };
   }
-  const response = lookupResponse(resolved, requested);
-  const { events } = historyOf(response, resolved);
-  return { snapshot, answer, relayed, events, links: chainOf(response, resolved).links };
+  const response = lookupResponse(resolved);
+  const proof = proofIn(resolved);
+  const { events } = historyView(response, proof);
+  return { snapshot, answer, relayed, events, links: chainView(response, proof).links };
 }
 
 /** Sends an error page, which must not look like a verdict. */
@@ -146,13 +149,15 @@ function sendPage(
   });
 }
 
-function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
-  const { manifest, signedBy, issuedAt } = opened;
+function factsOf(
+  ctx: PublicContext,
+  { entry, log, issuedAt, validUntil }: Snapshot,
+): SnapshotFacts {
   return {
-    origin: signedBy.log.name,
-    treeSize: manifest.tree_size,
-    issuedAt: manifest.issued_at,
-    validUntil: manifest.valid_until,
+    origin: log.origin,
+    treeSize: log.size,
+    issuedAt: entry.time,
+    validUntil: formatTime(validUntil),
     ageMs: ctx.clock.now() - issuedAt,
   };
 }

@@ -16,17 +16,19 @@ import { handleLookup, routeOfLookup, decoded } from './lookup/routes.js';
 import { type PublicContext, type Exchange, pathPattern, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Checkpoints } from './log/checkpoints.js';
+import type { PageMemory } from './snapshot/pages.js';
 import { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
 export interface PublicServerOptions
   extends
     Pick<PublicContext, 'clock' | 'log' | 'metrics' | 'stopping'>,
-    Partial<Pick<PublicContext, 'recentLookupLimit' | 'publicUrl'>> {
+    Partial<Pick<PublicContext, 'publicUrl'>> {
   snapshotSource: SnapshotSource;
   /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
   logVkey: string | readonly string[];
-  snapshotVkey: string | readonly string[];
+  /** Limits of the memory for pages of the maps. */
+  pageMemory?: PageMemory;
   /** Interval of the snapshot poller. */
   pollMs?: number;
 }
@@ -52,15 +54,12 @@ const START_MS = 1_000;
 
 /** Creates the public API over a snapshot. It is read-only and has no private keys. */
 export function createPublicServer(options: PublicServerOptions): PublicServer {
-  const { snapshotSource: source, logVkey, snapshotVkey, pollMs, ...settings } = options;
-  const trust = {
-    log: pinKeys(nativeSha256, [logVkey].flat()),
-    snapshot: pinKeys(nativeSha256, [snapshotVkey].flat()),
-  };
-  const poller = new SnapshotPoller({ source, trust, clock: settings.clock, log: settings.log });
-  const defaults = { recentLookupLimit: Infinity, publicUrl: null };
-  const checkpoints = new Checkpoints(source, trust.log, settings.clock);
-  const ctx: PublicContext = { ...defaults, ...settings, source, poller, checkpoints };
+  const { snapshotSource: source, logVkey, pageMemory, pollMs, ...settings } = options;
+  const { clock, log } = settings;
+  const trust = pinKeys(nativeSha256, [logVkey].flat());
+  const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log });
+  const checkpoints = new Checkpoints(source, trust, clock);
+  const ctx: PublicContext = { publicUrl: null, ...settings, source, trust, poller, checkpoints };
   const app = createApp(ctx);
   return {
     poller,

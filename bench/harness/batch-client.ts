@@ -31,13 +31,14 @@ const POLL_MS = 100;
 
 runTask<BatchClientTask>(async (task, stopping) => {
   const { total = Infinity } = task;
-  const before = (await readiness(task.publicUrl)).proofs;
+  const before = (await readiness(task.publicUrl)).tree_size;
+  // Includes the leaves that are not proofs, which are few.
   let published = 0;
   let next = 0;
 
   async function poll(): Promise<void> {
     while (!stopping.aborted) {
-      published = (await readiness(task.publicUrl)).proofs - before;
+      published = (await readiness(task.publicUrl)).tree_size - before;
       await sleep(POLL_MS);
     }
   }

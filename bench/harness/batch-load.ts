@@ -8,7 +8,7 @@ import type { BatchClientMessage, BatchClientTask, SentBatch } from './batch-cli
 import { startChild } from './child.js';
 import { startCpu, type CpuShares, type Watched } from './cpu.js';
 import { newRun } from './items.js';
-import { nextPublication, readiness, untilPublished } from './public-api.js';
+import { nextPublication, published, type Service, untilPublished } from './public-api.js';
 import { watchedOf, type BenchStack } from './stack.js';
 import { sumOf } from './statistics.js';
 
@@ -99,10 +99,10 @@ const RECEIPT_PUBLIC_WITHIN_MS = 30_000;
  * proofs published after the warm-up. Meanwhile checks random receipts as an outside client.
  */
 export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
-  const { publicUrl, registry } = stack;
+  const { registry } = stack;
   const { items, inFlight, redisPid, signal } = options;
   const source = { tenantId: registry.tenantId, run: newRun() };
-  const before = (await readiness(publicUrl)).proofs;
+  const before = await published(stack);
   const checker = startReceiptChecker(outsiderOf(stack), source, {
     everyMs: options.checkEveryMs,
     publicWithinMs: RECEIPT_PUBLIC_WITHIN_MS,
@@ -113,14 +113,15 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
   try {
     const programs = watchedOf(stack, redisPid);
     const watched = { ...programs, client: load.pid, checker: process.pid };
-    const measuring = measurePublished(publicUrl, watched, options);
+    const measuring = measurePublished(stack, watched, options);
     measuring.catch(() => undefined);
     const measured = await Promise.race([measuring, load.failed]);
     await load.stop();
     const sent = sumOf(load.sent, (batch) => batch.items);
     const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
-    await untilPublished(publicUrl, before + sent, drained).catch(() => signal.throwIfAborted());
-    const lost = before + sent - (await readiness(publicUrl)).proofs;
+    const expected = before.proofs + sent;
+    await untilPublished(stack, expected, drained).catch(() => signal.throwIfAborted());
+    const lost = expected - (await published(stack)).proofs;
     const { retried } = load;
     const checked = await checker.stop();
     return { ...measured, checked, batches: load.sent.length, items: sent, lost, retried };
@@ -133,16 +134,16 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
 
 /** Measures from one publication to another: a partial publication would distort the rate. */
 async function measurePublished(
-  publicUrl: string,
+  service: Service,
   watched: Watched,
   { warmUpSeconds, seconds, signal }: Pick<BatchRunOptions, 'warmUpSeconds' | 'seconds' | 'signal'>,
 ): Promise<Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>> {
-  await nextPublication(publicUrl, signal);
+  const first = await nextPublication(service, signal);
   await sleep(warmUpSeconds * 1000, undefined, { signal });
-  const from = await nextPublication(publicUrl, signal);
+  const from = await nextPublication(service, signal, first);
   const cpuSince = startCpu(watched);
   await sleep(seconds * 1000, undefined, { signal });
-  const to = await nextPublication(publicUrl, signal);
+  const to = await nextPublication(service, signal, from);
   const proofs = to.proofs - from.proofs;
   return { proofs, seconds: (to.at - from.at) / 1000, cpu: cpuSince(proofs) };
 }

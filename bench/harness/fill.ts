@@ -69,7 +69,7 @@ export async function openFilledRegistry(
       await load.stop();
     }
     const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
-    await untilPublished(stack.publicUrl, admitted + total, drained);
+    await untilPublished(stack, admitted + total, drained);
   });
   return registry;
 }

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type BenchRegistry, proofsAmong } from './registry.js';
 import type { UnexpectedAnswers } from './scenario.js';
 
 export const PROOF_PATH = '/api/public/verify/proof/';
@@ -7,8 +8,9 @@ export const proofPath = (proofId: string): string => PROOF_PATH + proofId;
 
 export interface Readiness {
   generation: number;
+  /** Leaves that the served snapshot covers. */
   tree_size: number;
-  proofs: number;
+  lookup_from: number;
 }
 
 /** @throws Error when the public API serves no snapshot */
@@ -33,9 +35,28 @@ export async function untilReady(publicUrl: string): Promise<void> {
   }
 }
 
+/** The service, and the registry that tells which public leaves are proofs. */
+export interface Service {
+  publicUrl: string;
+  registry: Pick<BenchRegistry, 'owner'>;
+}
+
 interface Publication {
+  size: number;
   proofs: number;
   at: number;
+}
+
+/** What is public now. Counts only the leaves since an earlier publication, which is cheap. */
+export async function published(
+  { publicUrl, registry }: Service,
+  since: Pick<Publication, 'size' | 'proofs'> = { size: 0, proofs: 0 },
+): Promise<Publication> {
+  const { tree_size: size } = await readiness(publicUrl);
+  const at = performance.now();
+  if (size === since.size) return { ...since, at };
+  const proofs = since.proofs + (await proofsAmong(registry.owner, since.size, size));
+  return { size, proofs, at };
 }
 
 /**
@@ -43,35 +64,36 @@ interface Publication {
  * rate is measured from one publication to another.
  */
 export async function nextPublication(
-  publicUrl: string,
+  service: Service,
   signal: AbortSignal,
+  since?: Publication,
 ): Promise<Publication> {
-  const { proofs: before } = await readiness(publicUrl);
-  return untilPublished(publicUrl, before + 1, signal);
+  const now = await published(service, since);
+  return untilPublished(service, now.proofs + 1, signal, now);
 }
 
 const POLL_MS = 20;
 
 export async function untilPublished(
-  publicUrl: string,
+  service: Service,
   atLeast: number,
   signal: AbortSignal,
+  since?: Publication,
 ): Promise<Publication> {
-  for (;;) {
+  for (let now = await published(service, since); ; now = await published(service, now)) {
     signal.throwIfAborted();
-    const { proofs } = await readiness(publicUrl);
-    if (proofs >= atLeast) return { proofs, at: performance.now() };
+    if (now.proofs >= atLeast) return now;
     await sleep(POLL_MS);
   }
 }
 
 /** Waits until no further proof becomes public. */
-export async function untilIdle(publicUrl: string, signal: AbortSignal): Promise<void> {
-  for (let before = -1; ;) {
-    const { proofs } = await readiness(publicUrl);
-    if (proofs === before) return;
-    before = proofs;
+export async function untilIdle(service: Service, signal: AbortSignal): Promise<void> {
+  for (let before = await published(service); ;) {
     await sleep(3_000, undefined, { signal });
+    const now = await published(service, before);
+    if (now.proofs === before.proofs) return;
+    before = now;
   }
 }
 

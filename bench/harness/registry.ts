@@ -6,7 +6,7 @@ import { bootstrap } from '#programs/bootstrap';
 import type { ProgramRole } from '#programs/migrate-database';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
 import { formatVkey } from '#protocol/note';
-import { LOCAL_ORIGIN, snapshotNameFor } from '#runtime/config';
+import { LOCAL_ORIGIN } from '#runtime/config';
 import {
   createSigningKey,
   loadSigningKey,
@@ -34,9 +34,9 @@ export interface BenchRegistry {
   roleUrl: (role: ProgramRole) => string;
   tenantId: string;
   apiKey: string;
-  keyFiles: { aep: string; log: string; snapshot: string };
+  keyFiles: { aep: string; verifier: string; log: string };
   origin: string;
-  vkeys: { log: string; snapshot: string };
+  logVkey: string;
 }
 
 const openKey = (file: string): SigningKey =>
@@ -61,15 +61,15 @@ export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Prom
   cleanup.push(() => owner.end({ timeout: 5 }));
   const keyFiles = {
     aep: join(home, 'aep-key.pem'),
+    verifier: join(home, 'verifier-key.pem'),
     log: join(home, 'log-key.pem'),
-    snapshot: join(home, 'snapshot-key.pem'),
   };
-  const [aep, log, snapshot] = [keyFiles.aep, keyFiles.log, keyFiles.snapshot].map(openKey);
+  const [aep, verifier, log] = Object.values(keyFiles).map(openKey);
   const { tenantId, apiKey, ...admitted } = await bootstrap({
     ownerUrl,
     dataDir: home,
     rolePassword: (role) => postgres.rolePassword(role),
-    aepPublicKey: aep!.publicKey,
+    keys: { aep: aep!.publicKey, verifier: verifier!.publicKey },
     openSandbox: true,
     log: logger('bench', 'warn'),
   });
@@ -86,10 +86,7 @@ export async function openBenchRegistry(dataDir: string, cleanup: Cleanup): Prom
     apiKey,
     keyFiles,
     origin,
-    vkeys: {
-      log: formatVkey(nativeSha256, origin, log!.publicKey),
-      snapshot: formatVkey(nativeSha256, snapshotNameFor(origin), snapshot!.publicKey),
-    },
+    logVkey: formatVkey(nativeSha256, origin, log!.publicKey),
   };
 }
 
@@ -146,6 +143,14 @@ export const randomProofIds =
       select proof_id::text as id from svc.log_entry where kind = 1 and leaf_index >= ${from} and leaf_index < ${to} order by random() limit ${count}`;
     return rows.map(({ id }) => fromUuid(id));
   };
+
+/** Number of proofs among the leaves `[from, to)`. */
+export async function proofsAmong(owner: Pool, from: number, to: number): Promise<number> {
+  const [row] = await owner<{ proofs: number }[]>`
+    select count(*)::int as proofs from svc.log_entry
+    where kind = 1 and leaf_index >= ${from} and leaf_index < ${to}`;
+  return row?.proofs ?? 0;
+}
 
 export interface DatabaseSize {
   /** Bytes of all tables of the registry with indexes and TOAST; without WAL and the queue. */

@@ -1,78 +1,69 @@
-import { open, readFile, stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { HASH_BYTES } from '#protocol/merkle';
-import { decodeFileLine, FILE_BYTES, partLayout } from '#protocol/snapshot/index-part';
+import { decodeRefs, type PageId } from '#protocol/map/page';
 import {
   CHECKPOINT_PATH,
-  MANIFEST_PATH,
-  openManifest,
-  segmentPath,
-  type IndexPartPin,
-  type Manifest,
-} from '#protocol/snapshot/manifest';
+  LOCATION_PATH,
+  openLocation,
+  pageIdOf,
+  pagePath,
+  type OpenedLocation,
+} from '#protocol/snapshot/location';
 import { pinKeys } from '#protocol/snapshot/trust';
-import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import { entriesPath, tilePath, tilesBetween } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { BenchRegistry } from './registry.js';
 
-export type Published = Pick<BenchRegistry, 'snapshotDir' | 'vkeys'>;
-
 /**
- * The published manifest, verified under the pinned keys.
+ * The location of the published snapshot, verified under the pinned key.
  *
  * @throws Error before the first publication
  */
-export async function publishedManifest({ snapshotDir, vkeys }: Published): Promise<Manifest> {
-  const trust = {
-    log: pinKeys(nativeSha256, [vkeys.log]),
-    snapshot: pinKeys(nativeSha256, [vkeys.snapshot]),
-  };
-  const bytes = await readFile(join(snapshotDir, MANIFEST_PATH));
-  return openManifest(nativeVerify, bytes, trust).manifest;
+export async function publishedLocation({
+  snapshotDir,
+  logVkey,
+}: Pick<BenchRegistry, 'snapshotDir' | 'logVkey'>): Promise<OpenedLocation> {
+  const bytes = await readFile(join(snapshotDir, LOCATION_PATH));
+  const crypto = { sha256: nativeSha256, verify: nativeVerify };
+  return openLocation(crypto, bytes, pinKeys(nativeSha256, [logVkey]));
 }
 
 /** Bytes of the files that a complete copy of the snapshot needs; replaced files are not counted. */
-export async function liveBytes(snapshotDir: string, manifest: Manifest): Promise<number> {
-  const sizeOf = async (path: string): Promise<number> =>
-    (await stat(join(snapshotDir, path))).size;
-  let bytes = (await sizeOf(MANIFEST_PATH)) + (await sizeOf(CHECKPOINT_PATH));
-  bytes += manifest.keys.bytes + tileBytes(manifest.tree_size);
-  for (let index = 0; index * TILE_WIDTH < manifest.tree_size; index += 1) {
-    bytes += await sizeOf(entriesPath(index, tileWidth(0, index, manifest.tree_size)));
-  }
-  const bodies = new Map<string, number>();
-  for (const pin of manifest.index_parts) {
-    bytes += pin.bytes;
-    for (const { name, bytes: length } of await bodiesOf(snapshotDir, pin)) {
-      bodies.set(name, length);
+export async function liveBytes(
+  snapshotDir: string,
+  { location, checkpoint }: OpenedLocation,
+): Promise<number> {
+  // Answers name the partial tiles of the covered tree, which the checkpoint's tree extends.
+  const covered = location.snapshot.logs[0]!.size;
+  const paths = new Set([LOCATION_PATH, CHECKPOINT_PATH, ...logPaths(covered)]);
+  for (const path of logPaths(checkpoint.size)) paths.add(path);
+  let bytes = 0;
+  for (const path of paths) bytes += (await stat(join(snapshotDir, path))).size;
+  const pages = [location.map, location.shares].flatMap((page) => pageIdOf(page) ?? []);
+  for (const page of pages) bytes += await mapBytes(snapshotDir, page);
+  return bytes;
+}
+
+/** All tiles and entry bundles of a log. */
+function logPaths(size: number): string[] {
+  return tilesBetween(0, size).flatMap(({ level, index, width }) => {
+    const tile = tilePath(level, index, width);
+    return level === 0 ? [tile, entriesPath(index, width)] : [tile];
+  });
+}
+
+/** The pages of a map, from the one that holds it downwards. */
+async function mapBytes(snapshotDir: string, top: PageId): Promise<number> {
+  let bytes = 0;
+  const pages = [top];
+  for (let page = pages.pop(); page !== undefined; page = pages.pop()) {
+    const file = join(snapshotDir, pagePath(page));
+    if (page.level === 0) bytes += (await stat(file)).size;
+    else {
+      const content = await readFile(file);
+      bytes += content.length;
+      pages.push(...decodeRefs(page.level, content));
     }
   }
-  for (const length of bodies.values()) bytes += length;
   return bytes;
-}
-
-/** All tiles of a log: each level holds the hashes of the full tiles below it. */
-function tileBytes(treeSize: number): number {
-  let bytes = 0;
-  for (let hashes = treeSize; hashes > 0; hashes = Math.floor(hashes / TILE_WIDTH)) {
-    bytes += hashes * HASH_BYTES;
-  }
-  return bytes;
-}
-
-async function bodiesOf(
-  snapshotDir: string,
-  pin: IndexPartPin,
-): Promise<{ name: string; bytes: number }[]> {
-  const { filesAt } = partLayout(pin.entries, pin.files);
-  const table = Buffer.alloc(pin.files * FILE_BYTES);
-  const file = await open(join(snapshotDir, segmentPath(pin.sha256)), 'r');
-  try {
-    await file.read(table, 0, table.length, filesAt);
-  } finally {
-    await file.close();
-  }
-  return Array.from({ length: pin.files }, (_, i) =>
-    decodeFileLine(table.subarray(i * FILE_BYTES, (i + 1) * FILE_BYTES)),
-  );
 }

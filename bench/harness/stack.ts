@@ -78,31 +78,33 @@ export function startProgram(
     SNAPSHOT_DIR: registry.snapshotDir,
     RECENT_LOOKUP_LIMIT: String(recentLookupLimit),
   };
+  const log = { LOG_ORIGIN: registry.origin, EMBEDDED_DATABASE: 'yes' };
   const environments: Record<ProgramName, Record<string, string>> = {
     engine: {
       ...queue,
       DATABASE_URL: registry.roleUrl('svc_engine'),
       ENGINE_PORT: '0',
-      LOG_VKEY: registry.vkeys.log,
+      LOG_VKEY: registry.logVkey,
     },
     worker: {
       ...queue,
       DATABASE_URL: registry.roleUrl('svc_worker'),
       AEP_KEY_FILE: registry.keyFiles.aep,
     },
-    verifier: { DATABASE_URL: registry.roleUrl('svc_verifier') },
+    verifier: {
+      DATABASE_URL: registry.roleUrl('svc_verifier'),
+      VERIFIER_KEY_FILE: registry.keyFiles.verifier,
+      ...log,
+    },
     publisher: {
       ...snapshot,
       DATABASE_URL: registry.roleUrl('svc_publisher'),
       LOG_KEY_FILE: registry.keyFiles.log,
-      SNAPSHOT_KEY_FILE: registry.keyFiles.snapshot,
-      LOG_ORIGIN: registry.origin,
-      EMBEDDED_DATABASE: 'yes',
+      ...log,
     },
     facade: {
       ...snapshot,
-      LOG_VKEY: registry.vkeys.log,
-      SNAPSHOT_VKEY: registry.vkeys.snapshot,
+      LOG_VKEY: registry.logVkey,
       PUBLIC_PORT: '0',
     },
   };

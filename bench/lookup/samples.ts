@@ -13,7 +13,6 @@ export interface LookupSample {
 }
 
 export interface LookupSamples {
-  proofs: number;
   recent: LookupSample;
   /** Proofs older than the recent lookups. */
   older: LookupSample;
@@ -37,10 +36,9 @@ export async function takeSamples(
   options: { dir: string; recentLookupLimit: number; count: number },
 ): Promise<LookupSamples> {
   const { dir, recentLookupLimit, count } = options;
-  const { tree_size: size, proofs } = await readiness(publicUrl);
-  // No proof near the boundary is drawn, because leaves that are not proofs may move it.
-  const boundary = size - recentLookupLimit;
-  const margin = size - proofs;
+  const { tree_size: size, lookup_from: boundary } = await readiness(publicUrl);
+  // No proof near the boundary is drawn, because entries of verifier and publisher move it.
+  const margin = Math.ceil(recentLookupLimit / 10);
   if (boundary - margin <= 0) throw new Error('all proofs are recent: none is old');
   const take = async (
     name: string,
@@ -62,7 +60,7 @@ export async function takeSamples(
   const staticRoot = join(dir, 'static');
   await mkdir(join(staticRoot, dirname(`${PROOF_PATH}id`)), { recursive: true });
   for (const [path, body] of recent.bodies) await writeFile(join(staticRoot, path), body);
-  return { proofs, recent, older, absent, staticRoot };
+  return { recent, older, absent, staticRoot };
 }
 
 const CONCURRENCY = 16;

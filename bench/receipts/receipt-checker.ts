@@ -37,12 +37,12 @@ export interface Outsider {
 }
 
 export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outsider {
-  const { apiKey, tenantId, keyFiles, vkeys, origin } = registry;
+  const { apiKey, tenantId, keyFiles, logVkey, origin } = registry;
   const aepKey = loadSigningKey(keyFiles.aep).publicKey;
   return {
     engine: { engineUrl, apiKey, tenantId },
     registry: { publicUrl },
-    trust: { aepKey, logVkey: vkeys.log, logOrigin: origin },
+    trust: { aepKey, logVkey, logOrigin: origin },
   };
 }
 

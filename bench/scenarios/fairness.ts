@@ -1,6 +1,6 @@
 import { startBatchLoad } from '../harness/batch-load.js';
 import { engineHeaders, executeAtRate, type Credential } from '../harness/engine-api.js';
-import { nextPublication, readiness, untilIdle, untilPublished } from '../harness/public-api.js';
+import { nextPublication, published, untilIdle, untilPublished } from '../harness/public-api.js';
 import { createTenants } from '../harness/registry.js';
 import {
   resultOf,
@@ -45,7 +45,7 @@ async function measure(
   plan: typeof FULL,
   signal: AbortSignal,
 ): Promise<FairnessMeasured> {
-  const { engineUrl, publicUrl, registry } = stack;
+  const { engineUrl, registry } = stack;
   const [neighbour] = await createTenants(registry, ['neighbour']);
   const unexpected = new UnexpectedAnswers();
   const trickle = async (count: number): Promise<number[]> => {
@@ -57,13 +57,13 @@ async function measure(
   await trickle(WARM_UP);
   const idleMs = await trickle(plan.idle);
 
-  const before = await readiness(publicUrl);
+  const before = await published(stack);
   const load = startBatchLoad(stack, plan);
   const measureBesideBatches = async () => {
     // Every stage is busy once the first items are public.
-    const from = await untilPublished(publicUrl, before.proofs + 1, signal);
+    const from = await untilPublished(stack, before.proofs + 1, signal, before);
     const besideBatchesMs = await trickle(plan.loaded);
-    const to = await nextPublication(publicUrl, signal);
+    const to = await nextPublication(stack, signal, from);
     const own = besideBatchesMs.length;
     const batchRate = ((to.proofs - from.proofs - own) * 1000) / (to.at - from.at);
     return { besideBatchesMs, batchRate };
@@ -74,7 +74,7 @@ async function measure(
   );
   for (const [code, count] of Object.entries(load.retried)) unexpected.add(`batch ${code}`, count);
 
-  await untilIdle(publicUrl, signal);
+  await untilIdle(stack, signal);
   const reads = startReads(engineUrl, registry, unexpected, signal);
   const besideReadsMs = await trickle(plan.loaded);
   const readRate = await reads.stop();

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { startChild, urlOf } from '../harness/child.js';
 import { openSharedRegistry, sizesOf } from '../harness/fill.js';
 import type { PeerTask } from '../harness/peer-process.js';
-import { randomProofIds } from '../harness/registry.js';
+import { databaseSize, randomProofIds } from '../harness/registry.js';
 import type { Cleanup } from '../harness/cleanup.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
 import { median, pairedRatio, spread, whole } from '../harness/statistics.js';
@@ -58,9 +58,10 @@ async function run(context: RunContext): Promise<Result[]> {
   const checked = { ...compared, cache: { server: cache, sample: recent } };
   const plan = { rounds: quick ? 1 : 6, seconds: quick ? 1 : 4, signal };
   const rounds = await withEqualAnswers(checked, () => loadInterleaved(targets, plan));
+  const { proofs } = await databaseSize(registry.owner);
   return lookupResults(
     Object.fromEntries(rounds) as unknown as LookupRounds,
-    `${whole(samples.proofs)} proofs, ${whole(recentLookupLimit)} recent, ${String(recent.bodies.size)} ids, ${String(CONNECTIONS)} connections`,
+    `${whole(proofs)} proofs, ${whole(recentLookupLimit)} recent, ${String(recent.bodies.size)} ids, ${String(CONNECTIONS)} connections`,
   );
 }
 

@@ -57,14 +57,14 @@ async function measure(
     const options = { engineEnv: UNLIMITED, ...(queue === 'Redis' && { redisUrl }) };
     const stack = await startStack(join(dir, queue), options, cleanup);
     const watched = watchedOf(stack, queue === 'Redis' ? redisPid : undefined);
-    const { engineUrl, publicUrl, registry } = stack;
+    const { engineUrl, registry } = stack;
     const load = { url: engineUrl, credential: registry, connections: CONNECTIONS, dir, signal };
     // Saturated first: the other loads are too small to get the hot code compiled.
     await runExecuteLoad({ ...load, seconds: saturatedSeconds });
     const cpuSince = startCpu(watched);
     const result = await runExecuteLoad({ ...load, seconds: saturatedSeconds });
     const saturated = { ...result, cpu: cpuSince(result.requests) };
-    await untilIdle(publicUrl, signal);
+    await untilIdle(stack, signal);
     const idleSince = startCpu(watched);
     await sleep(idleSeconds * 1000, undefined, { signal });
     const idle = idleSince(idleSeconds);

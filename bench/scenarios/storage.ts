@@ -1,12 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { treeSize } from '#sql/log/log';
 import { withCleanup } from '../harness/cleanup.js';
 import { openSharedRegistry, sizesOf, startAppender } from '../harness/fill.js';
 import { startProgram } from '../harness/stack.js';
-import { databaseSize, type BenchRegistry } from '../harness/registry.js';
+import { databaseSize, proofsAmong, type BenchRegistry } from '../harness/registry.js';
 import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
-import { liveBytes, publishedManifest } from '../harness/snapshot.js';
+import { liveBytes, publishedLocation } from '../harness/snapshot.js';
 import { whole } from '../harness/statistics.js';
 
 /** Bytes per proof in Postgres, and bytes written per byte published. */
@@ -58,7 +57,7 @@ async function measurePublishing(
     const publish = async (): Promise<{ written: number; live: number }> => {
       await append(each);
       await untilPublished(registry, signal);
-      const live = await liveBytes(registry.snapshotDir, await publishedManifest(registry));
+      const live = await liveBytes(registry.snapshotDir, await publishedLocation(registry));
       return { written: bytesToDisk(publisher.pid), live };
     };
     // Published once before measuring: the first cycle after a start writes more than new data.
@@ -70,10 +69,11 @@ async function measurePublishing(
   });
 }
 
-/** Waits until the snapshot covers the whole log. */
+/** Waits until the snapshot covers every proof. */
 async function untilPublished(registry: BenchRegistry, signal: AbortSignal): Promise<void> {
-  const size = await treeSize(registry.owner);
-  while ((await publishedManifest(registry)).tree_size < size) {
+  const covered = async (): Promise<number> =>
+    (await publishedLocation(registry)).snapshot.logs[0]!.size;
+  while ((await proofsAmong(registry.owner, await covered(), Number.MAX_SAFE_INTEGER)) > 0) {
     signal.throwIfAborted();
     await sleep(50);
   }

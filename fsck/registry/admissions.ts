@@ -111,6 +111,7 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['unchanged', 'grant_changes_differ', 'a change'],
   ['changes', 'grant_changes_differ', 'the token or package of the change'],
   ['erasures', 'erasure_incomplete', 'an admission, and the leaf of its proof'],
+  ['unlogged', 'erasure_unlogged', 'the leaf in an erasure entry and in svc.erasure'],
   ['pending', 'intake_missing', 'the intake row of a pending admission'],
   ['duplicates', 'identity_twice', 'one admission per tenant, request type and request hash'],
   ['policySets', 'policy_set_altered', 'the content of that hash'],

@@ -1,6 +1,6 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { isAepKeyEntry, readEntry } from '#protocol/entries';
+import { readEntry } from '#protocol/entries';
 import { attempt } from '#protocol/errors';
 import { documentHash } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
@@ -12,7 +12,7 @@ import {
   jwkThumbprint,
 } from '#protocol/keys';
 import type { Vkey } from '#protocol/note';
-import type { AepKeyEntry } from '#protocol/schemas/log-entry';
+import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Pool } from '#sql/db/transaction';
 import { NO_KEYS_DIGEST, nextKeysDigest } from '#sql/log/leaf-checks';
@@ -125,7 +125,7 @@ export class KeyHistory {
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {
-      if (!isAepKeyEntry(entry)) continue;
+      if (entry.type !== 'key' || !('key_id' in entry)) continue;
       const fault = chainFault(entry, leafIndex, active.get(entry.key_id));
       if (fault !== null) report('key_chain_wrong', `svc.log_entry leaf ${leafIndex}`, fault);
       if (entry.change === 'activate') active.set(entry.key_id, entry.public_key);
@@ -134,7 +134,7 @@ export class KeyHistory {
 }
 
 function chainFault(
-  entry: AepKeyEntry,
+  entry: Extract<KeyEntry, { key_id: string }>,
   leafIndex: number,
   active: string | undefined,
 ): string | null {
@@ -152,6 +152,7 @@ function chainFault(
   if (entry.change !== 'activate' && active !== entry.public_key) {
     return `expected key ${entry.key_id} to stay the same key`;
   }
-  if ((entry.from_index ?? 0) > leafIndex) return 'expected a compromise of existing leaves';
+  if ('from_index' in entry && (entry.from_index ?? 0) > leafIndex)
+    return 'expected a compromise of existing leaves';
   return null;
 }

@@ -103,6 +103,11 @@ export class LogTree {
     });
   }
 
+  /** Null when unknown. */
+  root(): Uint8Array | null {
+    return this.isBroken ? null : this.tree.root();
+  }
+
   /** @param hash of the next leaf; undefined when unknown */
   async append(
     hash: Uint8Array | undefined,

@@ -13,10 +13,12 @@ import {
 import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import type { RegistryContext } from './context.js';
 import { checkNamedInputs } from './admissions.js';
+import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
 import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
 
 export interface WalkState {
   log: LogTreeState;
+  verdictEntries: VerdictEntriesState;
   /** The first leaf that the next range verdict must cover. */
   verdictsTo: number;
   /** Whether the row of a leaf is missing or differs from the log. */
@@ -38,7 +40,8 @@ interface PlacedLeaf {
 /** Walks the log in order and compares each leaf with all rows about it. */
 export class RegistryWalk {
   private readonly log: LogTree;
-  private readonly state: Omit<WalkState, 'log'>;
+  private readonly verdictEntries: VerdictEntries;
+  private readonly state: Omit<WalkState, 'log' | 'verdictEntries'>;
   /** From the hash of a policy input to a proof of the current step that names it. */
   private readonly inputs = new Map<string, string>();
 
@@ -48,6 +51,7 @@ export class RegistryWalk {
     state?: WalkState,
   ) {
     this.log = new LogTree(ctx, anchors, state?.log);
+    this.verdictEntries = new VerdictEntries(ctx, state?.verdictEntries);
     const { verdictsTo = 0, hasDamagedLeaf = false, isKeyHistoryBroken = false } = state ?? {};
     this.state = { verdictsTo, hasDamagedLeaf, isKeyHistoryBroken };
   }
@@ -57,7 +61,7 @@ export class RegistryWalk {
   }
 
   snapshot(): WalkState {
-    return { ...this.state, log: this.log.state };
+    return { ...this.state, log: this.log.state, verdictEntries: this.verdictEntries.state };
   }
 
   /** Whether the row of a leaf is missing or differs from the log. */
@@ -94,6 +98,7 @@ export class RegistryWalk {
         const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
         checkVerdict({ ...found, ...erasure, isAwaited }, verdicts.on(leafIndex), chunk, add);
         await this.log.append(inTree, signed, verdicts);
+        await this.verdictEntries.checkAt(leafIndex + 1, () => this.log.root());
         if (!this.state.isKeyHistoryBroken) reportKeysMismatch(verdicts, leafIndex + 1, keys, add);
       }
     }
@@ -107,6 +112,7 @@ export class RegistryWalk {
   async finish(): Promise<void> {
     const { findings, keys, size } = this.ctx;
     await this.log.finish();
+    await this.verdictEntries.finish();
     if (!this.state.isKeyHistoryBroken) keys.checkChain(findings.add);
     keys.reportUnknownKeys(this.state.isKeyHistoryBroken, findings.add, findings.unchecked);
     const { verdictsTo } = this.state;

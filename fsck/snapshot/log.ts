@@ -1,13 +1,9 @@
 import { equalBytes, toHex } from '#protocol/bytes';
-import { readEntry } from '#protocol/entries';
-import type { RevocationInHistory } from '#protocol/history';
-import type { KeyedEntry } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
-import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { firstDifference, GrowingTree, resolveTile, type GrownTile } from '../tree.js';
-import type { SnapshotContext } from './source.js';
+import type { SnapshotContext } from './context.js';
 
 export interface SignedHead {
   size: number;
@@ -16,61 +12,45 @@ export interface SignedHead {
   where: string;
 }
 
-/** The contents of the public log that other checks need. */
-export interface PublicLog {
-  /** Revocations by proof id, in log order. They are few, so they fit in memory. */
-  revocations: Map<string, (RevocationInHistory & { leafIndex: number })[]>;
-  keys: KeyedEntry[];
-  /** Proofs among the leaves that the manifest covers. */
-  proofs: number;
-  /** Leaves of the larger of the two signed heads; it determines the partial tiles and bundles. */
-  size: number;
-  /** Whether all entries were readable; otherwise revocations may be missing. */
-  isWhole: boolean;
-}
-
 /**
  * Reads the whole log like a C2SP client: every bundle and tile must match the leaves, and lead to
  * the signed roots of manifest and checkpoint.
  *
- * @param manifestSize leaves that the manifest covers
+ * @returns whether every entry could be read
  */
 export async function checkPublicLog(
   ctx: SnapshotContext,
   heads: readonly SignedHead[],
-  manifestSize: number,
   step: (leaves: number) => void,
-): Promise<PublicLog> {
+): Promise<boolean> {
   const size = Math.max(...heads.map((head) => head.size));
   const tree = new GrowingTree();
-  const found: PublicLog = { revocations: new Map(), keys: [], proofs: 0, size, isWhole: true };
   const reader = new PublicTiles(ctx, size);
-  let isReported = false;
+  let isSigned = true;
+  let isWhole = true;
   for (let start = 0; start < size; start += TILE_WIDTH) {
-    const hashes = await leavesOf(ctx, reader, tree, heads, start, size, (entry, leafIndex) => {
-      if (entry === null) found.isWhole = false;
-      else if (leafIndex < manifestSize) collect(found, entry, leafIndex);
-    });
-    if (hashes === null) {
+    const leaves = await leavesOf(ctx, reader, tree, heads, start, size);
+    isWhole &&= leaves.isWhole;
+    if (leaves.hashes === null) {
       ctx.findings.unchecked(`the public log from leaf ${start} on: its bundle and tile are lost`);
-      return found;
+      return false;
     }
-    for (const hash of hashes) {
+    for (const hash of leaves.hashes) {
       for (const tile of tree.append(hash)) await reader.check(tile);
-      const head = heads.find((one) => one.size === tree.size);
-      if (head !== undefined && !isReported && !equalBytes(head.root, tree.root())) {
-        isReported = true;
+      for (const head of heads) {
+        if (head.size !== tree.size || equalBytes(head.root, tree.root())) continue;
+        isSigned = false;
         const expected = `root ${toHex(head.root)} of ${head.size} leaves, which make ${toHex(tree.root())}`;
         ctx.findings.add('public_root_differs', head.where, expected);
       }
     }
-    step(hashes.length);
+    step(leaves.hashes.length);
   }
   for (const tile of tree.partial()) await reader.check(tile);
-  return found;
+  return isWhole && isSigned;
 }
 
-/** The leaf hashes of one tile; null when bundle and tile are both lost. */
+/** The leaf hashes of one tile, null when bundle and tile are both lost; and whether all entries are there. */
 async function leavesOf(
   ctx: SnapshotContext,
   reader: PublicTiles,
@@ -78,8 +58,7 @@ async function leavesOf(
   heads: readonly SignedHead[],
   start: number,
   size: number,
-  each: (entry: Uint8Array | null, leafIndex: number) => void,
-): Promise<Uint8Array[] | null> {
+): Promise<{ hashes: Uint8Array[] | null; isWhole: boolean }> {
   const index = start / TILE_WIDTH;
   const width = tileWidth(0, index, size);
   const path = entriesPath(index, width);
@@ -107,39 +86,17 @@ async function leavesOf(
     const expected = `entries that are the leaves of the log, the first that is not is ${start + first}`;
     ctx.findings.add('bundle_altered', path, expected);
   }
-  for (let place = 0; place < width; place += 1) {
-    const isRight = !resolved.wrongRows.has(place);
-    each((isRight ? entries[place] : null) ?? null, start + place);
-  }
-  return resolved.hashes;
+  const isWhole = resolved.wrongRows.size === 0 && entries.length === width;
+  return { hashes: resolved.hashes, isWhole };
 }
 
 /** The entries of a bundle before the first damage. */
-export function entriesIn(bundle: Uint8Array): Uint8Array[] {
+function entriesIn(bundle: Uint8Array): Uint8Array[] {
   try {
     return decodeEntryBundle(bundle);
   } catch {
     return [];
   }
-}
-
-function collect(found: PublicLog, bytes: Uint8Array, leafIndex: number): void {
-  // Skips proofs, nearly all entries, without parsing them.
-  if (Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes('"type":"proof"')) {
-    found.proofs += 1;
-    return;
-  }
-  const entry = readEntry(bytes);
-  if (entry?.type === 'key') found.keys.push({ leafIndex, entry });
-  if (entry?.type !== 'status') return;
-  const ofProof = found.revocations.get(entry.proof_id) ?? [];
-  found.revocations.set(entry.proof_id, ofProof);
-  ofProof.push({
-    leafIndex,
-    kind: entry.artifact_kind,
-    at: parseTime(entry.time),
-    reasonHash: entry.reason_hash,
-  });
 }
 
 /** The tile files of a log of one size. */

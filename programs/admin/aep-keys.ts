@@ -28,7 +28,14 @@ export function addAepKeyCommands(add: AddCommand): void {
     'aep-key activate <key.pem>',
     'Activate an AEP key for log entries from the next log index on',
     '/etc/svc/aep.pem',
-    async (admin, file: string) => changeKey(admin, 'activate', await readPublicKey(file)),
+    async (admin, file: string) => changeKey(admin, 'aep', 'activate', await readPublicKey(file)),
+  );
+  add(
+    'verifier-key activate <key.pem>',
+    'Activate a verifier key for verdict entries from the next log index on',
+    '/etc/svc/verifier.pem',
+    async (admin, file: string) =>
+      changeKey(admin, 'verifier', 'activate', await readPublicKey(file)),
   );
   // allowUnknownOption, because one key id in 64 begins with a dash.
   add(
@@ -36,7 +43,16 @@ export function addAepKeyCommands(add: AddCommand): void {
     'Retire an AEP key; earlier signatures stay valid',
     `/etc/svc/aep.pem --confirm ${EXAMPLE_KEY}`,
     async (admin, key: string, { confirm }: { confirm: string }) =>
-      changeKey(admin, 'retire', await knownKey(admin, key), { confirm }),
+      changeKey(admin, 'aep', 'retire', await knownKey(admin, 'aep', key), { confirm }),
+  )
+    .allowUnknownOption()
+    .requiredOption(...confirmOption('key_id'));
+  add(
+    'verifier-key retire <key.pem|key_id>',
+    'Retire a verifier key; its earlier verdict entries stay valid',
+    `/etc/svc/verifier.pem --confirm ${EXAMPLE_KEY}`,
+    async (admin, key: string, { confirm }: { confirm: string }) =>
+      changeKey(admin, 'verifier', 'retire', await knownKey(admin, 'verifier', key), { confirm }),
   )
     .allowUnknownOption()
     .requiredOption(...confirmOption('key_id'));
@@ -46,8 +62,8 @@ export function addAepKeyCommands(add: AddCommand): void {
     `/etc/svc/aep.pem --from-index 48213 --confirm ${EXAMPLE_KEY}`,
     async (admin, key: string, options: { confirm: string; fromIndex: string }) => {
       const fromIndex = wholeNumber(options.fromIndex, 0, Number.MAX_SAFE_INTEGER);
-      const publicKey = await knownKey(admin, key);
-      return changeKey(admin, 'compromise', publicKey, { ...options, fromIndex });
+      const publicKey = await knownKey(admin, 'aep', key);
+      return changeKey(admin, 'aep', 'compromise', publicKey, { ...options, fromIndex });
     },
   )
     .allowUnknownOption()
@@ -92,6 +108,7 @@ export function addAepKeyCommands(add: AddCommand): void {
 
 async function changeKey(
   { act }: Admin,
+  use: Use,
   change: 'activate' | 'retire' | 'compromise',
   publicKey: Uint8Array,
   { confirm, fromIndex }: { confirm?: string; fromIndex?: number } = {},
@@ -100,28 +117,40 @@ async function changeKey(
   if (change !== 'activate') requireConfirmed(confirm, keyId);
   const leafIndex = await act(async (tx) => {
     const at = await appendKeyChange(tx, nativeSha256, {
+      use,
       keyId,
       publicKey: toBase64Url(publicKey),
       change,
       ...(fromIndex === undefined ? {} : { fromIndex }),
     });
     // Checked in the same transaction, so that no other key is retired concurrently.
-    if (change === 'retire' && (await activeAepKeys(tx)).length === 0) {
-      throw new OperatorError(
-        'this is the last active key, and admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
-      );
+    if (change === 'retire' && (await activeKeys(tx, use)).length === 0) {
+      throw new OperatorError(`this is the last active key, and ${WITHOUT_KEY[use]}`);
     }
     return at;
   });
   return { document: { key_id: keyId, change, leaf_index: leafIndex } };
 }
 
-/** Ids of the AEP keys that are active at the end of the log. */
-export async function activeAepKeys(sql: Db): Promise<string[]> {
-  const keys = await loggedKeys(sql);
-  return keys
-    .filter((key) => key.compromised_from === null && key.retired_at === null)
-    .map(({ kid }) => kid);
+type Use = 'aep' | 'verifier';
+
+const WITHOUT_KEY: Record<Use, string> = {
+  aep: 'admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
+  verifier: 'the verifier appends no verdict without one: activate its successor first',
+};
+
+/** Ids of the keys that are active at the end of the log. */
+export async function activeKeys(sql: Db, use: Use): Promise<string[]> {
+  const entries = await entriesOf(sql, use);
+  const ended = entries.flatMap((entry) => (entry.change === 'activate' ? [] : [entry.key_id]));
+  return [...new Set(entries.map((entry) => entry.key_id))].filter((id) => !ended.includes(id));
+}
+
+async function entriesOf(sql: Db, use: Use) {
+  return (await keyEntries(sql)).flatMap(({ body }) => {
+    const entry = parseEntry(body);
+    return entry.type === 'key' && 'key_id' in entry && entry.use === use ? [entry] : [];
+  });
 }
 
 async function loggedKeys(sql: Db): Promise<AepKey[]> {
@@ -133,11 +162,11 @@ async function loggedKeys(sql: Db): Promise<AepKey[]> {
 }
 
 /** Finds a public key by its file, or by its id in the log, because the file may be lost. */
-async function knownKey({ database }: Admin, key: string): Promise<Uint8Array> {
+async function knownKey({ database }: Admin, use: Use, key: string): Promise<Uint8Array> {
   if (!keyIdSchema.safeParse(key).success) return readPublicKey(key);
-  const known = (await loggedKeys(await database())).find(({ kid }) => kid === key);
+  const known = (await entriesOf(await database(), use)).find(({ key_id }) => key_id === key);
   if (known === undefined) throw new OperatorError(`the log never activated key ${key}`);
-  return fromBase64Url(known.x);
+  return fromBase64Url(known.public_key);
 }
 
 /** The raw public key of a PEM file with a public or private key. */

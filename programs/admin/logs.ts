@@ -5,11 +5,11 @@ import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
 import { readEntry } from '#protocol/entries';
 import { HASH_BYTES } from '#protocol/merkle';
 import type { LogEntry } from '#protocol/schemas/log-entry';
-import { CHECKPOINT_PATH } from '#protocol/snapshot/manifest';
+import { CHECKPOINT_PATH } from '#protocol/snapshot/location';
 import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { FatalPublishError } from '#publisher/errors';
-import { VerifiedTree } from '#publisher/plan/tree';
+import { mismatch, VerifiedTree } from '#publisher/plan/tree';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Pool } from '#sql/db/transaction';
@@ -82,16 +82,17 @@ async function compareWithPublished(
   const checkpoint = await publishedCheckpoint(read, keys);
   const { origin, size } = checkpoint;
   try {
-    const tree = await VerifiedTree.open(checkpoint, (level, index) =>
-      read(tilePath(level, index, tileWidth(level, index, size))),
-    );
+    const tree = await VerifiedTree.open(size, {
+      tile: (level, index) => read(tilePath(level, index, tileWidth(level, index, size))),
+      entries: (from) => entriesFrom(read, from, size),
+    });
+    if (!equalBytes(tree.head.root, checkpoint.root)) throw mismatch('the tiles have another root');
     const inDatabase = await treeSize(sql);
     const common = await commonLeaves(sql, tree, Math.min(inDatabase, size));
     const lost: LostLeaf[] = [];
     for (let index = Math.floor(common / TILE_WIDTH); index * TILE_WIDTH < size; index++) {
       const first = index * TILE_WIDTH;
-      const entries = decodeEntryBundle(await read(entriesPath(index, tileWidth(0, index, size))));
-      tree.requireLeaves(first, entries, await tree.tile(0, index));
+      const entries = await tree.entries(first, Math.min(first + TILE_WIDTH, size));
       entries.forEach((bytes, place) => {
         if (first + place >= common) lost.push(lostLeaf(first + place, bytes));
       });
@@ -104,6 +105,16 @@ async function compareWithPublished(
       { cause },
     );
   }
+}
+
+/** The entries of the published bundle whose first leaf is `first`. */
+async function entriesFrom(
+  read: (path: string) => Promise<Buffer>,
+  first: number,
+  size: number,
+): Promise<Uint8Array[]> {
+  const index = first / TILE_WIDTH;
+  return decodeEntryBundle(await read(entriesPath(index, tileWidth(0, index, size))));
 }
 
 async function publishedCheckpoint(

@@ -1,5 +1,5 @@
 import { isUnavailable } from '#sql/db/errors';
-import { activeAepKeys } from './aep-keys.js';
+import { activeKeys } from './aep-keys.js';
 import { type AddCommand, type Admin, type Outcome, plain, readable } from './command.js';
 import { checkPublicApi, readFacts, type Facts, PROGRAMS, UNKNOWN_SIGNER } from './status/facts.js';
 
@@ -16,7 +16,7 @@ async function showStatus({ database, statusConfig }: Admin): Promise<Outcome> {
   try {
     const sql = await database();
     const publicApi = await checkPublicApi(statusConfig());
-    const facts = await readFacts(sql, await activeAepKeys(sql), publicApi);
+    const facts = await readFacts(sql, await activeKeys(sql, 'aep'), publicApi);
     const attention = attentionFor(facts);
     return {
       document: { status: attention.length === 0 ? 'well' : 'attention', attention, ...facts },

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { type FindingCode, FINDINGS } from '#fsck/findings';
 import { fsck, Stopped } from '#fsck/run';
-import { snapshotDirectory, snapshotOrigin } from '#fsck/snapshot/source';
 import { type FsckOptions, type FsckResult, StateStore, type Stage } from '#fsck/state';
 import { toHex } from '#protocol/bytes';
 import { formatVkey } from '#protocol/note';
@@ -18,6 +17,7 @@ import {
 } from '#runtime/config';
 import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { isForOperator, OperatorError } from '#runtime/process/operator-error';
+import { openFiles } from '#sdk/cli/monitor/files';
 import { openDatabase } from '../database.js';
 import { pinning } from '../trust.js';
 
@@ -116,7 +116,7 @@ async function run(
 ): Promise<FsckExitCode> {
   const began = performance.now();
   const config = fsckConfig(given.only, env);
-  const logVkeys = trustedKeys('LOG', config.logKey, config.logRetiredVkeys);
+  const logVkeys = trustedKeys(config.logKey, config.logRetiredVkeys);
   const snapshot = await openSnapshot(config, logVkeys);
   const { databaseUrl } = config;
   const file = given.state ?? join(config.dataDir, 'fsck.json');
@@ -178,30 +178,23 @@ function trouble(error: unknown, env: Environment | undefined): string {
 }
 
 /** Reads the keys to pin. From a key file it uses only the public key. */
-function trustedKeys(
-  variable: string,
-  key: TrustedKey,
-  retired: readonly string[] = [],
-): PinnedKeys {
+function trustedKeys(key: TrustedKey, retired: readonly string[]): PinnedKeys {
   const vkeys =
     'vkeys' in key
       ? key.vkeys
       : [formatVkey(nativeSha256, key.name, loadSigningKey(key.keyFile).publicKey)];
   // During a rotation, the retired key is in both lists.
   const all = [...new Set([...vkeys, ...retired])];
-  return pinning(`${variable}_VKEY`, () => pinKeys(nativeSha256, all));
+  return pinning('LOG_VKEY', () => pinKeys(nativeSha256, all));
 }
 
 async function openSnapshot(config: FsckConfig, log: PinnedKeys): Promise<FsckOptions['snapshot']> {
-  const { snapshotDir, snapshotUrl, snapshotTtl: snapshotTtlMs } = config;
+  const { snapshotDir, snapshotUrl } = config;
   if (snapshotDir === null && snapshotUrl === null) return null;
   if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
     throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);
   }
-  const trust = { log, snapshot: trustedKeys('SNAPSHOT', config.snapshotKey) };
-  const files =
-    snapshotUrl === null ? snapshotDirectory(snapshotDir ?? '') : snapshotOrigin(snapshotUrl);
-  return { files, trust, snapshotTtlMs };
+  return { files: openFiles(snapshotUrl ?? snapshotDir ?? '', {}), log };
 }
 
 async function isDirectory(path: string): Promise<boolean> {
@@ -241,7 +234,7 @@ function summary(result: FsckResult, counts: [FindingCode, number][], seconds: n
   const parts = [
     leaves === null ? null : `${String(leaves)} leaves of the registry`,
     published &&
-      `${String(published.proofs)} published proofs (generation ${String(published.generation)})`,
+      `${String(published.leaves)} published leaves (generation ${String(published.generation)})`,
     resumedFrom > 0 ? `resumed from leaf ${String(resumedFrom)}` : null,
     corrupt === 0 ? 'no corruption' : `${String(corrupt)} corruptions`,
     result.isComplete ? null : 'incomplete check',

@@ -1,5 +1,5 @@
 import { statfs } from 'node:fs/promises';
-import type { Manifest } from '#protocol/snapshot/manifest';
+import type { OpenedLocation } from '#protocol/snapshot/location';
 import { parseTime } from '#protocol/time';
 import { LeaseLostError } from '#publisher/errors';
 import type { CycleObserver } from '#publisher/run';
@@ -10,7 +10,7 @@ import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
 export interface PublisherMetrics extends CycleObserver {
-  published(manifest: Manifest): void;
+  published(snapshot: OpenedLocation): void;
   witnessAnswered(witness: string, outcome: 'cosigned' | 'failed'): void;
 }
 
@@ -37,7 +37,7 @@ export function publisherMetrics(
   const log = readings.every(5_000, 'log', () => logAndCheckpoint(readings.sql));
   const size = readings.every(30_000, 'database_size', () => databaseBytes(readings.sql));
   const disk = readings.every(10_000, 'disk', () => statfs(directory));
-  let latest: Manifest | null = null;
+  let latest: OpenedLocation | null = null;
   const ticks = distribution(
     registry,
     'svc_publish_duration_seconds',
@@ -51,9 +51,10 @@ export function publisherMetrics(
     latest === null
       ? null
       : {
-          manifest: latest,
-          issuedAt: parseTime(latest.issued_at),
-          validUntil: parseTime(latest.valid_until),
+          generation: latest.index,
+          treeSize: latest.snapshot.logs[0]!.size,
+          issuedAt: parseTime(latest.snapshot.time),
+          validUntil: latest.validUntil,
         },
   );
   addGauges(registry, [
@@ -65,7 +66,7 @@ export function publisherMetrics(
     [
       'svc_snapshot_lag_leaves',
       'Log leaves not covered by the snapshot',
-      () => latest && log.value && Math.max(0, log.value.leaves - latest.tree_size),
+      () => latest && log.value && Math.max(0, log.value.leaves - latest.snapshot.logs[0]!.size),
     ],
     [
       'svc_checkpoint_tree_size',
@@ -111,8 +112,8 @@ export function publisherMetrics(
     bytes.n = written();
   };
   return {
-    published: (manifest) => {
-      latest = manifest;
+    published: (snapshot) => {
+      latest = snapshot;
     },
     witnessAnswered: (witness, outcome) => {
       cosignatures.of({ witness, outcome }).n += 1;

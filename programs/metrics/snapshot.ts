@@ -1,9 +1,9 @@
 import { addGauges, type Registry } from '#runtime/ops/instruments';
-import type { Manifest } from '#protocol/snapshot/manifest';
 import type { Clock } from '#runtime/process/clock';
 
 interface Snapshot {
-  manifest: Manifest;
+  generation: number;
+  treeSize: number;
   /** Epoch milliseconds. */
   issuedAt: number;
   validUntil: number;
@@ -20,14 +20,10 @@ export function snapshotGauges(
     return snapshot && value(snapshot);
   };
   addGauges(registry, [
-    [
-      'svc_snapshot_generation',
-      'Generation of the snapshot',
-      of(({ manifest }) => manifest.generation),
-    ],
+    ['svc_snapshot_generation', 'Generation of the snapshot', of(({ generation }) => generation)],
     [
       'svc_snapshot_age_seconds',
-      'Time since the snapshot was signed',
+      'Time since the snapshot',
       of(({ issuedAt }) => (clock.now() - issuedAt) / 1_000),
     ],
     [
@@ -35,20 +31,6 @@ export function snapshotGauges(
       'Remaining validity of the snapshot; negative once expired',
       of(({ validUntil }) => (validUntil - clock.now()) / 1_000),
     ],
-    [
-      'svc_snapshot_tree_size',
-      'Leaves that the snapshot covers',
-      of(({ manifest }) => manifest.tree_size),
-    ],
-    [
-      'svc_snapshot_proofs',
-      'Proofs that the snapshot covers',
-      of(({ manifest }) => manifest.proofs),
-    ],
-    [
-      'svc_snapshot_bytes',
-      'Size of the snapshot index, over all segments',
-      of(({ manifest }) => manifest.index_parts.reduce((sum, { bytes }) => sum + bytes, 0)),
-    ],
+    ['svc_snapshot_tree_size', 'Leaves that the snapshot covers', of(({ treeSize }) => treeSize)],
   ]);
 }

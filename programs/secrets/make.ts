@@ -83,16 +83,19 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
   secret('valkey.conf', () => `requirepass ${queueUrl.password}`, 'valkey');
   secret('grafana-password', password, 'grafana');
 
-  signingKey('aep-key.pem', 'worker');
-  const aepPem = await readFile(join(directory, 'aep-key.pem'), 'utf8');
-  publish(
-    'aep-public-key.pem',
-    createPublicKey(aepPem).export({ format: 'pem', type: 'spki' }).toString(),
-  );
+  for (const [key, owner] of [
+    ['aep', 'worker'],
+    ['verifier', 'verifier'],
+  ] as const) {
+    signingKey(`${key}-key.pem`, owner);
+    const pem = await readFile(join(directory, `${key}-key.pem`), 'utf8');
+    publish(
+      `${key}-public-key.pem`,
+      createPublicKey(pem).export({ format: 'pem', type: 'spki' }).toString(),
+    );
+  }
   const log = signingKey('log-key.pem', 'publisher');
   publish('log.vkey', formatVkey(nativeSha256, config.logOrigin, log.publicKey));
-  const snapshot = signingKey('snapshot-key.pem', 'publisher');
-  publish('snapshot.vkey', formatVkey(nativeSha256, config.snapshotName, snapshot.publicKey));
   return made;
 }
 

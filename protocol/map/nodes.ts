@@ -11,7 +11,7 @@ import { HASH_BYTES } from '../merkle.js';
 /** A kind, then 16 bytes. */
 export const KEY_BYTES = 17;
 const KEY_BITS = 8 * KEY_BYTES;
-const STEP_BYTES = 1 + HASH_BYTES;
+export const STEP_BYTES = 1 + HASH_BYTES;
 
 /** The first byte of a key. */
 export const MAP_KINDS = { proof: 1, aepKey: 2, package: 3, share: 4 } as const;
@@ -31,6 +31,11 @@ export function mapKey(kind: MapKind, id: Uint8Array): Uint8Array {
   key[0] = MAP_KINDS[kind];
   key.set(id, 1);
   return key;
+}
+
+/** The index in the key of an AEP key's record. */
+export function activationIn(key: Uint8Array): number {
+  return Number(new DataView(key.buffer, key.byteOffset, key.length).getBigUint64(KEY_BYTES - 8));
 }
 
 /** A subtree of a map. */
@@ -69,7 +74,12 @@ export function mapLeafHash(sha256: Sha256, { key, valueHash: hash }: MapLeaf): 
   return sha256(leaf);
 }
 
-function innerHash(sha256: Sha256, bit: number, left: Uint8Array, right: Uint8Array): Uint8Array {
+export function innerHash(
+  sha256: Sha256,
+  bit: number,
+  left: Uint8Array,
+  right: Uint8Array,
+): Uint8Array {
   inner[1] = bit;
   inner.set(left, 2);
   inner.set(right, 2 + HASH_BYTES);
@@ -77,7 +87,8 @@ function innerHash(sha256: Sha256, bit: number, left: Uint8Array, right: Uint8Ar
 }
 
 /** The value of a key's bit, 0 or 1. Bit 0 is the highest bit of the first byte. */
-const bitOf = (key: Uint8Array, bit: number): number => (key[bit >> 3]! >> (7 - (bit & 7))) & 1;
+export const bitOf = (key: Uint8Array, bit: number): number =>
+  (key[bit >> 3]! >> (7 - (bit & 7))) & 1;
 
 /** The first bit in which two keys differ; 136 for equal keys. */
 export function firstDifference(a: Uint8Array, b: Uint8Array): number {

@@ -38,8 +38,8 @@ export interface PageRef extends MapNode, PageId {
   count: number;
 }
 
-const LEAF_HEAD_BYTES = KEY_BYTES + 8;
-const REF_BYTES = KEY_BYTES + 3 + 2 * HASH_BYTES;
+export const LEAF_HEAD_BYTES = KEY_BYTES + 8;
+export const REF_BYTES = KEY_BYTES + 3 + 2 * HASH_BYTES;
 
 /** A leaf with its hash. */
 export function leafOf(sha256: Sha256, key: Uint8Array, { record, history }: MapValue): Leaf {
@@ -156,5 +156,5 @@ function requireLevel(page: Uint8Array, level: number): void {
   if (page[0] !== level) throw malformed(`has level ${page[0]} instead of ${level}`);
 }
 
-const malformed = (problem: string): ProtocolError =>
+export const malformed = (problem: string): ProtocolError =>
   new ProtocolError('malformed_map_page', `the page of the map ${problem}`);

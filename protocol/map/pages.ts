@@ -1,4 +1,4 @@
-import { concat, equalBytes } from '../bytes.js';
+import { concat, equalBytes, toHex } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { mapPath } from './nodes.js';
@@ -42,10 +42,15 @@ const CAPACITY = 128;
  * `malformed_map_page`. The head is trusted: who has only a signed root checks the path of a search.
  */
 export class MapPages {
+  /** The items of the pages read or written last, by digest. */
+  private readonly cached = new Map<string, Promise<readonly (Leaf | PageRef)[]>>();
+
   constructor(
     private readonly sha256: Sha256,
     private readonly store: PageStore,
     private readonly capacity = CAPACITY,
+    /** Number of pages whose items are kept, up to about 40 kB each. */
+    private readonly cacheSize = 0,
   ) {}
 
   /** The value of a key; null if the map has none. */
@@ -87,11 +92,30 @@ export class MapPages {
   ): Promise<{ head: MapHead; superseded: PageId[] }> {
     const update = new Update(this.sha256, this.capacity, (page) => this.load(page));
     const { pages, ...updated } = await update.run(head, changes);
-    for (const { page, bytes } of pages) await this.store.write(page, bytes);
+    for (const { page, bytes, items } of pages) {
+      await this.store.write(page, bytes);
+      void this.keep(toHex(page.digest), Promise.resolve(items));
+    }
     return updated;
   }
 
-  private async load(page: PageId): Promise<Leaf[] | PageRef[]> {
+  private load(page: PageId): Promise<readonly (Leaf | PageRef)[]> {
+    const name = toHex(page.digest);
+    return this.cached.get(name) ?? this.keep(name, this.read(page));
+  }
+
+  private keep(
+    name: string,
+    items: Promise<readonly (Leaf | PageRef)[]>,
+  ): Promise<readonly (Leaf | PageRef)[]> {
+    if (this.cacheSize === 0) return items;
+    this.cached.set(name, items);
+    items.catch(() => this.cached.delete(name));
+    if (this.cached.size > this.cacheSize) this.cached.delete(this.cached.keys().next().value!);
+    return items;
+  }
+
+  private async read(page: PageId): Promise<readonly (Leaf | PageRef)[]> {
     const bytes = await this.store.read(page);
     if (!equalBytes(this.sha256(bytes), page.digest)) {
       throw new ProtocolError('malformed_map_page', 'a page of the map has another digest');

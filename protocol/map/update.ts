@@ -32,7 +32,7 @@ interface Updated {
   /** The page that holds the whole map; null if it is empty. */
   head: PageRef | null;
   /** The pages to write; one that changes leave as it is may be among them. */
-  pages: { page: PageId; bytes: Uint8Array }[];
+  pages: { page: PageId; bytes: Uint8Array; items: readonly (Leaf | PageRef)[] }[];
   /** The pages that the new map no longer has. */
   superseded: PageId[];
 }
@@ -80,7 +80,7 @@ export class Update {
           ? encodeLeaves(items as readonly Leaf[])
           : encodeRefs(level, items as readonly PageRef[]);
       page.hashes = { hash: mapRoot(this.sha256, items), digest: this.sha256(bytes) };
-      pages.push({ page: { level, digest: page.hashes.digest }, bytes });
+      pages.push({ page: { level, digest: page.hashes.digest }, bytes, items });
     }
     return { level, key, bit, count, ...page.hashes };
   }

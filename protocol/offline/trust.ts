@@ -1,11 +1,12 @@
 import { fromBase64Url, isBytes } from '../bytes.js';
-import { isPoint, isUsablePublicKey } from '../ed25519.js';
+import { openCheckpointNote, type OpenedCheckpoint } from '../checkpoint.js';
+import { isPoint, isUsablePublicKey, type Ed25519Verify } from '../ed25519.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { ED25519_PUBLIC_KEY_BYTES, jwkThumbprint } from '../keys.js';
 import type { Vkey } from '../note.js';
 import { pinKeys } from '../snapshot/trust.js';
-import { parsePolicy, type TlogPolicy } from '../tlog-policy.js';
+import { parsePolicy, requireQuorum, type TlogPolicy } from '../tlog-policy.js';
 
 /**
  * An AEP public key as JWK (RFC 8037). Other members are ignored, as RFC 7517 requires. The last
@@ -40,10 +41,14 @@ export interface OfflineTrust {
    * result makes no statement about inclusion. With the text of a C2SP tlog-policy, checkpoints need
    * its quorum of witnesses; its own lines of logs are not used.
    */
-  log?:
-    | { vkey: string | readonly PinnedLogKey[]; origin: string; policy?: string | undefined }
-    | null
-    | undefined;
+  log?: PinnedLog | null | undefined;
+}
+
+export interface PinnedLog {
+  vkey: string | readonly PinnedLogKey[];
+  origin: string;
+  /** The text of a C2SP tlog-policy. */
+  policy?: string | undefined;
 }
 
 /** A C2SP verifier key. Checkpoints of a size greater than `from_size` do not count. */
@@ -120,6 +125,22 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
     origin: log.origin,
     policy: policy === undefined ? null : parsePolicy(policy, sha256),
   };
+}
+
+/**
+ * Opens a signed checkpoint under the pinned keys that count at its size, and requires the quorum of the
+ * pinned policy. Throws the errors of `openCheckpointNote` and `requireQuorum`.
+ */
+export function openPinned(note: string, log: LogPin, verify: Ed25519Verify): OpenedCheckpoint {
+  let opened = openCheckpointNote(note, log.vkeys, log.origin, verify);
+  const { size } = opened.checkpoint;
+  // A thief of a retired key can still sign larger trees.
+  const counted = log.vkeys.filter(({ maxSize }) => size <= maxSize);
+  if (counted.length < log.vkeys.length) {
+    opened = openCheckpointNote(note, counted, log.origin, verify);
+  }
+  if (log.policy !== null) requireQuorum(note, log.policy, verify);
+  return opened;
 }
 
 function logKeyOf(pin: PinnedLogKey): { vkey: string; maxSize: number } {

@@ -7,7 +7,6 @@ import { proofEntrySchema } from './log-entry.js';
 import {
   artifactKindSchema,
   assertsByStatus,
-  effectSchema,
   environmentSchema,
   hashSchema,
   keyIdSchema,
@@ -24,7 +23,7 @@ const facadeArtifactSchema = z.strictObject({
   aep_hash: hashSchema,
   proof_record_hash: hashSchema,
   artifact_level: z.string().min(1),
-  effect: effectSchema,
+  effect: z.enum(['ADMIT', 'DENY', 'REQUIRE_APPROVAL']),
   environment: environmentSchema,
 });
 
@@ -63,7 +62,8 @@ const facadeIntegritySchema = z.strictObject({
   proof_record_hash: hashSchema,
   log_origin: z.string().min(1),
   leaf_index: logIndexSchema,
-  key_id: keyIdSchema,
+  /** Absent for a key that the log had not activated. */
+  key_id: keyIdSchema.exactOptional(),
   accepted_at: timeSchema,
 });
 

@@ -36,4 +36,7 @@ export const SCHEMA = {
   trustChain: 'svc.public_verification.trust_chain/1.0',
   trustPackage: 'svc.public_verification.trust_package/1.0',
   share: 'svc.public_verification.share/1.0',
+  evidence: 'svc.public_verification.evidence/1.0',
+  packageRecord: 'svc.registry.package/1.0',
+  shareRecord: 'svc.registry.share/1.0',
 } as const;

@@ -108,7 +108,8 @@ export const shareTokenListSchema = z.strictObject({
 
 const MOST_MEMBERS = 100;
 
-const membersSchema = z
+/** The different proofs of a package, in display order. */
+export const packageMembersSchema = z
   .array(proofIdSchema)
   .min(1)
   .max(MOST_MEMBERS)
@@ -127,12 +128,12 @@ const membersSchema = z
 export const packageRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.packageRequest),
   /** 1 to 100 different proofs of admissions, in display order. */
-  proof_ids: membersSchema,
+  proof_ids: packageMembersSchema,
 });
 
 const packageMembers = {
   package_id: packageIdSchema,
-  proof_ids: membersSchema,
+  proof_ids: packageMembersSchema,
   created_at: timeSchema,
 };
 

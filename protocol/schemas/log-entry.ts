@@ -107,7 +107,8 @@ export const keyEntrySchema = z.discriminatedUnion('use', [
 export type KeyEntry = z.infer<typeof keyEntrySchema>;
 export type AepKeyEntry = z.infer<typeof aepKeyEntrySchema> & { use: 'aep' };
 
-const MAX_RANGES = 1000;
+/** The most ranges of one erasure entry. */
+export const MAX_RANGES = 1000;
 const isAscending = (indexes: readonly number[]): boolean =>
   indexes.every((index, i) => i === 0 || indexes[i - 1]! < index);
 

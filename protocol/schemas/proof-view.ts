@@ -59,14 +59,22 @@ export const proofEventSchema = z.discriminatedUnion('event', [
 ]);
 export type ProofEvent = z.infer<typeof proofEventSchema>;
 
-/** The published form. `log_size` is absent for a proof without events after its verification. */
+const found = <Name extends string>(name: Name) =>
+  z.strictObject({ event: z.literal(name), ...foundMembers });
+
+/** The published form, which follows from the log entries and the snapshot only. */
 export const publicEventSchema = z.discriminatedUnion('event', [
   acceptedEventSchema,
   appendedEventSchema,
-  verifiedEventSchema.extend({ log_size: logIndexSchema.exactOptional() }),
-  failedEventSchema,
+  verifiedEventSchema,
+  found('failed'),
   erasedEventSchema,
-  expiredEventSchema,
+  found('lost'),
+  z.strictObject({
+    event: z.literal('expired'),
+    at: timeSchema,
+    artifacts: z.array(artifactKindSchema).min(1),
+  }),
   revokedEventSchema,
 ]);
 export type PublicEvent = z.infer<typeof publicEventSchema>;

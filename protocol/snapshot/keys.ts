@@ -43,7 +43,7 @@ export const keysFileSchema = z.strictObject({
 });
 export type KeysFile = z.infer<typeof keysFileSchema>;
 
-/** `GET /api/public/keys`: the keys file, and the verifier keys of the current snapshot. */
+/** `GET /api/public/keys`: the AEP keys of the log, and the log keys that the server pins. */
 export const publicKeysSchema = z.strictObject({
   schema_version: z.literal(KEYS_SCHEMA),
   aep: z.array(aepKeySchema),
@@ -52,7 +52,6 @@ export const publicKeysSchema = z.strictObject({
     vkey: z.string(),
     retired: retiredLogKeysSchema,
   }),
-  snapshot: z.strictObject({ vkey: z.string(), retired: vkeysSchema }),
 });
 export type PublicKeys = z.infer<typeof publicKeysSchema>;
 
@@ -76,12 +75,13 @@ export function aepKeys(
       const activatedAt = at('activate');
       // The signatures of a key without activation never count.
       if (activatedAt === null) return [];
+      const retiredAt = at('retire');
       const voidFrom = changes.flatMap(({ entry }) => entry.from_index ?? []);
       return [
         {
           ...publicJwk(sha256, fromBase64Url(publicKey)),
           activated_at: activatedAt,
-          retired_at: at('retire'),
+          retired_at: retiredAt === null ? null : retiredAt + 1,
           compromised_from: voidFrom.length === 0 ? null : Math.min(...voidFrom),
         },
       ];

@@ -16,6 +16,10 @@ import { parseTlogProof } from '../tlog-proof.js';
 import { malformed } from './malformed.js';
 import type { PinnedKeys } from './trust.js';
 
+/** The newest signed checkpoint of the log. */
+export const CHECKPOINT_PATH = 'checkpoint';
+/** The newest checkpoint with the cosignatures of a quorum of witnesses. */
+export const COSIGNED_PATH = 'cosigned-checkpoint';
 /** The only file of a snapshot, besides the checkpoint, that is replaced. */
 export const LOCATION_PATH = 'lookup/snapshot';
 export const LOCATION_SCHEMA = 'svc.registry.snapshot_location/1.0';
@@ -86,6 +90,11 @@ export function openLocation(
   }
   const validUntil = parseTime(snapshot.valid_until);
   return { location, snapshot, index, checkpoint, signedBy, validUntil };
+}
+
+/** The checkpoint note in a location, unverified. Throws like {@link openLocation}. */
+export function noteIn(bytes: Uint8Array): string {
+  return parseTlogProof(parseLocation(bytes).tlog_proof).checkpoint;
 }
 
 function parseLocation(bytes: Uint8Array): SnapshotLocation {

@@ -1,6 +1,6 @@
 import { toHex } from '../bytes.js';
 import { documentHash, type Sha256 } from '../hash.js';
-import { idsOf } from '../ids.js';
+import { ID_PREFIX, idsOf } from '../ids.js';
 import { PUBLIC_FLAGS, responseHead, unresolvedBody } from '../snapshot/head.js';
 import {
   ARTIFACT_KINDS,
@@ -93,7 +93,8 @@ export function proofAnswer(
     `"trust_chain":${isAsserted(facts) ? extent.chain : NO_CHAIN},${FLAGS},` +
     `"references":{${extent.references.join(proofId)}},` +
     `"downloads":{"log_entry":"/log/entry/${leafIndex}",${tileDownloads(leafIndex, log.size)},` +
-    `"checkpoint":"/log/checkpoint","inclusion_proof":"/log/proof/${leafIndex}","keys":"/api/public/keys"},` +
+    `"checkpoint":"/log/checkpoint","inclusion_proof":"/log/proof/${leafIndex}","keys":"/api/public/keys",` +
+    `"evidence":"${EVIDENCE}${ID_PREFIX[`${kind}_id`]}${proofId}"},` +
     `"integrity":{${hashes},"log_origin":${JSON.stringify(log.origin)},"leaf_index":${leafIndex},` +
     `${keyId}"accepted_at":"${formatTime(proof.acceptedAt)}"}}`
   );
@@ -115,6 +116,8 @@ const LEVELS: Record<ArtifactKind, string> = {
 };
 const PACKAGE_LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
 const NO_CHAIN = JSON.stringify(NO_TRUST_CHAIN);
+/** Links name the artifact itself, so that no answer links to a share token. */
+const EVIDENCE = '/api/public/evidence/';
 const FLAGS = JSON.stringify(PUBLIC_FLAGS).slice(1, -1);
 
 /** The JSON members of an object of ids, split at the places of the proof id. */
@@ -176,7 +179,11 @@ export function packageAnswer(
         can_assert_validity: canAssertValidity(statuses[at]!),
       })),
     },
-    downloads: { checkpoint: '/log/checkpoint', keys: '/api/public/keys' },
+    downloads: {
+      checkpoint: '/log/checkpoint',
+      keys: '/api/public/keys',
+      evidence: EVIDENCE + packageId,
+    },
     integrity: {
       members_hash: documentHash(
         sha256,

@@ -40,6 +40,13 @@ export interface LogReader {
   rootAt: (size: number) => Promise<Uint8Array>;
 }
 
+export interface Reduced {
+  state: LogState;
+  changes: MapChange[];
+  /** The indexes of the entries that do not count, ascending. */
+  ignored: number[];
+}
+
 /** The bytes that a verifier signs. */
 export function verdictToSign(origin: string, entry: Omit<VerdictEntry, 'sig'>): Uint8Array {
   return pae('application/vnd.svc.registry.verdict+json', canonicalBytes({ origin, ...entry }));
@@ -48,7 +55,7 @@ export function verdictToSign(origin: string, entry: Omit<VerdictEntry, 'sig'>):
 /**
  * The state of the log after its next entries, and the changes to its map, each of another key. The
  * result depends on the entries only, not on how they are divided among calls. An entry that does not
- * count (spec/next.md, section 7) changes nothing.
+ * count (spec/next.md, section 7) changes nothing; its index is in `ignored`.
  *
  * @param entries the bytes of the leaves from `state.size` on
  * @throws ProtocolError `malformed_record` when the map is not that of a log, and what `reader` throws
@@ -58,7 +65,7 @@ export async function reduce(
   state: LogState,
   entries: readonly Uint8Array[],
   reader: LogReader,
-): Promise<{ state: LogState; changes: MapChange[] }> {
+): Promise<Reduced> {
   return new Reduction(ctx, state, entries, reader).run();
 }
 
@@ -80,6 +87,7 @@ class Reduction {
   private ownKeys: Map<string, LogKey> | null = null;
   private idsByActivation: Map<number, string> | null = null;
   private readonly changedKeys = new Set<string>();
+  private readonly ignored: number[] = [];
   private readonly byId = new Map<string, Leaf>();
   /** Null for a leaf that is not a proof. */
   private readonly byIndex = new Map<number, Leaf | null>();
@@ -95,13 +103,13 @@ class Reduction {
     this.state = { ...before, proofs: this.proofs };
   }
 
-  async run(): Promise<{ state: LogState; changes: MapChange[] }> {
+  async run(): Promise<Reduced> {
     const entries = this.entries.map(readEntry);
     const keys = await this.loadProofs(entries);
     for (let at = 0; at < entries.length; at++) {
       const entry = entries[at]!;
-      if (entry === null || !isSince1970(entry)) continue;
-      if (entry.type === 'proof') this.addProof(this.start + at, entry, keys[at]!);
+      if (entry === null || !isSince1970(entry)) this.ignore(this.start + at);
+      else if (entry.type === 'proof') this.addProof(this.start + at, entry, keys[at]!);
       else await this.apply(this.start + at, entry);
     }
     const size = this.start + entries.length;
@@ -109,7 +117,11 @@ class Reduction {
       if ((this.state.keys.get(id)!.retiredFrom ?? NONE) <= size) this.proofs.delete(id);
     }
     const state = { ...this.state, size };
-    return { state, changes: this.changes() };
+    return { state, changes: this.changes(), ignored: this.ignored };
+  }
+
+  private ignore(index: number): void {
+    this.ignored.push(index);
   }
 
   private changes(): MapChange[] {
@@ -177,7 +189,7 @@ class Reduction {
 
   private addProof(leafIndex: number, entry: ProofEntry, key: Uint8Array): void {
     const { proof_id: id, effect, valid_until: ends } = entry;
-    if (shardOf(id) !== this.ctx.shard || this.byId.has(id)) return;
+    if (shardOf(id) !== this.ctx.shard || this.byId.has(id)) return this.ignore(leafIndex);
     const signer = this.state.keys.get(entry.key_id);
     const aepKey = signer?.use === 'aep' ? signer : null;
     const hasArtifacts = 'trust' in ends;
@@ -217,9 +229,9 @@ class Reduction {
 
   private revoke(index: number, entry: StatusEntry): void {
     const leaf = this.byId.get(entry.proof_id);
-    if (leaf === undefined) return;
+    if (leaf === undefined) return this.ignore(index);
     const bit = 1 << ARTIFACT_KINDS.indexOf(entry.artifact_kind);
-    if ((leaf.proof.revoked & bit) !== 0) return;
+    if ((leaf.proof.revoked & bit) !== 0) return this.ignore(index);
     leaf.proof.revoked |= bit;
     const time = parseTime(entry.time);
     const reasonHash = fromHex(entry.reason_hash);
@@ -231,14 +243,14 @@ class Reduction {
 
   private changeKeys(index: number, entry: KeyEntry): void {
     const changed = keysChangedBy(this.ctx, this.state.keys, index, entry);
+    if (changed.length === 0) return this.ignore(index);
     this.setKeys(changed);
-    if (changed.length > 0 && entry.use === 'verifier' && entry.change === 'retire') {
+    if (entry.use === 'verifier' && entry.change === 'retire') {
       this.state = { ...this.state, mayLowerExpiry: true };
     }
   }
 
   private setKeys(changed: readonly LogKey[]): void {
-    if (changed.length === 0) return;
     this.ownKeys ??= new Map(this.state.keys);
     this.state = { ...this.state, keys: this.ownKeys };
     for (const key of changed) {
@@ -250,7 +262,7 @@ class Reduction {
   }
 
   private async erase(index: number, { ranges, cause, time }: ErasureEntry): Promise<void> {
-    if (ranges.at(-1)![1] > index) return;
+    if (ranges.at(-1)![1] > index) return this.ignore(index);
     const event = encodeEvent({ type: cause, index, time: parseTime(time) });
     for (const [from, to] of ranges) {
       await this.forEachLeaf(from, to, (leaf) => {
@@ -262,7 +274,7 @@ class Reduction {
   }
 
   private async applyVerdict(index: number, entry: VerdictEntry): Promise<void> {
-    if (!(await this.verdictCounts(index, entry))) return;
+    if (!(await this.verdictCounts(index, entry))) return this.ignore(index);
     const verifiedFrom = this.state.verdict?.to ?? 0;
     const failed = new Set(entry.failed);
     const restored = new Set(entry.restored);
@@ -334,7 +346,7 @@ class Reduction {
       own.expired_through !== (await this.expiredThroughAt(own.size)) ||
       !equalBytes(fromBase64(own.root), await this.reader.rootAt(own.size))
     ) {
-      return;
+      return this.ignore(index);
     }
     const snapshot = { index, size: own.size, lookupFrom: own.lookup_from };
     this.state = { ...this.state, snapshot };
@@ -388,7 +400,7 @@ function record(leaf: Leaf, event: Uint8Array): void {
   leaf.isChanged = true;
 }
 
-function isSince1970(entry: LogEntry): boolean {
+export function isSince1970(entry: LogEntry): boolean {
   const isLate = (time: string | null): boolean => time === null || time >= '1970';
   if (!isLate(entry.time)) return false;
   if (entry.type === 'proof') return Object.values(entry.valid_until).every(isLate);

@@ -1,148 +1,136 @@
-import { fromHex, toHex, equalBytes } from '#protocol/bytes';
+import { equalBytes, fromHex, toHex } from '#protocol/bytes';
+import type { PackageRecord, ShareRecord } from '#protocol/evidence/shares';
+import { hashHex } from '#protocol/hash';
+import { canonicalBytes } from '#protocol/json';
+import { mapKey } from '#protocol/map/nodes';
+import type { MapHead } from '#protocol/map/pages';
+import type { MapChange } from '#protocol/map/update';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { PACKAGE_PARTS, SHARE_PARTS, type IndexPartPin } from '#protocol/snapshot/manifest';
-import { encodeShare, shareIndexId, type Share } from '#protocol/snapshot/share';
-import { canAssertValidity, packageStatus, type VerificationStatus } from '#protocol/status';
-import type { ShareTarget, ShareChange, PackageRow } from '#sql/lifecycle/share-tokens';
-import type { CycleContext } from '../context.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { PackageRow, ShareChange, ShareTarget } from '#sql/lifecycle/share-tokens';
+import type { CycleContext, PublicState } from '../context.js';
 import { FatalPublishError } from '../errors.js';
-import {
-  packageIndexId,
-  memberOf,
-  membersHash,
-  publishedPackage,
-  renderPackage,
-  unresolvedPackage,
-  type PackageMember,
-} from '../render/package-record.js';
-import type { RenderedRecord } from '../store/index-builder.js';
 
-/** Limits of changes, and of members of new packages, per cycle. */
-export const SHARES_PER_CYCLE = 20_000;
-const MEMBERS_PER_CYCLE = 20_000;
-const CHANGES_AT_ONCE = 500;
-
-/** Number of the last change in a snapshot, from its index rows; 0 without any. */
-function lastChange(pins: readonly IndexPartPin[]): number {
-  return pins.reduce(
-    (last, { kind, last_leaf }) =>
-      kind === SHARE_PARTS || kind === PACKAGE_PARTS ? Math.max(last, last_leaf) : last,
-    0,
-  );
-}
+const CHANGES_AT_ONCE = 2_000;
+const NO_HISTORY = new Uint8Array();
 
 /**
- * The changes of tokens and packages after those in the snapshot, up to the limit of one cycle.
- * Stops the publisher if the registry lacks the last published change.
- */
-export async function shareChanges(
-  ctx: CycleContext,
-  pins: readonly IndexPartPin[],
-): Promise<ShareChange[]> {
-  const last = lastChange(pins);
-  const from = Math.max(last, 1);
-  const limit = SHARES_PER_CYCLE + (last === 0 ? 0 : 1);
-  const changes = await ctx.registry.shareChangesSince(from - 1, limit);
-  changes.forEach(({ changeNo }, i) => {
-    // A skipped change, possibly the revocation of a token, would never be published.
-    if (changeNo !== from + i) throw new Error(`the registry did not list change ${from + i}`);
-  });
-  if (last === 0) return changes;
-  const [published, ...others] = changes;
-  if (published === undefined || !(await isPublished(ctx, pins, published))) throw behind(last);
-  return others;
-}
-
-/**
- * Whether a change is the last published one. A registry that lost changes may have reused their
- * numbers; changes with a reused number would never be published.
- */
-async function isPublished(
-  ctx: CycleContext,
-  pins: readonly IndexPartPin[],
-  change: ShareChange,
-): Promise<boolean> {
-  const [id, kind] =
-    'packageId' in change
-      ? [packageIndexId(change.packageId), PACKAGE_PARTS]
-      : [toHex(shareIndexId(fromHex(change.tokenHash))), SHARE_PARTS];
-  const place = await ctx.index.place(pins, id, kind);
-  return place?.leafIndex === change.changeNo;
-}
-
-/**
- * Renders the records of changed tokens and packages, in order. Stops before a package with a member
- * that is not published yet; later changes wait behind it (`waits`).
+ * Applies the changes of tokens and packages after those of `state`. Stops before a package with a
+ * member that the map does not have yet; later changes wait behind it.
  *
- * @param members package members from an index that contains the proofs of this cycle
+ * @param published the last change in the published snapshot; 0 without any
+ * @throws FatalPublishError changes_behind when the registry lacks that change
  */
-export async function* changedShares(
+export async function applyShares(
   ctx: CycleContext,
-  members: PublishedMembers,
-  changes: readonly ShareChange[],
-): AsyncGenerator<{
-  shares: RenderedRecord[];
-  packages: RenderedRecord[];
-  taken: number;
-  waits: boolean;
-}> {
-  let memberCount = 0;
-  for (let at = 0; at < changes.length && memberCount < MEMBERS_PER_CYCLE; at += CHANGES_AT_ONCE) {
-    const some = changes.slice(at, at + CHANGES_AT_ONCE);
-    const rows = await packageRows(ctx, some);
-    ctx.progress();
-    const packages: RenderedRecord[] = [];
-    let taken = 0;
-    for (const change of some) {
-      if ('packageId' in change) {
-        const { changeNo, packageId } = change;
-        const row = rows.get(packageId);
-        const record = await newPackage(ctx, members, changeNo, packageId, row);
-        if (record === null) break;
-        packages.push(record);
-        memberCount += row?.proofIds.length ?? 0;
+  state: PublicState,
+  published: number,
+): Promise<PublicState> {
+  let { shares, shareChange: last } = state;
+  // Reads the last applied change again: without it, the registry lost changes.
+  const since = Math.max(last - 1, 0);
+  for (let after = since, isMore = true; isMore;) {
+    const page = await ctx.registry.shareChangesSince(after, CHANGES_AT_ONCE);
+    page.forEach(({ changeNo }, i) => {
+      // A skipped change, possibly the revocation of a token, would never be published.
+      if (changeNo !== after + 1 + i) {
+        throw new Error(`the registry did not list change ${after + 1 + i}`);
       }
-      taken += 1;
-    }
-    const waits = taken < some.length;
-    yield { shares: await shares(ctx, some.slice(0, taken)), packages, taken, waits };
-    if (waits) return;
+    });
+    const found = after + page.length;
+    const { changes, applied } = await changesOf(ctx, state.map, shares, page);
+    shares = await ctx.maps.update(shares, changes);
+    ctx.progress();
+    if (found < last) throw behind(last);
+    last = Math.max(last, after + applied);
+    isMore = page.length === CHANGES_AT_ONCE && applied === page.length;
+    after = found;
   }
+  if (last < published) throw behind(published);
+  return { ...state, shares, shareChange: last };
 }
 
-async function packageRows(ctx: CycleContext, changes: readonly ShareChange[]) {
-  const ids = changes.flatMap((change) => ('packageId' in change ? [change.packageId] : []));
+/** The changes of the map for a page of changes, up to the first that has to wait. */
+async function changesOf(
+  ctx: CycleContext,
+  map: MapHead,
+  shares: MapHead,
+  page: readonly ShareChange[],
+): Promise<{ changes: MapChange[]; applied: number }> {
+  const packages = await packagesIn(ctx, page);
+  const changes: MapChange[] = [];
+  const tokens = new Map<string, { key: Uint8Array; hash: string }>();
+  let applied = 0;
+  for (const change of page) {
+    if ('packageId' in change) {
+      const packageChange = await newPackage(ctx, map, shares, change.packageId, packages);
+      if (packageChange === null) break;
+      changes.push(packageChange);
+    } else {
+      // The last of several changes of a token wins. The key is half of the token's hash.
+      const key = mapKey('share', fromHex(change.tokenHash).subarray(0, 16));
+      tokens.set(toHex(key), { key, hash: change.tokenHash });
+    }
+    applied += 1;
+  }
+  const hashes = [...tokens.values()].map(({ hash }) => hash);
+  const targets = await ctx.registry.sharesNow(hashes);
+  for (const { key, hash } of tokens.values()) {
+    const target = targets.get(hash) ?? null;
+    changes.push({ key, value: target && valueOf(shareOf(hash, target)) });
+  }
+  return { changes, applied };
+}
+
+const valueOf = (record: ShareRecord | PackageRecord) => ({
+  record: canonicalBytes(record),
+  history: NO_HISTORY,
+});
+
+function shareOf(hash: string, target: ShareTarget): ShareRecord {
+  const share = { schema_version: SCHEMA.shareRecord, token_hash: hash };
+  return 'packageId' in target
+    ? { ...share, artifact_kind: target.artifactKind, id: target.packageId }
+    : { ...share, artifact_kind: target.artifactKind, id: target.proofId };
+}
+
+async function packagesIn(ctx: CycleContext, page: readonly ShareChange[]) {
+  const ids = page.flatMap((change) => ('packageId' in change ? [change.packageId] : []));
   const rows = ids.length === 0 ? [] : await ctx.registry.packages(ids);
   return new Map(rows.map((row) => [row.packageId, row]));
 }
 
-/** Current records of the tokens. A revocation replaces the record of its token. */
-async function shares(
+/**
+ * The change for a package; null while the map lacks a member. A package whose members were altered
+ * gets no value: it cannot be trusted and must not block other packages.
+ */
+async function newPackage(
   ctx: CycleContext,
-  changes: readonly ShareChange[],
-): Promise<RenderedRecord[]> {
-  // The last of several changes of a token wins. The index key is half of the token's hash.
-  const last = new Map<string, { tokenHash: string; changeNo: number }>();
-  for (const change of changes) {
-    if ('tokenHash' in change) last.set(toHex(shareIndexId(fromHex(change.tokenHash))), change);
+  map: MapHead,
+  shares: MapHead,
+  packageId: string,
+  rows: ReadonlyMap<string, PackageRow>,
+): Promise<MapChange | null> {
+  const key = mapKey('package', fromHex(packageId.slice('pkg_'.length)));
+  const row = rows.get(packageId);
+  if (row === undefined || membersHash(row.proofIds) !== row.membersHash) {
+    const message =
+      'publisher: the members of a package differ from those it was created with; it is not published';
+    ctx.logger.error({ package_id: packageId }, message);
+    return { key, value: null };
   }
-  if (last.size === 0) return [];
-  const now = await ctx.registry.sharesNow([...last.values()].map(({ tokenHash }) => tokenHash));
-  return [...last].map(([id, { tokenHash, changeNo }]) => ({
-    id,
-    leafIndex: changeNo,
-    proofNumber: 0,
-    bytes: encodeShare(shareOf(tokenHash, now.get(tokenHash) ?? null)),
-  }));
+  const members = row.proofIds;
+  const value = valueOf({ schema_version: SCHEMA.packageRecord, package_id: packageId, members });
+  const published = await ctx.maps.find(shares, key);
+  if (published !== null && equalBytes(published.record, value.record)) return { key, value };
+  for (const proofId of members) {
+    if ((await ctx.maps.find(map, mapKey('proof', fromHex(proofId)))) === null) return null;
+  }
+  return { key, value };
 }
 
-function shareOf(tokenHash: string, target: ShareTarget | null): Share {
-  const share = { schema_version: SCHEMA.share, token_hash: tokenHash };
-  if (target === null) return { ...share, artifact_kind: null };
-  return 'packageId' in target
-    ? { ...share, artifact_kind: target.artifactKind, package_id: target.packageId }
-    : { ...share, artifact_kind: target.artifactKind, proof_id: target.proofId };
-}
+const membersHash = (proofIds: readonly string[]): string =>
+  hashHex(nativeSha256, canonicalBytes([...proofIds]));
 
 function behind(last: number): FatalPublishError {
   return new FatalPublishError(
@@ -151,130 +139,4 @@ function behind(last: number): FatalPublishError {
       'and revoked tokens may be live in it.  Bring back a database that holds every published change and start the publisher again. ' +
       'If those changes are lost for good, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
   );
-}
-
-/** Cached members, of a few hundred bytes each. */
-const MAX_CACHED_MEMBERS = 50_000;
-const PROOFS_AT_ONCE = 1000;
-const PACKAGES_AT_ONCE = 200;
-
-/**
- * Package members as published in the index of `pins`, the only source for a package record. Caches
- * them, because a proof may be in many packages.
- */
-export class PublishedMembers {
-  private readonly known = new Map<string, PackageMember>();
-
-  constructor(
-    private readonly ctx: CycleContext,
-    readonly pins: readonly IndexPartPin[],
-  ) {}
-
-  /** Null unless all members are published. */
-  async of(proofIds: readonly string[]): Promise<PackageMember[] | null> {
-    const members: PackageMember[] = [];
-    for (const proofId of proofIds) {
-      const member = this.known.get(proofId) ?? (await this.read(proofId));
-      if (member === null) return null;
-      members.push(member);
-    }
-    return members;
-  }
-
-  private async read(proofId: string): Promise<PackageMember | null> {
-    const found = await this.ctx.index.find(this.pins, proofId);
-    if (found === null) return null;
-    const member = memberOf(found.record, proofId, found.place.proofNumber);
-    if (this.known.size >= MAX_CACHED_MEMBERS) this.known.clear();
-    this.known.set(proofId, member);
-    return member;
-  }
-}
-
-/**
- * The first record of a package; null while a member is not published. A package whose members were
- * altered is published as unresolvable: it cannot be trusted and must not block other packages.
- */
-async function newPackage(
-  ctx: CycleContext,
-  members: PublishedMembers,
-  changeNo: number,
-  packageId: string,
-  row: PackageRow | undefined,
-): Promise<RenderedRecord | null> {
-  const record = { id: packageIndexId(packageId), leafIndex: changeNo };
-  if (row === undefined || membersHash(row.proofIds) !== row.membersHash) {
-    const message =
-      'publisher: the members of a package differ from those it was created with; it is published as unresolvable';
-    ctx.log.error({ package_id: packageId }, message);
-    return { ...record, proofNumber: 0, bytes: unresolvedPackage(packageId) };
-  }
-  const found = await members.of(row.proofIds);
-  if (found === null) return null;
-  const { bytes, proofNumber } = render(ctx, packageId, found);
-  return { ...record, proofNumber, bytes };
-}
-
-/**
- * Published packages whose record changes with the records of `proofIds`. The members of a package are
- * read from its published record.
- *
- * @param assertLess skip packages that would assert validity
- */
-export async function* changedPackages(
-  ctx: CycleContext,
-  members: PublishedMembers,
-  proofIds: readonly string[],
-  { assertLess = false } = {},
-): AsyncGenerator<RenderedRecord[]> {
-  const packageIds = new Set<string>();
-  for (let at = 0; at < proofIds.length; at += PROOFS_AT_ONCE) {
-    const some = proofIds.slice(at, at + PROOFS_AT_ONCE);
-    for (const packageId of await ctx.registry.packagesWith(some)) packageIds.add(packageId);
-    ctx.progress();
-  }
-  let records: RenderedRecord[] = [];
-  for (const packageId of packageIds) {
-    ctx.progress();
-    const record = await changedPackage(ctx, members, packageId, assertLess);
-    if (record !== null) records.push(record);
-    if (records.length < PACKAGES_AT_ONCE) continue;
-    yield records;
-    records = [];
-  }
-  if (records.length > 0) yield records;
-}
-
-async function changedPackage(
-  ctx: CycleContext,
-  members: PublishedMembers,
-  packageId: string,
-  assertLess: boolean,
-): Promise<RenderedRecord | null> {
-  const id = packageIndexId(packageId);
-  // A package without a published record is rendered by newPackage.
-  const published = await ctx.index.find(members.pins, id, PACKAGE_PARTS);
-  const before = published && publishedPackage(published.record, packageId);
-  if (published === null || before === null) return null;
-  const found = await members.of(before.proofIds);
-  if (found === null) {
-    throw ctx.directory.damaged(`a member of the published package ${packageId} is not published`);
-  }
-  const { bytes, status, proofNumber } = render(ctx, packageId, found);
-  if (equalBytes(bytes, published.record)) return null;
-  if (assertLess && canAssertValidity(status)) return null;
-  return { id, leafIndex: published.place.leafIndex, proofNumber, bytes };
-}
-
-function render(
-  ctx: CycleContext,
-  packageId: string,
-  members: readonly PackageMember[],
-): { bytes: Uint8Array; status: VerificationStatus; proofNumber: number } {
-  return {
-    bytes: renderPackage(ctx.logSigner.name, packageId, members),
-    status: packageStatus(members.map((member) => member.status)),
-    // A package counts as recent as long as its newest member does.
-    proofNumber: Math.max(...members.map((member) => member.proofNumber)),
-  };
 }

@@ -1,7 +1,8 @@
-import { equalBytes, toHex } from '#protocol/bytes';
+import { equalBytes } from '#protocol/bytes';
 import { HASH_BYTES, leafHash, verifyConsistency } from '#protocol/merkle';
 import {
   consistencyFromTiles,
+  inclusionFromTiles,
   rootFromTiles,
   TILE_WIDTH,
   type TileReader,
@@ -10,6 +11,7 @@ import {
 } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { FatalPublishError } from '../errors.js';
+import type { RegistryView } from '../registry/sql-registry.js';
 
 export interface TreeHead {
   size: number;
@@ -17,8 +19,8 @@ export interface TreeHead {
 }
 
 /**
- * The tree of the registry's tiles. Every tile is checked, from the verifier's root downwards, before
- * use: the publisher publishes what was verified, even if a tile has been changed since.
+ * The tree of the registry's tiles. Its root is only as good as the heads that it is checked to
+ * extend. Every tile and entry is checked against that root before use.
  */
 export class VerifiedTree {
   /**
@@ -29,48 +31,45 @@ export class VerifiedTree {
 
   private constructor(
     readonly head: TreeHead,
-    private readonly fetch: (level: number, index: number) => Promise<Uint8Array | null>,
+    private readonly registry: Pick<RegistryView, 'tile' | 'entries'>,
   ) {}
 
-  /** Opens the tree of `head.size` leaves if its tiles have the root that the verifier computed. */
+  /** Opens the tree of the first `size` leaves. */
   static async open(
-    head: TreeHead,
-    fetch: (level: number, index: number) => Promise<Uint8Array | null>,
+    size: number,
+    registry: Pick<RegistryView, 'tile' | 'entries'>,
   ): Promise<VerifiedTree> {
-    const tree = new VerifiedTree(head, fetch);
-    // The root covers every hash of the partial tiles, so it checks them.
-    const edge = new Map<string, Uint8Array>();
-    const root = await rootFromTiles(nativeSha256, head.size, async (level, index, width) => {
+    const tree = new VerifiedTree({ size, root: new Uint8Array() }, registry);
+    tree.head.root = await rootFromTiles(nativeSha256, size, async (level, index, width) => {
       const hashes = (await tree.unchecked(level, index, width)).slice(0, width * HASH_BYTES);
-      if (width < TILE_WIDTH) edge.set(`${level}/${index}`, hashes);
+      // The root covers every hash of the partial tiles.
+      if (width < TILE_WIDTH) tree.checked.set(`${level}/${index}`, hashes);
       return hashes;
     });
-    if (!equalBytes(root, head.root)) {
-      throw mismatch(
-        `the tiles of the first ${head.size} leaves have the root ${toHex(root)}, but the verifier computed ${toHex(head.root)}`,
-      );
-    }
-    for (const [name, hashes] of edge) tree.checked.set(name, hashes);
     return tree;
   }
 
-  /** Stops the publisher unless this tree extends `earlier`. */
-  async requireExtends(earlier: TreeHead, what: string): Promise<void> {
-    if (earlier.size > this.head.size) throw behind(this.head.size, earlier.size, what);
-    const path = await consistencyFromTiles(
-      nativeSha256,
-      earlier.size,
-      this.head.size,
-      this.unchecked,
-    );
-    const consistent = verifyConsistency(nativeSha256, {
-      size1: earlier.size,
-      root1: earlier.root,
+  /** Whether this tree has all leaves of `earlier`. */
+  async extends({ size, root }: TreeHead): Promise<boolean> {
+    if (size > this.head.size) return false;
+    const path = await consistencyFromTiles(nativeSha256, size, this.head.size, this.unchecked);
+    return verifyConsistency(nativeSha256, {
+      size1: size,
+      root1: root,
       size2: this.head.size,
       root2: this.head.root,
       path,
     });
-    if (!consistent) throw forked(earlier.size, what);
+  }
+
+  /** The root at any size up to that of this tree. */
+  rootAt(size: number): Promise<Uint8Array> {
+    return rootFromTiles(nativeSha256, size, (level, index) => this.tile(level, index));
+  }
+
+  inclusion(index: number): Promise<Uint8Array[]> {
+    const read: TileReader = (level, tile) => this.tile(level, tile);
+    return inclusionFromTiles(nativeSha256, index, this.head.size, read);
   }
 
   /** Returns a tile, checked and cut to its width in this tree. */
@@ -92,18 +91,27 @@ export class VerifiedTree {
     return hashes;
   }
 
-  /** Stops the publisher unless the entries are the leaves of the tree from `first` on. */
-  requireLeaves(first: number, entries: readonly Uint8Array[], tile: Uint8Array): void {
-    entries.forEach((entry, i) => {
-      const at = ((first + i) % TILE_WIDTH) * HASH_BYTES;
-      if (!equalBytes(leafHash(nativeSha256, entry), tile.subarray(at, at + HASH_BYTES))) {
-        throw mismatch(`the row of leaf ${first + i} does not match its leaf hash in the tree`);
+  /** The entries with indexes in [from, to), checked to be the leaves of this tree. */
+  async entries(from: number, to: number): Promise<Uint8Array[]> {
+    const entries = await this.registry.entries(from, to);
+    if (entries.length !== to - from) {
+      throw mismatch(`it does not have each of the leaves ${from} to ${to - 1} once`);
+    }
+    let tile: Uint8Array = new Uint8Array();
+    for (const [i, entry] of entries.entries()) {
+      const index = from + i;
+      const at = index % TILE_WIDTH;
+      if (i === 0 || at === 0) tile = await this.tile(0, Math.floor(index / TILE_WIDTH));
+      const hash = tile.subarray(at * HASH_BYTES, (at + 1) * HASH_BYTES);
+      if (!equalBytes(leafHash(nativeSha256, entry), hash)) {
+        throw mismatch(`the row of leaf ${index} does not match its leaf hash in the tree`);
       }
-    });
+    }
+    return entries;
   }
 
   private readonly unchecked: TileReader = async (level, index, width) => {
-    const hashes = await this.fetch(level, index);
+    const hashes = await this.registry.tile(level, index);
     if (hashes === null || hashes.length < width * HASH_BYTES) {
       throw mismatch(`tile ${level}/${index} does not hold ${width} hashes`);
     }
@@ -112,10 +120,10 @@ export class VerifiedTree {
 }
 
 /** Errors for a registry that contradicts the published log, with the next step. */
-function mismatch(what: string): FatalPublishError {
+export function mismatch(what: string): FatalPublishError {
   return new FatalPublishError(
     'tree_mismatch',
-    `The registry contradicts itself: ${what}. Publishing has stopped; published proofs that fail now are withdrawn first.  ` +
+    `The registry contradicts itself: ${what}. Publishing has stopped, and the published snapshot expires at its valid_until.  ` +
       'Restore the database from a backup that holds at least every published leaf, and start the publisher again.',
   );
 }
@@ -128,7 +136,7 @@ const IF_LOST =
 export function behind(size: number, published: number, what: string): FatalPublishError {
   return new FatalPublishError(
     'database_behind',
-    `The database has ${size} verified leaves, but ${what} covers ${published}: it was restored, or failed over, to an older state, ` +
+    `The database has ${size} leaves, but ${what} covers ${published}: it was restored, or failed over, to an older state, ` +
       `and publishing from it would fork the log. Restore a database that holds every published leaf and start the publisher again. ${IF_LOST}`,
   );
 }

@@ -1,73 +1,37 @@
-import { HASH_BYTES } from '#protocol/merkle';
-import { TILE_WIDTH } from '#protocol/tiles';
 import { OperatorError } from '#runtime/process/operator-error';
 import { type Db, type Pool, readSnapshot } from '#sql/db/transaction';
+import { packageRows, shareChangesSince, sharesNow } from '#sql/lifecycle/share-tokens';
+import { endedOrigins, insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
 import {
-  packageRows,
-  packagesWith,
-  shareChangesSince,
-  sharesNow,
-} from '#sql/lifecycle/share-tokens';
-import {
-  hasEnded,
-  insertCheckpoint,
-  lastCheckpointWith,
-  latestCheckpoint,
-} from '#sql/log/checkpoints';
-import {
+  entriesBetween,
   keyEntries,
-  type ProofLeaf,
-  proofRows,
-  proofRowsAt,
+  latestEntry,
+  proofsByKey,
   readTile,
-  statusEntries,
-  statusEntriesOf,
+  snapshotEntriesFrom,
+  treeSize,
 } from '#sql/log/log';
-import {
-  expiryScanDoneAt,
-  lastVerdictId,
-  verdictChangesSince,
-  verdictHistories,
-  verdictsForRange,
-  verifiedPrefix,
-  type VerifiedPrefix,
-} from '#sql/log/verdicts';
+import { appendSnapshot } from '#sql/log/public-entries';
+import { databaseTime } from '#sql/log/verdicts';
 import { type DatabaseServer, serverOf } from '#sql/schema/migrate';
-
-/** A leaf with its canonical bytes: a status or key entry. */
-export interface OtherLeaf {
-  kind: 'other';
-  leafIndex: number;
-  bytes: Uint8Array;
-}
-
-export type Leaf = ProofLeaf | OtherLeaf;
-
-type SignedTree = Pick<VerifiedPrefix, 'treeSize' | 'verdictId'> & { root: Uint8Array };
 
 /** The publisher's queries. Imported queries are documented where they are defined. */
 const QUERIES = {
-  verifiedPrefix: (sql: Db): Promise<SignedTree | null> => verifiedPrefix(sql),
-  latestCheckpoint,
-  lastCheckpointWith,
-  insertCheckpoint,
-  hasEnded,
+  treeSize,
   tile: readTile,
-  leafHash,
-  leaves,
-  proofsAt: proofRowsAt,
-  statusEntries,
-  statusEntriesOf,
+  entries: entriesBetween,
   keyEntries,
-  verdictsForRange,
-  verdictHistories,
-  verdictChangesSince,
-  lastVerdictId,
-  expiryScanDoneAt,
+  latestEntry,
+  snapshotEntriesFrom,
+  proofsByKey,
+  latestCheckpoint,
+  insertCheckpoint,
+  endedOrigins,
   shareChangesSince,
   sharesNow,
   packages: packageRows,
-  packagesWith,
+  databaseTime,
+  appendSnapshot,
 };
 type Queries = typeof QUERIES;
 
@@ -78,34 +42,21 @@ export type RegistryView = {
     : never;
 };
 
-/** The registry in Postgres. */
-export function sqlRegistry(sql: Db): RegistryView {
+/**
+ * The registry in Postgres.
+ *
+ * @param lease the connection that holds the publisher's lease, on which alone it may append
+ */
+export function sqlRegistry(sql: Db, lease: Db): RegistryView {
   const bound = Object.entries(QUERIES).map(([name, query]) => [
     name,
-    (...given: never[]) => (query as (sql: Db, ...given: never[]) => unknown)(sql, ...given),
+    (...given: never[]) =>
+      (query as (sql: Db, ...given: never[]) => unknown)(
+        name === 'appendSnapshot' ? lease : sql,
+        ...given,
+      ),
   ]);
   return Object.fromEntries(bound) as RegistryView;
-}
-
-/** The appended leaf hash at an index, 32 bytes; null without a leaf. */
-async function leafHash(sql: Db, leafIndex: number): Promise<Uint8Array | null> {
-  const tile = await readTile(sql, 0, Math.floor(leafIndex / TILE_WIDTH));
-  const at = (leafIndex % TILE_WIDTH) * HASH_BYTES;
-  return tile?.subarray(at, at + HASH_BYTES) ?? null;
-}
-
-/** The leaves with indexes in [from, to), in order. */
-async function leaves(sql: Db, from: number, to: number): Promise<Leaf[]> {
-  const [proofs, statuses, keys] = await Promise.all([
-    proofRows(sql, from, to),
-    statusEntries(sql, from, to),
-    keyEntries(sql),
-  ]);
-  const found: Leaf[] = proofs;
-  for (const { leafIndex, body } of [...statuses, ...keys]) {
-    if (leafIndex >= from && leafIndex < to) found.push({ kind: 'other', leafIndex, bytes: body });
-  }
-  return found.sort((a, b) => a.leafIndex - b.leafIndex);
 }
 
 /** A read replica of the registry, slightly behind the primary. */
@@ -129,18 +80,20 @@ export const replicaBehind = (): ReplicaUnusableError =>
   );
 
 /**
- * Reads go to the replica, except checkpoints, the retirement of the log, and the key entries,
- * so that no lag delays a compromise. Checkpoints are inserted in the primary.
+ * Reads go to the replica, except the last checkpoint, the retirement of logs, and the snapshot
+ * entries. Only the primary is written.
  */
 export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
+  const { latestCheckpoint, endedOrigins, snapshotEntriesFrom } = primary;
+  const { databaseTime, insertCheckpoint, appendSnapshot } = primary;
   return {
     ...replica,
-    latestCheckpoint: () => primary.latestCheckpoint(),
-    lastCheckpointWith: (text) => primary.lastCheckpointWith(text),
-    hasEnded: (origin) => primary.hasEnded(origin),
-    keyEntries: () => primary.keyEntries(),
-    leafHash: (leafIndex) => primary.leafHash(leafIndex),
-    insertCheckpoint: (checkpoint) => primary.insertCheckpoint(checkpoint),
+    latestCheckpoint,
+    endedOrigins,
+    snapshotEntriesFrom,
+    databaseTime,
+    insertCheckpoint,
+    appendSnapshot,
   };
 }
 
@@ -151,7 +104,7 @@ export function sqlReplica(primary: Pool, replica: Pool): Replica {
       try {
         return await readSnapshot(replica, async (tx) => {
           requireCopy(await serverOf(primary), await serverOf(tx));
-          return work(sqlRegistry(tx));
+          return work(sqlRegistry(tx, tx));
         });
       } catch (error) {
         if (!isConflict(error)) throw error;

@@ -1,25 +1,23 @@
-import { closeSync, openSync, readSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
-import type { SegmentRead } from '#protocol/snapshot/find';
+import { attempt } from '#protocol/errors';
 import {
   CHECKPOINT_PATH,
-  MANIFEST_PATH,
-  type OpenedManifest,
-  openManifest,
-  segmentPath,
-} from '#protocol/snapshot/manifest';
-import type { SnapshotTrust } from '#protocol/snapshot/trust';
-import { nativeVerify } from '#runtime/crypto/node';
+  LOCATION_PATH,
+  noteIn,
+  openLocation,
+  type OpenedLocation,
+} from '#protocol/snapshot/location';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { FatalPublishError, unknownSigner } from '../errors.js';
 import type { TreeHead } from '../plan/tree.js';
 
-/** The published manifest, verified with the pinned keys. */
-export interface Published {
-  manifestBytes: Uint8Array;
-  opened: OpenedManifest;
+/** The published snapshot, verified with the pinned keys. */
+export interface Published extends OpenedLocation {
+  bytes: Uint8Array;
 }
 
 export interface PublishedCheckpoint {
@@ -31,57 +29,36 @@ export interface PublishedCheckpoint {
 export class SnapshotDirectory {
   constructor(
     readonly root: string,
-    private readonly trust: SnapshotTrust,
+    private readonly log: PinnedKeys,
   ) {}
 
-  /** The published manifest, or null. */
-  async manifest(): Promise<Published | null> {
-    const manifestBytes = await this.read(MANIFEST_PATH);
-    if (manifestBytes === null) return null;
+  /** The published snapshot, or null. */
+  async snapshot(): Promise<Published | null> {
+    const bytes = await this.read(LOCATION_PATH);
+    if (bytes === null) return null;
     try {
-      const opened = openManifest(nativeVerify, manifestBytes, this.trust);
-      return { manifestBytes, opened };
+      const crypto = { sha256: nativeSha256, verify: nativeVerify };
+      return { bytes, ...openLocation(crypto, bytes, this.log) };
     } catch (cause) {
-      const where = join(this.root, MANIFEST_PATH);
-      const unknown = unknownSigner(manifestBytes, this.trust.snapshot, 'SNAPSHOT', where, cause);
-      if (unknown !== null) throw unknown;
-      throw new FatalPublishError(
-        'snapshot_unverifiable',
-        `${where} is not signed by this publisher's snapshot key and log key. ` +
-          'If the keys were changed on purpose, name the earlier ones in LOG_RETIRED_VKEYS and SNAPSHOT_RETIRED_VKEYS; ' +
-          'if the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
-          'otherwise another process has written there: find it before you start the publisher again.',
-        { cause },
-      );
+      const note = attempt(() => noteIn(bytes));
+      throw this.unverifiable(LOCATION_PATH, note, cause);
     }
   }
 
-  async manifestBytes(): Promise<Uint8Array | null> {
-    return this.read(MANIFEST_PATH);
-  }
-
   /**
-   * The published checkpoint. It is written before the manifest, so after a crash it may be newer
-   * than the manifest, and readers may have it.
+   * The published checkpoint. It is written before the location of its snapshot, so after a crash it
+   * may be newer, and readers may have it.
    */
   async checkpoint(path = CHECKPOINT_PATH): Promise<PublishedCheckpoint | null> {
     const bytes = await this.read(path);
     if (bytes === null) return null;
-    const { log } = this.trust;
+    const note = attempt(() => fromUtf8(bytes));
     try {
-      const note = fromUtf8(bytes);
-      const { checkpoint } = openCheckpointNote(note, log, log[0].name, nativeVerify);
+      if (note === undefined) throw new Error('not UTF-8');
+      const { checkpoint } = openCheckpointNote(note, this.log, this.log[0].name, nativeVerify);
       return { note, checkpoint };
     } catch (cause) {
-      const where = join(this.root, path);
-      const unknown = unknownSigner(bytes, log, 'LOG', where, cause);
-      if (unknown !== null) throw unknown;
-      throw new FatalPublishError(
-        'snapshot_unverifiable',
-        `${where} is not signed by this publisher's log key. ` +
-          'If the log key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS; another log needs a new LOG_ORIGIN and an empty SNAPSHOT_DIR.',
-        { cause },
-      );
+      throw this.unverifiable(path, note, cause);
     }
   }
 
@@ -95,35 +72,18 @@ export class SnapshotDirectory {
     }
   }
 
-  /** Reads a file that the manifest refers to. */
-  async segment(name: string): Promise<Uint8Array> {
-    const bytes = await this.read(segmentPath(name));
-    if (bytes === null) throw this.damaged(`${segmentPath(name)} is missing`);
-    return bytes;
-  }
-
-  /** Reads a range of a segment. */
-  readSegment({ segment, offset, length }: SegmentRead): Uint8Array {
-    let file: number;
-    try {
-      file = openSync(join(this.root, segmentPath(segment)), 'r');
-    } catch (cause) {
-      throw this.damaged(`${segmentPath(segment)} cannot be opened`, cause);
-    }
-    try {
-      const bytes = new Uint8Array(length);
-      if (readSync(file, bytes, 0, length, offset) === length) return bytes;
-      throw this.damaged(`${segmentPath(segment)} is cut short`);
-    } finally {
-      closeSync(file);
-    }
-  }
-
-  damaged(what: string, cause?: unknown): FatalPublishError {
-    return new FatalPublishError(
-      'snapshot_damaged',
-      `In ${this.root}, ${what}. Delete ${join(this.root, 'lookup')} and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.`,
-      { cause },
+  private unverifiable(path: string, note: string | undefined, cause: unknown): Error {
+    const where = join(this.root, path);
+    return (
+      unknownSigner(note, this.log, where, cause) ??
+      new FatalPublishError(
+        'snapshot_unverifiable',
+        `${where} is not signed by this publisher's log key. ` +
+          'If the log key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS; ' +
+          'if the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
+          'otherwise another process has written there: find it before you start the publisher again.',
+        { cause },
+      )
     );
   }
 }
@@ -132,7 +92,7 @@ export class SnapshotDirectory {
  * The head of `TRUSTED_CHECKPOINT`. Only this head shows lost leaves when database and snapshot
  * directory were rolled back together.
  */
-export function trustedHead(note: string | undefined, { log }: SnapshotTrust): TreeHead | null {
+export function trustedHead(note: string | undefined, log: PinnedKeys): TreeHead | null {
   if (note === undefined) return null;
   try {
     const { size, root } = openCheckpointNote(note, log, log[0].name, nativeVerify).checkpoint;

@@ -7,7 +7,10 @@ import { FatalPublishError } from '../errors.js';
 export interface PublishedFile {
   path: string;
   bytes: Uint8Array;
-  /** Whether the path is mutable: only the checkpoint and the manifest are. */
+  /**
+   * Whether an existing file with other content is replaced: the checkpoint, the location, and a page,
+   * which is damaged unless its name is its hash.
+   */
   replaces: boolean;
 }
 
@@ -71,7 +74,7 @@ export class SnapshotWriter {
     for (let path = file.path; path !== '.'; path = dirname(path)) {
       directories.add(join(this.root, dirname(path)));
     }
-    if (!file.replaces && (await isPublished(target, file))) return;
+    if (await isPublished(target, file)) return;
     await this.step(file.path, async () => {
       await mkdir(dirname(target), { recursive: true });
       const staged = join(this.root, STAGING, `${this.prefix}-${this.staged++}`);
@@ -89,7 +92,7 @@ export class SnapshotWriter {
   }
 }
 
-/** Whether an immutable file exists with this content. */
+/** Whether the file exists with this content. */
 async function isPublished(target: string, file: PublishedFile): Promise<boolean> {
   let present: Buffer;
   try {
@@ -99,6 +102,7 @@ async function isPublished(target: string, file: PublishedFile): Promise<boolean
     throw error;
   }
   if (present.equals(file.bytes)) return true;
+  if (file.replaces) return false;
   throw new FatalPublishError(
     'published_file_differs',
     `${target} is published with different content than the registry yields now, and a published file must never change.  ` +

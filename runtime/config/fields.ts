@@ -48,12 +48,24 @@ export const wholeNumber = (least: number, most: number, fallback: string) =>
 
 export const snapshotTtl = duration(
   2_000,
-  30 * 86_400_000,
-  'must be a duration from 2s to 30d, like 15m, 900s or 900',
+  86_400_000,
+  'must be a duration from 2s to 24h, like 15m, 900s or 900',
 )
   .prefault('15m')
   .describe(
-    '[validity of a snapshot](deploy.md#validity-of-a-snapshot), from the last expiry scan; 2s to 30d',
+    '[validity of a snapshot](deploy.md#validity-of-a-snapshot), from the end of the last expiry scan that the log has; 2s to 24h',
+  );
+
+/** In seconds. */
+export const maxMergeDelay = duration(
+  1_000,
+  86_400_000,
+  'must be a duration from 1s to 24h, like 60s',
+)
+  .transform((ms) => Math.ceil(ms / 1000))
+  .prefault('60s')
+  .describe(
+    'time after a receipt within which a checkpoint covers its entry, as snapshots promise',
   );
 
 export const rateLimit = wholeNumber(1, 1_000_000, '5000').describe(
@@ -63,7 +75,7 @@ export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, '100000').describ
   'undecided admissions from which on the engine rejects more; batches may use half',
 );
 export const recentLookupLimit = wholeNumber(1, 100_000_000, '100000').describe(
-  'number of recent proofs that generic lookups cover',
+  'number of recent log entries whose proofs generic lookups cover',
 );
 export const logLevel = z
   .enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`)
@@ -118,6 +130,16 @@ export const retiredVkeys = vkeyList(z.string())
 export const witnessLogVkeys = vkeyList(
   required('name the verifier keys of the logs to cosign, separated by commas'),
 ).describe('verifier keys of the logs to cosign, separated by commas');
+
+export const list = (what: string) =>
+  z
+    .string()
+    .transform((text) => text.split(',').filter((one) => one !== ''))
+    .prefault('')
+    .describe(what);
+export const monitorInterval = duration(100, 86_400_000, 'must be a duration like 10s')
+  .prefault('10s')
+  .describe('time between two looks of the monitor at its sources');
 
 export const keyFile = (which: string) =>
   required(
@@ -317,7 +339,6 @@ const FROM_FILES: readonly string[] = [
   'DATABASE_READ_URL',
   'REDIS_URL',
   'LOG_VKEY',
-  'SNAPSHOT_VKEY',
   'WITNESS_LOG_VKEYS',
 ];
 

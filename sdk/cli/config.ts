@@ -20,6 +20,7 @@ export interface Invocation<Options = object> {
   engine: () => EngineOptions;
   registry: () => PublicOptions;
   terminal: Terminal;
+  signal: AbortSignal;
 }
 
 export interface CommandTexts {

@@ -1,3 +1,4 @@
+import { Option } from 'commander';
 import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { fromUtf8 } from '../../protocol/bytes.js';
@@ -5,6 +6,9 @@ import { parseStrict, type JsonValue } from '../../protocol/json.js';
 import { SdkError, type RequestHashEnvelope } from '../index.js';
 import { UsageError } from './config.js';
 import type { Terminal } from './terminal.js';
+
+export const outOption = (): Option =>
+  new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
 
 export const inputName = (file: string): string => (file === '-' ? 'standard input' : file);
 
@@ -95,7 +99,7 @@ interface Delivery {
 }
 
 /** Writes the whole file or nothing: half a proof looks like a forged one. */
-async function writeOutput(file: string, bytes: Uint8Array): Promise<void> {
+export async function writeOutput(file: string, bytes: Uint8Array): Promise<void> {
   const unfinished = `${file}.${String(process.pid)}.part`;
   try {
     await writeFile(unfinished, bytes, { flag: 'wx' });

@@ -10,8 +10,9 @@ import {
 } from './config.js';
 import { EXIT, type ExitCode, exitCodeOf, type Terminal } from './terminal.js';
 import { addAdmit, addFollow } from './commands/admit.js';
-import { addKeys, addLookup } from './commands/lookup.js';
+import { addEvidence, addKeys, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import { addMonitor } from './commands/monitor.js';
 import { addVerify } from './commands/verify.js';
 
 const HELP = `
@@ -48,6 +49,7 @@ export async function main(
         options: options as never,
         json,
         terminal,
+        signal,
         engine: () => {
           const engine = engineOptions(options, signal);
           terminal.redactor.protect(engine.apiKey);
@@ -116,7 +118,9 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addExport,
     addInclusion,
     addReplay,
+    addEvidence,
     addKeys,
+    addMonitor,
   ]) {
     const command = define(add);
     for (const option of commonOptions()) command.addOption(option);

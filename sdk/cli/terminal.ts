@@ -21,6 +21,7 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 const BY_ERROR: Partial<Record<SdkErrorCode, ExitCode>> = {
   invalid_input: EXIT.usage,
   unusable_pin: EXIT.usage,
+  evidence_rejected: EXIT.negative,
   policy_denied: EXIT.denied,
   aborted: EXIT.interrupted,
 };
@@ -29,13 +30,18 @@ export function exitCodeOf(code: SdkErrorCode): ExitCode {
   return BY_ERROR[code] ?? EXIT.undecided;
 }
 
-/** A valid proof of a denial has its own exit code: on 0, scripts would run the denied action. */
+/**
+ * A valid proof of a denial or of a required approval has its own exit code: on 0, scripts would run the
+ * action.
+ */
 export function verdictExit(
   status: string,
   canAssertValidity: boolean,
-  effect: 'ADMIT' | 'DENY' | undefined,
+  effect: 'ADMIT' | 'DENY' | 'REQUIRE_APPROVAL' | undefined,
 ): ExitCode {
-  if (canAssertValidity) return effect === 'DENY' ? EXIT.denied : EXIT.success;
+  if (canAssertValidity) {
+    return effect === undefined || effect === 'ADMIT' ? EXIT.success : EXIT.denied;
+  }
   return status === 'BACKEND_LOOKUP_REQUIRED' ? EXIT.undecided : EXIT.negative;
 }
 

@@ -8,6 +8,9 @@ import {
   type NotFound,
   notFoundSchema,
 } from '../../protocol/schemas/facade.js';
+import { requireAgreement, type ProvedAnswer } from '../../protocol/evidence/answer.js';
+import { BY_PATH, routeFor, type VerdictRoute } from '../../protocol/lookup-routes.js';
+import type { TextOrBytes } from '../../protocol/offline.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import type { VerificationStatus } from '../../protocol/status.js';
 import { isTime } from '../../protocol/time.js';
@@ -15,10 +18,14 @@ import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
 import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
-import { type HttpClient, openHttpClient } from '../http/client.js';
+import { backoffMs, type HttpClient, type HttpRequest, openHttpClient } from '../http/client.js';
 import { parseBaseUrl, type PublicOptions } from '../options.js';
+import { type EvidenceTrust, type Proved, readTrust, recompute, rejecting } from './evidence.js';
 
-/** A verdict of the verification system, relayed unchanged by the SDK. */
+/**
+ * A verdict of the verification system: relayed unchanged, or with pins recomputed from evidence and
+ * equal to the one served.
+ */
 export interface Lookup extends PublicAnswer<Facade | NotFound> {
   verification_status: VerificationStatus;
   /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
@@ -56,7 +63,7 @@ export async function lookupHttp(options: PublicOptions, input: LookupQuery): Pr
 }
 
 export async function lookUp(
-  registry: HttpClient,
+  registry: Registry,
   { kind, identifier }: LookupQuery,
   deadline: Deadline,
 ): Promise<Lookup> {
@@ -69,8 +76,119 @@ export async function lookUp(
     kind === 'identifier'
       ? { path: '/api/public/verify', query: { identifier } }
       : { path: `/api/public/verify/${kind}/${segment}` };
-  const answer = await registry.send({ method: 'GET', ...target }, deadline);
-  return readLookup(answer, identifier, ANSWERED_KIND[kind]);
+  const found = await readVerified(registry, { method: 'GET', ...target }, deadline, {
+    identifier,
+    route: routeOf(kind),
+    evidence: () => evidenceRequest(identifier),
+    ...verdictReader(identifier, ANSWERED_KIND[kind]),
+  });
+  return { ...verdictOf(found.record), ...found };
+}
+
+const verdictReader = (
+  identifier: string,
+  kind?: Facade['artifact_kind'],
+): Reader<Facade | NotFound> => ({
+  read: (answer) => readVerdict(answer, identifier, kind),
+  prove: ({ response }) => response,
+});
+
+/** The route of a lookup of this kind. */
+export const routeOf = (kind: LookupKind): VerdictRoute =>
+  kind === 'identifier' ? routeFor(kind) : BY_PATH[kind];
+
+export const evidenceRequest = (identifier: string): HttpRequest => ({
+  method: 'GET',
+  path: `/api/public/evidence/${pathSegment(identifier)}`,
+});
+
+interface Reader<T> {
+  read: (answer: Answer) => T;
+  /** The document that evidence proves; members that it does not prove are as served. */
+  prove: (answer: ProvedAnswer, served: T) => T;
+}
+
+interface Target<T> extends Reader<T> {
+  identifier: string;
+  route: VerdictRoute;
+  evidence: () => HttpRequest;
+}
+
+/** How often a document and its evidence may come from different snapshots. */
+const MAX_ROUNDS = 5;
+const ROUND = { baseDelayMs: 100, maxDelayMs: 1_000 };
+
+/** Reads a document. With pins, verifies evidence, and compares the document with what it proves. */
+export async function readVerified<T>(
+  registry: Registry,
+  request: HttpRequest,
+  deadline: Deadline,
+  { identifier, route, evidence, read, prove }: Target<T>,
+): Promise<PublicAnswer<T>> {
+  const { trust } = registry;
+  for (let round = 1; ; round++) {
+    const answer = await registry.send(request, deadline);
+    const served = read(answer);
+    const snapshot = snapshotOf(answer);
+    if (trust === null) return { record: served, snapshot, evidence: null };
+    const { bytes } = await registry.read(evidence(), deadline);
+    const proved = recompute(bytes, identifier, route, trust);
+    const record = prove(proved.answer, served);
+    try {
+      rejecting(() => requireAgreement(record, served));
+    } catch (error) {
+      const isSameSnapshot = snapshot.generation === proved.snapshot.generation;
+      if (isSameSnapshot || round === MAX_ROUNDS) throw error;
+      await deadline.sleep(backoffMs(round, ROUND, Math.random()));
+      continue;
+    }
+    return { record, snapshot: proved.snapshot, evidence: proved.proved };
+  }
+}
+
+/** Evidence of a public answer, which `verifyEvidence` verifies offline. */
+export interface EvidenceAnswer {
+  /** The document as sent: JSON in UTF-8. */
+  bytes: Uint8Array;
+  /** What it proves; null without pins, when nothing was verified. */
+  evidence: Proved | null;
+}
+
+/**
+ * `GET /api/public/evidence/…`: the proof of the answer that `lookupHttp` gives. Throws
+ * `evidence_rejected` and `evidence_outdated` with pins.
+ */
+export async function readEvidenceHttp(
+  options: PublicOptions,
+  { kind, identifier }: LookupQuery,
+): Promise<EvidenceAnswer> {
+  const registry = openRegistry(options);
+  const request = evidenceRequest(identifier);
+  const { bytes } = await withDeadline(options, (deadline) => registry.read(request, deadline));
+  const { trust } = registry;
+  const evidence = trust && recompute(bytes, identifier, routeOf(kind), trust).proved;
+  return { bytes, evidence };
+}
+
+/**
+ * Verifies evidence without a network, and returns the verdict that it proves. The verdict holds while
+ * the evidence is valid and at most `maxAgeMs` old, a revocation at any age.
+ *
+ * Throws `evidence_rejected`; `evidence_outdated` with the verdict at the time of the evidence in its
+ * message; `unusable_pin`.
+ *
+ * @param evidence from `readEvidenceHttp`, as text or bytes
+ * @param query what the reader wants to know; of a share the token, which the document does not contain
+ */
+export function verifyEvidence(
+  evidence: TextOrBytes,
+  { kind, identifier }: LookupQuery,
+  trust: Pick<PublicOptions, 'maxAgeMs'> & Required<Pick<PublicOptions, 'pins'>>,
+): Lookup {
+  const route = routeOf(kind);
+  const { answer, snapshot, proved } = recompute(evidence, identifier, route, readTrust(trust));
+  const { response: record } = answer;
+  return { ...verdictOf(record), record, snapshot, evidence: proved };
 }
 
 /** A share token or a generic lookup may resolve to any kind. */
@@ -99,8 +217,16 @@ export async function lookupByBodyHttp(
   const body = canonicalBody(document);
   const field = LOOKUP_FIELDS.find((name) => document[name] !== undefined)!;
   const request = { method: 'POST', path: '/api/public/verify', body } as const;
-  const answer = await withDeadline(options, (deadline) => registry.send(request, deadline));
-  return readLookup(answer, document[field]!);
+  const identifier = document[field]!;
+  const found = await withDeadline(options, (deadline) =>
+    readVerified(registry, request, deadline, {
+      identifier,
+      route: routeFor(field),
+      evidence: () => ({ ...request, path: '/api/public/evidence' }),
+      ...verdictReader(identifier),
+    }),
+  );
+  return { ...verdictOf(found.record), ...found };
 }
 
 /** An escaped path segment. URL parsers would resolve `.` and `..`, and drop an empty segment. */
@@ -134,19 +260,28 @@ export function requireAbout(
   }
 }
 
-function readLookup(answer: Answer, identifier: string, kind?: Facade['artifact_kind']): Lookup {
+function readVerdict(
+  answer: Answer,
+  identifier: string,
+  kind: Facade['artifact_kind'] | undefined,
+): Facade | NotFound {
   if (answer.status === 200) {
     const record = readDocument(answer, facadeSchema);
     requireAbout(answer, record, identifier, kind);
-    const { verification_status, can_assert_validity } = record.verification;
-    return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
+    return record;
   }
   // A 404 with a problem document is a missing route, not a statement about a proof.
   const isProblem = answer.headers.get('content-type')?.startsWith('application/problem+json');
   if (answer.status !== 404 || isProblem === true) throw httpError(answer);
-  const record = readDocument(answer, notFoundSchema);
-  const { verification_status, can_assert_validity } = record;
-  return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
+  return readDocument(answer, notFoundSchema);
+}
+
+function verdictOf(
+  record: Facade | NotFound,
+): Pick<Lookup, 'verification_status' | 'can_assert_validity'> {
+  const { verification_status, can_assert_validity } =
+    'verification' in record ? record.verification : record;
+  return { verification_status, can_assert_validity };
 }
 
 /** More than any public document has: a package of 100 proofs has some hundred kilobytes. */
@@ -162,30 +297,35 @@ export interface SnapshotFacts {
   issued_at: string;
 }
 
-/** A response of the public API: the unchanged record and its snapshot. */
+/** A response of the public API: the record and its snapshot. */
 export interface PublicAnswer<T> {
   record: T;
   snapshot: SnapshotFacts;
+  /** What evidence proves of the record; null when nothing was verified. */
+  evidence: Proved | null;
 }
 
-export function openRegistry(options: PublicOptions): HttpClient {
+/** A public API, and the log against which its answers are verified. */
+export interface Registry extends HttpClient {
+  trust: EvidenceTrust | null;
+}
+
+export function openRegistry(options: PublicOptions): Registry {
+  const trust = readTrust(options);
   const base = parseBaseUrl('publicUrl', options.publicUrl);
-  return openHttpClient(options, base, {}, MAX_RESPONSE_BYTES);
+  return { ...openHttpClient(options, base, {}, MAX_RESPONSE_BYTES), trust };
 }
 
 export async function readPublic<T>(
   options: PublicOptions,
   path: string,
   schema: z.ZodType<T>,
-  check: (answer: Answer, record: T) => void = () => undefined,
 ): Promise<PublicAnswer<T>> {
   const registry = openRegistry(options);
   const answer = await withDeadline(options, (deadline) =>
     registry.read({ method: 'GET', path }, deadline),
   );
-  const record = readDocument(answer, schema);
-  check(answer, record);
-  return { record, snapshot: snapshotOf(answer) };
+  return { record: readDocument(answer, schema), snapshot: snapshotOf(answer), evidence: null };
 }
 
 /** The snapshot headers, required because a verdict holds only for a known state of the log. */

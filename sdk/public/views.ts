@@ -1,6 +1,10 @@
 import type * as z from 'zod';
+import { toHex } from '../../protocol/bytes.js';
+import type { ProvedAnswer } from '../../protocol/evidence/answer.js';
 import { resolveIdentifier } from '../../protocol/ids.js';
+import { BY_PATH } from '../../protocol/lookup-routes.js';
 import {
+  type Facade,
   historySchema,
   trustChainSchema,
   trustPackageSchema,
@@ -9,11 +13,20 @@ import {
   type PublicTrustPackage,
 } from '../../protocol/schemas/facade.js';
 import { publicKeysSchema, type PublicKeys } from '../../protocol/snapshot/keys.js';
+import { chainView, historyView, membersOf } from '../../protocol/state/views.js';
 import { SdkError } from '../errors.js';
-import { unexpected } from '../http/answers.js';
-import type { Answer } from '../http/attempt.js';
+import { httpError, readDocument, unexpected } from '../http/answers.js';
+import { type Answer, withDeadline } from '../http/attempt.js';
 import type { PublicOptions } from '../options.js';
-import { pathSegment, type PublicAnswer, readPublic, requireAbout } from './lookup.js';
+import {
+  evidenceRequest,
+  openRegistry,
+  pathSegment,
+  type PublicAnswer,
+  readPublic,
+  readVerified,
+  requireAbout,
+} from './lookup.js';
 
 /** Kinds of artifacts with views besides the verdict. */
 export type ViewedKind = 'certificate' | 'passport' | 'trust';
@@ -40,7 +53,9 @@ export function readHistoryHttp(
   options: PublicOptions,
   input: ViewQuery | { kind: 'proof'; identifier: string },
 ): Promise<PublicAnswer<PublicHistory>> {
-  return readView(options, input, HISTORY, historySchema);
+  return readView(options, input, HISTORY, historySchema, ({ response, proof }) =>
+    historyView(response as Facade, proof),
+  );
 }
 
 /** `/trust-chain`, or `/chain` of a trust artifact: each stage with its verdict. */
@@ -48,7 +63,9 @@ export function readTrustChainHttp(
   options: PublicOptions,
   input: ViewQuery,
 ): Promise<PublicAnswer<PublicTrustChain>> {
-  return readView(options, input, CHAIN, trustChainSchema);
+  return readView(options, input, CHAIN, trustChainSchema, ({ response, proof }) =>
+    chainView(response as Facade, proof),
+  );
 }
 
 /**
@@ -60,14 +77,47 @@ export function readTrustPackageHttp(
   { trust_id: identifier }: { trust_id: string },
 ): Promise<PublicAnswer<PublicTrustPackage>> {
   const input = { kind: 'trust', identifier } as const;
-  return readView(options, input, { trust: 'package' }, trustPackageSchema, (answer, record) => {
-    const { facade, history, chain, evidence } = record;
-    for (const part of [facade, history, chain]) requireAbout(answer, part, identifier, 'trust');
-    const proofId = resolveIdentifier(identifier)?.proof_id;
-    if (evidence !== null && evidence.log_entry.proof_id !== proofId) {
-      throw unexpected(answer, 'the evidence is about another proof');
-    }
-  });
+  return readView(
+    options,
+    input,
+    { trust: 'package' },
+    trustPackageSchema,
+    provedPackage,
+    (answer, record) => {
+      const { facade, history, chain, evidence } = record;
+      for (const part of [facade, history, chain]) requireAbout(answer, part, identifier, 'trust');
+      const proofId = resolveIdentifier(identifier)?.proof_id;
+      if (evidence !== null && evidence.log_entry.proof_id !== proofId) {
+        throw unexpected(answer, 'the evidence is about another proof');
+      }
+    },
+  );
+}
+
+/** The log entry must be that of the proved record. Its inclusion proof and the keys stay as served. */
+function provedPackage(
+  { response, proof }: ProvedAnswer,
+  { schema_version, evidence }: PublicTrustPackage,
+): PublicTrustPackage {
+  const facade = response as Facade;
+  const served = evidence ?? ({} as NonNullable<typeof evidence>);
+  return {
+    schema_version,
+    ...membersOf(facade),
+    facade,
+    history: historyView(facade, proof),
+    chain: chainView(facade, proof),
+    evidence: proof && {
+      ...served,
+      leaf_index: proof.proof.leafIndex,
+      log_entry: {
+        ...served.log_entry,
+        proof_id: proof.proofId,
+        aep_hash: toHex(proof.proof.aepHash),
+        proof_record_hash: toHex(proof.proof.proofRecordHash),
+      },
+    },
+  };
 }
 
 /**
@@ -85,6 +135,7 @@ async function readView<T extends PublicHistory | PublicTrustChain | PublicTrust
   { kind, identifier }: Parameters<typeof readHistoryHttp>[1],
   names: Partial<Record<ViewedKind | 'proof', string>>,
   schema: z.ZodType<T>,
+  prove: (answer: ProvedAnswer, served: T) => T,
   checkParts: (answer: Answer, record: T) => void = () => undefined,
 ): Promise<PublicAnswer<T>> {
   const name = Object.hasOwn(names, kind) ? names[kind] : undefined;
@@ -92,9 +143,21 @@ async function readView<T extends PublicHistory | PublicTrustChain | PublicTrust
     const message = `the kind must be one of ${Object.keys(names).join(', ')}`;
     throw new SdkError('invalid_input', message, { pointer: '/kind' });
   }
+  const registry = openRegistry(options);
   const path = `/api/public/${kind}/${pathSegment(identifier)}/${name}`;
-  return readPublic(options, path, schema, (answer, record) => {
-    requireAbout(answer, record, identifier, kind);
-    checkParts(answer, record);
-  });
+  return withDeadline(options, (deadline) =>
+    readVerified(registry, { method: 'GET', path }, deadline, {
+      identifier,
+      route: { ...BY_PATH[kind], unmatched: kind },
+      evidence: () => evidenceRequest(identifier),
+      read: (answer) => {
+        if (answer.status !== 200) throw httpError(answer);
+        const record = readDocument(answer, schema);
+        requireAbout(answer, record, identifier, kind);
+        checkParts(answer, record);
+        return record;
+      },
+      prove,
+    }),
+  );
 }

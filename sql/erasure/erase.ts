@@ -1,4 +1,8 @@
+import { MAX_RANGES } from '#protocol/schemas/log-entry';
+import { formatTime } from '#protocol/time';
 import type { Db, Transaction } from '../db/transaction.js';
+import { appendErasure } from '../log/public-entries.js';
+import { databaseTime } from '../log/verdicts.js';
 import { AdministrationError, noTenant } from '../tenants/audit.js';
 
 export interface ErasureOrder {
@@ -21,7 +25,7 @@ export interface Erased {
 
 /**
  * Nulls the payload of admissions with an outcome and writes an erasure record for each; the
- * database rejects either step alone. A repeated call erases data added since, such as a revocation
+ * database rejects either step alone. Erasure entries in the log name the proofs. A repeated call erases data added since, such as a revocation
  * reason, without a second record.
  *
  * Skips pending admissions, which are then absent from the result.
@@ -31,19 +35,16 @@ export async function erasePayloads(
   proofIds: readonly string[],
   order: ErasureOrder,
 ): Promise<Erased[]> {
-  type Row = Erased & {
-    leafIndex: number | null;
-    isSettled: boolean;
-  };
-  const rows = await tx<Row[]>`
+  // Pending admissions are not locked: a worker that holds the append lock may reject them.
+  const settled = await tx<(Erased & { leafIndex: number | null })[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
-      e.input_hash as "inputHash", e.leaf_index as "leafIndex", (e.proof_id is not null or i.refused)
-        and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
-          where r.proof_id = i.proof_id) as "isSettled",
+      e.input_hash as "inputHash", e.leaf_index as "leafIndex",
       not exists (select from svc.erasure x where x.proof_id = i.proof_id) as "isNew"
     from svc.intake i left join svc.log_entry e using (proof_id)
-    where i.proof_id = any(${[...proofIds]}::uuid[]) order by i.proof_id for update of i`;
-  const settled = rows.filter(({ isSettled }) => isSettled);
+    where i.proof_id = any(${[...proofIds]}::uuid[]) and (e.proof_id is not null or i.refused)
+      and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
+        where r.proof_id = i.proof_id)
+    order by i.proof_id for update of i`;
   const fresh = settled.filter(({ isNew }) => isNew);
   if (fresh.length > 0) {
     const ids = fresh.map(({ proofId }) => proofId);
@@ -63,7 +64,24 @@ export async function erasePayloads(
   }
   const ids = settled.map(({ proofId }) => proofId);
   await eraseReasons(tx, ids);
+  await appendErasures(
+    tx,
+    fresh.flatMap(({ leafIndex }) => leafIndex ?? []),
+  );
   return settled;
+}
+
+async function appendErasures(tx: Transaction, leaves: number[]): Promise<void> {
+  const ranges: [number, number][] = [];
+  for (const leaf of leaves.sort((a, b) => a - b)) {
+    const last = ranges.at(-1);
+    if (last?.[1] === leaf) last[1] = leaf + 1;
+    else ranges.push([leaf, leaf + 1]);
+  }
+  for (let at = 0; at < ranges.length; at += MAX_RANGES) {
+    const time = formatTime(await databaseTime(tx));
+    await appendErasure(tx, { cause: 'erased', ranges: ranges.slice(at, at + MAX_RANGES), time });
+  }
 }
 
 /**

@@ -185,6 +185,16 @@ export const STRAYS = {
     where (i.proof_id is null and e.proof_id is null)
       or (e.proof_id is not null and x.leaf_index is distinct from e.leaf_index)
     order by at limit ${limit}`,
+  /** Leaves that have a record and are in no erasure entry, or the reverse. */
+  unlogged: (sql, limit) => sql`
+    select 'svc.erasure leaf_index=' || coalesce(x.leaf_index, logged.leaf) as at
+    from (select leaf_index from svc.erasure where leaf_index is not null) x
+    full join (
+      select generate_series((range ->> 0)::bigint, (range ->> 1)::bigint - 1) as leaf
+      from (select convert_from(body, 'UTF8')::jsonb as entry from svc.log_entry where kind = 4) as erasures
+      cross join jsonb_array_elements(entry -> 'ranges') as range
+      where entry ->> 'cause' = 'erased') as logged on logged.leaf = x.leaf_index
+    where x.leaf_index is null or logged.leaf is null order by 1 limit ${limit}`,
   /** Pending rows without an intake row. */
   pending: (sql, limit) => sql`
     select 'svc.intake_pending proof_id=' || replace(q.proof_id::text, '-', '') as at

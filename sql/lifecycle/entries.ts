@@ -1,15 +1,9 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import {
-  isAepKeyEntry,
-  keyEntryBytes,
-  parseEntry,
-  statusEntryBytes,
-  revocationReasonBytes,
-} from '#protocol/entries';
+import { entryBytes, parseEntry, statusEntryBytes, revocationReasonBytes } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
-import type { AepKeyEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry, KeyEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError, joinTransaction } from '../tenants/audit.js';
@@ -18,19 +12,26 @@ import { appendLocked, lockHead } from '../log/append.js';
 import { keyEntries } from '../log/log.js';
 import { databaseTime } from '../log/verdicts.js';
 
-export interface KeyChange {
+interface Key {
+  /** Default: `aep`. */
+  use?: 'aep' | 'verifier';
   keyId: string;
   /** base64url of the raw 32 bytes. */
   publicKey: string;
+}
+
+export interface KeyChange extends Key {
+  /** Only an AEP key can be compromised. */
   change: AepKeyEntry['change'];
   /** For a compromise: the first leaf index whose signatures are void. */
   fromIndex?: number;
 }
 
-async function changesOf(sql: Db, keyId: string): Promise<AepKeyEntry['change'][]> {
+/** The entries of the key, whatever their use: a key has one use. */
+async function entriesOf(sql: Db, keyId: string): Promise<KeyEntry[]> {
   return (await keyEntries(sql)).flatMap(({ body }) => {
     const entry = parseEntry(body);
-    return isAepKeyEntry(entry) && entry.key_id === keyId ? [entry.change] : [];
+    return entry.type === 'key' && 'key_id' in entry && entry.key_id === keyId ? [entry] : [];
   });
 }
 
@@ -51,25 +52,29 @@ export function appendKeyChange(
         `key ${key.keyId} is of small order or not canonical: its signatures can be forged`,
       );
     }
+    const { use = 'aep' } = key;
     const size = await lockHead(tx);
-    const before = await changesOf(tx, key.keyId);
+    const before = await entriesOf(tx, key.keyId);
     if (key.change === 'activate' && before.length > 0) {
       throw new AdministrationError(`key ${key.keyId} is already in the log: generate a new one`);
     }
-    if (key.change !== 'activate' && !before.includes('activate')) {
+    const isKnown = before.some((entry) => entry.use === use && entry.change === 'activate');
+    if (key.change !== 'activate' && !isKnown) {
       throw new AdministrationError(`key ${key.keyId} was never activated in the log`);
     }
     if ((key.fromIndex ?? 0) > size) {
       throw new AdministrationError(`the log has only ${size} leaves: no signature would be void`);
     }
     const at = await databaseTime(tx);
-    const body = keyEntryBytes({
+    const body = entryBytes({
+      type: 'key',
+      use,
       key_id: key.keyId,
       public_key: key.publicKey,
       change: key.change,
       ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
       time: formatTime(at),
-    });
+    } as Parameters<typeof entryBytes>[0]);
     await appendLocked(tx, sha256, size, [{ kind: 'key', at, body }]);
     return size;
   });
@@ -79,9 +84,9 @@ export function appendKeyChange(
 export async function ensureKeyActive(
   sql: Pool | Transaction,
   sha256: Sha256,
-  key: { keyId: string; publicKey: string },
+  key: Key,
 ): Promise<void> {
-  if ((await changesOf(sql, key.keyId)).length > 0) return;
+  if ((await entriesOf(sql, key.keyId)).length > 0) return;
   await appendKeyChange(sql, sha256, { ...key, change: 'activate' });
 }
 

@@ -207,14 +207,6 @@ export async function packageRows(sql: Db, packageIds: readonly string[]): Promi
   return rows.map((row) => ({ ...row, packageId: packageIdOf(row.packageId) }));
 }
 
-/** The ids of packages, of any tenant, that contain one of the proofs, in order. */
-export async function packagesWith(sql: Db, proofIds: readonly string[]): Promise<string[]> {
-  const rows = await sql<{ id: string }[]>`
-    select distinct package_id as id from svc.package_member
-    where proof_id = any(${[...proofIds]}::uuid[]) order by package_id`;
-  return rows.map(({ id }) => packageIdOf(id));
-}
-
 /**
  * Records expired tokens by the database clock and returns their number. Must not run concurrently:
  * a second scan would wait for the first and then find no rows.

@@ -58,9 +58,11 @@ export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredChe
   return found?.treeSize === treeSize ? found : null;
 }
 
-/** Whether the log of this origin is retired: no checkpoint is signed for it again. */
-export async function hasEnded(sql: Db, origin: string): Promise<boolean> {
-  return (await sql`select from svc.ended_log where origin = ${origin}`).length > 0;
+/** The names of the retired logs of this database: no checkpoint is signed for them again. */
+export async function endedOrigins(sql: Db): Promise<string[]> {
+  return (await sql<{ origin: string }[]>`select origin from svc.ended_log`).map(
+    (row) => row.origin,
+  );
 }
 
 /** The publisher's stop reasons that prove the loss of published leaves. */

@@ -1,11 +1,11 @@
 import { parseEntry, proofEntryBytes } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import { voidedAt, type KeyedEntry } from '#protocol/keys';
-import type { LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
+import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import type { Db, Fragment } from '../db/transaction.js';
+import type { Db } from '../db/transaction.js';
 import { validUntil, type Validity } from '../proofs/rebuild-aep.js';
 
 export const PROOF = 1;
@@ -91,7 +91,7 @@ export async function readTile(sql: Db, level: number, index: number): Promise<U
   return row?.hashes ?? null;
 }
 
-/** A status or key entry with its canonical bytes. */
+/** An entry other than a proof, with its canonical bytes. */
 export interface EntryBody {
   leafIndex: number;
   body: Uint8Array;
@@ -125,13 +125,6 @@ export function voidingLeaf(
   return keys === null ? 0 : voidedAt(keys, keyId, leafIndex);
 }
 
-/** The status entries with indexes in [from, to), in order. */
-export function statusEntries(sql: Db, from: number, to: number): Promise<EntryBody[]> {
-  return sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry
-    where kind = 2 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
-}
-
 /** The status entries about the given proofs at indexes below `size`, in order. */
 export function statusEntriesOf(sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> {
   return sql<EntryBody[]>`
@@ -140,56 +133,48 @@ export function statusEntriesOf(sql: Db, proofIds: string[], size: number): Prom
     order by leaf_index`;
 }
 
-/** The public data of a proof: commitments, never a payload. */
-export interface ProofLeaf {
-  kind: 'proof';
-  leafIndex: number;
-  proofId: string;
-  /** Hex. */
-  aepHash: string;
-  proofRecordHash: string;
-  /** Epoch milliseconds. */
-  acceptedAt: number;
-  effect: Effect;
-  isOutcome: boolean;
-  environment: Environment;
-  keyId: string;
-  validUntil: ProofEntry['valid_until'];
+/** The last verdict or snapshot entry with an index below `below`, or null. */
+export async function latestEntry(
+  sql: Db,
+  type: 'verdict' | 'snapshot',
+  below: number,
+): Promise<EntryBody | null> {
+  // A literal kind, so that the plan can use the partial index of these entries.
+  const isOfType = type === 'verdict' ? sql`kind = 5` : sql`kind = 6`;
+  const [row] = await sql<EntryBody[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry
+    where ${isOfType} and leaf_index < ${below} order by leaf_index desc limit 1`;
+  return row ?? null;
 }
 
-/** The proofs with leaf indexes in [from, to), in order. */
-export function proofRows(sql: Db, from: number, to: number): Promise<ProofLeaf[]> {
-  return publicProofs(sql, sql`e.leaf_index >= ${from} and e.leaf_index < ${to}`);
+/** The snapshot entries with indexes from `from` on, in order. */
+export function snapshotEntriesFrom(sql: Db, from: number): Promise<EntryBody[]> {
+  return sql<EntryBody[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry
+    where kind = 6 and leaf_index >= ${from} order by leaf_index`;
 }
 
-/** The proofs at the given leaf indexes, in log order; other kinds of leaves are absent. */
-export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<ProofLeaf[]> {
-  return publicProofs(sql, sql`e.leaf_index = any(${leafIndexes}::bigint[])`);
+/** How many proofs with indexes in [from, to) each of the keys signed; absent for none. */
+export async function proofsByKey(
+  sql: Db,
+  keyIds: readonly string[],
+  from: number,
+  to: number,
+): Promise<Map<string, number>> {
+  const rows = await sql<{ keyId: string; proofs: number }[]>`
+    select key_id as "keyId", count(*)::integer as proofs from svc.log_entry
+    where kind = 1 and leaf_index >= ${from} and leaf_index < ${to}
+      and key_id = any(${[...keyIds]}::text[])
+    group by key_id`;
+  return new Map(rows.map(({ keyId, proofs }) => [keyId, proofs]));
 }
 
-async function publicProofs(sql: Db, where: Fragment): Promise<ProofLeaf[]> {
-  type Row = Omit<ProofLeaf, 'kind' | 'acceptedAt' | 'validUntil'>;
-  const rows = await sql<(Row & { at: Date; validity: Validity | null })[]>`
-    select e.leaf_index as "leafIndex", e.proof_id as "proofId",
-      encode(e.aep_hash, 'hex') as "aepHash", encode(e.proof_record_hash, 'hex') as "proofRecordHash",
-      e.at, e.effect, e.is_outcome as "isOutcome", e.environment, e.key_id as "keyId",
-      e.validity
-    from svc.log_entry e
-    where e.kind = 1 and ${where} order by e.leaf_index`;
-  // Copies the members one by one, because this runs for every leaf and a spread costs more.
-  return rows.map((row) => ({
-    kind: 'proof',
-    leafIndex: row.leafIndex,
-    proofId: row.proofId,
-    aepHash: row.aepHash,
-    proofRecordHash: row.proofRecordHash,
-    acceptedAt: row.at.getTime(),
-    effect: row.effect,
-    isOutcome: row.isOutcome,
-    environment: row.environment,
-    keyId: row.keyId,
-    validUntil: validUntil(row.at.getTime(), row.validity, row),
-  }));
+/** The entry bytes with indexes in [from, to), in order; empty for a damaged row. */
+export async function entriesBetween(sql: Db, from: number, to: number): Promise<Uint8Array[]> {
+  const rows = await sql<EntryRow[]>`
+    select ${entryColumns(sql)} from svc.log_entry e
+    where e.leaf_index >= ${from} and e.leaf_index < ${to} order by e.leaf_index`;
+  return rows.map(entryOrEmpty);
 }
 
 /** The canonical entry bytes with indexes in [from, to), in order. */

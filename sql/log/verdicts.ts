@@ -150,6 +150,25 @@ export async function verdictHistories(
 }
 
 /**
+ * Leaves below `size`, ascending, that failed for another reason than a compromised key. Some pass
+ * again. Rows without checks repeat an earlier outcome.
+ */
+export async function failedOtherwise(sql: Db, size: number): Promise<number[]> {
+  const rows = await sql<{ leaf: number }[]>`
+    select distinct first_index as leaf from svc.verdict
+    where not frontier and outcome = 'fail' and ${failedOf(sql)} <> ${voidedOf(sql)} and checks <> '[]'
+      and first_index < ${size} order by first_index`;
+  return rows.map(({ leaf }) => leaf);
+}
+
+/** The failed checks of a verdict, and those of a proof that only a compromised key voids. */
+export const failedOf = (sql: Db) => sql`
+  jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
+// Equals the verifier's text, so that a query can use the index verdict_failed_otherwise.
+export const voidedOf = (sql: Db) => sql`
+  '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
+
+/**
  * Inserts verdicts. Only the verifier's role may.
  *
  * @param at the time of verification, epoch milliseconds of the database; the transaction's start by default

@@ -61,7 +61,7 @@ begin
   end loop;
 end $$;
 create trigger audited after insert on svc.log_entry for each row
-  when (new.kind <> 1) execute function svc.record_act();
+  when (new.kind in (2, 3)) execute function svc.record_act();
 
 -- The log --------------------------------------------------------------------------------------
 
@@ -89,13 +89,15 @@ begin
 end $$;
 create trigger only_grows before update on svc.log_head for each row execute function svc.head_only_grows();
 
--- Each role appends only its kinds of entries; a worker only requested revocations, each once. A
--- worker's proofs come by the hundred and are checked by statement, below.
+-- Each role appends only its kinds of entries, the kinds from 4 on only through functions (0006); a worker
+-- only requested revocations, each once. A worker's proofs come by the hundred and are checked by
+-- statement, below.
 create function svc.entry_follows_head() returns trigger language plpgsql as $$
 declare
   said jsonb;
 begin
-  if (current_user = 'svc_worker' and new.kind = 3) or (current_user = 'svc_admin' and new.kind = 1) then
+  if (current_user = 'svc_worker' and new.kind = 3) or (current_user = 'svc_admin' and new.kind = 1)
+     or (current_user in ('svc_worker', 'svc_admin') and new.kind > 3) then
     raise exception '% may not append entries of kind %', current_user, new.kind using errcode = 'insufficient_privilege';
   end if;
   if current_user = 'svc_worker' and new.kind = 2 then

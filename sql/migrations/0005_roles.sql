@@ -95,9 +95,9 @@ grant update (next_index, urgent_until, epoch) on svc.scrub to svc_verifier;
 grant update (done_at) on svc.upkeep to svc_verifier;
 grant delete on svc.erasure_due, svc.expiry, svc.share_due to svc_verifier;
 
--- publisher: reads commitments, verdicts and shares; no payload and no tenant of a share.
-grant select on svc.checkpoint, svc.ended_log, svc.grant_change, svc.log_head, svc.package_member, svc.tile,
-  svc.upkeep, svc.verdict to svc_publisher;
+-- publisher: reads log entries and shares; no payload and no tenant of a share.
+grant select on svc.checkpoint, svc.ended_log, svc.grant_change, svc.log_head, svc.package_member, svc.tile
+  to svc_publisher;
 grant select (leaf_index, at, kind, is_outcome, proof_id, revokes, effect, environment, key_id, aep_hash,
   proof_record_hash, validity, body) on svc.log_entry to svc_publisher;
 grant select (token_hash, artifact_kind, proof_id, package_id) on svc.share_token to svc_publisher;

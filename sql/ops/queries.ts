@@ -1,7 +1,7 @@
 import { inMs } from '../db/columns.js';
 import type { Db, Fragment } from '../db/transaction.js';
 import { treeSize } from '../log/log.js';
-import { verifiedPrefix, scrubPosition } from '../log/verdicts.js';
+import { verifiedPrefix, scrubPosition, failedOf, voidedOf } from '../log/verdicts.js';
 
 // Queries for operators' metrics. The programs that run them can read these tables anyway.
 
@@ -26,10 +26,7 @@ export interface FailingLeaves {
 }
 
 export async function failingLeaves(sql: Db): Promise<FailingLeaves> {
-  const failed = sql`jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
-  // Equals the verifier's text, so that the query can use the index verdict_failed_otherwise.
-  const voided = sql`
-    '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
+  const [failed, voided] = [failedOf(sql), voidedOf(sql)];
   const count = (of: Fragment, candidates: Fragment) => sql`
     select count(*) from (
       select distinct first_index as leaf from svc.verdict

@@ -105,7 +105,6 @@ describe('docker-compose.yml', () => {
       all.filter(([, { secrets = [] }]) => secrets.includes(secret)).map(([name]) => name);
     expect(holders('aep-key.pem')).toEqual(['worker']);
     expect(holders('log-key.pem')).toEqual(['publisher']);
-    expect(holders('snapshot-key.pem')).toEqual(['publisher']);
     expect(holders('redis-url')).toEqual(['engine', 'worker']);
     expect(holders('postgres-password')).toEqual(['postgres']);
     expect(service('facade').secrets).toBeUndefined();

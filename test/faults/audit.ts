@@ -59,7 +59,7 @@ export async function audit(
   found.lost.push(...records.broken.splice(0));
   found.wrong.push(...records.wrong.splice(0));
   await auditLog(world, client, found);
-  await auditPublic(world, requests, found);
+  await auditPublic(world, client, requests, found);
   found.wrong.push(...(await runFsck(world)));
   return found;
 }
@@ -176,14 +176,21 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
   if (failing.length > 0) found.wrong.push(`${String(failing.length)} verdicts are "fail"`);
 }
 
-async function auditPublic(world: World, requests: ClientRequest[], found: Audited): Promise<void> {
-  const expected = requests.map((one) =>
-    one.kind === 'single'
-      ? { path: pathOf(one, 'proof'), status: expectedOf(one, 'proof') }
-      : { path: `proof/${one.proofIds[0] ?? ''}`, status: 'VALID' },
-  );
+async function auditPublic(
+  world: World,
+  { records }: Client,
+  requests: ClientRequest[],
+  found: Audited,
+): Promise<void> {
+  const expected = requests.map((one) => {
+    if (one.kind === 'batch') return { path: `proof/${one.proofIds[0] ?? ''}`, status: 'VALID' };
+    const kind = one.ends && records.admitted.includes(one) ? 'passport' : 'proof';
+    return { path: pathOf(one, kind), status: expectedOf(one, kind) };
+  });
   const step = Math.ceil(expected.length / SAMPLE);
-  const sample = expected.filter((_, at) => at % step === 0 || at === expected.length - 1);
+  const sample = expected.filter(
+    ({ status }, at) => at % step === 0 || at === expected.length - 1 || status === 'EXPIRED',
+  );
   const differing = await differingStatuses(world.publicUrl, sample);
   found.wrong.push(...differing.map(({ problem }) => problem));
 }

@@ -1,6 +1,12 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readiness } from '#bench/harness/public-api';
+import { parseEntry } from '#protocol/entries';
 import type { Batch as BatchStatus, BatchResult } from '#protocol/schemas/batch';
+import { LOCATION_PATH, locationSchema } from '#protocol/snapshot/location';
+import { parseTime } from '#protocol/time';
+import { hasExpiredBetween, verdictEntries } from '#sql/log/public-entries';
 import type { Act } from './acts.js';
 import type { Client } from './client.js';
 import type { ClientRequest, Batch, Single } from './records.js';
@@ -42,9 +48,8 @@ export async function untilComplete(
     });
     if (client.records.requests.some(isOpen)) await sleep(100);
   }
-  const progress: Progress = { doneAt: null };
   for (;;) {
-    const left = await unfinished(world, progress).catch((error: unknown) => String(error));
+    const left = await unfinished(world).catch((error: unknown) => String(error));
     if (left === null) break;
     if (deadline.hasPassed) return [left];
     await sleep(50);
@@ -101,15 +106,17 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
   return ids;
 }
 
-interface Progress {
-  /** Generation of the public snapshot when only publishing remained. */
-  doneAt: number | null;
-}
-
 /** The work that the programs still have to do; null when there is none. */
-async function unfinished(world: World, progress: Progress): Promise<string | null> {
-  const [row] = await world.database.sql<
-    { pending: number; ending: number; unverified: number; tree_size: number }[]
+async function unfinished(world: World): Promise<string | null> {
+  const { sql } = world.database;
+  const [row] = await sql<
+    {
+      pending: number;
+      ending: number;
+      unverified: number;
+      reported: number;
+      changes: number;
+    }[]
   >`
     select ((select count(*) from svc.intake_pending)
         + (select coalesce(sum(admissions), 0) from svc.chunk_pending))::int as pending,
@@ -117,18 +124,26 @@ async function unfinished(world: World, progress: Progress): Promise<string | nu
         + (select count(*) from svc.erasure_due))::int as ending,
       (tree_size - coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0))::int
         as unverified,
-      tree_size::int
+      (select coalesce(max(leaf_index) + 1, 0) from svc.log_entry where kind <= 4)::int as reported,
+      (select change_no from svc.grant_head)::int as changes
     from svc.log_head`;
   if (row === undefined) return 'the log has no head';
   if (row.pending > 0) return `${String(row.pending)} admissions are pending`;
   if (row.unverified > 0) return `${String(row.unverified)} leaves are not verified`;
   if (row.ending > 0) return `${String(row.ending)} expiries are not recorded`;
-  const { tree_size: published, generation } = await readiness(world.publicUrl);
-  progress.doneAt ??= generation;
-  const behind = row.tree_size - published;
-  if (behind > 0) return `${String(behind)} leaves are not published`;
-  // The next publish cycle may have begun earlier.
-  return generation >= progress.doneAt + 2 ? null : 'no snapshot was published since';
+  const { tree_size: published } = await readiness(world.publicUrl);
+  const [last] = await verdictEntries(sql, published, 1);
+  const verdict = last && parseEntry(last.body);
+  const covered = verdict?.type === 'verdict' ? verdict.to : 0;
+  const behind = row.reported - covered;
+  if (behind > 0) return `${String(behind)} leaves have no public verdict`;
+  const { snapshot, share_change } = locationSchema.parse(
+    JSON.parse(await readFile(join(world.snapshotDir, LOCATION_PATH), 'utf8')),
+  );
+  if (share_change < row.changes) return 'changes of shares are not published';
+  const expiredThrough = parseTime(snapshot.logs[0]!.expired_through);
+  const isExpiryPublic = !(await hasExpiredBetween(sql, expiredThrough, Date.now()));
+  return isExpiryPublic ? null : 'an expiry is not published';
 }
 
 export const singlesOf = (all: readonly ClientRequest[]): Single[] =>

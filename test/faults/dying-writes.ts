@@ -13,7 +13,7 @@ import { relative } from 'node:path';
 const orders = process.env['DYING_WRITES_FILE'] ?? '';
 const directory = process.env['SNAPSHOT_DIR'] ?? '';
 /** The last file of every publish cycle. */
-const LAST = 'lookup/manifest';
+const LAST = 'lookup/snapshot';
 
 /** Renames of this cycle that began, some of them concurrently, and that completed. */
 let begun = 0;

@@ -5,7 +5,6 @@ import { readiness } from '#bench/harness/public-api';
 import type { ProgramName } from '#bench/harness/stack';
 import { bootstrap } from '#programs/bootstrap';
 import { formatVkey } from '#protocol/note';
-import { snapshotNameFor } from '#runtime/config';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { isConnectionLost } from '#sql/db/errors';
 import { logger } from '#runtime/process/log';
@@ -128,20 +127,19 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
     const keyFile = (name: string): string => join(dir, `${name}.pem`);
     const keys = {
       aep: createSigningKey(keyFile('aep')),
+      verifier: createSigningKey(keyFile('verifier')),
       log: createSigningKey(keyFile('log')),
-      snapshot: createSigningKey(keyFile('snapshot')),
     };
     const { tenantId, apiKey } = await bootstrap({
       ownerUrl: database.superuserUrl,
       dataDir: dir,
       rolePassword: (role) => database.rolePassword(role),
-      aepPublicKey: keys.aep.publicKey,
+      keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
       openSandbox: true,
       log: logger('faults', 'warn'),
     });
     const vkeys = {
       LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey),
-      SNAPSHOT_VKEY: formatVkey(nativeSha256, snapshotNameFor(LOG_ORIGIN), keys.snapshot.publicKey),
     };
 
     const linksTo = async <Name extends string>(
@@ -192,11 +190,14 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
       'engine-2': engine('engine-2'),
       'worker-1': worker('worker-1'),
       'worker-2': worker('worker-2'),
-      verifier: { DATABASE_URL: databaseUrl('verifier', 'verifier') },
+      verifier: {
+        DATABASE_URL: databaseUrl('verifier', 'verifier'),
+        VERIFIER_KEY_FILE: keyFile('verifier'),
+        LOG_ORIGIN,
+      },
       publisher: {
         DATABASE_URL: databaseUrl('publisher', 'publisher'),
         LOG_KEY_FILE: keyFile('log'),
-        SNAPSHOT_KEY_FILE: keyFile('snapshot'),
         LOG_ORIGIN,
         SNAPSHOT_DIR: snapshotDir,
       },

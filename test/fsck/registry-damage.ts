@@ -107,8 +107,16 @@ const payloads: Damage[] = [
     { proof_payload_missing: 1 },
     () => 'update svc.intake set request = null where refused',
   ),
-  damage('erasure record of a payload', { erasure_incomplete: 1, verdict_passes: 1 }, erasure),
-  damage('erasure that passes', { verdict_passes: 1 }, (id) => erasure(id) + withoutPayload(id)),
+  damage(
+    'erasure record of a payload',
+    { erasure_incomplete: 1, erasure_unlogged: 1, verdict_passes: 1 },
+    erasure,
+  ),
+  damage(
+    'erasure that passes',
+    { erasure_unlogged: 1, verdict_passes: 1 },
+    (id) => erasure(id) + withoutPayload(id),
+  ),
   damage(
     'missing intake row',
     { intake_missing: 1 },
@@ -173,12 +181,12 @@ const columns: Damage[] = [
 const rows: Damage[] = [
   damage(
     'partial erasure',
-    { erasure_incomplete: 1 },
+    { erasure_incomplete: 1, erasure_unlogged: 1 },
     (id, leaf) => erased(id, leaf) + set('log_entry', `signature = '\\x00'`, id),
   ),
   damage(
     'erasure record of another leaf',
-    { erasure_incomplete: 1 },
+    { erasure_incomplete: 1, erasure_unlogged: 1 },
     (id, leaf) => erased(id, leaf) + set('erasure', 'leaf_index = leaf_index + 1000000', id),
   ),
   damage(
@@ -431,7 +439,8 @@ export const ALONE: Damage[] = [
   ),
   damage(
     'a consistently rewritten log',
-    { checkpoint_root_differs: 1, verdict_root_differs: 1 },
+    // The verifier signed the root of the earlier log in its entry.
+    { checkpoint_root_differs: 1, verdict_root_differs: 1, verdict_entry_wrong: 1 },
     () => REWRITTEN_LOG,
   ),
   damage(

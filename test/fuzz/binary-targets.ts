@@ -1,16 +1,24 @@
 import { isDeepStrictEqual } from 'node:util';
-import { concat, equalBytes, fromBase64, fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
+import { concat, equalBytes, fromBase64, fromHex, fromUtf8, toHex } from '#protocol/bytes';
 import { aepBytes } from '#protocol/aep';
 import { canonicalBytes, parseStrict } from '#protocol/json';
 import { parseEnvelope } from '#protocol/dsse';
 import { parseEntry } from '#protocol/entries';
 import { nobleSha256 as sha256 } from '#protocol/hash';
 import { verifyOffline, verifyTlogProof } from '#protocol/offline';
-import { decodeIndexPart, encodeIndexPart, packRows } from '#protocol/snapshot/index-part';
-import { openManifest } from '#protocol/snapshot/manifest';
-import { encodeRecord, RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
-import { encodeShare, openShare } from '#protocol/snapshot/share';
+import { openLocation } from '#protocol/snapshot/location';
 import { pinKeys } from '#protocol/snapshot/trust';
+import { parseEvidence } from '#protocol/evidence/verify';
+import { parseShare } from '#protocol/evidence/shares';
+import { decodeLeaves, decodeRefs, encodeLeaves, encodeRefs, leafOf } from '#protocol/map/page';
+import {
+  decodeAepKey,
+  decodeHistory,
+  decodeProof,
+  encodeAepKey,
+  encodeEvent,
+  encodeProof,
+} from '#protocol/state/record';
 import { decodeEntryBundle, encodeEntryBundle } from '#protocol/tiles';
 import { readAep } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
@@ -29,7 +37,6 @@ import {
 const entries = vectors<{ canonical: string }[]>('log-entry').map(({ canonical }) => canonical);
 const envelopes = vectors<{ payload: string; envelope: unknown }[]>('envelope');
 const tiles = vectors<{ entries: { content_base64: string } }>('tiles');
-const checkpoint = vectors<{ vkey: string; note: string }>('checkpoint');
 const crypto = { sha256: nativeSha256, verify: nativeVerify };
 const known = admission();
 const trust = {
@@ -40,42 +47,40 @@ const offline = vectors<OfflineVector[]>('valid/offline');
 const proofs = offline.filter(({ name }) => /^tlog-proof-of-leaf/.test(name));
 const leaf = proofs[1];
 
-const ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
-const record = encodeRecord({ id: ID, parts: { proof: '"p"', trust: '"t"' }, tail: '}' });
-const withHistory = encodeRecord({ id: ID, parts: { proof: '"p"' }, tail: '}', history: '[]' });
-const hash = sha256(utf8('token'));
-const share = encodeShare({
-  schema_version: 'svc.public_verification.share/1.0',
-  token_hash: toHex(hash),
-  artifact_kind: 'proof',
-  proof_id: ID,
-});
-const rows = packRows([
+const next = vectors<{
+  log_vkey: string;
+  map: { key: string; record: string; history: string }[];
+  evidence: { snapshot: unknown; tlog_proof: string }[];
+}>('next');
+const nothing = new Uint8Array(0);
+const ofKind = (kind: string) => next.map.filter(({ key }) => key.startsWith(kind));
+const recordsOf = (kind: string) => ofKind(kind).map(({ record }) => fromHex(record));
+const mapLeaves = next.map
+  .map(({ key, record, history }) =>
+    leafOf(sha256, fromHex(key), { record: fromHex(record), history: fromHex(history) }),
+  )
+  .sort((one, other) => Buffer.compare(one.key, other.key));
+const pages = encodeRefs(1, [
   {
-    id: ID,
-    file: 'ab'.repeat(32),
-    fileBytes: 99,
-    offset: 0,
-    length: 99,
-    leafIndex: 3,
-    proofNumber: 2,
-    digest: new Uint8Array(16),
+    level: 0,
+    key: mapLeaves[0]!.key,
+    bit: 5,
+    count: 2,
+    hash: sha256(nothing),
+    digest: sha256(nothing),
   },
 ]);
-const { bytes: partBytes, residentBytes } = encodeIndexPart(sha256, rows);
-
-/** A manifest entry for arbitrary bytes, as if the publisher had signed them: the worst case. */
-function pinOf(bytes: Uint8Array) {
-  return {
-    bytes: bytes.length,
-    resident_bytes: residentBytes,
-    resident_sha256: toHex(sha256(bytes.subarray(0, residentBytes))),
-    entries: 1,
-    files: 1,
-    least: ID,
-    greatest: ID,
-  };
-}
+const [share = nothing] = recordsOf('04');
+const shareHash = fromHex((parseStrict(share) as { token_hash: string }).token_hash);
+const [evidence] = next.evidence;
+const location = {
+  schema_version: 'svc.registry.snapshot_location/1.0',
+  snapshot: evidence!.snapshot,
+  tlog_proof: evidence!.tlog_proof,
+  map: { level: 0, digest: 'ab'.repeat(32) },
+  shares: null,
+  share_change: 0,
+};
 
 export const BINARY_TARGETS: readonly Target[] = [
   {
@@ -116,55 +121,65 @@ export const BINARY_TARGETS: readonly Target[] = [
     }),
   },
   {
-    name: 'snapshot-record',
-    seeds: [record, withHistory],
-    run: parsing(
-      (input) => {
-        const id = fromHex(ID);
-        return {
-          bodies: RECORD_KINDS.map((kind) => recordBody(input, id, kind)),
-          history: recordHistory(input, id),
-        };
-      },
-      ({ bodies, history }, input) => {
-        const length = bodies.reduce(
-          (sum, body) => sum + (body?.part.length ?? 0),
-          history?.length ?? 0,
-        );
-        must(length <= input.length, 'the parts exceed the record');
-      },
-    ),
+    name: 'proof-record',
+    seeds: recordsOf('01'),
+    run: parsing(decodeProof, (proof, input) => {
+      must(equalBytes(encodeProof(proof), input), 'a second spelling of a record');
+    }),
+  },
+  {
+    name: 'key-record',
+    seeds: recordsOf('02'),
+    run: parsing(decodeAepKey, (key, input) => {
+      must(equalBytes(encodeAepKey(key), input), 'a second spelling of a record');
+    }),
+  },
+  {
+    name: 'history',
+    seeds: ofKind('01').map(({ history }) => fromHex(history)),
+    run: parsing(decodeHistory, (events, input) => {
+      must(equalBytes(concat(...events.map(encodeEvent)), input), 'a second spelling of events');
+    }),
   },
   {
     name: 'share-record',
     seeds: [share],
     run: parsing(
-      (input) => openShare(input, hash),
-      (shown) => must(shown.token_hash === toHex(hash), "another token's record"),
+      (input) => parseShare({ record: input, history: nothing }, shareHash),
+      (shown) => must(shown.token_hash === toHex(shareHash), "another token's record"),
     ),
   },
   {
-    name: 'index-part',
-    seeds: [partBytes],
+    name: 'map-page',
+    seeds: [encodeLeaves(mapLeaves)],
     run: parsing(
-      (input) => decodeIndexPart(sha256, input, pinOf(input)),
-      (found) => must(found.high.length === 1, 'the number of rows differs'),
+      (input) => decodeLeaves(sha256, input),
+      (leaves, input) => must(equalBytes(encodeLeaves(leaves), input), 'another page'),
     ),
   },
   {
-    name: 'manifest',
-    seeds: [
-      utf8(checkpoint.note),
-      concat(utf8('svc.public_verification.snapshot/1.0\n{}\n\n'), utf8(checkpoint.note)),
-    ],
+    name: 'map-page-of-pages',
+    seeds: [pages],
     run: parsing(
-      (input) =>
-        openManifest(nativeVerify, input, {
-          log: pinKeys(sha256, [checkpoint.vkey]),
-          snapshot: pinKeys(sha256, [checkpoint.vkey]),
-        }),
-      // The log key never signed a manifest.
-      () => must(false, 'an unsigned manifest'),
+      (input) => decodeRefs(1, input),
+      (refs, input) => must(equalBytes(encodeRefs(1, refs), input), 'another page'),
+    ),
+  },
+  {
+    name: 'location',
+    seeds: [canonicalBytes(location as never)],
+    run: parsing(
+      (input) => openLocation(crypto, input, pinKeys(sha256, [next.log_vkey])),
+      ({ snapshot }) =>
+        must(isDeepStrictEqual(snapshot, location.snapshot), 'a snapshot that is not in the log'),
+    ),
+  },
+  {
+    name: 'evidence',
+    seeds: next.evidence.map((one) => canonicalBytes(one as never)),
+    run: parsing(
+      (input) => parseEvidence(input),
+      (found, input) => must(isDeepStrictEqual(found, parseStrict(input)), 'another document'),
     ),
   },
   {

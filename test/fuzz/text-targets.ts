@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { requestedByQuery, lookupAt, originForm } from '#api/public/lookup/routes';
-import { identify } from '#api/public/lookup/resolve';
+import { fieldOf } from '#api/public/lookup/resolve';
 import { responseHead } from '#protocol/snapshot/head';
 import { mayHoldToken } from '#api/public/http/answer';
 import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
@@ -114,9 +114,9 @@ export const TEXT_TARGETS: readonly Target[] = [
       },
       (lookup) => {
         if (lookup === null) return;
-        const matched = identify(lookup.requested);
+        const matchedOn = fieldOf(lookup.requested);
         // The response must be JSON for any request.
-        const head = responseHead('proof', lookup.requested, matched?.field ?? 'identifier');
+        const head = responseHead('proof', lookup.requested, matchedOn ?? 'identifier');
         utf8(head);
       },
     ),
@@ -133,8 +133,8 @@ export const TEXT_TARGETS: readonly Target[] = [
     name: 'config',
     seeds: texts(
       'DATABASE_URL=postgres://u:p@h/d\nENGINE_PORT=0\nLOG_VKEY=' + checkpoint.vkey,
-      `SNAPSHOT_URL=https://h\nLOG_VKEY=${checkpoint.vkey}\nSNAPSHOT_VKEY=${checkpoint.vkey},${checkpoint.vkey}`,
-      'DATABASE_URL=postgres://h/d\nLOG_KEY_FILE=a\nSNAPSHOT_KEY_FILE=b\nLOG_ORIGIN=a/log\nSNAPSHOT_VALID_FOR=2s',
+      `SNAPSHOT_URL=https://h\nLOG_VKEY=${checkpoint.vkey},${checkpoint.vkey}`,
+      'DATABASE_URL=postgres://h/d\nLOG_KEY_FILE=a\nLOG_ORIGIN=a/log\nSNAPSHOT_VALID_FOR=2s',
     ),
     run: (input) => {
       const lines = fromUtf8Lossy(input)

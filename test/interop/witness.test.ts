@@ -36,7 +36,7 @@ describe.skipIf(typeof built === 'string')(`witnesses and logs of other projects
       snapshot.registry.addProofs(leaves);
       snapshot.registry.verify();
       await publisher.runCycle();
-      const { size } = snapshot.manifest().checkpoint;
+      const { size } = (await snapshot.published()).opened.checkpoint;
       await expect.poll(published).toBe(`${size} true`);
     }
   }, 60_000);

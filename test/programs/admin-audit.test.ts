@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseApiKey } from '#protocol/api-key';
 import { toBase64Url } from '#protocol/bytes';
+import { createSigningKey } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
 import { withAuditContext } from '#sql/tenants/audit';
@@ -12,6 +13,7 @@ import type { Db } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminCommands } from '#programs/admin/main';
 import { done } from '../fixtures/admin.js';
+import { verdictSigner } from '../fixtures/verdict-signer.js';
 import { testFolder, testRegistry } from './world.js';
 
 const { db, registry, admin, person } = await testRegistry();
@@ -46,10 +48,12 @@ async function fresh(): Promise<AuditRow[]> {
 }
 
 describe('audit of admin commands', () => {
-  let [keyId, digest, aepKeyId] = ['', '', ''];
+  let [keyId, digest, aepKeyId, verifierKeyId] = ['', '', '', ''];
 
   // A command line and its expected audit records.
   const key = join(folder, 'aep.pem');
+  const verifierKey = join(folder, 'verifier.pem');
+  createSigningKey(verifierKey);
   const acts: [string, () => string | Promise<string>, string[]][] = [
     ['tenant create', () => 'beta sandbox', ['INSERT tenant']],
     ['tenant allow', () => 'beta', ['UPDATE tenant']],
@@ -70,6 +74,16 @@ describe('audit of admin commands', () => {
     [
       'aep-key compromise',
       () => `${key} --from-index 0 --confirm ${aepKeyId}`,
+      ['INSERT log_entry'],
+    ],
+    ['verifier-key activate', () => verifierKey, ['INSERT log_entry']],
+    [
+      'verifier-key retire',
+      async () => {
+        await verdictSigner(registry, 'test.example/log').activate(); // the last cannot be retired
+        await fresh();
+        return `${verifierKey} --confirm ${verifierKeyId}`;
+      },
       ['INSERT log_entry'],
     ],
     [
@@ -98,6 +112,7 @@ describe('audit of admin commands', () => {
     const words = `${name} ${await line()} --actor ada`.split(' ');
     const document = await done(admin(...words));
     if (name === 'aep-key activate') aepKeyId = String(document['key_id']);
+    if (name === 'verifier-key activate') verifierKeyId = String(document['key_id']);
     if (name === 'key issue') keyId = String(document['key_id']);
     if (name === 'policy put') digest = String(document['digest']);
     const rows = await fresh();

@@ -5,7 +5,9 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
+import { parseEntry } from '#protocol/entries';
 import { formatVkey } from '#protocol/note';
+import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import { DatabaseLease } from '#publisher/registry/lease';
 import { publisherReadiness } from '#publisher/run';
 import { FatalPublishError } from '#publisher/errors';
@@ -14,12 +16,14 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { listen } from '#runtime/http/server';
 import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';
+import { treeSize } from '#sql/log/log';
+import { verdictEntries } from '#sql/log/public-entries';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminOn, type AdminLine } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { checked } from '../fixtures/planted.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
+import { ORIGIN, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
 /** An operator restores a backup older than the last publication, following docs/runbooks.md. */
@@ -27,7 +31,7 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 const NEXT_ORIGIN = 'test.example/next/log';
 const home = mkdtempSync(join(tmpdir(), 'svc-ended-'));
 const published = join(home, 'public');
-const keys = { logKey: testKey(), snapshotKey: testKey() };
+const keys = { logKey: testKey() };
 const vkey = formatVkey(nativeSha256, ORIGIN, keys.logKey.publicKey);
 
 let original: TestDatabase;
@@ -36,6 +40,17 @@ let registry: TestRegistry;
 let admin: AdminLine;
 let kept: string[];
 let lost: string[];
+/** Leaves of the log that both databases have, and of the published one. */
+let common: number;
+let publishedSize: number;
+
+const checkpointSize = () =>
+  Number(readFileSync(join(published, 'checkpoint'), 'utf8').split('\n')[1]);
+
+async function lastVerdict(): Promise<VerdictEntry> {
+  const [row] = await verdictEntries(restored.sql, Number.MAX_SAFE_INTEGER, 1);
+  return parseEntry(row!.body) as VerdictEntry;
+}
 
 const admitted = (on: TestRegistry, count: number) =>
   on.admitAll(Array.from({ length: count }, () => on.item()));
@@ -44,22 +59,27 @@ beforeAll(async () => {
   original = await freshDatabase();
   const before = await openRegistry(original);
   kept = await admitted(before, 5);
-  await before.verifyAll();
-  const firstPublisher = sqlPublisher(original.as('svc_publisher'), {
+  await before.reportAll();
+  const firstPublisher = sqlPublisher(original.as('svc_publisher', 1), {
     directory: published,
     ...keys,
   });
   await firstPublisher.runCycle();
   await firstPublisher.close();
+  common = checkpointSize();
   await original.close();
   restored = await freshDatabase(original.name);
 
   const running = await openRegistry(original, { goesOn: before });
   lost = await admitted(running, 300);
-  await running.verifyAll();
-  const publisher = sqlPublisher(original.as('svc_publisher'), { directory: published, ...keys });
+  await running.reportAll();
+  const publisher = sqlPublisher(original.as('svc_publisher', 1), {
+    directory: published,
+    ...keys,
+  });
   await publisher.runCycle();
   await publisher.close();
+  publishedSize = checkpointSize();
 
   registry = await openRegistry(restored, { goesOn: before });
   admin = adminOn(restored);
@@ -77,7 +97,7 @@ async function stopOf(tick: Promise<unknown>): Promise<FatalPublishError> {
 }
 
 const publisherOn = (overrides: Partial<Parameters<typeof sqlPublisher>[1]> = {}) =>
-  sqlPublisher(restored.as('svc_publisher'), { directory: published, ...keys, ...overrides });
+  sqlPublisher(restored.as('svc_publisher', 1), { directory: published, ...keys, ...overrides });
 
 /** Records the result of a publish cycle like the publisher program. */
 async function recordPublisher(went: (of: ReturnType<typeof publisherReadiness>) => void) {
@@ -103,7 +123,7 @@ describe('restored database that lacks published leaves', () => {
     expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
     // Engines and workers cannot detect it: their new admissions exist only in this database.
     kept.push(...(await admitted(registry, 2)));
-    await registry.verifyAll();
+    await registry.reportAll();
     const { message } = await stopOf(publisher.runCycle());
     expect(message).toMatch(/admin -- log lost/);
     expect(message).toMatch(/admin -- log end/);
@@ -114,9 +134,12 @@ describe('restored database that lacks published leaves', () => {
     const { code, json } = await admin('log', 'lost', published, '--vkey', vkey);
     const found = json as Lost;
     expect(code).toBe(1);
-    expect(found).toMatchObject({ published: 306, common: 6, only_in_database: 2 });
-    expect(found.lost.map((leaf) => leaf.proof_id)).toEqual(lost);
-    expect(found.lost[0]).toMatchObject({ leaf_index: 6, type: 'proof' });
+    const only_in_database = (await treeSize(restored.sql)) - common;
+    expect(found).toMatchObject({ published: publishedSize, common, only_in_database });
+    const proofs = found.lost.filter(({ type }) => type === 'proof');
+    expect(proofs.map((leaf) => leaf.proof_id)).toEqual(lost);
+    expect(proofs[0]).toMatchObject({ leaf_index: common });
+    expect(found.lost).toHaveLength(publishedSize - common);
   });
 
   it('admin log lost > rejects files that are unsigned or were changed', async () => {
@@ -124,29 +147,32 @@ describe('restored database that lacks published leaves', () => {
     const { code, err } = await admin('log', 'lost', published, '--vkey', stranger);
     expect(code).toBe(1);
     expect(err).toContain('no checkpoint signed by these keys');
-    const bundle = join(published, 'tile/entries/001.p/50');
+    const bundle = join(published, `tile/entries/001.p/${publishedSize - 256}`);
     const bytes = readFileSync(bundle);
     const changed = Buffer.from(bytes.toString('latin1').replace(lost[299]!, lost[0]!), 'latin1');
     writeFileSync(bundle, changed);
     const altered = await admin('log', 'lost', published, '--vkey', vkey);
     expect(altered.json).toBeNull();
-    expect(altered.err).toMatch(/fsck.*leaf 305/);
+    expect(altered.err).toMatch(new RegExp(`fsck.*leaf ${common + 299}`));
     writeFileSync(bundle, bytes);
   });
 
   it('admin log lost > lists nothing for the original database', async () => {
     const { code, json } = await adminOn(original)('log', 'lost', published, '--vkey', vkey);
     expect(code).toBe(0);
-    expect(json).toMatchObject({ published: 306, common: 306, only_in_database: 0, lost: [] });
+    const all = { published: publishedSize, common: publishedSize };
+    expect(json).toMatchObject({ ...all, only_in_database: 0, lost: [] });
   });
 
   it('admin log end > fails until a publisher has recorded the loss', async () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);
     expect(err).toContain('no publisher has reported a loss of published leaves');
-    const stopped = await stopOf(publisherOn().runCycle());
+    const stopping = publisherOn();
+    const stopped = await stopOf(stopping.runCycle());
+    await stopping.close();
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
-    const counts = { newProofs: 0, changedRecords: 0, shareChanges: 0 };
+    const counts = { newLeaves: 0, changedRecords: 0, shareChanges: 0 };
     const report = { outcome: 'published', generation: 1, treeSize: 6, ...counts } as const;
     await recordPublisher((publisher) => publisher.went(report, 1));
     // A publisher that was restarted on the original database continued.
@@ -168,7 +194,10 @@ describe('restored database that lacks published leaves', () => {
 
   it('admin log end > records the end, after which no publisher can sign for the log', async () => {
     const ended = await end(ORIGIN, '300 leaves lost with db1');
-    expect(ended).toMatchObject({ code: 0, json: { origin: ORIGIN, last_checkpoint_known: 6 } });
+    expect(ended).toMatchObject({
+      code: 0,
+      json: { origin: ORIGIN, last_checkpoint_known: common },
+    });
     const [record] = (await admin('audit', 'list', '--limit', '1')).json as { act: string }[];
     expect(record).toMatchObject({ act: 'log end', object: 'ended_log' });
     const empty = publisherOn({ directory: join(home, 'empty') });
@@ -187,32 +216,43 @@ describe('restored database that lacks published leaves', () => {
     const logKey = testKey();
     const directory = join(home, 'next');
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 8 });
+    // The verdict entries so far are signed for the ended log.
+    expect(await publisher.runCycle()).toEqual({ outcome: 'waiting' });
+    await expect(registry.reportAll()).rejects.toThrow(`LOG_ORIGIN is ${ORIGIN}, which is retired`);
+    registry.verify.signer = { ...registry.verify.signer!, origin: NEXT_ORIGIN };
+    const publishAll = async () => {
+      await registry.reportAll();
+      const published = { outcome: 'published', treeSize: await treeSize(restored.sql) };
+      expect(await publisher.runCycle()).toMatchObject(published);
+    };
+    const covered = await treeSize(restored.sql);
+    await publishAll();
+    expect(await lastVerdict()).toMatchObject({ previous: null, to: covered });
     kept.push(...(await admitted(registry, 1)));
-    await registry.verifyAll();
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 9 });
+    await publishAll();
+    expect(await lastVerdict()).toMatchObject({ previous: covered });
     await publisher.close();
     const publicServer = createPublicServer({
       snapshotSource: directorySource(directory),
       logVkey: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
-      snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
       clock: systemClock,
       log: logger('facade', 'silent'),
     });
     await publicServer.start();
     const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
-    const status = async (id: string) =>
-      (await fetch(`${server.url}/api/public/verify/proof/${id}`)).status;
-    for (const id of kept) expect(await status(id)).toBe(200);
-    expect(await status(lost[0]!)).toBe(404);
+    const answer = async (id: string) =>
+      (await fetch(`${server.url}/api/public/verify/proof/${id}`)).json();
+    const valid = { verification: { verification_status: 'VALID' } };
+    for (const id of kept) expect(await answer(id)).toMatchObject(valid);
+    expect(await answer(lost[0]!)).toMatchObject({ verification_status: 'NOT_FOUND' });
     await server.close(0);
     publicServer.close();
+    await registry.verifyAll();
     const env = {
       DATABASE_URL: restored.urlFor('svc_fsck'),
       DATA_DIR: home,
       SNAPSHOT_DIR: directory,
       LOG_VKEY: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
-      SNAPSHOT_VKEY: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
     };
     expect(await checked(env)).toMatchObject({ code: 0, findings: [] });
   });

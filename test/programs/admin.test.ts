@@ -141,7 +141,7 @@ describe('admin with a command that the database rejects', () => {
 it('programs > report a startup error in one line', () => {
   const empty = db.urlFor('svc_engine').replace(/test_\w+/, 'postgres');
   for (const [program, DATABASE_URL, reason] of [
-    ['verifier', db.url, /verifier: the database role .* is a superuser/],
+    ['engine', db.url, /engine: the database role .* is a superuser/],
     ['migrate', NOWHERE, /migrate: the database cannot be reached/],
     ['engine', empty, /engine: the database has no registry/],
   ] as const) {

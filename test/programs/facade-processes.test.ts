@@ -23,7 +23,7 @@ interface RunningFacade extends RunningProgram {
   pidOf(name: string): number;
 }
 
-const { proofs, env: served } = await testSnapshot();
+const { proofs, treeSize, env: served } = await testSnapshot();
 const proof = proofs[0]!;
 const started: RunningFacade[] = [];
 afterEach(async () => {
@@ -127,7 +127,8 @@ describe('public API processes on one port', () => {
     const opsUrls = allOpsUrls();
     for (let i = 0; i < 20; i += 1) expect(await lookUp(facade.url, proof)).toBe(200);
     const scraped = await Promise.all(opsUrls.map(scrape));
-    expect(scraped.map((one) => valueOf(one, 'svc_snapshot_proofs'))).toEqual([10, 10]);
+    const sizes = scraped.map((one) => valueOf(one, 'svc_snapshot_tree_size'));
+    expect(sizes).toEqual([treeSize, treeSize]);
     const counts = scraped.map((one) => valueOf(one, 'svc_lookups_total', { status: 'VALID' })!);
     expect(counts[0]! + counts[1]!).toBe(20);
     for (const url of opsUrls) expect((await fetch(`${url}/readyz`)).status).toBe(200);
@@ -187,11 +188,10 @@ describe('public API processes on one port', () => {
   it('exit with one error message when the first process cannot start', async () => {
     const facade = await start({
       PUBLIC_PROCESSES: '2',
-      LOG_VKEY: served.SNAPSHOT_VKEY,
-      SNAPSHOT_VKEY: `a+00000000+${'A'.repeat(44)}`,
+      LOG_VKEY: `a+00000000+${'A'.repeat(44)}`,
     });
     expect(await facade.exited).toBe(1);
-    expect(facade.text()).toContain('LOG_VKEY or SNAPSHOT_VKEY is not usable');
+    expect(facade.text()).toContain('LOG_VKEY is not usable');
     expect(facade.text()).toContain('facade 1 ended with exit code 1 before it was ready');
     expect(facade.pids()).toHaveLength(1);
   });

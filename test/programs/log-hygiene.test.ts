@@ -107,7 +107,7 @@ it.for(['engine', 'worker', 'verifier', 'publisher'])(
       DATABASE_URL: url.href,
       AEP_KEY_FILE: file,
       LOG_KEY_FILE: file,
-      SNAPSHOT_KEY_FILE: file,
+      VERIFIER_KEY_FILE: file,
       LOG_LEVEL: 'trace',
     });
     expect(await program.stop()).toBe(1);

@@ -47,7 +47,6 @@ async function start(name: string, env: Record<string, string> = {}, as = name) 
 
 const publisherEnv = () => ({
   LOG_KEY_FILE: join(home, 'log.pem'),
-  SNAPSHOT_KEY_FILE: join(home, 'snapshot.pem'),
   LOG_ORIGIN,
   SNAPSHOT_DIR: join(home, 'public'),
 });
@@ -75,19 +74,24 @@ beforeAll(async () => {
   proxy = await startTcpProxy(new URL(db.url));
   logKey = createSigningKey(join(home, 'log.pem'));
   aepKey = createSigningKey(join(home, 'aep.pem'));
-  const snapshotKey = createSigningKey(join(home, 'snapshot.pem'));
-  await openRegistry(db);
+  const registry = await openRegistry(db);
+  const verifierKey = createSigningKey(join(home, 'verifier.pem')).publicKey;
+  await appendKeyChange(registry.admin, nativeSha256, {
+    use: 'verifier',
+    keyId: jwkThumbprint(nativeSha256, verifierKey),
+    publicKey: toBase64Url(verifierKey),
+    change: 'activate',
+  });
   const queue = { REDIS_URL: redis.url };
   const [facade] = await Promise.all([
     start('facade', {
       PUBLIC_PORT: '0',
       SNAPSHOT_DIR: join(home, 'public'),
       LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, logKey.publicKey),
-      SNAPSHOT_VKEY: formatVkey(nativeSha256, 'outage.example/snapshot', snapshotKey.publicKey),
     }),
     start('engine', { ...queue, ENGINE_PORT: '0', PUBLIC_URL: 'http://127.0.0.1:1' }),
     start('worker', { ...queue, AEP_KEY_FILE: join(home, 'aep.pem') }),
-    start('verifier'),
+    start('verifier', { VERIFIER_KEY_FILE: join(home, 'verifier.pem'), LOG_ORIGIN }),
     start('publisher', publisherEnv()),
   ]);
   await start('publisher', publisherEnv(), 'standby');

@@ -35,22 +35,22 @@ export async function testSnapshot() {
   const snapshot = new TestSnapshot();
   afterAll(() => snapshot.close());
   const proofs = snapshot.registry.addProofs(10);
-  snapshot.registry.verify();
   snapshot.clock.at = Date.now();
+  snapshot.registry.verify();
   await snapshot.publisher().runCycle();
+  const { size: treeSize } = (await snapshot.published()).log;
   const env = {
     SNAPSHOT_DIR: snapshot.directory,
     LOG_VKEY: snapshot.logVkey,
-    SNAPSHOT_VKEY: snapshot.snapshotVkey,
     PUBLIC_PORT: '0',
   };
-  return { proofs, env };
+  return { proofs, treeSize, env };
 }
 
 /** Creates the keys of all programs in a folder; returns a function that starts a program. */
 export function programsOn(db: TestDatabase, home: string) {
   const file = (name: string): string => join(home, `${name}.pem`);
-  const [aep] = ['aep', 'log', 'snapshot'].map((name) => createSigningKey(file(name)));
+  const [aep, verifier] = ['aep', 'verifier', 'log'].map((name) => createSigningKey(file(name)));
   const start = (
     name: string,
     env: Record<string, string> = {},
@@ -60,19 +60,24 @@ export function programsOn(db: TestDatabase, home: string) {
       DATABASE_URL: db.urlFor(`svc_${name}`),
       ENGINE_PORT: '0',
       AEP_KEY_FILE: file('aep'),
+      VERIFIER_KEY_FILE: file('verifier'),
       LOG_KEY_FILE: file('log'),
-      SNAPSHOT_KEY_FILE: file('snapshot'),
       LOG_ORIGIN: 'test.example/log',
       SNAPSHOT_DIR: join(home, 'public'),
       ...env,
     };
     return startProgram(name, all, options);
   };
-  /** Lets the worker sign. */
-  const activate = (registry: TestRegistry): Promise<unknown> =>
-    ensureKeyActive(registry.admin, nativeSha256, {
-      keyId: jwkThumbprint(nativeSha256, aep!.publicKey),
-      publicKey: toBase64Url(aep!.publicKey),
-    });
+  /** Lets the worker and the verifier sign. */
+  const activate = async (registry: TestRegistry): Promise<void> => {
+    for (const [use, key] of [
+      ['aep', aep!],
+      ['verifier', verifier!],
+    ] as const) {
+      const keyId = jwkThumbprint(nativeSha256, key.publicKey);
+      const publicKey = toBase64Url(key.publicKey);
+      await ensureKeyActive(registry.admin, nativeSha256, { use, keyId, publicKey });
+    }
+  };
   return { start, activate };
 }

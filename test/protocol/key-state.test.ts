@@ -116,7 +116,7 @@ describe('published list of keys', () => {
             const counts =
               key !== undefined &&
               key.activated_at < index &&
-              (key.retired_at === null || index <= key.retired_at) &&
+              (key.retired_at === null || index < key.retired_at) &&
               (key.compromised_from === null || index < key.compromised_from);
             expect(counts).toBe(keyStateAt(log, keyId, index, 100).state === 'active');
           }

@@ -2,26 +2,13 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
 import { checkMapPath, mapKey, valueHash } from '#protocol/map/nodes';
-import { decodeLeaves, decodeRefs, type MapValue, type PageId } from '#protocol/map/page';
-import { MapPages, type MapHead, type PageStore } from '#protocol/map/pages';
+import { decodeLeaves, decodeRefs, type MapValue } from '#protocol/map/page';
+import { MapPages, type MapHead } from '#protocol/map/pages';
 import type { MapChange } from '#protocol/map/update';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
+import { MemoryStore, nameOf } from '../fixtures/map-store.js';
 import { refusal } from '../fixtures/refusal.js';
-
-const nameOf = ({ level, digest }: PageId): string => `${String(level)}/${toHex(digest)}`;
-
-class MemoryStore implements PageStore {
-  readonly pages = new Map<string, Uint8Array>();
-  read(page: PageId): Promise<Uint8Array> {
-    const bytes = this.pages.get(nameOf(page));
-    return bytes ? Promise.resolve(bytes) : Promise.reject(new Error(`no page ${nameOf(page)}`));
-  }
-  write(page: PageId, bytes: Uint8Array): Promise<void> {
-    this.pages.set(nameOf(page), bytes);
-    return Promise.resolve();
-  }
-}
 
 type Model = Map<string, MapValue>;
 type Leaves = [Uint8Array, MapValue][];

@@ -1,14 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { fromHex, fromUtf8 } from '#protocol/bytes';
-import { responseHead, unresolvedBody } from '#protocol/snapshot/head';
-import { recordBody } from '#protocol/snapshot/record';
-import { withoutVoided } from '#protocol/snapshot/voided';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fromHex } from '#protocol/bytes';
+import { facadeSchema, type Facade } from '#protocol/schemas/facade';
+import { unresolvedBody } from '#protocol/snapshot/head';
 import { historyOf, packageAnswer, proofAnswer, type ProofFacts } from '#protocol/state/answers';
 import { decodeHistory, decodeProof, type PublicProof } from '#protocol/state/record';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
-import { memberOf, packageIndexId, renderPackage } from '#publisher/render/package-record';
-import { renderRecord } from '#publisher/render/record';
-import { nextVectors } from '../fixtures/next-vectors.js';
+import { packageRoot } from '#runtime/process/files';
 import { sha256 } from '../fixtures/leaves.js';
 import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 
@@ -44,101 +43,83 @@ const factsOf = (
   log: LOG,
 });
 
-/** The record that the publisher renders for the same facts. */
-function renderedRecord({ proofId, proof, key, log }: ProofFacts): Uint8Array {
-  const kinds = (test: (at: number) => boolean): ArtifactKind[] =>
-    ARTIFACT_KINDS.filter((_, at) => test(at));
-  const verdict = {
-    outcome: proof.isGone ? ('erased' as const) : (proof.verdict as 'pass' | 'fail'),
-    expired: kinds((at) => (proof.ends[at] ?? Infinity) <= log.expiredThrough),
-    verifiedAt: proof.verifiedAt!,
-  };
-  const record = renderRecord(
-    {
-      leafIndex: proof.leafIndex,
-      proofId,
-      aepHash: 'aa'.repeat(32),
-      proofRecordHash: 'bb'.repeat(32),
-      acceptedAt: proof.acceptedAt,
-      effect: proof.effect as 'ADMIT' | 'DENY',
-      isOutcome: proof.effect === 'ADMIT' && !proof.hasArtifacts,
-      environment: proof.isLive ? 'live' : 'sandbox',
-      keyId: KEY.keyId,
-      logOrigin: log.origin,
-      tileWidth: 188,
-    },
-    {
-      verdict: proof.verdict === 'none' ? undefined : verdict,
-      revoked: kinds((at) => (proof.revoked & (1 << at)) !== 0),
-    },
-  );
-  const from = key!.compromisedFrom;
-  const ranges = from === null || from > proof.leafIndex ? [] : [{ keyId: KEY.keyId, from }];
-  return withoutVoided(record, fromHex(proofId), ranges);
-}
+const NO = 'BACKEND_LOOKUP_REQUIRED';
+const GOOD = ['VALID', 'PASS', 'VERIFIED', 'TRUST_ESTABLISHED'];
+const all = (status: string): string[] => [status, status, status, status];
 
-function renderedAnswer(
-  record: Uint8Array,
-  id: string,
-  kind: ArtifactKind,
-  requested: string,
-): string | null {
-  const body = recordBody(record, fromHex(id), kind);
-  return (
-    body && responseHead(kind, requested, 'proof_id') + fromUtf8(body.part) + fromUtf8(body.tail)
-  );
-}
-
-const CASES: [string, ProofFacts][] = [
-  ['valid', factsOf(1, {})],
-  ['live', factsOf(2, { isLive: true })],
-  ['denial', factsOf(3, DENIAL)],
-  ['outcome', factsOf(4, { ...DENIAL, effect: 'ADMIT' })],
-  ['unverified', factsOf(5, { verdict: 'none', verdictSize: null, verifiedAt: null })],
-  ['failed', factsOf(6, { verdict: 'fail' })],
-  ['erased', factsOf(7, { isGone: true })],
-  ['expired passport', factsOf(8, { ends: [null, BEFORE, BEFORE + 1, BEFORE + 1] })],
-  ['revoked certificate', factsOf(9, { revoked: 0b0100 })],
-  ['revoked and expired', factsOf(10, { revoked: 0b0010, ends: [BEFORE, null, null, null] })],
-  ['revoked and failed', factsOf(11, { revoked: 0b0001, verdict: 'fail' })],
-  ['revoked and erased', factsOf(12, { revoked: 0b0001, isGone: true })],
-  ['voided', factsOf(13, {}, 600)],
-  ['revoked and voided', factsOf(14, { revoked: 0b0010 }, 600)],
-  ['by a key that was compromised later', factsOf(15, {}, 601)],
+/** Facts, the statuses of proof, passport, certificate and trust, and the stages of the chain. */
+const CASES: [name: string, facts: ProofFacts, statuses: string[], stages: number][] = [
+  ['valid', factsOf(1, {}), GOOD, 6],
+  ['live', factsOf(2, { isLive: true }), GOOD, 6],
+  ['denial', factsOf(3, DENIAL), ['VALID'], 3],
+  ['outcome', factsOf(4, { ...DENIAL, effect: 'ADMIT' }), ['VALID'], 3],
+  ['unverified', factsOf(5, { verdict: 'none', verdictSize: null, verifiedAt: null }), all(NO), 0],
+  ['failed', factsOf(6, { verdict: 'fail' }), all(NO), 0],
+  ['erased', factsOf(7, { isGone: true }), all(NO), 0],
+  [
+    'expired passport',
+    factsOf(8, { ends: [null, BEFORE, BEFORE + 1, BEFORE + 1] }),
+    ['VALID', 'EXPIRED', 'EXPIRED', 'EXPIRED'],
+    6,
+  ],
+  [
+    'revoked certificate',
+    factsOf(9, { revoked: 0b0100 }),
+    ['VALID', 'PASS', 'REVOKED', 'REVOKED'],
+    6,
+  ],
+  [
+    'revoked and expired',
+    factsOf(10, { revoked: 0b0010, ends: [BEFORE, null, null, null] }),
+    ['EXPIRED', 'REVOKED', 'REVOKED', 'REVOKED'],
+    6,
+  ],
+  ['revoked and failed', factsOf(11, { revoked: 0b0001, verdict: 'fail' }), all(NO), 0],
+  ['revoked and erased', factsOf(12, { revoked: 0b0001, isGone: true }), all('REVOKED'), 0],
+  ['voided', factsOf(13, {}, 600), all(NO), 0],
+  [
+    'revoked and voided',
+    factsOf(14, { revoked: 0b0010 }, 600),
+    [NO, 'REVOKED', 'REVOKED', 'REVOKED'],
+    0,
+  ],
+  ['by a key that was compromised later', factsOf(15, {}, 601), GOOD, 6],
 ];
 
-describe('an answer equals that of the publisher', () => {
-  it.each(CASES)('%s', (_, facts) => {
-    const record = renderedRecord(facts);
-    for (const kind of ARTIFACT_KINDS) {
-      const match = { kind, requested: 'a "quoted" id', matchedOn: 'proof_id' };
-      const expected = renderedAnswer(record, facts.proofId, kind, match.requested);
-      expect(proofAnswer(match, facts)).toBe(expected);
+describe('an answer', () => {
+  it.each(CASES)('%s', (name, facts, statuses, stages) => {
+    const answers = ARTIFACT_KINDS.map((kind) =>
+      proofAnswer({ kind, requested: 'a "quoted" id', matchedOn: 'proof_id' }, facts),
+    );
+    const found = answers.flatMap((text) => (text === null ? [] : [JSON.parse(text) as Facade]));
+    expect(found.map(({ verification }) => verification.verification_status)).toEqual(statuses);
+    for (const answer of found) {
+      expect(facadeSchema.parse(answer)).toEqual(answer);
+      expect(answer.trust_chain.sequence).toHaveLength(stages);
+      const isDated = !['unverified', 'voided', 'revoked and voided'].includes(name);
+      expect(answer.verification.verified_at !== undefined).toBe(isDated);
     }
   });
 
   const PACKAGE_ID = `pkg_${proofIdOf(99)}`;
   const MATCH = { kind: 'trust', requested: PACKAGE_ID, matchedOn: 'package_id' } as const;
   it.each([
-    ['of valid proofs', ['valid', 'live']],
-    ['of live proofs', ['live']],
-    ['with an expired passport', ['valid', 'expired passport']],
-    ['with a denial', ['valid', 'denial']],
-    ['with a failed proof', ['failed', 'valid', 'expired passport']],
-    ['with a revoked certificate', ['failed', 'revoked certificate']],
-    ['without a verdict', ['unverified']],
-    ['with a voided proof', ['voided', 'valid']],
-  ])('package %s', (_, names) => {
+    ['of valid proofs', ['valid', 'live'], 'TRUST_ESTABLISHED'],
+    ['of live proofs', ['live'], 'TRUST_ESTABLISHED'],
+    ['with an expired passport', ['valid', 'expired passport'], 'EXPIRED'],
+    ['with a denial', ['valid', 'denial'], NO],
+    ['with a failed proof', ['failed', 'valid', 'expired passport'], NO],
+    ['with a revoked certificate', ['failed', 'revoked certificate'], 'REVOKED'],
+    ['without a verdict', ['unverified'], NO],
+    ['with a voided proof', ['voided', 'valid'], NO],
+  ])('package %s', (_, names, status) => {
     const members = names.map((name) => CASES.find(([one]) => one === name)![1]);
-    const record = renderPackage(
-      ORIGIN,
-      PACKAGE_ID,
-      members.map((facts) => memberOf(renderedRecord(facts), facts.proofId, 0)),
+    const answer = JSON.parse(packageAnswer(sha256, MATCH, PACKAGE_ID, members)) as Facade;
+    expect(facadeSchema.parse(answer)).toEqual(answer);
+    expect(answer.verification.verification_status).toBe(status);
+    expect(answer.trust_chain.available).toBe(
+      !names.some((name) => /denial|failed|verdict|unver|voided/.test(name)),
     );
-    const body = recordBody(record, fromHex(packageIndexId(PACKAGE_ID)), 'trust')!;
-    const expected =
-      responseHead('trust', PACKAGE_ID, 'package_id') + fromUtf8(body.part) + fromUtf8(body.tail);
-    expect(packageAnswer(sha256, MATCH, PACKAGE_ID, members)).toBe(expected);
   });
 
   it.each([
@@ -170,10 +151,13 @@ it('an erased proof that was never verified can be revoked', () => {
 });
 
 describe('history', () => {
+  const vectors = JSON.parse(
+    readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
+  ) as { map: { key: string; record: string; history: string }[] };
   const time = (minute: number): number => Date.UTC(2026, 10, 22, 8, minute);
   const at = (minute: number): string => new Date(time(minute)).toISOString();
   const historyIn = (position: number, kind: ArtifactKind, minute: number) => {
-    const { key, record, history } = nextVectors.map[position]!;
+    const { key, record, history } = vectors.map[position]!;
     const log = { origin: ORIGIN, size: 17, expiredThrough: time(minute) };
     const facts = { proofId: key.slice(2), proof: decodeProof(fromHex(record)), key: null, log };
     return historyOf(kind, facts, decodeHistory(fromHex(history)));

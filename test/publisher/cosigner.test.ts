@@ -113,7 +113,7 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   }
   grow();
   await publisher.runCycle();
-  const { size } = snapshot.manifest().checkpoint;
+  const { size } = (await snapshot.published()).opened.checkpoint;
   expect(published()).toBeNull();
   release();
   await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2', 'w3'] });
@@ -122,7 +122,9 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   await publisher.runCycle();
   grow();
   await publisher.runCycle();
-  await expect.poll(published).toMatchObject({ size: size + 3, isMet: true });
+  const grown = (await snapshot.published()).opened.checkpoint.size;
+  expect(grown).toBeGreaterThan(size);
+  await expect.poll(published).toMatchObject({ size: grown, isMet: true });
   expect(witnesses[0]!.state.requests).toBe(requests + 1);
   await expect.poll(() => publisher.quorumAgeMs()).toBe(0);
   snapshot.clock.at += 61_000;
@@ -159,7 +161,7 @@ it('cosigner > finds a quorum for a log that grows faster than its witnesses ans
   const publisher = open();
   grow();
   await publisher.runCycle();
-  const { size } = snapshot.manifest().checkpoint;
+  const { size } = (await snapshot.published()).opened.checkpoint;
   grow();
   await publisher.runCycle();
   release();
@@ -171,14 +173,17 @@ it('cosigner > goes on without a witness that never answers', async () => {
   const publisher = open();
   grow();
   await publisher.runCycle();
-  const { size } = snapshot.manifest().checkpoint;
+  const { size } = (await snapshot.published()).opened.checkpoint;
   await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2'] });
   grow();
   const publishedNext = async () => {
     await publisher.runCycle();
     return published();
   };
-  await expect.poll(publishedNext).toEqual({ size: size + 3, isMet: true, by: ['w1', 'w2'] });
+  await publisher.runCycle();
+  const { size: grown } = (await snapshot.published()).opened.checkpoint;
+  expect(grown).toBeGreaterThan(size);
+  await expect.poll(publishedNext).toEqual({ size: grown, isMet: true, by: ['w1', 'w2'] });
 });
 
 it.each<[lie: string, body: (line: string, note: string) => string]>([
@@ -197,7 +202,8 @@ it.each<[lie: string, body: (line: string, note: string) => string]>([
   await expect.poll(() => answers.toSorted()).toEqual(['w1 failed', 'w2 cosigned', 'w3 cosigned']);
   await expect.poll(published).toMatchObject({ isMet: true, by: ['w2', 'w3'] });
   const file = readFileSync(join(snapshot.directory, 'cosigned-checkpoint'), 'utf8');
-  const added = file.slice(snapshot.manifest().manifest.checkpoint.length);
+  const own = parseTlogProof((await snapshot.published()).opened.location.tlog_proof).checkpoint;
+  const added = file.slice(own.length);
   expect(added).toMatch(/^\u2014 w2 \S+\n\u2014 w3 \S+\n$/u);
 });
 
@@ -205,24 +211,23 @@ it('cosigner > never replaces a newer checkpoint by an older one', async () => {
   const publisher = open();
   grow();
   await publisher.runCycle();
-  const older = snapshot.manifest();
+  const older = (await snapshot.published()).opened;
   await expect.poll(() => published()?.by.length).toBe(3);
   grow();
   await publisher.runCycle();
-  const newer = snapshot.manifest().checkpoint.size;
+  const newer = (await snapshot.published()).opened.checkpoint.size;
   await expect.poll(published).toMatchObject({ size: newer, by: ['w1', 'w2', 'w3'] });
   const log = [parseVkey(snapshot.logVkey)] as const;
-  const trust = { log, snapshot: [parseVkey(snapshot.snapshotVkey)] as const };
   const late = new Cosigner({
     policy: parsePolicy(`${(await openWitness('w4')).line}quorum w4\n`),
-    directory: new SnapshotDirectory(snapshot.directory, trust),
+    directory: new SnapshotDirectory(snapshot.directory, log),
     writer: new SnapshotWriter(snapshot.directory),
     leadership: new Leadership([]),
     clock: snapshot.clock,
     log: logger('publisher', 'silent'),
     onAnswer: (name, outcome) => void answers.push(`${name} ${outcome}`),
   });
-  late.submit(older.manifest.checkpoint, older.checkpoint.size);
+  late.submit(parseTlogProof(older.location.tlog_proof).checkpoint, older.checkpoint.size);
   await expect.poll(() => answers).toContain('w4 cosigned');
   await late.stop();
   expect(published()).toMatchObject({ size: newer, by: ['w1', 'w2', 'w3'] });
@@ -268,7 +273,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
 
   // A cosigned checkpoint behind the snapshot, as the origin could keep it, is served for minutes only.
   for (const { state } of witnesses) state.isDown = true;
-  const { size } = snapshot.manifest().checkpoint;
+  const { size } = (await snapshot.published()).opened.checkpoint;
   grow();
   await publisher.runCycle();
   const source = directorySource(snapshot.directory);
@@ -278,9 +283,11 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   await publicServer.poller.refresh();
   const served = async (leaf?: number) =>
     (await checkpoints.newest(publicServer.poller.current!, leaf)).checkpoint.size;
-  expect([await served(), await served(size)]).toEqual([size, size + 3]);
+  const grown = (await snapshot.published()).opened.checkpoint.size;
+  expect(grown).toBeGreaterThan(size);
+  expect([await served(), await served(size)]).toEqual([size, grown]);
   snapshot.clock.at += 5 * 60_000 + 1;
-  expect(await served()).toBe(size + 3);
+  expect(await served()).toBe(grown);
 });
 
 it('public API > serves no forged cosigned checkpoint, none that its snapshot lacks, none of before', async () => {
@@ -290,11 +297,16 @@ it('public API > serves no forged cosigned checkpoint, none that its snapshot la
   const publish = async () => {
     grow();
     await publisher.runCycle();
-    const { checkpoint, manifest } = snapshot.manifest();
+    const { opened } = await snapshot.published();
+    const { checkpoint } = opened;
     await expect.poll(published).toMatchObject({ size: checkpoint.size, by: ['w1', 'w2', 'w3'] });
     await publicServer.poller.refresh();
     const cosigned = readFileSync(file, 'utf8');
-    return { snapshot: publicServer.poller.current!, own: manifest.checkpoint, cosigned };
+    return {
+      snapshot: publicServer.poller.current!,
+      own: parseTlogProof(opened.location.tlog_proof).checkpoint,
+      cosigned,
+    };
   };
   const before = await publish();
   const now = await publish();

@@ -1,6 +1,7 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { Janitor } from '#publisher/store/janitor';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const MINUTE = 60_000;
@@ -8,11 +9,11 @@ const MINUTE = 60_000;
 const snapshot = useSnapshot();
 
 const at = (path: string): string => join(snapshot.directory, path);
-const segments = (): string[] => readdirSync(at('lookup/segments'));
-const partsNow = (): string[] =>
-  [...readFileSync(at('lookup/manifest'), 'utf8').matchAll(/"sha256":"([0-9a-f]{64})"/g)].map(
-    (match) => match[1]!,
-  );
+const pages = (): string[] =>
+  readdirSync(at('map'), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ name }) => name)
+    .sort();
 
 async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count: number) {
   snapshot.registry.addProofs(count);
@@ -21,32 +22,50 @@ async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count:
 }
 
 describe('janitor', () => {
-  it('keeps replaced index segments for an hour, and referenced files for ever', async () => {
+  it('keeps superseded pages for an hour, and pages of the published maps for ever', async () => {
     const publisher = snapshot.publisher();
-    const replaced: string[] = [];
-    for (let i = 0; i < 4; i++) {
-      await publishProofs(publisher, 2);
-      replaced.push(...partsNow());
-    }
-    const stale = [...new Set(replaced)].filter((name) => !partsNow().includes(name));
-    expect(stale.length).toBeGreaterThan(0);
+    const [id] = snapshot.registry.addProofs(1);
+    await publishProofs(publisher, 200);
+    const first = pages();
+    await publishProofs(publisher, 200);
+    snapshot.registry.share('proof', id!);
+    await publisher.runCycle();
     snapshot.clock.at += 6 * MINUTE;
     await publisher.runCycle();
-    snapshot.clock.at += 59 * MINUTE;
+    snapshot.clock.at += 53 * MINUTE;
+    snapshot.registry.verify();
     await publisher.runCycle();
-    for (const name of stale) expect(segments()).toContain(name);
-    snapshot.clock.at += 6 * MINUTE;
-    await publisher.runCycle();
-    for (const name of stale) expect(segments()).not.toContain(name);
-    for (const name of partsNow()) expect(segments()).toContain(name);
-    // The remaining index segments still refer to these bodies.
-    const publicServer = snapshot.publicServer();
-    const server = await snapshot.serve(publicServer);
-    for (const leaf of snapshot.registry.all) {
-      if (leaf.kind !== 'proof') continue;
-      const response = await fetch(`${server.url}/api/public/verify/proof/${leaf.proofId}`);
-      expect(response.status).toBe(200);
+    expect(pages()).toEqual(expect.arrayContaining(first));
+    for (let i = 0; i < 3; i++) {
+      snapshot.clock.at += 6 * MINUTE;
+      snapshot.registry.verify();
+      await publisher.runCycle();
     }
+    expect(first.filter((name) => pages().includes(name)).length).toBeLessThan(first.length);
+    const { shares } = await snapshot.published();
+    expect(shares.size).toBe(1);
+    // The superseded pages of the last hour are gone too, so only those of the maps are left.
+    const before = pages().length;
+    snapshot.clock.at += 61 * MINUTE;
+    snapshot.registry.verify();
+    await publisher.runCycle();
+    expect(pages().length).toBeLessThanOrEqual(before);
+    await snapshot.published();
+  });
+
+  it('keeps a page that a map has again', async () => {
+    const name = 'ab'.repeat(32);
+    mkdirSync(at('map/ab'), { recursive: true });
+    writeFileSync(at(`map/ab/${name}`), 'x');
+    const janitor = new Janitor(snapshot.directory);
+    const live = async function* () {
+      yield await Promise.resolve(name);
+    };
+    janitor.supersede([name], 0);
+    janitor.keep(name);
+    expect(await janitor.sweep(live, 0)).toEqual([]);
+    expect(await janitor.sweep(live, 61 * MINUTE)).toEqual([]);
+    expect(pages()).toEqual([name]);
   });
 
   it('removes partial tiles an hour after their full tile exists', async () => {
@@ -54,35 +73,38 @@ describe('janitor', () => {
     await publishProofs(publisher, 100);
     for (let i = 0; i < 20; i++) {
       snapshot.clock.at += 6 * MINUTE;
+      snapshot.registry.verify();
       await publisher.runCycle();
     }
-    expect(existsSync(at('tile/0/000.p/101'))).toBe(true);
+    expect(existsSync(at('tile/0/000.p/104'))).toBe(true);
     await publishProofs(publisher, 300);
     snapshot.clock.at += 6 * MINUTE;
     await publisher.runCycle();
-    expect(existsSync(at('tile/0/000.p/101'))).toBe(true);
+    expect(existsSync(at('tile/0/000.p/104'))).toBe(true);
     for (let i = 0; i < 11; i++) {
       snapshot.clock.at += 6 * MINUTE;
+      snapshot.registry.verify();
       await publisher.runCycle();
     }
     expect(existsSync(at('tile/0/000.p'))).toBe(false);
     expect(existsSync(at('tile/entries/000.p'))).toBe(false);
     expect(existsSync(at('tile/0/000'))).toBe(true);
-    expect(existsSync(at('tile/0/001.p/145'))).toBe(true);
+    expect(existsSync(at('tile/0/001.p'))).toBe(true);
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
   });
 
   it('removes staged files of a crashed publisher at once, and unreferenced files after an hour', async () => {
     mkdirSync(at('.staging'), { recursive: true });
-    mkdirSync(at('lookup/segments'), { recursive: true });
+    mkdirSync(at('map/00'), { recursive: true });
     writeFileSync(at('.staging/half'), 'x');
-    writeFileSync(at(`lookup/segments/${'0'.repeat(64)}`), 'x');
+    writeFileSync(at(`map/00/${'0'.repeat(64)}`), 'x');
     const publisher = snapshot.publisher();
     await publishProofs(publisher, 1);
     expect(readdirSync(at('.staging'))).toEqual([]);
-    expect(segments()).toContain('0'.repeat(64));
+    expect(pages()).toContain('0'.repeat(64));
     snapshot.clock.at += 61 * MINUTE;
+    snapshot.registry.verify();
     await publisher.runCycle();
-    expect(segments()).not.toContain('0'.repeat(64));
+    expect(pages()).not.toContain('0'.repeat(64));
   });
 });

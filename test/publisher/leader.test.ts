@@ -14,7 +14,7 @@ beforeEach(() => {
   snapshot.registry.verify();
 });
 
-const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
+const location = (): string => readFileSync(join(snapshot.directory, 'lookup/snapshot'), 'utf8');
 
 class TestClaim implements Lease {
   free = true;
@@ -41,30 +41,32 @@ describe('publisher lease', () => {
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('prevents any signature when it is lost before the checkpoint', async () => {
+  it('prevents any entry and signature when it is lost before them', async () => {
     const claim = new TestClaim();
     claim.lostAt = 1;
     await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(
       LeaseLostError,
     );
     expect(snapshot.registry.checkpoints).toHaveLength(0);
-    expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
+    expect(await snapshot.registry.latestEntry('snapshot', 100)).toBeNull();
+    expect(existsSync(join(snapshot.directory, 'lookup/snapshot'))).toBe(false);
   });
 
-  it('prevents a new manifest when it is lost before the manifest', async () => {
+  it.each([2, 3])('prevents a new snapshot when it is lost before write %i', async (lostAt) => {
     const first = snapshot.publisher();
     await first.runCycle();
     await first.close();
-    const before = manifest();
+    const before = location();
     const claim = new TestClaim();
-    claim.lostAt = 2;
+    claim.lostAt = lostAt;
+    snapshot.registry.verify();
     await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(
       LeaseLostError,
     );
-    expect(manifest()).toBe(before);
+    expect(location()).toBe(before);
   });
 
-  it('prevents an older manifest from replacing a newer one after the directory lock was lost', async () => {
+  it('prevents an older snapshot from replacing a newer one after the directory lock was lost', async () => {
     let newer = '';
     const sleeper = snapshot.publisher({
       // Pauses in its cycle until its lock is stale; another publisher takes over and publishes.
@@ -72,18 +74,19 @@ describe('publisher lease', () => {
         await write();
         if (path !== 'checkpoint') return;
         rmSync(join(snapshot.directory, '.lock'), { recursive: true });
-        snapshot.clock.at += 1000;
+        snapshot.registry.verify();
         expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
-        newer = manifest();
+        newer = location();
       },
     });
     await expect(sleeper.runCycle()).rejects.toThrow(LeaseLostError);
     expect(newer).not.toBe('');
-    expect(manifest()).toBe(newer);
-    expect(snapshot.registry.checkpoints).toHaveLength(1);
+    expect(location()).toBe(newer);
+    expect(snapshot.registry.checkpoints).toHaveLength(2);
+    await snapshot.published();
   });
 
-  it('does not allow a manifest when another publisher commits the checkpoint first', async () => {
+  it('does not allow a snapshot when another publisher commits the checkpoint first', async () => {
     const { registry } = snapshot;
     const insert = registry.insertCheckpoint.bind(registry);
     registry.insertCheckpoint = async (checkpoint) => {
@@ -91,7 +94,7 @@ describe('publisher lease', () => {
       return insert(checkpoint);
     };
     await expect(snapshot.publisher().runCycle()).rejects.toThrow(LeaseLostError);
-    expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
+    expect(existsSync(join(snapshot.directory, 'lookup/snapshot'))).toBe(false);
   });
 });
 
@@ -152,7 +155,7 @@ describe('publisher whose directory is not writable', () => {
     expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
     run(broken);
     run(standby);
-    const published = (): boolean => existsSync(join(directory, 'lookup/manifest'));
+    const published = (): boolean => existsSync(join(directory, 'lookup/snapshot'));
     await expect.poll(published, { timeout: 20_000 }).toBe(true);
     await stop();
     expect(lines).toContainEqual(expect.stringMatching(/releases its leases.*ENOTDIR/));
@@ -160,7 +163,7 @@ describe('publisher whose directory is not writable', () => {
 
   it('retries when there is no standby, and logs the cause once', async () => {
     let cycles = 0;
-    snapshot.registry.onCall = (what) => void (cycles += Number(what === 'verifiedPrefix'));
+    snapshot.registry.onCall = (what) => void (cycles += Number(what === 'treeSize'));
     run(snapshot.publisher());
     await expect.poll(() => cycles, { timeout: 20_000 }).toBeGreaterThan(3);
     rmSync(obstacle);

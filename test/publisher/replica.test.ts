@@ -6,7 +6,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatVkey } from '#protocol/note';
 import { openReplica } from '#programs/replica';
-import { SnapshotDirectory } from '#publisher/store/directory';
 import type { Publisher } from '#publisher/publisher';
 import {
   type RegistryView,
@@ -15,14 +14,14 @@ import {
   sqlReplica,
 } from '#publisher/registry/sql-registry';
 import { FatalPublishError } from '#publisher/errors';
-import { pinKeys } from '#protocol/snapshot/trust';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { freshDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
-import { ORIGIN, SNAPSHOT_NAME } from '../fixtures/snapshot.js';
+import { readPublished } from '../fixtures/published.js';
+import { ORIGIN } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
 /** A publisher with a real standby that lags, disconnects, or belongs to another cluster. */
@@ -34,16 +33,13 @@ let replica: Sql;
 const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
 const logKey = createSigningKey(join(keys, 'log.pem'));
-const snapshotKey = createSigningKey(join(keys, 'snapshot.pem'));
 const publishers: Publisher[] = [];
 const pools: Sql[] = [];
-const snapshot = new SnapshotDirectory(directory, {
-  log: pinKeys(nativeSha256, [formatVkey(nativeSha256, ORIGIN, logKey.publicKey)]),
-  snapshot: pinKeys(nativeSha256, [formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey)]),
-});
+const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
+const snapshot = () => readPublished({ directory, logVkey });
 
 function poolAt(url: string): Sql {
-  const pool = connect(url, { application: 'test', max: 2 });
+  const pool = connect(url, { application: 'test', max: 1 });
   pools.push(pool);
   return pool;
 }
@@ -74,10 +70,10 @@ function asked(view: RegistryView): { view: RegistryView; names: Set<string> } {
   return { view: noted, names };
 }
 
-const own = { directory, logKey, snapshotKey };
+const own = { directory, logKey };
 
 async function publisherWith(
-  view: RegistryView = sqlRegistry(primary),
+  view: RegistryView = sqlRegistry(primary, primary),
   snapshotTtlMs = 60_000,
 ): Promise<Publisher> {
   for (const before of publishers.splice(0)) await before.close();
@@ -105,105 +101,101 @@ const admit = (count: number): Promise<string[]> =>
 
 const revoke = (proofId: string): Promise<unknown> => registry.revoke(proofId);
 
-const manifest = async () => (await snapshot.manifest())!.opened;
-
 describe('publisher with a replica', () => {
-  it('reads everything from the replica except checkpoints, key entries and log retirement', async () => {
+  it('reads everything from the replica except checkpoints, snapshot entries and what it appends', async () => {
     await admit(300);
-    await registry.verifyAll();
+    await registry.reportAll();
     await db.caughtUp();
-    const { view, names } = asked(sqlRegistry(primary));
+    const { view, names } = asked(sqlRegistry(primary, primary));
     const publisher = await publisherWith(view);
-    expect(await publisher.runCycle()).toMatchObject({ newProofs: 300 });
-    await admit(20);
-    await registry.verifyAll();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    names.clear();
+    const [id] = await admit(20);
+    await registry.reportAll();
     await db.caughtUp();
-    expect(await publisher.runCycle()).toMatchObject({ newProofs: 20 });
-    expect([...names].sort()).toEqual(
-      ['hasEnded', 'insertCheckpoint', 'keyEntries', 'latestCheckpoint', 'tile', 'verifiedPrefix'],
-    ); // prettier-ignore
+    const keyEntries = names.has('keyEntries');
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect((await snapshot()).status(id!)).toBe('VALID');
+    expect([keyEntries, names.has('keyEntries'), names.has('sharesNow')]).toEqual(
+      Array(3).fill(false),
+    );
   });
 
   it('shortens validity by the lag of the replica', async () => {
     const [id] = await admit(1);
-    await registry.verifyAll();
+    await registry.reportAll();
     await db.caughtUp();
-    const publisher = await publisherWith(undefined, 3_000);
+    const publisher = await publisherWith(undefined, 4_000);
     await publisher.runCycle();
     await db.pause();
-    const before = await manifest();
+    const before = (await snapshot()).opened;
     await revoke(id!);
     await admit(5);
-    await registry.verifyAll(); // includes an expiry scan
-    expect(await publisher.runCycle()).toMatchObject({ newProofs: 0, treeSize: before.manifest.tree_size }); // prettier-ignore
-    const meanwhile = await manifest();
-    expect(meanwhile.manifest.generation).toBeGreaterThan(before.manifest.generation);
-    // The end of validity is unchanged: the primary's newer expiry scan does not count.
-    expect(meanwhile.validUntil).toBe(before.validUntil);
+    await registry.reportAll();
+    // The primary's newer verdict entry does not count.
+    expect(await publisher.runCycle()).toEqual({ outcome: 'unchanged', generation: before.index });
     await sleep(Math.max(0, before.validUntil - Date.now()));
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
     await db.resume();
-    await registry.verifyAll();
+    await admit(1);
+    await registry.reportAll();
     await db.caughtUp();
-    expect(await publisher.runCycle()).toMatchObject({ newProofs: 5, changedRecords: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect((await snapshot()).status(id!)).toBe('REVOKED');
   });
 
   it('waits when the replica lags behind the published snapshot', async () => {
     await db.pause();
     await admit(2);
-    await registry.verifyAll();
-    expect(await (await publisherWithout()).runCycle()).toMatchObject({ newProofs: 2 });
-    const published = (await manifest()).manifest.generation;
+    await registry.reportAll();
+    expect(await (await publisherWithout()).runCycle()).toMatchObject({ outcome: 'published' });
+    const published = (await snapshot()).opened.index;
     const publisher = await publisherWith();
     await expect(publisher.runCycle()).rejects.toThrow(ReplicaUnusableError);
     await expect(publisher.runCycle()).rejects.toThrow('has not replayed all published data');
-    expect((await manifest()).manifest.generation).toBe(published);
+    expect((await snapshot()).opened.index).toBe(published);
     await db.resume();
     await db.caughtUp();
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
   });
 
   it('stops when the primary was rolled back but the replica was not', async () => {
     await admit(2);
-    await registry.verifyAll();
+    await registry.reportAll();
     await db.caughtUp();
     const publisher = await publisherWith();
     await publisher.runCycle();
+    await db.caughtUp();
     await db.pause();
-    const lost = (restore: boolean) =>
+    const shrink = (by: number) =>
       db.primary.sql.begin(async (tx) => {
         await tx`set local session_replication_role = replica`;
-        if (restore) await tx`insert into svc.verdict overriding system value select * from kept`;
-        else {
-          await tx`drop table if exists kept`;
-          await tx`create table kept as select * from svc.verdict
-            where frontier order by last_index desc limit 1`;
-          await tx`delete from svc.verdict v using kept where v.verdict_id = kept.verdict_id`;
-        }
+        await tx`update svc.log_head set tree_size = tree_size - ${by}`;
       });
-    await lost(false);
+    await shrink(1);
     const tick = publisher.runCycle();
     await expect(tick).rejects.toThrow(FatalPublishError);
     await expect(tick).rejects.toMatchObject({ code: 'database_behind' });
-    await lost(true);
+    await shrink(-1);
     await db.resume();
     await db.caughtUp();
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
   });
 
   it('signs only a tree that the primary also has', async () => {
-    await admit(2);
-    await registry.verifyAll();
-    await db.caughtUp();
-    const stale = await admit(1);
-    await registry.verifyAll();
-    const other = sqlRegistry(primary);
+    const [id] = await admit(2);
+    await registry.reportAll();
+    const other = sqlRegistry(primary, primary);
     // A replica with another leaf in place of the last one.
     const tampered: RegistryView = {
       ...other,
-      verifiedPrefix: async () => {
-        const found = (await other.verifiedPrefix())!;
-        return { ...found, root: nativeSha256(found.root) };
+      tile: async (level, index) => {
+        const hashes = await other.tile(level, index);
+        const size = await other.treeSize();
+        if (level > 0 || index !== Math.floor((size - 1) / 256)) return hashes;
+        const changed = Uint8Array.from(hashes!);
+        changed[((size - 1) % 256) * 32]! ^= 1;
+        return changed;
       },
     };
     for (const before of publishers.splice(0)) await before.close();
@@ -212,8 +204,8 @@ describe('publisher with a replica', () => {
       replica: { reading: (work) => work(tampered) },
     });
     publishers.push(publisher);
-    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newProofs: 3 });
-    expect(stale).toHaveLength(1);
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect((await snapshot()).status(id!)).toBe('VALID');
   });
 });
 
@@ -264,7 +256,6 @@ describe('DATABASE_READ_URL', () => {
             DATABASE_URL: db.primary.urlFor('svc_publisher'),
             DATABASE_READ_URL: url,
             LOG_KEY_FILE: join(keys, 'log.pem'),
-            SNAPSHOT_KEY_FILE: join(keys, 'snapshot.pem'),
             LOG_ORIGIN: ORIGIN,
             SNAPSHOT_DIR: directory,
           },
@@ -279,13 +270,12 @@ describe('DATABASE_READ_URL', () => {
         child.once('close', (code) => resolve(`${said} exit ${code}`));
       });
     for (const before of publishers.splice(0)) await before.close();
-    const before = (await manifest()).manifest;
-    await admit(2);
-    await registry.verifyAll();
+    const [id] = await admit(2);
+    await registry.reportAll();
     await db.caughtUp();
     const output = await run(db.standbyUrlFor('svc_publisher'), 'snapshot published');
     expect(output).toMatch(/exit 0$/);
-    expect((await manifest()).manifest.proofs).toBe(before.proofs + 2);
+    expect((await snapshot()).status(id!)).toBe('VALID');
   });
 
   it('is rejected once its standby is promoted', async () => {

@@ -135,6 +135,6 @@ it('publisherReadiness > is not ready while the verifier is silent', () => {
   const readiness = publisherReadiness();
   readiness.went(waiting, 0);
   expect(readiness.find().ready).toBe(true);
-  readiness.went({ outcome: 'verifier_silent', looked_at: null }, 0);
+  readiness.went({ outcome: 'verifier_silent', expired_through: '2026-11-20T12:00:00.000Z' }, 0);
   expect(readiness.find().ready).toBe(false);
 });

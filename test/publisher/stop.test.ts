@@ -2,7 +2,7 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { FatalPublishError } from '#publisher/errors';
-import { ORIGIN, TestSnapshot } from '../fixtures/snapshot.js';
+import { entryOf, ORIGIN } from '../fixtures/snapshot.js';
 import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
@@ -18,7 +18,8 @@ async function stop(tick: Promise<unknown>): Promise<FatalPublishError> {
 }
 
 const file = (path: string): string => join(snapshot.directory, path);
-const manifest = (): string => readFileSync(file('lookup/manifest'), 'utf8');
+const location = (): string | null =>
+  existsSync(file('lookup/snapshot')) ? readFileSync(file('lookup/snapshot'), 'utf8') : null;
 const removeLookup = (): void => rmSync(file('lookup'), { recursive: true });
 
 /** Another log from leaf 300 on. */
@@ -43,10 +44,7 @@ it('publisher > continues from TRUSTED_CHECKPOINT', async () => {
   snapshot.registry.addProofs(10);
   snapshot.registry.verify();
   const publisher = snapshot.publisher({ trustedCheckpoint });
-  expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
-  // Once a published checkpoint extends the trusted one, the publisher does not check it again.
-  snapshot.registry.tile = () => Promise.reject(new Error('a tile was read for nothing'));
-  expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
+  expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 415 });
 });
 
 describe('publisher stops with an error that names the next step', () => {
@@ -55,13 +53,7 @@ describe('publisher stops with an error that names the next step', () => {
       'the database was restored to an older state',
       () => snapshot.registry.truncate(300),
       'database_behind',
-      /300.*401.*LOG_ORIGIN/s,
-    ],
-    [
-      'a database without verdicts meets a published log',
-      () => (snapshot.registry.verifiedPrefix = () => Promise.resolve(null)),
-      'database_behind',
-      /./,
+      /300.*404.*LOG_ORIGIN/s,
     ],
     ['the database was restored and then diverged', diverge, 'log_forked', /./],
     [
@@ -86,11 +78,11 @@ describe('publisher stops with an error that names the next step', () => {
       /the published checkpoint/,
     ],
     [
-      'the manifest in its directory was changed',
+      'the location in its directory was changed',
       () =>
         writeFileSync(
-          file('lookup/manifest'),
-          manifest().replace('"window":100000', '"window":100001'),
+          file('lookup/snapshot'),
+          location()!.replace('"max_merge_delay":60', '"max_merge_delay":61'),
         ),
       'snapshot_unverifiable',
       /SNAPSHOT_DIR/,
@@ -110,12 +102,12 @@ describe('publisher stops with an error that names the next step', () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     damage();
-    const before = existsSync(file('lookup/manifest')) ? manifest() : null;
+    const before = location();
     expect(await stop(publisher.runCycle())).toMatchObject({
       code,
       message: expect.stringMatching(message) as string,
     });
-    expect(existsSync(file('lookup/manifest')) ? manifest() : null).toBe(before);
+    expect(location()).toBe(before);
   });
 
   it.each<[string, () => unknown]>([
@@ -134,63 +126,49 @@ describe('publisher stops with an error that names the next step', () => {
       'a leaf is missing from the registry',
       () => {
         const { all } = snapshot.registry;
-        snapshot.registry.leaves = (from, to) =>
-          Promise.resolve(all.slice(from, to).filter((leaf) => leaf.leafIndex !== 17));
+        snapshot.registry.entries = (from, to) =>
+          Promise.resolve(
+            all.slice(from, to).flatMap((leaf) => (leaf.leafIndex === 17 ? [] : [entryOf(leaf)])),
+          );
       },
     ],
   ])('when published leaves and the database disagree: %s', async (_, damage) => {
     damage();
     expect((await stop(snapshot.publisher().runCycle())).code).toBe('tree_mismatch');
-    expect(existsSync(file('lookup/manifest'))).toBe(false);
+    expect(location()).toBeNull();
+    expect(existsSync(file('tile'))).toBe(false);
+    expect(snapshot.registry.checkpoints).toHaveLength(0);
   });
 
-  it.each([
-    ['is gone', () => Promise.resolve([])],
-    [
-      'begins later',
-      () => {
-        const later = new TestSnapshot();
-        later.registry.addKeyEntry('compromise', 3);
-        return later.registry.keyEntries().finally(() => later.close());
-      },
-    ],
-  ])('when the entry of a published key compromise %s', async (_, keyEntries) => {
+  it('when the last verdict entry does not count', async () => {
+    const { registry } = snapshot;
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const before = location();
+    // A replay of the first verdict entry.
+    const [first] = registry.all.filter(
+      (leaf) => leaf.kind === 'other' && Buffer.from(leaf.bytes).includes('"type":"verdict"'),
+    );
+    registry.addEntry(entryOf(first!));
+    expect((await stop(publisher.runCycle())).code).toBe('tree_mismatch');
+    expect(location()).toBe(before);
+  });
+
+  it('but applies a key entry that a restarted publisher cannot find again', async () => {
     const { registry } = snapshot;
     registry.addKeyEntry('compromise', 2);
     registry.verify();
     const publisher = snapshot.publisher();
     await publisher.runCycle();
-    registry.keyEntries = keyEntries;
-    expect((await stop(publisher.runCycle())).code).toBe('tree_mismatch');
-  });
-
-  it('when an unverified key entry differs from the entry that was appended', async () => {
-    const { registry } = snapshot;
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    registry.addKeyEntry('compromise', 2);
-    const { leafIndex } = registry.all.at(-1)!;
-    registry.corruptTile(0, Math.floor(leafIndex / 256), (leafIndex % 256) * 32);
-    expect((await stop(publisher.runCycle())).code).toBe('tree_mismatch');
-  });
-
-  it('when published verdicts are lost although the log is complete', async () => {
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    const proofId = snapshot.registry.addProof();
-    snapshot.registry.verify();
-    snapshot.registry.recordVerdict(proofId, { expired: ['proof'] });
-    await publisher.runCycle();
-    await publisher.runCycle();
-    const before = manifest();
-    snapshot.registry.loseVerdict();
-    const { code, message } = await stop(publisher.runCycle());
-    expect(code).toBe('changes_behind');
-    expect(message).toMatch(/verdict.*delete lookup\//s);
-    expect(manifest()).toBe(before);
-    // Lost leaves take precedence, because deleting lookup/ would not help then.
-    snapshot.registry.truncate(300);
-    expect((await stop(publisher.runCycle())).message).not.toContain('delete lookup/');
+    await publisher.close();
+    // The column by which key entries are found is not part of the log.
+    const all = registry.keyEntries.bind(registry);
+    registry.keyEntries = async () =>
+      (await all()).filter(({ body }) => !Buffer.from(body).includes('compromise'));
+    const id = registry.addProof();
+    registry.verify();
+    await snapshot.publisher().runCycle();
+    expect((await snapshot.published()).status(id)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
   it('when TRUSTED_CHECKPOINT covers leaves that the database lacks', async () => {
@@ -221,19 +199,12 @@ describe('publisher stops with an error that names the next step', () => {
     await snapshot.publisher({ origin: 'test.example/next' }).runCycle();
   });
 
-  it('when the registry omits a logged revocation', async () => {
-    snapshot.registry.revoke(snapshot.registry.addProof());
-    snapshot.registry.verify();
-    snapshot.registry.statusEntries = () => Promise.resolve([]);
-    await expect(snapshot.publisher().runCycle()).rejects.toThrow('did not list the revocation');
-  });
-
-  it('when the manifest or the checkpoint belongs to another log', async () => {
+  it('when the directory or the database belongs to another log', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     await publisher.close();
-    const elsewhere = snapshot.publisher({ snapshotName: 'other.example/snapshot' });
-    expect((await stop(elsewhere.runCycle())).code).toBe('snapshot_unverifiable');
+    const elsewhere = snapshot.publisher({ origin: 'other.example/log' });
+    expect((await stop(elsewhere.runCycle())).code).toBe('checkpoint_unverifiable');
     await elsewhere.close();
     removeLookup();
     rmSync(file('checkpoint'));
@@ -241,23 +212,5 @@ describe('publisher stops with an error that names the next step', () => {
     const { code, message } = await stop(other.runCycle());
     expect(code).toBe('checkpoint_unverifiable');
     expect(message).toContain('LOG_KEY_FILE');
-  });
-
-  it('when an index segment is damaged', async () => {
-    const publisher = snapshot.publisher();
-    const [id] = snapshot.registry.addProofs(1);
-    snapshot.registry.verify();
-    await publisher.runCycle();
-    const part = /"index_parts":\[.*?"sha256":"([0-9a-f]{64})"/.exec(
-      manifest().replace(/"resident_sha256":"[0-9a-f]{64}",/g, ''),
-    )![1]!;
-    const path = file(join('lookup/segments', part));
-    const bytes = readFileSync(path);
-    for (let at = 0; at < bytes.length; at += 48) bytes[at]! ^= 1;
-    writeFileSync(path, bytes);
-    snapshot.registry.recordVerdict(id!, { outcome: 'fail' });
-    const { code, message } = await stop(publisher.runCycle());
-    expect(code).toBe('snapshot_damaged');
-    expect(message).toContain('Delete');
   });
 });

@@ -20,12 +20,11 @@ const url = 'postgres://role:secret@127.0.0.1:5432/svc';
 const vkey = (name: string): string => `${name}+0a1b2c3d+${'A'.repeat(43)}=`;
 const [one, two] = [vkey('example.org/a,log'), vkey('example.org/b')];
 
-const facade = (env: Environment) =>
-  facadeConfig({ LOG_VKEY: one, SNAPSHOT_VKEY: vkey('example.org/snapshot'), ...env });
+const facade = (env: Environment) => facadeConfig({ LOG_VKEY: one, ...env });
 const engine = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env });
 const publisher = (env: Environment) => {
-  const keys = { LOG_KEY_FILE: 'log.pem', SNAPSHOT_KEY_FILE: 'snapshot.pem' };
-  return publisherConfig({ DATABASE_URL: url, ...keys, LOG_ORIGIN: 'a/log', ...env });
+  const key = { LOG_KEY_FILE: 'log.pem' };
+  return publisherConfig({ DATABASE_URL: url, ...key, LOG_ORIGIN: 'a/log', ...env });
 };
 
 function problemsOf(read: () => unknown): readonly string[] {
@@ -88,7 +87,7 @@ describe('configuration', () => {
       { snapshotDir: null, snapshotUrl: 'https://a.org/s' },
     ],
     [publisher, { LOG_RETIRED_VKEYS: `${one},${two}` }, { logRetiredVkeys: [one, two] }],
-    [publisher, { LOG_ORIGIN: 'a.org/log' }, { snapshotName: 'a.org/snapshot' }],
+    [publisher, { MAX_MERGE_DELAY: '2m' }, { maxMergeDelay: 120 }],
     [publisher, { SNAPSHOT_TTL: '15m' }, { snapshotTtl: 900_000 }],
     [publisher, { SNAPSHOT_TTL: '900' }, { snapshotTtl: 900_000 }],
     [publisher, { SNAPSHOT_TTL: '900000ms' }, { snapshotTtl: 900_000 }],
@@ -124,7 +123,6 @@ describe('configuration', () => {
     [facade, { LOG_VKEY: '' }, /^LOG_VKEY is not set: pin/],
     [facade, { LOG_VKEY: `${one},` }, /^LOG_VKEY must be a C2SP verifier key/],
     [facade, { LOG_VKEY: `${one} ${two}` }, /^LOG_VKEY must be a C2SP verifier key/],
-    [facade, { SNAPSHOT_VKEY: '' }, /^SNAPSHOT_VKEY is not set: pin/],
     [facade, { SNAPSHOT_URL: 'file:///x' }, /^SNAPSHOT_URL must be an http or https URL/],
     [facade, { SNAPSHOT_URL: 'https://u:hunter2@a.org' }, /^SNAPSHOT_URL must be an http/],
     [publisher, { LOG_KEY_FILE: '' }, /^LOG_KEY_FILE is not set/],
@@ -137,7 +135,7 @@ describe('configuration', () => {
     [publisher, { LOG_ORIGIN: 'a b' }, /^LOG_ORIGIN must be a name/],
     [publisher, { SNAPSHOT_TTL: '1.5h' }, /^SNAPSHOT_TTL must be a duration/],
     [publisher, { SNAPSHOT_TTL: '1s' }, /^SNAPSHOT_TTL must be a duration/],
-    [publisher, { SNAPSHOT_TTL: '31d' }, /^SNAPSHOT_TTL must be a duration/],
+    [publisher, { SNAPSHOT_TTL: '25h' }, /^SNAPSHOT_TTL must be a duration/],
     [startConfig, { DATABASE_URL: url }, /^LOG_ORIGIN is not set/],
   ])('of %o is rejected: %o', (read, env, problem) => {
     const problems = problemsOf(() => read(env));

@@ -148,7 +148,10 @@ const WITHOUT = [
 
 describe('response member that a later version adds', () => {
   it('is tested below for every function of the SDK', () => {
-    const functions = Object.keys(sdk).filter((name) => name.endsWith('Http'));
+    // `readEvidenceHttp` returns the bytes as sent.
+    const functions = Object.keys(sdk).filter(
+      (name) => name.endsWith('Http') && name !== 'readEvidenceHttp',
+    );
     expect(Object.keys(calls).sort()).toEqual(functions.sort());
   });
 

@@ -48,12 +48,13 @@ describe('lookupHttp', () => {
       ['identifier', 'a/b?c=d#e &%', 'BACKEND_LOOKUP_REQUIRED', false],
       ['passport', 'ünï/cödé 🦀', 'BACKEND_LOOKUP_REQUIRED', false],
     ];
+    const { size } = (await facades.snapshot.published()).log;
     for (const [kind, identifier, status, asserted] of cases) {
       const found = await lookupHttp(options, { kind, identifier });
       expect([kind, identifier, found.verification_status]).toEqual([kind, identifier, status]);
       expect(found.can_assert_validity).toBe(asserted);
       expect(found.record).toMatchObject({ identifier });
-      expect(found.snapshot).toMatchObject({ tree_size: facades.snapshot.registry.all.length });
+      expect(found.snapshot).toMatchObject({ tree_size: size });
       expect(found.snapshot.generation).toBeGreaterThan(0);
     }
   });
@@ -187,7 +188,7 @@ describe('history, chain and trust package functions', () => {
     }
     const ofProof = { kind: 'proof', identifier: facades.revoked } as const;
     const { record: history } = await readHistoryHttp(options, ofProof);
-    expect(history.events.at(-1)).toMatchObject({ event: 'revoked', artifact: 'proof' });
+    expect(history.events.map(({ event }) => event)).toContain('revoked');
     const { record } = await readTrustPackageHttp(options, { trust_id });
     expect(record.evidence?.log_entry.proof_id).toBe(facades.proof);
     const unknown = await readTrustPackageHttp(options, { trust_id: 'trust_unknown' });

@@ -61,7 +61,7 @@ describe('waitForVerdictHttp', () => {
     await publish();
     const waiting = waitForVerdictHttp(options, { proof_id: unverified });
     await expect.poll(() => network.seen.length).toBeGreaterThan(1);
-    registry.recordVerdict(unverified);
+    registry.recordVerdict(unverified, { outcome: 'pass' });
     await publish();
     expect(await waiting).toMatchObject({ verification_status: 'VALID' });
   });

@@ -2,9 +2,12 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { parseEntry } from '#protocol/entries';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake, type IntakeItem, findParents } from '#sql/admissions/intake';
 import { toUuid } from '#sql/db/columns';
+import { transaction } from '#sql/db/transaction';
+import { erasePayloads } from '#sql/erasure/erase';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
 import { workBatches } from '../fixtures/engine.js';
 import { eraseProof } from '../fixtures/erase.js';
@@ -217,4 +220,29 @@ it('findParents > does not return an erased proof', async () => {
   expect(await parents()).toEqual([{ effect: 'ADMIT', kind: 'action' }]);
   await erase(id);
   expect(await parents()).toEqual([null]);
+});
+
+it('erasePayloads > appends one entry with the merged ranges of the proofs, once', async () => {
+  const ids = await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
+  const erased = [4, 1, 0].map((n) => ids[n]!);
+  const pending = registry.item();
+  await acceptIntake(registry.engine, [pending]);
+  const order = { actor: 'ada', reasonRef: 'CASE-1' };
+  const run = () =>
+    transaction(eraser(), (tx) => erasePayloads(tx, [...erased, pending.proofId], order));
+  expect([(await run()).length, (await run()).length]).toEqual([3, 3]);
+  const [first] = await db.sql<[{ at: number }]>`
+    select leaf_index as at from svc.log_entry where proof_id = ${ids[0]!}`;
+  const rows = await db.sql<{ body: Buffer }[]>`
+    select body from svc.log_entry where kind = 4 and leaf_index > ${first.at}`;
+  const { at } = first;
+  expect(rows.map(({ body }) => parseEntry(body))).toMatchObject([
+    {
+      cause: 'erased',
+      ranges: [
+        [at, at + 2],
+        [at + 4, at + 5],
+      ],
+    },
+  ]);
 });

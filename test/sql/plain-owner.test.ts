@@ -8,6 +8,8 @@ import { acceptIntake } from '#sql/admissions/intake';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { migrate } from '#sql/schema/migrate';
 import { readProof } from '#sql/proofs/read';
+import { erasePayloads } from '#sql/erasure/erase';
+import { transaction } from '#sql/db/transaction';
 import { assertRole } from '#sql/db/roles';
 import { createShareToken, shareChangesSince } from '#sql/lifecycle/share-tokens';
 import type { TestDatabase } from '../fixtures/database.js';
@@ -68,9 +70,13 @@ it('registry whose owner is not a superuser > works, and shows its owner no tena
   const changes = [{ changeNo: 1, tokenHash: tokenHash.toString('hex') }];
   expect(await shareChangesSince(db.as('svc_publisher'), 0, 10)).toEqual(changes);
   expect(await db.as('svc_verifier')`select from svc.share_due`).toHaveLength(1);
-  for (const table of ['log_entry', 'intake', 'refusal', 'share_token', 'grant_change']) {
+  const proofs = 'log_entry where kind = 1';
+  for (const table of [proofs, 'intake', 'refusal', 'share_token', 'grant_change']) {
     expect(await db.sql.unsafe(`select from svc.${table}`)).toHaveLength(0);
   }
+  const order = { actor: 'a', reasonRef: 'r' };
+  await transaction(db.as('svc_erase'), (tx) => erasePayloads(tx, [id], order));
+  expect(await db.sql`select from svc.log_entry where kind = 4`).toHaveLength(1);
   const acts = await db.sql<{ db_role: string }[]>`select db_role from svc.audit`;
   expect(new Set(acts.map((act) => act.db_role))).toContain('svc_admin');
 });

@@ -29,6 +29,7 @@ afterAll(() => snapshot.close());
 
 async function publish(): Promise<void> {
   await scanExpiries(world.registry.verify, 100);
+  await world.registry.reportAll();
   expect((await publisher.runCycle()).outcome).toBe('published');
 }
 

@@ -13,7 +13,9 @@ import {
   type ProofFindings,
   type VerifyCrypto,
 } from '#protocol/verify';
+import { isSignedVerdict } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { endedOrigins } from '#sql/log/checkpoints';
 import {
   type LeafEvidence,
   columnsUnlikeAep,
@@ -27,15 +29,28 @@ import { keyEntries } from '#sql/log/log';
 import type { Expiry, VerifiedPrefix } from '#sql/log/verdicts';
 import type { VerifyContext } from './context.js';
 
-/** Runs every check of one leaf on the stored bytes. Never throws. */
+/**
+ * Runs every check of one leaf on the stored bytes. Never throws.
+ *
+ * @param origins names of the log, for which a verifier key must have signed a verdict entry; without
+ *   them the signature is not checked
+ */
 export function checkLeaf(
   crypto: VerifyCrypto,
   leaf: LeafEvidence,
   keys: readonly KeyedEntry[],
   logSize: number,
   inclusion: ProofEvidence['inclusion'],
+  origins?: readonly string[],
 ): ProofFindings {
-  if (leaf.proof === null) return { checks: checkOtherLeaf(leaf, inclusion), aep: null };
+  if (leaf.proof === null) {
+    const entry = filedEntry(leaf);
+    const isSigned =
+      entry?.type !== 'verdict' ||
+      origins === undefined ||
+      origins.some((origin) => isSignedVerdict(crypto, origin, entry, keys, leaf.leafIndex));
+    return { checks: checkOtherLeaf(leaf, entry !== null && isSigned, inclusion), aep: null };
+  }
   if (leaf.proof.isErased) return { checks: checkErased(leaf, inclusion), aep: null };
   const { proofId, request, rebuilt, signature, keyId } = leaf.proof;
   if (rebuilt === null || signature === null) {
@@ -55,6 +70,12 @@ export function checkLeaf(
   });
   found.checks.push(checkColumns(leaf.proof, found.aep));
   return found;
+}
+
+/** The names of the log, past and present; undefined for a verifier without a key. */
+export async function logOrigins(context: VerifyContext): Promise<string[] | undefined> {
+  const { signer, sql } = context;
+  return signer && [signer.origin, ...(await endedOrigins(sql))];
 }
 
 /** The verdict that follows from the checks of a leaf. */
@@ -91,10 +112,14 @@ function checkColumns(columns: SubjectColumns, aep: Aep | null): Check {
   return { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
 }
 
-/** Status and key entries have no payload: only their form and inclusion are checked. */
-function checkOtherLeaf(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): Check[] {
+/** Other entries have no payload: only form, inclusion and a verdict's signature are checked. */
+function checkOtherLeaf(
+  leaf: LeafEvidence,
+  isSound: boolean,
+  inclusion: ProofEvidence['inclusion'],
+): Check[] {
   return [
-    { name: 'log_entry', result: filedEntry(leaf) === null ? 'fail' : 'pass' },
+    { name: 'log_entry', result: isSound ? 'pass' : 'fail' },
     { name: 'inclusion', result: isIncluded(leaf, inclusion) ? 'pass' : 'fail' },
   ];
 }

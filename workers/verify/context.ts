@@ -8,9 +8,21 @@ import type { Db, Pool, Transaction } from '#sql/db/transaction';
 import type { LeafEvidence } from '#sql/log/leaf-checks';
 import { readTile } from '#sql/log/log';
 
-/** Dependencies of the verifier, which has no key and reads only the registry. */
+/** The key that signs verdict entries. */
+export interface VerdictSigner {
+  keyId: string;
+  sign(message: Uint8Array): Uint8Array;
+  /** Name of the log. */
+  origin: string;
+  /** Validity of a snapshot in milliseconds. */
+  snapshotTtl: number;
+}
+
+/** Dependencies of the verifier, which reads only the registry. */
 export interface VerifyContext {
   sql: Pool;
+  /** Default: no verdict entries, and no check of their signatures. */
+  signer?: VerdictSigner;
   crypto: VerifyCrypto;
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
@@ -70,6 +82,7 @@ export function verifierHeartbeats(): VerifierHeartbeats {
     log: new Heartbeat(STALLED_MS),
     expiryScan: new Heartbeat(STALLED_MS),
     scrub: new Heartbeat(STALLED_MS),
+    verdict: new Heartbeat(STALLED_MS),
   };
 }
 
@@ -82,6 +95,7 @@ export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => 
       log: pulses.log.state,
       upkeep: pulses.expiryScan.state,
       scrub: pulses.scrub.state,
+      verdict: pulses.verdict.state,
     };
     const ready =
       dependencies.database === 'up' && Object.values(rounds).every((state) => state === 'up');
@@ -100,6 +114,8 @@ export interface VerifierHeartbeats {
   expiryScan: Heartbeat;
   /** Scrubber. */
   scrub: Heartbeat;
+  /** Appends verdict entries; fails while the verifier key is not active in the log. */
+  verdict: Heartbeat;
 }
 
 /** The compromised key, if it is the only reason why a proof fails. */

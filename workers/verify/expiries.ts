@@ -105,6 +105,8 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
  * time of the scan, by which the publisher limits the validity of snapshots: everything that
  * expired before is recorded.
  *
+ * Returns whether it had anything to record.
+ *
  * @param isCurrent whether the verifier could follow the log. If not, the scan time is not stored,
  *   because unread leaves may hold revocations and key changes.
  */
@@ -112,7 +114,7 @@ export async function scanExpiries(
   context: VerifyContext,
   batch: number,
   isCurrent = true,
-): Promise<void> {
+): Promise<boolean> {
   const { now, isDue } = await dueAtDatabaseTime(context.sql);
   if (isDue) {
     while ((await recordErasures(context, batch)) > 0);
@@ -120,4 +122,5 @@ export async function scanExpiries(
     while ((await expireShares(context, batch)) > 0);
   }
   if (isCurrent) await recordExpiryScan(context.sql, now);
+  return isDue;
 }

@@ -18,7 +18,7 @@ import {
   type NewVerdict,
   type ScrubPosition,
 } from '#sql/log/verdicts';
-import { checkLeaf, expiriesAt, outcomeOf, trustedKeys } from './check-leaf.js';
+import { checkLeaf, expiriesAt, logOrigins, outcomeOf, trustedKeys } from './check-leaf.js';
 import { lockVerdicts, tileCache, type VerifyContext, voidingKey } from './context.js';
 import { verdictOn } from './expiries.js';
 
@@ -45,6 +45,7 @@ export async function scrub(
   const read = tileCache(sql);
   const keys = (await trustedKeys(context, prefix)).entries;
 
+  const origins = await logOrigins(context);
   const tree = { size: prefix.treeSize, root: prefix.root };
   const inTree = leafHashesOf(tree, read);
   const found = new Map<number, { outcome: Outcome; checks: Check[]; ends: Expiry[] }>();
@@ -53,9 +54,14 @@ export async function scrub(
     const { checks, aep } =
       leaf === undefined
         ? MISSING
-        : checkLeaf(context.crypto, leaf, keys, prefix.treeSize, {
-            leafHashInTree: await inTree(index),
-          });
+        : checkLeaf(
+            context.crypto,
+            leaf,
+            keys,
+            prefix.treeSize,
+            { leafHashInTree: await inTree(index) },
+            origins,
+          );
     // Expiries are read only from a verified AEP.
     const outcome = outcomeOf(leaf, checks);
     found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesAt(index, aep) : [] });

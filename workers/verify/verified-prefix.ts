@@ -26,7 +26,14 @@ import {
   type VerifiedPrefix,
   type NewVerdict,
 } from '#sql/log/verdicts';
-import { checkLeaf, expiriesAt, outcomeOf, trustedKeys, appendIfKeyEntry } from './check-leaf.js';
+import {
+  checkLeaf,
+  expiriesAt,
+  logOrigins,
+  outcomeOf,
+  trustedKeys,
+  appendIfKeyEntry,
+} from './check-leaf.js';
 import {
   lockVerdicts,
   LogDamagedError,
@@ -69,13 +76,21 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   let keys = await trustedKeys(context, start);
   for (const leaf of leaves) keys = appendIfKeyEntry(keys, leaf.leafIndex, leaf.entry);
 
+  const origins = await logOrigins(context);
+
   const others: { leaf: LeafEvidence; outcome: Outcome; checks: Check[] }[] = [];
   let passed: Check[] = [];
   const ends: Expiry[] = [];
   leaves.forEach((leaf, offset) => {
-    const { checks, aep } = checkLeaf(context.crypto, leaf, keys.entries, to, {
-      leafHashInTree: tree.sound ? (tree.leafHashes[offset] ?? new Uint8Array()) : new Uint8Array(),
-    });
+    const leafHashInTree = (tree.sound ? tree.leafHashes[offset] : null) ?? new Uint8Array();
+    const { checks, aep } = checkLeaf(
+      context.crypto,
+      leaf,
+      keys.entries,
+      to,
+      { leafHashInTree },
+      origins,
+    );
     const outcome = outcomeOf(leaf, checks);
     if (outcome === 'pass') {
       passed = checks;

@@ -4,6 +4,7 @@ import type { VerifyContext, VerifierHeartbeats } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
 import { scrub } from './scrub.js';
 import { scanExpiries } from './expiries.js';
+import { appendVerdictEntry } from './verdict-entries.js';
 
 export interface VerifierOptions {
   /** Initial number of leaves per pass. */
@@ -41,7 +42,8 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
 };
 
 /**
- * Verifies until the signal: extends the verified prefix, scans for expiries, then scrubs. An error
+ * Verifies until the signal: extends the verified prefix, scans for expiries, appends a verdict entry
+ * if one is due, then scrubs. An error
  * ends only the pass in which it occurs; its leaves stay unverified until a pass succeeds. Rejects
  * with a HungError when a pass does not end.
  */
@@ -70,7 +72,13 @@ async function verify(
   signal: AbortSignal,
   options: VerifierOptions,
 ): Promise<void> {
+  const { signer } = context;
   let upkeepDue = 0;
+  let verdictDue = 0;
+  // An earlier process may have ended before it appended an entry.
+  let changedAt = performance.now();
+  let scanBegan = 0;
+  let isEarly = false;
   let scrubDue = 0;
   let urgent = false;
   let size = 0;
@@ -79,11 +87,25 @@ async function verify(
     const batch = limit;
     const covered = await runPass(context, 'log', () => extendVerifiedPrefix(context, batch));
     limit = covered === batch ? Math.min(2 * limit, options.maxBatch) : options.batch;
+    if (covered !== 0) changedAt = performance.now();
     if (performance.now() >= upkeepDue) {
-      await runPass(context, 'expiryScan', () =>
+      scanBegan = performance.now();
+      const recorded = await runPass(context, 'expiryScan', () =>
         scanExpiries(context, options.batch, covered !== null),
       );
+      if (recorded !== false) changedAt = performance.now();
       upkeepDue = performance.now() + options.expiryScanMs;
+    }
+    const hasChanged = changedAt !== -Infinity;
+    if (signer !== undefined && (hasChanged || performance.now() >= verdictDue)) {
+      const result = await runPass(context, 'verdict', () =>
+        appendVerdictEntry(context, signer, hasChanged),
+      );
+      isEarly = result === 'early';
+      // Only a later scan covers what ended right before it was recorded.
+      if ((result === 'appended' || result === 'none') && scanBegan > changedAt)
+        changedAt = -Infinity;
+      verdictDue = performance.now() + options.expiryScanMs;
     }
     if (urgent || performance.now() >= scrubDue) {
       const perPass = Math.min(
@@ -92,13 +114,14 @@ async function verify(
       );
       const count: number = urgent ? options.batch : Math.ceil(perPass);
       const scrubbed = await runPass(context, 'scrub', () => scrub(context, count));
+      if (scrubbed?.changed !== 0) changedAt = performance.now();
       urgent = scrubbed?.urgent ?? false;
       size = scrubbed?.size ?? size;
       scrubDue = performance.now() + options.scrubMs;
     }
     if ((covered ?? 0) < batch && !urgent) {
       await sleep(options.idleMs, undefined, { signal }).catch(() => null);
-      await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
+      if (!isEarly) await context.idleSleep?.sleep(options.pollMs - options.idleMs, signal);
     }
   }
   context.voided.report(context.log);

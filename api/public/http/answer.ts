@@ -1,4 +1,5 @@
-import { toHex, utf8 } from '#protocol/bytes';
+import { utf8 } from '#protocol/bytes';
+import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 import {
@@ -56,14 +57,13 @@ export function send({ req, res }: Exchange, snapshot: Snapshot | null, answer: 
   const headers = [...(answer.policy === undefined ? PLAIN : withPolicy(answer.policy))];
   headers.push('Cache-Control', answer.cache);
   if (snapshot !== null) {
-    const { manifest } = snapshot.opened;
     headers.push(
       'X-Svc-Tree-Size',
-      String(manifest.tree_size),
+      String(snapshot.log.size),
       'X-Svc-Snapshot-Generation',
-      String(manifest.generation),
+      String(snapshot.generation),
       'X-Svc-Snapshot-Issued-At',
-      manifest.issued_at,
+      snapshot.entry.time,
     );
   }
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
@@ -94,7 +94,7 @@ export function send({ req, res }: Exchange, snapshot: Snapshot | null, answer: 
  * headers, so the tag of another snapshot must not match.
  */
 function tagOf(snapshot: Snapshot | null, body: string): string {
-  return snapshot === null ? `"${body}"` : `"${snapshot.opened.manifest.generation}-${body}"`;
+  return snapshot === null ? `"${body}"` : `"${snapshot.generation}-${body}"`;
 }
 
 export function sendProblem(exchange: Exchange, problem: Problem): void {
@@ -143,9 +143,9 @@ export function serveFixed(type: string, text: () => string, policy?: string) {
   };
 }
 
-/** The ETag of a body without a record digest. */
-export function hashTag(body: Uint8Array): string {
-  return toHex(nativeSha256(body)).slice(0, 32);
+/** The ETag of a body. */
+export function hashTag(body: Uint8Array | string): string {
+  return hashHex(nativeSha256, body).slice(0, 32);
 }
 
 /** Rounds of percent-decoding. One round decodes a repeatedly encoded percent sign (%2525…). */

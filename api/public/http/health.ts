@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { logIndexSchema, timeSchema } from '#protocol/schemas/primitives';
+import { formatTime } from '#protocol/time';
 import type { Exchange, PublicContext, Operation, PublicSpec } from '../operation.js';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 
@@ -16,11 +17,9 @@ const servedMembers = {
   ...readinessMembers,
   generation: z.int().nonnegative(),
   tree_size: logIndexSchema,
-  proofs: z.int().nonnegative(),
-  window: z
-    .int()
-    .nonnegative()
-    .meta({ description: 'How many recent proofs generic lookups cover.' }),
+  lookup_from: logIndexSchema.meta({
+    description: 'The leaf index from which generic lookups cover proofs.',
+  }),
   issued_at: timeSchema,
   valid_until: timeSchema,
   age_ms: z.int().nonnegative(),
@@ -64,8 +63,7 @@ const readyz: PublicSpec = {
         source: 'directory',
         generation: 4711,
         tree_size: 5,
-        proofs: 3,
-        window: 100_000,
+        lookup_from: 0,
         issued_at: '2026-11-22T08:00:01.000Z',
         valid_until: '2026-11-22T08:15:01.000Z',
         age_ms: 420,
@@ -92,7 +90,7 @@ function getHealth(exchange: Exchange): void {
 }
 
 export function publicReadiness(
-  ctx: Pick<PublicContext, 'poller' | 'source' | 'clock' | 'recentLookupLimit' | 'stopping'>,
+  ctx: Pick<PublicContext, 'poller' | 'source' | 'clock' | 'stopping'>,
 ): PublicReadiness {
   const { current, rejection: refusal } = ctx.poller;
   const source = ctx.source.kind;
@@ -101,16 +99,15 @@ export function publicReadiness(
   }
   if (current === null)
     return { ready: false, details: { status: 'no snapshot', source, refusal } };
-  const { manifest, issuedAt, validUntil } = current.opened;
+  const { generation, entry, log, issuedAt, validUntil } = current;
   const now = ctx.clock.now();
   const served = {
     source,
-    generation: manifest.generation,
-    tree_size: manifest.tree_size,
-    proofs: manifest.proofs,
-    window: Math.min(manifest.window, ctx.recentLookupLimit),
-    issued_at: manifest.issued_at,
-    valid_until: manifest.valid_until,
+    generation,
+    tree_size: log.size,
+    lookup_from: log.lookup_from,
+    issued_at: entry.time,
+    valid_until: formatTime(validUntil),
     age_ms: Math.max(0, now - issuedAt),
     refusal,
   };

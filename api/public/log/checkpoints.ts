@@ -1,6 +1,6 @@
 import { fromUtf8 } from '#protocol/bytes';
 import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
-import { COSIGNED_PATH } from '#protocol/snapshot/manifest';
+import { COSIGNED_PATH } from '#protocol/snapshot/location';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { nativeVerify } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
@@ -35,7 +35,7 @@ export class Checkpoints {
   /** @param leafIndex a leaf that the checkpoint must cover */
   async newest(snapshot: Snapshot, leafIndex = 0): Promise<ServedCheckpoint> {
     const own = {
-      note: snapshot.opened.manifest.checkpoint,
+      note: snapshot.checkpointNote,
       checkpoint: snapshot.opened.checkpoint,
     };
     const { size } = own.checkpoint;

@@ -1,9 +1,13 @@
-import { utf8 } from '#protocol/bytes';
+import { fromBase64Url, utf8 } from '#protocol/bytes';
 import type { Checkpoint } from '#protocol/checkpoint';
+import { parseEntry } from '#protocol/entries';
+import { publicJwk, type PublicJwk } from '#protocol/keys';
+import { activationIn, MAP_KINDS } from '#protocol/map/nodes';
 import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
 import { formatVkey, type Vkey } from '#protocol/note';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
 import { malformed } from '#protocol/snapshot/malformed';
+import { decodeAepKey } from '#protocol/state/record';
 import {
   decodeEntryBundle,
   hashAt,
@@ -92,12 +96,22 @@ export async function entryAt(
   snapshot: Snapshot,
   index: number,
 ): Promise<Uint8Array> {
+  const entry = await readEntryAt(ctx, snapshot, index);
+  const { checkpoint } = snapshot.opened;
+  await inclusionPathOf(ctx, checkpoint, index, leafHash(nativeSha256, entry));
+  return entry;
+}
+
+async function readEntryAt(
+  ctx: PublicContext,
+  snapshot: Snapshot,
+  index: number,
+): Promise<Uint8Array> {
   const { size } = snapshot.opened.checkpoint;
   const bundleIndex = Math.floor(index / TILE_WIDTH);
   const bundle = await readEntries(ctx.source, bundleIndex, tileWidth(0, bundleIndex, size));
   const entry = bundle === null ? undefined : decodeEntryBundle(bundle)[index % TILE_WIDTH];
   if (entry === undefined) throw malformed(`the bundle of leaf ${index} cannot be read`);
-  await inclusionPathOf(ctx, snapshot.opened.checkpoint, index, leafHash(nativeSha256, entry));
   return entry;
 }
 
@@ -158,28 +172,59 @@ function noSuchFile(): Problem {
 }
 
 /**
- * GET /api/public/keys: the AEP keys with the log ranges they are valid for, and the current and retired
- * log and snapshot keys. Verifiers must pin log and snapshot keys from another channel.
+ * GET /api/public/keys: the AEP keys with the log ranges they are valid for, and the pinned log keys.
+ * Verifiers must pin log keys from another channel.
  */
-export function getKeys(exchange: Exchange): void {
+export async function getKeys(exchange: Exchange): Promise<void> {
   const { ctx } = exchange;
   const snapshot = loadedSnapshot(ctx);
   send(exchange, snapshot, {
     status: 200,
     type: JSON_TYPE,
     cache: CACHE_VERDICT,
-    body: Buffer.from(JSON.stringify(keysOf(snapshot))),
+    body: Buffer.from(JSON.stringify(await keysOf(ctx, snapshot))),
   });
 }
 
-export function keysOf(snapshot: Snapshot): PublicKeys {
+export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<PublicKeys> {
   const { signedBy } = snapshot.opened;
-  const { aep, retired = { log: [], snapshot: [] } } = snapshot.keys;
   const vkey = ({ name, publicKey }: Vkey): string => formatVkey(nativeSha256, name, publicKey);
-  return {
-    schema_version: KEYS_SCHEMA,
-    aep,
-    log: { origin: signedBy.log.name, vkey: vkey(signedBy.log), retired: retired.log },
-    snapshot: { vkey: vkey(signedBy.snapshot), retired: retired.snapshot },
-  };
+  const aep: PublicKeys['aep'] = [];
+  for (const { key, record } of await snapshot.leavesOf('map_root', MAP_KINDS.aepKey)) {
+    const { keyId, from, retiredFrom, compromisedFrom } = decodeAepKey(record);
+    const activatedAt = activationIn(key);
+    // Its signatures never count for another reason than a compromise: verifiers need not know it.
+    if (from === null && (compromisedFrom ?? Infinity) > activatedAt + 1) continue;
+    aep.push({
+      ...(await jwkOf(ctx, snapshot, activatedAt, keyId)),
+      activated_at: activatedAt,
+      retired_at: retiredFrom,
+      compromised_from: compromisedFrom,
+    });
+  }
+  // Former keys of the log are not listed: only with the size of its last tree may a reader pin one.
+  const log = { origin: signedBy.name, vkey: vkey(signedBy), retired: [] };
+  return { schema_version: KEYS_SCHEMA, aep, log };
+}
+
+/** Public keys of the log by their thumbprints. */
+const jwks = new Map<string, PublicJwk>();
+
+/** The key that the entry at an index activates. The record has its thumbprint, which verifies it. */
+async function jwkOf(
+  ctx: PublicContext,
+  snapshot: Snapshot,
+  index: number,
+  keyId: string,
+): Promise<PublicJwk> {
+  const known = jwks.get(keyId);
+  if (known !== undefined) return known;
+  const entry = parseEntry(await readEntryAt(ctx, snapshot, index));
+  const jwk =
+    entry.type === 'key' && entry.use === 'aep'
+      ? publicJwk(nativeSha256, fromBase64Url(entry.public_key))
+      : null;
+  if (jwk?.kid !== keyId) throw malformed(`leaf ${index} does not activate its key`);
+  jwks.set(keyId, jwk);
+  return jwk;
 }

@@ -24,14 +24,14 @@ export const LOG_OPERATIONS: readonly Operation[] = [
     path: '/api/public/keys',
     summary: 'List the public keys',
     description:
-      'AEP keys as JWKs with the log ranges that they are valid for, log and snapshot keys as C2SP ' +
-      'verifier keys. Pin the log and snapshot keys from another channel.',
+      'AEP keys as JWKs with the log ranges that they are valid for, and the log keys as C2SP ' +
+      'verifier keys. Pin the log keys from another channel.',
     response: {
       description: 'The keys as of this snapshot.',
       content: { 'application/json': publicKeysSchema },
       example: exampleKeys,
     },
-    problems: ['snapshot_missing'],
+    problems: ['snapshot_missing', 'snapshot_unreadable'],
   }),
   log(getCheckpoint, {
     id: 'checkpoint',

@@ -24,7 +24,7 @@ import { revalidated, type Handler, type Operation, type PublicSpec } from '../o
 import { postLookup, parameterOf, VERIFY } from './routes.js';
 
 /** Problems of every operation that needs a valid snapshot. */
-const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
+export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
   'snapshot_expired',
   'snapshot_unreadable',

@@ -1,116 +1,154 @@
-import { ProtocolError } from '#protocol/errors';
-import { isPackageId, isShareToken, resolveIdentifier, type IdField } from '#protocol/ids';
-import { runLookup, type Lookup, type SegmentRead } from '#protocol/snapshot/find';
-import { recordBody, type RecordBody } from '#protocol/snapshot/record';
+import { shardOf } from '#protocol/state/record';
+import { parsePackage, parseShare } from '#protocol/evidence/shares';
+import { fromHex } from '#protocol/bytes';
+import { isPackageId, isShareToken, resolveIdentifier } from '#protocol/ids';
+import { PACKAGE_KIND, SHARED, type LookupName, type VerdictRoute } from '#protocol/lookup-routes';
+import { mapKey } from '#protocol/map/nodes';
+import type { MapValue } from '#protocol/map/page';
+import { malformed } from '#protocol/snapshot/malformed';
+import { shareIndexId, tokenHash } from '#protocol/snapshot/share';
+import { packageAnswer, proofAnswer, type Match, type ProofFacts } from '#protocol/state/answers';
+import { decodeProof } from '#protocol/state/record';
 import type { ArtifactKind } from '#protocol/status';
-import type { PublicContext } from '../operation.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { ByteCache } from '#runtime/process/byte-cache';
 import { mayHoldToken } from '../http/answer.js';
-import type { FoundRecord, Snapshot } from '../snapshot/snapshot.js';
-
-/** Stands for the kind of the artifact that a share token shares. */
-export const SHARED = 'shared';
-
-/** Packages are rendered and reported as trust artifacts. */
-export const PACKAGE_KIND: ArtifactKind = 'trust';
-
-/** The kinds of id that a lookup matches. */
-export type LookupName = IdField | 'share_token' | 'package_id';
-
-/** The ids that a route matches and its response when none matches. */
-export interface VerdictRoute {
-  /** The kind of artifact that each matched id resolves to. */
-  matches: Partial<Record<LookupName, ArtifactKind | typeof SHARED>>;
-  /** Whether the route covers recent proofs only. */
-  windowed: boolean;
-  /** The response without a match: the not-found record, or the unresolved body of a kind. */
-  unmatched: 'not-found' | ArtifactKind;
-  /** Treats every identifier as a share token. */
-  isSecret?: true;
-}
+import type { Snapshot } from '../snapshot/snapshot.js';
 
 /** Whether the response may concern a share token: it then gets no ETag and must not be cached. */
 export function isSecret(route: VerdictRoute, requested: string): boolean {
   return route.isSecret === true || mayHoldToken(requested);
 }
 
+/** The facts about a proof, and its history in the map: `lookupsOf` proves the same to readers of evidence. */
+export interface ResolvedProof extends ProofFacts {
+  /** The bytes of its events. */
+  history: Uint8Array;
+}
+
 export interface Resolved {
   kind: ArtifactKind;
   matchedOn: LookupName;
-  record: FoundRecord;
-  /** The record's response for the resolved kind. */
-  body: RecordBody;
+  /** The lookup response, as JSON text. */
+  body: string;
+  /** The proof of the artifact, or the members of the package. */
+  proofs: readonly [ResolvedProof, ...ResolvedProof[]];
 }
 
+/** Rendered packages of each snapshot: one has up to 100 members. */
+const packages = new WeakMap<Snapshot, ByteCache<Resolved>>();
+const PACKAGES_BYTES = 16 * 1024 * 1024;
+const MEMBER_BYTES = 2048;
+
 /**
- * Resolves `requested` on a route, or returns null. On a failed verification it drops only the
- * damaged piece: the next lookup reads repaired content, and the cache stays warm.
+ * Resolves `requested` on a route, or returns null.
+ *
+ * @throws ProtocolError when a page is damaged, or the map contradicts the snapshot
  */
 export async function resolve(
-  { source, recentLookupLimit }: PublicContext,
   snapshot: Snapshot,
   route: VerdictRoute,
   requested: string,
 ): Promise<Resolved | null> {
-  const identified = identify(requested);
-  if (identified === null) return null;
-  const { manifest } = snapshot.opened;
-  const window = Math.min(manifest.window, recentLookupLimit);
-  const newerThan = route.windowed ? Math.max(0, manifest.proofs - window) : 0;
-  let last: SegmentRead | null = null;
-  try {
-    const lookup = find(snapshot, route, identified, newerThan);
-    return await runLookup(lookup, (wanted) => source.read((last = wanted)));
-  } catch (error) {
-    if (error instanceof ProtocolError && last !== null) source.forget(last);
-    throw error;
-  }
-}
-
-interface Identified {
-  field: LookupName;
-  /** The UUID as hex, or the whole share token. */
-  key: string;
+  const field = fieldOf(requested);
+  const kind = field && route.matches[field];
+  if (!field || kind === undefined || kind === null) return null;
+  const resolved =
+    packages.get(snapshot)?.get(requested) ?? (await render(snapshot, kind, field, requested));
+  if (resolved === null || !route.windowed) return resolved;
+  const newest = Math.max(...resolved.proofs.map(({ proof }) => proof.leafIndex));
+  return newest >= snapshot.log.lookup_from ? resolved : null;
 }
 
 /** Classifies an id by its syntax; null for any other text. */
-export function identify(text: string): Identified | null {
+export function fieldOf(text: string): LookupName | null {
   const ofProof = resolveIdentifier(text);
-  if (ofProof !== null) return { field: ofProof.matched_on, key: ofProof.proof_id };
-  if (isShareToken(text)) return { field: 'share_token', key: text };
-  if (isPackageId(text)) return { field: 'package_id', key: text.slice('pkg_'.length) };
-  return null;
+  if (ofProof !== null) return ofProof.matched_on;
+  if (isShareToken(text)) return 'share_token';
+  return isPackageId(text) ? 'package_id' : null;
 }
 
-function* find(
+async function render(
   snapshot: Snapshot,
-  route: VerdictRoute,
-  { field: matchedOn, key }: Identified,
-  newerThan: number,
-): Lookup<Resolved | null> {
-  const kind = route.matches[matchedOn];
-  if (kind === undefined) return null;
-  if (kind !== SHARED) {
-    const record = yield* matchedOn === 'package_id'
-      ? snapshot.package(key, newerThan)
-      : snapshot.proof(key, newerThan);
-    return resolved(kind, matchedOn, record);
-  }
-  const share = yield* snapshot.share(key);
-  if (share === null || share.artifact_kind === null) return null;
-  if (share.artifact_kind !== 'package') {
-    const record = yield* snapshot.proof(share.proof_id, newerThan);
-    return resolved(share.artifact_kind, matchedOn, record);
-  }
-  const uuid = identify(share.package_id)!.key;
-  return resolved(PACKAGE_KIND, matchedOn, yield* snapshot.package(uuid, newerThan));
+  named: ArtifactKind | typeof SHARED,
+  matchedOn: LookupName,
+  requested: string,
+): Promise<Resolved | null> {
+  if (named !== SHARED)
+    return renderArtifact(snapshot, { kind: named, requested, matchedOn }, requested);
+  const hash = tokenHash(nativeSha256, requested);
+  const key = mapKey('share', shareIndexId(hash));
+  const value = await snapshot.find({ map: 'shares_root', key });
+  if (value === null) return null;
+  const { artifact_kind, id } = parseShare(value, hash);
+  const kind = artifact_kind === 'package' ? PACKAGE_KIND : artifact_kind;
+  return renderArtifact(snapshot, { kind, requested, matchedOn }, id);
 }
 
-function resolved(
-  kind: ArtifactKind,
-  matchedOn: LookupName,
-  record: FoundRecord | null,
-): Resolved | null {
-  if (record === null) return null;
-  const body = recordBody(record.bytes, record.id, kind);
-  return body && { kind, matchedOn, record, body };
+type LookupMatch = Match & Pick<Resolved, 'matchedOn'>;
+
+/** @param id a package id, or any id of a proof */
+async function renderArtifact(
+  snapshot: Snapshot,
+  match: LookupMatch,
+  id: string,
+): Promise<Resolved | null> {
+  const { kind, matchedOn } = match;
+  if (isPackageId(id)) return renderPackage(snapshot, match, id);
+  const proof = await proofOf(snapshot, id.slice(-32));
+  const body = proof && proofAnswer(match, proof);
+  return body === null || proof === null ? null : { kind, matchedOn, body, proofs: [proof] };
+}
+
+async function renderPackage(
+  snapshot: Snapshot,
+  match: LookupMatch,
+  packageId: string,
+): Promise<Resolved | null> {
+  const key = mapKey('package', fromHex(packageId.slice('pkg_'.length)));
+  const value = await snapshot.find({ map: 'shares_root', key });
+  if (value === null) return null;
+  const members: ResolvedProof[] = [];
+  for (const proofId of parsePackage(value, packageId).members) {
+    const member = await proofOf(snapshot, proofId);
+    if (member === null) return null;
+    members.push(member);
+  }
+  const [first, ...others] = members as [ResolvedProof, ...ResolvedProof[]];
+  const { kind, matchedOn, requested } = match;
+  const body = packageAnswer(nativeSha256, match, packageId, members);
+  const resolved: Resolved = { kind, matchedOn, body, proofs: [first, ...others] };
+  keepPackage(snapshot, requested, resolved);
+  return resolved;
+}
+
+function keepPackage(snapshot: Snapshot, requested: string, resolved: Resolved): void {
+  let kept = packages.get(snapshot);
+  if (kept === undefined) packages.set(snapshot, (kept = new ByteCache(PACKAGES_BYTES)));
+  kept.put(requested, resolved, resolved.body.length + resolved.proofs.length * MEMBER_BYTES);
+}
+
+function proofOf(
+  snapshot: Snapshot,
+  proofId: string,
+): ResolvedProof | null | Promise<ResolvedProof | null> {
+  const value = snapshot.find({ map: 'map_root', key: mapKey('proof', fromHex(proofId)) });
+  return value instanceof Promise
+    ? value.then((found) => found && factsOf(snapshot, proofId, found))
+    : value && factsOf(snapshot, proofId, value);
+}
+
+function factsOf(
+  snapshot: Snapshot,
+  proofId: string,
+  { record, history }: MapValue,
+): ResolvedProof | Promise<ResolvedProof> {
+  const shard = shardOf(proofId);
+  const proof = decodeProof(record);
+  const log = snapshot.logOf(shard);
+  if (proof.leafIndex >= log.size) throw malformed(`${proofId} is not in the snapshot's log`);
+  const key = proof.keyIndex === null ? null : snapshot.aepKey(shard, proof.keyIndex);
+  return key instanceof Promise
+    ? key.then((life) => ({ proofId, proof, key: life, log, history }))
+    : { proofId, proof, key, log, history };
 }

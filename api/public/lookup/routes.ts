@@ -2,10 +2,10 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict, type JsonValue } from '#protocol/json';
-import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/facade';
+import { BY_PATH, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
+import { LOOKUP_FIELDS } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { NOT_FOUND_BODY, responseHead, unresolvedBody } from '#protocol/snapshot/head';
-import { type ArtifactKind, STATUSES } from '#protocol/status';
+import { NOT_FOUND_BODY, unresolvedBody } from '#protocol/snapshot/head';
 import type { Exchange, PublicContext } from '../operation.js';
 import {
   sendFailure,
@@ -18,32 +18,7 @@ import {
 import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
-import {
-  PACKAGE_KIND,
-  SHARED,
-  type LookupName,
-  type VerdictRoute,
-  isSecret,
-  resolve,
-  type Resolved,
-} from './resolve.js';
-
-const byPath = (kind: ArtifactKind, ...ids: LookupName[]): VerdictRoute => ({
-  matches: Object.fromEntries(ids.map((id) => [id, kind])),
-  windowed: false,
-  unmatched: kind,
-});
-
-/** Lookups by path, over the whole history. */
-export const BY_PATH: Record<string, VerdictRoute> = {
-  proof: { ...byPath('proof', 'proof_id'), unmatched: 'not-found' },
-  certificate: byPath('certificate', 'certificate_id', 'certificate_ref', 'trust_asset_id'),
-  passport: byPath('passport', 'passport_id', 'passport_ref', 'execution_passport_id'),
-  trust: byPath('trust', 'trust_id', 'trust_ref', 'trust_asset_id'),
-  'trust-asset': byPath('trust', 'trust_asset_id'),
-  share: { ...byPath('proof'), matches: { share_token: SHARED }, isSecret: true },
-  package: byPath(PACKAGE_KIND, 'package_id'),
-};
+import { isSecret, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
@@ -107,7 +82,7 @@ export function lookupAt(url: string): RequestedLookup | null {
   const path = query < 0 ? url : url.slice(0, query);
   if (path !== VERIFY) return lookupByPath(path);
   return {
-    route: genericRoute,
+    route: routeFor('identifier'),
     template: VERIFY,
     requested: requestedByQuery(query < 0 ? '' : url.slice(query + 1)),
   };
@@ -125,7 +100,7 @@ function lookupByPath(path: string): RequestedLookup | null {
   const slash = path.indexOf('/', start);
   if (slash < 0) return null;
   const name = path.slice(start, slash);
-  const route = Object.hasOwn(BY_PATH, name) ? BY_PATH[name] : undefined;
+  const route = Object.hasOwn(BY_PATH, name) ? BY_PATH[name as keyof typeof BY_PATH] : undefined;
   if (route === undefined || (isAlias && !Object.hasOwn(VIEW_PATHS, name))) return null;
   const rest = path.slice(slash + 1);
   // The proof route takes the whole rest as the identifier, even malformed; others take one segment.
@@ -151,21 +126,6 @@ export function decoded(segment: string): string {
   }
 }
 
-/** The ids that a generic lookup matches, and the artifact that each one names. */
-const MATCHES = {
-  proof_id: 'proof',
-  registry_entry_id: 'proof',
-  execution_id: 'proof',
-  certificate_id: 'certificate',
-  passport_id: 'passport',
-  trust_id: 'trust',
-  trust_asset_id: 'trust',
-  share_token: SHARED,
-  package_id: PACKAGE_KIND,
-} as const satisfies VerdictRoute['matches'];
-
-const genericRoute: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
-
 /** The query parameter and its aliases. */
 export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
 
@@ -190,16 +150,20 @@ export function requestedByQuery(query: string): string {
 }
 
 /** POST /api/public/verify: the generic lookup with the identifier in the body. Read-only. */
-export async function postLookup(exchange: Exchange): Promise<void> {
-  let target: LookupTarget;
+export function postLookup(exchange: Exchange): Promise<void> {
+  return withBody(exchange, (target) => answerLookup(exchange, target));
+}
+
+/** Answers a lookup request. The body may contain a share token, and so may what an error quotes. */
+export async function withBody(
+  exchange: Exchange,
+  answer: (target: LookupTarget) => Promise<void>,
+): Promise<void> {
   try {
-    target = requestedByBody(await readBody(exchange.req));
+    await answer(requestedByBody(await readBody(exchange.req)));
   } catch (error) {
-    // Secret: the body may contain a share token.
     sendFailure({ ...exchange, secret: true }, error);
-    return;
   }
-  await answerLookup(exchange, target);
 }
 
 /** The route and identifier of a POST lookup body. */
@@ -231,13 +195,6 @@ export function requestedByBody(body: Uint8Array): LookupTarget {
   return { route: routeFor(field), requested };
 }
 
-/** `identifier` matches every kind of id; any other field matches only its kind. */
-function routeFor(field: LookupField): VerdictRoute {
-  if (field === 'identifier') return genericRoute;
-  const matches = { [field]: MATCHES[field] };
-  return { ...genericRoute, matches, ...(field === 'share_token' && { isSecret: true }) };
-}
-
 function parseBody(body: Uint8Array): JsonValue {
   try {
     return parseStrict(body);
@@ -257,20 +214,20 @@ function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
   return new Problem(code, detail, { errors: [{ pointer, detail }] });
 }
 
-interface LookupTarget {
+export interface LookupTarget {
   route: VerdictRoute;
   requested: string;
   /** The requested view; the verdict when absent. */
   view?: ViewName;
 }
 
-/** Responds to one lookup with the published status, without recomputing it. */
+/** Responds to one lookup with the status that follows from the published records. */
 async function answerLookup(exchange: Exchange, target: LookupTarget): Promise<void> {
   const { ctx } = exchange;
   const { route, requested, view } = target;
   try {
     const snapshot = currentValidSnapshot(ctx);
-    const resolved = await resolve(ctx, snapshot, route, requested);
+    const resolved = await resolve(snapshot, route, requested);
     if (view === undefined) {
       send(exchange, snapshot, verdictAnswer(route, requested, resolved));
       ctx.metrics?.countVerdict(statusIn(route, resolved));
@@ -301,41 +258,26 @@ export function verdictAnswer(
           body: utf8(unresolvedBody(route.unmatched, requested)),
         };
   }
-  const { kind, matchedOn, record, body } = resolved;
-  const answer: Answer = {
-    status: 200,
-    type: JSON_TYPE,
-    cache,
-    // Latin-1 decoding keeps the bytes of the record; a resolved identifier is ASCII.
-    body:
-      responseHead(kind, requested, matchedOn) +
-      buffer(body.part).toString('latin1') +
-      buffer(body.tail).toString('latin1'),
-  };
-  if (!secret) answer.etag = `${buffer(record.digest).toString('hex')}-${kind}`;
+  const { body } = resolved;
+  const answer: Answer = { status: 200, type: JSON_TYPE, cache, body: sendable(body) };
+  // With the generation in its tag, the answer of this URL is determined.
+  if (!secret) answer.etag = resolved.kind;
   return answer;
 }
 
-/** Length of the text that begins every rendered part. */
-const STATUS_AT = '"verification":{"verification_status":"'.length;
-const QUOTE = 0x22;
+/** Latin-1 text, which Node sends faster than bytes, if the text is ASCII; only a log origin may not be. */
+function sendable(text: string): string | Uint8Array {
+  return Buffer.byteLength(text) === text.length ? text : utf8(text);
+}
 
-/** Two letters identify a status, which avoids creating a string on the hot path. */
-const BY_FIRST_TWO = new Map<number, string>(
-  STATUSES.map((status) => [(status.charCodeAt(0) << 8) | status.charCodeAt(1), status]),
-);
+const STATUS_NAME = '"verification_status":"';
 
-/** The status for metrics; `other` when the part was rendered differently. */
+/** The status of an answer, for metrics. A resolved identifier has no quotes that could contain one. */
 function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
   if (resolved === null) {
     return route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
   }
-  const { part } = resolved.body;
-  const status = BY_FIRST_TWO.get((part[STATUS_AT]! << 8) | part[STATUS_AT + 1]!);
-  return status !== undefined && part[STATUS_AT + status.length] === QUOTE ? status : 'other';
-}
-
-function buffer(bytes: Uint8Array): Buffer {
-  if (Buffer.isBuffer(bytes)) return bytes;
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  const { body } = resolved;
+  const at = body.indexOf(STATUS_NAME) + STATUS_NAME.length;
+  return body.slice(at, body.indexOf('"', at));
 }

@@ -9,7 +9,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'verdicts',
     title: 'Verdicts',
     text: [
-      'The verification system establishes every verdict. This API is read-only and relays verdicts without recomputing them (`frontend_recomputed` is false). `can_assert_validity` is true for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and false for every other status. Use only this member to decide whether something is valid. A valid proof does not mean that its action was admitted: a denial has a proof too, with the status `VALID`. `artifact.effect` has the decision; only an admitted action has a passport, a certificate and trust.',
+      'The verification system establishes every verdict. This API is read-only: every answer follows from a signed snapshot of the log, without another verification (`frontend_recomputed` is false). `can_assert_validity` is true for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and false for every other status. Use only this member to decide whether something is valid. A valid proof does not mean that its action was admitted: a denial has a proof too, with the status `VALID`. `artifact.effect` has the decision; only an admitted action has a passport, a certificate and trust.',
       '`VALID` (proof), `PASS` (passport), `VERIFIED` (certificate), `TRUST_ESTABLISHED` (trust artifact, trust package): every check passed.',
       '`REVOKED`: its owner revoked it; a revocation is final. `EXPIRED`: its validity period has ended.',
       '`NOT_FOUND`, with 404: the registry holds no such proof as of the log size in `X-Svc-Tree-Size`.',
@@ -28,9 +28,9 @@ const GUIDE: readonly GuideSection[] = [
     id: 'freshness',
     title: 'Freshness and caching',
     text: [
-      'Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its signature, also in a cached response. After the snapshot expires, lookups answer 503 `snapshot_expired`.',
+      'Responses come from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it; `X-Svc-Snapshot-Issued-At` is the time of its log entry, also in a cached response. After the snapshot expires, lookups answer 503 `snapshot_expired`.',
       'GET responses have a strong `ETag` that changes with each snapshot; send it in `If-None-Match` to get 304. Caches may store verdicts for one second. Responses to a share token must not be stored and have no ETag.',
-      'Generic lookups (`/api/public/verify` itself) cover recent proofs only; `/readyz` reports how many. All other lookups cover the whole history.',
+      'Generic lookups (`/api/public/verify` itself) cover recent proofs only; `/readyz` reports from which leaf index on. All other lookups cover the whole history.',
     ],
   },
   {
@@ -46,7 +46,7 @@ const GUIDE: readonly GuideSection[] = [
     title: 'Checking it yourself',
     text: [
       'You can check the log without trusting this service. `/log` is the monitoring prefix for C2SP tlog-tiles clients, with a signed checkpoint, tiles, and entries that commit to each proof. `downloads` of a lookup response links to the log entry and the inclusion proof: the leaf hash is SHA-256 of a byte 0x00 and the bytes of `/log/entry/…`, and the path in `/log/proof/…` leads from it to the root of the checkpoint.',
-      'The log proves that it contains a proof, not the verdict on that proof. Verdicts are in the snapshot, which has a separate signing key. This API does not serve the snapshot files; an operator may serve them elsewhere, so that you can run your own public API server on them.',
+      'The evidence of an answer (`/api/public/evidence/…`, linked in `downloads`) leads from its records along a path of hashes to a snapshot entry, and from there to the signed checkpoint. It proves found answers and absent ones, and verifies offline. This API does not serve the snapshot files; an operator may serve them elsewhere, so that you can run your own public API server on them.',
     ],
   },
   {
@@ -74,15 +74,15 @@ const ANY_TEXT = 'Any text is accepted; an unknown identifier does not resolve.'
 
 const SNAPSHOT_HEADERS = {
   'X-Svc-Tree-Size': {
-    description: 'The number of log entries in the snapshot.',
+    description: 'The number of log entries that the snapshot covers.',
     schema: { type: 'string', pattern: '^[0-9]+$' },
   },
   'X-Svc-Snapshot-Generation': {
-    description: 'The version of the snapshot; it increases with every snapshot.',
+    description: 'The index of the snapshot entry in the log; it increases with every snapshot.',
     schema: { type: 'string', pattern: '^[0-9]+$' },
   },
   'X-Svc-Snapshot-Issued-At': {
-    description: 'The time of the snapshot signature.',
+    description: 'The time of the snapshot entry.',
     schema: { type: 'string', format: 'date-time' },
   },
 };
@@ -117,6 +117,7 @@ export function publicDescription(): ApiDescription<PublicSpec> {
       proof_id: { description: 'Any text is accepted; an unknown proof id is not found.' },
       ...Object.fromEntries(LOOKED_UP.map((name) => [name, { description: ANY_TEXT }])),
       share_token: { description: ANY_TEXT },
+      identifier: { description: ANY_TEXT },
       tile: { description: '`<level>/<index>`, or `entries/<index>`.' },
       leaf_index: { description: 'From 0 to the log size minus 1.' },
     },
@@ -152,6 +153,7 @@ export TILE=entries/… # as in downloads.entry_bundle of a verdict`,
       trust_id: 'trust_$PROOF_ID',
       trust_asset_id: 'asset_$PROOF_ID',
       share_token: '$SHARE_TOKEN',
+      identifier: '$PROOF_ID',
       package_id: '$PACKAGE_ID',
       leaf_index: '0',
       tile: '$TILE',

@@ -1,32 +1,25 @@
-import { fromBase64, fromBase64Url, fromHex, utf8 } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/json';
-import { hashHex } from '#protocol/hash';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fromBase64, fromBase64Url, fromHex } from '#protocol/bytes';
+import type { Evidence } from '#protocol/evidence/document';
 import { idsOf } from '#protocol/ids';
 import { publicJwk } from '#protocol/keys';
-import { formatVkey, parseVkey } from '#protocol/note';
+import { parseVkey } from '#protocol/note';
+import type { LookupName } from '#protocol/lookup-routes';
 import type { Facade, PublicHistory, PublicTrustPackage } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
-import { encodeRecord, recordBody } from '#protocol/snapshot/record';
-import {
-  ARTIFACT_KINDS,
-  canAssertValidity,
-  TRUST_CHAIN,
-  verificationStatus,
-  type ArtifactKind,
-} from '#protocol/status';
+import { packageAnswer, proofAnswer } from '#protocol/state/answers';
+import { encodeEvent, type PublicProof } from '#protocol/state/record';
+import { chainView, historyView, membersOf } from '#protocol/state/views';
+import type { ArtifactKind } from '#protocol/status';
+import { parseTime } from '#protocol/time';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 as sha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
 import { exampleExport } from '../../openapi/example-export.js';
-import type { LookupName, Resolved } from '../lookup/resolve.js';
-import {
-  chainOf,
-  historyOf,
-  lookupResponse,
-  membersOf,
-  unresolvedResponse,
-} from '../lookup/views.js';
+import type { Resolved, ResolvedProof } from '../lookup/resolve.js';
+import { lookupResponse, proofIn, unresolvedResponse } from '../lookup/views.js';
 
 /**
  * Source of the examples, which the code of the lookups renders, so that ids, hashes, key and path
@@ -37,6 +30,7 @@ const [signer] = keys;
 // Never empty: the proof was exported with the log key.
 const LOG_VKEY = log_vkey ?? '';
 const LOG_ORIGIN = parseVkey(LOG_VKEY, sha256).name;
+const VERIFIED_AT = parseTime(verdict.verified_at ?? aep.accepted_at);
 
 export const EXAMPLE_ID = {
   ...idsOf(proof_id),
@@ -45,115 +39,69 @@ export const EXAMPLE_ID = {
 };
 type IdName = keyof typeof EXAMPLE_ID & LookupName;
 
-function verdictOn(kind: ArtifactKind) {
-  const found = { isOutcome: false, verdict: 'pass', revoked: [], expired: [] } as const;
-  const status = verificationStatus({ kind, effect: 'ADMIT', ...found });
-  return { verification_status: status, can_assert_validity: canAssertValidity(status) };
-}
+const proof: PublicProof = {
+  effect: entry.effect,
+  isLive: entry.environment === 'live',
+  hasArtifacts: true,
+  verdict: 'pass',
+  isGone: false,
+  revoked: 0,
+  leafIndex: inclusion.leaf_index,
+  acceptedAt: parseTime(aep.accepted_at),
+  verdictSize: inclusion.tree_size,
+  verifiedAt: VERIFIED_AT,
+  keyIndex: 0,
+  ends: [null, null, null, null],
+  aepHash: fromHex(entry.aep_hash),
+  proofRecordHash: fromHex(entry.proof_record_hash),
+};
 
-const verificationOf = (kind: ArtifactKind) => ({
-  ...verdictOn(kind),
-  frontend_recomputed: false as const,
-  verified_at: verdict.verified_at ?? aep.accepted_at,
-});
-const trust_chain = { available: true, sequence: [...TRUST_CHAIN.FULL.sequence] };
-const hashes = { aep_hash: entry.aep_hash, proof_record_hash: entry.proof_record_hash };
-const LOG_FILES = { checkpoint: '/log/checkpoint', keys: '/api/public/keys' };
-
-const record = encodeRecord({
-  id: proof_id,
-  parts: Object.fromEntries(ARTIFACT_KINDS.map((kind) => [kind, partOf(kind)])),
-  tail: `,${textOf({
-    trust_chain,
-    ...PUBLIC_FLAGS,
-    references: idsOf(proof_id),
-    downloads: {
-      log_entry: `/log/entry/${inclusion.leaf_index}`,
-      entry_bundle: '/log/tile/entries/000.p/5',
-      tile: '/log/tile/0/000.p/5',
-      checkpoint: LOG_FILES.checkpoint,
-      inclusion_proof: `/log/proof/${inclusion.leaf_index}`,
-      keys: LOG_FILES.keys,
-    },
-    integrity: {
-      ...hashes,
-      log_origin: LOG_ORIGIN,
-      leaf_index: inclusion.leaf_index,
-      key_id: signer.key_id,
-      accepted_at: aep.accepted_at,
-    },
-  })}}`,
-});
-
-function partOf(kind: ArtifactKind): string {
-  return textOf({
-    verification: verificationOf(kind),
-    artifact: {
-      artifact_level: `${kind.toUpperCase()}_BACKED_PUBLIC_PROJECTION`,
-      execution_id: EXAMPLE_ID.execution_id,
-      ...hashes,
-      effect: 'ADMIT',
-      environment: aep.environment,
-    },
-  });
-}
-
-/** The members of an object as JSON text, without its braces. */
-function textOf(object: object): string {
-  return JSON.stringify(object).slice(1, -1);
-}
+const example: ResolvedProof = {
+  proofId: proof_id,
+  proof,
+  key: {
+    keyId: signer.key_id,
+    from: 1,
+    retiredFrom: null,
+    compromisedFrom: null,
+  },
+  log: { origin: LOG_ORIGIN, size: inclusion.tree_size, expiredThrough: VERIFIED_AT },
+  history: encodeEvent({ type: 'passed', index: inclusion.tree_size, time: VERIFIED_AT }),
+};
 
 function resolvedBy(kind: ArtifactKind, matchedOn: IdName): Resolved {
-  const id = fromHex(proof_id);
-  const found = { id, bytes: record, digest: new Uint8Array(0) };
-  return { kind, matchedOn, record: found, body: recordBody(record, id, kind)! };
+  const body = proofAnswer({ kind, requested: EXAMPLE_ID[matchedOn], matchedOn }, example)!;
+  return { kind, matchedOn, body, proofs: [example] };
 }
 
 export function exampleResponse(kind: ArtifactKind, matchedOn: IdName): Facade {
-  return lookupResponse(resolvedBy(kind, matchedOn), EXAMPLE_ID[matchedOn]);
+  return lookupResponse(resolvedBy(kind, matchedOn));
 }
 
 export const exampleUnresolved = unresolvedResponse;
 
-export const examplePackageResponse: Facade = {
-  schema_version: SCHEMA.facade,
-  artifact_kind: 'trust',
-  identifier: EXAMPLE_ID.package_id,
-  lookup: { requested: EXAMPLE_ID.package_id, matched_on: 'package_id' },
-  verification: verificationOf('trust'),
-  artifact: {
-    artifact_level: 'PACKAGE_BACKED_PUBLIC_PROJECTION',
-    package_id: EXAMPLE_ID.package_id,
-    members: 1,
-    effect: 'ADMIT',
-    environment: aep.environment,
-  },
-  trust_chain,
-  ...PUBLIC_FLAGS,
-  references: {
-    package_id: EXAMPLE_ID.package_id,
-    members: [{ proof_id, trust_id: EXAMPLE_ID.trust_id, ...verdictOn('trust') }],
-  },
-  downloads: LOG_FILES,
-  integrity: {
-    members_hash: hashHex(sha256, canonicalBytes([proof_id])),
-    log_origin: LOG_ORIGIN,
-  },
-};
+export const examplePackageResponse = JSON.parse(
+  packageAnswer(
+    sha256,
+    { kind: 'trust', requested: EXAMPLE_ID.package_id, matchedOn: 'package_id' },
+    EXAMPLE_ID.package_id,
+    [example],
+  ),
+) as Facade;
 
 export function exampleHistory(kind: ArtifactKind): PublicHistory {
   const id = `${kind}_id` as const;
-  return historyOf(exampleResponse(kind, id), resolvedBy(kind, id));
+  return historyView(exampleResponse(kind, id), proofIn(resolvedBy(kind, id)));
 }
 
 export function exampleUnresolvedHistory(kind: ArtifactKind): PublicHistory {
   const requested = `${EXAMPLE_ID[`${kind}_id`].slice(0, -1)}…`;
-  return historyOf(unresolvedResponse(kind, requested), null);
+  return historyView(unresolvedResponse(kind, requested), null);
 }
 
 export function exampleChain(kind: ArtifactKind) {
   const id = `${kind}_id` as const;
-  return chainOf(exampleResponse(kind, id), resolvedBy(kind, id));
+  return chainView(exampleResponse(kind, id), proofIn(resolvedBy(kind, id)));
 }
 
 export const exampleTlogProof = formatTlogProof({
@@ -161,6 +109,12 @@ export const exampleTlogProof = formatTlogProof({
   path: inclusion.path.map(fromBase64),
   checkpoint: inclusion.checkpoint,
 });
+
+const VECTORS = join(packageRoot, 'protocol/vectors/next.json');
+const { evidence } = JSON.parse(readFileSync(VECTORS, 'utf8')) as { evidence: [Evidence] };
+
+/** Of the worked log, in which every path verifies. */
+export const [exampleEvidence] = evidence;
 
 export const exampleKeys: PublicKeys = {
   schema_version: KEYS_SCHEMA,
@@ -173,10 +127,6 @@ export const exampleKeys: PublicKeys = {
     },
   ],
   log: { origin: LOG_ORIGIN, vkey: LOG_VKEY, retired: [] },
-  snapshot: {
-    vkey: formatVkey(sha256, 'log.example/svc/snapshot', sha256(utf8('the example’s'))),
-    retired: [],
-  },
 };
 
 export const exampleTrustPackage: PublicTrustPackage = {

@@ -165,7 +165,7 @@ export function endOf(
     events.flatMap((event) => (event.event === name ? [event.at] : []))[0];
   const ends = {
     REVOKED: { name: 'Revoked', at: first('revoked') },
-    EXPIRED: { name: 'Found expired', at: first('expired') },
+    EXPIRED: { name: 'Expired', at: first('expired') },
   } as Partial<Record<string, { name: string; at: string | undefined }>>;
   const end = ends[verification.verification_status];
   return end?.at === undefined ? null : { name: end.name, at: end.at };
@@ -190,8 +190,7 @@ function eventLine(event: PublicEvent): Html {
     case 'failed':
       return line(
         time(event.at),
-        html`A check failed${seen(event.log_size)}. Validity is not asserted until it passes.
-        ${event.checks.length > 0 && html`<span class="detail">Failed: <code>${event.checks.join(', ')}</code></span>`}`,
+        html`A check failed${seen(event.log_size)}. Validity is not asserted until it passes.`,
         'open',
       );
     case 'erased':
@@ -201,11 +200,17 @@ function eventLine(event: PublicEvent): Html {
         the log. Validity is no longer asserted.`,
         'open',
       );
+    case 'lost':
+      return line(
+        time(event.at),
+        html`The signed document was lost${seen(event.log_size)}. Its entry stays in the log.
+        Validity is no longer asserted.`,
+        'open',
+      );
     case 'expired':
       return line(
         time(event.at),
-        html`The verification system found the
-        ${LIST.format(event.artifacts.map((kind) => NOUN[kind]))} expired${seen(event.log_size)}.`,
+        html`The validity of the ${LIST.format(event.artifacts.map((kind) => NOUN[kind]))} ended.`,
         'expired',
       );
     case 'revoked':
@@ -219,9 +224,7 @@ function eventLine(event: PublicEvent): Html {
   }
 }
 
-function seen(logSize: number | undefined): string {
-  return logSize === undefined ? '' : `, in a log of ${count(logSize)} entries`;
-}
+const seen = (logSize: number): string => `, in a log of ${count(logSize)} entries`;
 
 function line(when: Html, what: Html, turn?: Mark): Html {
   return html`<li class="event${turn !== undefined && ` turn ${turn}`}">

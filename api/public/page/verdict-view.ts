@@ -24,7 +24,7 @@ export interface VerdictView extends PageModel {
   base: string | null;
   issuedAt: string;
   treeSize: number;
-  /** How many recent proofs a generic lookup covers. */
+  /** How many of the last log entries a generic lookup covers. */
   window: number;
 }
 
@@ -114,8 +114,8 @@ function recentOnly(identifier: string, window: number): Html | null {
   if (proof === null) return null;
   const link = html`<a href="${pageUrl(proof)}">look up proof <code>${proof}</code></a>`;
   return html`<p>
-    Identifiers of this kind find only the latest ${count(window)} proofs. The identifier of a proof
-    finds it at any age: ${link}.
+    Identifiers of this kind find only proofs among the last ${count(window)} log entries. The
+    identifier of a proof finds it at any age: ${link}.
   </p>`;
 }
 

@@ -1,22 +1,25 @@
 import { equalBytes } from '#protocol/bytes';
 import { verifyConsistency } from '#protocol/merkle';
-import type { LoadedPart } from '#protocol/snapshot/find';
-import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
-import type { SnapshotTrust } from '#protocol/snapshot/trust';
+import { openLocation, type OpenedLocation } from '#protocol/snapshot/location';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import { Problem } from '../http/problem.js';
+import { PageReader, type PageMemory } from './pages.js';
 import { Snapshot } from './snapshot.js';
 import { tileReader, type SnapshotSource } from './source.js';
 
 /** No snapshot is published yet, which is expected at first and not a failure of the origin. */
-class NoManifestError extends Error {}
+class NoLocationError extends Error {}
 
 export interface PollerOptions {
   source: SnapshotSource;
-  trust: SnapshotTrust;
+  /** The pinned keys of the log. */
+  trust: PinnedKeys;
+  pageMemory?: PageMemory | undefined;
   clock: Clock;
   log: Logger;
 }
@@ -33,19 +36,20 @@ export class SnapshotPoller {
   private problem: string | null = null;
   private isFailing = false;
   private isExpired = false;
-  /** Index parts of the served snapshot and of a partly loaded newer one. */
-  private readonly loadedSegments = new Map<string, LoadedPart>();
+  private readonly pages: PageReader;
   private timer: NodeJS.Timeout | undefined;
   private running = false;
   private refreshing = Promise.resolve();
 
-  constructor(private readonly options: PollerOptions) {}
+  constructor(private readonly options: PollerOptions) {
+    this.pages = new PageReader(options.source, options.pageMemory);
+  }
 
   get current(): Snapshot | null {
     return this.served;
   }
 
-  /** Why the newest manifest is not served; null if it is served. In `/readyz`: `refusal`. */
+  /** Why the newest snapshot is not served; null if it is served. In `/readyz`: `refusal`. */
   get rejection(): string | null {
     return this.problem;
   }
@@ -89,8 +93,8 @@ export class SnapshotPoller {
       this.problem = null;
       this.isFailing = false;
     } catch (error) {
-      this.options.source.forgetManifest();
-      this.isFailing = !(error instanceof NoManifestError);
+      this.options.source.forgetLocation();
+      this.isFailing = !(error instanceof NoLocationError);
       const problem = error instanceof Error ? error.message : String(error);
       // Log each problem once, not with every poll.
       if (problem !== this.problem) {
@@ -110,9 +114,9 @@ export class SnapshotPoller {
   private logExpiry(): void {
     const { clock, log } = this.options;
     const { served, isExpired } = this;
-    this.isExpired = served !== null && clock.now() >= served.opened.validUntil;
+    this.isExpired = served !== null && clock.now() >= served.validUntil;
     if (this.isExpired === isExpired) return;
-    const valid_until = served?.opened.manifest.valid_until;
+    const valid_until = served && formatTime(served.validUntil);
     if (this.isExpired)
       log.error(
         { valid_until },
@@ -124,36 +128,22 @@ export class SnapshotPoller {
   /** Loads the newer snapshot, or returns null when the served one is the newest. */
   private async next(): Promise<Snapshot | null> {
     const { source, trust } = this.options;
-    const { served, loadedSegments } = this;
-    const bytes = await source.manifest();
-    if (bytes === null) throw new NoManifestError('no snapshot is published');
+    const { served } = this;
+    const bytes = await source.location();
+    if (bytes === null) throw new NoLocationError('no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
-    const opened = openManifest(nativeVerify, bytes, trust);
+    const opened = openLocation({ sha256: nativeSha256, verify: nativeVerify }, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
-    this.keepParts(served === null ? [opened] : [served.opened, opened]);
-    const next = await Snapshot.load(source, bytes, opened, served, loadedSegments);
-    this.keepParts([opened]);
-    return next;
+    return Snapshot.load(this.pages, bytes, opened);
   }
 
-  private keepParts(snapshots: readonly OpenedManifest[]): void {
-    const kept = new Set(
-      snapshots.flatMap(({ manifest }) => manifest.index_parts.map(({ sha256 }) => sha256)),
-    );
-    for (const name of this.loadedSegments.keys())
-      if (!kept.has(name)) this.loadedSegments.delete(name);
-  }
-
-  private async requireSuccessor(served: OpenedManifest, next: OpenedManifest): Promise<void> {
-    const [before, now] = [served.manifest.generation, next.manifest.generation];
-    if (now < before) {
-      throw new Error(`generation ${now} is older than ${before}, which was served already`);
+  private async requireSuccessor(served: OpenedLocation, next: OpenedLocation): Promise<void> {
+    if (next.index < served.index) {
+      throw new Error(
+        `the snapshot at index ${next.index} is older than the one at ${served.index}, which was served already`,
+      );
     }
-    if (now === before) throw new Error(`there are two different snapshots of generation ${now}`);
     const [from, to] = [served.checkpoint, next.checkpoint];
-    if (to.size < from.size) {
-      throw new Error(`the log has ${to.size} leaves, and had ${from.size} before`);
-    }
     const { source } = this.options;
     const urgent = tileReader({ logFile: (file) => source.logFile(file, true) });
     const path = await consistencyFromTiles(nativeSha256, from.size, to.size, urgent);
@@ -188,10 +178,10 @@ export function loadedSnapshot({ poller }: Serving): Snapshot {
 /** The served snapshot for verdicts. After `valid_until` it must not assert anything. */
 export function currentValidSnapshot(ctx: Serving): Snapshot {
   const snapshot = loadedSnapshot(ctx);
-  if (ctx.clock.now() < snapshot.opened.validUntil) return snapshot;
+  if (ctx.clock.now() < snapshot.validUntil) return snapshot;
   throw new Problem(
     'snapshot_expired',
-    `The newest snapshot was valid until ${snapshot.opened.manifest.valid_until}; a newer one has not arrived yet.`,
+    `The newest snapshot was valid until ${formatTime(snapshot.validUntil)}; a newer one has not arrived yet.`,
     { headers: { 'Retry-After': '10' } },
   );
 }

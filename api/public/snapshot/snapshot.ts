@@ -1,208 +1,160 @@
-import { fromHex, toHex } from '#protocol/bytes';
-import { ProtocolError } from '#protocol/errors';
-import { parseStrict } from '#protocol/json';
-import {
-  checkedRecord,
-  findPlace,
-  loadedPart,
-  readRecord,
-  recordRead,
-  type LoadedPart,
-  type Lookup,
-  type SegmentRead,
-} from '#protocol/snapshot/find';
-import { openIndexPart, RECORD_DIGEST_BYTES } from '#protocol/snapshot/index-part';
-import { keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
+import { concat, fromBase64, toBase64 } from '#protocol/bytes';
+import type { MapQuery } from '#protocol/evidence/lookups';
+import type { Leaf, MapValue } from '#protocol/map/page';
+import type { MapSearch } from '#protocol/map/pages';
+import type { PageLink, StoredPage } from '#protocol/map/stored-page';
+import { mapRoot } from '#protocol/map/nodes';
+import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry';
+import { pageIdOf, type OpenedLocation, type SnapshotLocation } from '#protocol/snapshot/location';
 import { malformed } from '#protocol/snapshot/malformed';
-import {
-  PACKAGE_PARTS,
-  PROOF_PARTS,
-  SHARE_PARTS,
-  type IndexPartPin,
-  type OpenedManifest,
-} from '#protocol/snapshot/manifest';
-import { openShare, shareIndexId, tokenHash, type Share } from '#protocol/snapshot/share';
-import {
-  isSignedBy,
-  membersToCheck,
-  packageWithoutVoided,
-  rangesAt,
-  voidedRanges,
-  withoutVoided,
-  type VoidedRange,
-} from '#protocol/snapshot/voided';
+import type { LogView } from '#protocol/state/answers';
+import { decodeAepKey, type AepKeyLife } from '#protocol/state/record';
+import { aepKeyMapKey } from '#protocol/state/record';
+import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { SnapshotSource } from './source.js';
+import type { PageReader } from './pages.js';
 
-/** The record of a proof or package (record.ts) with the voided ranges applied: it can differ from the published one. */
-export interface FoundRecord {
-  /** The UUID as 16 bytes. */
-  id: Uint8Array;
-  bytes: Uint8Array;
-  /** Truncated SHA-256 of the record. */
-  digest: Uint8Array;
-}
+const EMPTY_ROOT = toBase64(mapRoot(nativeSha256, []));
+const NOTHING = new Uint8Array(0);
 
-type PlacedRecord = FoundRecord & { leafIndex: number };
-
-/** Index parts by kind, oldest first. */
-type PartsByKind = Readonly<
-  Record<typeof PROOF_PARTS | typeof SHARE_PARTS | typeof PACKAGE_PARTS, readonly LoadedPart[]>
->;
+type Heads = Record<MapQuery['map'], StoredPage | null>;
 
 /** One verified snapshot of the registry; immutable. */
 export class Snapshot {
-  private readonly voided: readonly VoidedRange[];
+  /** Index of the snapshot entry. */
+  readonly generation: number;
+  readonly entry: SnapshotEntry;
+  /** What the entry says about the log of this service. */
+  readonly log: SnapshotEntry['logs'][number];
+  /** Milliseconds since 1970. */
+  readonly issuedAt: number;
+  /** When verdicts end: an expiry after `expired_through` may be missing. */
+  readonly validUntil: number;
+
+  /** By shard. */
+  private readonly logs: ReadonlyMap<number, LogView>;
+
+  /** The records that lookups read so far: a log has few keys. */
+  private readonly aepKeys = new Map<number, AepKeyLife>();
 
   private constructor(
     readonly bytes: Uint8Array,
-    readonly opened: OpenedManifest,
-    readonly keys: KeysFile,
-    private readonly parts: PartsByKind,
+    readonly opened: OpenedLocation,
+    private readonly pages: PageReader,
+    private readonly heads: Heads,
   ) {
-    this.voided = voidedRanges(keys);
+    this.generation = opened.index;
+    this.entry = opened.snapshot;
+    this.log = opened.snapshot.logs[0]!;
+    this.logs = new Map(
+      this.entry.logs.map(({ shard, origin, size, expired_through }) => [
+        shard,
+        { origin, size, expiredThrough: parseTime(expired_through) },
+      ]),
+    );
+    this.issuedAt = parseTime(this.entry.time);
+    const { expiredThrough } = this.logOf(this.log.shard);
+    this.validUntil = Math.min(opened.validUntil, expiredThrough + MAX_SNAPSHOT_MS);
   }
 
-  /**
-   * Loads the files that `opened` pins. Adds each new part to `loadedSegments` at once, so that a retry
-   * after an error does not load it again.
-   */
+  /** @throws ProtocolError `malformed_snapshot` for a log that the snapshot does not cover */
+  logOf(shard: number): LogView {
+    const log = this.logs.get(shard);
+    if (log === undefined) throw malformed(`the snapshot does not cover the log of shard ${shard}`);
+    return log;
+  }
+
+  /** Checks that the head pages of the maps are there and have the roots of the snapshot entry. */
   static async load(
-    source: SnapshotSource,
+    pages: PageReader,
     bytes: Uint8Array,
-    opened: OpenedManifest,
-    previous: Snapshot | null,
-    loadedSegments: Map<string, LoadedPart>,
+    opened: OpenedLocation,
   ): Promise<Snapshot> {
-    const parts = {
-      [PROOF_PARTS]: [] as LoadedPart[],
-      [SHARE_PARTS]: [] as LoadedPart[],
-      [PACKAGE_PARTS]: [] as LoadedPart[],
+    const { location, snapshot } = opened;
+    const headOf = async (page: SnapshotLocation['map'], root: string) => {
+      const link = linkTo(page, root);
+      return link === null ? null : pages.load(link);
     };
-    for (const pin of opened.manifest.index_parts) {
-      // Skips kinds that only a newer version of this program uses.
-      if (!isPartKind(pin.kind)) continue;
-      const part = loadedSegments.get(pin.sha256) ?? (await loadPart(source, pin));
-      loadedSegments.set(pin.sha256, part);
-      parts[pin.kind].push(part);
+    return new Snapshot(bytes, opened, pages, {
+      map_root: await headOf(location.map, snapshot.map_root),
+      shares_root: await headOf(location.shares, snapshot.shares_root),
+    });
+  }
+
+  /** The signed checkpoint, as a note. */
+  get checkpointNote(): string {
+    const { tlog_proof: proof } = this.opened.location;
+    return proof.slice(proof.indexOf('\n\n') + 2);
+  }
+
+  /** The value of a key, null if the map has none; a promise only if a page must be fetched. */
+  find({ map, key }: MapQuery): MapValue | null | Promise<MapValue | null> {
+    const head = this.heads[map];
+    return head === null ? null : this.findIn(head, key);
+  }
+
+  private findIn(top: StoredPage, key: Uint8Array): MapValue | null | Promise<MapValue | null> {
+    let page = top;
+    let end = page.endOf(key);
+    while (page.level > 0) {
+      const below = this.pages.below(page, end);
+      if (below instanceof Promise) return below.then((loaded) => this.findIn(loaded, key));
+      page = below;
+      end = page.endOf(key);
     }
-    const pin = opened.manifest.keys;
-    const keys =
-      previous?.opened.manifest.keys.sha256 === pin.sha256
-        ? previous.keys
-        : await loadKeys(source, pin);
-    return new Snapshot(bytes, opened, keys, parts);
+    return page.hasKey(end, key) ? page.valueAt(end) : null;
   }
 
-  /**
-   * Returns the record of a proof, or null.
-   *
-   * @param newerThan ignores proofs with a smaller number; 0 for the whole history
-   */
-  proof(proofId: string, newerThan: number): Lookup<FoundRecord | null> {
-    const record = this.record(PROOF_PARTS, proofId, newerThan);
-    return this.voided.length === 0 ? record : this.proofWithoutVoided(record);
+  /** The record of the AEP key that the log of a shard activates at an index. */
+  aepKey(shard: number, index: number): AepKeyLife | Promise<AepKeyLife> {
+    const name = shard * 2 ** 48 + index;
+    const known = this.aepKeys.get(name);
+    if (known !== undefined) return known;
+    const keep = (value: MapValue | null): AepKeyLife => {
+      // Without this record the answer could hide a compromise of the key.
+      if (value === null) throw malformed('the map lacks the record of a signing key');
+      const life = decodeAepKey(value.record);
+      this.aepKeys.set(name, life);
+      return life;
+    };
+    const value = this.find({ map: 'map_root', key: aepKeyMapKey(shard, index) });
+    return value instanceof Promise ? value.then(keep) : keep(value);
   }
 
-  /** The record of a package by its hex UUID, or null; `newerThan` refers to its newest member. */
-  package(uuid: string, newerThan: number): Lookup<FoundRecord | null> {
-    const record = this.record(PACKAGE_PARTS, uuid, newerThan);
-    return this.voided.length === 0 ? record : this.packageWithoutVoided(record);
+  /** All leaves whose key begins with this byte, ascending. */
+  async leavesOf(map: MapQuery['map'], first: number): Promise<Leaf[]> {
+    const below = async (page: StoredPage): Promise<Leaf[]> => {
+      const [from, to] = page.itemsOf(first);
+      const leaves: Leaf[] = [];
+      for (let at = from; at < to; at++) {
+        if (page.level > 0) leaves.push(...(await below(await this.pages.below(page, at))));
+        else if (page.keyAt(at)[0] === first) leaves.push(page.leafAt(nativeSha256, at));
+      }
+      return leaves;
+    };
+    const head = this.heads[map];
+    return head === null ? [] : below(head);
   }
 
-  /** Resolves a share token, or returns null. */
-  *share(token: string): Lookup<Share | null> {
-    const hash = tokenHash(nativeSha256, token);
-    const place = yield* findPlace(nativeSha256, this.parts[SHARE_PARTS], shareIndexId(hash));
-    return place === null ? null : openShare(yield* readRecord(nativeSha256, place), hash);
-  }
-
-  private *proofWithoutVoided(record: Lookup<PlacedRecord | null>): Lookup<FoundRecord | null> {
-    const found = yield* record;
-    if (found === null) return null;
-    const ranges = rangesAt(this.voided, found.leafIndex);
-    return this.replaced(found, withoutVoided(found.bytes, found.id, ranges));
-  }
-
-  private *packageWithoutVoided(record: Lookup<PlacedRecord | null>): Lookup<FoundRecord | null> {
-    const found = yield* record;
-    if (found === null) return null;
-    const voided = new Set<string>();
-    for (const proofId of membersToCheck(found.bytes, found.id)) {
-      if (yield* this.isVoided(proofId)) voided.add(proofId);
+  /** The leaf where the search for a key ends, with the path to it. */
+  async search({ map, key }: MapQuery): Promise<MapSearch> {
+    const paths: Uint8Array[] = [];
+    for (let page = this.heads[map]; page !== null;) {
+      const end = page.endOf(key);
+      paths.push(page.pathTo(nativeSha256, end));
+      if (page.level === 0) {
+        return { path: concat(...paths), end: page.leafAt(nativeSha256, end) };
+      }
+      page = await this.pages.below(page, end);
     }
-    if (voided.size === 0) return found;
-    return this.replaced(found, packageWithoutVoided(found.bytes, found.id, voided));
-  }
-
-  private *isVoided(proofId: string): Lookup<boolean> {
-    const id = fromHex(proofId);
-    const place = yield* findPlace(nativeSha256, this.parts[PROOF_PARTS], id);
-    if (place === null) throw malformed('a member of a package is not in the snapshot');
-    const ranges = rangesAt(this.voided, place.leafIndex);
-    if (ranges.length === 0) return false;
-    const bytes = yield* readRecord(nativeSha256, place);
-    return isSignedBy(bytes, id, ranges);
-  }
-
-  /** Recomputes the digest, so that the ETag from before the key compromise does not match. */
-  private replaced(found: FoundRecord, bytes: Uint8Array): FoundRecord {
-    if (bytes === found.bytes) return found;
-    return { id: found.id, bytes, digest: nativeSha256(bytes).subarray(0, RECORD_DIGEST_BYTES) };
-  }
-
-  private *record(
-    kind: typeof PROOF_PARTS | typeof PACKAGE_PARTS,
-    hex: string,
-    newerThan: number,
-  ): Lookup<PlacedRecord | null> {
-    const id = fromHex(hex);
-    const place = yield* findPlace(nativeSha256, this.parts[kind], id);
-    if (place === null || place.proofNumber < newerThan) return null;
-    const bytes = checkedRecord(nativeSha256, place, yield recordRead(place));
-    return { id, bytes, digest: place.digest, leafIndex: place.leafIndex };
+    return { path: NOTHING, end: null };
   }
 }
 
-function isPartKind(kind: string): kind is keyof PartsByKind {
-  return kind === PROOF_PARTS || kind === SHARE_PARTS || kind === PACKAGE_PARTS;
-}
-
-async function loadPart(source: SnapshotSource, pin: IndexPartPin): Promise<LoadedPart> {
-  const wanted = {
-    segment: pin.sha256,
-    bytes: pin.bytes,
-    offset: 0,
-    length: pin.resident_bytes,
-  };
-  return load(source, wanted, (resident) =>
-    loadedPart(pin.sha256, openIndexPart(nativeSha256, resident, pin)),
-  );
-}
-
-async function loadKeys(
-  source: SnapshotSource,
-  pin: { sha256: string; bytes: number },
-): Promise<KeysFile> {
-  const { sha256: segment, bytes: length } = pin;
-  return load(source, { segment, bytes: length, offset: 0, length }, (bytes) => {
-    if (toHex(nativeSha256(bytes)) !== segment) {
-      throw malformed('the keys file does not match the pinned hash');
-    }
-    return keysFileSchema.parse(parseStrict(bytes));
-  });
-}
-
-/** Drops bytes that failed verification, so that a retry reads repaired content. */
-async function load<T>(
-  source: SnapshotSource,
-  wanted: SegmentRead,
-  open: (bytes: Uint8Array) => T,
-): Promise<T> {
-  try {
-    return open(await source.load(wanted));
-  } catch (error) {
-    if (error instanceof ProtocolError) source.forget(wanted);
-    throw error;
-  }
+function linkTo(page: SnapshotLocation['map'], root: string): PageLink | null {
+  const hash = fromBase64(root);
+  const id = pageIdOf(page);
+  if (id !== null) return { ...id, hash };
+  if (root === EMPTY_ROOT) return null;
+  throw malformed('the location names no page of a map that is not empty');
 }

@@ -16,7 +16,8 @@ import {
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { type ExitCode, EXIT, styled, type Terminal } from '../terminal.js';
 import { inputName, readInput } from '../files.js';
-import { printLookup } from './lookup.js';
+import { evidencePins, type PinOptions } from '../pins.js';
+import { addEvidencePins, printLookup } from './lookup.js';
 
 interface AdmitOptions {
   batchItems?: number;
@@ -112,24 +113,30 @@ function itemOf(value: JsonValue, tenantId: string): BatchItem {
 }
 
 export function addFollow(add: AddCommand): Command {
-  return add(
+  const command = add<PinOptions>(
     {
       name: 'follow',
       summary: 'Wait for the public verdict on a proof, or for all outcomes of a batch',
       description:
-        'A proof needs SVC_PUBLIC_URL; a batch needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like `svc lookup` and `svc admit`, and 3 after --timeout.',
+        'A proof needs SVC_PUBLIC_URL; a batch needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like `svc lookup` and `svc admit`, and 3 after --timeout. With a pinned log, the command verifies the verdict like `svc lookup`.',
       examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],
     },
     follow,
-  ).argument('<PROOF_ID|BATCH_ID>');
+  );
+  return addEvidencePins(command.argument('<PROOF_ID|BATCH_ID>'));
 }
 
-async function follow(invocation: Invocation): Promise<ExitCode> {
-  const { argument: id } = invocation;
+async function follow(invocation: Invocation<PinOptions>): Promise<ExitCode> {
+  const { argument: id, options } = invocation;
+  const trust = await evidencePins(options);
   if (isProofId(id)) {
-    const found = await waitForVerdictHttp(invocation.registry(), { proof_id: id });
-    return printLookup(invocation, found);
+    const found = await waitForVerdictHttp(
+      { ...invocation.registry(), ...trust },
+      { proof_id: id },
+    );
+    return printLookup(invocation, id, found);
   }
+  if (trust.pins !== undefined) throw new UsageError('pins verify the verdict on a proof only');
   if (!isBatchId(id)) throw new UsageError(`${id} is neither a proof id nor a batch id`);
   const output = openBatchOutput(invocation);
   const results = await followBatchHttp(invocation.engine(), { batch_id: id });

@@ -3,21 +3,29 @@ import { isPackageId, isProofId, isShareToken, resolveIdentifier } from '../../.
 import {
   LOOKUP_KINDS,
   lookupHttp,
+  readEvidenceHttp,
   readPublicKeysHttp,
   type Lookup,
   type LookupKind,
+  type Proved,
 } from '../../index.js';
 import { type AddCommand, type Invocation } from '../config.js';
-import { EXIT, type ExitCode, verdictExit, row, styled } from '../terminal.js';
+import { outOption, writeOutput } from '../files.js';
+import { evidencePins, logPinOptions, maxAgeOption, type PinOptions } from '../pins.js';
+import { EXIT, type ExitCode, type Part, verdictExit, row, styled } from '../terminal.js';
+
+interface LookupOptions extends PinOptions {
+  kind?: LookupKind;
+}
 
 export function addLookup(add: AddCommand): Command {
-  return add<{ kind?: LookupKind }>(
+  const command = add<LookupOptions>(
     {
       name: 'lookup',
       summary:
         'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
       description:
-        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it does not, and 3 without a verdict: not verified yet, not resolved, or registry unreachable.',
+        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it does not, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the registry lies, and 3 when the evidence is too old.',
       examples: [
         'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
@@ -26,13 +34,64 @@ export function addLookup(add: AddCommand): Command {
     async (invocation) => {
       const { argument: identifier, options, registry } = invocation;
       const kind = options.kind ?? kindOf(identifier);
-      return printLookup(invocation, await lookupHttp(registry(), { kind, identifier }));
+      const trust = await evidencePins(options);
+      const found = await lookupHttp({ ...registry(), ...trust }, { kind, identifier });
+      return printLookup(invocation, identifier, found);
     },
-  )
-    .argument('<ID>')
-    .addOption(
-      new Option('--kind <KIND>', 'kind of the ID (default: by its form)').choices(LOOKUP_KINDS),
-    );
+  );
+  command.argument('<ID>').addOption(kindOption());
+  return addEvidencePins(command);
+}
+
+const kindOption = (): Option =>
+  new Option('--kind <KIND>', 'kind of the ID (default: by its form)').choices(LOOKUP_KINDS);
+
+export function addEvidencePins(command: Command): Command {
+  for (const option of [...logPinOptions(), maxAgeOption()]) command.addOption(option);
+  return command;
+}
+
+export function addEvidence(add: AddCommand): Command {
+  const command = add<LookupOptions & { out?: string }>(
+    {
+      name: 'evidence',
+      summary: 'Retrieve the evidence behind a public verdict, as a file for offline verification',
+      description:
+        'Needs SVC_PUBLIC_URL and no key. With a pinned log, the command verifies the evidence before it writes it. `svc verify --offline` reads the file.',
+      examples: [
+        'svc evidence 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f > evidence.json',
+        'svc evidence cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --pins pins.json -o evidence.json',
+      ],
+    },
+    async ({ argument: identifier, options, registry, terminal }) => {
+      const query = { kind: options.kind ?? kindOf(identifier), identifier };
+      const call = { ...registry(), ...(await evidencePins(options)) };
+      const { bytes, evidence } = await readEvidenceHttp(call, query);
+      if (options.out === undefined) terminal.printBytes(bytes);
+      else await writeOutput(options.out, bytes);
+      for (const parts of evidenceRows(evidence)) terminal.printError(...parts);
+      return EXIT.success;
+    },
+  );
+  command.argument('<ID>').addOption(kindOption()).addOption(outOption());
+  return addEvidencePins(command);
+}
+
+/** What was verified, and what is trusted. */
+function evidenceRows(evidence: Proved | null): Part[][] {
+  if (evidence === null) {
+    return [row('verified', 'nothing: the registry is trusted; pin the log to verify')];
+  }
+  const { proofs, age_ms, trusted, log_index } = evidence;
+  const found = proofs.filter((one) => one.found).length;
+  const counts = `${String(found)} proofs found, ${String(proofs.length - found)} absent`;
+  const { log_origin, log_key_id, witnesses } = trusted;
+  const by = witnesses.length === 0 ? 'no witness' : `witnesses ${witnesses.join(', ')}`;
+  return [
+    row('verified', `${counts}, in the snapshot at leaf ${String(log_index)}`),
+    row('age', `${String(Math.floor(age_ms / 1000))} s`),
+    row('trusted', `log ${log_origin}, key ${log_key_id}, ${by}`),
+  ];
 }
 
 export function addKeys(add: AddCommand): Command {
@@ -52,8 +111,15 @@ export function addKeys(add: AddCommand): Command {
   );
 }
 
+const EFFECT_NOTES = {
+  ADMIT: '',
+  DENY: '  (of a denial)',
+  REQUIRE_APPROVAL: '  (of a required approval)',
+};
+
 export function printLookup(
-  { argument: identifier, json, terminal }: Invocation,
+  { json, terminal }: Pick<Invocation, 'json' | 'terminal'>,
+  identifier: string,
   found: Lookup,
 ): ExitCode {
   const { verification_status: status, record, snapshot } = found;
@@ -64,7 +130,7 @@ export function printLookup(
     terminal.printJson(found);
     return exitCode;
   }
-  terminal.print(styled(exitCode, status + (effect === 'DENY' ? '  (of a denial)' : '')));
+  terminal.print(styled(exitCode, status + EFFECT_NOTES[effect ?? 'ADMIT']));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) {
     const { artifact_kind, verification, integrity } = record;
@@ -79,6 +145,7 @@ export function printLookup(
     }
   }
   terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
+  for (const parts of evidenceRows(found.evidence)) terminal.print(...parts);
   return exitCode;
 }
 
@@ -94,7 +161,7 @@ const KINDS: Partial<Record<string, LookupKind>> = {
 };
 
 /** The kind of an identifier, else `identifier`, which resolves only among recent proofs. */
-function kindOf(identifier: string): LookupKind {
+export function kindOf(identifier: string): LookupKind {
   if (isProofId(identifier)) return 'proof';
   if (isShareToken(identifier)) return 'share';
   if (isPackageId(identifier)) return 'package';

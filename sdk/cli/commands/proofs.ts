@@ -12,7 +12,7 @@ import {
 } from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, row, styled } from '../terminal.js';
-import { sendExport, writeResponse } from '../files.js';
+import { outOption, sendExport, writeResponse } from '../files.js';
 
 const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
 
@@ -23,8 +23,6 @@ interface FileOptions<Format> {
 
 const formatOption = (formats: readonly string[]): Option =>
   new Option('--format <FORMAT>', 'format of the file').choices(formats).default('json');
-const outOption = (): Option =>
-  new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
 
 export function addExport(add: AddCommand): Command {
   return add<FileOptions<ExportFormat>>(

@@ -1,33 +1,31 @@
 import type { Command } from 'commander';
 import { toBase64 } from '../../../protocol/bytes.js';
+import { attempt } from '../../../protocol/errors.js';
+import { parseEvidence } from '../../../protocol/evidence/verify.js';
 import { isProofId } from '../../../protocol/ids.js';
-import { openSchema } from '../../../protocol/schemas/open-schema.js';
-import { publicKeysSchema } from '../../../protocol/snapshot/keys.js';
-import {
-  verifyProofHttp,
-  pinsOf,
-  verifyOffline,
-  type OfflineResult,
-  type OfflineTrust,
-} from '../../index.js';
+import { verifyEvidence, verifyOffline, verifyProofHttp, type OfflineResult } from '../../index.js';
+import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
-import { sendExport, readDocument, readInput, readText } from '../files.js';
+import { sendExport, readInput } from '../files.js';
+import { evidencePins, logPinOptions, maxAgeOption, readPins, type PinOptions } from '../pins.js';
+import { kindOf, printLookup } from './lookup.js';
 
-type VerifyOptions = OfflineOptions & { offline?: true };
+type VerifyOptions = PinOptions & { offline?: true; id?: string; tlogProof?: string };
 
 export function addVerify(add: AddCommand): Command {
-  return add<VerifyOptions>(
+  const command = add<VerifyOptions>(
     {
       name: 'verify',
       summary: 'Verify a proof with the verification system, or offline with pinned keys',
       description:
-        'FILE is an output of `svc export`; - reads standard input. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED.\n\n' +
+        'FILE is an output of `svc export`; - reads standard input. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
         'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that fails or has ended, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
       examples: [
         'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         'svc verify proof.json',
         'svc verify proof.json --offline --pins pins.json',
+        'svc verify evidence.json --offline --pins pins.json --max-age 600',
         'svc verify - --offline --pins pins.json --json < proof.json',
       ],
     },
@@ -36,20 +34,28 @@ export function addVerify(add: AddCommand): Command {
   )
     .argument('<PROOF_ID|FILE>')
     .option('--offline', 'check the file here, without a network')
-    .option('--pins <FILE>', 'trust the keys in this output of `svc keys`')
     .option('--aep-key <KEY>', 'trust this AEP key, in base64url')
-    .option('--log-vkey <VKEY>', 'trust this log key, a C2SP vkey')
-    .option('--log-origin <ORIGIN>', 'origin of the log (default: the name in its vkey)')
-    .option('--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy')
-    .option('--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead');
+    .option('--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead')
+    .option('--id <ID>', 'require evidence about this ID; needed for a share token');
+  for (const option of [...logPinOptions(), maxAgeOption()]) command.addOption(option);
+  return command;
 }
 
 async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> {
   const { argument, options, json, terminal } = invocation;
-  const { pins, aepKey, logVkey, logOrigin, policy, tlogProof } = options;
   // Online verification ignores pins: its result would mislead a user who gave them.
-  if ([pins, aepKey, logVkey, logOrigin, policy, tlogProof].some((value) => value !== undefined)) {
-    throw new UsageError('pinned keys, --policy and --tlog-proof need --offline');
+  const OFFLINE = [
+    'pins',
+    'aepKey',
+    'logVkey',
+    'logOrigin',
+    'policy',
+    'tlogProof',
+    'id',
+    'maxAge',
+  ] as const;
+  if (OFFLINE.some((name) => options[name] !== undefined)) {
+    throw new UsageError('pinned keys, --policy, --tlog-proof, --id and --max-age need --offline');
   }
   const engine = invocation.engine();
   const envelope = await (isProofId(argument)
@@ -77,23 +83,20 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
   return exitCode;
 }
 
-export interface OfflineOptions {
-  pins?: string;
-  aepKey?: string;
-  logVkey?: string;
-  logOrigin?: string;
-  policy?: string;
-  tlogProof?: string;
-}
-
-async function verifyFileOffline(invocation: Invocation<OfflineOptions>): Promise<ExitCode> {
+async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   if (isProofId(file)) {
     throw new UsageError('--offline takes a file: write one with `svc export` first');
   }
-  const trust = await readPolicy(options, await readPins(options));
+  const bytes = await readInput(file);
+  const stapled = identifierOf(bytes);
+  if (stapled !== null) return verifyStapled(invocation, bytes, options.id ?? stapled);
+  if (options.id !== undefined || options.maxAge !== undefined) {
+    throw new UsageError(`--id and --max-age need an output of \`svc evidence\``);
+  }
+  const trust = await readPins(options);
   const result = verifyOffline(
-    await readInput(file),
+    bytes,
     trust,
     options.tlogProof === undefined ? {} : { tlogProof: await readInput(options.tlogProof) },
   );
@@ -103,28 +106,27 @@ async function verifyFileOffline(invocation: Invocation<OfflineOptions>): Promis
   return exitCode;
 }
 
-async function readPins({ pins, aepKey, logVkey, logOrigin }: OfflineOptions) {
-  if (pins !== undefined) {
-    if (aepKey ?? logVkey ?? logOrigin) {
-      throw new UsageError('give --pins or single keys, not both');
-    }
-    const keys = openSchema(publicKeysSchema).safeParse(await readDocument(pins)).data;
-    if (keys === undefined) throw new UsageError(`${pins} is not what \`svc keys\` prints`);
-    return pinsOf(keys);
-  }
-  const trust: OfflineTrust = { aepKeys: aepKey === undefined ? [] : [aepKey] };
-  if (logVkey === undefined) {
-    if (logOrigin !== undefined) throw new UsageError('--log-origin needs --log-vkey');
-    return trust;
-  }
-  const origin = logOrigin ?? logVkey.split('+')[0] ?? '';
-  return { ...trust, log: { vkey: logVkey, origin } };
+/** The identifier of an evidence document; null for any other file. */
+function identifierOf(bytes: Uint8Array): string | null {
+  return attempt(() => parseEvidence(bytes))?.identifier ?? null;
 }
 
-async function readPolicy({ policy }: OfflineOptions, trust: OfflineTrust): Promise<OfflineTrust> {
-  if (policy === undefined) return trust;
-  if (!trust.log) throw new UsageError('--policy needs --pins or --log-vkey');
-  return { ...trust, log: { ...trust.log, policy: await readText(policy) } };
+async function verifyStapled(
+  invocation: Invocation<VerifyOptions>,
+  bytes: Uint8Array,
+  identifier: string,
+): Promise<ExitCode> {
+  const { options } = invocation;
+  if (options.aepKey !== undefined || options.tlogProof !== undefined) {
+    throw new UsageError('--aep-key and --tlog-proof do not apply to evidence');
+  }
+  if (HASH_PATTERN.test(identifier)) {
+    throw new UsageError('the evidence is about a share token: give the token with --id');
+  }
+  const { pins, ...age } = await evidencePins(options);
+  if (pins === undefined) throw new UsageError('evidence needs --pins or --log-vkey');
+  const query = { kind: kindOf(identifier), identifier };
+  return printLookup(invocation, identifier, verifyEvidence(bytes, query, { pins, ...age }));
 }
 
 /** The result as JSON, with the root in base64 like all Merkle hashes in documents. */

@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openApiDocument } from '#api/openapi/document';
 import type { OpenApiDocument } from '#api/openapi/types';
 import { PROBLEMS } from '#api/public/http/problem';
-import { BY_PATH, lookupAt, VERIFY } from '#api/public/lookup/routes';
+import { lookupAt, VERIFY } from '#api/public/lookup/routes';
+import { BY_PATH } from '#protocol/lookup-routes';
 import { publicDescription } from '#api/public/openapi/description';
 import { pathPattern } from '#api/public/operation';
 import { OPERATIONS } from '#api/public/operations';
@@ -89,7 +90,7 @@ describe('public OpenAPI document', () => {
   it('has no credentials and no write operations', () => {
     expect(document.components).not.toHaveProperty('securitySchemes');
     for (const { method, path } of specs) {
-      expect(method === 'get' || path === VERIFY, path).toBe(true);
+      expect(method === 'get' || [VERIFY, '/api/public/evidence'].includes(path), path).toBe(true);
     }
     for (const methods of Object.values(document.paths)) {
       for (const { security } of Object.values(methods)) expect(security).toEqual([]);

@@ -15,10 +15,9 @@ it('/readyz > reports the served snapshot, its age and its source', async () => 
   expect(reply.body).toEqual({
     status: 'ready',
     source: 'directory',
-    generation: Math.floor(START / 1000),
-    tree_size: 4,
-    proofs: 3,
-    window: 2,
+    generation: 6,
+    tree_size: 6,
+    lookup_from: 4,
     issued_at: new Date(START).toISOString(),
     valid_until: new Date(START + 15 * 60_000).toISOString(),
     age_ms: 4_321,

@@ -12,7 +12,7 @@ const snapshot = new TestSnapshot();
 let url: string;
 
 beforeAll(async () => {
-  snapshot.registry.addProofs(599);
+  snapshot.registry.addProofs(596);
   snapshot.registry.verify();
   await snapshot.publisher().runCycle();
   url = (await snapshot.serve(snapshot.publicServer())).url;

@@ -50,7 +50,7 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
     expect(reply.status).toBe(404);
     expect(notFoundSchema.parse(reply.body)).toEqual(reply.body);
     expect(Object.keys(reply.body)).toHaveLength(6);
-    expect(reply.headers['x-svc-tree-size']).toBe('11');
+    expect(reply.headers['x-svc-tree-size']).toBe('13');
   });
 
   it('decodes a percent-encoded id', async () => {
@@ -215,7 +215,7 @@ describe('any lookup response', () => {
     for (const path of [`proof/${recent}`, `proof/${unknown}`, `passport/x`, 'share/x']) {
       const { headers } = await call(`/api/public/verify/${path}`);
       expect(headers).toMatchObject({
-        'x-svc-tree-size': '11',
+        'x-svc-tree-size': '13',
         'x-svc-snapshot-issued-at': formatTime(snapshot.clock.at - 3500),
         'access-control-allow-origin': '*',
         'x-content-type-options': 'nosniff',
@@ -240,7 +240,7 @@ describe('any lookup response', () => {
       expect(again.status).toBe(304);
       expect(again.text).toBe('');
       expect(again.headers.etag).toBe(etag);
-      expect(again.headers['x-svc-tree-size']).toBe('11');
+      expect(again.headers['x-svc-tree-size']).toBe('13');
     }
     const other = await call(`/api/public/verify/proof/${recent}`, {
       headers: { 'If-None-Match': '"x"' },

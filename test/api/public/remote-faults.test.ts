@@ -1,10 +1,9 @@
-import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type HttpSourceOptions } from '#api/public/snapshot/http-source';
 import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
-import { MANIFEST, READABLE, UNREADABLE, RemoteWorld } from '../../fixtures/remote-world.js';
+import { LOCATION, READABLE, UNREADABLE, RemoteWorld } from '../../fixtures/remote-world.js';
 import { proofIdAt } from '../../fixtures/snapshot.js';
 
 /** A short timeout, so that requests to a hanging origin fail soon. */
@@ -36,13 +35,10 @@ async function restart(directives: string): Promise<void> {
   await world.nginx.start(directives);
 }
 
-const files = (): string[] => [
-  world.at(MANIFEST),
-  ...readdirSync(world.at('lookup/segments')).map((name) => world.at(`lookup/segments/${name}`)),
-];
+const files = (): string[] => [world.at(LOCATION), ...world.pages()];
 
 async function changeText(): Promise<void> {
-  utimesSync(world.at(MANIFEST), 1_710_000_000, 1_710_000_000);
+  utimesSync(world.at(LOCATION), 1_710_000_000, 1_710_000_000);
   await restart(`sub_filter_types *; sub_filter_once off; sub_filter e E;`);
 }
 
@@ -62,10 +58,10 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
   it.each(FAULTS)(
     'is served from memory until it expires, and again after recovery: %s',
     async (_what, fail, options) => {
-      const ids = await world.publish(40);
+      const ids = await world.publish(300);
       const { publicServer, look, ready } = await world.startPublicServer(world.remote(options));
-      const { validUntil } = publicServer.poller.current!.opened;
-      const [hot, cold] = [ids[3]!, ids[35]!];
+      const { validUntil } = publicServer.poller.current!;
+      const [hot, cold] = [ids[3]!, ids[295]!];
       expect(await look(hot)).toMatchObject(READABLE);
 
       await fail();
@@ -106,13 +102,13 @@ describe.skipIf(skipsNginx)(`remote snapshot during an nginx fault${withoutNginx
   );
 
   it('is served when nginx compresses responses', async () => {
-    const ids = await world.publish(40);
+    const ids = await world.publish(300);
     const { look, publicServer } = await world.startPublicServer();
     for (const file of files()) writeFileSync(`${file}.gz`, gzipSync(readFileSync(file)));
     await restart('gzip_static always;');
     await publicServer.poller.refresh();
     expect(publicServer.poller.rejection).toBeNull();
-    expect(await look(ids[35]!)).toMatchObject(READABLE);
+    expect(await look(ids[295]!)).toMatchObject(READABLE);
     expect(await (await world.startPublicServer()).look(ids[3]!)).toMatchObject(READABLE);
   });
 });
@@ -122,18 +118,17 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
   const spoil = (bytes: Buffer): Buffer =>
     Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
 
-  it('makes lookups of the damaged piece answer 503, and recovers after repair', async () => {
-    const ids = await world.publish(40);
+  it('makes lookups of the damaged page answer 503, and recovers after repair', async () => {
+    const ids = await world.publish(300);
     const { look, publicServer } = await world.startPublicServer();
-    const [known, asked] = [ids[0]!, ids[39]!];
+    const [known, asked] = [ids[0]!, ids[299]!];
     expect(await look(known)).toMatchObject(READABLE);
     const unknown = proofIdAt(1_700_000_000_000, 'unknown');
-    for (const file of readdirSync(world.at('lookup/segments'))) {
-      const path = world.at(`lookup/segments/${file}`);
+    for (const path of world.pages()) {
       const good = readFileSync(path);
       writeFileSync(path, spoil(good));
       const { status } = await look(asked);
-      // The server rejects the damaged piece and refetches only that piece.
+      // The server rejects the damaged page and fetches only that page again.
       expect([200, 503]).toContain(status);
       writeFileSync(path, good);
       await world.nginx.requests();
@@ -145,36 +140,30 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
     expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it.each(['rows', 'bodies'])('is never served: damaged %s', async (which) => {
-    const ids = await world.publish(40);
-    const { look, publicServer } = await world.startPublicServer();
-    const part = publicServer.poller.current!.opened.manifest.index_parts[0]!;
-    const keys = publicServer.poller.current!.opened.manifest.keys.sha256;
-    const [bodies] = readdirSync(world.at('lookup/segments')).filter(
-      (name) => name !== part.sha256 && name !== keys,
-    );
-    const path = world.at(`lookup/segments/${which === 'rows' ? part.sha256 : bodies}`);
-    const good = readFileSync(path);
-    writeFileSync(path, spoil(good));
-    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(UNREADABLE);
-    rmSync(path);
-    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(UNREADABLE);
-    writeFileSync(path, good);
-    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(READABLE);
-    expect(createHash('sha256').update(good).digest('hex')).toBe(path.slice(-64));
+  it('is never served from a damaged or missing page', async () => {
+    const ids = await world.publish(300);
+    const { look } = await world.startPublicServer();
+    const good = new Map(world.pages().map((path) => [path, readFileSync(path)]));
+    for (const [path, bytes] of good) writeFileSync(path, spoil(bytes));
+    for (const id of [ids[0]!, ids[299]!]) expect(await look(id)).toMatchObject(UNREADABLE);
+    for (const path of good.keys()) rmSync(path);
+    for (const id of [ids[0]!, ids[299]!]) expect(await look(id)).toMatchObject(UNREADABLE);
+    for (const [path, bytes] of good) writeFileSync(path, bytes);
+    for (const id of [ids[0]!, ids[299]!]) expect(await look(id)).toMatchObject(READABLE);
   });
 
   it('is rejected when a tile of a newer snapshot is damaged', async () => {
     const [first] = await world.publish(300);
     const { look, publicServer, url } = await world.startPublicServer();
-    const { generation } = publicServer.poller.current!.opened.manifest;
+    const { generation } = publicServer.poller.current!;
     const [later] = await world.publish(10);
-    const tile = world.at('tile/0/001.p/55');
+    const { size } = publicServer.poller.current!.opened.checkpoint;
+    const tile = world.at(`tile/0/001.p/${size + 12 - 256}`);
     const good = readFileSync(tile);
     writeFileSync(tile, spoil(good));
     await publicServer.poller.refresh();
     expect(publicServer.poller.rejection).not.toBeNull();
-    expect(publicServer.poller.current!.opened.manifest.generation).toBe(generation);
+    expect(publicServer.poller.current!.generation).toBe(generation);
     expect(await look(first!)).toMatchObject(READABLE);
     writeFileSync(tile, good);
     await publicServer.poller.refresh();
@@ -182,7 +171,7 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
     writeFileSync(tile, spoil(good));
     expect((await fetch(`${url}/log/proof/300`)).status).toBe(503);
     rmSync(tile);
-    for (const path of ['/log/proof/300', '/log/tile/0/001.p/55']) {
+    for (const path of ['/log/proof/300', `/log/${tile.slice(tile.indexOf('tile/0'))}`]) {
       expect((await fetch(url + path)).status).toBe(503);
     }
     writeFileSync(tile, good);

@@ -29,6 +29,7 @@ let dark: Record<string, string>;
 const never = `share_${'A'.repeat(43)}`;
 
 beforeAll(async () => {
+  registry.addProofs(200);
   proof = registry.addProof();
   const denied = registry.addProof({ effect: 'DENY' });
   tokens = {
@@ -211,9 +212,9 @@ describe('share token', () => {
       log,
       source: {
         ...source,
-        read: (wanted) => {
+        page: (page) => {
           if (broken) throw new Error('the disk is gone');
-          return source.read(wanted);
+          return source.page(page);
         },
       },
     });

@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chainOf, historyOf } from '#api/public/lookup/views';
 import { idsOf } from '#protocol/ids';
 import { historySchema, type PublicTrustChain } from '#protocol/schemas/facade';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
@@ -23,7 +22,6 @@ const {
   historyOn,
   chainOn,
   leafOf,
-  published,
   snapshot,
 } = views;
 beforeAll(() => views.open());
@@ -64,7 +62,7 @@ describe('history view', () => {
         events: [
           { event: 'accepted', at: formatTime(acceptedAt) },
           { event: 'appended', leaf_index: leafIndex },
-          { event: 'verified', at: formatTime(START) },
+          { event: 'verified', at: formatTime(START), log_size: 9 },
         ],
       });
       expect(history.verification_status).toBe(POSITIVE[kind]);
@@ -110,21 +108,6 @@ describe('history view', () => {
       certificate: ['certificate'],
       trust: ['certificate', 'trust'],
     });
-  });
-
-  it('infers no verification time from a failed status in a record without history', () => {
-    const verified_at = formatTime(START);
-    const listed = (statuses: Parameters<typeof published>[1]): string[] => {
-      const { facade, resolved } = published(plain, statuses);
-      const verification = { ...facade.verification, verified_at };
-      return historyOf({ ...facade, verification }, resolved).events.map(({ event }) => event);
-    };
-    expect(listed({})).toEqual(['accepted', 'appended', 'verified']);
-    for (const status of ['BACKEND_LOOKUP_REQUIRED', 'EXPIRED', 'REVOKED']) {
-      for (const kind of ['proof', 'passport', 'certificate', 'trust'] as const) {
-        expect(listed({ [kind]: status })).toEqual(['accepted', 'appended']);
-      }
-    }
   });
 
   it('lists a failed check and asserts no validity', async () => {
@@ -182,24 +165,6 @@ describe('chain view', () => {
       sequence: [],
       links: [],
     });
-  });
-
-  it('relays published statuses unchanged when they contradict each other', () => {
-    // No computation would yield a valid passport of a revoked proof.
-    const { facade, resolved } = published(plain, {
-      proof: 'REVOKED',
-      passport: 'PASS',
-      certificate: 'EXPIRED',
-      trust: 'VERIFIED',
-    });
-    expect(chainOf(facade, resolved).links.map((link) => link.verification_status)).toEqual([
-      null,
-      null,
-      'REVOKED',
-      'PASS',
-      'EXPIRED',
-      'VERIFIED',
-    ]);
   });
 });
 

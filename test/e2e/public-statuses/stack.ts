@@ -17,7 +17,6 @@ import { readRevocationOutcomes } from '#sql/lifecycle/revocations';
 import { OUTCOMES_CHANNEL, readOutcomes } from '#sql/admissions/outcomes';
 import { unpackIds } from '#sql/db/columns';
 import { startAdmitWorker } from '#workers/admit/worker';
-import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scanExpiries } from '#workers/verify/expiries';
 import { runVerifier } from '#workers/verify/verifier';
 import { freshDatabase } from '../../fixtures/database.js';
@@ -79,7 +78,12 @@ export async function openPublicStack(recentLookupLimit: number) {
   const keys = testKeys();
   const snapshotTtlMs = 15 * 60 * 1000;
   const publisher = closing(
-    sqlPublisher(db.as('svc_publisher'), { directory, ...keys, snapshotTtlMs, recentLookupLimit }),
+    sqlPublisher(db.as('svc_publisher', 1), {
+      directory,
+      ...keys,
+      snapshotTtlMs,
+      recentLookupLimit,
+    }),
     (one) => one.close(),
   );
   const sources = new Map<FedFrom, SnapshotSource>([['directory', directorySource(directory)]]);
@@ -117,8 +121,8 @@ export async function openPublicStack(recentLookupLimit: number) {
     },
     /** Runs one cycle of verifier, publisher and pollers: everything becomes public. */
     publish: async () => {
-      while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
       await scanExpiries(registry.verify, 1000);
+      await registry.reportAll();
       const { outcome } = await publisher.runCycle();
       if (outcome !== 'published') throw new Error(`publish cycle outcome: ${outcome}`);
       for (const { publicServer } of servers.values()) {

@@ -10,17 +10,17 @@ import { commitOf } from './writes.js';
 const TICK_MS = 15_000;
 /** After this many publish cycles with fewer writes, the write does not exist. */
 const NEWS_TICKS = 3;
-/** A publish cycle of this load writes at least tiles, entries, bodies, an index, both pointers. */
+/** A publish cycle of this load writes at least tiles, entries, a page, the shares, both pointers. */
 const FEWEST = 6;
 /** Writes beyond this number are of the kinds below, and are selected by name. */
 const MOST = 10;
 /** The kinds of files. Some cycles write only a few kinds, so a count may skip a kind. */
-const WANTED = ['tile/0/', 'tile/entries/', 'lookup/segments/', 'checkpoint', 'lookup/manifest'];
+const WANTED = ['tile/0/', 'tile/entries/', 'map/', 'checkpoint', 'lookup/snapshot'];
 
 const linesOf = async (file: string): Promise<string[]> =>
   (await readFile(file, 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
 
-/** Files of segments are named by their hashes. */
+/** Pages of the maps are named by their hashes. */
 const shortened = (path: string): string => path.replace(/([0-9a-f]{8})[0-9a-f]{56}/, '$1');
 
 /** Writes at which each scenario killed the publisher, and the problems found after each. */

@@ -136,6 +136,12 @@ export const WRITE_POINTS: WritePoint[] = [
     also: ['insert into svc.expiry '],
   },
   {
+    what: 'the verifier appends a verdict entry',
+    files: ['log/public-entries.ts'],
+    of: ['verifier'],
+    has: ['select svc.append_verdict('],
+  },
+  {
     what: 'the verifier records an erasure',
     files: ['log/verdicts.ts'],
     of: ['verifier'],
@@ -278,6 +284,12 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     ['select svc.end_log('],
     'the same: a second retirement reports the first',
   ],
+  [
+    'log/public-entries.ts',
+    ['select svc.append_erasure('],
+    'part of the transaction that erases payloads',
+  ],
+  ['log/public-entries.ts', ['select svc.append_snapshot('], 'no program appends snapshots yet'],
   [
     'ops/heartbeats.ts',
     ['select svc.record_heartbeat('],

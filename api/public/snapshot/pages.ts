@@ -1,0 +1,99 @@
+import { equalBytes } from '#protocol/bytes';
+import { StoredPage, type PageLink } from '#protocol/map/stored-page';
+import { malformed } from '#protocol/snapshot/malformed';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { ByteCache } from '#runtime/process/byte-cache';
+import type { SnapshotSource } from './source.js';
+
+/** Memory limits in bytes. */
+export interface PageMemory {
+  /** Pages of level 0, which hold the records. */
+  leafBytes: number;
+  /** Pages above them: about 1.5 bytes for each record. */
+  upperBytes: number;
+}
+
+export const PAGE_MEMORY: PageMemory = {
+  leafBytes: 64 * 1024 * 1024,
+  upperBytes: 160 * 1024 * 1024,
+};
+/** About 250,000 names of verified pages. */
+const VERIFIED_BYTES = 40 * 1024 * 1024;
+const NAME_BYTES = 160;
+/** Estimated memory of a page besides its content, and of an item: its place and hashes. */
+const PAGE_OVERHEAD = 512;
+const LEAF_OVERHEAD = 69;
+const LINK_OVERHEAD = 37;
+
+/**
+ * Reads pages of maps, and verifies each: its bytes have the digest that names it, and its items the
+ * root by which the page above, or the snapshot entry, refers to it. Keeps verified pages only, so the
+ * next lookup reads a damaged page again.
+ */
+export class PageReader {
+  private readonly leaves: ByteCache<StoredPage>;
+  private readonly upper: ByteCache<StoredPage>;
+  /** Pages whose root was computed: read again, they only need the right digest. */
+  private readonly verified = new ByteCache<true>(VERIFIED_BYTES);
+
+  constructor(
+    private readonly source: Pick<SnapshotSource, 'page'>,
+    { leafBytes, upperBytes }: PageMemory = PAGE_MEMORY,
+  ) {
+    this.leaves = new ByteCache(leafBytes);
+    this.upper = new ByteCache(upperBytes);
+  }
+
+  /** The page of an item of a page. Throws as {@link load} does. */
+  below(page: StoredPage, at: number): StoredPage | Promise<StoredPage> {
+    const [start, end] = page.hashesAt(at);
+    const name = latin1(page.bytes, start, end);
+    return this.known(name, page.level - 1) ?? this.read(name, page.linkAt(at));
+  }
+
+  /**
+   * The page that holds a map.
+   *
+   * @throws ProtocolError `malformed_snapshot` or `malformed_map_page`, and what the source throws
+   */
+  load(link: PageLink): StoredPage | Promise<StoredPage> {
+    const name = latin1(link.hash) + latin1(link.digest);
+    return this.known(name, link.level) ?? this.read(name, link, true);
+  }
+
+  private known(name: string, level: number): StoredPage | undefined {
+    const page = this.cacheOf(level).get(name);
+    return page?.level === level ? page : undefined;
+  }
+
+  private cacheOf(level: number): ByteCache<StoredPage> {
+    return level === 0 ? this.leaves : this.upper;
+  }
+
+  private read(name: string, link: PageLink, isUrgent = false): StoredPage | Promise<StoredPage> {
+    const bytes = this.source.page(link, isUrgent);
+    return bytes instanceof Promise
+      ? bytes.then((read) => this.keep(name, link, read))
+      : this.keep(name, link, bytes);
+  }
+
+  private keep(name: string, { level, hash, digest }: PageLink, bytes: Uint8Array): StoredPage {
+    if (!equalBytes(nativeSha256(bytes), digest)) throw malformed('a page has another digest');
+    const page = new StoredPage(level, bytes);
+    if (this.verified.get(name) === undefined) {
+      if (!equalBytes(page.root(nativeSha256), hash)) throw malformed('a page has another root');
+      this.verified.put(name, true, NAME_BYTES);
+    }
+    const itemOverhead = level === 0 ? LEAF_OVERHEAD : LINK_OVERHEAD;
+    const memory = bytes.length + page.count * itemOverhead + PAGE_OVERHEAD;
+    this.cacheOf(level).put(name, page, memory);
+    return page;
+  }
+}
+
+function latin1(bytes: Uint8Array, start = 0, end = bytes.length): string {
+  const buffer = Buffer.isBuffer(bytes)
+    ? bytes
+    : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  return buffer.toString('latin1', start, end);
+}

@@ -1,0 +1,153 @@
+import { toBase64 } from '#protocol/bytes';
+import { readEntry } from '#protocol/entries';
+import { MAX_LISTED_LEAVES, type VerdictEntry } from '#protocol/schemas/log-entry';
+import { parseTime } from '#protocol/time';
+import { isSignedVerdict, listedFailures } from '#protocol/verdict-entries';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { endedOrigins } from '#sql/log/checkpoints';
+import { verdictEntriesFrom } from '#sql/log/public-entries';
+import { failedOtherwise, verdictsForLeaves } from '#sql/log/verdicts';
+import type { RegistryContext } from './context.js';
+
+const crypto = { sha256: nativeSha256, verify: nativeVerify };
+const PAGE = 1_000;
+
+export interface VerdictEntriesState {
+  /** The leaf from which on no verdict entry is checked yet. */
+  next: number;
+  /** The last one that counts. */
+  last: Placed | null;
+  /** The leaves that entries for the same log list as failed, and not as restored since. */
+  listed: number[];
+}
+
+interface Placed {
+  at: number;
+  entry: VerdictEntry;
+  /** The name of the log for which it is signed. */
+  origin: string;
+}
+
+/**
+ * Checks signature, order and root of each verdict entry while the tree grows, and then that the leaves
+ * that they list agree with the verifier's rows.
+ */
+export class VerdictEntries {
+  private readonly signed: AsyncGenerator<Placed, null>;
+  /** The first entry about a larger tree; null after the last entry. */
+  private upcoming: Placed | null | undefined;
+  private next: number;
+  private last: Placed | null;
+  private listed: Set<number>;
+
+  constructor(
+    private readonly ctx: RegistryContext,
+    { next, last, listed }: VerdictEntriesState = { next: 0, last: null, listed: [] },
+  ) {
+    this.next = next;
+    this.last = last;
+    this.listed = new Set(listed);
+    this.signed = this.readSigned(next);
+  }
+
+  get state(): VerdictEntriesState {
+    return { next: this.next, last: this.last, listed: [...this.listed] };
+  }
+
+  /**
+   * Checks the entries about the tree of `size` leaves.
+   *
+   * @param rootOf computes the root from the leaves; null when unknown
+   */
+  async checkAt(size: number, rootOf: () => Uint8Array | null): Promise<void> {
+    for (;;) {
+      if (this.upcoming === undefined) this.upcoming = (await this.signed.next()).value;
+      if (this.upcoming === null || this.upcoming.entry.to > size) return;
+      this.check(this.upcoming, size, rootOf);
+      this.next = this.upcoming.at + 1;
+      this.upcoming = undefined;
+    }
+  }
+
+  /** Compares the leaves that the entries list with the verifier's rows. */
+  async finish(): Promise<void> {
+    const { last, listed } = this;
+    if (last === null) return;
+    // The rest follows in the next entries.
+    if (last.entry.failed.length + last.entry.restored.length === MAX_LISTED_LEAVES) return;
+    const { sql } = this.ctx;
+    const failures = await failedOtherwise(sql, last.entry.to);
+    const verdicts = await verdictsForLeaves(sql, [...new Set([...failures, ...listed])]);
+    for (const [leaf, { outcome, verifiedAt }] of verdicts) {
+      if (verifiedAt >= parseTime(last.entry.time)) continue;
+      if (outcome === 'fail' && !listed.has(leaf))
+        this.wrong(last.at, `leaf ${leaf} among its failed`, ` failed=${leaf}`);
+      if (outcome === 'pass' && listed.has(leaf))
+        this.wrong(last.at, `leaf ${leaf} among its restored`, ` restored=${leaf}`);
+    }
+  }
+
+  private async *readSigned(from: number): AsyncGenerator<Placed, null> {
+    const { sql, keys, logVkeys, size } = this.ctx;
+    const [{ name: own }] = logVkeys;
+    const origins = [own, ...(await endedOrigins(sql))];
+    for (let next = from; ;) {
+      const rows = await verdictEntriesFrom(sql, next, size, PAGE);
+      for (const { leafIndex: at, body } of rows) {
+        const entry = readEntry(body);
+        if (entry?.type !== 'verdict') continue; // reported as misfiled
+        const origin = origins.find((name) =>
+          isSignedVerdict(crypto, name, entry, keys.entries, at),
+        );
+        if (origin === undefined) {
+          this.wrong(at, `a signature by an active verifier key for ${own}`);
+        } else if (entry.to > at) this.wrong(at, `a tree of at most ${at} leaves`);
+        else yield { at, entry, origin };
+      }
+      if (rows.length < PAGE) return null;
+      next = rows.at(-1)!.leafIndex + 1;
+    }
+  }
+
+  private check(placed: Placed, size: number, rootOf: () => Uint8Array | null): void {
+    const { at, entry, origin } = placed;
+    const root = entry.to === size ? rootOf() : null;
+    if (root !== null && toBase64(root) !== entry.root) {
+      this.wrong(at, `the root of its tree of ${entry.to} leaves`);
+      return;
+    }
+    const before = this.last;
+    const [{ name: own }] = this.ctx.logVkeys;
+    if (before?.origin === own && origin !== own) {
+      this.wrong(at, `a signature for ${own}, as at leaf ${before.at}`);
+      return;
+    }
+    if (before?.origin === origin) this.reportDisorder(before, placed);
+    else {
+      // Entries of a retired log report nothing about this one.
+      this.listed.clear();
+      if (entry.previous !== null)
+        this.wrong(at, 'no previous verdict entry: it is the first of its log');
+      if (entry.to < size)
+        this.ctx.findings.unchecked(`the root in the verdict entry at leaf ${at}`);
+    }
+    this.listed = listedFailures([entry], this.listed);
+    this.last = placed;
+  }
+
+  private reportDisorder(before: Placed, { at, entry }: Placed): void {
+    if (entry.previous !== before.at) this.wrong(at, `${before.at} as its previous verdict entry`);
+    const isLower =
+      entry.key_id === before.entry.key_id && entry.expired_through < before.entry.expired_through;
+    if (entry.to < before.entry.to || isLower) {
+      const expected = `at least \`to\` and \`expired_through\` of the entry at leaf ${before.at}`;
+      this.wrong(at, expected);
+    }
+  }
+
+  /** @param place where in the entry, if anywhere */
+  private wrong(at: number, expected: string, place = ''): void {
+    const where = `svc.log_entry leaf_index=${at}${place}`;
+    this.ctx.findings.add('verdict_entry_wrong', where, expected);
+  }
+}

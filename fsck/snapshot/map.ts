@@ -1,0 +1,126 @@
+import { equalBytes, toHex } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import { MemoryPages } from '#protocol/monitor/map-store';
+import { Rebuild } from '#protocol/monitor/rebuild';
+import { SignedTree } from '#protocol/monitor/signed-tree';
+import { findProof } from '#protocol/monitor/watch';
+import { pagePath, type OpenedLocation } from '#protocol/snapshot/location';
+import type { LogContext } from '#protocol/state/key-entries';
+import { ARTIFACT_KINDS, isProofOnly } from '#protocol/status';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { LeafCheckResult } from '../registry/check-leaf.js';
+import type { SnapshotContext } from './context.js';
+import { entriesOfEndedLogs } from './ended-logs.js';
+import type { SignedHead } from './log.js';
+
+/** The map of public records, rebuilt from the entries of the public log. */
+export class RebuiltMap {
+  private readonly pages = new MemoryPages();
+  private readonly rebuild: Rebuild;
+  private readonly tree: SignedTree;
+  private readonly log: LogContext;
+  private ofEndedLogs: ReadonlySet<number> = new Set();
+
+  /** @param endedOrigins the retired logs of the database */
+  constructor(
+    private readonly ctx: SnapshotContext,
+    private readonly head: SignedHead,
+    private readonly endedOrigins: readonly string[] = [],
+  ) {
+    const origin = ctx.log[0].name;
+    this.log = { sha256: nativeSha256, verify: nativeVerify, origin, shard: 0 };
+    this.rebuild = new Rebuild(this.log, this.pages);
+    this.tree = new SignedTree(
+      nativeSha256,
+      { origin, size: head.size, root: head.root },
+      ctx.files,
+    );
+  }
+
+  /**
+   * Rebuilds the map, compares it with every snapshot entry, and the pages of the published map with
+   * those that the log gives.
+   *
+   * @returns whether all entries could be read
+   */
+  async check(opened: OpenedLocation | null, step: (leaves: number) => void): Promise<boolean> {
+    try {
+      const { size } = this.head;
+      this.ofEndedLogs = await entriesOfEndedLogs(this.log, this.endedOrigins, this.tree);
+      if (opened !== null) {
+        await this.stepTo(opened.snapshot.logs[0]!.size, step);
+        await this.checkPages(opened);
+      }
+      await this.stepTo(size, step);
+      return true;
+    } catch (error) {
+      if (!(error instanceof ProtocolError) || error.code !== 'malformed_tile') throw error;
+      this.ctx.findings.unchecked(`published records: ${error.message}`);
+      return false;
+    }
+  }
+
+  /** Compares the public record of a proof with the registry's result. */
+  async compare(result: LeafCheckResult): Promise<void> {
+    const { leafIndex, proofId, decision, ends, verifies, isVoided } = result;
+    if (leafIndex >= this.rebuild.log.state.size) return;
+    const find = this.rebuild.find.bind(this.rebuild);
+    const found = await findProof(nativeSha256, find, proofId);
+    const where = `public log, id=${proofId} leaf_index=${leafIndex}`;
+    const { findings } = this.ctx;
+    if (found?.proof.leafIndex !== leafIndex) {
+      findings.add('record_differs', where, 'a record of this leaf');
+      return;
+    }
+    const { proof, key } = found;
+    if (proof.verdict === 'pass' && !proof.isGone && verifies === false && !isVoided) {
+      findings.add('record_asserts', where, 'no passing verdict: the proof does not verify');
+    }
+    if (decision === null) return;
+    const facts = {
+      effect: decision.effect,
+      environment: decision.environment,
+      keyId: decision.keyId,
+      artifacts: !isProofOnly(decision),
+      ends: ARTIFACT_KINDS.map((kind) => ends.find((end) => end.kind === kind)?.expiresAt ?? null),
+    };
+    const published = {
+      effect: proof.effect,
+      environment: proof.isLive ? 'live' : 'sandbox',
+      keyId: key === null ? decision.keyId : key.keyId,
+      artifacts: proof.hasArtifacts,
+      ends: proof.ends,
+    };
+    if (JSON.stringify(facts) === JSON.stringify(published)) return;
+    const expected = `${JSON.stringify(facts)} as in the AEP, found ${JSON.stringify(published)}`;
+    findings.add('record_differs', where, expected);
+  }
+
+  private async stepTo(end: number, step: (leaves: number) => void): Promise<void> {
+    const report: Parameters<Rebuild['step']>[2] = ({ code, where, detail }, ignored) => {
+      if (ignored !== undefined && this.ofEndedLogs.has(ignored)) return;
+      if (code === 'map_root_differs' || code === 'map_root_unchecked' || code === 'entry_ignored')
+        this.ctx.findings.add(code, where, detail);
+    };
+    while (await this.rebuild.step(this.tree, null, report, end)) step(this.rebuild.log.state.size);
+  }
+
+  /** The pages of a map are a function of its records, so each page must be published. */
+  private async checkPages({ location }: OpenedLocation): Promise<void> {
+    const { map } = this.rebuild.log;
+    const { files, findings } = this.ctx;
+    const digest = map === null ? null : toHex(map.digest);
+    if (location.map?.digest !== digest && location.map !== digest) {
+      const expected = `the page ${String(digest)}, found ${String(location.map?.digest)}`;
+      findings.add('map_page_altered', 'lookup/snapshot', expected);
+    }
+    for (const bytes of this.pages.pages.values()) {
+      const path = pagePath({ digest: nativeSha256(bytes) });
+      const stored = await files.read(path);
+      if (stored === null) findings.add('map_page_missing', path, `${bytes.length} bytes`);
+      else if (!equalBytes(stored, bytes)) {
+        findings.add('map_page_altered', path, 'the bytes that its name is the SHA-256 of');
+      }
+    }
+  }
+}

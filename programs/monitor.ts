@@ -1,0 +1,53 @@
+import { FINDINGS } from '#protocol/monitor/findings';
+import { monitorConfig } from '#runtime/config';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { openOps } from '#runtime/ops/ops';
+import { OperatorError } from '#runtime/process/operator-error';
+import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { isUsageError, runMonitor } from '#sdk/cli/monitor/run';
+import { monitorMetrics } from './metrics/monitor.js';
+
+const code = await runProgram('monitor', async (program) => {
+  const { log, signal } = program;
+  const config = monitorConfig();
+  program.drainAs(config.drain);
+  const ops = await openOps('monitor', config.ops, program);
+  const metrics = ops.registry === null ? null : monitorMetrics(ops.registry);
+  let hasPassed = false;
+  ops.readyWhen(() => ({
+    ready: hasPassed,
+    details: { status: hasPassed ? 'ready' : 'the first pass is not complete' },
+  }));
+  const running = runMonitor(
+    { sha256: nativeSha256, verify: nativeVerify },
+    {
+      sources: [config.monitorUrl, ...config.monitorMirrors],
+      logVkeys: [...config.logVkey, ...config.logRetiredVkeys],
+      directory: config.monitorDir,
+      watch: config.monitorWatch,
+      intervalMs: config.monitorInterval,
+      once: false,
+    },
+    {
+      finding: (found) => {
+        metrics?.found(found);
+        const level = FINDINGS[found.code] === 'notice' ? 'info' : 'error';
+        log[level]({ finding: found }, 'monitor: finding');
+      },
+      passed: (pass) => {
+        metrics?.passed(pass);
+        if (hasPassed) return;
+        hasPassed = true;
+        log.info({ leaves: pass.size, alarms: pass.alarms.length }, 'monitor: first pass complete');
+        reportReady();
+      },
+    },
+    signal,
+  ).catch((cause: unknown) => {
+    if (!isUsageError(cause)) throw cause;
+    throw new OperatorError((cause as Error).message, { cause });
+  });
+  running.catch((error: unknown) => program.fail(error));
+  program.onStop(() => running.catch(() => undefined));
+});
+process.exit(code);

@@ -1,0 +1,120 @@
+import { ProtocolError } from '../errors.js';
+import type { Sha256 } from '../hash.js';
+import { isPackageId, isShareToken, resolveIdentifier } from '../ids.js';
+import { pointerStep } from '../json.js';
+import { PACKAGE_KIND, SHARED, type LookupName, type VerdictRoute } from '../lookup-routes.js';
+import type { Facade, NotFound } from '../schemas/facade.js';
+import { NOT_FOUND_BODY, unresolvedBody } from '../snapshot/head.js';
+import { packageAnswer, proofAnswer, type Match } from '../state/answers.js';
+import { shardOf } from '../state/record.js';
+import type { RecordedProof } from '../state/views.js';
+import type { VerificationStatus } from '../status.js';
+import { parseTime } from '../time.js';
+import type { ProvedState } from './verify.js';
+
+/** The kind of id that a text is; null for any other text. */
+function nameOf(identifier: string): LookupName | null {
+  if (isShareToken(identifier)) return 'share_token';
+  if (isPackageId(identifier)) return 'package_id';
+  return resolveIdentifier(identifier)?.matched_on ?? null;
+}
+
+/** An answer recomputed from evidence. It is that of the snapshot's time: see {@link isCurrent}. */
+export interface ProvedAnswer {
+  response: Facade | NotFound;
+  /** The proof of the artifact; null when the lookup does not resolve to one. */
+  proof: RecordedProof | null;
+}
+
+/** The answer of the public API about the identifier of the evidence on a route. */
+export function answerFromEvidence(
+  sha256: Sha256,
+  state: ProvedState,
+  route: VerdictRoute,
+): ProvedAnswer {
+  const { identifier: requested, found } = state;
+  const match = matchOf(state, route);
+  const proofs = recordedProofs(state);
+  const [first] = proofs;
+  // A package does not resolve before all of its members do.
+  const isFound = first !== undefined && proofs.length === found.proofs.size;
+  if (match !== null && isFound && (!route.windowed || proofs.some(({ isRecent }) => isRecent))) {
+    const text = found.package
+      ? packageAnswer(sha256, match, found.package.package_id, proofs)
+      : proofAnswer(match, first);
+    if (text !== null) {
+      return { response: JSON.parse(text) as Facade, proof: found.package ? null : first };
+    }
+  }
+  const unresolved =
+    route.unmatched === 'not-found' ? NOT_FOUND_BODY : unresolvedBody(route.unmatched, requested);
+  return { response: JSON.parse(unresolved) as Facade | NotFound, proof: null };
+}
+
+/** The artifact that the identifier names on the route; null when the route does not match it. */
+function matchOf({ identifier, found }: ProvedState, route: VerdictRoute): Match | null {
+  const matchedOn = nameOf(identifier);
+  const kind = matchedOn && route.matches[matchedOn];
+  if (!matchedOn || !kind) return null;
+  const match = { requested: identifier, matchedOn };
+  if (kind !== SHARED) return { ...match, kind };
+  if (!found.share) return null;
+  const { artifact_kind: shared } = found.share;
+  return { ...match, kind: shared === 'package' ? PACKAGE_KIND : shared };
+}
+
+/** The proofs that were found. A generic lookup resolves recent ones only. */
+function recordedProofs({
+  found,
+  snapshot,
+}: ProvedState): (RecordedProof & { isRecent: boolean })[] {
+  return [...found.proofs].flatMap(([proofId, one]) => {
+    const log = snapshot.logs.find(({ shard }) => shard === shardOf(proofId));
+    if (one === null || log === undefined) return [];
+    const { origin, size, lookup_from } = log;
+    const view = { origin, size, expiredThrough: parseTime(log.expired_through) };
+    return [{ ...one, proofId, log: view, isRecent: one.proof.leafIndex >= lookup_from }];
+  });
+}
+
+export function statusOf(answer: Facade | NotFound): VerificationStatus {
+  return 'verification' in answer
+    ? answer.verification.verification_status
+    : answer.verification_status;
+}
+
+/** Whether the answer still holds. A revocation is irreversible, so its age does not matter. */
+export function isCurrent(state: ProvedState, answer: Facade | NotFound): boolean {
+  return state.outdated === null || statusOf(answer) === 'REVOKED';
+}
+
+/**
+ * Requires that a served document has every member of the recomputed one. It may have others, of a later
+ * version of the service. `downloads` are addresses, which prove nothing.
+ *
+ * @throws ProtocolError `answer_mismatch`, with a pointer
+ */
+export function requireAgreement(proved: unknown, served: unknown, pointer = ''): void {
+  if (typeof proved !== 'object' || proved === null) {
+    if (proved !== served) throw mismatch(pointer);
+    return;
+  }
+  if (typeof served !== 'object' || served === null) throw mismatch(pointer);
+  // The lengths of arrays are members too.
+  const isArray = Array.isArray(proved);
+  if (isArray !== Array.isArray(served)) throw mismatch(pointer);
+  if (isArray && proved.length !== (served as unknown[]).length) throw mismatch(pointer);
+  for (const [name, value] of Object.entries(proved)) {
+    if (name === 'downloads') continue;
+    requireAgreement(value, (served as Record<string, unknown>)[name], pointer + pointerStep(name));
+  }
+}
+
+const mismatch = (pointer: string): ProtocolError =>
+  new ProtocolError(
+    'answer_mismatch',
+    `the answer differs from its evidence at ${pointer || '/'}`,
+    {
+      pointer,
+    },
+  );

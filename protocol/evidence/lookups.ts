@@ -1,0 +1,106 @@
+import { compareBytes, fromHex, toHex } from '../bytes.js';
+import { ProtocolError } from '../errors.js';
+import type { Sha256 } from '../hash.js';
+import { isPackageId, isShareToken, resolveIdentifier, type ProofId } from '../ids.js';
+import { mapKey } from '../map/nodes.js';
+import type { MapValue } from '../map/page.js';
+import { shareIndexId, tokenHash } from '../snapshot/share.js';
+import {
+  aepKeyMapKey,
+  decodeAepKey,
+  decodeHistory,
+  decodeProof,
+  proofMapKey,
+  shardOf,
+  type AepKeyLife,
+  type PublicProof,
+  type RecordedEvent,
+} from '../state/record.js';
+import { parsePackage, parseShare, type PackageRecord, type ShareRecord } from './shares.js';
+
+/** A lookup in one of the two maps of a snapshot. */
+export interface MapQuery {
+  map: 'map_root' | 'shares_root';
+  key: Uint8Array;
+}
+
+/** The records behind an answer; null for a key that the map does not have. */
+export interface FoundRecords {
+  /** Undefined unless a token was looked up. */
+  share: ShareRecord | null | undefined;
+  /** Undefined unless a package was looked up, by its id or a token. */
+  package: PackageRecord | null | undefined;
+  /** Each proof that was looked up, in order. */
+  proofs: ReadonlyMap<ProofId, FoundProof | null>;
+}
+
+export interface FoundProof {
+  proof: PublicProof;
+  history: RecordedEvent[];
+  /** Null for a proof without an activated key. */
+  key: AepKeyLife | null;
+}
+
+/**
+ * The lookups that prove the answer about an identifier, in the order of the evidence. Keys depend on
+ * the values found before them, so the server and the reader both run this.
+ *
+ * @param identifier as requested, a token included
+ * @throws ProtocolError `malformed_record`
+ */
+export function* lookupsOf(
+  sha256: Sha256,
+  identifier: string,
+): Generator<MapQuery, FoundRecords, MapValue | null> {
+  let target: string | undefined = identifier;
+  let share: FoundRecords['share'];
+  if (isShareToken(identifier)) {
+    const hash = tokenHash(sha256, identifier);
+    const value = yield { map: 'shares_root', key: mapKey('share', shareIndexId(hash)) };
+    share = value && parseShare(value, hash);
+    target = share?.id;
+  }
+  let found: FoundRecords['package'];
+  let ids: readonly ProofId[] = [];
+  if (target !== undefined && isPackageId(target)) {
+    const uuid = fromHex(target.slice('pkg_'.length));
+    const value = yield { map: 'shares_root', key: mapKey('package', uuid) };
+    found = value && parsePackage(value, target);
+    ids = found?.members ?? [];
+  } else {
+    const named = target === undefined ? null : resolveIdentifier(target);
+    if (named !== null) ids = [named.proof_id];
+  }
+  return { share, package: found, proofs: yield* proofsOf(ids) };
+}
+
+function* proofsOf(
+  ids: readonly ProofId[],
+): Generator<MapQuery, FoundRecords['proofs'], MapValue | null> {
+  const proofs = new Map<ProofId, FoundProof | null>();
+  const byKey = new Map<string, { key: Uint8Array; signed: FoundProof[] }>();
+  for (const id of ids) {
+    const value = yield { map: 'map_root', key: proofMapKey(id) };
+    if (value === null) {
+      proofs.set(id, null);
+      continue;
+    }
+    const proof = decodeProof(value.record);
+    const found = { proof, history: decodeHistory(value.history), key: null };
+    proofs.set(id, found);
+    if (proof.keyIndex === null) continue;
+    const key = aepKeyMapKey(shardOf(id), proof.keyIndex);
+    const { signed } = byKey.get(toHex(key)) ?? { signed: [] };
+    byKey.set(toHex(key), { key, signed: [...signed, found] });
+  }
+  for (const { key, signed } of [...byKey.values()].sort((a, b) => compareBytes(a.key, b.key))) {
+    const value = yield { map: 'map_root', key };
+    // Without this record the answer could hide a compromise of the key.
+    if (value === null || value.history.length > 0) {
+      throw new ProtocolError('malformed_record', 'the map lacks the record of a signing key');
+    }
+    const life = decodeAepKey(value.record);
+    for (const found of signed) found.key = life;
+  }
+  return proofs;
+}

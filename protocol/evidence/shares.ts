@@ -1,0 +1,50 @@
+import * as z from 'zod';
+import { equalBytes, toHex } from '../bytes.js';
+import { ProtocolError } from '../errors.js';
+import { canonicalBytes, parseStrict, type JsonValue } from '../json.js';
+import type { MapValue } from '../map/page.js';
+import { SCHEMA } from '../schemas/ids.js';
+import { packageIdSchema, packageMembersSchema } from '../schemas/lifecycle.js';
+import { artifactKindSchema, hashSchema, proofIdSchema } from '../schemas/primitives.js';
+
+/** The values of the map under `shares_root` (spec/next.md, section 10). */
+
+const shareMembers = { schema_version: z.literal(SCHEMA.shareRecord), token_hash: hashSchema };
+const shareRecordSchema = z.union([
+  z.strictObject({ ...shareMembers, artifact_kind: artifactKindSchema, id: proofIdSchema }),
+  z.strictObject({ ...shareMembers, artifact_kind: z.literal('package'), id: packageIdSchema }),
+]);
+export type ShareRecord = z.infer<typeof shareRecordSchema>;
+
+const packageRecordSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.packageRecord),
+  package_id: packageIdSchema,
+  members: packageMembersSchema,
+});
+export type PackageRecord = z.infer<typeof packageRecordSchema>;
+
+/** @throws ProtocolError `malformed_record`; also for another token, whose hash begins equally */
+export function parseShare(value: MapValue, hash: Uint8Array): ShareRecord {
+  const share = parseCanonical(shareRecordSchema, value);
+  if (share.token_hash === toHex(hash)) return share;
+  throw new ProtocolError('malformed_record', 'the share belongs to another token');
+}
+
+/** @throws ProtocolError `malformed_record` */
+export function parsePackage(value: MapValue, id: string): PackageRecord {
+  const found = parseCanonical(packageRecordSchema, value);
+  if (found.package_id === id) return found;
+  throw new ProtocolError('malformed_record', `the record is not of ${id}`);
+}
+
+function parseCanonical<T extends JsonValue>(schema: z.ZodType<T>, value: MapValue): T {
+  const { record, history } = value;
+  let cause: unknown;
+  try {
+    const document = schema.parse(parseStrict(record));
+    if (history.length === 0 && equalBytes(canonicalBytes(document), record)) return document;
+  } catch (error) {
+    cause = error;
+  }
+  throw new ProtocolError('malformed_record', 'not a share or package record', { cause });
+}

@@ -1,0 +1,65 @@
+import type { IdField } from './ids.js';
+import type { LookupField } from './schemas/facade.js';
+import type { ArtifactKind } from './status.js';
+
+/** The lookups of the public API: which ids resolve, and to what (section 16). */
+
+/** Stands for the kind of the artifact that a share token shares. */
+export const SHARED = 'shared';
+
+/** Packages are rendered and reported as trust artifacts. */
+export const PACKAGE_KIND = 'trust' satisfies ArtifactKind;
+
+/** The kinds of id that a lookup matches. */
+export type LookupName = IdField | 'share_token' | 'package_id';
+
+/** The ids that a route matches and its response when none matches. */
+export interface VerdictRoute {
+  /** The kind of artifact that each matched id resolves to. */
+  matches: Partial<Record<LookupName, ArtifactKind | typeof SHARED>>;
+  /** Whether the route covers recent proofs only. */
+  windowed: boolean;
+  /** The response without a match: the not-found record, or the unresolved body of a kind. */
+  unmatched: 'not-found' | ArtifactKind;
+  /** Treats every identifier as a share token. */
+  isSecret?: true;
+}
+
+const byPath = (kind: ArtifactKind, ...ids: LookupName[]): VerdictRoute => ({
+  matches: Object.fromEntries(ids.map((id) => [id, kind])),
+  windowed: false,
+  unmatched: kind,
+});
+
+/** Lookups by path, over the whole history. */
+export const BY_PATH = {
+  proof: { ...byPath('proof', 'proof_id'), unmatched: 'not-found' },
+  certificate: byPath('certificate', 'certificate_id', 'certificate_ref', 'trust_asset_id'),
+  passport: byPath('passport', 'passport_id', 'passport_ref', 'execution_passport_id'),
+  trust: byPath('trust', 'trust_id', 'trust_ref', 'trust_asset_id'),
+  'trust-asset': byPath('trust', 'trust_asset_id'),
+  share: { ...byPath('proof'), matches: { share_token: SHARED }, isSecret: true },
+  package: byPath(PACKAGE_KIND, 'package_id'),
+} satisfies Record<string, VerdictRoute>;
+
+/** The ids that a generic lookup matches, and the artifact that each one names. */
+const MATCHES = {
+  proof_id: 'proof',
+  registry_entry_id: 'proof',
+  execution_id: 'proof',
+  certificate_id: 'certificate',
+  passport_id: 'passport',
+  trust_id: 'trust',
+  trust_asset_id: 'trust',
+  share_token: SHARED,
+  package_id: PACKAGE_KIND,
+} as const satisfies VerdictRoute['matches'];
+
+const generic: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
+
+/** Of a generic lookup: `identifier` matches every kind of id, any other field only its kind. */
+export function routeFor(field: LookupField): VerdictRoute {
+  if (field === 'identifier') return generic;
+  const matches = { [field]: MATCHES[field] };
+  return { ...generic, matches, ...(field === 'share_token' && { isSecret: true }) };
+}

@@ -1,0 +1,38 @@
+/**
+ * Everything that a monitor reports. `alarm`: the log or its publisher breaks a promise. `lasting`: an
+ * alarm that stays true, because the log contains its cause or two signatures prove it. `notice`: a
+ * change that someone who knows the service should recognise.
+ */
+export const FINDINGS = {
+  log_forked: 'lasting',
+  map_root_differs: 'lasting',
+  map_root_unchecked: 'lasting',
+  entry_ignored: 'lasting',
+  merge_delay_exceeded: 'lasting',
+  receipt_contradicted: 'lasting',
+  proof_omitted: 'alarm',
+  checkpoint_missing: 'alarm',
+  checkpoint_unverifiable: 'alarm',
+  checkpoint_went_back: 'alarm',
+  log_damaged: 'alarm',
+  snapshot_unverifiable: 'alarm',
+  snapshot_went_back: 'alarm',
+  snapshot_expired: 'alarm',
+  unreachable: 'notice',
+  key_entry: 'notice',
+  status_changed: 'notice',
+} as const satisfies Record<string, 'alarm' | 'lasting' | 'notice'>;
+
+export type FindingCode = keyof typeof FINDINGS;
+
+export interface Finding {
+  code: FindingCode;
+  /** The source, entry or proof. */
+  where: string;
+  detail: string;
+  /** Signed notes that prove it to others. */
+  notes?: string[];
+}
+
+/** `ignored`: index of the entry in a finding `entry_ignored`. */
+export type Report = (finding: Finding, ignored?: number) => void;

@@ -1,0 +1,294 @@
+import { equalBytes, fromBase64, fromUtf8, toBase64, toHex } from '../bytes.js';
+import type { Checkpoint } from '../checkpoint.js';
+import { ProtocolError } from '../errors.js';
+import { openPinned, type LogPin } from '../offline/trust.js';
+import { LOCATION_PATH, openLocation, type OpenedLocation } from '../snapshot/location.js';
+import type { PinnedKeys } from '../snapshot/trust.js';
+import { parseTime } from '../time.js';
+import { statusOf } from '../state/answers.js';
+import { parseTlogProof } from '../tlog-proof.js';
+import type { VerifyCrypto } from '../verify.js';
+import { UnreachableError, type LogFiles } from './files.js';
+import { FINDINGS, type Finding, type FindingCode } from './findings.js';
+import type { MapStore } from './map-store.js';
+import { NOTHING_REBUILT, Rebuild, type EarlierLook } from './rebuild.js';
+import { areConsistent, SignedTree } from './signed-tree.js';
+import type { MonitorState } from './state.js';
+import { findProof, type Watched } from './watch.js';
+
+export interface MonitorOptions {
+  crypto: VerifyCrypto;
+  /** The pinned keys of the log of shard 0, and the policy of its witnesses. */
+  pin: LogPin;
+  store: MapStore;
+  state: MonitorState;
+  /** Makes the state durable. */
+  save: (state: MonitorState) => Promise<void>;
+  /** Milliseconds since 1970. */
+  now: () => number;
+  report: (finding: Finding) => void;
+}
+
+/** A hostile log must not fill the state. */
+const MAX_LASTING = 1000;
+
+/** In seconds, while the log has no snapshot entry. */
+const DEFAULT_MERGE_DELAY = 60;
+
+/** What a source serves now. */
+interface Served {
+  files: LogFiles;
+  tree: SignedTree;
+  note: string;
+}
+
+/** Follows a log from outside, under pinned keys. */
+export class Monitor {
+  private readonly state: MonitorState;
+  private rebuild: Rebuild;
+  /** The look at the log before its last growth. */
+  private before: EarlierLook | null = null;
+  /** When the main source served the checkpoint of `state.head`. */
+  private lookedAt: number | null = null;
+  /** What the current pass found. */
+  private found: Finding[] = [];
+
+  constructor(private readonly options: MonitorOptions) {
+    this.state = options.state;
+    this.rebuild = this.rebuildFrom(options.state.rebuilt);
+  }
+
+  /**
+   * Looks once at all sources. The first is the one whose entries are read; the others are compared
+   * with it.
+   *
+   * @returns what it found, each also reported at once
+   */
+  async pass(
+    [main, ...others]: readonly [LogFiles, ...LogFiles[]],
+    watched: readonly Watched[] = [],
+  ): Promise<readonly Finding[]> {
+    this.found = [];
+    const served = await this.open(main);
+    if (served !== null && (await this.extend(served))) {
+      await this.guard(main, () => this.readEntries(served.tree));
+      if (this.rebuild.log.state.size === served.tree.head.size) this.checkValidity();
+    }
+    const { head } = this.state;
+    if (head !== null) {
+      const tree = this.treeOf(head, main);
+      if (served !== null) await this.guard(main, () => this.checkLocation(served, tree));
+      for (const files of others) {
+        const other = await this.open(files);
+        if (other === null) continue;
+        await this.guard(files, () => this.compare(other, tree, head.note));
+        await this.guard(files, () => this.checkLocation(other, tree));
+      }
+      // Without all entries, a proof that is not found may be in the others.
+      if (this.rebuild.log.state.size === head.size) {
+        for (const one of watched) await this.guard(main, () => this.watch(one, tree));
+      }
+    }
+    await this.save();
+    return this.found;
+  }
+
+  private readonly report = (finding: Finding): void => {
+    const { lasting } = this.state;
+    const isKnown = ({ code, where, detail }: Finding): boolean =>
+      code === finding.code && where === finding.where && detail === finding.detail;
+    this.found.push(finding);
+    if (FINDINGS[finding.code] === 'lasting') {
+      if (lasting.some(isKnown)) return;
+      if (lasting.length < MAX_LASTING) lasting.push(finding);
+    }
+    this.options.report(finding);
+  };
+
+  private add(code: FindingCode, where: string, detail: string, notes?: string[]): void {
+    this.report({ code, where, detail, ...(notes !== undefined && { notes }) });
+  }
+
+  /** Reports files that are missing, damaged or unreachable, which prove nothing about the log. */
+  private async guard(files: LogFiles, run: () => Promise<unknown>): Promise<void> {
+    try {
+      await run();
+    } catch (error) {
+      if (error instanceof UnreachableError) this.add('unreachable', files.where, error.message);
+      else if (error instanceof ProtocolError && error.code === 'malformed_tile') {
+        this.add('log_damaged', files.where, error.message);
+      } else throw error;
+    }
+  }
+
+  private async open(files: LogFiles): Promise<Served | null> {
+    const { crypto, pin } = this.options;
+    let served: Served | null = null;
+    await this.guard(files, async () => {
+      const bytes = await files.read('checkpoint');
+      if (bytes === null) {
+        this.add('checkpoint_missing', files.where, 'there is no checkpoint');
+        return;
+      }
+      try {
+        const note = fromUtf8(bytes);
+        const { checkpoint } = openPinned(note, pin, crypto.verify);
+        served = { files, note, tree: this.treeOf(checkpoint, files) };
+      } catch (error) {
+        if (!(error instanceof ProtocolError)) throw error;
+        this.add('checkpoint_unverifiable', files.where, `${error.code}: ${error.message}`);
+      }
+    });
+    if (served !== null) this.checkSize(served);
+    return served;
+  }
+
+  private checkSize({ files: { where }, tree: { head } }: Served): void {
+    const before = this.sourceOf(where);
+    if (head.size < before.size) {
+      const detail = `a checkpoint of ${head.size} leaves after one of ${before.size}`;
+      this.add('checkpoint_went_back', where, detail);
+    }
+    before.size = Math.max(before.size, head.size);
+  }
+
+  private sourceOf(where: string) {
+    return (this.state.sources[where] ??= { size: 0, snapshot: -1 });
+  }
+
+  /** Accepts a checkpoint of the main source if it extends the last one. */
+  private async extend(served: Served): Promise<boolean> {
+    const { files, tree, note } = served;
+    const { head } = this.state;
+    let isAccepted = head === null;
+    if (head !== null) {
+      await this.guard(files, async () => {
+        isAccepted = await this.compare(served, this.treeOf(head, files), head.note);
+      });
+    }
+    const { size, root } = tree.head;
+    if (!isAccepted || size < (head?.size ?? 0)) return false;
+    if (size !== head?.size) {
+      this.before = head && { size: head.size, at: this.lookedAt ?? head.at };
+      this.state.head = { size, root: toBase64(root), note, at: this.options.now() };
+    }
+    this.lookedAt = this.options.now();
+    return true;
+  }
+  private async compare(other: Served, tree: SignedTree, note: string): Promise<boolean> {
+    if (await areConsistent(other.tree, tree)) return true;
+    this.reportFork(other.files.where, other.tree.head, other.note, note);
+    return false;
+  }
+
+  private reportFork(where: string, { size, root }: Checkpoint, ...notes: string[]): void {
+    const detail = `the checkpoint of ${size} leaves with root ${toHex(root)} contradicts the other one`;
+    this.add('log_forked', where, detail, notes);
+  }
+
+  private treeOf(head: { size: number; root: string | Uint8Array }, files: LogFiles): SignedTree {
+    const { crypto, pin } = this.options;
+    const root = typeof head.root === 'string' ? fromBase64(head.root) : head.root;
+    return new SignedTree(crypto.sha256, { origin: pin.origin, size: head.size, root }, files);
+  }
+
+  private rebuildFrom(rebuilt: MonitorState['rebuilt']): Rebuild {
+    const { crypto, pin, store } = this.options;
+    return new Rebuild({ ...crypto, origin: pin.origin, shard: 0 }, store, rebuilt);
+  }
+
+  private async readEntries(tree: SignedTree): Promise<void> {
+    try {
+      while (await this.rebuild.step(tree, this.before, this.report)) await this.save();
+    } catch (error) {
+      if (!(error instanceof ProtocolError) || error.code !== 'malformed_map_page') throw error;
+      // The pages are not synced to disk, because the log gives them again.
+      this.rebuild = this.rebuildFrom(NOTHING_REBUILT);
+      while (await this.rebuild.step(tree, null, this.report)) await this.save();
+    }
+  }
+
+  private save(): Promise<void> {
+    this.state.rebuilt = this.rebuild.log;
+    return this.options.save(this.state);
+  }
+
+  private checkValidity(): void {
+    const { snapshot } = this.rebuild.log;
+    if (snapshot === null) {
+      this.add('snapshot_expired', this.options.pin.origin, 'the log has no snapshot entry');
+    } else if (parseTime(snapshot.entry.valid_until) <= this.options.now()) {
+      const detail = `it expired at ${snapshot.entry.valid_until}, and the log has no newer one`;
+      this.add('snapshot_expired', `entry ${snapshot.index}`, detail);
+    }
+  }
+
+  /** Checks the snapshot that a source serves: its entry is in the log, and none is older. */
+  private async checkLocation({ files }: Served, tree: SignedTree): Promise<void> {
+    const { crypto, pin } = this.options;
+    const bytes = await files.read(LOCATION_PATH);
+    if (bytes === null) return;
+    const where = `${files.where}, ${LOCATION_PATH}`;
+    let opened: OpenedLocation;
+    let note: string;
+    try {
+      opened = openLocation(crypto, bytes, pin.vkeys as unknown as PinnedKeys);
+      note = parseTlogProof(opened.location.tlog_proof).checkpoint;
+      openPinned(note, pin, crypto.verify);
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+      this.add('snapshot_unverifiable', where, `${error.code}: ${error.message}`);
+      return;
+    }
+    const own = this.treeOf(opened.checkpoint, files);
+    if (!(await areConsistent(own, tree))) {
+      this.reportFork(where, opened.checkpoint, note, this.state.head!.note);
+    }
+    const before = this.sourceOf(files.where);
+    if (opened.index < before.snapshot) {
+      const detail = `the snapshot of entry ${opened.index} after that of entry ${before.snapshot}`;
+      this.add('snapshot_went_back', where, detail);
+    }
+    before.snapshot = Math.max(before.snapshot, opened.index);
+  }
+
+  private async watch(one: Watched, tree: SignedTree): Promise<void> {
+    const { crypto, pin, now } = this.options;
+    const { proofId } = one;
+    if (one.tlogProof !== undefined) await this.compareNote(one, tree);
+    const { state, snapshot } = this.rebuild.log;
+    const expiredThrough = state.verdict === null ? -1 : parseTime(state.verdict.expiredThrough);
+    const log = { origin: pin.origin, size: state.size, expiredThrough };
+    const found = await findProof(crypto.sha256, (key) => this.rebuild.find(key), proofId);
+    const status = found === null ? 'ABSENT' : statusOf('proof', { proofId, ...found, log });
+    const before = (this.state.watched[proofId] ??= { status, since: Math.min(one.at, now()) });
+    if (status !== before.status) {
+      this.add('status_changed', proofId, `from ${before.status} to ${status}`);
+      before.status = status;
+    }
+    const delay = 1000 * (snapshot?.entry.max_merge_delay ?? DEFAULT_MERGE_DELAY);
+    const isDue = (this.lookedAt ?? 0) - before.since > delay;
+    if (found === null && one.isPromised && isDue) {
+      const detail = `${pin.origin} does not have this proof at ${tree.head.size} leaves, ${delay / 1000} s after its receipt`;
+      this.add('proof_omitted', proofId, detail, [this.state.head!.note]);
+    }
+    if (found !== null && one.aepHash !== undefined && one.aepHash !== toHex(found.proof.aepHash)) {
+      const detail = `the document has the AEP ${one.aepHash}, the log ${toHex(found.proof.aepHash)}`;
+      this.add('receipt_contradicted', proofId, detail);
+    }
+  }
+
+  private async compareNote({ proofId, tlogProof = '' }: Watched, tree: SignedTree): Promise<void> {
+    const { crypto, pin } = this.options;
+    try {
+      const note = parseTlogProof(tlogProof).checkpoint;
+      const { checkpoint } = openPinned(note, pin, crypto.verify);
+      if (checkpoint.size > tree.head.size) return;
+      if (equalBytes(await tree.rootAt(checkpoint.size), checkpoint.root)) return;
+      this.reportFork(proofId, checkpoint, note, this.state.head!.note);
+    } catch (error) {
+      if (!(error instanceof ProtocolError) || error.code === 'malformed_tile') throw error;
+      this.add('checkpoint_unverifiable', proofId, `${error.code}: ${error.message}`);
+    }
+  }
+}

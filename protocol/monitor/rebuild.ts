@@ -1,0 +1,184 @@
+import { toBase64 } from '../bytes.js';
+import { readEntry } from '../entries.js';
+import { mapRoot } from '../map/nodes.js';
+import type { MapValue } from '../map/page.js';
+import { MapPages, type MapHead } from '../map/pages.js';
+import type { KeyEntry, LogEntry, SnapshotEntry } from '../schemas/log-entry.js';
+import type { LogContext } from '../state/key-entries.js';
+import { EMPTY_LOG, type LogState } from '../state/log-state.js';
+import { reduce } from '../state/reduce.js';
+import { TILE_WIDTH } from '../tiles.js';
+import { formatTime, parseTime } from '../time.js';
+import type { Report } from './findings.js';
+import type { MapStore } from './map-store.js';
+import type { SignedTree } from './signed-tree.js';
+
+/** The state and the map of a log's first entries. */
+export interface RebuiltLog {
+  state: LogState;
+  map: MapHead;
+  /** Map roots, in base64, at the sizes that a later snapshot may name. */
+  roots: ReadonlyMap<number, string>;
+  /** The last snapshot entry that counts. */
+  snapshot: { index: number; entry: SnapshotEntry } | null;
+}
+
+export const NOTHING_REBUILT: RebuiltLog = {
+  state: EMPTY_LOG,
+  map: null,
+  roots: new Map(),
+  snapshot: null,
+};
+
+/** An earlier look at the log. */
+export interface EarlierLook {
+  /** Number of leaves that the checkpoint of that time covered. */
+  size: number;
+  /** Milliseconds since 1970. */
+  at: number;
+}
+
+/** Bundles that one step reads. */
+const STEP_BUNDLES = 16;
+
+/** Computes the map of a log from its entries, and compares it with every snapshot entry. */
+export class Rebuild {
+  private readonly pages: MapPages;
+
+  constructor(
+    private readonly ctx: LogContext,
+    private readonly store: MapStore,
+    public log: RebuiltLog = NOTHING_REBUILT,
+  ) {
+    this.pages = new MapPages(ctx.sha256, store);
+  }
+
+  find(key: Uint8Array): Promise<MapValue | null> {
+    return this.pages.find(this.log.map, key);
+  }
+
+  /**
+   * Processes the next entries of a tree that extends the rebuilt one.
+   *
+   * @param before the last look at the log, to check the merge delay; null if it was the first
+   * @param end where to stop, at most the size of the tree
+   * @returns false when there are no more
+   * @throws ProtocolError `malformed_tile`; `malformed_map_page` when the store is damaged
+   */
+  async step(
+    tree: SignedTree,
+    before: EarlierLook | null,
+    report: Report,
+    end = tree.head.size,
+  ): Promise<boolean> {
+    const from = this.log.state.size;
+    if (from >= end) return false;
+    const first = Math.floor(from / TILE_WIDTH);
+    const to = Math.min(end, (first + STEP_BUNDLES) * TILE_WIDTH);
+    const bundles = await Promise.all(
+      Array.from({ length: Math.ceil(to / TILE_WIDTH) - first }, (_, i) => tree.entries(first + i)),
+    );
+    const bytes = bundles.flat().slice(from % TILE_WIDTH, to - first * TILE_WIDTH);
+    const entries = bytes.map(readEntry);
+    let at = from;
+    for (const size of sizesToVisit(entries, from)) {
+      const ignored = await this.reduceTo(tree, bytes.slice(at - from, size - from));
+      for (; at < size; at++) {
+        const entry = entries[at - from]!;
+        if (ignored.has(at)) report(ignoredEntry(at, entry), at);
+        else if (entry?.type === 'key') report(keyEntry(at, entry));
+        else if (entry?.type === 'snapshot') this.checkSnapshot(at, entry, report);
+        if (entry !== null) this.checkMergeDelay(at, entry, before, report);
+      }
+    }
+    return true;
+  }
+
+  private async reduceTo(
+    tree: SignedTree,
+    entries: readonly Uint8Array[],
+  ): Promise<ReadonlySet<number>> {
+    const { state, changes, ignored } = await reduce(this.ctx, this.log.state, entries, {
+      value: (key) => this.find(key),
+      entry: (index) => tree.entry(index),
+      rootAt: (size) => tree.rootAt(size),
+    });
+    const { head: map, superseded } = await this.pages.update(this.log.map, changes);
+    const roots = new Map(this.log.roots).set(state.size, this.rootOf(map));
+    this.log = { ...this.log, state, map, roots };
+    this.store.discard(superseded);
+    return new Set(ignored);
+  }
+
+  private rootOf(map: MapHead): string {
+    return toBase64(map?.hash ?? mapRoot(this.ctx.sha256, []));
+  }
+
+  private checkSnapshot(index: number, entry: SnapshotEntry, report: Report): void {
+    const { size } = entry.logs[0]!;
+    const root = this.log.roots.get(size);
+    const where = `entry ${index}`;
+    if (entry.logs.length > 1 || root === undefined) {
+      const detail = `the snapshot covers ${entry.logs.length} logs, the first to size ${size}, where this monitor has no map to compare`;
+      report({ code: 'map_root_unchecked', where, detail });
+    } else if (root !== entry.map_root) {
+      const detail = `the snapshot of ${size} leaves commits to the map ${entry.map_root}; the log gives ${root}`;
+      report({ code: 'map_root_differs', where, detail });
+    }
+    const roots = new Map([...this.log.roots].filter(([at]) => at >= size));
+    this.log = { ...this.log, roots, snapshot: { index, entry } };
+  }
+
+  /**
+   * Only the time of a proof may be long before its append. An entry after it shows when that was, at
+   * the latest.
+   */
+  private checkMergeDelay(
+    index: number,
+    entry: LogEntry,
+    before: EarlierLook | null,
+    report: Report,
+  ): void {
+    const delay = this.log.snapshot?.entry.max_merge_delay;
+    if (entry.type === 'proof' || before === null || delay === undefined) return;
+    if (index < before.size || before.at - parseTime(entry.time) <= delay * 1000) return;
+    const detail = `appended at ${entry.time}, and not covered by the checkpoint at ${formatTime(before.at)}; the delay is at most ${delay} s`;
+    report({ code: 'merge_delay_exceeded', where: `entry ${index}`, detail });
+  }
+}
+
+/**
+ * Where to stop among the entries: at sizes that a snapshot among them names, after later verdicts,
+ * because the next snapshot names the size after one, and at the end.
+ */
+function sizesToVisit(entries: readonly (LogEntry | null)[], from: number): number[] {
+  const end = from + entries.length;
+  const named = entries.flatMap((entry) => (entry?.type === 'snapshot' ? entry.logs[0]!.size : []));
+  const last = Math.max(from, ...named);
+  const verdicts = entries.flatMap((entry, at) =>
+    entry?.type === 'verdict' && from + at + 1 > last ? from + at + 1 : [],
+  );
+  const sizes = [...named, ...verdicts, end].filter((size) => size > from && size <= end);
+  return [...new Set(sizes)].sort((a, b) => a - b);
+}
+
+function ignoredEntry(index: number, entry: LogEntry | null) {
+  const what =
+    entry === null ? 'these bytes are not a log entry' : `this ${entry.type} entry breaks a rule`;
+  return {
+    code: 'entry_ignored' as const,
+    where: `entry ${index}`,
+    detail: `${what}, and has no effect`,
+  };
+}
+
+function keyEntry(index: number, { use, change, ...entry }: KeyEntry) {
+  const key =
+    'vkey' in entry
+      ? entry.vkey
+      : 'registration_hash' in entry
+        ? entry.registration_hash
+        : entry.key_id;
+  const detail = `${change} of the key ${key}, use ${use}`;
+  return { code: 'key_entry' as const, where: `entry ${index}`, detail };
+}

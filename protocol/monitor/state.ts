@@ -1,0 +1,90 @@
+import * as z from 'zod';
+import { fromHex, fromUtf8, toHex, utf8 } from '../bytes.js';
+import { canonicalize, parseStrict } from '../json.js';
+import { snapshotEntrySchema } from '../schemas/log-entry.js';
+import {
+  hashSchema,
+  logIndexSchema,
+  merkleHashSchema,
+  proofIdSchema,
+} from '../schemas/primitives.js';
+import { decodeLogState, encodeLogState } from '../state/log-state.js';
+import { FINDINGS, type FindingCode } from './findings.js';
+import { NOTHING_REBUILT, type RebuiltLog } from './rebuild.js';
+
+const stateSchema = z.strictObject({
+  version: z.literal(1),
+  origin: z.string(),
+  /** The largest checkpoint that extended the one before, and when it was first seen. */
+  head: z
+    .strictObject({
+      size: logIndexSchema,
+      root: merkleHashSchema,
+      note: z.string(),
+      at: z.int(),
+    })
+    .nullable(),
+  /** The largest size and snapshot index of each source. */
+  sources: z.record(
+    z.string(),
+    z.strictObject({ size: logIndexSchema, snapshot: z.int().min(-1) }),
+  ),
+  rebuilt: z.strictObject({
+    state: z.string(),
+    map: z.strictObject({ level: z.int().min(0), hash: hashSchema, digest: hashSchema }).nullable(),
+    roots: z.array(z.tuple([logIndexSchema, merkleHashSchema])),
+    snapshot: z.strictObject({ index: logIndexSchema, entry: snapshotEntrySchema }).nullable(),
+  }),
+  /** The status of each watched proof, and when its receipt was first seen. */
+  watched: z.record(proofIdSchema, z.strictObject({ status: z.string(), since: z.int() })),
+  /** Alarms that stay true. */
+  lasting: z.array(
+    z.strictObject({
+      code: z.enum(Object.keys(FINDINGS) as [FindingCode]),
+      where: z.string(),
+      detail: z.string(),
+      notes: z.array(z.string()).exactOptional(),
+    }),
+  ),
+});
+
+type Stored = z.infer<typeof stateSchema>;
+
+/** All that a monitor remembers about a log. */
+export interface MonitorState extends Omit<Stored, 'rebuilt'> {
+  rebuilt: RebuiltLog;
+}
+
+export function newState(origin: string): MonitorState {
+  const empty = { head: null, sources: {}, watched: {}, lasting: [] };
+  return { version: 1, origin, ...empty, rebuilt: NOTHING_REBUILT };
+}
+
+export function encodeState({ rebuilt, ...rest }: MonitorState): Uint8Array {
+  const { state, map, roots, snapshot } = rebuilt;
+  const stored: Stored = {
+    ...rest,
+    rebuilt: {
+      state: fromUtf8(encodeLogState(state)),
+      map: map && { level: map.level, hash: toHex(map.hash), digest: toHex(map.digest) },
+      roots: [...roots],
+      snapshot,
+    },
+  };
+  return utf8(canonicalize(stored));
+}
+
+/** @throws ProtocolError or ZodError unless {@link encodeState} gave the bytes */
+export function decodeState(bytes: Uint8Array): MonitorState {
+  const { rebuilt, ...rest } = stateSchema.parse(parseStrict(bytes));
+  const { map, ...others } = rebuilt;
+  return {
+    ...rest,
+    rebuilt: {
+      state: decodeLogState(utf8(others.state)),
+      map: map && { level: map.level, hash: fromHex(map.hash), digest: fromHex(map.digest) },
+      roots: new Map(others.roots),
+      snapshot: others.snapshot,
+    },
+  };
+}

@@ -1,0 +1,63 @@
+import * as z from 'zod';
+import type { Sha256 } from '../hash.js';
+import { lookupsOf, type FoundProof } from '../evidence/lookups.js';
+import { attempt } from '../errors.js';
+import { parseStrict } from '../json.js';
+import type { ProofId } from '../ids.js';
+import type { MapValue } from '../map/page.js';
+import { hashSchema, proofIdSchema } from '../schemas/primitives.js';
+
+/** A proof to watch. */
+export interface Watched {
+  proofId: ProofId;
+  /** Whether the service promised that the log has the proof. */
+  isPromised: boolean;
+  /** A time at which the promise existed, in milliseconds since 1970. */
+  at: number;
+  aepHash?: string | undefined;
+  /** A note with a checkpoint that the service gave with the promise. */
+  tlogProof?: string | undefined;
+}
+
+const entrySchema = z.object({ proof_id: proofIdSchema, aep_hash: hashSchema });
+const documentSchema = z.union([
+  z
+    .object({ registry_proof_id: proofIdSchema })
+    .transform(({ registry_proof_id }) => ({ proofId: registry_proof_id })),
+  z
+    .object({ entry: entrySchema, tlog_proof: z.string().nullish() })
+    .transform(({ entry, tlog_proof }) => ({
+      proofId: entry.proof_id,
+      aepHash: entry.aep_hash,
+      tlogProof: tlog_proof ?? undefined,
+    })),
+]);
+
+/**
+ * The proofs of a file: a receipt, a document with the log entry of a proof, such as an export, or
+ * proof ids, one on each line. Undefined for another file.
+ *
+ * @param at when the file was written, in milliseconds since 1970
+ */
+export function parseWatched(bytes: Uint8Array, text: string, at: number): Watched[] | undefined {
+  const document = attempt(() => documentSchema.parse(parseStrict(bytes)));
+  if (document !== undefined) return [{ ...document, isPromised: true, at }];
+  const ids = text.split('\n').filter((line) => line.trim() !== '' && !line.startsWith('#'));
+  const parsed = z
+    .array(proofIdSchema)
+    .min(1)
+    .safeParse(ids.map((line) => line.trim())).data;
+  return parsed?.map((proofId) => ({ proofId, isPromised: false, at }));
+}
+
+/** The record of a proof in a map; null if it has none. */
+export async function findProof(
+  sha256: Sha256,
+  find: (key: Uint8Array) => Promise<MapValue | null>,
+  proofId: ProofId,
+): Promise<FoundProof | null> {
+  const queries = lookupsOf(sha256, proofId);
+  let step = queries.next();
+  while (step.done !== true) step = queries.next(await find(step.value.key));
+  return step.value.proofs.get(proofId) ?? null;
+}

@@ -1,0 +1,80 @@
+import {
+  encodeEntryBundle,
+  entriesPath,
+  TILE_WIDTH,
+  tilePath,
+  tilesBetween,
+  tileWidth,
+} from '#protocol/tiles';
+import { HASH_BYTES } from '#protocol/merkle';
+import type { PublishedFile } from '../store/writer.js';
+import type { VerifiedTree } from './tree.js';
+
+/** The file of a tile of a checked tree, with the width that the tile has there. */
+async function tileFile(
+  tree: VerifiedTree,
+  { level, index, width }: { level: number; index: number; width: number },
+): Promise<PublishedFile> {
+  const bytes = (await tree.tile(level, index)).slice(0, width * HASH_BYTES);
+  return { path: tilePath(level, index, width), bytes, replaces: false };
+}
+
+/**
+ * The leaf tiles and entry bundles of a chunk of entries, as wide as they are in a tree of `size`
+ * leaves; none for a tile that the chunk does not have to that width.
+ *
+ * @param first index of the first entry, which begins a tile
+ * @param from index below which the files exist
+ */
+export async function leafFiles(
+  tree: VerifiedTree,
+  chunk: { first: number; entries: readonly Uint8Array[] },
+  from: number,
+  size: number,
+): Promise<PublishedFile[]> {
+  const { first, entries } = chunk;
+  const files: PublishedFile[] = [];
+  for (let start = first; start < first + entries.length; start += TILE_WIDTH) {
+    const index = start / TILE_WIDTH;
+    const width = tileWidth(0, index, size);
+    const bundle = entries.slice(start - first, start - first + width);
+    if (width === 0 || bundle.length < width || start + width <= from) continue;
+    files.push(await tileFile(tree, { level: 0, index, width }), {
+      path: entriesPath(index, width),
+      bytes: encodeEntryBundle(bundle),
+      replaces: false,
+    });
+  }
+  return files;
+}
+
+/** The tiles above the leaf tiles that a log adds when it grows from `from` to `size` leaves. */
+function upperTiles(tree: VerifiedTree, from: number, size: number): Promise<PublishedFile[]> {
+  const upper = tilesBetween(from, Math.max(from, size)).filter(({ level }) => level > 0);
+  return Promise.all(upper.map((tile) => tileFile(tree, tile)));
+}
+
+/**
+ * The files that a tree has and a tree of `from` leaves has not, in runs that fit in memory. Leaf tiles
+ * below `covered` are left out. Partial tiles have their width in this tree, and also that in a tree of
+ * `covered` leaves, which public answers name.
+ */
+export async function* logFiles(
+  tree: VerifiedTree,
+  from: number,
+  covered: number,
+  chunkLeaves: number,
+): AsyncGenerator<PublishedFile[]> {
+  const { size } = tree.head;
+  const start = Math.max(from, covered);
+  for (let first = start - (start % TILE_WIDTH); first < size; first += chunkLeaves) {
+    const chunk = {
+      first,
+      entries: await tree.entries(first, Math.min(first + chunkLeaves, size)),
+    };
+    yield leafFiles(tree, chunk, from, size);
+    if (first <= covered) yield leafFiles(tree, chunk, from, covered);
+  }
+  yield upperTiles(tree, from, size);
+  yield upperTiles(tree, from, covered);
+}

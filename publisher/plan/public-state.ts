@@ -1,0 +1,202 @@
+import { readEntry } from '#protocol/entries';
+import type { MapHead } from '#protocol/map/pages';
+import type { LogEntry } from '#protocol/schemas/log-entry';
+import { keysChangedBy, type LogContext } from '#protocol/state/key-entries';
+import { EMPTY_LOG, type LogKey, type LogState } from '#protocol/state/log-state';
+import { decodeAepKey, NONE } from '#protocol/state/record';
+import { aepKeyMapKey } from '#protocol/state/record';
+import { isSince1970, reduce } from '#protocol/state/reduce';
+import { TILE_WIDTH } from '#protocol/tiles';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { CycleContext, PublicState } from '../context.js';
+import { LostPageError } from '../errors.js';
+import type { Published } from '../store/directory.js';
+import { mismatch, type VerifiedTree } from './tree.js';
+
+export const EMPTY_STATE: PublicState = { log: EMPTY_LOG, map: null, shares: null, shareChange: 0 };
+
+/** Entries read at once when a verdict or an erasure is about leaves of earlier chunks. */
+const BLOCK_LEAVES = 4 * TILE_WIDTH;
+const MAX_BLOCKS = 8;
+
+const contextOf = ({ logSigner }: CycleContext): LogContext => ({
+  sha256: nativeSha256,
+  verify: nativeVerify,
+  origin: logSigner.name,
+  shard: 0,
+});
+
+/**
+ * The state after the entries up to the last of `stops`, in chunks that fit in memory.
+ *
+ * @param stops ascending sizes of the log
+ * @param atStop called with the state at each of them
+ * @param onEntries called with every chunk of entries; the first of them begins a tile
+ */
+export async function advance(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  from: PublicState,
+  stops: readonly number[],
+  on: {
+    entries: (first: number, entries: readonly Uint8Array[]) => Promise<void>;
+    stop: (state: PublicState) => void;
+  },
+): Promise<{ state: PublicState; changes: number }> {
+  const entry = blocksOf(tree);
+  let state = from;
+  let changes = 0;
+  for (const stop of stops) {
+    while (state.log.size < stop) {
+      const { log, map } = state;
+      const first = log.size - (log.size % TILE_WIDTH);
+      const entries = await tree.entries(first, Math.min(stop, first + ctx.chunkLeaves));
+      ctx.progress();
+      const reduced = await reduce(contextOf(ctx), log, entries.slice(log.size - first), {
+        value: (key) => ctx.maps.find(map, key),
+        entry,
+        rootAt: (size) => tree.rootAt(size),
+      });
+      ctx.progress();
+      await on.entries(first, entries);
+      changes += reduced.changes.length;
+      state = { ...state, log: reduced.state, map: await ctx.maps.update(map, reduced.changes) };
+      ctx.progress();
+    }
+    on.stop(state);
+  }
+  return { state, changes };
+}
+
+/** Reads single entries in blocks, of which it keeps a few. */
+function blocksOf(tree: VerifiedTree): (index: number) => Promise<Uint8Array> {
+  const blocks = new Map<number, Promise<Uint8Array[]>>();
+  return async (index) => {
+    const first = index - (index % BLOCK_LEAVES);
+    let block = blocks.get(first);
+    if (block === undefined) {
+      if (blocks.size === MAX_BLOCKS) blocks.delete(blocks.keys().next().value!);
+      block = tree.entries(first, Math.min(first + BLOCK_LEAVES, tree.head.size));
+      blocks.set(first, block);
+    }
+    return (await block)[index - first]!;
+  };
+}
+
+/**
+ * The state to continue from: the last one of this process, or that of the published snapshot, from
+ * its maps and the entries of the log.
+ *
+ * @param limit least size at which a map has to be compared
+ */
+export async function startingState(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  published: Published | null,
+  limit: number,
+): Promise<PublicState> {
+  const { progress } = ctx.memory;
+  const isNext = progress !== null && progress.from === (published?.index ?? null);
+  if (isNext && progress.state.log.size <= limit) return progress.state;
+  if (published === null) return EMPTY_STATE;
+  const map = await ctx.maps.open(published.location, 'map');
+  const shares = await ctx.maps.open(published.location, 'shares');
+  const log = await restoreLogState(ctx, tree, published.snapshot.logs[0]!.size, map);
+  return { log, map, shares, shareChange: 0 };
+}
+
+/**
+ * The state that reducing the first `size` entries gives. Reads few of them: this publisher, or an
+ * earlier one, covered them, so the last verdict entry counts, and the map has every key's life.
+ */
+export async function restoreLogState(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  size: number,
+  map: MapHead,
+): Promise<LogState> {
+  const [verdict, snapshot] = await Promise.all([
+    ctx.registry.latestEntry('verdict', size),
+    ctx.registry.latestEntry('snapshot', size),
+  ]);
+  const lastVerdict = verdict && (await entryAt(tree, verdict.leafIndex, 'verdict'));
+  if (lastVerdict === null) throw mismatch(`it has no verdict entry below leaf ${size}`);
+  const { index, entry } = lastVerdict;
+  const { keys, retiredAt } = await restoreKeys(ctx, tree, size, map);
+  return {
+    size,
+    keys,
+    proofs: await countProofs(ctx, size, [...keys.values()]),
+    verdict: { index, to: entry.to, expiredThrough: entry.expired_through },
+    mayLowerExpiry: retiredAt > index,
+    snapshot: snapshot && (await snapshotAt(tree, snapshot.leafIndex)),
+  };
+}
+
+/** What the snapshot entry at an index says about this log; null for another entry. */
+export async function snapshotAt(tree: VerifiedTree, index: number): Promise<LogState['snapshot']> {
+  const [bytes] = await tree.entries(index, index + 1);
+  const entry = readEntry(bytes!);
+  if (entry?.type !== 'snapshot' || entry.logs[0]!.shard !== 0) return null;
+  const { size, lookup_from: lookupFrom } = entry.logs[0]!;
+  return { index, size, lookupFrom };
+}
+
+/** Every key that was activated, and the index of the last retirement of a verifier key. */
+async function restoreKeys(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  size: number,
+  map: MapHead,
+): Promise<{ keys: Map<string, LogKey>; retiredAt: number }> {
+  const keys = new Map<string, LogKey>();
+  let retiredAt = -1;
+  for (const { leafIndex } of await ctx.registry.keyEntries()) {
+    if (leafIndex >= size) break;
+    const [bytes] = await tree.entries(leafIndex, leafIndex + 1);
+    const entry = readEntry(bytes!);
+    if (entry?.type !== 'key' || !isSince1970(entry)) continue;
+    const changed = keysChangedBy(contextOf(ctx), keys, leafIndex, entry);
+    for (const key of changed) keys.set(key.id, key);
+    const isRetirement = entry.use === 'verifier' && entry.change === 'retire';
+    if (isRetirement && changed.length > 0) retiredAt = leafIndex;
+  }
+  for (const key of keys.values()) {
+    if (key.use !== 'aep') continue;
+    // The log covers the map, but not the column by which key entries are found. And only the map has
+    // the index of a delegated key's last proof.
+    const value = await ctx.maps.find(map, aepKeyMapKey(0, key.index));
+    if (value === null) throw new LostPageError(`the published map lacks the key ${key.id}`);
+    const { retiredFrom, compromisedFrom } = decodeAepKey(value.record);
+    keys.set(key.id, { ...key, retiredFrom, compromisedFrom });
+  }
+  return { keys, retiredAt };
+}
+
+/** The number of proofs by each delegated key that is not retired yet. */
+async function countProofs(
+  { registry }: CycleContext,
+  size: number,
+  keys: readonly LogKey[],
+): Promise<Map<string, number>> {
+  const counted = keys.filter(
+    ({ maxProofs, retiredFrom }) => maxProofs !== null && (retiredFrom ?? NONE) > size,
+  );
+  if (counted.length === 0) return new Map();
+  const from = Math.min(...counted.map(({ index }) => index));
+  const ids = counted.map(({ id }) => id);
+  const proofs = await registry.proofsByKey(ids, from, size);
+  return new Map(ids.map((id) => [id, proofs.get(id) ?? 0]));
+}
+
+/** An entry of the tree. Stops the publisher unless it has this type. */
+export async function entryAt<Type extends LogEntry['type']>(
+  tree: VerifiedTree,
+  index: number,
+  type: Type,
+): Promise<{ index: number; entry: Extract<LogEntry, { type: Type }> }> {
+  const [bytes] = await tree.entries(index, index + 1);
+  const entry = readEntry(bytes!);
+  if (entry?.type !== type) throw mismatch(`leaf ${index} is not a ${type} entry`);
+  return { index, entry: entry as Extract<LogEntry, { type: Type }> };
+}

@@ -1,0 +1,116 @@
+import { equalBytes, fromBase64, fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
+import { readEntry } from '#protocol/entries';
+import type { SnapshotEntry } from '#protocol/schemas/log-entry';
+import { parseTime } from '#protocol/time';
+import type { MapHead } from '#protocol/map/pages';
+import type { CycleContext, PublicState } from '../context.js';
+import { FatalPublishError, LostPageError } from '../errors.js';
+import { replicaBehind } from '../registry/sql-registry.js';
+import type { Published } from '../store/directory.js';
+import { rootOf } from '../store/maps.js';
+import type { VerifiedTree } from './tree.js';
+
+/** A snapshot entry of this log, and the tree that its map covers. */
+export interface SnapshotClaim {
+  index: number;
+  entry: SnapshotEntry;
+  size: number;
+}
+
+/**
+ * The snapshot entries that other processes appended and no checkpoint covers yet, without those that
+ * do not count.
+ */
+export async function unsignedSnapshots(
+  ctx: CycleContext,
+  tree: VerifiedTree,
+  signedSize: number,
+  least: number,
+): Promise<SnapshotClaim[]> {
+  const claims: SnapshotClaim[] = [];
+  for (const { leafIndex: index } of await ctx.registry.snapshotEntriesFrom(signedSize)) {
+    if (index >= tree.head.size) throw replicaBehind();
+    const [bytes] = await tree.entries(index, index + 1);
+    const appended = ctx.memory.appended.get(index);
+    if (appended !== undefined && equalBytes(appended, bytes!)) continue;
+    const entry = readEntry(bytes!);
+    const own = entry?.type === 'snapshot' ? entry.logs[0]! : null;
+    if (entry?.type !== 'snapshot' || own?.shard !== 0) continue;
+    const { size } = own;
+    if (own.origin !== ctx.logSigner.name || size > index || size < least) continue;
+    if (!equalBytes(fromBase64(own.root), await tree.rootAt(size))) continue;
+    claims.push({ index, entry, size });
+  }
+  return claims;
+}
+
+/** Stops the publisher if an entry states another map than the log gives at its size. */
+export function requireSameMap(claims: readonly SnapshotClaim[], { log, map }: PublicState): void {
+  for (const { index, entry, size } of claims) {
+    const counts = entry.logs[0]!.expired_through === log.verdict?.expiredThrough;
+    if (size !== log.size || !counts) continue;
+    if (equalBytes(fromBase64(entry.map_root), rootOf(map))) continue;
+    throw new FatalPublishError(
+      'map_mismatch',
+      `The snapshot entry at leaf ${index} states another map root than the first ${size} entries of the log give (${toHex(rootOf(map))}): ` +
+        'another publisher, with other software or with access to the database, appended it. Publishing has stopped, and the published snapshot expires at its valid_until.  ' +
+        'Find out which process appended the entry before you start the publisher again.',
+    );
+  }
+}
+
+/** Names the maps of shares whose pages were stored before the last snapshot entries were appended. */
+const NEXT_SHARES_PATH = '.next-shares';
+
+export async function storeNextShares(
+  ctx: CycleContext,
+  shares: MapHead,
+  signedSize: number,
+): Promise<void> {
+  const next = shares === null ? '' : `${shares.level} ${toHex(shares.digest)}`;
+  // Several cycles may have failed after they appended an entry: the checkpoint covers all of these.
+  const unsigned = await ctx.registry.snapshotEntriesFrom(signedSize);
+  const lines = unsigned.length === 0 ? [] : await nextShareLines(ctx);
+  const bytes = utf8([...new Set([...lines, next])].join('\n'));
+  await ctx.writer.put([{ path: NEXT_SHARES_PATH, bytes, replaces: true }]);
+}
+
+const nextShareLines = async (ctx: CycleContext): Promise<string[]> =>
+  fromUtf8((await ctx.directory.read(NEXT_SHARES_PATH)) ?? new Uint8Array()).split('\n');
+
+/**
+ * The pages of a map of shares may be on another host, and no log gives them. A checkpoint over an
+ * entry with such a map waits until the entry supports no answer any more.
+ */
+export async function requireStoredShares(
+  ctx: CycleContext,
+  claims: readonly SnapshotClaim[],
+  state: PublicState,
+  published: Published | null,
+): Promise<void> {
+  const open = claims.filter(({ entry }) => parseTime(entry.valid_until) > ctx.clock.now());
+  if (open.length === 0) return;
+  const stored = [rootOf(null), rootOf(state.shares), ...(await nextShares(ctx))];
+  if (published !== null) stored.push(fromBase64(published.snapshot.shares_root));
+  for (const { index, entry } of open) {
+    const root = fromBase64(entry.shares_root);
+    if (stored.some((known) => equalBytes(known, root))) continue;
+    throw new Error(
+      `the pages of the share map of the snapshot entry at leaf ${index} are not in this directory; no checkpoint is signed until the entry expires at ${entry.valid_until}`,
+    );
+  }
+}
+
+async function nextShares(ctx: CycleContext): Promise<Uint8Array[]> {
+  const roots: Uint8Array[] = [];
+  for (const line of await nextShareLines(ctx)) {
+    const [, level, digest] = /^(\d{1,2}) ([0-9a-f]{64})$/.exec(line) ?? [];
+    if (level === undefined || digest === undefined) continue;
+    try {
+      roots.push(await ctx.maps.rootIn({ level: Number(level), digest: fromHex(digest) }));
+    } catch (error) {
+      if (!(error instanceof LostPageError)) throw error;
+    }
+  }
+  return roots;
+}

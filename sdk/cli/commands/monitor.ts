@@ -1,0 +1,103 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { nobleVerify } from '../../../protocol/ed25519.js';
+import { nobleSha256 } from '../../../protocol/hash.js';
+import { FINDINGS, type Finding } from '../../../protocol/monitor/findings.js';
+import { UsageError, type AddCommand, type Invocation } from '../config.js';
+import { readText } from '../files.js';
+import { serveMetrics } from '../monitor/metrics.js';
+import { runMonitor, type MonitorPass } from '../monitor/run.js';
+import { EXIT, type ExitCode, type Style } from '../terminal.js';
+
+interface MonitorOptions {
+  logKey?: string[];
+  policy?: string;
+  state?: string;
+  mirror?: string[];
+  watch?: string[];
+  once?: true;
+  interval: number;
+  metricsPort?: number;
+}
+
+const collect = (value: string, before: string[] = []): string[] => [...before, value];
+
+const wholeNumber = (text: string): number => {
+  if (/^[0-9]{1,6}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('Expected a whole number.');
+};
+
+export function addMonitor(add: AddCommand): Command {
+  return add<MonitorOptions>(
+    {
+      name: 'monitor',
+      summary: 'Follow a log from outside, and report what breaks its promises',
+      description:
+        'URL is the address of the public API or of a static mirror; a directory works too. Reads every entry under the pinned log key, rebuilds the map of all answers and compares it with each snapshot entry. Compares the checkpoints of all mirrors. Watches receipts, exports and lists of proof ids. Prints one line for each finding; notices alone do not change the exit code.\n\n' +
+        'Exits 0 without an alarm, 1 with an alarm, also one of an earlier run with the same --state, and 3 when a source is unreachable. Without --once it runs until interrupted, and exits with the code of the last pass.',
+      examples: [
+        "svc monitor https://public.example --log-key 'public.example/log+1a2b3c4d+AQID…' --once",
+        'svc monitor https://public.example --log-key "$LOG_VKEY" --state /var/lib/monitor --mirror https://mirror.example --watch receipt.json',
+      ],
+    },
+    run,
+  )
+    .argument('<URL>')
+    .option('--log-key <VKEY>', 'trust this log key, a C2SP vkey; repeat for former keys', collect)
+    .option('--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy')
+    .option('--state <DIR>', 'remember the log and its map here, to resume')
+    .option('--mirror <URL>', 'compare with this address too; repeatable', collect)
+    .option(
+      '--watch <FILE>',
+      'watch the proofs of this receipt, export or list; repeatable',
+      collect,
+    )
+    .option('--once', 'look once')
+    .option('--interval <SECONDS>', 'time between two looks', wholeNumber, 10)
+    .option('--metrics-port <PORT>', 'serve Prometheus metrics on this loopback port', wholeNumber);
+}
+
+async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
+  const { argument, options, terminal, json, signal } = invocation;
+  if (options.logKey === undefined) throw new UsageError('pin the log with --log-key');
+  const settings = {
+    sources: [argument, ...(options.mirror ?? [])] as [string, ...string[]],
+    logVkeys: options.logKey,
+    policy: options.policy === undefined ? undefined : await readText(options.policy),
+    directory: options.state,
+    watch: options.watch ?? [],
+    intervalMs: options.interval * 1000,
+    once: options.once === true,
+  };
+  const metrics =
+    options.metricsPort === undefined ? null : await serveMetrics(options.metricsPort, signal);
+  if (metrics !== null) terminal.printError(`metrics on http://127.0.0.1:${String(metrics.port)}`);
+  const finding = (found: Finding): void => {
+    const level = FINDINGS[found.code] === 'notice' ? 'notice' : 'ALARM';
+    const style: Style = level === 'notice' ? 'dim' : 'red';
+    if (json) terminal.printJson({ level, ...found });
+    else terminal.print({ style, text: level }, ` ${found.code}  ${found.where}: ${found.detail}`);
+  };
+  const crypto = { sha256: nobleSha256, verify: nobleVerify };
+  try {
+    const passed = (pass: MonitorPass): void => void metrics?.passed(pass);
+    const last = await runMonitor(crypto, settings, { finding, passed }, signal);
+    if (last === null) return EXIT.interrupted;
+    const summary = `${String(last.rebuilt)} of ${String(last.size)} leaves, ${String(last.alarms.length)} alarms`;
+    if (json)
+      terminal.printJson({
+        level: 'summary',
+        leaves: last.size,
+        rebuilt: last.rebuilt,
+        alarms: last.alarms,
+      });
+    else terminal.print(summary);
+    return exitOf(last);
+  } finally {
+    metrics?.close();
+  }
+}
+
+function exitOf({ alarms, isReachable }: MonitorPass): ExitCode {
+  if (alarms.length > 0) return EXIT.negative;
+  return isReachable ? EXIT.success : EXIT.undecided;
+}

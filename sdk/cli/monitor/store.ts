@@ -1,0 +1,115 @@
+import { mkdir, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { PageId } from '../../../protocol/map/page.js';
+import { MemoryPages, pageName, type MapStore } from '../../../protocol/monitor/map-store.js';
+import {
+  decodeState,
+  encodeState,
+  newState,
+  type MonitorState,
+} from '../../../protocol/monitor/state.js';
+import { UsageError } from '../config.js';
+import { isMissing } from './files.js';
+
+/**
+ * Pages of a map as files. They are not synced: a page that a crash damages has another digest, and
+ * the log gives it again.
+ */
+export class DirectoryPages implements MapStore {
+  private readonly stale = new Map<string, PageId>();
+
+  constructor(private readonly directory: string) {}
+
+  async read(page: PageId): Promise<Uint8Array> {
+    try {
+      return await readFile(this.pathOf(page));
+    } catch (error) {
+      if (isMissing(error)) return new Uint8Array(0);
+      throw error;
+    }
+  }
+
+  async write(page: PageId, bytes: Uint8Array): Promise<void> {
+    this.stale.delete(pageName(page));
+    const path = this.pathOf(page);
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(path, bytes);
+  }
+
+  discard(pages: readonly PageId[]): void {
+    for (const page of pages) this.stale.set(pageName(page), page);
+  }
+
+  /** Deletes discarded pages, once no stored state refers to them. */
+  async prune(): Promise<void> {
+    for (const page of this.stale.values()) await rm(this.pathOf(page), { force: true });
+    this.stale.clear();
+  }
+
+  private pathOf(page: PageId): string {
+    const name = pageName(page);
+    return join(this.directory, name.slice(0, 4), name);
+  }
+}
+
+export interface MonitorStore {
+  pages: MapStore;
+  state: MonitorState;
+  save: (state: MonitorState) => Promise<void>;
+}
+
+/**
+ * What a monitor keeps in its directory; without one, in memory.
+ *
+ * @throws UsageError for a directory of another log
+ */
+export async function openStore(
+  directory: string | undefined,
+  origin: string,
+): Promise<MonitorStore> {
+  if (directory === undefined) {
+    const save = (): Promise<void> => Promise.resolve();
+    return { pages: new MemoryPages(), state: newState(origin), save };
+  }
+  const file = join(directory, 'state.json');
+  const pages = new DirectoryPages(join(directory, 'pages'));
+  await mkdir(directory, { recursive: true });
+  const state = await readState(file, origin);
+  const save = async (next: MonitorState): Promise<void> => {
+    await writeDurably(file, encodeState(next));
+    await pages.prune();
+  };
+  return { pages, state, save };
+}
+
+async function readState(file: string, origin: string): Promise<MonitorState> {
+  let state: MonitorState;
+  try {
+    state = decodeState(await readFile(file));
+  } catch (cause) {
+    if (isMissing(cause)) return newState(origin);
+    throw new UsageError(`${file} is not a state of this monitor: choose another directory`, {
+      cause,
+    });
+  }
+  if (state.origin === origin) return state;
+  throw new UsageError(`${file} is of the log ${state.origin}: choose another directory`);
+}
+
+/** Replaces a file atomically: after a crash, the monitor must know the checkpoint that it saw. */
+async function writeDurably(file: string, bytes: Uint8Array): Promise<void> {
+  const next = await open(`${file}.new`, 'w', 0o600);
+  try {
+    await next.writeFile(bytes);
+    await next.sync();
+  } finally {
+    await next.close();
+  }
+  await rename(`${file}.new`, file);
+  const directory = await open(dirname(file));
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}

@@ -1,0 +1,19 @@
+import { nobleVerify } from '../protocol/ed25519.js';
+import { ProtocolError } from '../protocol/errors.js';
+import { nobleSha256 } from '../protocol/hash.js';
+import { PIN_ERRORS } from '../protocol/offline.js';
+import { SdkError } from './errors.js';
+
+/** The same implementation in Node and every browser. */
+export const crypto = { sha256: nobleSha256, verify: nobleVerify };
+
+/** Throws `unusable_pin` for the ProtocolError of a pin. */
+export function withPins<T>(check: () => T): T {
+  try {
+    return check();
+  } catch (error) {
+    const pin = PIN_ERRORS.find((code) => error instanceof ProtocolError && error.code === code);
+    if (pin === undefined) throw error;
+    throw new SdkError('unusable_pin', (error as ProtocolError).message, { pin, cause: error });
+  }
+}

@@ -1,0 +1,95 @@
+import { entryBytes } from '#protocol/entries';
+import type { ErasureEntry, SnapshotEntry, VerdictEntry } from '#protocol/schemas/log-entry';
+import type { Db, Transaction } from '../db/transaction.js';
+import type { EntryBody } from './log.js';
+
+// Each function of the database takes the append lock until the transaction ends, checks the entry
+// against the log, appends it and returns its index.
+
+type Members<Entry> = Omit<Entry, 'schema_version' | 'type'>;
+
+/**
+ * Appends a verdict entry. Only the verifier's role may.
+ *
+ * @param latest the index of the last verdict entry that the caller has read, or null
+ * @throws an error with the code 40001 when the log has a later one
+ */
+export async function appendVerdict(
+  tx: Transaction,
+  entry: Members<VerdictEntry>,
+  latest: number | null,
+): Promise<number> {
+  const body = entryBytes({ type: 'verdict', ...entry });
+  const [row] = await tx<[{ at: number }]>`select svc.append_verdict(${body}, ${latest}) as at`;
+  return row.at;
+}
+
+/**
+ * Appends a snapshot entry. Only the publisher's role may.
+ *
+ * @param lease the connection that holds the publisher's lease in the database
+ */
+export async function appendSnapshot(lease: Db, entry: Members<SnapshotEntry>): Promise<number> {
+  const body = entryBytes({ type: 'snapshot', ...entry });
+  const [row] = await lease<[{ at: number }]>`select svc.append_snapshot(${body}) as at`;
+  return row.at;
+}
+
+/** Appends an erasure entry after the records of its erasures. Only the role svc_erase may. */
+export async function appendErasure(
+  tx: Transaction,
+  entry: Members<ErasureEntry>,
+): Promise<number> {
+  const body = entryBytes({ type: 'erasure', ...entry });
+  const [row] = await tx<[{ at: number }]>`select svc.append_erasure(${body}) as at`;
+  return row.at;
+}
+
+/** Verdict entries with an index below `before`, newest first. */
+export function verdictEntries(sql: Db, before: number, limit: number): Promise<EntryBody[]> {
+  return sql<EntryBody[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry
+    where kind = 5 and leaf_index < ${before} order by leaf_index desc limit ${limit}`;
+}
+
+/** Verdict entries with an index in [from, to), in order. */
+export function verdictEntriesFrom(
+  sql: Db,
+  from: number,
+  to: number,
+  limit: number,
+): Promise<EntryBody[]> {
+  return sql<EntryBody[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry
+    where kind = 5 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index limit ${limit}`;
+}
+
+/** The verdict entries that list a leaf, in order. */
+export function listingVerdictEntries(sql: Db): Promise<EntryBody[]> {
+  // As in the index log_entry_listing.
+  return sql<EntryBody[]>`
+    select leaf_index as "leafIndex", body from svc.log_entry
+    where kind = 5 and (position('"failed":[]' in body) = 0 or position('"restored":[]' in body) = 0)
+    order by leaf_index`;
+}
+
+/** Whether [from, to) has a leaf that is neither a verdict nor a snapshot. */
+export async function coversOtherLeaves(sql: Db, from: number, to: number): Promise<boolean> {
+  const [row] = await sql<[{ covers: boolean }]>`
+    select exists (select from svc.log_entry
+      where leaf_index >= ${from} and leaf_index < ${to} and kind not in (5, 6)) as covers`;
+  return row.covers;
+}
+
+/** Whether an artifact of a verified proof ended after `from` and at or before `to`, in epoch milliseconds. */
+export async function hasExpiredBetween(sql: Db, from: number, to: number): Promise<boolean> {
+  const [after, through] = [new Date(from), new Date(to)];
+  // A row is written after the end that it records.
+  const [row] = await sql<[{ has: boolean }]>`
+    select exists (select from svc.verdict v join svc.log_entry e on e.leaf_index = v.first_index
+      cross join lateral jsonb_each_text(e.validity) as ends(artifact, seconds)
+      where not v.frontier and v.expired <> '{}' and v.verified_at > ${after}
+        and e.at + seconds::bigint * interval '1 second' > ${after}
+        and e.at + seconds::bigint * interval '1 second' <= ${through}) as has`;
+  return row.has;
+}

@@ -1,0 +1,195 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Findings } from '#fsck/findings';
+import { RebuiltMap } from '#fsck/snapshot/map';
+import { fromBase64 } from '#protocol/bytes';
+import { pinKeys } from '#protocol/snapshot/trust';
+import { logKey } from '../fixtures/evidence-log.js';
+import { sha256 } from '../fixtures/leaves.js';
+import { MAP_LIES } from '../fixtures/map-lies.js';
+import { serveLocally } from '../fixtures/local-server.js';
+import { checked } from '../fixtures/planted.js';
+import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
+import { filesOf, ServedLog } from '../fixtures/served-log.js';
+
+/** fsck of a published log without its registry. */
+
+let log: ServedLog;
+let home: string;
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), 'svc-fsck-'));
+  log = await ServedLog.open({ isLive: true });
+  await log.snapshotAll();
+});
+afterEach(() => rm(home, { recursive: true }));
+
+async function check(where: Record<string, string> = {}) {
+  await log.writeTo(join(home, 'public'));
+  return checked(
+    {
+      LOG_VKEY: log.keys.log.vkey,
+      DATA_DIR: home,
+      SNAPSHOT_DIR: join(home, 'public'),
+      ...where,
+    },
+    ...['--only', 'snapshot'],
+  );
+}
+
+it('fsck > finds no corruption in an undamaged snapshot', async () => {
+  const { code, findings, document } = await check();
+  expect({ code, findings }).toEqual({ code: 0, findings: [] });
+  expect(document).toMatchObject({ published: { generation: 10, leaves: 10 }, not_checked: [] });
+});
+
+describe('fsck of a publisher with its own keys', () => {
+  it.each(MAP_LIES)('finds a snapshot that commits to %s', async (_what, lie) => {
+    await log.snapshotAll(lie);
+    const { corrupt, code } = await check();
+    expect(code).toBe(1);
+    expect(corrupt).toMatchObject({ map_root_differs: 1, map_page_altered: 1 });
+  });
+
+  it('finds a snapshot entry that breaks a rule', async () => {
+    await log.append(log.snapshot({ size: 0 }));
+    log.publish();
+    expect((await check()).corrupt).toEqual({ entry_ignored: 1 });
+  });
+
+  it('finds a fork of the same size', async () => {
+    const before = new Map(log.files);
+    const fork = await ServedLog.open({ keys: log.keys, isLive: true });
+    fork.entries[2] = log.entries[3]!;
+    await fork.snapshotAll();
+    log.files.clear();
+    for (const [path, bytes] of [...before, ...fork.files]) log.files.set(path, bytes);
+    log.files.set('checkpoint', before.get('checkpoint')!);
+    expect((await check()).corrupt).toEqual({ public_root_differs: 1 });
+  });
+});
+
+describe('fsck of damaged files', () => {
+  const CASES: [RegExp, Record<string, number>, Record<string, number>][] = [
+    [/^checkpoint$/, { public_checkpoint_missing: 1 }, { public_checkpoint_unverifiable: 1 }],
+    [/^lookup\/snapshot$/, { snapshot_missing: 1 }, { snapshot_unverifiable: 1 }],
+    [/^tile\/entries\//, { bundle_missing: 1 }, { bundle_altered: 1 }],
+    [/^tile\/0\//, { public_tile_missing: 1 }, { public_tile_altered: 1 }],
+    [/^map\//, { map_page_missing: 1 }, { map_page_altered: 1 }],
+  ];
+  it.each(CASES)('finds a missing or altered %s', async (pattern, missing, altered) => {
+    const path = [...log.files.keys()].find((name) => pattern.test(name))!;
+    const bytes = log.files.get(path)!;
+    log.files.set(
+      path,
+      bytes.map((byte, at) => (at === 0 ? byte ^ 1 : byte)),
+    );
+    expect((await check()).corrupt).toEqual(altered);
+    await rm(join(home, 'public', path));
+    log.files.delete(path);
+    expect((await check()).corrupt).toEqual(missing);
+  });
+
+  it('finds an older snapshot than in the last run, and reports it as expired', async () => {
+    const before = new Map(log.files);
+    await log.snapshotAll();
+    expect(await check()).toMatchObject({ code: 0 });
+    log.files.set('lookup/snapshot', before.get('lookup/snapshot')!);
+    expect((await check()).corrupt).toEqual({ snapshot_went_back: 1 });
+  });
+});
+
+it('fsck > reads a snapshot over HTTP, and exits with 3 when it cannot', async () => {
+  let isBroken = false;
+  const server = await serveLocally((request, response) => {
+    const bytes = log.files.get((request.url ?? '').slice(1));
+    if (isBroken && request.url?.startsWith('/tile/')) response.writeHead(403).end();
+    else response.writeHead(bytes === undefined ? 404 : 200).end(bytes);
+  });
+  try {
+    const where = { SNAPSHOT_DIR: '', SNAPSHOT_URL: server.url };
+    expect(await check(where)).toMatchObject({ code: 0, corrupt: {} });
+    isBroken = true;
+    const { code, err, document } = await check(where);
+    expect(code).toBe(3);
+    expect(document).toMatchObject({ clean: false, exit_code: 3 });
+    expect(err).toMatch(/tile\/.*resumes from the saved position/s);
+  } finally {
+    await server.close();
+  }
+});
+
+it('fsck > reports a key rotation only when the earlier key is not pinned', async () => {
+  const { vkey } = log.keys.log;
+  const other = await ServedLog.open();
+  const next = { LOG_VKEY: other.keys.log.vkey };
+  expect(await check({ ...next, LOG_RETIRED_VKEYS: vkey })).toMatchObject({ code: 0 });
+  expect((await check(next)).corrupt).toEqual({
+    public_checkpoint_unverifiable: 1,
+    snapshot_unverifiable: 1,
+  });
+});
+
+it('fsck > accepts the entries of a retired log, if they counted in it before this log began', async () => {
+  const origin = 'log.example/next';
+  const { verifier } = log.keys;
+  await log.append(log.verdict(verifier, { previous: null })); // 11
+  await log.append(log.verdict(verifier, { previous: null }, origin)); // 12
+  await log.append(log.verdict(verifier)); // 13
+  log.publish();
+  const ignoredBy = async (endedOrigins: string[]): Promise<string[]> => {
+    const findings = new Findings();
+    const pinned = pinKeys(sha256, [logKey(origin).vkey]);
+    const ctx = { files: filesOf(log.files), findings, log: pinned, now: Date.now };
+    const head = { size: log.size, root: fromBase64(log.rootAt(log.size)), where: 'checkpoint' };
+    await new RebuiltMap(ctx, head, endedOrigins).check(null, () => undefined);
+    return findings.state.reported.map(({ code, where }) => `${code} ${where}`);
+  };
+  const forged = ['entry_ignored entry 11', 'entry_ignored entry 13'];
+  expect(await ignoredBy([ORIGIN])).toEqual(forged);
+  const genuine = ['entry_ignored entry 9', 'entry_ignored entry 10'];
+  expect(await ignoredBy([])).toEqual([...genuine, ...forged]);
+});
+
+describe('fsck of public records that the registry contradicts', () => {
+  it('finds a passing verdict on a proof that fails, and facts that differ from the AEP', async () => {
+    const found: string[] = [];
+    const findings = new Findings();
+    Object.assign(findings, { add: (code: string) => found.push(code) });
+    const { vkey } = log.keys.log;
+    const files = filesOf(log.files);
+    const ctx = { files, findings, log: pinKeys(sha256, [vkey]), now: Date.now };
+    const head = { size: log.size, root: fromBase64(log.rootAt(log.size)), where: 'checkpoint' };
+    const map = new RebuiltMap(ctx, head);
+    expect(await map.check(null, () => undefined)).toBe(true);
+    const keyId = log.keys.aep.key_id;
+    const decision = { effect: 'ADMIT', isOutcome: false, environment: 'sandbox', keyId } as const;
+    const sound = {
+      leafIndex: 2,
+      proofId: proofIdOf(0),
+      verifies: true,
+      isVoided: false,
+      decision,
+      ends: [],
+      verdicts: [],
+    };
+    await map.compare(sound);
+    // The verifier withdraws the verdict on a voided proof only later.
+    await map.compare({ ...sound, verifies: false, isVoided: true });
+    expect(found).toEqual([]);
+    await map.compare({ ...sound, verifies: false });
+    expect(found).toEqual(['record_asserts']);
+    for (const other of [
+      { leafIndex: 3 },
+      { decision: { ...decision, effect: 'DENY' as const } },
+      { decision: { ...decision, environment: 'live' as const } },
+      { decision: { ...decision, keyId: 'x' } },
+      { ends: [{ kind: 'proof' as const, expiresAt: 5 }] },
+    ]) {
+      found.length = 0;
+      await map.compare({ ...sound, ...other });
+      expect([other, found]).toEqual([other, ['record_differs']]);
+    }
+  });
+});

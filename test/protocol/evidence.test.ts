@@ -1,0 +1,334 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { fromBase64, fromUtf8, toBase64, toHex, utf8 } from '#protocol/bytes';
+import { nobleVerify } from '#protocol/ed25519';
+import { answerFromEvidence, isCurrent, statusOf } from '#protocol/evidence/answer';
+import { BY_PATH } from '#protocol/lookup-routes';
+import type { ProtocolError } from '#protocol/errors';
+import type { Evidence } from '#protocol/evidence/document';
+import { verifyEvidence, type EvidenceOptions } from '#protocol/evidence/verify';
+import { canonicalize, type JsonValue } from '#protocol/json';
+import { valueHash } from '#protocol/map/nodes';
+import type { MapValue } from '#protocol/map/page';
+import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
+import { readLog, type PinnedLog } from '#protocol/offline/trust';
+import type { SnapshotEntry } from '#protocol/schemas/log-entry';
+import {
+  logKey,
+  openEvidenceLog,
+  ORIGIN,
+  vectors,
+  WORKED,
+  type EvidenceLogOptions,
+} from '../fixtures/evidence-log.js';
+import { sha256 } from '../fixtures/leaves.js';
+import { refusal } from '../fixtures/refusal.js';
+
+const crypto = { sha256, verify: nobleVerify };
+const SNAPSHOT_TIME = Date.parse('2026-11-22T08:31:02.000Z');
+const EXPIRED_THROUGH = Date.parse('2026-11-22T08:31:00.000Z');
+const MINUTE = 60_000;
+const DAY = 24 * 60 * MINUTE;
+
+const pin = (pinned: Partial<PinnedLog> = {}) =>
+  readLog(sha256, { vkey: vectors.log_vkey, origin: ORIGIN, ...pinned })!;
+const options: Omit<EvidenceOptions, 'identifier'> = {
+  log: pin(),
+  now: SNAPSHOT_TIME + MINUTE,
+};
+/** What a reader looks up to get a vector. */
+const lookedUp = ({ identifier }: Evidence): string =>
+  /^[0-9a-f]{64}$/.test(identifier) ? vectors.token : identifier;
+const verify = (evidence: Evidence, changes: Partial<EvidenceOptions> = {}) =>
+  verifyEvidence(crypto, evidence, { identifier: lookedUp(evidence), ...options, ...changes });
+const codeOf = (evidence: Evidence, changes?: Partial<EvidenceOptions>): string =>
+  refusal(() => verify(evidence, changes)).code;
+
+const [ofProof, ofAbsent, ofToken, ofPackage, ofNothing] = vectors.evidence as [
+  Evidence,
+  Evidence,
+  Evidence,
+  Evidence,
+  Evidence,
+];
+
+const signer = logKey();
+/** Evidence of another log of the same name, which the reader pins. */
+async function signed(requested: string, changes: Partial<EvidenceLogOptions> = {}) {
+  const log = await openEvidenceLog({ key: signer, time: SNAPSHOT_TIME, ...changes });
+  return log.evidenceOf(requested);
+}
+const witness = formatVkey(sha256, 'w1.example', signer.publicKey, COSIGNATURE_TYPE);
+const ownPin = { log: pin({ vkey: signer.vkey }) };
+
+describe('evidence', () => {
+  it('proves presence and absence in the vectors', () => {
+    const found = vectors.evidence.map((evidence) => {
+      const { found, index, ageMs, outdated } = verify(evidence);
+      expect({ index, outdated }).toEqual({ index: 17, outdated: null });
+      // The generic text looks up no log, so only the time of the snapshot counts.
+      expect(ageMs).toBe(options.now - (evidence === ofNothing ? SNAPSHOT_TIME : EXPIRED_THROUGH));
+      return [...found.proofs].map(([id, proof]) => [id, proof?.proof.revoked]);
+    });
+    const { revoked, valid, absent } = WORKED;
+    expect(found).toEqual([
+      [[revoked, 4]],
+      [[absent, undefined]],
+      [[revoked, 4]],
+      [
+        [revoked, 4],
+        [valid, 0],
+      ],
+      [],
+    ]);
+    expect(verify(ofToken).found.share).toMatchObject({ artifact_kind: 'passport', id: revoked });
+  });
+
+  it('is rebuilt by the builder, byte for byte', async () => {
+    for (const evidence of vectors.evidence) {
+      const built = await signed(lookedUp(evidence), { expiredThrough: EXPIRED_THROUGH });
+      const { lookups, identifier, snapshot } = built;
+      const { lookups: expected, ...rest } = evidence;
+      expect({ lookups, identifier }).toEqual({ lookups: expected, identifier: rest.identifier });
+      expect(snapshot).toMatchObject({ map_root: rest.snapshot['map_root'] });
+      expect(verify(built, ownPin).outdated).toBeNull();
+    }
+  });
+});
+
+/** The bytes with one byte changed. */
+const flipped = (bytes: Uint8Array, at: number): Uint8Array =>
+  bytes.map((byte, i) => (i === at ? byte ^ 1 : byte));
+const flip = (text: string, at = 0): string => toBase64(flipped(fromBase64(text), at));
+
+/** The leaf of a proof that was found. */
+const leafOf = ({ record, history }: { record: string; history: string }) => ({
+  key: `01${WORKED.revoked}`,
+  value_hash: toHex(valueHash(sha256, fromBase64(record), fromBase64(history))),
+});
+
+/** A copy with another value at a path. */
+function altered(evidence: Evidence, path: string, change: (value: never) => unknown): Evidence {
+  const copy = structuredClone(evidence);
+  const steps = path.split('.');
+  const last = steps.pop()!;
+  const parent = steps.reduce<unknown>((at, step) => at![step as never], copy) as object;
+  Object.assign(parent, { [last]: change(parent[last as never]) });
+  return copy;
+}
+
+type Lookups = Evidence['lookups'];
+/** Absence of a key that the map has. */
+const hidden = ([first]: Lookups) => [
+  { path: first!.path, leaf: leafOf(first as { record: string; history: string }) },
+];
+const resized = (text: string): string => text.replace('\n18\n', '\n19\n');
+const reindexed = (text: string): string => text.replace('index 17', 'index 16');
+const to = (value: unknown) => (): unknown => value;
+
+describe('altered evidence', () => {
+  it.each<[name: string, Evidence, path: string, change: (value: never) => unknown, code: string]>([
+    [
+      'the bit of a path',
+      ofProof,
+      'lookups.0.path',
+      (one: string) => flip(one, 33),
+      'wrong_map_root',
+    ],
+    [
+      'the hash of a path',
+      ofProof,
+      'lookups.0.path',
+      (one: string) => flip(one, 1),
+      'wrong_map_root',
+    ],
+    ['a record', ofProof, 'lookups.0.record', (one: string) => flip(one, 2), 'wrong_map_root'],
+    ['a history', ofProof, 'lookups.0.history', (one: string) => flip(one, 12), 'wrong_map_root'],
+    ['a share', ofToken, 'lookups.0.record', (one: string) => flip(one), 'wrong_map_root'],
+    ['a hidden record', ofProof, 'lookups', hidden, 'malformed_evidence'],
+    [
+      'the key of a leaf',
+      ofAbsent,
+      'lookups.0.leaf.key',
+      to(`01${WORKED.absent}`),
+      'wrong_map_root',
+    ],
+    [
+      'the hash of a leaf',
+      ofAbsent,
+      'lookups.0.leaf.value_hash',
+      to('00'.repeat(32)),
+      'wrong_map_root',
+    ],
+    ['an empty map', ofAbsent, 'lookups.0', to({ path: '', leaf: null }), 'wrong_map_root'],
+    [
+      'the map root',
+      ofProof,
+      'snapshot.map_root',
+      to(ofProof.snapshot['shares_root']),
+      'not_in_tree',
+    ],
+    ['the time', ofProof, 'snapshot.time', to('2026-11-22T08:31:03.000Z'), 'not_in_tree'],
+    ['a new member of the snapshot', ofProof, 'snapshot.more', to(1), 'malformed_entry'],
+    [
+      'another entry',
+      ofProof,
+      'snapshot',
+      to(JSON.parse(vectors.entries[16]!.canonical)),
+      'malformed_entry',
+    ],
+    ['the index', ofProof, 'tlog_proof', reindexed, 'not_in_tree'],
+    ['the checkpoint', ofProof, 'tlog_proof', resized, 'bad_signature'],
+    [
+      'the order of lookups',
+      ofPackage,
+      'lookups',
+      ([a, b, c, d]: Lookups) => [a, c, b, d],
+      'wrong_map_root',
+    ],
+    [
+      'a missing lookup',
+      ofPackage,
+      'lookups',
+      (all: Lookups) => all.slice(0, -1),
+      'malformed_evidence',
+    ],
+    ['a repeated lookup', ofProof, 'lookups', ([a, b]: Lookups) => [a, b, b], 'malformed_evidence'],
+    ['a new member', ofProof, 'more', to(1), 'malformed_evidence'],
+    ['the identifier', ofProof, 'identifier', to(WORKED.valid), 'wrong_map_root'],
+  ])('%s > is rejected', (_name, evidence, path, change, code) => {
+    expect(codeOf(altered(evidence, path, change))).toBe(code);
+  });
+
+  it('never verifies with other records than the log has', () => {
+    const known = vectors.evidence.map((evidence) => canonicalize(evidence as JsonValue));
+    const states = vectors.evidence.map((evidence) => verify(evidence).found);
+    const change = fc.record({
+      which: fc.nat(4),
+      at: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
+      to: fc.integer({ min: 32, max: 126 }),
+    });
+    fc.assert(
+      fc.property(change, ({ which, at, to }) => {
+        const text = known[which]!;
+        const place = Math.floor(at * text.length);
+        const changed = text.slice(0, place) + String.fromCharCode(to) + text.slice(place + 1);
+        const identifier = lookedUp(vectors.evidence[which]!);
+        let proved;
+        try {
+          proved = verifyEvidence(crypto, changed, { ...options, identifier });
+        } catch {
+          return;
+        }
+        expect(proved.found).toEqual(states[which]);
+        expect(proved.snapshot).toEqual(vectors.evidence[which]!.snapshot);
+      }),
+      { numRuns: 400 },
+    );
+  });
+});
+
+describe('evidence of', () => {
+  it.each<[string, Evidence, Partial<EvidenceOptions>, string]>([
+    ['another identifier', ofProof, { identifier: WORKED.valid }, 'wrong_identifier'],
+    ['another token', ofToken, { identifier: `share_${'A'.repeat(43)}` }, 'wrong_identifier'],
+    ['a log that is not pinned', ofProof, ownPin, 'unknown_signer'],
+    ['another origin', ofProof, { log: pin({ origin: 'other.example/log' }) }, 'wrong_origin'],
+    [
+      'a log key after its retirement',
+      ofProof,
+      { log: pin({ vkey: [{ vkey: vectors.log_vkey, from_size: 17 }] }) },
+      'unknown_signer',
+    ],
+    [
+      'no witness',
+      ofProof,
+      { log: pin({ policy: `witness w1 ${witness}\nquorum w1\n` }) },
+      'quorum_not_met',
+    ],
+    ['a time ahead of the clock', ofProof, { now: SNAPSHOT_TIME - MINUTE - 1 }, 'evidence_ahead'],
+    ['a clock that is not a number', ofProof, { now: NaN }, 'evidence_ahead'],
+  ])('%s > is rejected', (_name, evidence, changes, code) => {
+    expect(codeOf(evidence, changes)).toBe(code);
+  });
+
+  const WORKER_KEY = '0200000000000000000000000000000002';
+  const SHARE = `04${ofToken.identifier.slice(0, 32)}`;
+  const rehashed = (record: Uint8Array): Uint8Array =>
+    utf8(fromUtf8(record).replace(/.(?="\}$)/, (last) => (last === '0' ? '1' : '0')));
+  const firstLog = (members: object) => (entry: SnapshotEntry) => ({
+    ...entry,
+    logs: [{ ...entry.logs[0]!, ...members }],
+  });
+  const replace = (key: string, change: (value: MapValue) => MapValue) => {
+    return (values: Map<string, MapValue>) => values.set(key, change(values.get(key)!));
+  };
+  it.each<[string, Partial<EvidenceLogOptions>, string, string?]>([
+    ['another origin of shard 0', { entry: firstLog({ origin: 'other' }) }, 'wrong_origin'],
+    ['no shard 0', { entry: firstLog({ shard: 1 }) }, 'wrong_origin'],
+    ['more leaves than precede it', { entry: firstLog({ size: 18 }) }, 'malformed_entry'],
+    ['a time before 1970', { time: -1 }, 'malformed_entry'],
+    ['fewer leaves than a record', { entry: firstLog({ size: 6 }) }, 'uncovered_record'],
+    ['no record of a key', { change: (values) => values.delete(WORKER_KEY) }, 'malformed_record'],
+    [
+      'a malformed record',
+      {
+        change: replace(`01${WORKED.valid}`, (value) => ({
+          ...value,
+          record: flipped(value.record, 3),
+        })),
+      },
+      'malformed_record',
+    ],
+    [
+      'a share of a token whose hash begins equally',
+      { change: replace(SHARE, (value) => ({ ...value, record: rehashed(value.record) })) },
+      'malformed_record',
+      WORKED.token,
+    ],
+  ])('a snapshot with %s > is rejected', async (_name, changes, code, requested = WORKED.valid) => {
+    // The builder runs the reader's checks of records.
+    const outcome = signed(requested, changes).then((evidence) => codeOf(evidence, ownPin));
+    expect(await outcome.catch(({ code }: ProtocolError) => code)).toBe(code);
+  });
+
+  it.each<[string, Partial<EvidenceLogOptions>, age: number, outdated: string | null, number?]>([
+    ['just before its end', {}, 15 * MINUTE - 1, null],
+    ['at its end', {}, 15 * MINUTE, 'evidence_expired'],
+    ['as old as the reader accepts', {}, MINUTE, null, MINUTE],
+    ['older than the reader accepts', {}, MINUTE + 1, 'evidence_too_old', MINUTE],
+    [
+      '24 hours after an expiry scan',
+      { expiredThrough: SNAPSHOT_TIME - DAY },
+      0,
+      'evidence_too_old',
+    ],
+    ['less after an expiry scan', { expiredThrough: SNAPSHOT_TIME - DAY + 1 }, 0, null],
+    ['ahead by a minute', {}, -MINUTE, null],
+  ])(
+    '%s > supports an answer, or a revocation only',
+    async (_name, changes, age, outdated, maxAgeMs) => {
+      const now = SNAPSHOT_TIME + age;
+      for (const requested of [WORKED.valid, WORKED.absent]) {
+        const state = verify(await signed(requested, changes), { ...ownPin, now, maxAgeMs });
+        const { response } = answerFromEvidence(sha256, state, BY_PATH.proof);
+        expect([state.outdated, isCurrent(state, response)]).toEqual([outdated, outdated === null]);
+      }
+      const certificate = `cert_${WORKED.revoked}`;
+      const state = verify(await signed(certificate, changes), { ...ownPin, now, maxAgeMs });
+      const { response } = answerFromEvidence(sha256, state, BY_PATH.certificate);
+      expect([statusOf(response), isCurrent(state, response)]).toEqual(['REVOKED', true]);
+    },
+  );
+
+  it('the expiry scan of a log that was not looked up does not count', async () => {
+    const old = { expiredThrough: SNAPSHOT_TIME - DAY };
+    const state = verify(await signed('no such identifier', old), ownPin);
+    expect(state).toMatchObject({ ageMs: MINUTE, outdated: null });
+  });
+
+  it('a retired log key counts up to its size', () => {
+    const log = pin({ vkey: [{ vkey: vectors.log_vkey, from_size: 18 }] });
+    expect(verify(ofProof, { log }).outdated).toBeNull();
+  });
+});

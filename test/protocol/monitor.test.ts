@@ -1,0 +1,297 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { fromUtf8, utf8 } from '#protocol/bytes';
+import { UnreachableError, type LogFiles } from '#protocol/monitor/files';
+import type { Finding } from '#protocol/monitor/findings';
+import { MemoryPages } from '#protocol/monitor/map-store';
+import { Monitor } from '#protocol/monitor/monitor';
+import { decodeState, encodeState, newState, type MonitorState } from '#protocol/monitor/state';
+import { parseWatched, type Watched } from '#protocol/monitor/watch';
+import { readLog } from '#protocol/offline/trust';
+import { LOCATION_PATH } from '#protocol/snapshot/location';
+import { COSIGNATURE_TYPE, formatVkey } from '#protocol/note';
+import { parseTime } from '#protocol/time';
+import { nativeVerify } from '#runtime/crypto/node';
+import { sha256 } from '../fixtures/leaves.js';
+import { logKey } from '../fixtures/evidence-log.js';
+import { MAP_LIES } from '../fixtures/map-lies.js';
+import { ORIGIN, proofIdOf, secondsIn, testKey } from '../fixtures/public-log.js';
+import { filesOf, ServedLog } from '../fixtures/served-log.js';
+
+let log: ServedLog;
+/** The monitor's clock is so far ahead of the time of the next entry, in milliseconds. */
+let ahead: number;
+const now = (): number => parseTime(secondsIn(log.size)) + ahead;
+let stored: MonitorState;
+let store: MemoryPages;
+beforeEach(async () => {
+  log = await ServedLog.open();
+  await log.snapshotAll();
+  ahead = 0;
+  stored = newState(ORIGIN);
+  store = new MemoryPages();
+});
+
+interface Look {
+  main?: LogFiles;
+  others?: LogFiles[];
+  watched?: Watched[];
+  policy?: string;
+}
+
+/** A monitor that starts from what the last one stored. */
+function open(policy?: string): Monitor {
+  const pin = readLog(sha256, { vkey: log.keys.log.vkey, origin: ORIGIN, policy })!;
+  return new Monitor({
+    crypto: { sha256, verify: nativeVerify },
+    pin,
+    store,
+    state: decodeState(encodeState(stored)),
+    save: (state) => {
+      stored = decodeState(encodeState(state));
+      return Promise.resolve();
+    },
+    now,
+    report: () => undefined,
+  });
+}
+
+async function look({ main, others = [], watched, policy }: Look = {}): Promise<Finding[]> {
+  const found = await open(policy).pass([main ?? filesOf(log.files), ...others], watched);
+  return found.filter(({ code }) => code !== 'key_entry');
+}
+const codes = (found: readonly Finding[]): string[] => found.map(({ code }) => code);
+
+it('monitor > reports the keys of an honest log, follows it, and rebuilds its map', async () => {
+  const first = await open().pass([filesOf(log.files)]);
+  expect(first.map(({ code, where }) => [code, where])).toEqual([
+    ['key_entry', 'entry 0'],
+    ['key_entry', 'entry 1'],
+    ['key_entry', 'entry 8'],
+  ]);
+  for (let n = 10; n < 1000; n += 150) {
+    const proofs = Array.from({ length: 150 }, (_, i) => log.proof(n + i, log.keys.aep));
+    await log.append(...proofs);
+    await log.snapshotAll();
+    expect(await look()).toEqual([]);
+  }
+  expect(stored.rebuilt.state).toEqual(log.state);
+  const { map } = stored.rebuilt;
+  // A map is a function of the log, not of the looks.
+  stored = newState(ORIGIN);
+  store = new MemoryPages();
+  await look();
+  expect(stored.rebuilt.map).toEqual(map);
+});
+
+describe('monitor of a publisher with its own keys', () => {
+  it.each(MAP_LIES)('finds a snapshot that commits to %s', async (_what, lie) => {
+    expect(await look()).toEqual([]);
+    const index = await log.snapshotAll(lie);
+    expect(await look()).toMatchObject([
+      { code: 'map_root_differs', where: `entry ${String(index)}` },
+    ]);
+    // The log contains the lie for good.
+    expect(stored.lasting).toMatchObject([{ code: 'map_root_differs' }]);
+    await log.snapshotAll();
+    expect(await look()).toEqual([]);
+  });
+
+  it.each([
+    ['another size', () => ({ size: 0 })],
+    ['a size above its index', () => ({ size: log.size + 5, root: log.rootAt(1) })],
+    ['another root', () => ({ root: log.rootAt(1) })],
+    ['a later expiry scan', () => ({ expired_through: secondsIn(1000) })],
+    ['another origin', () => ({ origin: 'log.example/other' })],
+  ])('finds a snapshot entry with %s', async (_what, members) => {
+    await log.append(log.snapshot(members()));
+    log.publish();
+    expect(codes(await look())).toEqual(['entry_ignored']);
+  });
+
+  it('finds a snapshot entry of a size at which it has no map', async () => {
+    await log.append(log.snapshot({ size: log.size - 1 }));
+    log.publish();
+    expect(codes(await look())).toEqual(['map_root_differs']);
+    await log.append(log.proof(30, log.keys.aep), log.proof(31, log.keys.aep));
+    log.publish();
+    await look();
+    await log.append(log.snapshot({ size: log.size - 1 }));
+    log.publish();
+    expect(codes(await look())).toEqual(['map_root_unchecked']);
+  });
+
+  it('finds a verdict that no verifier signed, and reports the key of a new verifier', async () => {
+    await look();
+    const other = testKey();
+    await log.append(log.verdict(other));
+    await log.append(log.key('verifier', 'activate', other));
+    log.publish();
+    const found = await open().pass([filesOf(log.files)]);
+    expect(codes(found)).toEqual(['entry_ignored', 'key_entry']);
+  });
+
+  it('finds a fork of the same size, at the next look and at a mirror', async () => {
+    const fork = await ServedLog.open({ keys: log.keys });
+    fork.entries[2] = log.entries[3]!;
+    await fork.snapshotAll();
+    const mirror = filesOf(fork.files, 'mirror');
+    const found = await look({ others: [mirror] });
+    // The served snapshot, too, proves the fork.
+    expect(codes(found)).toEqual(['log_forked', 'log_forked']);
+    expect(found[0]).toMatchObject({ where: 'mirror' });
+    expect(found[0]?.notes).toEqual(
+      [fork, log].map(({ files }) => fromUtf8(files.get('checkpoint')!)),
+    );
+    stored.lasting = [];
+    expect(codes(await look({ main: mirror }))[0]).toBe('log_forked');
+    expect(stored.head?.note).toBe(fromUtf8(log.files.get('checkpoint')!));
+  });
+
+  it('accepts a mirror that is behind or ahead', async () => {
+    const earlier = filesOf(new Map(log.files), 'mirror');
+    await log.snapshotAll();
+    const later = filesOf(log.files);
+    expect(await look({ main: later, others: [earlier] })).toEqual([]);
+    stored = newState(ORIGIN);
+    store = new MemoryPages();
+    expect(await look({ main: earlier, others: [later] })).toEqual([]);
+  });
+});
+
+describe('monitor of one source', () => {
+  const altered = (bytes: Uint8Array): Uint8Array =>
+    bytes.map((byte, at) => (at === bytes.length - 1 ? byte ^ 1 : byte));
+
+  it.each([
+    ['no checkpoint', 'checkpoint', null, 'checkpoint_missing'],
+    ['an unsigned checkpoint', 'checkpoint', utf8('x'), 'checkpoint_unverifiable'],
+    ['no entries', 'tile/entries/000.p/11', null, 'log_damaged'],
+    ['other entries', 'tile/entries/000.p/11', altered, 'log_damaged'],
+    ['fewer entries', 'tile/entries/000.p/11', utf8('\0\u0001x'), 'log_damaged'],
+    ['another snapshot', LOCATION_PATH, utf8('{}'), 'snapshot_unverifiable'],
+  ])('reports %s', async (_what, path, bytes, code) => {
+    if (bytes === null) log.files.delete(path);
+    else log.files.set(path, bytes instanceof Uint8Array ? bytes : bytes(log.files.get(path)!));
+    expect(codes(await look())).toEqual([code]);
+  });
+
+  it('reports other tiles, when it needs them to prove that the log only grew', async () => {
+    await look();
+    await log.snapshotAll();
+    const path = `tile/0/000.p/${String(log.size)}`;
+    log.files.set(
+      path,
+      log.files.get(path)!.map((byte) => byte ^ 1),
+    );
+    expect(codes(await look())).toContain('log_damaged');
+    expect(stored.head?.size).toBe(log.size - 2);
+  });
+
+  it('reports a checkpoint by another key, and one without the quorum of the policy', async () => {
+    const other = new Map(log.files);
+    log.publish();
+    Object.assign(log.keys, { log: logKey(ORIGIN) });
+    expect(codes(await look({ main: filesOf(other) }))).toEqual(['checkpoint_unverifiable']);
+    log.publish();
+    const { publicKey } = logKey('w.example');
+    const witness = formatVkey(sha256, 'w.example', publicKey, COSIGNATURE_TYPE);
+    const policy = `witness w ${witness}\nquorum w\n`;
+    expect(codes(await look({ policy }))).toContain('checkpoint_unverifiable');
+    expect(await look()).toEqual([]);
+  });
+
+  it('reports an unreachable source, and loses nothing', async () => {
+    const main = filesOf(log.files);
+    const down = { ...main, read: () => Promise.reject(new UnreachableError('down')) };
+    expect(codes(await look({ main: down }))).toEqual(['unreachable']);
+    expect(await look({ main, others: [down] })).toMatchObject([{ code: 'unreachable' }]);
+  });
+
+  it('reports an older checkpoint and an older snapshot than it saw there', async () => {
+    const earlier = new Map(log.files);
+    await log.snapshotAll();
+    await look();
+    const found = codes(await look({ main: filesOf(earlier) }));
+    expect(found).toContain('checkpoint_went_back');
+    expect(found).not.toContain('log_forked');
+    log.files.set(LOCATION_PATH, earlier.get(LOCATION_PATH)!);
+    expect(codes(await look())).toEqual(['snapshot_went_back']);
+  });
+
+  it('reports an expired snapshot', async () => {
+    ahead = 1_000_000;
+    expect(codes(await look())).toEqual(['snapshot_expired']);
+  });
+
+  it('reports an entry that an earlier checkpoint should have covered', async () => {
+    await look();
+    const monitor = open();
+    ahead = 62_000;
+    await monitor.pass([filesOf(log.files)]);
+    await log.append(log.status(4, 'proof'));
+    log.publish();
+    expect(codes(await monitor.pass([filesOf(log.files)]))).toEqual(['merge_delay_exceeded']);
+  });
+
+  it('rebuilds the map when a stored page is damaged', async () => {
+    await look();
+    for (const page of store.pages.values()) page.fill(0);
+    await log.snapshotAll();
+    expect(await look()).toEqual([]);
+    expect(stored.rebuilt.state).toEqual(log.state);
+  });
+});
+
+describe('monitor of watched proofs', () => {
+  const text = (value: object, at = now()): Watched[] => {
+    const json = JSON.stringify(value);
+    return parseWatched(utf8(json), json, at)!;
+  };
+
+  it('reports a receipt whose proof the log lacks after the merge delay', async () => {
+    const receipt = (n: number) => text({ registry_proof_id: proofIdOf(n), vee_recorded: true });
+    const watched = [...receipt(0), ...receipt(77)];
+    expect(await look({ watched })).toEqual([]);
+    ahead = 61_000;
+    expect(await look({ watched })).toMatchObject([
+      { code: 'proof_omitted', where: proofIdOf(77) },
+    ]);
+  });
+
+  it('reports a document that contradicts the log, and a checkpoint of a fork', async () => {
+    const fork = await ServedLog.open({ keys: log.keys });
+    fork.entries[2] = log.entries[3]!;
+    await fork.snapshotAll();
+    const { tlog_proof } = JSON.parse(fromUtf8(fork.files.get(LOCATION_PATH)!)) as {
+      tlog_proof: string;
+    };
+    const entry = { proof_id: proofIdOf(0), aep_hash: 'cc'.repeat(32) };
+    const found = await look({ watched: text({ entry, tlog_proof }) });
+    expect(codes(found)).toEqual(['log_forked', 'receipt_contradicted']);
+  });
+
+  it('reports changes of the status of proof ids', async () => {
+    const ids = [0, 1, 2, 3, 4, 78].map((n) => proofIdOf(n)).join('\n');
+    const watched = parseWatched(utf8(ids), ids, 0)!;
+    expect(await look({ watched })).toEqual([]);
+    expect(Object.values(stored.watched).map(({ status }) => status)).toEqual([
+      'VALID',
+      'VALID',
+      'REVOKED',
+      'EXPIRED',
+      'BACKEND_LOOKUP_REQUIRED',
+      'ABSENT',
+    ]);
+    await log.append(log.status(0, 'proof'));
+    await log.snapshotAll();
+    expect(await look({ watched })).toMatchObject([
+      { code: 'status_changed', detail: 'from VALID to REVOKED' },
+    ]);
+  });
+
+  it('accepts no other files', () => {
+    for (const other of ['', '{}', 'x', '{"registry_proof_id": "x"}']) {
+      expect(parseWatched(utf8(other), other, 0)).toBeUndefined();
+    }
+  });
+});

@@ -1,0 +1,301 @@
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { toBase64 } from '#protocol/bytes';
+import { entryBytes } from '#protocol/entries';
+import { pagePath, pageIdOf } from '#protocol/snapshot/location';
+import { rootFromTiles, tilePath } from '#protocol/tiles';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { useSnapshot } from '../fixtures/use-registry.js';
+
+const snapshot = useSnapshot();
+const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
+const pages = (): string[] =>
+  readdirSync(join(snapshot.directory, 'map'), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name));
+
+describe('publish cycle', () => {
+  it('publishes the leaves up to the last verdict entry, under a checkpoint over every leaf', async () => {
+    const { registry } = snapshot;
+    const [first] = registry.addProofs(3);
+    registry.verify();
+    const unverified = registry.addProof();
+    expect(await snapshot.publisher().runCycle()).toMatchObject({
+      outcome: 'published',
+      generation: 7,
+      treeSize: 6,
+      newLeaves: 6,
+    });
+    const published = await snapshot.published();
+    expect(published.status(first!)).toBe('VALID');
+    expect(published.status(unverified)).toBeNull();
+    expect(published.opened.checkpoint.size).toBe(8);
+    expect(published.opened.snapshot).toMatchObject({ max_merge_delay: 60 });
+  });
+
+  it('waits for a verdict entry', async () => {
+    snapshot.registry.addProof();
+    expect(await snapshot.publisher().runCycle()).toEqual({ outcome: 'waiting' });
+    expect(snapshot.registry.checkpoints).toHaveLength(0);
+  });
+
+  it('writes a log that can be verified from its files at every published size', async () => {
+    const { registry } = snapshot;
+    const publisher = snapshot.publisher({ chunkLeaves: 256 });
+    const sizes: number[] = [];
+    for (const count of [1, 3, 250, 1, 1, 300, 600]) {
+      registry.addProofs(count);
+      registry.verify();
+      await publisher.runCycle();
+      const { opened, log } = await snapshot.published();
+      sizes.push(opened.checkpoint.size, log.size);
+    }
+    for (const earlier of sizes) {
+      await rootFromTiles(nativeSha256, earlier, (level, index, width) =>
+        Promise.resolve(read(tilePath(level, index, width))),
+      );
+    }
+  });
+
+  it('appends no snapshot entry to an idle log until its validity requires one', async () => {
+    const { registry, clock } = snapshot;
+    registry.addProofs(5);
+    registry.verify();
+    const publisher = snapshot.publisher();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    const { size } = registry;
+    const { files } = publisher.written();
+    clock.at += 60_000;
+    expect(await publisher.runCycle()).toEqual({ outcome: 'unchanged', generation: size - 1 });
+    expect(publisher.written().files).toBe(files);
+    expect(registry.size).toBe(size);
+    registry.verify();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', changedRecords: 0 });
+    const { opened } = await snapshot.published();
+    expect(opened.validUntil).toBe(clock.at + 15 * 60_000);
+  });
+
+  it('publishes revocations, failures, repairs, expiries and compromises of published proofs', async () => {
+    const { registry, clock } = snapshot;
+    const ids = registry.addProofs(5);
+    const ending = registry.addProof({
+      validUntil: {
+        proof: null,
+        passport: '2026-11-20T12:00:30.000Z',
+        certificate: null,
+        trust: null,
+      },
+    });
+    registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    registry.revoke(ids[0]!);
+    registry.revoke(ids[1]!, 'passport');
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'unchanged' });
+    registry.recordVerdict(ids[2]!, { outcome: 'fail' });
+    clock.at += 60_000;
+    registry.verify();
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 3 });
+    let published = await snapshot.published();
+    const statuses = (of: string) =>
+      (['proof', 'passport', 'certificate', 'trust'] as const).map((kind) =>
+        published.status(of, kind),
+      );
+    expect(statuses(ids[0]!)).toEqual(Array(4).fill('REVOKED'));
+    expect(statuses(ids[1]!)).toEqual(['VALID', 'REVOKED', 'REVOKED', 'REVOKED']);
+    expect(statuses(ids[2]!)).toEqual(Array(4).fill('BACKEND_LOOKUP_REQUIRED'));
+    expect(statuses(ending)).toEqual(['VALID', 'EXPIRED', 'EXPIRED', 'EXPIRED']);
+
+    registry.recordVerdict(ids[2]!, { outcome: 'pass' });
+    registry.addKeyEntry('compromise', published.proof(ids[4]!)!.leafIndex);
+    registry.verify();
+    await publisher.runCycle();
+    published = await snapshot.published();
+    expect(published.status(ids[2]!)).toBe('VALID');
+    expect(published.status(ids[4]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+  });
+
+  it('continues from the published maps after a restart', async () => {
+    const { registry } = snapshot;
+    const ids = registry.addProofs(700);
+    registry.revoke(ids[3]!);
+    registry.addKeyEntry('compromise', 600);
+    registry.verify();
+    const first = snapshot.publisher({ chunkLeaves: 256 });
+    await first.runCycle();
+    await first.close();
+    registry.recordVerdict(ids[2]!, { outcome: 'fail' });
+    registry.verify();
+    const from: number[] = [];
+    const entries = registry.entries.bind(registry);
+    registry.entries = (start, end) => {
+      if (end - start > 1) from.push(start);
+      return entries(start, end);
+    };
+    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
+    // Only the entries of the last tile, and those around the changed leaf.
+    expect([...new Set(from)].sort((a, b) => a - b)).toEqual([0, 512]);
+    const published = await snapshot.published();
+    expect(published.status(ids[3]!)).toBe('REVOKED');
+    expect(published.status(ids[2]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+  });
+
+  it('rebuilds lost and damaged pages of the maps from the log', async () => {
+    const { registry } = snapshot;
+    const ids = registry.addProofs(700);
+    registry.verify();
+    const token = registry.share('proof', ids[0]!);
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const files = pages();
+    rmSync(files[0]!);
+    writeFileSync(files[1]!, 'damaged');
+    registry.verify();
+    for (const id of ids) registry.revoke(id, 'trust');
+    registry.verify();
+    await publisher.close();
+    expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
+    const published = await snapshot.published();
+    expect(published.share(token)).toMatchObject({ id: ids[0] });
+    expect(published.status(ids[699]!, 'trust')).toBe('REVOKED');
+  });
+
+  it('finds a lost page that no change touches', async () => {
+    snapshot.registry.addProofs(700);
+    snapshot.registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    await publisher.close();
+    const { location } = (await snapshot.published()).opened;
+    const head = join(snapshot.directory, pagePath(pageIdOf(location.map)!));
+    const leaf = pages().find((path) => path !== head)!;
+    rmSync(leaf);
+    expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'unchanged' });
+    await snapshot.published();
+  });
+
+  it('rebuilds a lost directory beside the log', async () => {
+    const { registry } = snapshot;
+    const ids = registry.addProofs(700);
+    registry.revoke(ids[3]!);
+    registry.verify();
+    const first = snapshot.publisher({ chunkLeaves: 256 });
+    await first.runCycle();
+    const before = await snapshot.published();
+    await first.close();
+    for (const folder of ['lookup', 'map']) {
+      rmSync(join(snapshot.directory, folder), { recursive: true });
+    }
+    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
+    const after = await snapshot.published();
+    expect(after.opened.index).toBeGreaterThan(before.opened.index);
+    expect(after.opened.snapshot.map_root).toBe(before.opened.snapshot.map_root);
+  });
+
+  it('continues after a cycle that took longer than the snapshot would be valid', async () => {
+    const { registry, clock } = snapshot;
+    const ids = registry.addProofs(1100);
+    registry.verify();
+    registry.onCall = (what) => {
+      if (what === 'shareChangesSince') clock.at += 16 * 60_000;
+    };
+    const publisher = snapshot.publisher();
+    await expect(publisher.runCycle()).rejects.toThrow('took longer');
+    registry.onCall = () => undefined;
+    registry.verify();
+    const entries = registry.entries.bind(registry);
+    const sizes: number[] = [];
+    registry.entries = (from, to) => {
+      sizes.push(from);
+      return entries(from, to);
+    };
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(Math.min(...sizes)).toBe(1024);
+    expect((await snapshot.published()).status(ids[0]!)).toBe('VALID');
+  });
+
+  it('never lowers `lookup_from`', async () => {
+    const { registry } = snapshot;
+    registry.addProofs(10);
+    registry.verify();
+    const first = snapshot.publisher({ recentLookupLimit: 4 });
+    await first.runCycle();
+    expect((await snapshot.published()).log).toMatchObject({ size: 13, lookup_from: 9 });
+    await first.close();
+    registry.verify();
+    await snapshot.publisher({ recentLookupLimit: 100 }).runCycle();
+    expect((await snapshot.published()).log).toMatchObject({ size: 15, lookup_from: 9 });
+  });
+});
+
+describe('snapshot entry of another process', () => {
+  const foreign = async (members: object) => {
+    const { registry } = snapshot;
+    registry.addProofs(3);
+    registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    await publisher.close();
+    const { opened } = await snapshot.published();
+    registry.addProofs(3);
+    registry.verify();
+    const log = {
+      ...opened.snapshot.logs[0]!,
+      size: registry.size,
+      root: toBase64(registry.root()),
+    };
+    const entry = { ...opened.snapshot, logs: [log] };
+    registry.addEntry(entryBytes({ ...entry, ...members }));
+  };
+
+  it('with another map stops the publisher before it signs a checkpoint over it', async () => {
+    await foreign({});
+    const before = snapshot.registry.checkpoints.length;
+    await expect(snapshot.publisher().runCycle()).rejects.toMatchObject({ code: 'map_mismatch' });
+    expect(snapshot.registry.checkpoints).toHaveLength(before);
+  });
+
+  it('that does not count is ignored', async () => {
+    const { registry } = snapshot;
+    registry.addProofs(3);
+    registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const { snapshot: entry } = (await snapshot.published()).opened;
+    // With the root of another tree.
+    const logs = [{ ...entry.logs[0]!, root: entry.map_root }];
+    registry.addEntry(entryBytes({ ...entry, map_root: entry.shares_root, logs }));
+    registry.addEntry(Buffer.from('{"type":"snapshot"}'));
+    registry.verify();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+    await snapshot.published(['entry_ignored', 'entry_ignored']);
+  });
+
+  it('with shares that are stored nowhere delays checkpoints until it has expired', async () => {
+    const { registry, clock } = snapshot;
+    const [id] = registry.addProofs(1);
+    registry.verify();
+    registry.share('proof', id!);
+    const elsewhere = join(snapshot.directory, 'elsewhere');
+    const first = snapshot.publisher({
+      directory: elsewhere,
+      step: (path, write) =>
+        path === 'checkpoint' ? Promise.reject(new Error('the host failed')) : write(),
+    });
+    registry.insertCheckpoint = () => Promise.reject(new Error('the host failed'));
+    await expect(first.runCycle()).rejects.toThrow('the host failed');
+    await first.close();
+    registry.insertCheckpoint = (row) => Promise.resolve(registry.answers.insertCheckpoint(row));
+    registry.share('proof', id!);
+    registry.verify();
+    const checkpoints = registry.checkpoints.length;
+    const second = snapshot.publisher();
+    await expect(second.runCycle()).rejects.toThrow('no checkpoint is signed until');
+    expect(registry.checkpoints).toHaveLength(checkpoints);
+    clock.at += 15 * 60_000;
+    registry.verify();
+    expect(await second.runCycle()).toMatchObject({ outcome: 'published' });
+    await snapshot.published();
+  });
+});

@@ -1,0 +1,131 @@
+import { readdir, rm, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
+import { proofIdOf } from '../fixtures/public-log.js';
+import { ServedLog } from '../fixtures/served-log.js';
+import { openFolder, svc, svcProcess, type Folder } from '../fixtures/svc.js';
+
+let log: ServedLog;
+let folder: Folder;
+let api: LocalServer;
+beforeEach(async () => {
+  folder = await openFolder();
+  log = await ServedLog.open({ isLive: true });
+  await log.snapshotAll();
+  api = await serveLocally((request, response) => {
+    const bytes = log.files.get((request.url ?? '').replace(/^\/(log\/)?/, ''));
+    // A public API serves its log below /log/, and the snapshot at the root.
+    const isLog = request.url?.startsWith('/log/') ?? false;
+    const isFound = isLog !== (request.url?.startsWith('/lookup/') ?? false);
+    if (bytes === undefined || !isFound) response.writeHead(404).end();
+    else response.end(bytes);
+  });
+});
+afterEach(async () => {
+  await api.close();
+  await folder.remove();
+});
+
+const look = (...more: string[]) =>
+  svc(['monitor', api.url, '--log-key', log.keys.log.vkey, '--once', ...more], {
+    cwd: folder.path,
+  });
+
+it('svc monitor > follows a log over HTTP, and resumes in its directory', async () => {
+  const first = await look('--state', 'kept');
+  expect(first).toMatchObject({ code: 0, stderr: '' });
+  expect(first.stdout.split('\n')).toEqual([
+    expect.stringMatching(/^notice key_entry {2}entry 0: activate/),
+    expect.stringMatching(/^notice key_entry {2}entry 1: activate/),
+    expect.stringMatching(/^notice key_entry {2}entry 8: compromise/),
+    '11 of 11 leaves, 0 alarms',
+    '',
+  ]);
+  await log.append(log.proof(20, log.keys.aep));
+  await log.snapshotAll();
+  expect(await look('--state', 'kept')).toMatchObject({
+    code: 0,
+    stdout: '14 of 14 leaves, 0 alarms\n',
+  });
+  // Only the pages of the current map are kept.
+  const pages = await readdir(join(folder.path, 'kept/pages'), { recursive: true });
+  expect(pages.filter((name) => name.includes('/'))).toHaveLength(1);
+  // Lost pages come from the log again.
+  await rm(join(folder.path, 'kept/pages'), { recursive: true });
+  await log.append(log.proof(21, log.keys.aep));
+  await log.snapshotAll();
+  expect(await look('--state', 'kept')).toMatchObject({ code: 0 });
+});
+
+it('svc monitor > exits with 1 for a false map, also when it runs again', async () => {
+  await look('--state', 'kept');
+  await log.snapshotAll((values) => values.clear());
+  for (let run = 0; run < 2; run++) {
+    const { code, lines } = await look('--state', 'kept', '--json');
+    expect(code).toBe(1);
+    expect(lines.at(-1)).toMatchObject({ alarms: [{ code: 'map_root_differs' }] });
+    expect(lines).toHaveLength(2 - run);
+  }
+});
+
+it('svc monitor > compares mirrors, and watches receipts', async () => {
+  const mirror = join(folder.path, 'mirror');
+  await log.writeTo(mirror);
+  await log.snapshotAll();
+  const receipt = { registry_proof_id: proofIdOf(90), vee_recorded: true };
+  const file = await folder.write('receipt.json', [receipt]);
+  expect(await look('--mirror', mirror, '--watch', file)).toMatchObject({ code: 0 });
+  const anHourAgo = Date.now() / 1000 - 3600;
+  await utimes(join(folder.path, file), anHourAgo, anHourAgo);
+  const { code, stdout } = await look('--mirror', mirror, '--watch', file);
+  expect({ code, stdout }).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining(`ALARM proof_omitted  ${proofIdOf(90)}`) as string,
+  });
+});
+
+it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreachable', async () => {
+  await look('--state', 'kept');
+  const bad = await folder.write('bad.txt', 'no id');
+  const cases: [string[], RegExp][] = [
+    [['monitor', api.url], /pin the log with --log-key/],
+    [['monitor', api.url, '--log-key', 'x'], /not usable/],
+    [['monitor', 'http://', '--log-key', log.keys.log.vkey], /not a URL/],
+    [['monitor', api.url, '--log-key', log.keys.log.vkey, '--watch', bad], /neither a receipt/],
+    [['monitor', api.url, '--log-key', log.keys.log.vkey, '--watch', 'none'], /cannot be read/],
+  ];
+  for (const [args, message] of cases) {
+    expect(await svc(args, { cwd: folder.path })).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(message) as string,
+    });
+  }
+  await api.close();
+  expect(await look('--state', 'kept')).toMatchObject({
+    code: 3,
+    stdout: expect.stringContaining('notice unreachable') as string,
+  });
+}, 20_000);
+
+it('svc monitor > serves metrics until it is interrupted', async () => {
+  let metrics = '';
+  const args = ['--metrics-port', '0', '--interval', '1'];
+  const { code, stdout } = await svcProcess(
+    ['monitor', api.url, '--log-key', log.keys.log.vkey, ...args],
+    {
+      heard: async (line, { interrupt }) => {
+        const [url] = /http:\/\/127\S+/.exec(line) ?? [];
+        while (url !== undefined && !metrics.includes('svc_monitor_log_leaves 11')) {
+          metrics = await (await fetch(url)).text();
+        }
+        interrupt();
+      },
+    },
+  );
+  expect(metrics).toContain('svc_monitor_alarms 0');
+  expect({ code, stdout }).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('11 of 11 leaves') as string,
+  });
+});

@@ -1,0 +1,307 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Evidence } from '#protocol/evidence/document';
+import { canonicalBytes, parseStrict } from '#protocol/json';
+import type { MapValue } from '#protocol/map/page';
+import {
+  lookupByBodyHttp,
+  lookupHttp,
+  readHistoryHttp,
+  readTrustChainHttp,
+  waitForVerdictHttp,
+  type LookupQuery,
+  type PublicOptions,
+} from '#sdk/index';
+import { logKey, openEvidenceLog, WORKED } from '../fixtures/evidence-log.js';
+import { openEvidenceServer, type EvidenceServer } from '../fixtures/evidence-server.js';
+import { sdkError } from '../fixtures/sdk-error.js';
+import { openFolder, svc, type Folder } from '../fixtures/svc.js';
+
+const MINUTE = 60_000;
+const { revoked, valid, absent, token } = WORKED;
+const CERTIFICATE = `cert_${revoked}`;
+
+let server: EvidenceServer;
+let options: PublicOptions;
+let folder: Folder;
+const healthy = () => ({ ...server });
+let initial: ReturnType<typeof healthy>;
+
+beforeAll(async () => {
+  server = await openEvidenceServer();
+  initial = healthy();
+  options = { publicUrl: server.url, pins: server.pins };
+  folder = await openFolder();
+});
+beforeEach(() => Object.assign(server, initial, { requests: [] }));
+afterAll(async () => {
+  await server.close();
+  await folder.remove();
+});
+
+/** Runs the command line with the pinned log key. */
+const run = (...args: string[]) =>
+  svc([...args, '--log-vkey', server.pins.vkey], {
+    env: { SVC_PUBLIC_URL: server.url },
+    cwd: folder.path,
+  });
+
+describe('a lookup with pins', () => {
+  it('returns the proved answer about every kind of identifier', async () => {
+    const cases: [LookupQuery, string, [string, boolean][]][] = [
+      [{ kind: 'proof', identifier: valid }, 'VALID', [[valid, true]]],
+      [{ kind: 'certificate', identifier: CERTIFICATE }, 'REVOKED', [[revoked, true]]],
+      [{ kind: 'passport', identifier: `pass_${valid}` }, 'EXPIRED', [[valid, true]]],
+      [{ kind: 'proof', identifier: absent }, 'NOT_FOUND', [[absent, false]]],
+      [{ kind: 'share', identifier: token }, 'EXPIRED', [[revoked, true]]],
+      [{ kind: 'identifier', identifier: `exec_${valid}` }, 'VALID', [[valid, true]]],
+      [{ kind: 'identifier', identifier: 'no id' }, 'BACKEND_LOOKUP_REQUIRED', []],
+      [{ kind: 'package', identifier: WORKED.package }, 'REVOKED', [[revoked, true], [valid, true]]],
+    ]; // prettier-ignore
+    for (const [query, status, proofs] of cases) {
+      const found = await lookupHttp(options, query);
+      expect([query, found.verification_status]).toEqual([query, status]);
+      expect(found.evidence).toMatchObject({
+        proofs: proofs.map(([proof_id, isFound]) => ({ proof_id, found: isFound })),
+        log_index: 17,
+        trusted: { log_origin: server.pins.origin, witnesses: [] },
+      });
+      expect(found.evidence!.age_ms).toBeLessThan(MINUTE);
+    }
+  });
+
+  it('returns the same in the form of a body, and in a wait', async () => {
+    const byBody = await lookupByBodyHttp(options, { share_token: token });
+    expect(byBody).toMatchObject({ verification_status: 'EXPIRED', evidence: { log_index: 17 } });
+    expect(server.requests).toEqual(['/api/public/verify', '/api/public/evidence']);
+    const waited = await waitForVerdictHttp(options, { proof_id: valid });
+    expect(waited).toMatchObject({ verification_status: 'VALID', evidence: { log_index: 17 } });
+  });
+
+  it('returns proved histories and trust chains', async () => {
+    server.answers = server.evidence = await server.snapshot({ change: withoutEnds });
+    const query = { kind: 'certificate', identifier: CERTIFICATE } as const;
+    const history = await readHistoryHttp(options, query);
+    expect(history.record.events.map(({ event }) => event)).toContain('revoked');
+    expect(history.evidence).toMatchObject({ log_index: 17 });
+    const chain = await readTrustChainHttp(options, query);
+    expect(chain.record.links.map((link) => link.verification_status)).toContain('REVOKED');
+    server.alterAnswer = (record) => ({ ...record, events: [], links: [] });
+    await sdkError(readHistoryHttp(options, query), 'evidence_rejected');
+    await sdkError(readTrustChainHttp(options, query), 'evidence_rejected');
+    const invented = { event: 'accepted', at: '2026-11-22T08:00:00.000Z' };
+    server.alterAnswer = (record: { events?: object[] }) => ({
+      ...record,
+      events: [...(record.events ?? []), invented],
+    });
+    await sdkError(readHistoryHttp(options, query), 'evidence_rejected');
+  });
+
+  it('retries when a snapshot was published between an answer and its evidence', async () => {
+    server.answers = await server.snapshot({ change: without(`01${valid}`) });
+    server.evidence = await server.snapshot({ more: 1 });
+    server.alterEvidence = (evidence) => {
+      server.answers = server.evidence;
+      return evidence;
+    };
+    const found = await lookupHttp(options, { kind: 'proof', identifier: valid });
+    expect(found).toMatchObject({ verification_status: 'VALID', snapshot: { generation: 18 } });
+    expect(server.requests).toHaveLength(4);
+  });
+
+  it('rejects unusable options', async () => {
+    const query = { kind: 'proof', identifier: valid } as const;
+    await sdkError(lookupHttp({ publicUrl: server.url, maxAgeMs: 1 }, query), 'invalid_input');
+    await sdkError(lookupHttp({ ...options, maxAgeMs: NaN }, query), 'invalid_input');
+    const pins = { ...server.pins, vkey: 'log.example/svc' };
+    await sdkError(lookupHttp({ ...options, pins }, query), 'unusable_pin');
+    expect(server.requests).toEqual([]);
+  });
+
+  it('does not use an answer without evidence', async () => {
+    server.alterEvidence = () => ({}) as Evidence;
+    const error = await sdkError(
+      lookupHttp(options, { kind: 'proof', identifier: valid }),
+      'evidence_rejected',
+    );
+    expect(error.fault).toBe('malformed_evidence');
+  });
+});
+
+type Values = Map<string, MapValue>;
+const without = (key: string) => (values: Values) => void values.delete(key);
+/** Makes the artifacts valid for ever. */
+const withoutEnds = (values: Values) => {
+  const { record, history } = values.get(`01${revoked}`)!;
+  values.set(`01${revoked}`, { record: record.slice().fill(0xff, 34, 58), history });
+};
+/** Copies the record of an admitted proof, which has no revocation. */
+const withAdmitted = (key: string) => (values: Values) =>
+  void values.set(key, values.get(`01${valid}`)!);
+const withMembers =
+  (...members: string[]) =>
+  (values: Values) => {
+    const key = `03${WORKED.package.slice(4)}`;
+    const { record } = values.get(key)!;
+    const document = { ...(parseStrict(record) as object), members };
+    values.set(key, { record: canonicalBytes(document), history: new Uint8Array(0) });
+  };
+
+/** The lies of a server that does not have the log key. */
+const LIES: [name: string, query: LookupQuery, lie: () => Promise<unknown>, fault: string][] = [
+  [
+    'REVOKED served as EXPIRED',
+    { kind: 'certificate', identifier: CERTIFICATE },
+    async () => (server.answers = await server.snapshot({ change: withAdmitted(`01${revoked}`) })),
+    'answer_mismatch',
+  ],
+  [
+    'REVOKED served as EXPIRED, with an altered record in the evidence',
+    { kind: 'certificate', identifier: CERTIFICATE },
+    () => lieWithEvidence({ change: withAdmitted(`01${revoked}`) }),
+    'wrong_map_root',
+  ],
+  [
+    'VALID served as NOT_FOUND',
+    { kind: 'proof', identifier: valid },
+    async () => (server.answers = await server.snapshot({ change: without(`01${valid}`) })),
+    'answer_mismatch',
+  ],
+  [
+    'VALID served as NOT_FOUND, with evidence of absence from another map',
+    { kind: 'proof', identifier: valid },
+    () => lieWithEvidence({ change: without(`01${valid}`) }),
+    'wrong_map_root',
+  ],
+  [
+    'NOT_FOUND served as VALID',
+    { kind: 'proof', identifier: absent },
+    async () => (server.answers = await server.snapshot({ change: withAdmitted(`01${absent}`) })),
+    'answer_mismatch',
+  ],
+  [
+    'NOT_FOUND served as VALID, with a record in the evidence',
+    { kind: 'proof', identifier: absent },
+    () => lieWithEvidence({ change: withAdmitted(`01${absent}`) }),
+    'wrong_map_root',
+  ],
+  [
+    'a package without its revoked member',
+    { kind: 'package', identifier: WORKED.package },
+    async () => (server.answers = await server.snapshot({ change: withMembers(valid) })),
+    'answer_mismatch',
+  ],
+  [
+    'a package without its revoked member, with an altered record',
+    { kind: 'package', identifier: WORKED.package },
+    () => lieWithEvidence({ change: withMembers(valid) }),
+    'wrong_map_root',
+  ],
+  [
+    'the state of another log',
+    { kind: 'proof', identifier: valid },
+    async () => (server.evidence = await openEvidenceLog({ key: logKey(), time: Date.now() })),
+    'unknown_signer',
+  ],
+  [
+    'the evidence of another identifier',
+    { kind: 'proof', identifier: absent },
+    async () => {
+      const other = await server.evidence.evidenceOf(valid);
+      server.alterEvidence = () => other;
+    },
+    'wrong_identifier',
+  ],
+  [
+    'the state before a revocation, for as long as the reader asks',
+    { kind: 'certificate', identifier: CERTIFICATE },
+    async () => {
+      server.answers = await server.snapshot({ change: withAdmitted(`01${revoked}`) });
+      server.evidence = await server.snapshot({ more: 1 });
+    },
+    'answer_mismatch',
+  ],
+];
+
+/** Serves lookups of another map; the snapshot entry and the checkpoint stay genuine. */
+async function lieWithEvidence(changes: object): Promise<void> {
+  const { snapshot, tlog_proof } = await server.evidence.evidenceOf('');
+  server.answers = server.evidence = await server.snapshot(changes);
+  server.alterEvidence = (evidence) => ({ ...evidence, snapshot, tlog_proof });
+}
+
+describe('a lying server', () => {
+  it.each(LIES)('%s > is detected by SDK and command line', async (_name, query, lie, fault) => {
+    await lie();
+    const error = await sdkError(lookupHttp(options, query), 'evidence_rejected');
+    expect(error).toMatchObject({ fault, retryable: false });
+    const { code, stdout, stderr } = await run('lookup', query.identifier);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect(stderr).toContain('evidence is rejected');
+  });
+
+  it('is believed without pins, and the result shows that nothing was verified', async () => {
+    server.answers = await server.snapshot({ change: withAdmitted(`01${absent}`) });
+    const query = { kind: 'proof', identifier: absent } as const;
+    const found = await lookupHttp({ publicUrl: server.url }, query);
+    expect(found).toMatchObject({ verification_status: 'VALID', evidence: null });
+    const env = { SVC_PUBLIC_URL: server.url };
+    expect((await svc(['lookup', absent], { env })).stdout).toMatch(/^verified +nothing: /m);
+    expect(server.requests).toHaveLength(2);
+  });
+
+  it.each<[string, number, number | undefined]>([
+    ['a snapshot after its end', 16 * MINUTE, undefined],
+    ['a snapshot older than the reader accepts', 5 * MINUTE, 4 * MINUTE],
+  ])('replays %s > which supports REVOKED only', async (_name, age, maxAgeMs) => {
+    server.answers = server.evidence = await server.snapshot({ time: Date.now() - age });
+    const aged = { ...options, ...(maxAgeMs !== undefined && { maxAgeMs }) };
+    for (const identifier of [valid, absent]) {
+      await sdkError(lookupHttp(aged, { kind: 'proof', identifier }), 'evidence_outdated');
+    }
+    const found = await lookupHttp(aged, { kind: 'certificate', identifier: CERTIFICATE });
+    expect(found.verification_status).toBe('REVOKED');
+    expect(found.evidence!.age_ms).toBeGreaterThanOrEqual(age);
+    const limit = maxAgeMs === undefined ? [] : ['--max-age', String(maxAgeMs / 1000)];
+    expect((await run('lookup', valid, ...limit)).code).toBe(3);
+    expect((await run('lookup', CERTIFICATE, ...limit)).code).toBe(1);
+  });
+});
+
+describe('svc', () => {
+  it('lookup and follow print what was proved and what is trusted', async () => {
+    for (const command of ['lookup', 'follow']) {
+      const { code, stdout } = await run(command, valid);
+      expect(code).toBe(0);
+      expect(stdout).toMatch(/^VALID\n/);
+      expect(stdout).toMatch(/^verified +1 proofs found, 0 absent, in the snapshot at leaf 17$/m);
+      expect(stdout).toMatch(/^age +[0-9]+ s$/m);
+      expect(stdout).toMatch(/^trusted +log log.example\/svc, key [0-9a-f]{8}, no witness$/m);
+    }
+  });
+
+  it('evidence writes a file that verify reads offline, with its age', async () => {
+    const { code, stdout } = await run('evidence', CERTIFICATE);
+    expect(code).toBe(0);
+    await folder.write('revoked.json', stdout);
+    await run('evidence', valid, '-o', 'valid.json');
+    await run('evidence', token, '-o', 'share.json');
+    server.requests.length = 0;
+    const verify = (...args: string[]) => run('verify', '--offline', ...args);
+    const ofValid = await verify('valid.json');
+    expect([ofValid.code, ofValid.stdout]).toEqual([0, expect.stringMatching(/^VALID\n/)]);
+    expect(ofValid.stdout).toMatch(/^age +[0-9]+ s$/m);
+    expect((await verify('revoked.json', '--max-age', '0')).stdout).toMatch(/^REVOKED\n/);
+    const aged = await verify('valid.json', '--max-age', '0');
+    expect([aged.code, aged.stderr]).toEqual([3, expect.stringContaining('the answer was VALID')]);
+    expect((await verify('valid.json', '--id', absent)).code).toBe(1);
+    expect((await verify('share.json')).code).toBe(2);
+    expect((await verify('share.json', '--id', token)).stdout).toMatch(/^EXPIRED\n/);
+    expect(server.requests).toEqual([]);
+  });
+
+  it('evidence writes nothing that does not verify', async () => {
+    server.evidence = await openEvidenceLog({ key: logKey(), time: Date.now() });
+    const { code, stdout } = await run('evidence', valid);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+  });
+});

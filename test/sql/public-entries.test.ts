@@ -1,0 +1,224 @@
+import { describe, expect, it } from 'vitest';
+import { toBase64, toBase64Url, utf8 } from '#protocol/bytes';
+import { entryBytes } from '#protocol/entries';
+import { jwkThumbprint } from '#protocol/keys';
+import { leafHash } from '#protocol/merkle';
+import type { ErasureEntry, SnapshotEntry, VerdictEntry } from '#protocol/schemas/log-entry';
+import { extendTiles } from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { appendKeyChange } from '#sql/lifecycle/entries';
+import { appendLocked, lockHead } from '#sql/log/append';
+import { entryRows, treeSize } from '#sql/log/log';
+import { appendErasure, appendSnapshot, appendVerdict } from '#sql/log/public-entries';
+import { databaseTime } from '#sql/log/verdicts';
+import { transaction } from '#sql/db/transaction';
+import { withoutTriggers } from '../fixtures/database.js';
+import { openRegistry } from '../fixtures/registry.js';
+import { useDatabase } from '../fixtures/use-registry.js';
+
+const db = useDatabase('test');
+const ROOT = toBase64(new Uint8Array(32));
+const SIG = toBase64(new Uint8Array(64));
+
+/** A registry with an active verifier key, and each function with an entry that it accepts by default. */
+async function open() {
+  const registry = await openRegistry(db);
+  const activate = async (seed: number): Promise<string> => {
+    const publicKey = nativeSha256(utf8(`key ${seed}`));
+    publicKey[31]! &= 0x3f;
+    const keyId = jwkThumbprint(nativeSha256, publicKey);
+    const key = { use: 'verifier' as const, keyId, publicKey: toBase64Url(publicKey) };
+    await appendKeyChange(registry.admin, nativeSha256, { ...key, change: 'activate' });
+    return keyId;
+  };
+  const keyId = await activate(1);
+  const [verifier, publisher, erase] = ['svc_verifier', 'svc_publisher', 'svc_erase'].map((role) =>
+    db.as(role),
+  ) as [typeof registry.admin, typeof registry.admin, typeof registry.admin];
+  const at = async (ms = 0) => formatTime((await databaseTime(db.sql)) + ms);
+  let latest: number | null = null;
+  return {
+    registry,
+    activate,
+    at,
+    verdict: async (given: Partial<VerdictEntry> = {}, read: number | null = latest) => {
+      const entry = {
+        previous: latest,
+        to: await treeSize(db.sql),
+        root: ROOT,
+        failed: [],
+        restored: [],
+        time: await at(),
+        expired_through: await at(-100),
+        key_id: keyId,
+        sig: SIG,
+        ...given,
+      };
+      return (latest = await transaction(verifier, (tx) => appendVerdict(tx, entry, read)));
+    },
+    snapshot: async (
+      size: number,
+      { lease = true, ...given }: Partial<SnapshotEntry> & { lease?: boolean } = {},
+    ) =>
+      transaction(publisher, async (tx) => {
+        if (lease) await tx`select pg_advisory_xact_lock(7566947, 1)`;
+        const log = { shard: 0, origin: 'example.org/log', root: ROOT, lookup_from: 0 };
+        return appendSnapshot(tx, {
+          logs: [{ ...log, size, expired_through: await at() }],
+          map_root: ROOT,
+          shares_root: ROOT,
+          valid_until: await at(60_000),
+          max_merge_delay: 60,
+          time: await at(),
+          ...given,
+        });
+      }),
+    erasure: async (ranges: [number, number][], given: Partial<ErasureEntry> = {}) => {
+      const entry = { ranges, cause: 'erased' as const, time: await at(), ...given };
+      return transaction(erase, (tx) => appendErasure(tx, entry));
+    },
+  };
+}
+
+it('append functions > extend the tiles like appendLocked, across tile boundaries', async () => {
+  const { registry, verdict } = await open();
+  const fill = (to: number) =>
+    transaction(registry.admin, async (tx) => {
+      const size = await lockHead(tx);
+      const entry = { kind: 'key' as const, at: 0, body: entryBytes(someKey) };
+      await appendLocked(
+        tx,
+        nativeSha256,
+        size,
+        Array.from({ length: to - size }, () => entry),
+      );
+    });
+  await fill(255);
+  expect([await verdict(), await verdict(), await verdict()]).toEqual([255, 256, 257]);
+  await fill(511);
+  await verdict();
+  await fill(600);
+  const entries = await entryRows(db.sql, 0, 600);
+  const hashes = entries.map(({ bytes }) => leafHash(nativeSha256, bytes));
+  const tiles = extendTiles(nativeSha256, 0, hashes, []).map(({ level, index, hashes: bytes }) => ({
+    level,
+    index,
+    hashes: Buffer.from(bytes).toString('hex'),
+  }));
+  expect(
+    await db.sql`
+      select level, tile_index as index, encode(hashes, 'hex') as hashes from svc.tile order by 1, 2`,
+  ).toEqual(tiles);
+  expect(tiles).toHaveLength(4);
+  await withoutTriggers(db, `update svc.tile set hashes = hashes || hashes where tile_index = 2`);
+  await expect(verdict()).rejects.toThrow('tile 0/2 does not match the log of 600 leaves');
+});
+
+const someKey = {
+  type: 'key',
+  use: 'approver',
+  change: 'activate',
+  registration_hash: '0'.repeat(64),
+  time: formatTime(0),
+} as const;
+
+describe('svc.append_verdict', () => {
+  it('rejects an entry that does not continue the last one or exceeds the log', async () => {
+    const { verdict, at, activate } = await open();
+    await expect(verdict({ to: 3 })).rejects.toThrow('`to` exceeds the log');
+    await expect(verdict({ previous: 0 })).rejects.toThrow('not a verdict entry');
+    await expect(verdict({ key_id: 'A'.repeat(43) })).rejects.toThrow('not active');
+    for (const ms of [-61_000, 61_000]) {
+      const time = await at(ms);
+      await expect(verdict({ time, expired_through: await at(-70_000) })).rejects.toThrow('clock');
+    }
+    expect(await verdict()).toBe(2);
+    await expect(verdict({}, null)).rejects.toMatchObject({ code: '40001' });
+    await expect(verdict({ to: 1 })).rejects.toThrow('`to` is less');
+    const earlier = { expired_through: await at(-5_000) };
+    await expect(verdict(earlier)).rejects.toThrow('`expired_through` is less');
+    expect(await verdict({ ...earlier, key_id: await activate(2) })).toBe(4);
+  });
+
+  it('rejects members of another form', async () => {
+    const { registry, at, verdict } = await open();
+    await verdict();
+    const append = async (given: object): Promise<void> => {
+      const entry = { schema_version: 'svc.registry.entry/1.1', type: 'verdict', time: await at() };
+      const body = Buffer.from(JSON.stringify({ ...entry, ...given }));
+      await registry.verify.sql`select svc.append_verdict(${body}, 2)`;
+    };
+    const sound = { to: 1, previous: 2, expired_through: await at(), failed: [], restored: [] };
+    const many = Array.from({ length: 501 }, (_, n) => n);
+    for (const given of [
+      { type: 'key' },
+      { schema_version: 'svc.registry.entry/1.0' },
+      { time: '2026-01-01' },
+      { to: 1.5 },
+      { to: '1' },
+      { previous: '2' },
+      { previous: undefined },
+      { expired_through: 'never' },
+      { expired_through: await at(30_000) },
+      { failed: null },
+      { failed: many, restored: many },
+    ]) {
+      await expect(append({ ...sound, ...given })).rejects.toMatchObject({ code: '23514' });
+    }
+    expect(await treeSize(db.sql)).toBe(3);
+  });
+});
+
+it('svc.append_snapshot > rejects another size, validity or holder than allowed', async () => {
+  const { snapshot, at } = await open();
+  await expect(snapshot(3)).rejects.toThrow('exceeds the log');
+  await expect(snapshot(1, { lease: false })).rejects.toThrow('lease');
+  expect(await snapshot(1)).toBe(2);
+  await expect(snapshot(0)).rejects.toThrow('`size` is less');
+  await expect(snapshot(1, { time: await at(-61_000) })).rejects.toThrow('clock');
+  const later = await at(86_400_000 - 30_000);
+  expect(await snapshot(1, { valid_until: later })).toBe(3);
+  const [row] = await db.sql<
+    [{ body: Buffer }]
+  >`select body from svc.log_entry where leaf_index = 3`;
+  const altered = row.body.toString().replace(later, await at(86_400_000 + 30_000));
+  await expect(
+    transaction(db.as('svc_publisher'), async (tx) => {
+      await tx`select pg_advisory_xact_lock(7566947, 1)`;
+      await tx`select svc.append_snapshot(${Buffer.from(altered)})`;
+    }),
+  ).rejects.toThrow('`valid_until`');
+});
+
+it('svc.append_erasure > rejects ranges with a leaf that is not erased', async () => {
+  const { registry, erasure } = await open();
+  await registry.admitAll([registry.item(), registry.item()]); // leaves 2 and 3
+  await expect(erasure([[2, 3]])).rejects.toThrow('without a record of its erasure');
+  await withoutTriggers(
+    db,
+    `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
+     select proof_id, leaf_index, 'a', 'r' from svc.log_entry where leaf_index = 2`,
+  );
+  await expect(erasure([[2, 4]])).rejects.toThrow('without a record of its erasure');
+  await expect(erasure([[2, 3]], { cause: 'lost' })).rejects.toThrow('cause');
+  expect(await erasure([[2, 3]])).toBe(4);
+  const append = async (ranges: unknown) => {
+    const [row] = await db.sql<
+      [{ body: Buffer }]
+    >`select body from svc.log_entry where leaf_index = 4`;
+    const body = row.body.toString().replace('[[2,3]]', JSON.stringify(ranges));
+    await db.as('svc_erase')`select svc.append_erasure(${Buffer.from(body)})`;
+  };
+  for (const ranges of [[], [[3, 3]], [[2, 3], [1, 2]], [[0, 2], [1, 3]], [[0, 1, 2]]]) {
+    await expect(append(ranges)).rejects.toMatchObject({ code: '23514' });
+  } // prettier-ignore
+});
+
+it.each([4, 5, 6])('no program inserts an entry of kind %i directly', async (kind) => {
+  for (const role of ['svc_worker', 'svc_admin', 'svc_verifier', 'svc_publisher', 'svc_erase']) {
+    const inserted = db.as(role)`
+      insert into svc.log_entry (leaf_index, at, kind, body) values (900, now(), ${kind}, 'x')`;
+    await expect(inserted).rejects.toMatchObject({ code: '42501' });
+  }
+});

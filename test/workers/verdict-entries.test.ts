@@ -1,0 +1,227 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { toBase64 } from '#protocol/bytes';
+import { parseEntry } from '#protocol/entries';
+import type { VerdictEntry } from '#protocol/schemas/log-entry';
+import { rootFromTiles } from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
+import { isSignedVerdict } from '#protocol/verdict-entries';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { setValidity } from '#sql/tenants/administration';
+import { transaction } from '#sql/db/transaction';
+import { appendLocked, lockHead } from '#sql/log/append';
+import { keysInLog, treeSize } from '#sql/log/log';
+import { appendVerdict } from '#sql/log/public-entries';
+import { databaseTime, expiryScanDoneAt } from '#sql/log/verdicts';
+import { tileCache, type VerdictSigner, verifierHeartbeats } from '#workers/verify/context';
+import { scanExpiries } from '#workers/verify/expiries';
+import { scrub } from '#workers/verify/scrub';
+import { appendVerdictEntry } from '#workers/verify/verdict-entries';
+import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
+import { beforeRow } from '../fixtures/database.js';
+import { TENANT } from '../fixtures/registry.js';
+import { eventually } from '../fixtures/stack.js';
+import { FLIP, tampering } from '../fixtures/tampering.js';
+import { verdictSigner } from '../fixtures/verdict-signer.js';
+import { useRegistry } from '../fixtures/use-registry.js';
+
+const { db, registry } = useRegistry('test');
+const { leafOf, outcomeOf, tamper } = tampering({ db, registry });
+const newSigner = () => verdictSigner(registry, 'example.org/log');
+let signer: ReturnType<typeof newSigner>;
+beforeEach(async () => {
+  signer = newSigner();
+  await signer.activate();
+  Object.assign(registry.verify, { signer });
+});
+
+const append = (by: VerdictSigner = signer, leastIntervalMs = 0) =>
+  appendVerdictEntry(registry.verify, by, true, leastIntervalMs);
+const verifyAndAppend = async (by?: VerdictSigner) => {
+  await registry.verifyAll();
+  return append(by);
+};
+async function entries(): Promise<(VerdictEntry & { at: number })[]> {
+  const rows = await db.sql<{ at: number; body: Buffer }[]>`
+    select leaf_index as at, body from svc.log_entry where kind = 5 order by leaf_index`;
+  return rows.map(({ at, body }) => ({ ...(parseEntry(body) as VerdictEntry), at }));
+}
+const noValidity = { proof: null, certificate: null, passport: null, trust: null };
+
+describe('appendVerdictEntry', () => {
+  it('covers the verified leaves, and lists those that fail or pass again', async () => {
+    const [id = ''] = await registry.admitAll([registry.item(), registry.item()]);
+    await tamper(FLIP.signature, [id]);
+    expect(await verifyAndAppend()).toBe('appended');
+    const [first] = await entries();
+    const { at, ...entry } = first!;
+    expect(entry).toMatchObject({ previous: null, to: at, restored: [] });
+    expect(entry.failed).toEqual([await leafOf(id)]);
+    expect(entry.root).toBe(toBase64(await rootFromTiles(nativeSha256, at, tileCache(db.sql))));
+    expect(entry.expired_through).toBe(formatTime((await expiryScanDoneAt(db.sql))!));
+    const keys = (await keysInLog(db.sql))!;
+    expect(isSignedVerdict(registry.verify.crypto, signer.origin, entry, keys, at)).toBe(true);
+    expect(isSignedVerdict(registry.verify.crypto, 'other/log', entry, keys, at)).toBe(false);
+
+    expect(await verifyAndAppend()).toBe('none'); // its own leaf only
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 100);
+    expect(await append(signer, 60_000)).toBe('early');
+    expect(await append()).toBe('appended');
+    expect((await entries()).at(-1)).toMatchObject({
+      previous: at,
+      to: at + 1,
+      failed: [],
+      restored: [await leafOf(id)],
+    });
+  });
+
+  it('does not list leaves that only a compromised key voids', async () => {
+    await registry.admitAll([registry.item()]);
+    await registry.changeKey('compromise', 0);
+    await registry.verifyAll();
+    expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(1);
+    await append();
+    expect(await entries()).toMatchObject([{ failed: [] }]);
+  });
+
+  it('stays below new failures for which there is no room', async () => {
+    await verifyAndAppend();
+    await transaction(db.sql, async (tx) => {
+      const size = await lockHead(tx); // 3
+      const wrong = { kind: 'snapshot' as const, at: 0, body: Buffer.from('{}') };
+      await appendLocked(
+        tx,
+        nativeSha256,
+        size,
+        Array.from({ length: 1002 }, () => wrong),
+      );
+    });
+    expect([await verifyAndAppend(), await append(), await verifyAndAppend()]).toEqual([
+      'appended',
+      'appended',
+      'none',
+    ]);
+    const [, second, third] = await entries();
+    expect(second).toMatchObject({ to: 1003, failed: { length: 1000, 0: 3, 999: 1002 } });
+    expect(third).toMatchObject({ to: 1005, failed: [1003, 1004] });
+    const root = await rootFromTiles(nativeSha256, 1003, tileCache(db.sql));
+    expect(second!.root).toBe(toBase64(root));
+  });
+
+  it('reports an expiry, and after half of the validity of a snapshot the last scan', async () => {
+    await setValidity(registry.admin, TENANT, { ...noValidity, trust: 1 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    expect(await verifyAndAppend()).toBe('appended');
+    await eventually(
+      async () => {
+        await scanExpiries(registry.verify, 10);
+        const [row] = await db.sql`select from svc.verdict where expired <> '{}'`;
+        return row ?? null;
+      },
+      10_000,
+      'the expiry',
+    );
+    await scanExpiries(registry.verify, 10);
+    await registry.verifyAll();
+    expect([await append(), await verifyAndAppend()]).toEqual(['appended', 'none']);
+    const [before, after] = await entries();
+    const [row] = await db.sql<[{ at: Date }]>`select at from svc.log_entry where proof_id = ${id}`;
+    const end = formatTime(row.at.getTime() + 1000);
+    expect(before!.expired_through < end && end <= after!.expired_through).toBe(true);
+    expect(await verifyAndAppend({ ...signer, snapshotTtl: 0 })).toBe('appended');
+  });
+
+  it('appends one entry when two verifiers run at once or one is interrupted', async () => {
+    await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const repair = await beforeRow(db, 'update on svc.log_head', `raise exception 'killed';`);
+    await expect(append()).rejects.toThrow('killed');
+    await repair();
+    const results = await Promise.all([append(), append()]);
+    expect(results.sort()).toEqual(['appended', 'none']);
+    expect(await entries()).toHaveLength(1);
+  });
+
+  it('refuses a key that is not active, and the name of another log', async () => {
+    const other = newSigner();
+    await expect(verifyAndAppend(other)).rejects.toThrow(`${other.keyId} is not active in the log`);
+    await db.sql`
+      insert into svc.checkpoint (tree_size, root, note) values (1, ${Buffer.alloc(32)}, ${'a/log\n'})`;
+    await expect(append()).rejects.toThrow('LOG_ORIGIN is example.org/log');
+    const ours = { ...signer, origin: 'a/log', snapshotTtl: 0 };
+    await append(ours);
+    await signer.retire();
+    await expect(append()).rejects.toThrow('is not active');
+    expect(await entries()).toHaveLength(1);
+  });
+
+  it('reports every leaf again for a log that continues a retired one', async () => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await tamper(FLIP.signature, [id]);
+    await verifyAndAppend();
+    await db.sql`
+      insert into svc.ended_log (origin, tree_size, reason) values (${signer.origin}, 1, 'a test')`;
+    await expect(append()).rejects.toThrow('is retired');
+    expect(await verifyAndAppend({ ...signer, origin: 'next/log' })).toBe('appended');
+    const [before, after] = await entries();
+    const failed = [await leafOf(id)];
+    expect([before!.failed, after!.failed]).toEqual([failed, failed]);
+    expect(after).toMatchObject({ previous: null, to: after!.at });
+  });
+
+  it('lowers `expired_through` only as the first entry after the key was retired', async () => {
+    signer.snapshotTtl = 0;
+    await verifyAndAppend();
+    await db.sql`update svc.upkeep set done_at = done_at - interval '1 hour'`;
+    await append();
+    const next = Object.assign(newSigner(), { snapshotTtl: 0 });
+    await next.activate();
+    await append(next);
+    await signer.retire();
+    await append(next);
+    const [first = '', ...others] = (await entries()).map((entry) => entry.expired_through);
+    expect(others).toEqual([first, first, first]);
+    const last = Object.assign(newSigner(), { snapshotTtl: 0 });
+    await last.activate();
+    await next.retire();
+    await append(last);
+    expect((await entries()).at(-1)!.expired_through < first).toBe(true);
+  });
+
+  it('does not sign a root that differs from the tiles', async () => {
+    await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper(`update svc.tile set hashes = set_byte(hashes, 0, 1) where level = 0`, []);
+    await expect(append()).rejects.toThrow('no verdict entry is appended');
+  });
+});
+
+it('an entry that the verifier key did not sign fails, and the next entry skips it', async () => {
+  await registry.admitAll([registry.item()]);
+  await verifyAndAppend();
+  const [{ at, ...entry } = expect.fail()] = await entries();
+  const time = formatTime(await databaseTime(db.sql));
+  const forged = { ...entry, previous: at, to: at + 1, failed: [2], time };
+  await transaction(registry.verify.sql, (tx) => appendVerdict(tx, forged, at));
+  const [id = ''] = await registry.admitAll([registry.item()]);
+  await verifyAndAppend();
+  expect((await entries()).at(-1)).toMatchObject({ previous: at, failed: [at + 1], restored: [] });
+  expect(await outcomeOf(id)).toBe('pass');
+});
+
+it('runVerifier appends the first entry at once, and is not ready without an active key', async () => {
+  await registry.admitAll([registry.item()]);
+  const pulses = verifierHeartbeats();
+  const stopping = new AbortController();
+  const running = runVerifier({ ...registry.verify, pulses }, stopping.signal, VERIFIER_DEFAULTS);
+  const until = (what: string, isSo: () => Promise<boolean>) =>
+    eventually(async () => ((await isSo()) ? true : null), 10_000, what);
+  await until('an entry', async () => (await entries()).length === 1);
+  await until('its own leaf', async () => (await treeSize(db.sql)) === 4);
+  expect(pulses.verdict.state).toBe('up');
+  await signer.retire();
+  await until('not ready', () => Promise.resolve(pulses.verdict.state === 'failing'));
+  stopping.abort();
+  await running;
+  expect((await entries()).length).toBeLessThanOrEqual(2);
+});

@@ -1,0 +1,196 @@
+import { toBase64 } from '#protocol/bytes';
+import { readEntry } from '#protocol/entries';
+import type { KeyedEntry } from '#protocol/keys';
+import { verifyConsistency } from '#protocol/merkle';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { MAX_LISTED_LEAVES, MAX_SNAPSHOT_MS, type VerdictEntry } from '#protocol/schemas/log-entry';
+import { consistencyFromTiles, rootFromTiles } from '#protocol/tiles';
+import { formatTime, parseTime } from '#protocol/time';
+import {
+  activeVerifierKey,
+  isSignedVerdict,
+  listedFailures,
+  verdictMessage,
+} from '#protocol/verdict-entries';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import { transaction, type Transaction } from '#sql/db/transaction';
+import { endedOrigins, latestCheckpoint } from '#sql/log/checkpoints';
+import { keysInLog, type EntryBody } from '#sql/log/log';
+import {
+  appendVerdict,
+  coversOtherLeaves,
+  hasExpiredBetween,
+  listingVerdictEntries,
+  verdictEntries,
+} from '#sql/log/public-entries';
+import {
+  expiryScanDoneAt,
+  failedOtherwise,
+  verdictsForLeaves,
+  verifiedPrefix,
+  type VerifiedPrefix,
+} from '#sql/log/verdicts';
+import {
+  lockVerdicts,
+  LogDamagedError,
+  tileCache,
+  type VerdictSigner,
+  type VerifyContext,
+} from './context.js';
+
+/** Milliseconds between two entries, so that load does not cause many. */
+const LEAST_INTERVAL_MS = 1000;
+
+/**
+ * Appends a verdict entry if there is something to report: other leaves than verdicts and snapshots, a
+ * changed leaf, an expired artifact, or half of a snapshot's validity has passed. Everything is
+ * derived from the log and the verifier's rows, so a kill loses and repeats nothing.
+ *
+ * @param mayHaveExpired false when no expiry was recorded since this function returned `none`
+ * @returns `early` when an entry is due but the last one is too recent
+ */
+export function appendVerdictEntry(
+  { sql, crypto }: Pick<VerifyContext, 'sql' | 'crypto'>,
+  signer: VerdictSigner,
+  mayHaveExpired: boolean,
+  leastIntervalMs = LEAST_INTERVAL_MS,
+): Promise<'appended' | 'early' | 'none'> {
+  return transaction(sql, async (tx) => {
+    const now = await lockVerdicts(tx);
+    const keys = await requireActive(tx, { crypto }, signer);
+    const prefix = await verifiedPrefix(tx);
+    const scannedAt = await expiryScanDoneAt(tx);
+    if (prefix === null || scannedAt === null) return 'none';
+    const counts = ({ leafIndex, body }: EntryBody): VerdictEntry[] => {
+      const entry = readEntry(body);
+      const isSigned =
+        entry?.type === 'verdict' && isSignedVerdict(crypto, signer.origin, entry, keys, leafIndex);
+      return isSigned ? [entry] : [];
+    };
+    const { latest, previous } = await lastVerdict(tx, counts);
+    const before = previous?.entry;
+    const listed = listedFailures((await listingVerdictEntries(tx)).flatMap(counts));
+    const lists = await changesSince(tx, listed, before?.to ?? 0, prefix.treeSize);
+    const { to, failed, restored } = lists;
+    const wasRetired =
+      before !== undefined &&
+      activeVerifierKey(crypto, keys, before.key_id, Number.MAX_SAFE_INTEGER) === null;
+    const expiredBefore = before === undefined ? 0 : parseTime(before.expired_through);
+    const expiredThrough = wasRetired ? scannedAt : Math.max(scannedAt, expiredBefore);
+    if (expiredThrough > now) {
+      throw new OperatorError(
+        `the database clock is behind ${formatTime(expiredThrough)}, up to which verdict entries report expiries: correct the clock`,
+      );
+    }
+    const passed = before === undefined ? Infinity : now - parseTime(before.time);
+    const isDue =
+      failed.length + restored.length > 0 ||
+      passed >= Math.min(signer.snapshotTtl, MAX_SNAPSHOT_MS) / 2 ||
+      (await coversOtherLeaves(tx, before?.to ?? 0, to)) ||
+      (mayHaveExpired && (await hasExpiredBetween(tx, expiredBefore, expiredThrough)));
+    if (!isDue) return 'none';
+    if (passed < leastIntervalMs) return 'early';
+    const entry = {
+      schema_version: SCHEMA.logEntry,
+      type: 'verdict' as const,
+      previous: previous?.leafIndex ?? null,
+      to,
+      root: toBase64(await rootAt(tx, prefix, to)),
+      failed,
+      restored,
+      time: formatTime(now),
+      expired_through: formatTime(expiredThrough),
+      key_id: signer.keyId,
+    };
+    const sig = toBase64(signer.sign(verdictMessage(signer.origin, entry)));
+    await appendVerdict(tx, { ...entry, sig }, latest);
+    return 'appended';
+  });
+}
+
+/** @returns the key entries of the log; throws unless this verifier may sign for it */
+async function requireActive(
+  tx: Transaction,
+  { crypto }: Pick<VerifyContext, 'crypto'>,
+  { keyId, origin }: VerdictSigner,
+): Promise<KeyedEntry[]> {
+  const keys = await keysInLog(tx);
+  if (keys === null) throw new LogDamagedError('a key entry of the log is unreadable');
+  if (activeVerifierKey(crypto, keys, keyId, Number.MAX_SAFE_INTEGER) === null) {
+    throw new OperatorError(
+      `verifier key ${keyId} is not active in the log, so no verdict entry is appended: activate it with admin verifier-key activate <key.pem>, or start the verifier with the active key`,
+    );
+  }
+  const [published] = (await latestCheckpoint(tx))?.note.split('\n') ?? [];
+  const hasEnded = (await endedOrigins(tx)).includes(origin);
+  if (hasEnded || (published !== undefined && published !== origin)) {
+    throw new OperatorError(
+      `LOG_ORIGIN is ${origin}, which is retired or not the log of the last checkpoint: set the LOG_ORIGIN of the publisher`,
+    );
+  }
+  return keys;
+}
+
+const PAGE = 10;
+
+/** The last verdict entry that counts, and the index of the last one of all. */
+async function lastVerdict(
+  tx: Transaction,
+  counts: (row: EntryBody) => VerdictEntry[],
+): Promise<{
+  latest: number | null;
+  previous: { leafIndex: number; entry: VerdictEntry } | null;
+}> {
+  let latest: number | null = null;
+  for (let before = Number.MAX_SAFE_INTEGER; ;) {
+    const rows = await verdictEntries(tx, before, PAGE);
+    latest ??= rows[0]?.leafIndex ?? null;
+    for (const row of rows) {
+      const [entry] = counts(row);
+      if (entry !== undefined) return { latest, previous: { leafIndex: row.leafIndex, entry } };
+    }
+    if (rows.length < PAGE) return { latest, previous: null };
+    before = rows.at(-1)!.leafIndex;
+  }
+}
+
+/**
+ * The leaves that fail and are not listed, and those that are listed and pass again. Failures come
+ * first. `to` does not exceed a new failure for which there is no room: unlisted, it would pass.
+ */
+async function changesSince(
+  tx: Transaction,
+  listed: ReadonlySet<number>,
+  coveredBefore: number,
+  size: number,
+): Promise<{ to: number; failed: number[]; restored: number[] }> {
+  const failures = await failedOtherwise(tx, size);
+  const verdicts = await verdictsForLeaves(tx, [...new Set([...failures, ...listed])]);
+  const failing = failures.filter(
+    (leaf) => !listed.has(leaf) && verdicts.get(leaf)?.outcome === 'fail',
+  );
+  const passing = [...listed].filter((leaf) => verdicts.get(leaf)?.outcome === 'pass');
+  const failed = failing.slice(0, MAX_LISTED_LEAVES);
+  const to = failing.slice(MAX_LISTED_LEAVES).find((leaf) => leaf >= coveredBefore) ?? size;
+  const restored = passing.sort((a, b) => a - b).slice(0, MAX_LISTED_LEAVES - failed.length);
+  return { to, failed, restored };
+}
+
+/** The root at `to`, of a tree whose tiles lead to the root that the verifier computed. */
+async function rootAt(
+  tx: Transaction,
+  prefix: Pick<VerifiedPrefix, 'treeSize' | 'root'>,
+  to: number,
+): Promise<Uint8Array> {
+  const read = tileCache(tx);
+  const [size1, size2] = [to, prefix.treeSize];
+  const root1 = await rootFromTiles(nativeSha256, size1, read);
+  const path = await consistencyFromTiles(nativeSha256, size1, size2, read);
+  if (!verifyConsistency(nativeSha256, { size1, size2, root1, root2: prefix.root, path })) {
+    throw new LogDamagedError(
+      'the tiles do not lead to the root that the verifier computed: no verdict entry is appended',
+    );
+  }
+  return root1;
+}
