@@ -8,6 +8,7 @@ import { fairness } from './scenarios/fairness.js';
 import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
 import { lookup } from './scenarios/lookup.js';
+import { map } from './scenarios/map.js';
 import { memory } from './scenarios/memory.js';
 import { paced } from './scenarios/paced.js';
 import { storage } from './scenarios/storage.js';
@@ -24,6 +25,7 @@ const SCENARIOS: readonly Scenario[] = [
   growth,
   storage,
   lookup,
+  map,
   memory,
 ];
 const DEFAULT_PROOFS = 1_000_000;

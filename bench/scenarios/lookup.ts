@@ -1,10 +1,17 @@
 import { join } from 'node:path';
 import { startChild, urlOf } from '../harness/child.js';
 import { openSharedRegistry, sizesOf } from '../harness/fill.js';
+import { PROOF_PATH } from '../harness/public-api.js';
 import type { PeerTask } from '../harness/peer-process.js';
 import { databaseSize, randomProofIds } from '../harness/registry.js';
 import type { Cleanup } from '../harness/cleanup.js';
-import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
+import {
+  resultOf,
+  type Bound,
+  type Result,
+  type Scenario,
+  type RunContext,
+} from '../harness/scenario.js';
 import { median, pairedRatio, spread, whole } from '../harness/statistics.js';
 import { runLookups, writePaths } from '../harness/wrk.js';
 import {
@@ -22,6 +29,8 @@ import { takeSamples, withEqualAnswers, type LookupSample } from '../lookup/samp
  * of Node, and with the shipped cache.
  */
 export const lookup: Scenario = { name: 'lookup', needs: ['wrk', 'nginx', 'taskset'], run };
+
+const EVIDENCE_PATH = '/api/public/evidence/';
 
 /** Lookups of each kind; nginx keeps as many files open. */
 const SAMPLE = { full: 10_000, quick: 1_000 };
@@ -53,6 +62,8 @@ async function run(context: RunContext): Promise<Result[]> {
     isAbsent: sample.status === 404,
   }));
   targets.push(await constantTarget(recent, cleanup));
+  const evidence = await evidenceTarget(publicApi, recent, dir);
+  targets.push(evidence.target);
   const [cache, ...cached] = await cacheTargets(publicApi, recent, context);
   targets.push(cache, ...cached);
   const checked = { ...compared, cache: { server: cache, sample: recent } };
@@ -62,6 +73,7 @@ async function run(context: RunContext): Promise<Result[]> {
   return lookupResults(
     Object.fromEntries(rounds) as unknown as LookupRounds,
     `${whole(proofs)} proofs, ${whole(recentLookupLimit)} recent, ${String(recent.bodies.size)} ids, ${String(CONNECTIONS)} connections`,
+    evidence.bytes,
   );
 }
 
@@ -77,6 +89,19 @@ async function constantTarget(
   const url = await urlOf({ pid, ...peer });
   await pin(pid, SERVER_CORE);
   return { name: 'constant', url, pids: [pid], pathsFile, isAbsent: false };
+}
+
+/** The evidence of the same proofs. It changes with each snapshot, so its bytes are not compared. */
+async function evidenceTarget(
+  { url, pid }: { url: string; pid: number },
+  { bodies }: LookupSample,
+  dir: string,
+): Promise<{ target: Target; bytes: number }> {
+  const paths = [...bodies.keys()].map((path) => EVIDENCE_PATH + path.slice(PROOF_PATH.length));
+  const pathsFile = await writePaths(join(dir, 'evidence.paths'), paths);
+  const response = await fetch(url + paths[0]!);
+  const bytes = (await response.arrayBuffer()).byteLength;
+  return { target: { name: 'evidence', url, pids: [pid], pathsFile, isAbsent: false }, bytes };
 }
 
 /** Few, so that a response is looked up thousands of times in the second until it expires. */
@@ -129,7 +154,7 @@ async function cacheTargets(
 }
 
 export type LookupRounds = Record<
-  'hit' | 'nginx' | 'miss' | 'older' | 'constant' | 'hot' | 'revalidated' | 'cold',
+  'hit' | 'nginx' | 'miss' | 'older' | 'constant' | 'evidence' | 'hot' | 'revalidated' | 'cold',
   readonly Round[]
 >;
 
@@ -137,8 +162,12 @@ export type LookupRounds = Record<
  * Compares requests per CPU second of the server. On an otherwise idle core this equals requests
  * per second; under other load it still measures only the server.
  */
-export function lookupResults(rounds: LookupRounds, sizes: string): Result[] {
-  const { hit, nginx, miss, older, constant, hot, revalidated, cold } = rounds;
+export function lookupResults(
+  rounds: LookupRounds,
+  sizes: string,
+  evidenceBytes: number,
+): Result[] {
+  const { hit, nginx, miss, older, constant, evidence, hot, revalidated, cold } = rounds;
   return [
     compared('public lookup, hit', hit, 'nginx, the same bodies as files', nginx, {
       atLeast: 0.95,
@@ -149,7 +178,17 @@ export function lookupResults(rounds: LookupRounds, sizes: string): Result[] {
       atLeast: 0.5,
       note: 'older than the recent lookups, over the whole history',
     }),
-    compared("constant response of Node's HTTP server", constant, 'the hit', hit),
+    compared("constant response of Node's HTTP server", constant, 'the hit', hit, { atMost: 1.11 }),
+    compared('public lookup, evidence', evidence, 'the hit', hit, {
+      rate: { atLeast: 5_000 },
+    }),
+    resultOf({
+      name: 'bytes of evidence',
+      value: evidenceBytes,
+      unit: 'bytes',
+      target: { value: { atMost: 4_000 } },
+      note: `of a proof; ${sizes}`,
+    }),
     compared('shipped cache, hot', hot, 'nginx, the same bodies as files', nginx),
     compared('shipped cache, revalidated', revalidated, 'the hit', hit, {
       note: 'expired: the public API sends each response again, because the snapshot is a new one; CPU of both',
@@ -165,7 +204,7 @@ function compared(
   own: readonly Round[],
   what: string,
   others: readonly Round[],
-  { atLeast, note }: { atLeast?: number; note?: string } = {},
+  { note, rate, ...ratio }: Bound & { rate?: Bound; note?: string } = {},
 ): Result {
   const perCpuSecond = (some: readonly Round[]): number => 1e6 / median(microsOf(some));
   return resultOf({
@@ -175,7 +214,7 @@ function compared(
     against: { what, value: perCpuSecond(others) },
     // Throughput is the inverse of the CPU time.
     ratio: 1 / pairedRatio(microsOf(own), microsOf(others)),
-    ...(atLeast !== undefined && { target: { ratio: { atLeast } } }),
+    target: { ratio, ...(rate !== undefined && { value: rate }) },
     note: [observed(own), ...(note === undefined ? [] : [note])].join('; '),
   });
 }

@@ -193,18 +193,21 @@ describe('lookup results', () => {
     miss: [round(10), round(5), round(10)],
     older: [round(50), round(25), round(75)],
     constant: [round(10), round(10), round(10)],
+    evidence: [round(200), round(100), round(300)],
     hot: [round(20), round(10), round(12)],
     revalidated: [round(40), round(20), round(60)],
     cold: [round(80), round(40), round(120)],
   };
 
   it('compare requests per CPU second with nginx, round by round', () => {
-    const results = lookupResults(rounds, 'some proofs');
+    const results = lookupResults(rounds, 'some proofs', 4_001);
     expect(results.map(({ ratio, ok }) => [ratio, ok])).toEqual([
       [0.5, false],
       [2, true],
       [0.4, false],
-      [2, null],
+      [2, false],
+      [0.1, true],
+      [null, false],
       [0.5, null],
       [0.5, null],
       [0.25, null],
