@@ -12,9 +12,12 @@ const ROOMY_BYTES = 7 * 2 ** 30;
  */
 const root = join(import.meta.dirname, 'test');
 const ISOLATED = readdirSync(root, { recursive: true, encoding: 'utf8' })
-  .filter((name) => name.endsWith('.test.ts'))
+  .filter((name) => name.endsWith('.test.ts') && !name.endsWith('.long.test.ts'))
   .filter((name) => /vi\.mock\(|serveFrom\(/.test(readFileSync(join(root, name), 'utf8')))
   .map((name) => `test/${name}`);
+
+/** Tests of a minute and more, which `npm run test:long` runs instead of `npm test`. */
+const LONG = 'test/**/*.long.test.ts';
 
 // The package's own imports, from source: tests never see a stale build.
 const resolve = {
@@ -47,12 +50,13 @@ export default defineConfig({
           ...test,
           name: 'shared',
           include: ['test/**/*.test.ts'],
-          exclude: ISOLATED,
+          exclude: [...ISOLATED, LONG],
           // Files of a worker share loaded modules: loading them takes a third of the time otherwise.
           isolate: false,
         },
       },
       { resolve, test: { ...test, name: 'isolated', include: ISOLATED } },
+      { resolve, test: { ...test, name: 'long', include: [LONG] } },
     ],
   },
 });

@@ -1,6 +1,6 @@
 // What CI comes to, as its last line: `N passed, N failed`. Whatever was to run and left no result, a
 // half of one, or a status that its own numbers do not explain, counts as failed. Nothing is skipped in CI.
-// node .ci/count.mjs <directory> <status of the tests> <of those under the long-term Node> <of the faults>
+// node .ci/count.mjs <directory> <status of the tests> <of the long tests> <of those under the long-term Node> <of the faults>
 //   <of the fuzzing> <of the audit>
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -55,6 +55,7 @@ function vitest(part, prefix = '') {
 /** Each gives what passed, failed and was skipped; anything but numbers means that it did not end. */
 const parts = {
   tests: () => vitest('tests'),
+  long: () => vitest('long'),
   lts: () => vitest('lts', 'long-term Node: '),
   faults: () => {
     const { passed, failed, outcomes = [] } = json('faults.json');

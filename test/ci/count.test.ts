@@ -20,11 +20,12 @@ const TESTS = {
 };
 const GOOD = {
   'tests.json': JSON.stringify(TESTS),
+  'long.json': JSON.stringify({ ...TESTS, numPassedTests: 4 }),
   'lts.json': JSON.stringify({ ...TESTS, numPassedTests: 10 }),
   'faults.json': JSON.stringify({ passed: 20, failed: 0, outcomes: [{ name: 'a' }] }),
   'fuzzing.log': 'seeds: 1 and 2\n9 inputs\n5 targets passed, 0 failed\n',
 };
-const STATUSES = { tests: '0', lts: '0', faults: '0', fuzzing: '0', audit: '0' };
+const STATUSES = { tests: '0', long: '0', lts: '0', faults: '0', fuzzing: '0', audit: '0' };
 
 type Ending = [last: string, code: number | null];
 
@@ -53,41 +54,42 @@ const unloaded = [{ status: 'failed', assertionResults: [] }];
 
 describe('CI summary', () => {
   it('counts every test, and reports success when all tests passed', async () => {
-    expect(await count()).toEqual(['136 passed, 0 failed', 0]);
+    expect(await count()).toEqual(['140 passed, 0 failed', 0]);
   });
 
   it('omits an audit whose registry did not respond', async () => {
-    expect(await count({}, { audit: '3' })).toEqual(['135 passed, 0 failed', 0]);
+    expect(await count({}, { audit: '3' })).toEqual(['139 passed, 0 failed', 0]);
   });
 
   it.each([
-    ['a failed test', tests({ numPassedTests: 99, numFailedTests: 1 }), { tests: '1' }, 135, 1],
-    ['a failed test with exit code 0', tests({ numFailedTests: 1 }), {}, 136, 1],
-    ['a file that could not be loaded', tests({ testResults: unloaded }), { tests: '1' }, 136, 1],
-    ['an error outside the tests', {}, { tests: '1' }, 136, 1],
-    ['skipped tests', tests({ numPendingTests: 2 }), {}, 136, 2],
-    ['unwritten tests', tests({ numTodoTests: 2 }), {}, 136, 2],
-    ['no tests', tests({ numPassedTests: 0, testResults: [] }), {}, 36, 1],
-    ['a missing test result', { 'tests.json': '' }, {}, 36, 1],
-    ['half a test result', { 'tests.json': '{"numPassedTests":1' }, {}, 36, 1],
-    ['results without numbers', { 'tests.json': 'null' }, {}, 36, 1],
-    ['no result of the long-term Node', { 'lts.json': '' }, { lts: '1' }, 126, 1],
-    ['a failed fault', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 135, 1],
-    ['a missing fault result', { 'faults.json': '' }, {}, 116, 1],
-    ['no faults', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 116, 1],
-    ['a crash after the faults', {}, { faults: '1' }, 136, 1],
+    ['a failed test', tests({ numPassedTests: 99, numFailedTests: 1 }), { tests: '1' }, 139, 1],
+    ['a failed test with exit code 0', tests({ numFailedTests: 1 }), {}, 140, 1],
+    ['a file that could not be loaded', tests({ testResults: unloaded }), { tests: '1' }, 140, 1],
+    ['an error outside the tests', {}, { tests: '1' }, 140, 1],
+    ['skipped tests', tests({ numPendingTests: 2 }), {}, 140, 2],
+    ['unwritten tests', tests({ numTodoTests: 2 }), {}, 140, 2],
+    ['no tests', tests({ numPassedTests: 0, testResults: [] }), {}, 40, 1],
+    ['a missing test result', { 'tests.json': '' }, {}, 40, 1],
+    ['half a test result', { 'tests.json': '{"numPassedTests":1' }, {}, 40, 1],
+    ['results without numbers', { 'tests.json': 'null' }, {}, 40, 1],
+    ['no result of the long tests', { 'long.json': '' }, { long: '1' }, 136, 1],
+    ['no result of the long-term Node', { 'lts.json': '' }, { lts: '1' }, 130, 1],
+    ['a failed fault', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 139, 1],
+    ['a missing fault result', { 'faults.json': '' }, {}, 120, 1],
+    ['no faults', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 120, 1],
+    ['a crash after the faults', {}, { faults: '1' }, 140, 1],
     [
       'a fuzzing finding',
       { 'fuzzing.log': '4 targets passed, 1 failed\n' },
       { fuzzing: '1' },
-      135,
+      139,
       1,
     ],
-    ['aborted fuzzing', { 'fuzzing.log': 'Error: no\n' }, { fuzzing: '134' }, 131, 1],
-    ['missing fuzzing', { 'fuzzing.log': '' }, { fuzzing: '1' }, 131, 1],
-    ['a crash after fuzzing', {}, { fuzzing: '134' }, 136, 1],
-    ['a vulnerability', {}, { audit: '1' }, 135, 1],
-    ['an aborted audit', {}, { audit: '7' }, 135, 1],
+    ['aborted fuzzing', { 'fuzzing.log': 'Error: no\n' }, { fuzzing: '134' }, 135, 1],
+    ['missing fuzzing', { 'fuzzing.log': '' }, { fuzzing: '1' }, 135, 1],
+    ['a crash after fuzzing', {}, { fuzzing: '134' }, 140, 1],
+    ['a vulnerability', {}, { audit: '1' }, 139, 1],
+    ['an aborted audit', {}, { audit: '7' }, 139, 1],
   ])('fails for %s', async (_, files, statuses, passed, failed) => {
     expect(await count(files, statuses)).toEqual([
       `${String(passed)} passed, ${String(failed)} failed`,
@@ -114,7 +116,7 @@ describe('CI summary', () => {
       'faults.json': JSON.stringify({ passed: 19, failed: 1, outcomes }),
     };
     const { lines, ending } = await linesAndCount(files, { tests: '1', lts: '1', faults: '1' });
-    expect(ending).toEqual(['134 passed, 4 failed', 1]);
+    expect(ending).toEqual(['138 passed, 4 failed', 1]);
     expect(lines).toEqual([
       'FAILED test/a.test.ts: a proof is found: after 12 ms: Error: expected 1 |  |   at a.ts:1',
       'FAILED test/b.test.ts: the file itself: no module',

@@ -2,52 +2,12 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
 import { checkMapPath, mapKey, valueHash } from '#protocol/map/nodes';
-import { decodeLeaves, decodeRefs, type MapValue } from '#protocol/map/page';
+import { decodeLeaves, decodeRefs } from '#protocol/map/page';
 import { MapPages, type MapHead } from '#protocol/map/pages';
-import type { MapChange } from '#protocol/map/update';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
+import { applyTo, rootByDefinition, rootOf, type Model } from '../fixtures/map-model.js';
 import { MemoryStore, nameOf } from '../fixtures/map-store.js';
 import { refusal } from '../fixtures/refusal.js';
-
-type Model = Map<string, MapValue>;
-type Leaves = [Uint8Array, MapValue][];
-
-/** The root of a set of keys, by the definition in spec/next.md. */
-function rootByDefinition(model: Model): string {
-  const root = (leaves: Leaves, bit: number): Uint8Array => {
-    if (leaves.length === 1) {
-      const [key, { record, history }] = leaves[0]!;
-      const length = new Uint8Array(4);
-      new DataView(length.buffer).setUint32(0, record.length);
-      const value = sha256(concat(Uint8Array.of(2), length, record, history));
-      return sha256(concat(Uint8Array.of(3), key, value));
-    }
-    const sides: [Leaves, Leaves] = [[], []];
-    const [at, mask] = [Math.floor(bit / 8), 128 >> (bit % 8)];
-    for (const leaf of leaves) sides[(leaf[0][at]! & mask) === 0 ? 0 : 1].push(leaf);
-    const [left, right] = sides;
-    if (left.length === 0 || right.length === 0) return root(leaves, bit + 1);
-    return sha256(concat(Uint8Array.of(4, bit), root(left, bit + 1), root(right, bit + 1)));
-  };
-  if (model.size === 0) return toHex(sha256(new Uint8Array(0)));
-  return toHex(
-    root(
-      [...model].map(([key, value]) => [fromHex(key), value]),
-      0,
-    ),
-  );
-}
-
-function applyTo(model: Model, changes: readonly MapChange[]): void {
-  for (const { key, value } of changes) {
-    if (value === null) model.delete(toHex(key));
-    else model.set(toHex(key), value);
-  }
-}
-
-const rootOf = (head: MapHead): string =>
-  toHex(head === null ? sha256(new Uint8Array(0)) : head.hash);
 
 /** The pages below a head, by name, as one update that builds the whole map writes them. */
 async function pagesOf(model: Model, capacity: number): Promise<string[]> {
@@ -229,35 +189,4 @@ describe('a map in pages', () => {
       store.pages.set(name, bytes);
     }
   });
-
-  it('equals the definition after one million inserts and replacements', async () => {
-    const map = new MapPages(nativeSha256, new MemoryStore());
-    const model: Model = new Map();
-    let head: MapHead = null;
-    let random = 1;
-    // Numerical Recipes' linear congruential generator, so that a failure repeats.
-    const next = (): number => (random = (Math.imul(random, 1_664_525) + 1_013_904_223) >>> 0);
-    const known: Uint8Array[] = [];
-    for (let done = 0; done < 1_000_000; done += 5_000) {
-      const changes = new Map<string, MapChange>();
-      for (let n = 0; n < 5_000; n += 1) {
-        // Ids that begin with a time, as UUIDv7: mostly new ones, one in a hundred an earlier one.
-        const id = new Uint8Array(16);
-        const view = new DataView(id.buffer);
-        view.setUint32(1, (done + n) * 7);
-        view.setUint32(8, next());
-        view.setUint32(12, next());
-        const isNew = known.length === 0 || next() % 25_600 >= 256;
-        const key = isNew ? mapKey('proof', id) : known[next() % known.length]!;
-        if (isNew) known.push(key);
-        const record = new Uint8Array(8);
-        new DataView(record.buffer).setUint32(0, next());
-        changes.set(toHex(key), { key, value: { record, history: new Uint8Array(n % 3) } });
-      }
-      ({ head } = await map.update(head, [...changes.values()]));
-      applyTo(model, [...changes.values()]);
-    }
-    expect(model.size).toBeGreaterThan(980_000);
-    expect(rootOf(head)).toBe(rootByDefinition(model));
-  }, 120_000);
 });
