@@ -27,6 +27,7 @@ interface Page extends Omit<PageRef, 'hash' | 'digest'> {
   items: readonly Item[] | null;
 }
 type Item = Leaf | Page;
+type Neighbors = readonly [Page | undefined, Page | undefined];
 
 interface Updated {
   /** The page that holds the whole map; null if it is empty. */
@@ -94,26 +95,34 @@ export class Update {
     if (level === 0) return this.changedLeaves(items as readonly Leaf[], changes);
     const pages = items as readonly Page[];
     const inside = new Map<Page, MapChange[]>();
-    const added: Page[] = [];
+    // New leaves outside of every page, by the number of pages before them.
+    const between = new Map<number, Leaf[]>();
     for (const change of changes) {
-      const page = pageAround(pages, change.key);
-      if (page === undefined) {
-        if (change.value !== null) added.push(this.pageOfOne(level - 1, change.key, change.value));
-        continue;
+      const before = lastUpTo(pages, change.key) + 1;
+      const page = [pages[before - 1], pages[before]].find((one) => isWithin(one, change.key));
+      if (page !== undefined) push(inside, page, change);
+      else if (change.value !== null) {
+        push(between, before, leafOf(this.sha256, change.key, change.value));
       }
-      const own = inside.get(page);
-      if (own === undefined) inside.set(page, [change]);
-      else own.push(change);
     }
-    const parts = await Promise.all(
-      pages.map(async (page) => {
-        const own = inside.get(page);
-        if (own === undefined) return [page];
-        const { level: below } = page;
-        return this.split(below, await this.changed(below, await this.itemsOf(page), own));
-      }),
+    const parts = pages.map(async (page, before) => {
+      const added = this.pagesBetween(
+        level - 1,
+        [pages[before - 1], page],
+        between.get(before) ?? [],
+      );
+      const own = inside.get(page);
+      if (own === undefined) return [...added, page];
+      const items = await this.changed(level - 1, await this.itemsOf(page), own);
+      return [...added, ...this.split(level - 1, items)];
+    });
+    const { length } = pages;
+    const last = this.pagesBetween(
+      level - 1,
+      [pages[length - 1], undefined],
+      between.get(length) ?? [],
     );
-    return this.merged([...parts.flat(), ...added].sort(byKey));
+    return this.merged([...(await Promise.all(parts)).flat(), ...last]);
   }
 
   private changedLeaves(leaves: readonly Leaf[], changes: readonly MapChange[]): Leaf[] {
@@ -148,9 +157,23 @@ export class Update {
     return [pageOf(level, level === 0 ? items : await this.merged(items as Page[]))];
   }
 
-  private pageOfOne(level: number, key: Uint8Array, value: MapValue): Page {
-    if (level === 0) return pageOf(0, [leafOf(this.sha256, key, value)]);
-    return pageOf(level, [this.pageOfOne(level - 1, key, value)]);
+  /** New pages of a level, for leaves between two pages: subtrees that include neither. */
+  private pagesBetween(level: number, [left, right]: Neighbors, leaves: readonly Leaf[]): Page[] {
+    if (leaves.length === 0) return [];
+    const [first, last] = [leaves[0]!.key, leaves[leaves.length - 1]!.key];
+    const bit = firstDifference(first, last);
+    const isBetween =
+      (left === undefined || firstDifference(left.key, first) < bit) &&
+      (right === undefined || firstDifference(last, right.key) < bit);
+    if (!isBetween) {
+      const { at } = divide(leaves, 0, leaves.length);
+      return [leaves.slice(0, at), leaves.slice(at)].flatMap((side) =>
+        this.pagesBetween(level, [left, right], side),
+      );
+    }
+    let pages = this.split(0, leaves);
+    for (let above = 1; above <= level; above++) pages = this.split(above, pages);
+    return pages;
   }
 
   private async itemsOf(page: Page): Promise<readonly Item[]> {
@@ -176,10 +199,12 @@ function pageOf(level: number, items: readonly Item[]): Page {
   return { level, key: first.key, bit, count: items.length, hashes: null, items };
 }
 
-/** The page whose subtree a key belongs to; undefined if it differs from every page above its root. */
-function pageAround(pages: readonly Page[], key: Uint8Array): Page | undefined {
-  const at = lastUpTo(pages, key);
-  return [pages[at], pages[at + 1]].find(
-    (page) => page !== undefined && firstDifference(page.key, key) >= page.bit,
-  );
+/** Whether a key belongs to the subtree of a page: it differs from none of its keys above its root. */
+const isWithin = (page: Page | undefined, key: Uint8Array): boolean =>
+  page !== undefined && firstDifference(page.key, key) >= page.bit;
+
+function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
+  const list = lists.get(key);
+  if (list === undefined) lists.set(key, [value]);
+  else list.push(value);
 }
