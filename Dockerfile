@@ -30,8 +30,9 @@ COPY protocol/vectors/proof-export.json protocol/vectors/proof-export.json
 COPY protocol/vectors/next.json protocol/vectors/next.json
 COPY --from=dependencies /svc/node_modules node_modules
 COPY --from=build /svc/dist dist
-# A new volume takes this folder's owner: the publisher writes the snapshot, facades read it.
+# A new volume takes this folder's owner: the publisher writes the snapshot, the monitor its state.
 RUN install -d -o 10004 -g 10004 -m 0755 /srv/public
+RUN install -d -o 10009 -g 10009 -m 0700 /srv/monitor
 # Of nobody in particular, so that a container that was given no user can read no secret.
 USER 65534:65534
 # The official image's own would run a shell first; signals have to reach the program itself.

@@ -86,7 +86,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
       POSTGRES_SHARED_BUFFERS: '64MB',
     });
     world = await makeWorld(compose, directory, makeImage(directory));
-    up = await composeUp(world, ['board', 'prometheus', 'node-exporter']);
+    up = await composeUp(world, ['board', 'monitor', 'prometheus', 'node-exporter']);
     slow = beginRequest(world.port('nginx', 1, '8081'));
   }, 120_000);
   afterAll(async () => {

@@ -87,7 +87,9 @@ describe('docker-compose.yml', () => {
       const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
       if (name === 'migrate') continue;
       const own = name === 'setup' ? 'admin' : name;
-      const expected = ['facade', 'secrets', 'board'].includes(name) ? [] : [`${own}-database-url`];
+      const expected = ['facade', 'secrets', 'board', 'monitor'].includes(name)
+        ? []
+        : [`${own}-database-url`];
       expect([name, urls]).toEqual([name, expected]);
       expect(environment['DATABASE_URL_FILE']).toBe(
         expected[0] === undefined ? undefined : `/run/secrets/${expected[0]}`,
@@ -186,7 +188,7 @@ describe('docker-compose.yml', () => {
   });
 
   it('checks the readiness of every program with tools that its image contains', () => {
-    for (const name of [...PROGRAMS, 'board', 'postgres', 'valkey', 'nginx']) {
+    for (const name of [...PROGRAMS, 'board', 'monitor', 'postgres', 'valkey', 'nginx']) {
       const test = service(name).healthcheck?.test ?? [];
       expect([name, test[0]]).toEqual([name, expect.stringMatching(/^CMD/)]);
       expect(test.join(' ')).not.toMatch(/curl|wget/);

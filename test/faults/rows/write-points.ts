@@ -136,6 +136,12 @@ export const WRITE_POINTS: WritePoint[] = [
     also: ['insert into svc.expiry '],
   },
   {
+    what: 'the publisher appends a snapshot entry',
+    files: ['log/public-entries.ts'],
+    of: ['publisher'],
+    has: ['select svc.append_snapshot('],
+  },
+  {
     what: 'the verifier appends a verdict entry',
     files: ['log/public-entries.ts'],
     of: ['verifier'],
@@ -289,7 +295,6 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     ['select svc.append_erasure('],
     'part of the transaction that erases payloads',
   ],
-  ['log/public-entries.ts', ['select svc.append_snapshot('], 'no program appends snapshots yet'],
   [
     'ops/heartbeats.ts',
     ['select svc.record_heartbeat('],
