@@ -1,5 +1,5 @@
 import type { Checkpoint } from '#protocol/checkpoint';
-import { LOCATION_PATH, type OpenedLocation } from '#protocol/snapshot/location';
+import { CHECKPOINT_PATH, LOCATION_PATH, type OpenedLocation } from '#protocol/snapshot/location';
 import { latestCheckpointTime } from '#sql/fsck/log';
 import { endedOrigins } from '#sql/log/checkpoints';
 import type { Findings } from './findings.js';
@@ -7,7 +7,7 @@ import type { ChunkCheckResult } from './registry/check-leaf.js';
 import type { RegistryHalf } from './registry-half.js';
 import type { Anchor } from './registry/log-tree.js';
 import type { SnapshotContext } from './snapshot/context.js';
-import { CHECKPOINT_PATH, readCheckpoint, readLocation } from './snapshot/heads.js';
+import { readCheckpoint, readLocation } from './snapshot/heads.js';
 import { checkPublicLog, type SignedHead } from './snapshot/log.js';
 import { RebuiltMap } from './snapshot/map.js';
 import { compareShares, readShares } from './snapshot/shares.js';

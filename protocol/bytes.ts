@@ -166,11 +166,6 @@ export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
-/** Writes ASCII text into as many bytes as it is long. Returns false unless all of it is ASCII. */
-export function asciiInto(text: string, to: Uint8Array): boolean {
-  return to.length === text.length && encoder.encodeInto(text, to).read === text.length;
-}
-
 /** Decodes UTF-8; throws `invalid_utf8`. Keeps a byte order mark as U+FEFF. */
 export function fromUtf8(bytes: Uint8Array): string {
   try {

@@ -1,12 +1,15 @@
 import { fromUtf8 } from '#protocol/bytes';
 import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
 import { ProtocolError } from '#protocol/errors';
-import { LOCATION_PATH, openLocation, type OpenedLocation } from '#protocol/snapshot/location';
+import {
+  CHECKPOINT_PATH,
+  LOCATION_PATH,
+  openLocation,
+  type OpenedLocation,
+} from '#protocol/snapshot/location';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { SnapshotContext } from './context.js';
-
-export const CHECKPOINT_PATH = 'checkpoint';
 
 /** The published snapshot if its entry is in the pinned log; reports its faults. */
 export async function readLocation(

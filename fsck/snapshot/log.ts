@@ -14,7 +14,7 @@ export interface SignedHead {
 
 /**
  * Reads the whole log like a C2SP client: every bundle and tile must match the leaves, and lead to
- * the signed roots of manifest and checkpoint.
+ * the signed roots of location and checkpoint.
  *
  * @returns whether every entry could be read
  */

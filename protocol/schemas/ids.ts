@@ -35,7 +35,6 @@ export const SCHEMA = {
   history: 'svc.public_verification.history/1.0',
   trustChain: 'svc.public_verification.trust_chain/1.0',
   trustPackage: 'svc.public_verification.trust_package/1.0',
-  share: 'svc.public_verification.share/1.0',
   evidence: 'svc.public_verification.evidence/1.0',
   packageRecord: 'svc.registry.package/1.0',
   shareRecord: 'svc.registry.share/1.0',

@@ -1,6 +1,5 @@
 import * as z from 'zod';
-import { fromBase64Url, utf8 } from '../bytes.js';
-import { canonicalize } from '../json.js';
+import { fromBase64Url } from '../bytes.js';
 import type { Sha256 } from '../hash.js';
 import { publicJwk } from '../keys.js';
 import type { AepKeyEntry } from '../schemas/log-entry.js';
@@ -25,23 +24,10 @@ const aepKeySchema = z.strictObject({
 });
 export type AepKey = z.infer<typeof aepKeySchema>;
 
-const vkeysSchema = z.array(z.string());
-
 /** A former log key as C2SP vkey. Its checkpoints of a size greater than `from_size` do not count. */
 const retiredLogKeysSchema = z.array(
   z.strictObject({ vkey: z.string(), from_size: logIndexSchema }),
 );
-export type RetiredLogKey = z.infer<typeof retiredLogKeysSchema>[number];
-
-/** Former checkpoint and manifest keys. */
-const retiredKeysSchema = z.strictObject({ log: retiredLogKeysSchema, snapshot: vkeysSchema });
-export type RetiredKeys = z.infer<typeof retiredKeysSchema>;
-
-export const keysFileSchema = z.strictObject({
-  aep: z.array(aepKeySchema),
-  retired: retiredKeysSchema.optional(),
-});
-export type KeysFile = z.infer<typeof keysFileSchema>;
 
 /** `GET /api/public/keys`: the AEP keys of the log, and the log keys that the server pins. */
 export const publicKeysSchema = z.strictObject({
@@ -87,8 +73,4 @@ export function aepKeys(
       ];
     })
     .sort((a, b) => a.activated_at - b.activated_at);
-}
-
-export function keysFile({ aep, retired }: KeysFile): Uint8Array {
-  return utf8(canonicalize(retired === undefined ? { aep } : { aep, retired }));
 }

@@ -1,7 +1,7 @@
 import { ProtocolError } from '../errors.js';
 
 /**
- * The error of every reader for bytes that differ from those that the signed manifest pins. A
+ * The error of every reader for bytes that differ from those that the log commits to. A
  * lookup then has no result, and must not return "not found".
  */
 export function malformed(message: string, cause?: unknown): ProtocolError {

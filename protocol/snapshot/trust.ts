@@ -7,15 +7,6 @@ import { parseVkey, type Vkey } from '../note.js';
 export type PinnedKeys = readonly [Vkey, ...Vkey[]];
 
 /**
- * The public keys that a snapshot reader pins. During a key change, both the old key, which signed
- * the last snapshots, and the new one are pinned.
- */
-export interface SnapshotTrust {
-  log: PinnedKeys;
-  snapshot: PinnedKeys;
-}
-
-/**
  * Pins verifier keys of one name, which is the log's origin: keys of two logs must not mix. Throws
  * `malformed_vkey` for an unusable or duplicate key, different names, or an empty list.
  */

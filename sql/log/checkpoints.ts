@@ -16,13 +16,6 @@ export async function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null
   return row ?? null;
 }
 
-/** The largest checkpoint whose note contains `text`, or null. Reads downwards until it is found. */
-export async function lastCheckpointWith(sql: Db, text: string): Promise<StoredCheckpoint | null> {
-  const [row] = await sql<StoredCheckpoint[]>`
-    ${stored(sql)} where strpos(note, ${text}) > 0 order by tree_size desc limit 1`;
-  return row ?? null;
-}
-
 /**
  * Stores a signed checkpoint after that of size `previous` (0 for the first). Compare-and-swap: two
  * publishers cannot extend the same checkpoint.

@@ -48,35 +48,6 @@ export async function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
 const failedChecks = (sql: Db) => sql`
   jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as "failedChecks"`;
 
-export interface VerdictChange {
-  verdictId: number;
-  leafIndex: number;
-  /** Size of the log that the verifier saw. */
-  treeSize: number;
-  failedChecks: readonly string[];
-  /** The key that signed the proof; null for a status or key entry. */
-  keyId: string | null;
-}
-
-/** Verdicts on single leaves after `verdictId`, in order. */
-export function verdictChangesSince(
-  sql: Db,
-  verdictId: number,
-  limit: number,
-): Promise<VerdictChange[]> {
-  return sql<VerdictChange[]>`
-    select verdict_id as "verdictId", first_index as "leafIndex", tree_size as "treeSize",
-      ${failedChecks(sql)}, (select e.key_id from svc.log_entry e where e.leaf_index = v.first_index) as "keyId"
-    from svc.verdict v
-    where verdict_id > ${verdictId} and not frontier order by verdict_id limit ${limit}`;
-}
-
-export async function lastVerdictId(sql: Db): Promise<number> {
-  const [row] = await sql<[{ last: number }]>`
-    select coalesce(max(verdict_id), 0) as last from svc.verdict`;
-  return row.last;
-}
-
 const leafVerdict = (sql: Db) => sql`
   outcome, expired, verified_at as "verifiedAt", not frontier as own`;
 type VerdictRow = WithDates<LeafVerdict, 'verifiedAt'>;
