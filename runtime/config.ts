@@ -11,7 +11,6 @@ export {
   LOCAL_ORIGIN,
   opsPortOf,
   opsPortsOf,
-  snapshotNameFor,
   type DrainConfig,
   type OpsConfig,
   type QueueConfig,

@@ -228,11 +228,6 @@ export const ROLE_URL = (program: string): string =>
 /** The origin of a private log in an embedded database. */
 export const LOCAL_ORIGIN = 'svc.local/log';
 
-/** Derives the snapshot key's name from the log key's; the names must differ. */
-export function snapshotNameFor(logOrigin: string): string {
-  return `${logOrigin.replace(/\/log$/, '')}/snapshot`;
-}
-
 /** A C2SP key name, which must not contain spaces or plus signs. */
 export const origin = z
   .string()
