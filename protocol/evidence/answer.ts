@@ -3,6 +3,7 @@ import type { Sha256 } from '../hash.js';
 import { isPackageId, isShareToken, resolveIdentifier } from '../ids.js';
 import { pointerStep } from '../json.js';
 import { PACKAGE_KIND, SHARED, type LookupName, type VerdictRoute } from '../lookup-routes.js';
+import type { TextOrBytes } from '../offline/read.js';
 import type { Facade, NotFound } from '../schemas/facade.js';
 import { NOT_FOUND_BODY, unresolvedBody } from '../snapshot/head.js';
 import { packageAnswer, proofAnswer, type Match } from '../state/answers.js';
@@ -10,7 +11,8 @@ import { shardOf } from '../state/record.js';
 import type { RecordedProof } from '../state/views.js';
 import type { VerificationStatus } from '../status.js';
 import { parseTime } from '../time.js';
-import type { ProvedState } from './verify.js';
+import type { VerifyCrypto } from '../verify.js';
+import { verifyEvidence, type EvidenceOptions, type ProvedState } from './verify.js';
 
 /** The kind of id that a text is; null for any other text. */
 function nameOf(identifier: string): LookupName | null {
@@ -19,11 +21,35 @@ function nameOf(identifier: string): LookupName | null {
   return resolveIdentifier(identifier)?.matched_on ?? null;
 }
 
-/** An answer recomputed from evidence. It is that of the snapshot's time: see {@link isCurrent}. */
+/** An answer recomputed from evidence. It is that of the snapshot's time: see {@link proveAnswer}. */
 export interface ProvedAnswer {
   response: Facade | NotFound;
   /** The proof of the artifact; null when the lookup does not resolve to one. */
   proof: RecordedProof | null;
+}
+
+/**
+ * Verifies evidence, and recomputes the answer that it proves.
+ *
+ * @throws ProtocolError of `verifyEvidence`; `evidence_expired` or `evidence_too_old` for an answer that
+ *   no longer holds
+ */
+export function proveAnswer(
+  crypto: VerifyCrypto,
+  evidence: TextOrBytes | object,
+  route: VerdictRoute,
+  options: EvidenceOptions,
+): { state: ProvedState; answer: ProvedAnswer } {
+  const state = verifyEvidence(crypto, evidence, options);
+  const answer = answerFromEvidence(crypto.sha256, state, route);
+  const { outdated, snapshot } = state;
+  const status = statusOf(answer.response);
+  // A revocation is irreversible, so its age does not matter.
+  if (outdated !== null && status !== 'REVOKED') {
+    const message = `the evidence of ${snapshot.time} is too old: the answer was ${status}`;
+    throw new ProtocolError(outdated, message);
+  }
+  return { state, answer };
 }
 
 /** The answer of the public API about the identifier of the evidence on a route. */
@@ -81,11 +107,6 @@ export function statusOf(answer: Facade | NotFound): VerificationStatus {
   return 'verification' in answer
     ? answer.verification.verification_status
     : answer.verification_status;
-}
-
-/** Whether the answer still holds. A revocation is irreversible, so its age does not matter. */
-export function isCurrent(state: ProvedState, answer: Facade | NotFound): boolean {
-  return state.outdated === null || statusOf(answer) === 'REVOKED';
 }
 
 /**

@@ -1,6 +1,6 @@
 import { toHex } from '../../protocol/bytes.js';
-import { answerFromEvidence, isCurrent, statusOf } from '../../protocol/evidence/answer.js';
-import { verifyEvidence, type ProvedState } from '../../protocol/evidence/verify.js';
+import { proveAnswer } from '../../protocol/evidence/answer.js';
+import type { ProvedState } from '../../protocol/evidence/verify.js';
 import { ProtocolError } from '../../protocol/errors.js';
 import type { VerdictRoute } from '../../protocol/lookup-routes.js';
 import { readLog, type LogPin, type PinnedLog } from '../../protocol/offline/trust.js';
@@ -56,16 +56,9 @@ export function recompute(
   route: VerdictRoute,
   { log, maxAgeMs }: EvidenceTrust,
 ) {
-  const { state, answer } = rejecting(() => {
-    const options = { identifier, log, maxAgeMs, now: Date.now() };
-    const state = verifyEvidence(crypto, evidence, options);
-    return { state, answer: answerFromEvidence(crypto.sha256, state, route) };
-  });
-  const { snapshot, outdated } = state;
-  if (outdated !== null && !isCurrent(state, answer.response)) {
-    const message = `the evidence of ${snapshot.time} is too old: the answer was ${statusOf(answer.response)}`;
-    throw new SdkError('evidence_outdated', message, { fault: outdated });
-  }
+  const options = { identifier, log, maxAgeMs, now: Date.now() };
+  const { state, answer } = rejecting(() => proveAnswer(crypto, evidence, route, options));
+  const { snapshot } = state;
   return {
     answer,
     snapshot: {
@@ -84,6 +77,9 @@ export function rejecting<T>(check: () => T): T {
     if (!(cause instanceof ProtocolError)) throw cause;
     const { code: fault, message, pointer } = cause;
     const details = { fault, ...(pointer !== undefined && { pointer }), cause };
+    if (fault === 'evidence_expired' || fault === 'evidence_too_old') {
+      throw new SdkError('evidence_outdated', message, details);
+    }
     throw new SdkError('evidence_rejected', `the evidence is rejected: ${message}`, details);
   }
 }

@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fromBase64, fromUtf8, toBase64, toHex, utf8 } from '#protocol/bytes';
 import { nobleVerify } from '#protocol/ed25519';
-import { answerFromEvidence, isCurrent, statusOf } from '#protocol/evidence/answer';
-import { BY_PATH } from '#protocol/lookup-routes';
+import { proveAnswer, statusOf } from '#protocol/evidence/answer';
+import { BY_PATH, type VerdictRoute } from '#protocol/lookup-routes';
 import type { ProtocolError } from '#protocol/errors';
 import type { Evidence } from '#protocol/evidence/document';
 import { verifyEvidence, type EvidenceOptions } from '#protocol/evidence/verify';
@@ -309,15 +309,17 @@ describe('evidence of', () => {
     '%s > supports an answer, or a revocation only',
     async (_name, changes, age, outdated, maxAgeMs) => {
       const now = SNAPSHOT_TIME + age;
+      const prove = async (identifier: string, route: VerdictRoute) => {
+        const evidence = await signed(identifier, changes);
+        return () => proveAnswer(crypto, evidence, route, { identifier, ...ownPin, now, maxAgeMs });
+      };
       for (const requested of [WORKED.valid, WORKED.absent]) {
-        const state = verify(await signed(requested, changes), { ...ownPin, now, maxAgeMs });
-        const { response } = answerFromEvidence(sha256, state, BY_PATH.proof);
-        expect([state.outdated, isCurrent(state, response)]).toEqual([outdated, outdated === null]);
+        const proved = await prove(requested, BY_PATH.proof);
+        if (outdated === null) expect(proved().state.outdated).toBeNull();
+        else expect(refusal(proved).code).toBe(outdated);
       }
-      const certificate = `cert_${WORKED.revoked}`;
-      const state = verify(await signed(certificate, changes), { ...ownPin, now, maxAgeMs });
-      const { response } = answerFromEvidence(sha256, state, BY_PATH.certificate);
-      expect([statusOf(response), isCurrent(state, response)]).toEqual(['REVOKED', true]);
+      const { state, answer } = (await prove(`cert_${WORKED.revoked}`, BY_PATH.certificate))();
+      expect([state.outdated, statusOf(answer.response)]).toEqual([outdated, 'REVOKED']);
     },
   );
 
