@@ -42,6 +42,25 @@ export const BY_PATH = {
   package: byPath(PACKAGE_KIND, 'package_id'),
 } satisfies Record<string, VerdictRoute>;
 
+/** The lookup by path for each form of identifier. */
+const FORMS: [form: RegExp, name: keyof typeof BY_PATH][] = [
+  [/^[0-9a-f]{32}$/, 'proof'],
+  [/^cert(?:ref)?_[0-9a-f]{32}$/, 'certificate'],
+  [/^(?:pass|passref|execpass)_[0-9a-f]{32}$/, 'passport'],
+  [/^trust(?:ref)?_[0-9a-f]{32}$/, 'trust'],
+  [/^asset_[0-9a-f]{32}$/, 'trust-asset'],
+  [/^share_[A-Za-z0-9_-]{1,64}$/, 'share'],
+  [/^pkg_[0-9a-f]{32}$/, 'package'],
+];
+
+/** Null for an identifier of the generic lookup. */
+export function pathLookupOf(identifier: string): keyof typeof BY_PATH | null {
+  return FORMS.find(([form]) => form.test(identifier))?.[1] ?? null;
+}
+
+/** The query parameter of a generic lookup and of the page, and its aliases. */
+export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
+
 /** The ids that a generic lookup matches, and the artifact that each one names. */
 const MATCHES = {
   proof_id: 'proof',

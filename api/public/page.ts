@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
+import { QUERY_NAMES } from '#protocol/lookup-routes';
 import { chainView, historyView } from '#protocol/state/views';
 import { formatTime } from '#protocol/time';
 import type { OperationSpec } from '../openapi/types.js';
@@ -16,7 +17,7 @@ import {
 } from './http/answer.js';
 import { Problem } from './http/problem.js';
 import { resolve } from './lookup/resolve.js';
-import { QUERY_NAMES, lookupAt, originForm, verdictAnswer } from './lookup/routes.js';
+import { lookupAt, originForm, verdictAnswer } from './lookup/routes.js';
 import { lookupResponse, proofIn } from './lookup/views.js';
 import { type Exchange, type PublicContext, revalidated, type Operation } from './operation.js';
 import { ICON, SCRIPT, STYLE } from './page/assets.js';

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict, type JsonValue } from '#protocol/json';
-import { BY_PATH, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
+import { BY_PATH, QUERY_NAMES, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
 import { LOOKUP_FIELDS } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { NOT_FOUND_BODY, unresolvedBody } from '#protocol/snapshot/head';
@@ -125,9 +125,6 @@ export function decoded(segment: string): string {
     return segment;
   }
 }
-
-/** The query parameter and its aliases. */
-export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
 
 /** The identifier in a query. Throws unless exactly one of {@link QUERY_NAMES} is given, once. */
 export function requestedByQuery(query: string): string {

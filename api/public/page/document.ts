@@ -1,3 +1,4 @@
+import { pathLookupOf } from '#protocol/lookup-routes';
 import { html, type Html } from '../../docs/html.js';
 import { VERIFY } from '../lookup/routes.js';
 import { count, type Mark } from './copy.js';
@@ -73,21 +74,10 @@ export function fold(
 /** Limit in UTF-16 code units; the longest valid identifier has 49. */
 export const MAX_IDENTIFIER = 1024;
 
-/** The lookup route for each form of identifier; any other text goes to the generic lookup. */
-const ROUTES: [form: RegExp, route: string][] = [
-  [/^[0-9a-f]{32}$/, 'proof'],
-  [/^cert(?:ref)?_[0-9a-f]{32}$/, 'certificate'],
-  [/^(?:pass|passref|execpass)_[0-9a-f]{32}$/, 'passport'],
-  [/^trust(?:ref)?_[0-9a-f]{32}$/, 'trust'],
-  [/^asset_[0-9a-f]{32}$/, 'trust-asset'],
-  [/^share_[A-Za-z0-9_-]{1,64}$/, 'share'],
-  [/^pkg_[0-9a-f]{32}$/, 'package'],
-];
-
 /** The public JSON URL whose verdict the page shows. */
 export function lookupUrl(identifier: string): string {
-  const route = ROUTES.find(([form]) => form.test(identifier))?.[1];
-  if (route === undefined) return `${VERIFY}?identifier=${encodeURIComponent(identifier)}`;
+  const route = pathLookupOf(identifier);
+  if (route === null) return `${VERIFY}?identifier=${encodeURIComponent(identifier)}`;
   return `${VERIFY}/${route}/${identifier}`;
 }
 
