@@ -7,7 +7,8 @@ COPY package.json package-lock.json ./
 COPY sdk/package.json sdk/
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
-RUN npx tsc --build programs
+RUN npx tsc --build programs api/public/browser \
+  && npx rolldown --config api/public/browser/rolldown.config.js
 
 # What the programs import, and nothing that only builds, tests or brings up an embedded database.
 FROM ${NODE} AS dependencies

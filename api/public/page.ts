@@ -1,8 +1,10 @@
 import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { QUERY_NAMES } from '#protocol/lookup-routes';
+import { formatVkey } from '#protocol/note';
 import { chainView, historyView } from '#protocol/state/views';
 import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { OperationSpec } from '../openapi/types.js';
 import {
   CACHE_NEVER,
@@ -31,7 +33,8 @@ import {
   lookupUrl,
   MAX_IDENTIFIER,
 } from './page/document.js';
-import { membersIn, readAnswer, type PageModel } from './page/relayed.js';
+import { membersIn, readAnswer, textOf, type PageModel } from './page/relayed.js';
+import { readScript } from './page/evidence.js';
 import { verdictView } from './page/verdict-view.js';
 import { currentValidSnapshot } from './snapshot/poller.js';
 import type { Snapshot } from './snapshot/snapshot.js';
@@ -40,6 +43,7 @@ const CONTENT_POLICY = [
   "default-src 'none'",
   "style-src 'self'",
   "script-src 'self'",
+  "connect-src 'self'",
   "img-src 'self'",
   "form-action 'self'",
   "base-uri 'none'",
@@ -81,11 +85,13 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
   const { ctx } = exchange;
   const jsonUrl = lookupUrl(identifier);
   const { snapshot, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
-  const { entry, log } = snapshot;
+  const { entry, log, generation } = snapshot;
+  const { name, publicKey } = snapshot.opened.signedBy;
   const view = verdictView({
     ...model,
     identifier,
     jsonUrl,
+    served: { answer: textOf(answer), vkey: formatVkey(nativeSha256, name, publicKey), generation },
     base: ctx.publicUrl,
     issuedAt: entry.time,
     treeSize: log.size,
@@ -169,7 +175,7 @@ const html = (description: string): OperationSpec['responses'][number] => ({
   content: { 'text/html': 'text' },
 });
 
-const asset = (id: string, path: string, type: string, text: string): Operation => ({
+const asset = (id: string, path: string, type: string, text: () => string): Operation => ({
   spec: {
     id,
     method: 'get',
@@ -182,7 +188,7 @@ const asset = (id: string, path: string, type: string, text: string): Operation 
     }),
     problems: [],
   },
-  handler: serveFixed(type.startsWith('text/') ? `${type}; charset=utf-8` : type, () => text),
+  handler: serveFixed(type.startsWith('text/') ? `${type}; charset=utf-8` : type, text),
 });
 
 export const PAGE_OPERATIONS: readonly Operation[] = [
@@ -218,7 +224,9 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
     },
     handler: getPage,
   },
-  asset('pageStyle', '/page/style.css', 'text/css', STYLE),
-  asset('pageScript', '/page/copy.js', 'text/javascript', SCRIPT),
-  asset('pageIcon', '/page/icon.svg', 'image/svg+xml', ICON),
+  asset('pageStyle', '/page/style.css', 'text/css', () => STYLE),
+  asset('pageScript', '/page/copy.js', 'text/javascript', () => SCRIPT),
+  asset('pageVerifier', '/page/verify.js', 'text/javascript', () => readScript('verify.js')),
+  asset('pageProver', '/page/prove.js', 'text/javascript', () => readScript('prove.js')),
+  asset('pageIcon', '/page/icon.svg', 'image/svg+xml', () => ICON),
 ];

@@ -16,6 +16,7 @@ import { handleLookup, routeOfLookup, decoded } from './lookup/routes.js';
 import { type PublicContext, type Exchange, pathPattern, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Checkpoints } from './log/checkpoints.js';
+import { readScript, SCRIPTS } from './page/evidence.js';
 import type { PageMemory } from './snapshot/pages.js';
 import { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
@@ -57,6 +58,8 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
   const { snapshotSource: source, logVkey, pageMemory, pollMs, ...settings } = options;
   const { clock, log } = settings;
   const trust = pinKeys(nativeSha256, [logVkey].flat());
+  // Without its script, the page would verify nothing and not report it.
+  for (const name of SCRIPTS) readScript(name);
   const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log });
   const checkpoints = new Checkpoints(source, trust, clock);
   const ctx: PublicContext = { publicUrl: null, ...settings, source, trust, poller, checkpoints };

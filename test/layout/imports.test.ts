@@ -112,8 +112,11 @@ describe('imports', () => {
     for (const file of graph.keys()) visit(file, []);
   });
 
-  it('keep protocol and the core of the SDK free of Node, of I/O and of all but three packages', () => {
-    const core = all.filter(({ file, folder }) => folder === 'sdk' && !SDK_RIM.test(file));
+  it('keep protocol, scripts of the page and the core of the SDK free of Node, of I/O and of all but three packages', () => {
+    const core = all.filter(
+      ({ file, folder }) =>
+        (folder === 'sdk' && !SDK_RIM.test(file)) || file.startsWith('api/public/browser/'),
+    );
     expect(core.length).toBeGreaterThan(0);
     const wrong = [...all.filter(({ folder }) => folder === 'protocol'), ...core].flatMap(
       (source) =>
@@ -122,7 +125,7 @@ describe('imports', () => {
             const target = targetOf(source, one);
             return target === null
               ? !KERNEL_PACKAGES.some((allowed) => allowed.test(one))
-              : SDK_RIM.test(target);
+              : SDK_RIM.test(target) || /^api\/(?!public\/browser\/)/.test(target);
           })
           .map((one) => `${source.file} imports ${one}`),
     );

@@ -94,6 +94,12 @@ main { --tone: var(--open); }
 .verdict.absent, .verdict.open { border-left-style: dashed; }
 .verdict h1 { color: var(--tone); }
 .verdict .facts { margin-top: 1rem; }
+.evidence [role='alert'] { padding: 0.5rem 1rem; color: var(--bad); background: var(--card); border: 2px solid var(--bad); border-radius: 8px; }
+.evidence form { margin: 0.75rem 0; }
+.unproven .good { --tone: var(--open); }
+.unproven .verdict { grid-template-columns: minmax(0, 1fr); border-left-style: dashed; }
+.unproven .mark { visibility: hidden; }
+.unproven .verdict > .mark { display: none; }
 .mark { fill: none; stroke: var(--tone); stroke-width: 3; stroke-linecap: round; stroke-linejoin: round; }
 .tag {
   display: inline-block;
@@ -221,7 +227,7 @@ footer .facts > div { padding: 0.15rem 0; border: 0; }
 }
 `;
 
-/** The only script of the page: it enables the copy buttons. */
+/** Enables the copy buttons. */
 export const SCRIPT = `'use strict';
 (() => {
   const live = document.getElementById('live');

@@ -56,12 +56,15 @@ const relayedSchema = z
   );
 export type Relayed = z.infer<typeof relayedSchema>;
 
+export function textOf({ body }: Pick<Answer, 'body'>): string {
+  const bytes = typeof body === 'string' ? Buffer.from(body, 'latin1') : Buffer.from(body);
+  return bytes.toString('utf8');
+}
+
 /** Parses a response of the JSON route; null for the not-found record. */
 export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | null {
-  const { body } = answer;
-  const bytes = typeof body === 'string' ? Buffer.from(body, 'latin1') : Buffer.from(body);
   // parseStrict would reject some client text, which `requested` echoes.
-  const document: unknown = JSON.parse(bytes.toString('utf8'));
+  const document: unknown = JSON.parse(textOf(answer));
   if (answer.status === 404) {
     notFoundSchema.parse(document);
     return null;

@@ -3,6 +3,7 @@ import { html, Html } from '../../docs/html.js';
 import { mayHoldToken } from '../http/answer.js';
 import { VIEW_PATHS, type ViewName } from '../lookup/views.js';
 import { copyButton, fact, markOf, time, type View, pageUrl, proofBehind } from './document.js';
+import { evidenceSection, type ServedAnswer } from './evidence.js';
 import { count, notFoundCopy, verdictCopy, type VerdictCopy } from './copy.js';
 import {
   chainSection,
@@ -20,6 +21,7 @@ import { isOutcome, membersIn, ownId, wasShared, type PageModel, type Relayed } 
 export interface VerdictView extends PageModel {
   identifier: string;
   jsonUrl: string;
+  served: ServedAnswer;
   /** The public URL of the page; null when unknown. */
   base: string | null;
   issuedAt: string;
@@ -35,7 +37,7 @@ export function verdictView(view: VerdictView): View {
   const sandbox = relayed?.artifact.environment === 'sandbox' ? 'Sandbox: ' : '';
   const title = `${sandbox}${copy.headline} – Public verification`;
   const resolved = resolvedOf(view);
-  const card = verdictCard(view, copy);
+  const card = html`${verdictCard(view, copy)} ${evidenceSection(view.served)}`;
   if (resolved === null) {
     return { title, main: html`${card} ${meaning(copy)} ${forProgramsSection(jsonUrl, null)}` };
   }

@@ -1,8 +1,15 @@
 import axe, { type RunOnly } from 'axe-core';
-import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
+import {
+  chromium,
+  type Browser,
+  type BrowserContextOptions,
+  type Page,
+  type Route,
+} from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../../fixtures/chromium.js';
 import { everyPageState, type PageStates } from '../../fixtures/public-page.js';
+import { TestSnapshot } from '../../fixtures/snapshot.js';
 
 const PHONE = { width: 360, height: 740 };
 const DESKTOP = { width: 1280, height: 900 };
@@ -213,13 +220,170 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       );
     });
 
+    /** Opens pages at the time of the server, with a pinned log key. */
+    async function openPinned(options: BrowserContextOptions = {}): Promise<Opened> {
+      const opened = await open(options);
+      const { logVkey, clock } = states.snapshot;
+      await opened.page.clock.setFixedTime(clock.at);
+      await opened.page.addInitScript(`localStorage.setItem('svc-log-vkey', '${logVkey}')`);
+      return opened;
+    }
+
+    const resultOf = async (page: Page): Promise<string> => {
+      const result = page.locator('#evidence-result > :not(:has-text("Verifying with"))');
+      return result.innerText();
+    };
+    const pinnedName = (): string => states.snapshot.logVkey.split('+').slice(0, 2).join('+');
+
+    it('verifies the verdict of every state with a pinned key', async () => {
+      const { page, requests, complaints } = await openPinned({ viewport: PHONE });
+      for (const { name, status } of states.states) {
+        await page.goto(urlOf(name));
+        const verified = `Verified in your browser with key ${pinnedName()}: status ${status}; `;
+        expect.soft(await resultOf(page), name).toContain(verified);
+        expect.soft(await page.getByRole('alert').count(), name).toBe(0);
+      }
+      expect(await faultsOf(page)).toEqual([]);
+      expect(complaints).toEqual([]);
+      const tokens = requests.filter((url) => url.includes('share_'));
+      expect(tokens.filter((url) => !url.startsWith(`${origin}/?id=`))).toEqual([]);
+    });
+
+    it('pins a key on request, and verifies nothing before and after', async () => {
+      const { page, requests } = await open();
+      await page.clock.setFixedTime(states.snapshot.clock.at);
+      await page.goto(urlOf('not found'));
+      const unpinned = 'Not verified in your browser: no key of the log is pinned here.';
+      expect(await resultOf(page)).toBe(unpinned);
+      expect(await page.locator('h1').innerText()).toBe('Not found');
+      expect(requests.filter((url) => url.endsWith('/prove.js'))).toEqual([]);
+      await page.getByRole('button', { name: 'Pin this key' }).click();
+      await page.getByText(`Verified in your browser with key ${pinnedName()}`).waitFor();
+      expect(await resultOf(page)).toContain('status NOT_FOUND; proofs found: 0, absent: 1;');
+      await page.getByText('What this check finds').click();
+      await page.getByRole('button', { name: 'Remove the pinned key' }).click();
+      await page.getByText(unpinned).waitFor();
+    });
+
+    describe('with a pinned key', () => {
+      let liar: TestSnapshot;
+      let liarOrigin: string;
+      beforeAll(async () => {
+        liar = new TestSnapshot();
+        liar.registry.addProof();
+        liar.registry.verify();
+        await liar.publisher().runCycle();
+        liar.clock.at = states.snapshot.clock.at;
+        liarOrigin = (await liar.serve(liar.publicServer())).url;
+      });
+      afterAll(() => liar.close());
+
+      const htmlOf = async (name: string, from = origin): Promise<string> =>
+        (await fetch(urlOf(name).replace(origin, from))).text();
+      const serve = (body: string) => (route: Route) =>
+        route.fulfill({ body, contentType: 'text/html; charset=utf-8' });
+      const asPage = (html: Promise<string>, from: string | RegExp = '', to = '') =>
+        html.then((text) => {
+          const body = text.replace(from, to);
+          if (body === text && from !== '') throw new Error('nothing was altered');
+          return { '/?id=*': serve(body) };
+        });
+
+      it.each<[string, string, () => Promise<Record<string, (route: Route) => unknown>>, string]>([
+        [
+          'an altered answer',
+          'denied',
+          () => asPage(htmlOf('denied'), 'effect&quot;:&quot;DENY', 'effect&quot;:&quot;ADMIT'),
+          'this page contradicts the log, which proves the status VALID',
+        ],
+        [
+          'an altered status',
+          'revoked',
+          () => asPage(htmlOf('revoked'), '"status">REVOKED', '"status">VALID'),
+          'this page contradicts the log, which proves the status REVOKED',
+        ],
+        [
+          'an answer with more members',
+          'not found',
+          () => asPage(htmlOf('not found'), '="{', '="{&quot;effect&quot;:&quot;ADMIT&quot;,'),
+          'this page contradicts the log, which proves the status NOT_FOUND',
+        ],
+        [
+          'the page of another identifier',
+          'not found',
+          () => asPage(htmlOf('valid')),
+          'this page contradicts the log, which proves the status NOT_FOUND',
+        ],
+        [
+          'NOT_FOUND for a proof in the log',
+          'valid',
+          () => asPage(htmlOf('valid', liarOrigin), liar.logVkey, states.snapshot.logVkey),
+          'this page contradicts the log, which proves the status VALID',
+        ],
+        [
+          'another log',
+          'valid',
+          () => asPage(htmlOf('valid', liarOrigin)),
+          'this server names another key, ',
+        ],
+        [
+          'evidence of another log',
+          'valid',
+          () =>
+            Promise.resolve({
+              '/api/public/evidence': async (route: Route) =>
+                route.fulfill({
+                  response: await route.fetch({ url: `${liarOrigin}/api/public/evidence` }),
+                }),
+            }),
+          'no signature by a pinned key',
+        ],
+        [
+          'no evidence',
+          'valid',
+          () =>
+            Promise.resolve({
+              '/api/public/evidence': (route: Route) => route.fulfill({ status: 503 }),
+            }),
+          'the server sent no evidence (HTTP 503)',
+        ],
+      ])('shows that nothing is proved by %s', async (_lie, name, lie, why) => {
+        const { page } = await openPinned({ viewport: PHONE });
+        for (const [path, handler] of Object.entries(await lie())) {
+          await page.route(`${origin}${path}`, handler);
+        }
+        await page.goto(urlOf(name));
+        await page.getByRole('alert').waitFor();
+        expect(await page.getByRole('alert').innerText()).toContain(why);
+        expect(await page.locator('h1').innerText()).toMatch(/^Not proven/);
+        expect(await page.title()).toMatch(/^Not proven: /);
+        // The colour of valid verdicts.
+        const green = `[...document.querySelectorAll('main, main *')].filter((one) =>
+          ['color', 'borderLeftColor', 'stroke']
+            .some((name) => getComputedStyle(one)[name] === 'rgb(23, 102, 58)')).length`;
+        expect(await page.evaluate(green)).toBe(0);
+        expect(await page.locator('.mark').first().isVisible()).toBe(false);
+        expect(await faultsOf(page)).toEqual([]);
+      });
+
+      it('shows that a replayed verdict is too old', async () => {
+        const { page } = await openPinned();
+        await page.clock.setFixedTime(states.snapshot.clock.at + 16 * 60_000);
+        await page.goto(urlOf('valid'));
+        await page.getByRole('alert').waitFor();
+        expect(await resultOf(page)).toContain('is too old: the answer was VALID');
+        await page.goto(urlOf('revoked'));
+        await page.getByText('Verified in your browser with key').waitFor();
+      });
+    });
+
     it('prints the verdict without interactive elements', async () => {
       const { page } = await open();
       await page.goto(urlOf('revoked'));
       await page.emulateMedia({ media: 'print' });
       expect(await page.locator('h1').isVisible()).toBe(true);
       expect(await page.locator('.qr').isVisible()).toBe(true);
-      expect(await page.locator('form').isVisible()).toBe(false);
+      expect(await page.getByRole('search', { includeHidden: true }).isVisible()).toBe(false);
       expect(await page.locator('.copy').first().isVisible()).toBe(false);
     });
   },

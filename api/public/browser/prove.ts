@@ -1,0 +1,103 @@
+import './jitless.js';
+import { nobleVerify } from '#protocol/ed25519';
+import { proveAnswer, requireAgreement, statusOf } from '#protocol/evidence/answer';
+import type { ProvedState } from '#protocol/evidence/verify';
+import { nobleSha256 } from '#protocol/hash';
+import { BY_PATH, pathLookupOf, QUERY_NAMES, routeFor } from '#protocol/lookup-routes';
+import { readLog } from '#protocol/offline/trust';
+import { SCHEMA } from '#protocol/schemas/ids';
+
+const TRUSTED =
+  'Trusted: this key; that its log has true verdicts and is the same for everyone, which no witness ' +
+  'confirmed; the clock of this device; and this page with its script, which the server sent.';
+
+const crypto = { sha256: nobleSha256, verify: nobleVerify };
+const TIMEOUT_MS = 15_000;
+/** How often evidence may come from an older snapshot than the page, of a server that lags behind. */
+const MAX_ROUNDS = 5;
+const PAUSE_MS = 1_000;
+
+/** A verdict as the page shows it. */
+export interface ShownVerdict {
+  /** The lookup response, as JSON text. */
+  answer: string;
+  status: string;
+  /** The snapshot behind the page. */
+  generation: number;
+}
+
+/** What was proved, and what is trusted. */
+export interface Proved {
+  proved: string;
+  trusted: string;
+}
+
+/** Throws unless evidence of the pinned log proves exactly what the page shows. */
+export async function proveVerdict(vkey: string, shown: ShownVerdict): Promise<Proved> {
+  const log = readLog(crypto.sha256, { vkey, origin: vkey.split('+')[0]! })!;
+  const identifier = requestedIn(location.search);
+  const path = pathLookupOf(identifier);
+  const route = path === null ? routeFor('identifier') : BY_PATH[path];
+  for (let round = 1; ; round++) {
+    const evidence = await fetchEvidence(identifier);
+    const { state, answer } = proveAnswer(crypto, evidence, route, {
+      identifier,
+      log,
+      now: Date.now(),
+    });
+    const status = statusOf(answer.response);
+    try {
+      if (shown.status !== status) throw new Error(`the page shows ${shown.status}`);
+      const served: unknown = JSON.parse(shown.answer);
+      requireAgreement(answer.response, served);
+      // The page may show any member, so the answer must not have others.
+      requireAgreement(served, answer.response);
+    } catch (cause) {
+      if (state.index < shown.generation && round < MAX_ROUNDS) {
+        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+        continue;
+      }
+      throw new Error(contradiction(status, state, shown), { cause });
+    }
+    return { proved: provedText(status, state), trusted: TRUSTED };
+  }
+}
+
+/** As the server reads it: the page itself could name another identifier than its URL. */
+function requestedIn(query: string): string {
+  const parameters = new URLSearchParams(query);
+  return QUERY_NAMES.flatMap((name) => parameters.getAll(name))[0]!.trim();
+}
+
+/** By POST: a share token must not appear in a URL. */
+async function fetchEvidence(identifier: string): Promise<Uint8Array> {
+  const response = await fetch('/api/public/evidence', {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ schema_version: SCHEMA.lookupRequest, identifier }),
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  }).catch((cause: unknown) => {
+    throw new Error('the server cannot be reached for the evidence', { cause });
+  });
+  if (!response.ok) throw new Error(`the server sent no evidence (HTTP ${response.status})`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+function contradiction(status: string, state: ProvedState, { generation }: ShownVerdict): string {
+  const reload = state.index > generation ? '; the page may be outdated: reload it' : '';
+  return `this page contradicts the log, which proves the status ${status} at ${state.snapshot.time}${reload}`;
+}
+
+function provedText(status: string, { found, index, ageMs }: ProvedState): string {
+  const proofs = [...found.proofs.values()];
+  const present = proofs.filter((proof) => proof !== null).length;
+  const counts = `proofs found: ${present}, absent: ${proofs.length - present}`;
+  return `status ${status}; ${counts}; snapshot at log entry ${index}, ${ageText(ageMs)} old.`;
+}
+
+function ageText(ms: number): string {
+  const seconds = Math.floor(ms / 1000);
+  if (seconds < 120) return `${seconds} seconds`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 120 ? `${minutes} minutes` : `${Math.floor(minutes / 60)} hours`;
+}

@@ -1,0 +1,96 @@
+/** The pinned key of the log, in the storage of this origin. */
+const STORED = 'svc-log-vkey';
+const NOT_PROVEN =
+  'The verdict on this page is not proven. Do not rely on it; look it up with another tool or server.';
+
+const section = document.getElementById('evidence');
+if (section !== null) void showEvidence(section);
+
+async function showEvidence(section: HTMLElement): Promise<void> {
+  const { vkey: named = '', answer = '', generation } = section.dataset;
+  section.hidden = false;
+  const pinned = readPin();
+  if (pinned === null) {
+    report('status', 'Not verified in your browser: no key of the log is pinned here.');
+    showForm('pin', (form) => localStorage.setItem(STORED, textIn(form)));
+    return;
+  }
+  showForm('unpin', () => localStorage.removeItem(STORED));
+  const key = `key ${nameOf(pinned)}`;
+  report('status', `Verifying with ${key}…`);
+  try {
+    if (pinned !== named) {
+      const why = 'the log changed its key, or another server answers in its place';
+      throw new Error(`this server names another key, ${nameOf(named)}: ${why}`);
+    }
+    const status = document.querySelector('.verdict .status')?.textContent ?? '';
+    const { proveVerdict } = await import('./prove.js');
+    const shown = { answer, status, generation: Number(generation) };
+    const { proved, trusted } = await proveVerdict(pinned, shown);
+    report('status', `Verified in your browser with ${key}: ${proved}`, trusted);
+  } catch (error) {
+    markUnproven();
+    const why = error instanceof Error ? error.message : String(error);
+    report('alert', `Not verified in your browser with ${key}: ${why}.`, NOT_PROVEN);
+  }
+}
+
+/** Browsers throw when their settings forbid storage; nothing is pinned then. */
+function readPin(): string | null {
+  try {
+    return localStorage.getItem(STORED);
+  } catch {
+    return null;
+  }
+}
+
+/** A change of the pin changes the whole page, so it loads again. */
+function showForm(id: string, change: (form: HTMLFormElement) => void): void {
+  const form = document.getElementById(id) as HTMLFormElement;
+  form.hidden = false;
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    try {
+      change(form);
+      location.reload();
+    } catch {
+      report('alert', 'This browser stores no key: its settings forbid it.');
+    }
+  });
+}
+
+function textIn(form: HTMLFormElement): string {
+  return form.querySelector('input')!.value.trim();
+}
+
+/** The name and the hash of a C2SP vkey. */
+function nameOf(vkey: string): string {
+  return vkey.split('+').slice(0, 2).join('+');
+}
+
+function report(role: 'status' | 'alert', ...lines: string[]): void {
+  const result = document.getElementById('evidence-result')!;
+  const paragraphs = lines.map((line) => {
+    const paragraph = document.createElement('p');
+    paragraph.textContent = line;
+    return paragraph;
+  });
+  // Screen readers announce an alert when its element appears.
+  const box = document.createElement('div');
+  box.setAttribute('role', role);
+  box.append(...paragraphs);
+  result.replaceChildren(box);
+}
+
+/** In words and shape too: the style sheet removes the colour and the symbol of the verdict. */
+function markUnproven(): void {
+  document.title = `Not proven: ${document.title}`;
+  document.getElementById('main')!.classList.add('unproven');
+  const tag = document.createElement('span');
+  tag.className = 'tag';
+  tag.textContent = 'Not proven';
+  document.getElementById('verdict')!.prepend(tag, ' ');
+  for (const value of document.querySelectorAll('.verdict .status, .verdict dd > strong')) {
+    value.append(' (not proven)');
+  }
+}

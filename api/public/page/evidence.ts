@@ -1,0 +1,75 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { OperatorError } from '#runtime/process/operator-error';
+import { packageRoot } from '#runtime/process/files';
+import { html, type Html } from '../../docs/html.js';
+
+export const SCRIPTS = ['verify.js', 'prove.js'] as const;
+
+/** A script of `api/public/browser` as bundled by the build. */
+export function readScript(name: (typeof SCRIPTS)[number]): string {
+  const path = join(packageRoot, 'dist', 'page', name);
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw new OperatorError(`${path} cannot be read: run npm run build.`, { cause });
+  }
+}
+
+/** The shown answer, for the script that verifies it in the browser. */
+export interface ServedAnswer {
+  /** The lookup response, as JSON text. */
+  answer: string;
+  /** The key of the log that signed the snapshot, as C2SP vkey. */
+  vkey: string;
+  generation: number;
+}
+
+/** Hidden until its script runs. */
+export function evidenceSection({ answer, vkey, generation }: ServedAnswer): Html {
+  return html`<section
+    id="evidence"
+    class="evidence"
+    aria-labelledby="evidence-title"
+    data-answer="${answer}"
+    data-vkey="${vkey}"
+    data-generation="${generation}"
+    hidden
+  >
+    <h2 id="evidence-title">Check in your browser</h2>
+    <div id="evidence-result"></div>
+    <form id="pin" hidden>
+      <label for="log-vkey">
+        The key that this server names. Compare it with the operator's other publications, or
+        replace it by the key from there.
+      </label>
+      <div class="row">
+        <input
+          id="log-vkey"
+          type="text"
+          value="${vkey}"
+          required
+          pattern="[^+]+[+][0-9a-f]{8}[+].+"
+          title="A verifier key: name+hash+key"
+          autocomplete="off"
+          autocapitalize="off"
+          spellcheck="false"
+        />
+        <button type="submit">Pin this key</button>
+      </div>
+    </form>
+    <details>
+      <summary>What this check finds</summary>
+      <p>
+        With a pinned key of the log, a script of this page verifies the proof of the answer from
+        the signed log, and compares the answer with the page; it does not verify history and chain.
+        The check finds a replayed or altered answer of a cache, mirror or proxy, and a server whose
+        answer is wrong but whose page is honest. The server also sends the script: a server that
+        changes its page can show anything. Against such a server, use the command
+        <code>svc lookup</code> or the SDK, with a key from another source.
+      </p>
+      <form id="unpin" hidden><button type="submit">Remove the pinned key</button></form>
+    </details>
+    <script src="/page/verify.js" type="module"></script>
+  </section>`;
+}
