@@ -7,6 +7,7 @@ import {
   type Route,
 } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { Publisher } from '#publisher/publisher';
 import { chromiumArgs, chromiumPath, withoutChromium } from '../../fixtures/chromium.js';
 import { everyPageState, type PageStates } from '../../fixtures/public-page.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
@@ -268,11 +269,13 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     describe('with a pinned key', () => {
       let liar: TestSnapshot;
       let liarOrigin: string;
+      let publisher: Publisher;
       beforeAll(async () => {
         liar = new TestSnapshot();
         liar.registry.addProof();
         liar.registry.verify();
-        await liar.publisher().runCycle();
+        publisher = liar.publisher();
+        await publisher.runCycle();
         liar.clock.at = states.snapshot.clock.at;
         liarOrigin = (await liar.serve(liar.publicServer())).url;
       });
@@ -294,6 +297,12 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
           'an altered answer',
           'denied',
           () => asPage(htmlOf('denied'), 'effect&quot;:&quot;DENY', 'effect&quot;:&quot;ADMIT'),
+          'this page contradicts the log, which proves the status VALID',
+        ],
+        [
+          'an answer without a member',
+          'denied',
+          () => asPage(htmlOf('denied'), /&quot;effect&quot;:&quot;DENY&quot;,/, ''),
           'this page contradicts the log, which proves the status VALID',
         ],
         [
@@ -364,6 +373,36 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         expect(await page.evaluate(green)).toBe(0);
         expect(await page.locator('.mark').first().isVisible()).toBe(false);
         expect(await faultsOf(page)).toEqual([]);
+      });
+
+      it('shows that a replayed page is outdated, and waits for a server that lags behind', async () => {
+        const { page } = await open();
+        const { registry, logVkey, clock } = liar;
+        await page.clock.setFixedTime(clock.at);
+        await page.addInitScript(`localStorage.setItem('svc-log-vkey', '${logVkey}')`);
+        const proof = registry.addProof();
+        registry.verify();
+        await publisher.runCycle();
+        const lagging = (await liar.serve(liar.publicServer())).url;
+        registry.revoke(proof);
+        registry.verify();
+        await publisher.runCycle();
+        const current = (await liar.serve(liar.publicServer())).url;
+
+        const url = `${current}/?id=${proof}`;
+        const replayed = await fetch(url.replace(current, lagging));
+        await page.route(url, serve(await replayed.text()));
+        await page.goto(url);
+        expect(await resultOf(page)).toMatch(/proves the status REVOKED at .*: reload it/);
+        await page.unroute(url);
+        const path = '/api/public/evidence';
+        await page.route(
+          current + path,
+          async (route) => route.fulfill({ response: await route.fetch({ url: lagging + path }) }),
+          { times: 1 },
+        );
+        await page.goto(url);
+        expect(await resultOf(page)).toContain('status REVOKED; proofs found: 1');
       });
 
       it('shows that a replayed verdict is too old', async () => {
