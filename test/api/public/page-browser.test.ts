@@ -60,6 +60,10 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       const requests: string[] = [];
       const complaints: string[] = [];
       page.on('request', (request) => requests.push(request.url()));
+      // The console does not report a violation that the script catches.
+      await page.addInitScript(
+        `addEventListener('securitypolicyviolation', (one) => console.error(one.violatedDirective))`,
+      );
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
         // These pages are meant to be 404 or 503.
