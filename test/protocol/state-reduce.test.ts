@@ -2,8 +2,6 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { toBase64Url, toHex, utf8 } from '#protocol/bytes';
 import { smallOrderPublicKeys } from '#protocol/ed25519';
-import { entryBytes } from '#protocol/entries';
-import { attempt } from '#protocol/errors';
 import { jwkThumbprint } from '#protocol/keys';
 import { encodeLogState } from '#protocol/state/log-state';
 import {
@@ -15,7 +13,19 @@ import {
 } from '#protocol/state/record';
 import { nextVectors } from '../fixtures/next-vectors.js';
 import { sha256 } from '../fixtures/leaves.js';
-import { delegationBy, proofIdOf, PublicLog, secondsIn, testKey } from '../fixtures/public-log.js';
+import { delegationBy, proofIdOf, PublicLog, secondsIn } from '../fixtures/public-log.js';
+import {
+  delegated,
+  type Entry,
+  plain,
+  randomLog,
+  randomNumbers,
+  root,
+  startedLog,
+  successor,
+  unknown,
+  verifier,
+} from '../fixtures/random-log.js';
 
 /** All that a log's entries give, in a form to compare. */
 const resultOf = (log: PublicLog) => ({
@@ -39,75 +49,12 @@ it.each([[[1]], [[2, 5]], [[18]]])(
   },
 );
 
-const [root, plain, delegated, verifier, successor, unknown] = [
-  testKey(),
-  testKey(),
-  testKey(),
-  testKey(),
-  testKey(),
-  testKey(),
-];
-
-const proofsIn = (log: PublicLog) =>
-  [...log.map].filter(([key]) => key.startsWith('01')).map(([, { record }]) => decodeProof(record));
-const failingIn = (log: PublicLog): number[] =>
-  proofsIn(log).flatMap(({ verdict, leafIndex }) => (verdict === 'fail' ? [leafIndex] : []));
-const ascending = (list: readonly number[]): number[] => [...new Set(list)].sort((a, b) => a - b);
-
-type Entry = Parameters<PublicLog['append']>[0];
-type Numbers = [kind: number, a: number, b: number, list: number[]];
-
-/** Any entry that may or may not count. */
-function entryFor(log: PublicLog, [kind, a, b, list]: Numbers): Entry {
-  const key = [plain, delegated, verifier, successor, root, unknown][b % 6]!;
-  const use = (['aep', 'aep_root', 'verifier'] as const)[a % 3]!;
-  const to = Math.max(log.state.verdict?.to ?? 0, log.size - (b % 3));
-  const below = ascending(list).filter((leaf) => leaf < to);
-  switch (kind) {
-    case 0:
-      return log.verdict(a % 3 === 0 ? successor : verifier, { to, failed: below });
-    case 1:
-      return log.verdict(verifier, { to, restored: ascending(failingIn(log)) });
-    case 2:
-      return log.erasure([[Math.min(a, log.size - 2), log.size]], b % 2 === 0 ? 'erased' : 'lost');
-    case 3:
-      return log.status(a, b % 2 === 0 ? 'proof' : 'trust');
-    case 4:
-      return log.key(use, b % 2 === 0 ? 'activate' : 'retire', key);
-    case 5:
-      return log.key(use, 'compromise', key, { from_index: list[0] ?? 0 });
-    case 6:
-      return log.snapshot({ size: log.size - (b % 3) });
-    case 7:
-      return utf8('{}');
-    case 8:
-      return log.proof(a, key, { effect: 'DENY', valid_until: { proof: null } });
-    default:
-      return log.proof(a, [plain, delegated][b % 2]!);
-  }
-}
-const numbers = fc.tuple(
-  fc.nat(14),
-  fc.nat(20),
-  fc.nat(20),
-  fc.array(fc.nat(25), { maxLength: 4 }),
-);
-
 it('the result does not depend on how a log is divided into batches', async () => {
   const seen = new Set<string>();
-  const made = fc.array(numbers, { minLength: 10, maxLength: 40 });
   const sizes = fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1, maxLength: 5 });
   await fc.assert(
-    fc.asyncProperty(made, sizes, async (all, batches) => {
-      const log = await startedLog();
-      const delegation = delegationBy(root, delegated, 35, 6);
-      await log.append(log.key('aep_root', 'activate', root));
-      await log.append(log.key('aep', 'activate', delegated, { delegation }));
-      for (const one of all) {
-        const entry = entryFor(log, one);
-        const bytes = entry instanceof Uint8Array ? entry : attempt(() => entryBytes(entry));
-        if (bytes !== undefined) await log.append(bytes);
-      }
+    fc.asyncProperty(randomNumbers, sizes, async (all, batches) => {
+      const log = await randomLog(all);
       for (const { history } of log.map.values()) {
         for (const { type } of decodeHistory(history)) seen.add(type);
       }
@@ -119,13 +66,6 @@ it('the result does not depend on how a log is divided into batches', async () =
   );
   expect([...seen].sort()).toEqual(['erased', 'failed', 'lost', 'passed', 'restored', 'revoked']);
 });
-
-/** A log with an AEP key at leaf 0, a verifier key at leaf 1, and no proof yet. */
-async function startedLog(shard = 0): Promise<PublicLog> {
-  const log = new PublicLog(shard);
-  await log.append(log.key('aep', 'activate', plain), log.key('verifier', 'activate', verifier));
-  return log;
-}
 
 const proofIn = (log: PublicLog, number: number) => {
   const value = log.map.get(toHex(proofMapKey(proofIdOf(number))))!;
