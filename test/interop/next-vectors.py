@@ -8,71 +8,12 @@ import base64
 import hashlib
 import hmac
 import json
-from datetime import datetime
+
+from formats import *
 
 ORIGIN = "log.example/svc"
-NONE = 2**48 - 1
-
-
-def sha256(data):
-    return hashlib.sha256(data).digest()
-
-
-def canonical(value):
-    """RFC 8785 for documents whose numbers are integers and whose names are ASCII."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
-
-
-def document_hash(value):
-    return sha256(canonical(value)).hex()
-
-
-def base64url(data):
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def base64text(data):
-    return base64.b64encode(data).decode()
-
-
-def pae(name, payload):
-    kind = f"application/vnd.{name}+json"
-    return b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload)
-
-
-def milliseconds(time):
-    return round(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1000)
-
-
-def u48(number):
-    return number.to_bytes(6, "big")
-
 
 # Signatures
-
-
-class Curve:
-    """Points of y² = x³ − 3x + b (weierstrass), or of −x² + y² = 1 + dx²y² (edwards), in affine coordinates."""
-
-    def __init__(self, p, order, base, add):
-        self.p, self.order, self.base, self.add = p, order, base, add
-
-    def multiply(self, scalar):
-        result, power = None, self.base
-        while scalar:
-            if scalar & 1:
-                result = power if result is None else self.add(result, power)
-            power, scalar = self.add(power, power), scalar >> 1
-        return result
-
-
-def add_edwards(one, other):
-    (x1, y1), (x2, y2) = one, other
-    product = D * x1 * x2 * y1 * y2
-    x = (x1 * y2 + x2 * y1) * pow(1 + product, -1, P25519)
-    y = (y1 * y2 + x1 * x2) * pow(1 - product, -1, P25519)
-    return x % P25519, y % P25519
 
 
 def add_weierstrass(one, other):
@@ -85,18 +26,6 @@ def add_weierstrass(one, other):
     return x, (slope * (x1 - x) - y1) % P256
 
 
-P25519 = 2**255 - 19
-D = -121665 * pow(121666, -1, P25519) % P25519
-# RFC 8032, 5.1
-ED25519 = Curve(
-    P25519,
-    2**252 + 27742317777372353535851937790883648493,
-    (
-        15112221349535400772501151409588531511454012693041857206046113283949847762202,
-        46316835694926478169428394003475163141307993866256225615783033603165251855960,
-    ),
-    add_edwards,
-)
 P256 = 2**256 - 2**224 + 2**192 + 2**96 - 1
 # FIPS 186-4, D.1.2.3
 SECP256R1 = Curve(
@@ -110,8 +39,6 @@ SECP256R1 = Curve(
 )
 
 
-def encode_edwards(point):
-    return (point[1] | (point[0] & 1) << 255).to_bytes(32, "little")
 
 
 class Ed25519Key:
@@ -165,66 +92,6 @@ class EcdsaKey:
 
 
 root_key, worker_key, verifier_key, log_key = (Ed25519Key(n) for n in (1, 2, 3, 4))
-
-
-# Trees and maps
-
-
-def tree_root(leaves):
-    if len(leaves) == 0:
-        return sha256(b"")
-    if len(leaves) == 1:
-        return sha256(b"\x00" + leaves[0])
-    split = 1 << (len(leaves) - 1).bit_length() - 1
-    return sha256(b"\x01" + tree_root(leaves[:split]) + tree_root(leaves[split:]))
-
-
-def inclusion_path(index, leaves):
-    if len(leaves) == 1:
-        return []
-    split = 1 << (len(leaves) - 1).bit_length() - 1
-    if index < split:
-        return inclusion_path(index, leaves[:split]) + [tree_root(leaves[split:])]
-    return inclusion_path(index - split, leaves[split:]) + [tree_root(leaves[:split])]
-
-
-def bit(key, number):
-    return key[number // 8] >> (7 - number % 8) & 1
-
-
-def value_hash(record, history):
-    return sha256(b"\x02" + len(record).to_bytes(4, "big") + record + history)
-
-
-def split_keys(keys):
-    """The first bit in which the keys differ, and the keys on either side of it."""
-    first = next(n for n in range(17 * 8) if len({bit(key, n) for key in keys}) == 2)
-    return first, [k for k in keys if not bit(k, first)], [k for k in keys if bit(k, first)]
-
-
-def map_root(values, keys=None):
-    keys = sorted(values) if keys is None else keys
-    if len(keys) == 0:
-        return sha256(b"")
-    if len(keys) == 1:
-        return sha256(b"\x03" + keys[0] + value_hash(*values[keys[0]]))
-    first, left, right = split_keys(keys)
-    return sha256(b"\x04" + bytes([first]) + map_root(values, left) + map_root(values, right))
-
-
-def lookup(values, key):
-    """A lookup of evidence: the path from the root to the leaf where the search for `key` ends."""
-    keys, path = sorted(values), b""
-    while len(keys) > 1:
-        first, left, right = split_keys(keys)
-        keys, other = (right, left) if bit(key, first) else (left, right)
-        path += bytes([first]) + map_root(values, other)
-    found = {"path": base64text(path)}
-    if keys == [key]:
-        record, history = values[key]
-        return found | {"record": base64text(record), "history": base64text(history)}
-    leaf = {"key": keys[0].hex(), "value_hash": value_hash(*values[keys[0]]).hex()} if keys else None
-    return found | {"leaf": leaf}
 
 
 # Documents of a proof
