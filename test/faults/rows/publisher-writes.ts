@@ -15,7 +15,14 @@ const FEWEST = 6;
 /** Writes beyond this number are of the kinds below, and are selected by name. */
 const MOST = 10;
 /** The kinds of files. Some cycles write only a few kinds, so a count may skip a kind. */
-const WANTED = ['tile/0/', 'tile/entries/', 'map/', 'checkpoint', 'lookup/snapshot'];
+const WANTED = [
+  'map/',
+  '.next-shares',
+  'tile/0/',
+  'tile/entries/',
+  'checkpoint',
+  'lookup/snapshot',
+];
 
 const linesOf = async (file: string): Promise<string[]> =>
   (await readFile(file, 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
@@ -98,13 +105,13 @@ const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
   expects: () => Promise.resolve(verdictOn(at)),
 });
 
-const atCheckpoint = (when: string, breaks: 'unsent' | 'unanswered'): Fault => ({
+const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unanswered'): Fault => ({
   name: `publisher killed: ${when}`,
   isBrief: true,
   inject: async ({ world }) => {
     const { publisher } = world.programs;
     await world.links.publisher.set({
-      matches: commitOf('insert into svc.checkpoint '),
+      matches: commitOf(statement),
       breaks,
       then: () => publisher.signal('SIGKILL'),
     });
@@ -112,10 +119,15 @@ const atCheckpoint = (when: string, breaks: 'unsent' | 'unanswered'): Fault => (
   },
 });
 
+const ENTRY = 'select svc.append_snapshot(';
+const CHECKPOINT = 'insert into svc.checkpoint ';
+
 /** test/publisher/killed.test.ts checks the files after each write in depth. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
   atEach('staged', 'staged and not yet renamed'),
   atEach('in-place', 'renamed'),
-  atCheckpoint('checkpoint signed, before it is stored', 'unsent'),
-  atCheckpoint('checkpoint stored, before the answer arrives', 'unanswered'),
+  atStatement(ENTRY, 'before its snapshot entry is in the log', 'unsent'),
+  atStatement(ENTRY, 'snapshot entry in the log, before the answer arrives', 'unanswered'),
+  atStatement(CHECKPOINT, 'checkpoint signed, before it is stored', 'unsent'),
+  atStatement(CHECKPOINT, 'checkpoint stored, before the answer arrives', 'unanswered'),
 ];

@@ -204,9 +204,9 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'an operator erases',
-    files: ['erasure/erase.ts'],
+    files: ['erasure/erase.ts', 'log/public-entries.ts'],
     of: ['admin'],
-    has: ['insert into svc.erasure '],
+    has: ['insert into svc.erasure ', 'select svc.append_erasure('],
     also: [
       'update svc.intake set request = null, request_hash = null, salt = null ',
       'update svc.log_entry set signature = null, input_hash = null, reasons = null, action = null, intent_id = null ',
@@ -289,11 +289,6 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'log/checkpoints.ts',
     ['select svc.end_log('],
     'the same: a second retirement reports the first',
-  ],
-  [
-    'log/public-entries.ts',
-    ['select svc.append_erasure('],
-    'part of the transaction that erases payloads',
   ],
   [
     'ops/heartbeats.ts',
