@@ -22,7 +22,8 @@ const code = await runProgram('monitor', async (program) => {
     { sha256: nativeSha256, verify: nativeVerify },
     {
       sources: [config.monitorUrl, ...config.monitorMirrors],
-      logVkeys: [...config.logVkey, ...config.logRetiredVkeys],
+      // During a rotation, the retired key is in both lists.
+      logVkeys: [...new Set([...config.logVkey, ...config.logRetiredVkeys])],
       directory: config.monitorDir,
       watch: config.monitorWatch,
       intervalMs: config.monitorInterval,

@@ -16,6 +16,8 @@ const settings = {
   MONITOR_INTERVAL: '100ms',
   OPS_PORT: String(opsPort),
   LOG_VKEY: log.keys.log.vkey,
+  // During a rotation, the retired key is in both lists.
+  LOG_RETIRED_VKEYS: log.keys.log.vkey,
 };
 const monitor = await startProgram('monitor', settings);
 afterAll(() => monitor.kill());
