@@ -128,6 +128,7 @@ export function aepText(aep: Aep): string {
 
 export type RequestType = 'execute' | 'agent';
 
+/** The receipt of either request type. */
 export type Receipt = ExecuteReceipt | AgentReceipt;
 
 export function requestTypeOf(subject: AepSubject): RequestType {

@@ -1,4 +1,4 @@
-import { AEP_PAYLOAD_TYPE } from './aep.js';
+import { AEP_PAYLOAD_TYPE, type Receipt } from './aep.js';
 import { fromBase64 } from './bytes.js';
 import { canonicalBytes } from './json.js';
 import type { Checkpoint } from './checkpoint.js';
@@ -7,21 +7,21 @@ import { parseEntry } from './entries.js';
 import { ProtocolError } from './errors.js';
 import { leafHash, verifyInclusion } from './merkle.js';
 import type { LogEntry } from './schemas/log-entry.js';
-import type { ProofExport } from './schemas/proof-export.js';
+import type { InclusionProof } from './schemas/proof-export.js';
 import { canAssertValidity } from './status.js';
 import { formatTime } from './time.js';
 import { parseTlogProof } from './tlog-proof.js';
 import type { VerifyCrypto } from './verify.js';
 import {
-  findInconsistency,
   bytesOf,
   faultOf,
-  readExport,
+  readSigned,
   textOf,
   type TextOrBytes,
   type OfflineFault,
   type OfflineResult,
   type Placed,
+  type SignedDocument,
   placeFields,
   type TlogProofResult,
   undecidable,
@@ -60,15 +60,18 @@ export {
 export interface OfflineOptions {
   /**
    * A C2SP tlog-proof of the same entry, for example under a later checkpoint; replaces the
-   * inclusion proof of the export.
+   * inclusion proof of the document.
    */
   tlogProof?: TextOrBytes | undefined;
+  /** The receipt of which the document must be the evidence. */
+  receipt?: Receipt | undefined;
   /** Milliseconds since 1970. Without it, the end of validity in the AEP is not checked. */
   now?: number | undefined;
 }
 
 /**
- * Checks an exported proof (`svc.registry.proof_export/1.0`) against pinned keys. Parses text and
+ * Checks an exported proof (`svc.registry.proof_export/1.0`) or the evidence of a receipt
+ * (`svc.runtime.receipt_evidence/1.0`) against pinned keys. Parses text and
  * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, not
  * even its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
  * unusable pins, which the caller supplies. The verdict in the document is unsigned, and only the
@@ -81,7 +84,7 @@ export function verifyOffline(
   exported: unknown,
   trust: OfflineTrust,
   crypto: VerifyCrypto,
-  { tlogProof, now }: OfflineOptions = {},
+  { tlogProof, now, receipt }: OfflineOptions = {},
 ): OfflineResult {
   const pins = readAepKeys(crypto.sha256, trust.aepKeys);
   const log = readLog(crypto.sha256, trust.log);
@@ -91,11 +94,9 @@ export function verifyOffline(
       'pin the AEP key of the service, obtained from another source',
     );
   }
-  const read = readExport(exported);
+  const read = readSigned(exported, crypto.sha256, receipt);
   if ('fault' in read) return notAuthentic(read.fault, log);
   const { document } = read;
-  const fault = findInconsistency(document, crypto.sha256);
-  if (fault !== null) return notAuthentic(fault, log);
 
   const { key_id: keyId } = document.aep;
   const pinned = pins.filter((pin) => pin.keyId === keyId);
@@ -106,8 +107,7 @@ export function verifyOffline(
       `signed under key ${keyId}, which is not among the pinned ones`,
     );
   }
-  const { payload, signature } = parseEnvelope(document.envelope);
-  if (!crypto.verify(pin.publicKey, pae(AEP_PAYLOAD_TYPE, payload), signature)) {
+  if (!isSignedBy(document, pin.publicKey, crypto)) {
     const detail = 'the signature does not verify under the pinned key';
     return notAuthentic({ code: 'bad_signature', detail }, log);
   }
@@ -117,32 +117,46 @@ export function verifyOffline(
   return isFaultless && ended !== null ? { ...result, status: ended } : result;
 }
 
+/** Whether a public key of 32 bytes signed the AEP. */
+export function isSignedBy(
+  { envelope }: SignedDocument,
+  publicKey: Uint8Array,
+  { verify }: Pick<VerifyCrypto, 'verify'>,
+): boolean {
+  const { payload, signature } = parseEnvelope(envelope);
+  return verify(publicKey, pae(AEP_PAYLOAD_TYPE, payload), signature);
+}
+
 /** The status without validity that the document states, or that follows from the signed end. */
-function endOf({ aep, verdict }: ProofExport, now: number | undefined): string | null {
-  const { verification_status: stated } = verdict;
-  if (!canAssertValidity(stated)) return stated;
+function endOf({ aep, verdict }: SignedDocument, now: number | undefined): string | null {
+  const stated = verdict?.verification_status;
+  if (stated !== undefined && !canAssertValidity(stated)) return stated;
   const { proof: end } = aep.valid_until;
   return end !== null && now !== undefined && end <= formatTime(now) ? 'EXPIRED' : null;
 }
 
+/** Null for evidence of a receipt from before the checkpoint. */
 function placeInLog(
-  document: ProofExport,
+  document: SignedDocument,
   tlogProof: TextOrBytes | undefined,
   log: LogPin,
   crypto: VerifyCrypto,
-): Placed {
-  const read = tlogProof === undefined ? { claim: ownClaim(document) } : readTlogProof(tlogProof);
-  return 'fault' in read ? read : placeOf(canonicalBytes(document.entry), read.claim, log, crypto);
+): Placed | null {
+  const { entry, inclusion, tlog_proof: own } = document;
+  const text = tlogProof ?? own ?? undefined;
+  if (text === undefined && inclusion === undefined) return null;
+  const read = text === undefined ? { claim: claimOf(inclusion!) } : readTlogProof(text);
+  return 'fault' in read ? read : placeOf(canonicalBytes(entry), read.claim, log, crypto);
 }
 
-function ownClaim({ inclusion }: ProofExport): InclusionClaim {
+function claimOf(inclusion: InclusionProof): InclusionClaim {
   const { leaf_index: index, tree_size: treeSize, path, checkpoint } = inclusion;
   return { index, treeSize, path: path.map(fromBase64), checkpoint };
 }
 
 /** Decides by the log position of the proof whether a valid signature counts. */
 function placed(
-  { aep }: ProofExport,
+  { aep }: SignedDocument,
   pins: readonly AepKeyPin[],
   log: LogPin | null,
   found: Placed | null,
@@ -154,7 +168,7 @@ function placed(
     return ends
       ? undecidable(
           'no_pinned_log',
-          'the key was retired or compromised; pin the log to date the signature',
+          'the key was retired or compromised; a pinned log and an inclusion proof must date the signature',
         )
       : { decidable: true, authentic: true, aep, status: 'unknown', faults: [] };
   }

@@ -11,8 +11,8 @@ import type { PublicKeys } from '../protocol/snapshot/keys.js';
 import { crypto, withPins } from './pins.js';
 
 /**
- * Verifies an exported proof without a network, under the reader's pinned keys: canonical bytes,
- * hashes, signature, inclusion in the log, checkpoint.
+ * Verifies an exported proof, or the evidence of a receipt, without a network, under the reader's
+ * pinned keys: canonical bytes, hashes, signature, inclusion in the log, checkpoint.
  *
  * The result has `authentic` and `included`, never validity: only the service knows whether the
  * proof was revoked after its checkpoint. `status` is `REVOKED` or `EXPIRED` when the document shows
@@ -22,12 +22,14 @@ import { crypto, withPins } from './pins.js';
  * No document makes the function throw. An unusable pin throws `SdkError` with the code
  * `unusable_pin`, and one of `PIN_ERRORS` in `pin`.
  *
- * @param exported an export (`svc.registry.proof_export/1.0`) as text or bytes, or the value from
- *   `exportProofHttp`. Prefer text: a lenient parser may drop one of two members of the same name
+ * @param exported an export (`svc.registry.proof_export/1.0`) or the evidence of a receipt
+ *   (`svc.runtime.receipt_evidence/1.0`) as text or bytes, or the value that the SDK returned. Prefer
+ *   text: a lenient parser may drop one of two members of the same name
  * @param trust AEP keys (32 bytes, base64url or JWK) and the log's C2SP vkey and origin, from another
  *   source than the document
  * @param options `tlogProof`: a C2SP `.tlog-proof` of the entry, instead of the export's own
- *   inclusion; `now`: milliseconds since 1970, by default the clock of this computer
+ *   inclusion; `receipt`: the receipt that the document must prove; `now`: milliseconds since 1970, by
+ *   default the clock of this computer
  */
 export function verifyOffline(
   exported: TextOrBytes | object,

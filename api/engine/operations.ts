@@ -15,6 +15,7 @@ import { ETAG_HEADER, json, NOT_MODIFIED, specOf, type Operation } from './opera
 import { exportOperation } from './proofs/export-proof.js';
 import { inclusionOperation } from './proofs/inclusion.js';
 import { listProofsOperation, readProofOperation } from './proofs/read-proof.js';
+import { receiptEvidenceOperation } from './proofs/receipt-evidence.js';
 import { replayOperation } from './verification/replay-proof.js';
 import { verifyOperation } from './verification/verify-proof.js';
 
@@ -118,6 +119,7 @@ export const OPERATIONS: readonly Operation[] = [
   replayOperation,
   readProofOperation,
   inclusionOperation,
+  receiptEvidenceOperation,
   exportOperation,
   revocations.revokeArtifactOperation,
   revocations.readRevocationOperation,

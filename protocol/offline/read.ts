@@ -1,5 +1,13 @@
-import type * as z from 'zod';
-import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '../aep.js';
+import * as z from 'zod';
+import {
+  aepBytes,
+  buildProofRecord,
+  buildReceipt,
+  type ProofRecordInput,
+  requestTypeOf,
+  proofRecordHash,
+  type Receipt,
+} from '../aep.js';
 import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8, equalBytes } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
 import { parseEnvelope } from '../dsse.js';
@@ -10,19 +18,71 @@ import { parseStrict, pointerStep, canonicalize, isCanonical } from '../json.js'
 import { jwkThumbprint } from '../keys.js';
 import type { Aep } from '../schemas/aep.js';
 import type { LogEntry } from '../schemas/log-entry.js';
-import { proofExportSchema, type ProofExport } from '../schemas/proof-export.js';
+import { SCHEMA } from '../schemas/ids.js';
+import {
+  proofExportSchema,
+  type ProofExport,
+  receiptEvidenceSchema,
+  type ReceiptEvidence,
+} from '../schemas/proof-export.js';
+import { readAep } from '../verify.js';
 
 /** A document as text or as its UTF-8 bytes. */
 export type TextOrBytes = string | Uint8Array;
 
-export function readExport(exported: unknown): { document: ProofExport } | { fault: OfflineFault } {
+/** An export, or the evidence of a receipt, which has no keys and no verdict. */
+export interface SignedDocument
+  extends
+    Pick<ProofExport, 'aep' | 'entry' | 'envelope' | 'proof_id' | 'proof_record'>,
+    Pick<ProofExport, 'request_hash' | 'response_hash'>,
+    Partial<Pick<ProofExport, 'inclusion' | 'keys' | 'verdict'>> {
+  tlog_proof?: string | null;
+}
+
+export type ReadDocument = { document: SignedDocument } | { fault: OfflineFault };
+
+/**
+ * Reads an export or the evidence of a receipt, whose parts fit together.
+ *
+ * @param receipt of which the document must be the proof
+ */
+export function readSigned(value: unknown, sha256: Sha256, receipt?: Receipt): ReadDocument {
+  const read = readDocument(value);
+  if ('fault' in read) return read;
+  const fault = findInconsistency(read.document, sha256, receipt);
+  return fault === null ? read : { fault };
+}
+
+function readDocument(input: unknown): ReadDocument {
   try {
-    const value = isText(exported) ? parseStrict(bytesOf(exported)) : exported;
-    const { data, error } = proofExportSchema.safeParse(value);
-    return data === undefined ? { fault: formFault(value, error.issues[0]!) } : { document: data };
+    const value = isText(input) ? parseStrict(bytesOf(input)) : input;
+    const version = (value as { schema_version?: unknown } | null)?.schema_version;
+    const parsed =
+      version === SCHEMA.receiptEvidence
+        ? receiptEvidenceSchema.transform(signedPart).safeParse(value)
+        : proofExportSchema.safeParse(value);
+    return parsed.success
+      ? { document: parsed.data }
+      : { fault: formFault(value, parsed.error.issues[0]!) };
   } catch (error) {
     return { fault: faultOf(error, 'malformed_export') };
   }
+}
+
+/** The evidence in the form of an export: its AEP is only in the envelope. */
+function signedPart(
+  { proof_record, entry, tlog_proof }: ReceiptEvidence,
+  ctx: z.RefinementCtx,
+): SignedDocument {
+  const { envelope, request_hash, response_hash } = proof_record;
+  const { aep } = readAep(parseEnvelope(envelope).payload);
+  if (aep === null) {
+    const path = ['proof_record', 'envelope', 'payload'];
+    ctx.addIssue({ code: 'custom', path, message: 'the payload is not an AEP' });
+    return z.NEVER;
+  }
+  const { proof_id } = aep;
+  return { proof_id, aep, envelope, proof_record, entry, request_hash, response_hash, tlog_proof };
 }
 
 function isText(value: unknown): value is TextOrBytes {
@@ -78,10 +138,15 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
 }
 
 /** The first part of the document that does not follow from the other parts, or null. */
-export function findInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
+function findInconsistency(
+  document: SignedDocument,
+  sha256: Sha256,
+  receipt: Receipt | undefined,
+): OfflineFault | null {
   try {
     return (
-      findEnvelopeInconsistency(document, sha256) ?? findCommitmentInconsistency(document, sha256)
+      findEnvelopeInconsistency(document, sha256) ??
+      findCommitmentInconsistency(document, sha256, receipt)
     );
   } catch (error) {
     // A lone surrogate in an already parsed value: it has no UTF-8 form, so no signature covers it.
@@ -91,30 +156,39 @@ export function findInconsistency(document: ProofExport, sha256: Sha256): Offlin
 }
 
 /** Compares the shown AEP with the one in the envelope, and the key ids. */
-function findEnvelopeInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
+function findEnvelopeInconsistency(document: SignedDocument, sha256: Sha256): OfflineFault | null {
   const { aep, envelope, keys, entry, proof_id } = document;
   const { payload, keyid } = parseEnvelope(envelope);
-  const listed = keys[0];
+  const at = keys === undefined ? '/proof_record/envelope' : '/envelope';
   return firstBroken([
-    ['payload_not_canonical', '/envelope/payload', isCanonical(payload)],
+    ['payload_not_canonical', `${at}/payload`, isCanonical(payload)],
     ['payload_mismatch', '/aep', equalBytes(payload, aepBytes(aep))],
     ['proof_id_mismatch', '/proof_id', proof_id === aep.proof_id],
     ['proof_id_mismatch', '/entry/proof_id', entry.proof_id === aep.proof_id],
-    ['key_id_mismatch', '/envelope/signatures/0/keyid', keyid === aep.key_id],
-    ['key_id_mismatch', '/keys/0/key_id', listed.key_id === aep.key_id],
-    [
-      'key_id_mismatch',
-      '/keys/0/public_key',
-      jwkThumbprint(sha256, fromBase64Url(listed.public_key)) === aep.key_id,
-    ],
+    ['key_id_mismatch', `${at}/signatures/0/keyid`, keyid === aep.key_id],
+    ...(keys ?? []).flatMap(({ key_id, public_key }): Rule[] => [
+      ['key_id_mismatch', '/keys/0/key_id', key_id === aep.key_id],
+      [
+        'key_id_mismatch',
+        '/keys/0/public_key',
+        jwkThumbprint(sha256, fromBase64Url(public_key)) === aep.key_id,
+      ],
+    ]),
   ]);
 }
 
-/** Compares the hashes and the log entry with those that follow from the AEP and its signature. */
-function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
+/**
+ * Compares the hashes, the log entry and the receipt with those that follow from the AEP and its
+ * signature.
+ */
+function findCommitmentInconsistency(
+  document: SignedDocument,
+  sha256: Sha256,
+  receipt: Receipt | undefined,
+): OfflineFault | null {
   const { aep, entry } = document;
   const { payload, signature } = parseEnvelope(document.envelope);
-  const record = buildProofRecord(sha256, {
+  const facts: ProofRecordInput = {
     proof_id: aep.proof_id,
     aep: payload,
     signature,
@@ -122,9 +196,12 @@ function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): Off
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
     lane: requestTypeOf(aep.subject),
-  });
+  };
+  const record = buildProofRecord(sha256, facts);
   const recordHash = proofRecordHash(sha256, record);
   const unlikeAep = memberUnlikeAep(entry, aep);
+  const isReceipt =
+    receipt === undefined || canonicalize(receipt) === canonicalize(buildReceipt(sha256, facts));
   return firstBroken([
     [
       'proof_record_mismatch',
@@ -140,6 +217,7 @@ function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): Off
       '/entry/proof_record_hash',
       entry.proof_record_hash === recordHash,
     ],
+    ['response_hash_mismatch', '/proof_record/response_hash', isReceipt],
   ]);
 }
 
@@ -150,15 +228,15 @@ const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
   key_id_mismatch: 'the key id differs from the one in the AEP',
   proof_record_mismatch: 'the proof record differs from the one derived from the envelope',
   request_hash_mismatch: 'request_hash differs from the one in the AEP',
-  response_hash_mismatch: 'response_hash differs from the hash of the receipt derived from the AEP',
+  response_hash_mismatch: 'the receipt differs from the one derived from the AEP',
   entry_mismatch: 'the log entry differs from the AEP',
   aep_hash_mismatch: 'the log entry commits to another AEP',
   proof_record_hash_mismatch: 'the log entry commits to another proof record',
 };
 
-function firstBroken(
-  rules: readonly [code: OfflineFaultCode, pointer: string, holds: boolean][],
-): OfflineFault | null {
+type Rule = [code: OfflineFaultCode, pointer: string, holds: boolean];
+
+function firstBroken(rules: readonly Rule[]): OfflineFault | null {
   for (const [code, pointer, holds] of rules) {
     if (!holds) return { code, detail: DETAIL[code] ?? code, pointer };
   }

@@ -5,6 +5,7 @@ export const SCHEMA = {
   agentEnvelope: 'svc.agent.admission.envelope/1.0',
   agentReceipt: 'svc.agent.admission.response/1.0',
   admissionStatus: 'svc.runtime.admission_status/1.0',
+  receiptEvidence: 'svc.runtime.receipt_evidence/1.0',
   batch: 'svc.runtime.batch/1.0',
   batchList: 'svc.runtime.batch_list/1.0',
   batchResults: 'svc.runtime.batch_results/1.0',

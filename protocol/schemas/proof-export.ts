@@ -74,6 +74,19 @@ export const proofExportSchema = z.strictObject({
 });
 export type ProofExport = z.infer<typeof proofExportSchema>;
 
+/**
+ * The signed proof behind a receipt: the proof record has the hashes of request and receipt, and the
+ * log entry commits to both.
+ */
+export const receiptEvidenceSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.receiptEvidence),
+  proof_record: proofRecordSchema,
+  entry: proofEntrySchema,
+  /** C2SP tlog-proof of `entry` under the first checkpoint that covers it; null before that. */
+  tlog_proof: z.string().nullable(),
+});
+export type ReceiptEvidence = z.infer<typeof receiptEvidenceSchema>;
+
 /** Names a proof by its id, or contains its AEP and envelope. */
 export const verifyRequestSchema = z
   .strictObject({

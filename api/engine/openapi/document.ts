@@ -259,6 +259,7 @@ function workedExample(): WorkedExample {
   const root = toBase64(
     parseCheckpoint(checkpoint.slice(0, checkpoint.lastIndexOf('\n\n') + 1)).root,
   );
+  const tlogProof = formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint });
   const action = 'action' in aep.subject ? aep.subject.action : '';
   return {
     documents: {
@@ -294,6 +295,12 @@ function workedExample(): WorkedExample {
         root,
         inclusion,
       },
+      ReceiptEvidence: {
+        schema_version: SCHEMA.receiptEvidence,
+        proof_record: record,
+        entry,
+        tlog_proof: tlogProof,
+      },
       ProofId: proof_id,
       PackageId: `pkg_${proof_id}`,
       ShareToken: `share_${exampleExport.keys[0].public_key}`,
@@ -320,8 +327,6 @@ function workedExample(): WorkedExample {
       // Cursors are opaque, so the example has none.
       next_cursor: null,
     },
-    texts: {
-      'text/plain': formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint }),
-    },
+    texts: { 'text/plain': tlogProof },
   };
 }

@@ -56,7 +56,10 @@ export const inclusionOperation = tenantOperation(
     });
     addLogFields(res, { proof_id: stored.proofId });
     if (type === 'text/plain') {
-      sendRevalidatable(req, res, 'text/plain; charset=utf-8', tlogProof(stored, proven));
+      const text = tlogProofOf(stored, proven);
+      // A tlog-proof cannot express "pending", so text/plain gets an error where JSON has a state.
+      if (text === null) throw new Problem('pending_checkpoint');
+      sendRevalidatable(req, res, 'text/plain; charset=utf-8', utf8(text));
     } else {
       const body = canonicalBytes(responseOf(stored, entry, proven));
       sendRevalidatable(req, res, 'application/json', body);
@@ -81,11 +84,14 @@ function responseOf(
   return { ...leaf, state: 'included', root: toBase64(checkpoint.root), inclusion: proof };
 }
 
-/** A tlog-proof cannot express "pending", so text/plain gets an error where JSON has a state. */
-function tlogProof({ leafIndex }: StoredProof, { under }: ProvenInclusion): Uint8Array {
-  if (under === null) throw new Problem('pending_checkpoint');
-  const { checkpoint, path } = under;
-  return utf8(formatTlogProof({ index: leafIndex, path, checkpoint: checkpoint.note }));
+/** The C2SP tlog-proof; null while no checkpoint covers the leaf. */
+export function tlogProofOf({ leafIndex }: StoredProof, { under }: ProvenInclusion): string | null {
+  if (under === null) return null;
+  return formatTlogProof({
+    index: leafIndex,
+    path: under.path,
+    checkpoint: under.checkpoint.note,
+  });
 }
 
 export interface ProvenInclusion {

@@ -1,15 +1,17 @@
 import { describe, expect } from 'vitest';
-import { inclusionResponseSchema } from '#protocol/schemas/proof-export';
+import { inclusionResponseSchema, receiptEvidenceSchema } from '#protocol/schemas/proof-export';
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import { fromBase64, toBase64 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { documentHash } from '#protocol/hash';
+import { verifyOffline } from '#protocol/offline';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { parseTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { eraseProof } from '../../fixtures/erase.js';
-import { headersFor } from '../../fixtures/engine.js';
+import { executeBody, headersFor } from '../../fixtures/engine.js';
+import { executeReceiptSchema } from '#protocol/schemas/admission';
 import { engineTest, ofProof } from './setup.js';
 
 const it = engineTest({ scopes: ['admit', 'read'] });
@@ -53,6 +55,50 @@ describe('GET /v1/proofs/{proof_id}', () => {
       log_entry: { proof_id: id },
       verdict: { can_assert_validity: false },
     });
+  });
+});
+
+describe('GET /v1/proofs/{proof_id}/receipt-evidence', () => {
+  it('binds the operator to the receipt at once, and to a checkpoint later', async ({ setup }) => {
+    const { log, registry } = setup;
+    const { json } = await setup.execute(executeBody());
+    const receipt = executeReceiptSchema.parse(json);
+    const evidence = async () => {
+      const { json } = await setup.get(`/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`);
+      return receiptEvidenceSchema.parse(json);
+    };
+    const pins = {
+      aepKeys: [registry.admit.signer.publicKey],
+      log: { vkey: log.vkey, origin: log.origin },
+    };
+    const crypto = { sha256: nativeSha256, verify: nativeVerify };
+
+    const first = await evidence();
+    expect(first.tlog_proof).toBeNull();
+    expect(verifyOffline(first, pins, crypto, { receipt })).toMatchObject({
+      authentic: true,
+      status: 'unknown',
+      faults: [],
+    });
+    const other = { ...receipt, status: 'DENIED' as const };
+    expect(verifyOffline(first, pins, crypto, { receipt: other })).toMatchObject({
+      authentic: false,
+      faults: [{ code: 'response_hash_mismatch' }],
+    });
+
+    await log.publish();
+    const later = await evidence();
+    expect(later).toEqual({ ...first, tlog_proof: expect.any(String) as string });
+    expect(verifyOffline(later, pins, crypto, { receipt })).toMatchObject({ included: true });
+    const text = later.tlog_proof!.replace(/^index \d+/m, 'index 0');
+    expect(verifyOffline({ ...later, tlog_proof: text }, pins, crypto)).toMatchObject({
+      included: false,
+      faults: [{ code: 'not_in_tree' }],
+    });
+
+    await setup.admitOne();
+    await log.publish();
+    expect(await evidence()).toEqual(later);
   });
 });
 

@@ -51,7 +51,12 @@ describe('altered database rows', () => {
         expect(checkOf(verdict, 'published_columns')).toBe('fail');
         expect(verdict.verdict?.artifacts.trust).toBe('BACKEND_LOOKUP_REQUIRED');
       }
-      await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+      await expectNotServed(setup, document.proof_id, [
+        '',
+        ...EXPORTS,
+        '/inclusion',
+        '/receipt-evidence',
+      ]);
     });
   });
 
@@ -73,7 +78,12 @@ describe('altered database rows', () => {
         expect(checkOf(verdict, check)).toBe('fail');
       }
     }
-    await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+    await expectNotServed(setup, document.proof_id, [
+      '',
+      ...EXPORTS,
+      '/inclusion',
+      '/receipt-evidence',
+    ]);
     await swap();
     expect((await verdictOn(setup, document)).status).toBe('VALID');
   });
@@ -96,7 +106,7 @@ describe('altered database rows', () => {
     await rename('intake', id, otherId);
     await expectUnknown(id, document);
     expect(await verdictOn(setup, byId(otherId))).toMatchObject(FAILED);
-    await expectNotServed(setup, otherId, ['', ...EXPORTS, '/inclusion']);
+    await expectNotServed(setup, otherId, ['', ...EXPORTS, '/inclusion', '/receipt-evidence']);
     for (const table of ['log_entry', 'intake']) await rename(table, otherId, id);
     expect((await verdictOn(setup, document)).status).toBe('VALID');
   });
@@ -156,7 +166,12 @@ describe('altered database rows', () => {
         expect(verdict.checks.filter(({ result }) => result === 'fail')).toEqual([
           { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
         ]);
-        await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+        await expectNotServed(setup, document.proof_id, [
+          '',
+          ...EXPORTS,
+          '/inclusion',
+          '/receipt-evidence',
+        ]);
         // A copy that the caller kept still matches the log, unless its request is missing too.
         const isKnown = !lost.includes('request');
         expect(await verdictOn(setup, document)).toMatchObject(
@@ -177,7 +192,12 @@ describe('altered database rows', () => {
     }
     const verdict = await verdictOn(setup, byId(document.proof_id));
     expect(verdict.verdict?.can_assert_validity).toBe(false);
-    await expectNotServed(setup, document.proof_id, ['', ...EXPORTS, '/inclusion']);
+    await expectNotServed(setup, document.proof_id, [
+      '',
+      ...EXPORTS,
+      '/inclusion',
+      '/receipt-evidence',
+    ]);
   });
 
   it('do not make an erased proof valid, even with a kept copy', async ({ setup }) => {

@@ -1,0 +1,63 @@
+import { canonicalBytes } from '#protocol/json';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { receiptEvidenceSchema, type ReceiptEvidence } from '#protocol/schemas/proof-export';
+import type { Pool } from '#sql/db/transaction';
+import { firstCheckpointFrom } from '#sql/log/checkpoints';
+import { tenantOperation } from '../http/gates.js';
+import { Problem } from '../http/problem.js';
+import { addLogFields } from '../http/request-context.js';
+import { sendRevalidatable } from '../http/respond.js';
+import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
+import { proveInclusion, tlogProofOf } from './inclusion.js';
+import { documentsOf, findProof } from './stored-proof.js';
+
+export const receiptEvidenceOperation = tenantOperation(
+  {
+    id: 'getReceiptEvidence',
+    method: 'get',
+    path: '/v1/proofs/{proof_id}/receipt-evidence',
+    tag: 'Proofs',
+    summary: 'Get the evidence of a receipt',
+    description:
+      'The receipt itself is not signed. Its evidence is the signed proof record with the hash of the ' +
+      'receipt, available at once, and the log entry. `tlog_proof` is null until a signed checkpoint ' +
+      'covers the entry, at the latest after the `max_merge_delay` of the snapshot. Keep the ' +
+      'evidence: with it a monitor finds an omitted entry.',
+    scopes: ['read'],
+    responses: {
+      200: json(
+        'The signed proof record, the log entry and its inclusion.',
+        receiptEvidenceSchema,
+        ETAG_HEADER,
+      ),
+      ...NOT_MODIFIED,
+    },
+    problems: ['proof_not_found', 'payload_erased', 'integrity_failure'],
+  },
+  async ({ inTenant, req, res }) => {
+    const proofId = String(req.params['proof_id']);
+    const evidence = await inTenant((sql, tenantNo) => readEvidence(sql, tenantNo, proofId));
+    addLogFields(res, { proof_id: proofId });
+    sendRevalidatable(req, res, 'application/json', canonicalBytes(evidence));
+  },
+);
+
+/** Under the first checkpoint that covers the entry, so that later answers are the same document. */
+async function readEvidence(
+  sql: Pool,
+  tenantNo: number,
+  proofId: string,
+): Promise<ReceiptEvidence> {
+  const stored = await findProof(sql, tenantNo, proofId);
+  const { entry, payload } = documentsOf(stored);
+  if (payload === null) throw new Problem('payload_erased');
+  const proven = await proveInclusion(sql, stored, entry, () =>
+    firstCheckpointFrom(sql, stored.leafIndex + 1),
+  );
+  return {
+    schema_version: SCHEMA.receiptEvidence,
+    proof_record: payload.record,
+    entry,
+    tlog_proof: tlogProofOf(stored, proven),
+  };
+}
