@@ -1,5 +1,5 @@
 import type { ProtocolErrorCode } from '../protocol/errors.js';
-import type { PinErrorCode } from '../protocol/offline.js';
+import type { OfflineFaultCode, PinErrorCode } from '../protocol/offline.js';
 import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission.js';
 
 /**
@@ -7,8 +7,8 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  *
  * - `invalid_input`: the input is invalid. No request was sent.
  * - `unusable_pin`: a pinned key is unusable, see `pin`. Nothing was verified.
- * - `evidence_rejected`: the evidence of a public answer does not verify under the pins, or proves
- *   another answer; `fault` has the failed check. Do not rely on the answer.
+ * - `evidence_rejected`: the evidence of a public answer or of a receipt does not verify under the
+ *   pins, or proves another one; `fault` has the failed check. Do not rely on the answer.
  * - `evidence_outdated`: the evidence is too old for its answer.
  * - `aborted`: the caller's signal fired. `timeout`: the call took too long. `network`: the response
  *   is missing or incomplete. The service may have acted in all three cases: send the call again.
@@ -75,7 +75,7 @@ export interface SdkErrorDetails {
   /** Why a pin is unusable, with `unusable_pin`. */
   pin?: PinErrorCode;
   /** The failed check, with `evidence_rejected` and `evidence_outdated`. */
-  fault?: ProtocolErrorCode;
+  fault?: ProtocolErrorCode | OfflineFaultCode;
   /** The proof of an accepted admission without a known decision; `followAdmissionHttp` takes it. */
   proofId?: string;
   /** Milliseconds that the service requests as a delay. */
@@ -100,7 +100,7 @@ export class SdkError extends Error {
   readonly denial?: Denial;
   readonly pointer?: string;
   readonly pin?: PinErrorCode;
-  readonly fault?: ProtocolErrorCode;
+  readonly fault?: ProtocolErrorCode | OfflineFaultCode;
   readonly proofId?: string;
   readonly retryAfterMs?: number;
 

@@ -20,9 +20,20 @@ export {
 } from './engine/batch.js';
 export type { RequestHashEnvelope } from './engine/engine.js';
 export * from './engine/proofs.js';
+export {
+  readReceiptEvidenceHttp,
+  receiptEvidenceOf,
+  type VerifiedReceiptEvidence,
+} from './engine/receipt-evidence.js';
 export * from './errors.js';
 export * from './offline.js';
-export type { CallOptions, EngineOptions, PublicOptions, RetryOptions } from './options.js';
+export type {
+  CallOptions,
+  EngineOptions,
+  PublicOptions,
+  ReceiptEvidenceOptions,
+  RetryOptions,
+} from './options.js';
 export {
   LOOKUP_KINDS,
   lookupByBodyHttp,
@@ -74,7 +85,12 @@ export type {
   PublicTrustChain,
   PublicTrustPackage,
 } from '../protocol/schemas/facade.js';
-export type { InclusionResponse, ProofExport, Replay } from '../protocol/schemas/proof-export.js';
+export type {
+  InclusionResponse,
+  ProofExport,
+  ReceiptEvidence,
+  Replay,
+} from '../protocol/schemas/proof-export.js';
 export type { ListedProof, ProofView } from '../protocol/schemas/proof-view.js';
 export type { Verdict } from '../protocol/schemas/verdict.js';
 export type { PublicKeys } from '../protocol/snapshot/keys.js';

@@ -1,4 +1,6 @@
-import type { PinnedLog } from '../protocol/offline.js';
+import type { Receipt } from '../protocol/aep.js';
+import type { OfflineTrust, PinnedLog } from '../protocol/offline.js';
+import type { ReceiptEvidence } from '../protocol/schemas/proof-export.js';
 import { SdkError } from './errors.js';
 
 /** Retries of a request. They are safe: every call is idempotent. */
@@ -31,6 +33,24 @@ export interface EngineOptions extends CallOptions {
   /** API key, `svc_sk_…`. Sent to `engineUrl` only; no error contains it. */
   apiKey: string;
   tenantId: string;
+  /**
+   * The SDK fetches the evidence of each receipt of a single admission in the background, with one
+   * more request; `receiptEvidenceOf` waits for it. `false` turns that off.
+   */
+  receiptEvidence?: false | ReceiptEvidenceOptions;
+}
+
+/** What the SDK does with the evidence of receipts. */
+export interface ReceiptEvidenceOptions {
+  /** AEP keys, and optionally the log, from another source than the engine. */
+  pins?: OfflineTrust;
+  /** Stores evidence of this receipt, which the pins verify. */
+  store?: (evidence: ReceiptEvidence, receipt: Receipt) => unknown;
+  /**
+   * Gets every failure to fetch, verify or store evidence in the background. The receipt was
+   * returned regardless: `readReceiptEvidenceHttp` fetches its evidence later.
+   */
+  onError: (error: unknown, receipt: Receipt) => unknown;
 }
 
 /** The public API, which requires no key. */

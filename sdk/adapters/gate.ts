@@ -1,6 +1,7 @@
 import { attempt, ProtocolError } from '../../protocol/errors.js';
-import type { AgentEnvelope } from '../../protocol/schemas/admission.js';
+import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
 import { admitHttp, agentEnvelope } from '../engine/admission.js';
+import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
 import { SdkError } from '../errors.js';
 import {
   type AdapterOptions,
@@ -207,6 +208,7 @@ async function requestAdmission(
         ...(parentProofId !== undefined && { parent_proof_id: parentProofId }),
       },
     );
+    notify(options.waitUntil, evidenceSettled(receipt));
     return { tool, action, proofId: receipt.registry_proof_id, receipt };
   } catch (cause) {
     throw notAdmitted(tool, action, cause);
@@ -259,12 +261,20 @@ async function recordOutcome(
       result,
       ...(resultHash !== undefined && { result_hash: resultHash }),
     });
-    await admitHttp({ ...engine, timeoutMs: outcomeTimeoutMs }, envelope);
+    const receipt = await admitHttp({ ...engine, timeoutMs: outcomeTimeoutMs }, envelope);
+    notify(options.waitUntil, evidenceSettled(receipt));
   } catch (error) {
     const lost = { tool, action, proofId, error };
     notify(onOutcomeError, envelope === undefined ? lost : { ...lost, envelope });
   }
 }
+
+/** Ends when the evidence of a receipt is stored, or `onError` has the reason why not. */
+const evidenceSettled = (receipt: AgentReceipt): Promise<void> =>
+  receiptEvidenceOf(receipt).then(
+    () => undefined,
+    () => undefined,
+  );
 
 /** Calls a callback. Its errors must not replace the tool's result. */
 function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): void {

@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import type { Receipt } from '../../protocol/aep.js';
 import { toHex } from '../../protocol/bytes.js';
 import { hashHex, nobleSha256, documentHash } from '../../protocol/hash.js';
 import type { JsonValue } from '../../protocol/json.js';
@@ -16,12 +17,13 @@ import {
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { formatTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';
-import { SdkError, type Denial } from '../errors.js';
+import { isDenial, SdkError, type Denial } from '../errors.js';
 import { retryAfterMs, validInput, httpError, readDocument, unexpected } from '../http/answers.js';
 import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requireProofId } from './engine.js';
+import { openEvidenceFetcher } from './receipt-evidence.js';
 
 /** An execute request; `schema_version` and the tenant are optional. */
 export type ExecuteInput = Omit<ExecuteRequest, 'schema_version' | 'tenant_id'> &
@@ -109,7 +111,24 @@ export async function followAdmissionHttp(
   const engine = openEngine(options);
   const proofId = requireProofId(input.proof_id);
   const expected = { schema: receiptSchema, requestHash: null, proofId };
-  return withDeadline(options, (deadline) => poll(engine, expected, deadline));
+  return admit(engine, options, (deadline) => poll(engine, expected, deadline));
+}
+
+/** Runs a call, and starts to fetch the evidence of the receipt that it returns or throws. */
+async function admit<R extends Receipt>(
+  engine: HttpClient,
+  options: EngineOptions,
+  run: (deadline: Deadline) => Promise<Admitted<R>>,
+): Promise<Admitted<R>> {
+  const fetchEvidence = openEvidenceFetcher(engine, options);
+  try {
+    const receipt = await withDeadline(options, run);
+    fetchEvidence(receipt);
+    return receipt;
+  } catch (error) {
+    if (isDenial(error)) fetchEvidence(error.denial.receipt);
+    throw error;
+  }
 }
 
 async function submit<R extends Receipt>(
@@ -121,7 +140,7 @@ async function submit<R extends Receipt>(
   const engine = openEngine(options);
   const body = canonicalBody(document());
   const requestHash = hashHex(nobleSha256, body);
-  return withDeadline(options, async (deadline) => {
+  return admit(engine, options, async (deadline) => {
     const request = { method: 'POST', path, body, idempotencyKey: requestHash } as const;
     const answer = await engine.send(request, deadline);
     const expected = { schema, requestHash };
@@ -166,8 +185,7 @@ async function withProofId<T>(proofId: string, run: () => Promise<T>): Promise<T
   }
 }
 
-/** The receipt of either request type. */
-export type Receipt = ExecuteReceipt | AgentReceipt;
+export type { Receipt };
 export const receiptSchema = z.union([executeReceiptSchema, agentReceiptSchema]);
 /** The receipt of an admission; the SDK returns no other receipt. */
 export type Admitted<R extends Receipt> = R & { status: 'ADMITTED' };

@@ -192,12 +192,12 @@ export async function* chunksOf(
  */
 export async function* mapInOrder<In, Out>(
   inputs: AsyncIterable<In>,
-  work: (input: In) => Promise<Out>,
+  work: (input: In) => Out | Promise<Out>,
   inFlight: number,
 ): AsyncGenerator<Out, void, undefined> {
   const queue: Promise<Out>[] = [];
   for await (const input of inputs) {
-    const result = work(input);
+    const result = Promise.resolve(work(input));
     // The consumer awaits the result later; until then a rejection must not count as unhandled.
     result.catch(() => undefined);
     queue.push(result);

@@ -8,10 +8,11 @@ import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
 let world: SdkWorld;
 let facades: PublicServers;
+let receipt: sdk.Receipt;
 let proof: { proof_id: string };
 beforeAll(async () => {
   [world, facades] = await Promise.all([openSdkWorld(), openPublicServers()]);
-  const receipt = await sdk.executeIntentHttp(world.options, intent());
+  receipt = await sdk.executeIntentHttp(world.options, intent());
   proof = { proof_id: receipt.registry_proof_id };
   await world.registry.verifyAll();
   await world.log.publish();
@@ -103,6 +104,9 @@ const calls: Record<string, (fetcher: typeof fetch) => (() => Promise<unknown>)[
     () => sdk.exportProofHttp(engine(fetcher), { ...proof, format: 'aep-json' }),
   ],
   getProofInclusionHttp: (fetcher) => [() => sdk.getProofInclusionHttp(engine(fetcher), proof)],
+  readReceiptEvidenceHttp: (fetcher) => [
+    () => sdk.readReceiptEvidenceHttp(engine(fetcher), receipt),
+  ],
   verifyProofHttp: (fetcher) => [
     () => sdk.verifyProofHttp(engine(fetcher), proof),
     () => exported().then((document) => sdk.verifyProofHttp(engine(fetcher), document)),
@@ -144,6 +148,7 @@ const WITHOUT = [
   'followAdmissionHttp',
   'admitBatchHttp',
   'followBatchHttp',
+  'readReceiptEvidenceHttp',
 ];
 
 describe('response member that a later version adds', () => {

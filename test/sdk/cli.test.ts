@@ -1,8 +1,10 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
 import { idsOf } from '#protocol/ids';
 import { canonicalJson, executeIntentHttp, exportProofHttp } from '#sdk/index';
+import { issueKey } from '../fixtures/engine.js';
 import { intent, sdkTest } from '../fixtures/sdk-world.js';
 import { openFolder, svc, svcOnTerminal, svcProcess } from '../fixtures/svc.js';
 import type { Folder, RunOptions } from '../fixtures/svc.js';
@@ -133,6 +135,38 @@ describe('svc lookup and svc follow', () => {
 });
 
 describe('svc admit', () => {
+  it('stores the evidence of each receipt, which verifies offline', async ({ cli, world }) => {
+    const { folder, run } = cli;
+    const items = [line(), line('DELETE_AUDIT_LOG')];
+    const file = await folder.write('with-evidence', [...items, items[0]!]);
+    const args = ['admit', file, '--evidence', 'evidence', '--json'];
+    const { code, lines } = await run(args);
+    expect(code).toBe(4);
+    const ids = lines.slice(0, 2).map(({ proof_id }) => String(proof_id));
+    const files = await readdir(join(folder.path, 'evidence'));
+    expect(files.sort()).toEqual(ids.map((id) => `${id}.json`).sort());
+    await world.log.publish();
+    await run(args);
+    const pins = ['--aep-key', toBase64Url(world.registry.admit.signer.publicKey)];
+    const verified = await run([
+      ...['verify', `evidence/${ids[0]!}.json`, '--offline', ...pins],
+      ...['--log-vkey', world.log.vkey],
+    ]);
+    expect(verified.code).toBe(0);
+    expect(verified.stdout).toMatch(/^authentic, included/);
+  });
+
+  it('admits without the evidence that it cannot fetch', async ({ cli, world }) => {
+    const { folder, run } = cli;
+    const apiKey = await issueKey(world.registry, { scopes: ['admit'] });
+    const file = await folder.write('no-evidence', [line()]);
+    const { code, stdout, stderr } = await run(['admit', file, '--evidence', 'none'], {
+      env: { SVC_API_KEY: apiKey, SVC_API_KEY_FILE: '' },
+    });
+    expect({ code, stdout }).toEqual({ code: 3, stdout: '1 admitted\n' });
+    expect(stderr).toMatch(/^no evidence of [0-9a-f]{32}: scope_missing/);
+  });
+
   it('returns the first receipts when repeated', async ({ cli: { folder, run } }) => {
     const name = await folder.write('three.ndjson', [line(), line(), line()]);
     const first = await run(['admit', name, '--json', '--batch-items', '2']);

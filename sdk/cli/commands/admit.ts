@@ -1,26 +1,34 @@
 import { InvalidArgumentError, type Command } from 'commander';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { fromUtf8, utf8 } from '../../../protocol/bytes.js';
 import { isBatchId, isProofId } from '../../../protocol/ids.js';
 import { parseStrict, type JsonValue } from '../../../protocol/json.js';
+import { mapInOrder } from '../../engine/batch.js';
 import {
   admitBatchHttp,
   agentEnvelope,
+  canonicalJson,
   executeRequest,
+  readReceiptEvidenceHttp,
   SdkError,
   type BatchItem,
   followBatchHttp,
   waitForVerdictHttp,
   type BatchItemResult,
   type BatchProgress,
+  type EngineOptions,
+  type Receipt,
 } from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { type ExitCode, EXIT, styled, type Terminal } from '../terminal.js';
-import { inputName, readInput } from '../files.js';
+import { inputName, readInput, writeOutput } from '../files.js';
 import { evidencePins, type PinOptions } from '../pins.js';
 import { addEvidencePins, printLookup } from './lookup.js';
 
 interface AdmitOptions {
   batchItems?: number;
+  evidence?: string;
   quiet?: true;
 }
 
@@ -31,7 +39,8 @@ export function addAdmit(add: AddCommand): Command {
       summary: 'Admit a file of executions and agent envelopes',
       description:
         'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its nonce. The command checks all lines before it sends the first batch. The same file again returns the first receipts, so run an interrupted command again. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when the policy denied an item and no item was rejected, and 3 when the command could not finish.',
+        'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items; run it again to fetch it, or to fetch all of it under a checkpoint.\n\n' +
+        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when the policy denied an item and no item was rejected, and 3 when the command could not finish, or could not store the evidence of an admission.',
       examples: [
         'svc admit actions.ndjson',
         'svc admit actions.ndjson --json | jq -r .proof_id',
@@ -42,6 +51,7 @@ export function addAdmit(add: AddCommand): Command {
   )
     .argument('<FILE>')
     .option('--batch-items <N>', 'limit the items of one batch (default: 10000)', batchItems)
+    .option('--evidence <DIR>', 'store the evidence of each receipt in this directory')
     .option('-q, --quiet', 'show no progress bar');
 }
 
@@ -51,19 +61,67 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const items = await readItems(file, engine.tenantId);
   const isShown = showsBar(terminal, { quiet: options.quiet === true, json });
   const bar = await openProgressBar(items.length, isShown);
+  const { keep, missing } = await openEvidenceKeeper(options.evidence, engine, (problem) =>
+    bar.interrupt(() => terminal.printError(problem)),
+  );
   const output = openBatchOutput(invocation, ({ batch_id: _batch, ...result }) => result);
   try {
     const settings = {
       ...(options.batchItems !== undefined && { maxItems: options.batchItems }),
       onProgress: bar.update,
     };
-    for await (const result of admitBatchHttp(engine, items, settings)) {
+    const results = admitBatchHttp(engine, items, settings);
+    for await (const result of mapInOrder(results, keep, EVIDENCE_IN_FLIGHT)) {
       output.add(result, bar.interrupt);
     }
   } finally {
     bar.stop();
   }
-  return output.finish();
+  const exitCode = output.finish();
+  return exitCode === EXIT.success && missing.size > 0 ? EXIT.undecided : exitCode;
+}
+
+const EVIDENCE_IN_FLIGHT = 8;
+
+/** Stores the evidence of results in a directory. Their receipts do not depend on it. */
+async function openEvidenceKeeper(
+  directory: string | undefined,
+  engine: EngineOptions,
+  report: (problem: string) => void,
+) {
+  const missing = new Set<string>();
+  if (directory === undefined) return { missing, keep: (result: BatchItemResult) => result };
+  await mkdir(directory, { recursive: true }).catch((cause: unknown) => {
+    throw new UsageError(`${directory} cannot be created`, { cause });
+  });
+  // Repeated items have one proof, and its file one writer.
+  const kept = new Map<string, Promise<void>>();
+  async function store(receipt: Receipt): Promise<void> {
+    const { registry_proof_id: proofId } = receipt;
+    try {
+      const { evidence } = await readReceiptEvidenceHttp(engine, receipt);
+      const text = canonicalJson(evidence);
+      await writeOutput(join(directory!, `${proofId}.json`), utf8(text));
+    } catch (error) {
+      missing.add(proofId);
+      report(`no evidence of ${proofId}: ${(error as Error).message}`);
+    }
+  }
+  const keep = async (result: BatchItemResult): Promise<BatchItemResult> => {
+    const receipt =
+      result.state === 'admitted'
+        ? result.receipt
+        : result.state === 'denied'
+          ? result.denial.receipt
+          : null;
+    if (receipt !== null) {
+      const { registry_proof_id: proofId } = receipt;
+      if (!kept.has(proofId)) kept.set(proofId, store(receipt));
+      await kept.get(proofId);
+    }
+    return result;
+  };
+  return { missing, keep };
 }
 
 function batchItems(text: string): number {

@@ -1,0 +1,131 @@
+import type { Receipt } from '../../protocol/aep.js';
+import { nobleSha256 } from '../../protocol/hash.js';
+import type { OfflineResult, OfflineTrust } from '../../protocol/offline.js';
+import { readSigned } from '../../protocol/offline/read.js';
+import {
+  receiptEvidenceSchema,
+  type ReceiptEvidence,
+} from '../../protocol/schemas/proof-export.js';
+import { SdkError } from '../errors.js';
+import { readDocument } from '../http/answers.js';
+import { withDeadline } from '../http/attempt.js';
+import type { HttpClient } from '../http/client.js';
+import { verifyOffline } from '../offline.js';
+import type { EngineOptions } from '../options.js';
+import { openEngine, requireProofId } from './engine.js';
+
+/** Evidence that belongs to its receipt. */
+export interface VerifiedReceiptEvidence {
+  /** `canonicalJson` of it is the document to store. */
+  evidence: ReceiptEvidence;
+  /**
+   * The result of `verifyOffline` under the pins; `included` is absent while `tlog_proof` is null. Null
+   * without pins: the evidence has the hashes of the receipt, and its signature is not checked.
+   */
+  verification: (OfflineResult & { decidable: true }) | null;
+}
+
+const fetched = new WeakMap<Receipt, Promise<VerifiedReceiptEvidence>>();
+
+/**
+ * The evidence that the SDK fetches after an admission or a denial: waits for it, and sends no
+ * request. Rejects with the error that `onError` gets. Throws `invalid_input` for another receipt than
+ * the object that a call returned, or with `receiptEvidence: false`.
+ */
+export async function receiptEvidenceOf(receipt: Receipt): Promise<VerifiedReceiptEvidence> {
+  const fetching = fetched.get(receipt);
+  if (fetching !== undefined) return fetching;
+  const message = 'no evidence of this receipt was fetched: call readReceiptEvidenceHttp';
+  throw new SdkError('invalid_input', message);
+}
+
+/**
+ * `GET /v1/proofs/{proof_id}/receipt-evidence`: the signed proof behind a receipt, for a receipt of a
+ * batch, or later, when `tlog_proof` is not null any more. Verifies and stores it like the SDK does after an
+ * admission. Needs a key with the scope `read`.
+ *
+ * Throws `evidence_rejected` for evidence that is not of this receipt, or that the pins do not verify;
+ * and the errors of `store`.
+ */
+export async function readReceiptEvidenceHttp(
+  options: EngineOptions,
+  receipt: Receipt,
+): Promise<VerifiedReceiptEvidence> {
+  const engine = openEngine(options);
+  requireSettings(options);
+  requireProofId(receipt.registry_proof_id);
+  return read(engine, options, receipt);
+}
+
+/**
+ * Fetches evidence in the background: it must neither delay a receipt nor fail the call that returns
+ * one. Throws for invalid options.
+ */
+export function openEvidenceFetcher(
+  engine: HttpClient,
+  options: EngineOptions,
+): (receipt: Receipt) => void {
+  requireSettings(options);
+  const { receiptEvidence } = options;
+  if (receiptEvidence === false) return () => undefined;
+  return (receipt) => {
+    const fetching = read(engine, options, receipt);
+    fetched.set(receipt, fetching);
+    fetching
+      .catch((error: unknown) => receiptEvidence?.onError(error, receipt))
+      .catch(() => undefined);
+  };
+}
+
+async function read(
+  engine: HttpClient,
+  options: EngineOptions,
+  receipt: Receipt,
+): Promise<VerifiedReceiptEvidence> {
+  const path = `/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`;
+  const answer = await withDeadline(options, (deadline) =>
+    engine.read({ method: 'GET', path }, deadline),
+  );
+  const document = readDocument(answer, receiptEvidenceSchema);
+  const { schema_version, proof_record, entry, tlog_proof } = document;
+  const evidence = { schema_version, proof_record, entry, tlog_proof };
+  const { pins, store } = options.receiptEvidence || {};
+  const verification = verify(evidence, receipt, pins);
+  await store?.(evidence, receipt);
+  return { evidence, verification };
+}
+
+function verify(
+  evidence: ReceiptEvidence,
+  receipt: Receipt,
+  pins: OfflineTrust | undefined,
+): VerifiedReceiptEvidence['verification'] {
+  if (pins === undefined) {
+    const found = readSigned(evidence, nobleSha256, receipt);
+    if ('fault' in found) throw rejected(found.fault.detail, found.fault);
+    return null;
+  }
+  const result = verifyOffline(evidence, pins, { receipt });
+  if (!result.decidable) throw rejected(`${result.cause}: ${result.detail}`);
+  const [fault] = result.faults;
+  if (fault !== undefined) throw rejected(fault.detail, fault);
+  return result;
+}
+
+function rejected(message: string, fault: { code?: SdkError['fault']; pointer?: string } = {}) {
+  const { code, pointer } = fault;
+  return new SdkError('evidence_rejected', message, {
+    ...(code !== undefined && { fault: code }),
+    ...(pointer !== undefined && { pointer }),
+  });
+}
+
+function requireSettings({ receiptEvidence = false }: EngineOptions): void {
+  if (receiptEvidence === false) return;
+  if (typeof receiptEvidence.onError !== 'function') {
+    const pointer = '/receiptEvidence/onError';
+    throw new SdkError('invalid_input', `${pointer}: must be a function`, { pointer });
+  }
+  // Throws for an unusable pin before a request is sent.
+  if (receiptEvidence.pins !== undefined) verifyOffline('', receiptEvidence.pins);
+}
