@@ -200,7 +200,7 @@ const monitorSettings = {
     .describe('address of the log to follow; a directory works too'),
   MONITOR_MIRRORS: field.list('other addresses of the log to compare, separated by commas'),
   MONITOR_WATCH: field.list(
-    'files with receipts, exports or proof ids to watch, separated by commas',
+    'files with receipts, their evidence, exports or proof ids to watch, or directories of them, separated by commas',
   ),
   MONITOR_DIR: z
     .string()

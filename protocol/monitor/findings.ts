@@ -11,6 +11,7 @@ export const FINDINGS = {
   merge_delay_exceeded: 'lasting',
   receipt_contradicted: 'lasting',
   proof_omitted: 'alarm',
+  receipt_unverifiable: 'alarm',
   checkpoint_missing: 'alarm',
   checkpoint_unverifiable: 'alarm',
   checkpoint_went_back: 'alarm',

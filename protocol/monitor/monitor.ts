@@ -1,6 +1,7 @@
-import { equalBytes, fromBase64, fromUtf8, toBase64, toHex } from '../bytes.js';
+import { equalBytes, fromBase64, fromBase64Url, fromUtf8, toBase64, toHex } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
 import { ProtocolError } from '../errors.js';
+import { isSignedBy } from '../offline.js';
 import { openPinned, type LogPin } from '../offline/trust.js';
 import { LOCATION_PATH, openLocation, type OpenedLocation } from '../snapshot/location.js';
 import type { PinnedKeys } from '../snapshot/trust.js';
@@ -50,6 +51,9 @@ export class Monitor {
   private before: EarlierLook | null = null;
   /** When the main source served the checkpoint of `state.head`. */
   private lookedAt: number | null = null;
+  /** Signed promises that verified, and those whose checkpoint this log extends. */
+  private readonly verified = new WeakSet<Watched>();
+  private readonly compared = new WeakSet<Watched>();
   /** What the current pass found. */
   private found: Finding[] = [];
 
@@ -255,7 +259,12 @@ export class Monitor {
   private async watch(one: Watched, tree: SignedTree): Promise<void> {
     const { crypto, pin, now } = this.options;
     const { proofId } = one;
-    if (one.tlogProof !== undefined) await this.compareNote(one, tree);
+    const fault = this.faultOf(one);
+    if (fault !== null) {
+      this.add('receipt_unverifiable', proofId, fault);
+      return;
+    }
+    await this.compareNote(one, tree);
     const { state, snapshot } = this.rebuild.log;
     const expiredThrough = state.verdict === null ? -1 : parseTime(state.verdict.expiredThrough);
     const log = { origin: pin.origin, size: state.size, expiredThrough };
@@ -278,13 +287,33 @@ export class Monitor {
     }
   }
 
-  private async compareNote({ proofId, tlogProof = '' }: Watched, tree: SignedTree): Promise<void> {
+  /** Why the service did not make this promise, or null. Anyone can write a file. */
+  private faultOf(one: Watched): string | null {
+    const { signed, fault = null } = one;
+    if (signed === undefined || this.verified.has(one)) return fault;
+    const { key_id: keyId } = signed.aep;
+    const key = this.rebuild.log.state.keys.get(keyId);
+    const publicKey = key?.use === 'aep' && key.publicKey !== null ? key.publicKey : null;
+    if (publicKey === null) return `the log has no AEP key ${keyId}`;
+    if (!isSignedBy(signed, fromBase64Url(publicKey), this.options.crypto)) {
+      return `the AEP key ${keyId} did not sign it`;
+    }
+    this.verified.add(one);
+    return null;
+  }
+
+  private async compareNote(one: Watched, tree: SignedTree): Promise<void> {
+    const { proofId, tlogProof = null } = one;
+    if (tlogProof === null || this.compared.has(one)) return;
     const { crypto, pin } = this.options;
     try {
       const note = parseTlogProof(tlogProof).checkpoint;
       const { checkpoint } = openPinned(note, pin, crypto.verify);
       if (checkpoint.size > tree.head.size) return;
-      if (equalBytes(await tree.rootAt(checkpoint.size), checkpoint.root)) return;
+      if (equalBytes(await tree.rootAt(checkpoint.size), checkpoint.root)) {
+        this.compared.add(one);
+        return;
+      }
       this.reportFork(proofId, checkpoint, note, this.state.head!.note);
     } catch (error) {
       if (!(error instanceof ProtocolError) || error.code === 'malformed_tile') throw error;

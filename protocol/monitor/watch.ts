@@ -5,6 +5,8 @@ import { attempt } from '../errors.js';
 import { parseStrict } from '../json.js';
 import type { ProofId } from '../ids.js';
 import type { MapValue } from '../map/page.js';
+import { readSigned, type SignedDocument } from '../offline/read.js';
+import { SCHEMA } from '../schemas/ids.js';
 import { hashSchema, proofIdSchema } from '../schemas/primitives.js';
 
 /** A proof to watch. */
@@ -16,7 +18,11 @@ export interface Watched {
   at: number;
   aepHash?: string | undefined;
   /** A note with a checkpoint that the service gave with the promise. */
-  tlogProof?: string | undefined;
+  tlogProof?: string | null | undefined;
+  /** The promise with its signature, which an AEP key of the log must have made. */
+  signed?: SignedDocument;
+  /** Why the document proves nothing. */
+  fault?: string;
 }
 
 const entrySchema = z.object({ proof_id: proofIdSchema, aep_hash: hashSchema });
@@ -29,19 +35,37 @@ const documentSchema = z.union([
     .transform(({ entry, tlog_proof }) => ({
       proofId: entry.proof_id,
       aepHash: entry.aep_hash,
-      tlogProof: tlog_proof ?? undefined,
+      tlogProof: tlog_proof,
     })),
 ]);
+const signedSchema = z.object({
+  schema_version: z.enum([SCHEMA.receiptEvidence, SCHEMA.proofExport]),
+});
 
 /**
- * The proofs of a file: a receipt, a document with the log entry of a proof, such as an export, or
- * proof ids, one on each line. Undefined for another file.
+ * The proofs of a file: a receipt, its evidence, an export, another document with the log entry of a
+ * proof, or proof ids, one on each line. Undefined for another file.
  *
  * @param at when the file was written, in milliseconds since 1970
  */
-export function parseWatched(bytes: Uint8Array, text: string, at: number): Watched[] | undefined {
-  const document = attempt(() => documentSchema.parse(parseStrict(bytes)));
-  if (document !== undefined) return [{ ...document, isPromised: true, at }];
+export function parseWatched(
+  sha256: Sha256,
+  bytes: Uint8Array,
+  text: string,
+  at: number,
+): Watched[] | undefined {
+  const value = attempt(() => parseStrict(bytes));
+  const document = documentSchema.safeParse(value).data;
+  if (document !== undefined) {
+    const promise = { ...document, isPromised: true, at };
+    if (!signedSchema.safeParse(value).success) return [promise];
+    const read = readSigned(value, sha256);
+    return [
+      'fault' in read
+        ? { ...promise, fault: `${read.fault.code}: ${read.fault.detail}` }
+        : { ...promise, signed: read.document },
+    ];
+  }
   const ids = text.split('\n').filter((line) => line.trim() !== '' && !line.startsWith('#'));
   const parsed = z
     .array(proofIdSchema)

@@ -14,6 +14,7 @@ import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { logKey } from '../fixtures/evidence-log.js';
 import { MAP_LIES } from '../fixtures/map-lies.js';
+import { receiptEvidence } from '../fixtures/receipt-evidence.js';
 import { ORIGIN, proofIdOf, secondsIn, testKey } from '../fixtures/public-log.js';
 import { filesOf, ServedLog } from '../fixtures/served-log.js';
 
@@ -245,7 +246,7 @@ describe('monitor of one source', () => {
 describe('monitor of watched proofs', () => {
   const text = (value: object, at = now()): Watched[] => {
     const json = JSON.stringify(value);
-    return parseWatched(utf8(json), json, at)!;
+    return parseWatched(sha256, utf8(json), json, at)!;
   };
 
   it('reports a receipt whose proof the log lacks after the merge delay', async () => {
@@ -256,6 +257,41 @@ describe('monitor of watched proofs', () => {
     expect(await look({ watched })).toMatchObject([
       { code: 'proof_omitted', where: proofIdOf(77) },
     ]);
+  });
+
+  it('reports an omitted proof of stored evidence after the delay that the log declares', async () => {
+    const declared = log.snapshot.bind(log);
+    log.snapshot = (members) => ({ ...declared(members), max_merge_delay: 600 });
+    await log.snapshotAll();
+    const logged = receiptEvidence(76, log.keys.aep);
+    await log.append(logged.entry);
+    await log.snapshotAll();
+    const omitted = receiptEvidence(77, log.keys.aep);
+    const watched = [...text(logged), ...text(omitted)];
+    ahead = 599_000;
+    expect(await look({ watched })).toEqual([]);
+    ahead = 601_000;
+    const [found] = await look({ watched });
+    expect(found).toMatchObject({ code: 'proof_omitted', where: proofIdOf(77) });
+    expect(found?.detail).toContain('600 s after its receipt');
+  });
+
+  it('reports evidence that no AEP key of the log signed, and not its absence', async () => {
+    ahead = 61_000;
+    const genuine = receiptEvidence(77, log.keys.aep);
+    const stranger = receiptEvidence(77, testKey());
+    const { signatures } = stranger.proof_record.envelope;
+    const unsigned = { ...genuine, proof_record: stranger.proof_record };
+    const otherSignature = receiptEvidence(77, { ...log.keys.aep, sign: () => signatures[0].sig });
+    for (const [evidence, detail] of [
+      [stranger, 'the log has no AEP key'],
+      [unsigned, 'entry_mismatch'],
+      [otherSignature, 'did not sign it'],
+    ] as const) {
+      const found = await look({ watched: text(evidence) });
+      expect(codes(found)).toEqual(['receipt_unverifiable']);
+      expect(found[0]?.detail).toContain(detail);
+    }
   });
 
   it('reports a document that contradicts the log, and a checkpoint of a fork', async () => {
@@ -272,7 +308,7 @@ describe('monitor of watched proofs', () => {
 
   it('reports changes of the status of proof ids', async () => {
     const ids = [0, 1, 2, 3, 4, 78].map((n) => proofIdOf(n)).join('\n');
-    const watched = parseWatched(utf8(ids), ids, 0)!;
+    const watched = parseWatched(sha256, utf8(ids), ids, 0)!;
     expect(await look({ watched })).toEqual([]);
     expect(Object.values(stored.watched).map(({ status }) => status)).toEqual([
       'VALID',
@@ -291,7 +327,7 @@ describe('monitor of watched proofs', () => {
 
   it('accepts no other files', () => {
     for (const other of ['', '{}', 'x', '{"registry_proof_id": "x"}']) {
-      expect(parseWatched(utf8(other), other, 0)).toBeUndefined();
+      expect(parseWatched(sha256, utf8(other), other, 0)).toBeUndefined();
     }
   });
 });

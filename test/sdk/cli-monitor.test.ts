@@ -1,8 +1,9 @@
-import { readdir, rm, utimes } from 'node:fs/promises';
+import { mkdir, readdir, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
 import { proofIdOf } from '../fixtures/public-log.js';
+import { receiptEvidence } from '../fixtures/receipt-evidence.js';
 import { ServedLog } from '../fixtures/served-log.js';
 import { openFolder, svc, svcProcess, type Folder } from '../fixtures/svc.js';
 
@@ -83,6 +84,24 @@ it('svc monitor > compares mirrors, and watches receipts', async () => {
     code: 1,
     stdout: expect.stringContaining(`ALARM proof_omitted  ${proofIdOf(90)}`) as string,
   });
+});
+
+it('svc monitor > watches a directory of stored evidence', async () => {
+  const [logged, omitted] = [20, 90].map((n) => receiptEvidence(n, log.keys.aep));
+  await log.append(logged!.entry);
+  await log.snapshotAll();
+  await mkdir(join(folder.path, 'kept'));
+  await folder.write('kept/logged.json', [logged!]);
+  const file = await folder.write('kept/omitted.json', [omitted!]);
+  await folder.write('kept/half.json.part', '{"entry":');
+  expect(await look('--watch', 'kept')).toMatchObject({ code: 0 });
+  const anHourAgo = Date.now() / 1000 - 3600;
+  await utimes(join(folder.path, file), anHourAgo, anHourAgo);
+  const { code, stdout } = await look('--watch', 'kept');
+  expect(code).toBe(1);
+  expect(stdout.match(/^ALARM.*$/gm)).toEqual([
+    expect.stringMatching(`^ALARM proof_omitted  ${proofIdOf(90)}`),
+  ]);
 });
 
 it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreachable', async () => {

@@ -1,4 +1,5 @@
-import { readFile, stat } from 'node:fs/promises';
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUtf8Lossy } from '../../../protocol/bytes.js';
 import { ProtocolError } from '../../../protocol/errors.js';
@@ -20,7 +21,7 @@ export interface MonitorSettings {
   policy?: string | undefined;
   /** Where to keep the state; in memory without it. */
   directory?: string | undefined;
-  /** Files with receipts or proof ids; read at each pass. */
+  /** Files with receipts, their evidence or proof ids, or directories of them; read at each pass. */
   watch: readonly string[];
   intervalMs: number;
   once: boolean;
@@ -60,10 +61,11 @@ export async function runMonitor(
   const [main, ...others] = settings.sources;
   const open = (where: string) => openFiles(where, { signal, retry: { attempts: 3 } });
   const sources = [open(main), ...others.map(open)] as const;
+  const readWatched = openWatched(crypto, settings.watch);
   let pass: MonitorPass | null = null;
   while (!signal.aborted) {
     try {
-      const found = await monitor.pass(sources, await readWatched(settings.watch));
+      const found = await monitor.pass(sources, await readWatched());
       pass = {
         found,
         alarms: [...found.filter(({ code }) => FINDINGS[code] === 'alarm'), ...state.lasting],
@@ -91,24 +93,45 @@ function pinLog(crypto: VerifyCrypto, { logVkeys, policy }: MonitorSettings): Lo
   }
 }
 
-async function readWatched(files: readonly string[]): Promise<Watched[]> {
-  const watched: Watched[] = [];
-  for (const file of files) {
-    let bytes: Uint8Array;
-    let writtenAt: number;
-    try {
-      bytes = await readFile(file);
-      writtenAt = Math.floor((await stat(file)).mtimeMs);
-    } catch (cause) {
-      throw new UsageError(`${file} cannot be read`, { cause });
+/** Reads the watched files. A file that did not change gives the same objects again. */
+function openWatched({ sha256 }: VerifyCrypto, paths: readonly string[]) {
+  const known = new Map<string, { version: string; watched: Watched[] }>();
+
+  async function read(file: string): Promise<Watched[]> {
+    const { mtimeMs, size } = await stat(file);
+    const version = `${String(mtimeMs)} ${String(size)}`;
+    const before = known.get(file);
+    if (before?.version === version) return before.watched;
+    const bytes = await readFile(file);
+    const watched = parseWatched(sha256, bytes, fromUtf8Lossy(bytes), Math.floor(mtimeMs));
+    if (watched === undefined) {
+      throw new UsageError(
+        `${file} is neither a receipt, its evidence, an export nor a list of proof ids`,
+      );
     }
-    const parsed = parseWatched(bytes, fromUtf8Lossy(bytes), writtenAt);
-    if (parsed === undefined) {
-      throw new UsageError(`${file} is neither a receipt, an export nor a list of proof ids`);
-    }
-    watched.push(...parsed);
+    known.set(file, { version, watched });
+    return watched;
   }
-  return watched;
+
+  return async (): Promise<Watched[]> => {
+    const watched: Watched[] = [];
+    for (const path of paths) {
+      try {
+        for (const file of await filesOf(path)) watched.push(...(await read(file)));
+      } catch (cause) {
+        if (cause instanceof UsageError) throw cause;
+        throw new UsageError(`${path} cannot be read`, { cause });
+      }
+    }
+    return watched;
+  };
+}
+
+/** The file, or the documents of a directory: a file that is still being written has another name. */
+async function filesOf(path: string): Promise<string[]> {
+  if (!(await stat(path)).isDirectory()) return [path];
+  const names = await readdir(path);
+  return names.filter((name) => name.endsWith('.json')).map((name) => join(path, name));
 }
 
 /** Whether an error is about the settings. */
