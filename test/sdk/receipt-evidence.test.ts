@@ -11,6 +11,7 @@ import {
   type Receipt,
   type ReceiptEvidenceOptions,
 } from '#sdk/index';
+import { admitted } from '#sdk/adapters/index';
 import { testKey } from '../fixtures/public-log.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -113,6 +114,21 @@ describe('evidence of a receipt', () => {
     for (const receipt of receipts) await sdkError(receiptEvidenceOf(receipt), 'invalid_input');
     await readReceiptEvidenceHttp(options, receipts[1]!);
     expect(stored).toHaveBeenCalledOnce();
+  });
+
+  it('is part of the work that an adapter gives to waitUntil', async ({ world }) => {
+    const { options, stored } = keeper(world);
+    const left: Promise<void>[] = [];
+    const tool = admitted(() => 'booked', {
+      tool: 'reservations.create',
+      engine: options,
+      agent: { id: 'a' },
+      onOutcomeError: ({ error }) => expect.fail(String(error)),
+      waitUntil: (work) => left.push(work),
+    });
+    await tool();
+    for (const work of left) await work;
+    expect(stored).toHaveBeenCalledTimes(2);
   });
 
   it('needs a callback for errors, and usable pins', async ({ world }) => {
