@@ -198,3 +198,12 @@ export function revocationReasonBytes(
 export function parseRevocationReason(bytes: Uint8Array): RevocationReason {
   return revocationReasonSchema.parse(parseStrict(bytes));
 }
+
+/** Whether every time in an entry is 1970 or later, as readers of the log require. */
+export function isSince1970(entry: LogEntry): boolean {
+  const isLate = (time: string | null): boolean => time === null || time >= '1970';
+  if (!isLate(entry.time)) return false;
+  if (entry.type === 'proof') return Object.values(entry.valid_until).every(isLate);
+  if (entry.type === 'verdict') return isLate(entry.expired_through);
+  return entry.type !== 'snapshot' || entry.logs.every((log) => isLate(log.expired_through));
+}

@@ -1,6 +1,6 @@
 import { fromBase64, fromHex, isBytes } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
-import { parseEntry } from '../entries.js';
+import { isSince1970, parseEntry } from '../entries.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { canonicalBytes, parseStrict } from '../json.js';
@@ -109,7 +109,7 @@ function openSnapshot(
   const { checkpoint, key } = openPinned(note, log, verify);
   const bytes = canonicalBytes(document.snapshot);
   const snapshot = parseEntry(bytes);
-  if (snapshot.type !== 'snapshot' || parseTime(snapshot.time) < 0) {
+  if (snapshot.type !== 'snapshot' || !isSince1970(snapshot)) {
     throw new ProtocolError('malformed_entry', 'the entry is not one of a snapshot');
   }
   const { size, root } = checkpoint;

@@ -1,6 +1,6 @@
 import { concat, equalBytes, fromBase64, fromBase64Url, fromHex } from '../bytes.js';
 import { pae } from '../dsse.js';
-import { readEntry } from '../entries.js';
+import { isSince1970, readEntry } from '../entries.js';
 import { canonicalBytes } from '../json.js';
 import type { MapValue } from '../map/page.js';
 import type { MapChange } from '../map/update.js';
@@ -398,14 +398,6 @@ class Reduction {
 function record(leaf: Leaf, event: Uint8Array): void {
   leaf.history = leaf.history.length === 0 ? event : concat(leaf.history, event);
   leaf.isChanged = true;
-}
-
-export function isSince1970(entry: LogEntry): boolean {
-  const isLate = (time: string | null): boolean => time === null || time >= '1970';
-  if (!isLate(entry.time)) return false;
-  if (entry.type === 'proof') return Object.values(entry.valid_until).every(isLate);
-  if (entry.type === 'verdict') return isLate(entry.expired_through);
-  return entry.type !== 'snapshot' || entry.logs.every((log) => isLate(log.expired_through));
 }
 
 const NO_HISTORY = new Uint8Array(0);

@@ -1,11 +1,11 @@
-import { readEntry } from '#protocol/entries';
+import { isSince1970, readEntry } from '#protocol/entries';
 import type { MapHead } from '#protocol/map/pages';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import { keysChangedBy, type LogContext } from '#protocol/state/key-entries';
 import { EMPTY_LOG, type LogKey, type LogState } from '#protocol/state/log-state';
 import { decodeAepKey, NONE } from '#protocol/state/record';
 import { aepKeyMapKey } from '#protocol/state/record';
-import { isSince1970, reduce } from '#protocol/state/reduce';
+import { reduce } from '#protocol/state/reduce';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { CycleContext, PublicState } from '../context.js';

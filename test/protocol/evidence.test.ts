@@ -268,6 +268,12 @@ describe('evidence of', () => {
     ['no shard 0', { entry: firstLog({ shard: 1 }) }, 'wrong_origin'],
     ['more leaves than precede it', { entry: firstLog({ size: 18 }) }, 'malformed_entry'],
     ['a time before 1970', { time: -1 }, 'malformed_entry'],
+    [
+      'an expiry scan before 1970',
+      { entry: firstLog({ expired_through: '1969-12-31T23:59:59.999Z' }) },
+      'malformed_entry',
+      'absent',
+    ],
     ['fewer leaves than a record', { entry: firstLog({ size: 6 }) }, 'uncovered_record'],
     ['no record of a key', { change: (values) => values.delete(WORKER_KEY) }, 'malformed_record'],
     [
