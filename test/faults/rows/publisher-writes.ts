@@ -122,7 +122,7 @@ const atStatement = (statement: string, when: string, breaks: 'unsent' | 'unansw
 const ENTRY = 'select svc.append_snapshot(';
 const CHECKPOINT = 'insert into svc.checkpoint ';
 
-/** test/publisher/killed.test.ts checks the files after each write in depth. */
+/** test/publisher/killed.long.test.ts checks the files after each write in depth. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
   atEach('staged', 'staged and not yet renamed'),
   atEach('in-place', 'renamed'),
