@@ -1,4 +1,4 @@
-import type { IdField } from './ids.js';
+import { isPackageId, isShareToken, resolveIdentifier, type IdField } from './ids.js';
 import type { LookupField } from './schemas/facade.js';
 import type { ArtifactKind } from './status.js';
 
@@ -12,6 +12,13 @@ export const PACKAGE_KIND = 'trust' satisfies ArtifactKind;
 
 /** The kinds of id that a lookup matches. */
 export type LookupName = IdField | 'share_token' | 'package_id';
+
+/** The kind of id that a text is, by its syntax; null for any other text. */
+export function lookupNameOf(text: string): LookupName | null {
+  if (isShareToken(text)) return 'share_token';
+  if (isPackageId(text)) return 'package_id';
+  return resolveIdentifier(text)?.matched_on ?? null;
+}
 
 /** The ids that a route matches and its response when none matches. */
 export interface VerdictRoute {

@@ -1,11 +1,11 @@
 import { equalBytes, fromBase64, fromHex, toHex } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
-import { mapKey, mapRoot } from '#protocol/map/nodes';
+import { mapRoot } from '#protocol/map/nodes';
 import { decodeLeaves, decodeRefs, type Leaf, type PageId } from '#protocol/map/page';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { pageIdOf, pagePath, type OpenedLocation } from '#protocol/snapshot/location';
-import { shareIndexId } from '#protocol/snapshot/share';
+import { packageMapKey, shareMapKey } from '#protocol/evidence/shares';
 import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { firstWaitingChange, type CheckedPackage, type CheckedToken } from '#sql/fsck/lifecycle';
@@ -111,14 +111,14 @@ export async function compareShares(
   };
   for await (const tokens of allTokens(registry)) {
     for (const token of tokens) {
-      const key = toHex(mapKey('share', shareIndexId(fromHex(token.tokenHash))));
+      const key = toHex(shareMapKey(fromHex(token.tokenHash)));
       const where = `map of shares, token_hash=${token.tokenHash}`;
       compare(key, where, token.lastChange, token.changedAt, shareOf(token));
     }
   }
   for await (const packages of allPackages(registry)) {
     for (const one of packages) {
-      const key = toHex(mapKey('package', fromHex(one.packageId.slice('pkg_'.length))));
+      const key = toHex(packageMapKey(one.packageId));
       compare(
         key,
         `map of shares, package_id=${one.packageId}`,

@@ -1,8 +1,7 @@
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
-import { isPackageId, isShareToken, resolveIdentifier } from '../ids.js';
 import { pointerStep } from '../json.js';
-import { PACKAGE_KIND, SHARED, type LookupName, type VerdictRoute } from '../lookup-routes.js';
+import { lookupNameOf, PACKAGE_KIND, SHARED, type VerdictRoute } from '../lookup-routes.js';
 import type { TextOrBytes } from '../offline/read.js';
 import type { Facade, NotFound } from '../schemas/facade.js';
 import { NOT_FOUND_BODY, unresolvedBody } from '../snapshot/head.js';
@@ -13,13 +12,6 @@ import type { VerificationStatus } from '../status.js';
 import { parseTime } from '../time.js';
 import type { VerifyCrypto } from '../verify.js';
 import { verifyEvidence, type EvidenceOptions, type ProvedState } from './verify.js';
-
-/** The kind of id that a text is; null for any other text. */
-function nameOf(identifier: string): LookupName | null {
-  if (isShareToken(identifier)) return 'share_token';
-  if (isPackageId(identifier)) return 'package_id';
-  return resolveIdentifier(identifier)?.matched_on ?? null;
-}
 
 /** An answer recomputed from evidence. It is that of the snapshot's time: see {@link proveAnswer}. */
 export interface ProvedAnswer {
@@ -79,7 +71,7 @@ export function answerFromEvidence(
 
 /** The artifact that the identifier names on the route; null when the route does not match it. */
 function matchOf({ identifier, found }: ProvedState, route: VerdictRoute): Match | null {
-  const matchedOn = nameOf(identifier);
+  const matchedOn = lookupNameOf(identifier);
   const kind = matchedOn && route.matches[matchedOn];
   if (!matchedOn || !kind) return null;
   const match = { requested: identifier, matchedOn };

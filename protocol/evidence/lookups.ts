@@ -1,10 +1,8 @@
-import { compareBytes, fromHex, toHex } from '../bytes.js';
+import { compareBytes, toHex, utf8 } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { isPackageId, isShareToken, resolveIdentifier, type ProofId } from '../ids.js';
-import { mapKey } from '../map/nodes.js';
 import type { MapValue } from '../map/page.js';
-import { shareIndexId, tokenHash } from '../snapshot/share.js';
 import {
   aepKeyMapKey,
   decodeAepKey,
@@ -16,7 +14,14 @@ import {
   type PublicProof,
   type RecordedEvent,
 } from '../state/record.js';
-import { parsePackage, parseShare, type PackageRecord, type ShareRecord } from './shares.js';
+import {
+  packageMapKey,
+  parsePackage,
+  parseShare,
+  shareMapKey,
+  type PackageRecord,
+  type ShareRecord,
+} from './shares.js';
 
 /** A lookup in one of the two maps of a snapshot. */
 export interface MapQuery {
@@ -55,16 +60,15 @@ export function* lookupsOf(
   let target: string | undefined = identifier;
   let share: FoundRecords['share'];
   if (isShareToken(identifier)) {
-    const hash = tokenHash(sha256, identifier);
-    const value = yield { map: 'shares_root', key: mapKey('share', shareIndexId(hash)) };
+    const hash = sha256(utf8(identifier));
+    const value = yield { map: 'shares_root', key: shareMapKey(hash) };
     share = value && parseShare(value, hash);
     target = share?.id;
   }
   let found: FoundRecords['package'];
   let ids: readonly ProofId[] = [];
   if (target !== undefined && isPackageId(target)) {
-    const uuid = fromHex(target.slice('pkg_'.length));
-    const value = yield { map: 'shares_root', key: mapKey('package', uuid) };
+    const value = yield { map: 'shares_root', key: packageMapKey(target) };
     found = value && parsePackage(value, target);
     ids = found?.members ?? [];
   } else {

@@ -1,7 +1,8 @@
 import * as z from 'zod';
-import { equalBytes, toHex } from '../bytes.js';
+import { equalBytes, fromHex, toHex } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import { canonicalBytes, parseStrict, type JsonValue } from '../json.js';
+import { mapKey } from '../map/nodes.js';
 import type { MapValue } from '../map/page.js';
 import { SCHEMA } from '../schemas/ids.js';
 import { packageIdSchema, packageMembersSchema } from '../schemas/lifecycle.js';
@@ -23,7 +24,14 @@ const packageRecordSchema = z.strictObject({
 });
 export type PackageRecord = z.infer<typeof packageRecordSchema>;
 
-/** @throws ProtocolError `malformed_record`; also for another token, whose hash begins equally */
+/** @param tokenHash SHA-256 of the token, of which the key has the first half */
+export const shareMapKey = (tokenHash: Uint8Array): Uint8Array =>
+  mapKey('share', tokenHash.subarray(0, 16));
+
+export const packageMapKey = (packageId: string): Uint8Array =>
+  mapKey('package', fromHex(packageId.slice('pkg_'.length)));
+
+/** @throws ProtocolError `malformed_record`; also if only the first half of the token's hash matches */
 export function parseShare(value: MapValue, hash: Uint8Array): ShareRecord {
   const share = parseCanonical(shareRecordSchema, value);
   if (share.token_hash === toHex(hash)) return share;

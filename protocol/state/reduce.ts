@@ -1,7 +1,5 @@
 import { concat, equalBytes, fromBase64, fromBase64Url, fromHex } from '../bytes.js';
-import { pae } from '../dsse.js';
 import { isSince1970, readEntry } from '../entries.js';
-import { canonicalBytes } from '../json.js';
 import type { MapValue } from '../map/page.js';
 import type { MapChange } from '../map/update.js';
 import type {
@@ -15,6 +13,7 @@ import type {
 } from '../schemas/log-entry.js';
 import { ARTIFACT_KINDS } from '../status.js';
 import { parseTime } from '../time.js';
+import { verdictMessage } from '../verdict-entries.js';
 import { earlier, keysChangedBy, type LogContext } from './key-entries.js';
 import { keyStatusAt, lifeOf, type LogKey, type LogState } from './log-state.js';
 import {
@@ -45,11 +44,6 @@ export interface Reduced {
   changes: MapChange[];
   /** The indexes of the entries that do not count, ascending. */
   ignored: number[];
-}
-
-/** The bytes that a verifier signs. */
-export function verdictToSign(origin: string, entry: Omit<VerdictEntry, 'sig'>): Uint8Array {
-  return pae('application/vnd.svc.registry.verdict+json', canonicalBytes({ origin, ...entry }));
 }
 
 /**
@@ -319,7 +313,7 @@ class Reduction {
       equalBytes(fromBase64(entry.root), await this.reader.rootAt(entry.to)) &&
       this.ctx.verify(
         fromBase64Url(key.publicKey!),
-        verdictToSign(this.ctx.origin, signed),
+        verdictMessage(this.ctx.origin, signed),
         fromBase64(sig),
       )
     );

@@ -1,11 +1,16 @@
 import { equalBytes, fromHex, toHex } from '#protocol/bytes';
-import type { PackageRecord, ShareRecord } from '#protocol/evidence/shares';
+import {
+  packageMapKey,
+  shareMapKey,
+  type PackageRecord,
+  type ShareRecord,
+} from '#protocol/evidence/shares';
 import { hashHex } from '#protocol/hash';
 import { canonicalBytes } from '#protocol/json';
-import { mapKey } from '#protocol/map/nodes';
 import type { MapHead } from '#protocol/map/pages';
 import type { MapChange } from '#protocol/map/update';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { proofMapKey } from '#protocol/state/record';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { PackageRow, ShareChange, ShareTarget } from '#sql/lifecycle/share-tokens';
 import type { CycleContext, PublicState } from '../context.js';
@@ -67,8 +72,8 @@ async function changesOf(
       if (packageChange === null) break;
       changes.push(packageChange);
     } else {
-      // The last of several changes of a token wins. The key is half of the token's hash.
-      const key = mapKey('share', fromHex(change.tokenHash).subarray(0, 16));
+      // The last of several changes of a token wins.
+      const key = shareMapKey(fromHex(change.tokenHash));
       tokens.set(toHex(key), { key, hash: change.tokenHash });
     }
     applied += 1;
@@ -111,7 +116,7 @@ async function newPackage(
   packageId: string,
   rows: ReadonlyMap<string, PackageRow>,
 ): Promise<MapChange | null> {
-  const key = mapKey('package', fromHex(packageId.slice('pkg_'.length)));
+  const key = packageMapKey(packageId);
   const row = rows.get(packageId);
   if (row === undefined || membersHash(row.proofIds) !== row.membersHash) {
     const message =
@@ -124,7 +129,7 @@ async function newPackage(
   const published = await ctx.maps.find(shares, key);
   if (published !== null && equalBytes(published.record, value.record)) return { key, value };
   for (const proofId of members) {
-    if ((await ctx.maps.find(map, mapKey('proof', fromHex(proofId)))) === null) return null;
+    if ((await ctx.maps.find(map, proofMapKey(proofId))) === null) return null;
   }
   return { key, value };
 }
@@ -135,8 +140,8 @@ const membersHash = (proofIds: readonly string[]): string =>
 function behind(last: number): FatalPublishError {
   return new FatalPublishError(
     'changes_behind',
-    `The published snapshot has change ${last} of share tokens and packages, and the database does not: it was restored, or failed over, to an older state, ` +
-      'and revoked tokens may be live in it.  Bring back a database that holds every published change and start the publisher again. ' +
+    `The database lacks change ${last} of share tokens and packages, which the published snapshot has: the database was restored, or failed over, to an older state, ` +
+      'in which revoked tokens may be valid. Bring back a database that holds every published change and start the publisher again. ' +
       'If those changes are lost for good, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
   );
 }

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { requestedByQuery, lookupAt, originForm } from '#api/public/lookup/routes';
-import { fieldOf } from '#api/public/lookup/resolve';
+import { lookupNameOf } from '#protocol/lookup-routes';
 import { responseHead } from '#protocol/snapshot/head';
 import { mayHoldToken } from '#api/public/http/answer';
 import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
@@ -114,7 +114,7 @@ export const TEXT_TARGETS: readonly Target[] = [
       },
       (lookup) => {
         if (lookup === null) return;
-        const matchedOn = fieldOf(lookup.requested);
+        const matchedOn = lookupNameOf(lookup.requested);
         // The response must be JSON for any request.
         const head = responseHead('proof', lookup.requested, matchedOn ?? 'identifier');
         utf8(head);

@@ -1,14 +1,17 @@
-import { shardOf } from '#protocol/state/record';
-import { parsePackage, parseShare } from '#protocol/evidence/shares';
-import { fromHex } from '#protocol/bytes';
-import { isPackageId, isShareToken, resolveIdentifier } from '#protocol/ids';
-import { PACKAGE_KIND, SHARED, type LookupName, type VerdictRoute } from '#protocol/lookup-routes';
-import { mapKey } from '#protocol/map/nodes';
+import { utf8 } from '#protocol/bytes';
+import { packageMapKey, parsePackage, parseShare, shareMapKey } from '#protocol/evidence/shares';
+import { isPackageId } from '#protocol/ids';
+import {
+  lookupNameOf,
+  PACKAGE_KIND,
+  SHARED,
+  type LookupName,
+  type VerdictRoute,
+} from '#protocol/lookup-routes';
 import type { MapValue } from '#protocol/map/page';
 import { malformed } from '#protocol/snapshot/malformed';
-import { shareIndexId, tokenHash } from '#protocol/snapshot/share';
 import { packageAnswer, proofAnswer, type Match, type ProofFacts } from '#protocol/state/answers';
-import { decodeProof } from '#protocol/state/record';
+import { decodeProof, proofMapKey, shardOf } from '#protocol/state/record';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache } from '#runtime/process/byte-cache';
@@ -50,7 +53,7 @@ export async function resolve(
   route: VerdictRoute,
   requested: string,
 ): Promise<Resolved | null> {
-  const field = fieldOf(requested);
+  const field = lookupNameOf(requested);
   const kind = field && route.matches[field];
   if (!field || kind === undefined || kind === null) return null;
   const resolved =
@@ -58,14 +61,6 @@ export async function resolve(
   if (resolved === null || !route.windowed) return resolved;
   const newest = Math.max(...resolved.proofs.map(({ proof }) => proof.leafIndex));
   return newest >= snapshot.log.lookup_from ? resolved : null;
-}
-
-/** Classifies an id by its syntax; null for any other text. */
-export function fieldOf(text: string): LookupName | null {
-  const ofProof = resolveIdentifier(text);
-  if (ofProof !== null) return ofProof.matched_on;
-  if (isShareToken(text)) return 'share_token';
-  return isPackageId(text) ? 'package_id' : null;
 }
 
 async function render(
@@ -76,9 +71,8 @@ async function render(
 ): Promise<Resolved | null> {
   if (named !== SHARED)
     return renderArtifact(snapshot, { kind: named, requested, matchedOn }, requested);
-  const hash = tokenHash(nativeSha256, requested);
-  const key = mapKey('share', shareIndexId(hash));
-  const value = await snapshot.find({ map: 'shares_root', key });
+  const hash = nativeSha256(utf8(requested));
+  const value = await snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
   if (value === null) return null;
   const { artifact_kind, id } = parseShare(value, hash);
   const kind = artifact_kind === 'package' ? PACKAGE_KIND : artifact_kind;
@@ -105,8 +99,7 @@ async function renderPackage(
   match: LookupMatch,
   packageId: string,
 ): Promise<Resolved | null> {
-  const key = mapKey('package', fromHex(packageId.slice('pkg_'.length)));
-  const value = await snapshot.find({ map: 'shares_root', key });
+  const value = await snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
   if (value === null) return null;
   const members: ResolvedProof[] = [];
   for (const proofId of parsePackage(value, packageId).members) {
@@ -132,7 +125,7 @@ function proofOf(
   snapshot: Snapshot,
   proofId: string,
 ): ResolvedProof | null | Promise<ResolvedProof | null> {
-  const value = snapshot.find({ map: 'map_root', key: mapKey('proof', fromHex(proofId)) });
+  const value = snapshot.find({ map: 'map_root', key: proofMapKey(proofId) });
   return value instanceof Promise
     ? value.then((found) => found && factsOf(snapshot, proofId, found))
     : value && factsOf(snapshot, proofId, value);

@@ -8,7 +8,7 @@ import { readOpenApi, type ServedOpenApi } from '../../fixtures/served-openapi.j
 import { asLine, casesOf, faultsIn, readAnswer } from './cases.js';
 import { openPublicStack, type FedFrom, type PublicStack } from './stack.js';
 import { createPublicStates, RECENT_LOOKUP_LIMIT, tokenName, type PublicStates } from './states.js';
-import { KINDS, LOOKUPS, NONE, STATES, TOKENS, type Kind } from './table.js';
+import { KINDS, LOOKUPS, NONE, STATES, STATUSES, TOKENS, type Kind } from './table.js';
 
 /**
  * Each public lookup (spec/answers.md) of artifacts in each state, over HTTP, from a stack that
@@ -17,18 +17,6 @@ import { KINDS, LOOKUPS, NONE, STATES, TOKENS, type Kind } from './table.js';
 
 /** The statuses with `can_assert_validity: true`; for every other status it is false. */
 const ASSERTING = ['PASS', 'VALID', 'VERIFIED', 'TRUST_ESTABLISHED'];
-
-/** Every status of spec/answers.md. */
-const STATUSES = [
-  'BACKEND_LOOKUP_REQUIRED',
-  'EXPIRED',
-  'NOT_FOUND',
-  'PASS',
-  'REVOKED',
-  'TRUST_ESTABLISHED',
-  'VALID',
-  'VERIFIED',
-];
 
 let stack: PublicStack;
 let states: PublicStates;

@@ -49,6 +49,18 @@ export const LOOKUPS = table<
   GET    | /api/public/trust/{trust_id}/package                 | -              | trust_id trust_ref trust_asset_id                     | trust       | history | package | trust
 `);
 
+/** Every status of spec/answers.md. */
+export const STATUSES = [
+  'BACKEND_LOOKUP_REQUIRED',
+  'EXPIRED',
+  'NOT_FOUND',
+  'PASS',
+  'REVOKED',
+  'TRUST_ESTABLISHED',
+  'VALID',
+  'VERIFIED',
+];
+
 /** The nine ids that generic lookups match, and the artifact each one names; a token names the shared one. */
 export const SHOWN_BY: Record<string, Kind | 'shared'> = {
   proof_id: 'proof',
