@@ -7,7 +7,7 @@ import { SdkError } from './errors.js';
 /** The same implementation in Node and every browser. */
 export const crypto = { sha256: nobleSha256, verify: nobleVerify };
 
-/** Throws `unusable_pin` for the ProtocolError of a pin. */
+/** Turns the ProtocolError of an unusable pin into the SdkError `unusable_pin`. */
 export function withPins<T>(check: () => T): T {
   try {
     return check();

@@ -35,7 +35,7 @@ export async function untilReady(publicUrl: string): Promise<void> {
   }
 }
 
-/** The service, and the registry that tells which public leaves are proofs. */
+/** The service, and the registry that lists which public leaves are proofs. */
 export interface Service {
   publicUrl: string;
   registry: Pick<BenchRegistry, 'owner'>;

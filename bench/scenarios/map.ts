@@ -59,7 +59,7 @@ async function run(context: RunContext): Promise<Result[]> {
     if (first >= WARM_UP) used += cpuSecondsOf(process.pid) - before;
     head = updated.head;
     store.forget(updated.superseded);
-    // Lets a signal arrive: an update awaits nothing but its own work.
+    // Lets the process handle signals: an update awaits microtasks only.
     await setImmediate();
   }
   const measured = proofs - WARM_UP;
@@ -99,7 +99,7 @@ const KEY_CHANGE: MapChange = {
   },
 };
 
-/** A verified proof with a random id of the time at which it was made. */
+/** The record of a verified proof, under a UUIDv7 of the time of its admission. */
 function changeOf(index: number): MapChange {
   const acceptedAt = START + Math.floor(index / PROOFS_PER_MS);
   const bytes = randomBytes(16 + 64);

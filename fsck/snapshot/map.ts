@@ -69,7 +69,7 @@ export class RebuiltMap {
     const where = `public log, id=${proofId} leaf_index=${leafIndex}`;
     const { findings } = this.ctx;
     if (found?.proof.leafIndex !== leafIndex) {
-      findings.add('record_differs', where, 'a record of this leaf');
+      findings.add('record_differs', where, 'a record with this leaf index');
       return;
     }
     const { proof, key } = found;

@@ -164,7 +164,7 @@ function checkLookup(
   return value;
 }
 
-/** A record is a function of entries of logs in the snapshot, below their sizes. */
+/** Rejects the record of a leaf that the snapshot does not cover: no entry can have given it. */
 function requireCovered({ proofs }: FoundRecords, { logs }: SnapshotEntry): void {
   for (const [id, found] of proofs) {
     const log = logs.find(({ shard }) => shard === shardOf(id));

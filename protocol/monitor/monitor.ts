@@ -88,7 +88,7 @@ export class Monitor {
         await this.guard(files, () => this.compare(other, tree, head.note));
         await this.guard(files, () => this.checkLocation(other, tree));
       }
-      // Without all entries, a proof that is not found may be in the others.
+      // Until every entry is read, a missing proof may be in the unread ones.
       if (this.rebuild.log.state.size === head.size) {
         for (const one of watched) await this.guard(main, () => this.watch(one, tree));
       }
@@ -179,6 +179,7 @@ export class Monitor {
     this.lookedAt = this.options.now();
     return true;
   }
+
   private async compare(other: Served, tree: SignedTree, note: string): Promise<boolean> {
     if (await areConsistent(other.tree, tree)) return true;
     this.reportFork(other.files.where, other.tree.head, other.note, note);

@@ -1,10 +1,7 @@
 import { SCHEMA } from '../schemas/ids.js';
 import { NO_TRUST_CHAIN, type ArtifactKind } from '../status.js';
 
-/**
- * The only part of a public body that depends on the request. It precedes the stored part and tail
- * of a record: head ‖ part ‖ tail is the JSON document of spec 2.1.
- */
+/** The beginning of a public answer (spec/answers.md, section 16), the only part that depends on the request. */
 export function responseHead(kind: ArtifactKind, requested: string, matchedOn: string): string {
   const identifier = JSON.stringify(requested);
   return (
@@ -37,7 +34,7 @@ export function unresolvedBody(kind: ArtifactKind, requested: string): string {
   });
 }
 
-/** The record of an unknown proof identifier, exactly spec 2.2. */
+/** The record of an unknown proof identifier, of spec/answers.md, section 16. */
 export const NOT_FOUND_BODY = JSON.stringify({
   schema_version: SCHEMA.notFound,
   result: 'NOT_FOUND',

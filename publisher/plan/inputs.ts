@@ -89,7 +89,8 @@ export async function requireInPrimary(
   const size = await primary.treeSize();
   requireCovered(size, trustedHeads);
   const whole = await VerifiedTree.open(size, primary);
-  if (!(await whole.extends(tree.head))) throw mismatch('the replica has other leaves');
+  if (!(await whole.extends(tree.head)))
+    throw mismatch('the leaves of the replica differ from those of the primary');
 }
 
 function requireCovered(size: number, trustedHeads: readonly TrustedHead[]): void {
@@ -115,7 +116,7 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
     throw new FatalPublishError(
       'checkpoint_unverifiable',
       `${where} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
-        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS.',
+        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, add the vkey of the earlier key to LOG_RETIRED_VKEYS.',
       { cause },
     );
   }

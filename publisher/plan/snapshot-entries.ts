@@ -17,10 +17,7 @@ export interface SnapshotClaim {
   size: number;
 }
 
-/**
- * The snapshot entries that other processes appended and no checkpoint covers yet, without those that
- * do not count.
- */
+/** The snapshot entries of other processes that count, and that no checkpoint covers yet. */
 export async function unsignedSnapshots(
   ctx: CycleContext,
   tree: VerifiedTree,
@@ -53,7 +50,7 @@ export function requireSameMap(claims: readonly SnapshotClaim[], { log, map }: P
     throw new FatalPublishError(
       'map_mismatch',
       `The snapshot entry at leaf ${index} states another map root than the first ${size} entries of the log give (${toHex(rootOf(map))}): ` +
-        'another publisher, with other software or with access to the database, appended it. Publishing has stopped, and the published snapshot expires at its valid_until.  ' +
+        'another publisher, with other software or with access to the database, appended it. Publishing has stopped, and the published snapshot expires at its valid_until. ' +
         'Find out which process appended the entry before you start the publisher again.',
     );
   }
@@ -68,7 +65,7 @@ export async function storeNextShares(
   signedSize: number,
 ): Promise<void> {
   const next = shares === null ? '' : `${shares.level} ${toHex(shares.digest)}`;
-  // Several cycles may have failed after they appended an entry: the checkpoint covers all of these.
+  // Cycles that failed may have left entries, which the next checkpoint covers too.
   const unsigned = await ctx.registry.snapshotEntriesFrom(signedSize);
   const lines = unsigned.length === 0 ? [] : await nextShareLines(ctx);
   const bytes = utf8([...new Set([...lines, next])].join('\n'));
@@ -96,7 +93,7 @@ export async function requireStoredShares(
     const root = fromBase64(entry.shares_root);
     if (stored.some((known) => equalBytes(known, root))) continue;
     throw new Error(
-      `the pages of the share map of the snapshot entry at leaf ${index} are not in this directory; no checkpoint is signed until the entry expires at ${entry.valid_until}`,
+      `SNAPSHOT_DIR lacks the share map of the snapshot entry at leaf ${index}, which another publisher appended: restore its pages, or wait until the entry expires at ${entry.valid_until}; no checkpoint is signed before`,
     );
   }
 }

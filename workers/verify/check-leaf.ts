@@ -32,8 +32,8 @@ import type { VerifyContext } from './context.js';
 /**
  * Runs every check of one leaf on the stored bytes. Never throws.
  *
- * @param origins names of the log, for which a verifier key must have signed a verdict entry; without
- *   them the signature is not checked
+ * @param origins for any of which a verifier key must have signed a verdict entry; by default the
+ *   signature is not checked
  */
 export function checkLeaf(
   crypto: VerifyCrypto,
