@@ -277,6 +277,11 @@ describe('evidence of', () => {
     ['fewer leaves than a record', { entry: firstLog({ size: 6 }) }, 'uncovered_record'],
     ['no record of a key', { change: (values) => values.delete(WORKER_KEY) }, 'malformed_record'],
     [
+      'a history of a key',
+      { change: replace(WORKER_KEY, (value) => ({ ...value, history: Uint8Array.of(1) })) },
+      'malformed_record',
+    ],
+    [
       'a malformed record',
       {
         change: replace(`01${WORKED.valid}`, (value) => ({

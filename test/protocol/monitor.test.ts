@@ -259,6 +259,18 @@ describe('monitor of watched proofs', () => {
     ]);
   });
 
+  it('reports no omission while it cannot read every entry', async () => {
+    const watched = text({ registry_proof_id: proofIdOf(77), vee_recorded: true });
+    expect(await look({ watched })).toEqual([]);
+    ahead = 61_000;
+    await log.append(log.proof(77, log.keys.aep));
+    await log.snapshotAll();
+    log.files.delete(`tile/entries/000.p/${String(log.size)}`);
+    const found = codes(await look({ watched }));
+    expect(found).toContain('log_damaged');
+    expect(found).not.toContain('proof_omitted');
+  });
+
   it('reports an omitted proof of stored evidence after the delay that the log declares', async () => {
     const declared = log.snapshot.bind(log);
     log.snapshot = (members) => ({ ...declared(members), max_merge_delay: 600 });

@@ -29,7 +29,7 @@ afterEach(async () => {
 });
 
 const look = (...more: string[]) =>
-  svc(['monitor', api.url, '--log-key', log.keys.log.vkey, '--once', ...more], {
+  svc(['monitor', api.url, '--log-vkey', log.keys.log.vkey, '--once', ...more], {
     cwd: folder.path,
   });
 
@@ -108,11 +108,11 @@ it('svc monitor > exits with 2 for wrong settings, and 3 when a source is unreac
   await look('--state', 'kept');
   const bad = await folder.write('bad.txt', 'no id');
   const cases: [string[], RegExp][] = [
-    [['monitor', api.url], /pin the log with --log-key/],
-    [['monitor', api.url, '--log-key', 'x'], /not usable/],
-    [['monitor', 'http://', '--log-key', log.keys.log.vkey], /not a URL/],
-    [['monitor', api.url, '--log-key', log.keys.log.vkey, '--watch', bad], /neither a receipt/],
-    [['monitor', api.url, '--log-key', log.keys.log.vkey, '--watch', 'none'], /cannot be read/],
+    [['monitor', api.url], /pin the log with --log-vkey/],
+    [['monitor', api.url, '--log-vkey', 'x'], /not usable/],
+    [['monitor', 'http://', '--log-vkey', log.keys.log.vkey], /not a URL/],
+    [['monitor', api.url, '--log-vkey', log.keys.log.vkey, '--watch', bad], /neither a receipt/],
+    [['monitor', api.url, '--log-vkey', log.keys.log.vkey, '--watch', 'none'], /cannot be read/],
   ];
   for (const [args, message] of cases) {
     expect(await svc(args, { cwd: folder.path })).toMatchObject({
@@ -131,7 +131,7 @@ it('svc monitor > serves metrics until it is interrupted', async () => {
   let metrics = '';
   const args = ['--metrics-port', '0', '--interval', '1'];
   const { code, stdout } = await svcProcess(
-    ['monitor', api.url, '--log-key', log.keys.log.vkey, ...args],
+    ['monitor', api.url, '--log-vkey', log.keys.log.vkey, ...args],
     {
       heard: async (line, { interrupt }) => {
         const [url] = /http:\/\/127\S+/.exec(line) ?? [];

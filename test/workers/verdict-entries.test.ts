@@ -48,6 +48,13 @@ async function entries(): Promise<(VerdictEntry & { at: number })[]> {
 const noValidity = { proof: null, certificate: null, passport: null, trust: null };
 
 describe('appendVerdictEntry', () => {
+  it('names the clock of the database when an expiry scan lies in the future', async () => {
+    await registry.verifyAll();
+    await db.sql`update svc.upkeep set done_at = now() + interval '1 hour'`;
+    await expect(append()).rejects.toThrow('correct the clock');
+    expect(await entries()).toEqual([]);
+  });
+
   it('covers the verified leaves, and lists those that fail or pass again', async () => {
     const [id = ''] = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [id]);

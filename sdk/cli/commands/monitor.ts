@@ -9,7 +9,7 @@ import { runMonitor, type MonitorPass } from '../monitor/run.js';
 import { EXIT, type ExitCode, type Style } from '../terminal.js';
 
 interface MonitorOptions {
-  logKey?: string[];
+  logVkey?: string[];
   policy?: string;
   state?: string;
   mirror?: string[];
@@ -35,14 +35,14 @@ export function addMonitor(add: AddCommand): Command {
         'URL is the address of the public API or of a static mirror; a directory works too. Reads every entry under the pinned log key, rebuilds the map of proofs and compares it with each snapshot entry. Compares the checkpoints of all mirrors. Watches receipts, their evidence, exports and lists of proof ids. Prints one line for each finding; notices alone do not change the exit code.\n\n' +
         'Exits 0 without an alarm, 1 with an alarm, also one of an earlier run with the same --state, and 3 when a source is unreachable. Without --once it runs until interrupted, and exits with the code of the last pass.',
       examples: [
-        "svc monitor https://public.example --log-key 'public.example/log+1a2b3c4d+AQID…' --once",
-        'svc monitor https://public.example --log-key "$LOG_VKEY" --state /var/lib/monitor --mirror https://mirror.example --watch receipt.json',
+        "svc monitor https://public.example --log-vkey 'public.example/log+1a2b3c4d+AQID…' --once",
+        'svc monitor https://public.example --log-vkey "$LOG_VKEY" --state /var/lib/monitor --mirror https://mirror.example --watch receipt.json',
       ],
     },
     run,
   )
     .argument('<URL>')
-    .option('--log-key <VKEY>', 'trust this log key, a C2SP vkey; repeat for former keys', collect)
+    .option('--log-vkey <VKEY>', 'trust this log key, a C2SP vkey; repeat for former keys', collect)
     .option('--policy <FILE>', 'require the quorum of witnesses in this C2SP tlog-policy')
     .option('--state <DIR>', 'remember the log and its map here, to resume')
     .option('--mirror <URL>', 'compare with this address too; repeatable', collect)
@@ -58,10 +58,10 @@ export function addMonitor(add: AddCommand): Command {
 
 async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
   const { argument, options, terminal, json, signal } = invocation;
-  if (options.logKey === undefined) throw new UsageError('pin the log with --log-key');
+  if (options.logVkey === undefined) throw new UsageError('pin the log with --log-vkey');
   const settings = {
     sources: [argument, ...(options.mirror ?? [])] as [string, ...string[]],
-    logVkeys: options.logKey,
+    logVkeys: options.logVkey,
     policy: options.policy === undefined ? undefined : await readText(options.policy),
     directory: options.state,
     watch: options.watch ?? [],

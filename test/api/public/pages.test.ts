@@ -1,15 +1,25 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
+import { resolve } from '#api/public/lookup/resolve';
+import { createPublicServer } from '#api/public/server';
 import { PageReader } from '#api/public/snapshot/pages';
 import { Snapshot } from '#api/public/snapshot/snapshot';
 import { directorySource } from '#api/public/snapshot/source';
 import { fromHex, toHex } from '#protocol/bytes';
+import { BY_PATH } from '#protocol/lookup-routes';
 import { mapKey } from '#protocol/map/nodes';
-import { decodeRefs, encodeRefs, type PageRef } from '#protocol/map/page';
+import { decodeRefs, encodeRefs, type MapValue, type PageRef } from '#protocol/map/page';
 import { pageIdOf, pagePath } from '#protocol/snapshot/location';
+import { aepKeyMapKey, decodeProof, encodeProof, proofMapKey } from '#protocol/state/record';
 import { formatTime, parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
+import { systemClock } from '#runtime/process/clock';
+import { logger } from '#runtime/process/log';
+import { proofIdOf } from '../../fixtures/public-log.js';
+import { ServedLog } from '../../fixtures/served-log.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 
 /** A snapshot with pages below the head, as a public API server loads it. */
@@ -43,6 +53,50 @@ it('pages > never lead to another value when an origin replaces a page and every
   await expect(find(ids[0]!)).rejects.toThrow('another root');
   expect(await find(ids.at(-1)!)).not.toBeNull();
   await world.close();
+});
+
+it('pages > are rejected with another digest, also when they have the right root', async () => {
+  const { world, served } = await opened();
+  const { location } = served.opened;
+  const head = pageIdOf(location.map)!;
+  const file = join(world.directory, pagePath(head));
+  const [first, ...others] = decodeRefs(head.level, readFileSync(file));
+  // The root does not cover the last bits of a reference's key.
+  const key = first!.key.map((byte, at) => (at === 16 ? byte ^ 1 : byte));
+  writeFileSync(file, encodeRefs(head.level, [{ ...first!, key }, ...others]));
+  const pages = new PageReader(directorySource(world.directory));
+  await expect(Snapshot.load(pages, served.bytes, served.opened)).rejects.toThrow('another digest');
+  await world.close();
+});
+
+it.each<[what: string, lie: (values: Map<string, MapValue>) => void]>([
+  [
+    'a leaf that the snapshot does not cover',
+    (values) => {
+      const key = toHex(proofMapKey(proofIdOf(0)));
+      const { record, history } = values.get(key)!;
+      const proof = { ...decodeProof(record), leafIndex: 1_000, verdictSize: 1_001 };
+      values.set(key, { record: encodeProof(proof), history });
+    },
+  ],
+  ['a key without a record', (values) => values.delete(toHex(aepKeyMapKey(0, 0)))],
+])('lookup > asserts nothing from the record of %s', async (_what, lie) => {
+  const log = await ServedLog.open({ isLive: true });
+  await log.snapshotAll(lie);
+  const directory = await mkdtemp(join(tmpdir(), 'svc-pages-'));
+  await log.writeTo(directory);
+  const { poller, close } = createPublicServer({
+    snapshotSource: directorySource(directory),
+    logVkey: log.keys.log.vkey,
+    clock: systemClock,
+    log: logger('facade', 'silent'),
+  });
+  await poller.refresh();
+  await expect(resolve(poller.current!, BY_PATH.proof, proofIdOf(0))).rejects.toMatchObject({
+    code: 'malformed_snapshot',
+  });
+  close();
+  await rm(directory, { recursive: true });
 });
 
 it('snapshot > is valid for at most 24 hours after the last expiry scan, whatever its entry states', async () => {

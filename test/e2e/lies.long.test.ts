@@ -1,0 +1,285 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { chromium, type Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createPublicServer } from '#api/public/server';
+import { directorySource } from '#api/public/snapshot/source';
+import { toHex } from '#protocol/bytes';
+import { packageMapKey } from '#protocol/evidence/shares';
+import { canonicalBytes } from '#protocol/json';
+import type { MapValue } from '#protocol/map/page';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { listen } from '#runtime/http/server';
+import { systemClock } from '#runtime/process/clock';
+import { logger } from '#runtime/process/log';
+import { lookupHttp, type LookupQuery } from '#sdk/index';
+import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
+import { serveLocally, type LocalServer } from '../fixtures/local-server.js';
+import { MAP_LIES } from '../fixtures/map-lies.js';
+import { proofIdOf } from '../fixtures/public-log.js';
+import { ServedLog } from '../fixtures/served-log.js';
+import { svc } from '../fixtures/svc.js';
+
+/**
+ * When each client detects each lie of a public API, mirror or cache, or of the operator who has every
+ * key (the last two). `no`: this client cannot detect it.
+ */
+const TABLE = `
+  lie                                  | SDK      | svc      | page        | monitor
+  REVOKED as VALID                     | at once  | at once  | at once     | no
+  VALID as NOT_FOUND                   | at once  | at once  | at once     | no
+  NOT_FOUND as VALID                   | at once  | at once  | at once     | no
+  a package without its revoked member | at once  | at once  | at once     | no
+  evidence of another log              | at once  | at once  | at once     | no
+  another log                          | at once  | at once  | at once     | next look
+  the newest entries hidden            | max age  | max age  | valid until | next look
+  a false map in the log               | no       | no       | no          | next look
+  another log under the same key       | no       | no       | no          | next look
+`;
+type Client = 'SDK' | 'svc' | 'page' | 'monitor';
+type Detection = 'at once' | 'max age' | 'valid until' | 'next look' | 'no';
+type Row = Record<Client, Detection> & { lie: string };
+const ROWS: Row[] = (() => {
+  const [names, ...rows] = TABLE.trim()
+    .split('\n')
+    .map((line) => line.split('|').map((cell) => cell.trim()));
+  return rows.map((row) => Object.fromEntries(row.map((cell, at) => [names![at]!, cell])) as Row);
+})();
+
+const MINUTE = 60_000;
+const [valid, revoked, absent] = [proofIdOf(0), proofIdOf(2), proofIdOf(99)] as const;
+const PACKAGE = `pkg_${proofIdOf(1000)}`;
+
+/** A public API over a log, and its files. */
+interface Served {
+  log: ServedLog;
+  files: ReadonlyMap<string, Uint8Array>;
+  url: string;
+}
+
+const directories: string[] = [];
+const servers: { close(ms: number): unknown }[] = [];
+async function serve(log: ServedLog): Promise<Served> {
+  const directory = await mkdtemp(join(tmpdir(), 'svc-lies-'));
+  directories.push(directory);
+  await log.writeTo(directory);
+  const publicServer = createPublicServer({
+    snapshotSource: directorySource(directory),
+    logVkey: log.keys.log.vkey,
+    clock: systemClock,
+    log: logger('facade', 'silent'),
+  });
+  await publicServer.poller.refresh();
+  const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
+  servers.push(server);
+  return { log, files: new Map(log.files), url: server.url };
+}
+
+const withPackage = (log: ServedLog, members: string[]): void => {
+  const record = canonicalBytes({
+    schema_version: SCHEMA.packageRecord,
+    package_id: PACKAGE,
+    members,
+  });
+  log.shares.set(toHex(packageMapKey(PACKAGE)), { record, history: new Uint8Array(0) });
+};
+const lieNamed = (name: string) => MAP_LIES.find(([lie]) => lie === name)![1];
+
+/** A log of someone without the service's keys, with the same proofs. */
+async function forged(
+  lie: (values: Map<string, MapValue>) => void,
+  members = [valid, revoked],
+): Promise<Served> {
+  const log = await ServedLog.open({ isLive: true });
+  withPackage(log, members);
+  await log.snapshotAll(lie);
+  return serve(log);
+}
+
+/** From where the server takes answers and pages, evidence, and the files of the log. */
+interface Sources {
+  answers: Served;
+  evidence: Served;
+  files: Served;
+}
+
+let honest: Served;
+let lies: Record<string, { query: LookupQuery; sources: Partial<Sources> }>;
+let sources: Sources;
+let server: LocalServer;
+let browser: Browser;
+let home: string;
+
+beforeAll(async () => {
+  home = await mkdtemp(join(tmpdir(), 'svc-lies-'));
+  const log = await ServedLog.open({ isLive: true, openedAt: Date.now() - 5 * MINUTE });
+  withPackage(log, [valid, revoked]);
+  await log.snapshotAll();
+  const earlier = await serve(log);
+  log.openedAt = Date.now() - MINUTE;
+  await log.append(log.proof(5, log.keys.aep));
+  await log.snapshotAll();
+  honest = await serve(log);
+  await log.snapshotAll(lieNamed('absence of a proof'));
+  const falseMap = await serve(log);
+  const other = await forged(() => undefined);
+  const fork = await ServedLog.open({ isLive: true, keys: log.keys });
+  await fork.snapshotAll(lieNamed('absence of a proof'));
+  const forked = await serve(fork);
+
+  const ofValid = { kind: 'proof', identifier: valid } as const;
+  const everything = (from: Served) => ({ answers: from, evidence: from, files: from });
+  const answers = async (...lie: Parameters<typeof forged>) => ({ answers: await forged(...lie) });
+  lies = {
+    'REVOKED as VALID': {
+      query: { kind: 'proof', identifier: revoked },
+      sources: await answers(lieNamed('VALID for REVOKED')),
+    },
+    'VALID as NOT_FOUND': {
+      query: ofValid,
+      sources: await answers(lieNamed('absence of a proof')),
+    },
+    'NOT_FOUND as VALID': {
+      query: { kind: 'proof', identifier: absent },
+      sources: await answers(lieNamed('a proof that the log lacks')),
+    },
+    'a package without its revoked member': {
+      query: { kind: 'package', identifier: PACKAGE },
+      sources: await answers(() => undefined, [valid]),
+    },
+    'evidence of another log': { query: ofValid, sources: { evidence: other } },
+    'another log': { query: ofValid, sources: everything(other) },
+    'the newest entries hidden': { query: ofValid, sources: everything(earlier) },
+    'a false map in the log': { query: ofValid, sources: everything(falseMap) },
+    'another log under the same key': { query: ofValid, sources: everything(forked) },
+  };
+  server = await serveLocally((request, response) => void relay(request, response));
+  if (chromiumPath !== null)
+    browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
+}, 120_000);
+afterAll(async () => {
+  await browser?.close();
+  await server?.close();
+  for (const one of servers) await one.close(0);
+  for (const directory of [home, ...directories]) await rm(directory, { recursive: true });
+});
+
+/** Headers that clients read. */
+const RELAYED = [
+  'content-type',
+  'x-svc-tree-size',
+  'x-svc-snapshot-generation',
+  'x-svc-snapshot-issued-at',
+];
+
+async function relay(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const path = request.url ?? '/';
+  if (path.startsWith('/log/')) {
+    const file = sources.files.files.get(path.slice('/log/'.length));
+    response.writeHead(file === undefined ? 404 : 200).end(file);
+    return;
+  }
+  const from = path.startsWith('/api/public/evidence') ? sources.evidence : sources.answers;
+  const sent = await buffer(request);
+  const answer = await fetch(from.url + path, {
+    method: request.method!,
+    headers: { 'content-type': request.headers['content-type'] ?? 'text/plain' },
+    ...(request.method === 'POST' && { body: sent }),
+  });
+  for (const name of RELAYED) response.setHeader(name, answer.headers.get(name) ?? '');
+  response.writeHead(answer.status);
+  const body = Buffer.from(await answer.arrayBuffer());
+  // A page that names its own key would be found by that alone.
+  const isPage = answer.headers.get('content-type')?.startsWith('text/html') === true;
+  const own = honest.log.keys.log.vkey;
+  response.end(isPage ? body.toString().replaceAll(from.log.keys.log.vkey, own) : body);
+}
+
+/** Whether a client rejects what the server answers. */
+type Detects = (query: LookupQuery, limit?: 'max age' | 'valid until') => Promise<boolean>;
+const MAX_AGE_MS = 3 * MINUTE;
+
+const detects: Record<Exclude<Client, 'monitor'>, Detects> = {
+  SDK: async (query, limit) => {
+    const { vkey } = honest.log.keys.log;
+    const pins = { vkey, origin: vkey.split('+')[0]! };
+    const maxAgeMs = limit === undefined ? {} : { maxAgeMs: MAX_AGE_MS };
+    const codes = ['evidence_rejected', 'evidence_outdated'];
+    try {
+      await lookupHttp({ publicUrl: server.url, pins, ...maxAgeMs }, query);
+      return false;
+    } catch (error) {
+      expect(codes).toContain((error as { code: string }).code);
+      return true;
+    }
+  },
+  svc: async ({ identifier }, limit) => {
+    const maxAge = limit === undefined ? [] : ['--max-age', String(MAX_AGE_MS / 1000)];
+    const args = ['lookup', identifier, '--log-vkey', honest.log.keys.log.vkey, ...maxAge];
+    const { stdout, stderr } = await svc(args, { env: { SVC_PUBLIC_URL: server.url } });
+    return stdout === '' && stderr.includes('evidence');
+  },
+  page: async ({ identifier }, limit) => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    if (limit === 'valid until') await page.clock.setFixedTime(Date.now() + 10 * MINUTE);
+    const { vkey } = honest.log.keys.log;
+    await page.addInitScript(`localStorage.setItem('svc-log-vkey', '${vkey}')`);
+    await page.goto(`${server.url}/?id=${identifier}`);
+    const result = page.locator('#evidence-result > :not(:has-text("Verifying with"))');
+    const text = await result.innerText();
+    await context.close();
+    expect(text).toMatch(/^(?:Verified|Not verified) in your browser with key /);
+    return text.startsWith('Not verified');
+  },
+};
+
+/** Whether a monitor that looked at the honest log reports an alarm at its next look. */
+async function monitorDetects(lie: Partial<Sources>, name: string): Promise<boolean> {
+  const look = () =>
+    svc(
+      ['monitor', server.url, '--log-vkey', honest.log.keys.log.vkey, '--state', name, '--once'],
+      { cwd: home },
+    );
+  sources = { answers: honest, evidence: honest, files: honest };
+  expect((await look()).code).toBe(0);
+  Object.assign(sources, lie);
+  const { code } = await look();
+  return code === 1;
+}
+
+describe(`a lie about public answers${withoutChromium}`, () => {
+  const clients = (['SDK', 'svc', 'page'] as const).filter(
+    (client) => client !== 'page' || chromiumPath !== null || process.env['CI'] !== undefined,
+  );
+
+  it('has a row for each lie, and honest answers are accepted', async () => {
+    expect(ROWS.map(({ lie }) => lie)).toEqual(Object.keys(lies));
+    sources = { answers: honest, evidence: honest, files: honest };
+    for (const identifier of [valid, revoked, absent]) {
+      const query = { kind: 'proof', identifier } as const;
+      for (const client of clients) {
+        expect([client, await detects[client](query, 'max age')]).toEqual([client, false]);
+      }
+    }
+  });
+
+  it.each(ROWS)(
+    '$lie: SDK $SDK, svc $svc, page $page, monitor $monitor',
+    async (row) => {
+      const lie = lies[row.lie]!;
+      sources = { answers: honest, evidence: honest, files: honest, ...lie.sources };
+      for (const client of clients) {
+        const when = row[client];
+        expect([client, await detects[client](lie.query)]).toEqual([client, when === 'at once']);
+        if (when !== 'max age' && when !== 'valid until') continue;
+        expect([client, await detects[client](lie.query, when)]).toEqual([client, true]);
+      }
+      expect(await monitorDetects(lie.sources, row.lie)).toBe(row.monitor === 'next look');
+    },
+    60_000,
+  );
+});
