@@ -291,7 +291,7 @@ describe('snapshot entry of another process', () => {
     registry.verify();
     const checkpoints = registry.checkpoints.length;
     const second = snapshot.publisher();
-    await expect(second.runCycle()).rejects.toThrow('no checkpoint is signed until');
+    await expect(second.runCycle()).rejects.toThrow('no checkpoint is signed before');
     expect(registry.checkpoints).toHaveLength(checkpoints);
     clock.at += 15 * 60_000;
     registry.verify();
