@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import type { JsonValue } from '../json.js';
 import { SCHEMA } from '../schemas/ids.js';
 import { base64Schema, hashSchema } from '../schemas/primitives.js';
 
@@ -24,8 +25,10 @@ export const evidenceSchema = z.strictObject({
   /** As requested; for a share token its SHA-256 in hex. */
   identifier: z.string(),
   lookups: z.array(lookupSchema),
-  /** A snapshot entry. */
-  snapshot: z.record(z.string(), z.json()),
+  /** A snapshot entry. A record schema would drop a member named `__proto__`, which the path covers. */
+  snapshot: z.custom<Record<string, JsonValue>>(
+    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  ),
   /** The inclusion of the snapshot entry in the log of shard 0, a C2SP tlog-proof. */
   tlog_proof: z.string(),
 });

@@ -200,6 +200,11 @@ describe('altered evidence', () => {
     expect(codeOf(altered(evidence, path, change))).toBe(code);
   });
 
+  it('is rejected with a snapshot member that schemas drop', () => {
+    const text = canonicalize(ofProof).replace('"snapshot":{', '$&"__proto__":1,');
+    expect(codeOf(JSON.parse(text) as Evidence)).toBe('malformed_entry');
+  });
+
   it('never verifies with other records than the log has', () => {
     const known = vectors.evidence.map((evidence) => canonicalize(evidence as JsonValue));
     const states = vectors.evidence.map((evidence) => verify(evidence).found);
