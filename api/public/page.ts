@@ -36,6 +36,7 @@ import {
 import { membersIn, readAnswer, textOf, type PageModel } from './page/relayed.js';
 import { readScript } from './page/evidence.js';
 import { verdictView } from './page/verdict-view.js';
+import { whenFetched } from './snapshot/pages.js';
 import { currentValidSnapshot } from './snapshot/poller.js';
 import type { Snapshot } from './snapshot/snapshot.js';
 
@@ -111,7 +112,7 @@ async function loadVerdictPage(
   if (target === null) throw new Error('verdict page: the URL is not a lookup route');
   const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
-  const resolved = await resolve(snapshot, route, requested);
+  const resolved = await whenFetched(() => resolve(snapshot, route, requested));
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);
   // Packages have no history or chain of their own; their members do.

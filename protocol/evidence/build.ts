@@ -2,7 +2,7 @@ import { equalBytes, toBase64, toHex } from '../bytes.js';
 import { hashHex, type Sha256 } from '../hash.js';
 import { isShareToken } from '../ids.js';
 import { valueHash } from '../map/nodes.js';
-import type { MapSearch } from '../map/pages.js';
+import type { MapSearch } from '../map/stored-page.js';
 import { SCHEMA } from '../schemas/ids.js';
 import type { SnapshotEntry } from '../schemas/log-entry.js';
 import type { Evidence, EvidenceLookup } from './document.js';
@@ -20,18 +20,18 @@ export function namedIdentifier(sha256: Sha256, requested: string): string {
  * @param search the search for a key in a map of this snapshot
  * @throws ProtocolError `malformed_record`
  */
-export async function buildEvidence(
+export function buildEvidence(
   sha256: Sha256,
   requested: string,
-  search: (query: MapQuery) => Promise<MapSearch>,
+  search: (query: MapQuery) => MapSearch,
   { snapshot, tlogProof }: { snapshot: SnapshotEntry; tlogProof: string },
-): Promise<Evidence> {
+): Evidence {
   const lookups: EvidenceLookup[] = [];
   const queries = lookupsOf(sha256, requested);
   let step = queries.next();
   while (step.done !== true) {
     const { key } = step.value;
-    const found = await search(step.value);
+    const found = search(step.value);
     lookups.push(lookupOf(sha256, key, found));
     step = queries.next(isFound(key, found) ? found.end : null);
   }

@@ -130,33 +130,6 @@ export function mapRoot(
   return innerHash(sha256, bit, left, mapRoot(sha256, nodes, at, to));
 }
 
-/**
- * The path from the root over these subtrees to the subtree where the search for `key` ends: 33 bytes
- * for each inner node on the way, its bit and the hash of the other side.
- *
- * @returns the path, and the index of that subtree; -1 if there is none
- */
-export function mapPath(
-  sha256: Sha256,
-  nodes: readonly MapNode[],
-  key: Uint8Array,
-): { path: Uint8Array; end: number } {
-  const path: number[] = [];
-  let from = 0;
-  let to = nodes.length;
-  while (to - from > 1) {
-    const { bit, at } = divide(nodes, from, to);
-    const isRight = bitOf(key, bit) === 1;
-    path.push(
-      bit,
-      ...(isRight ? mapRoot(sha256, nodes, from, at) : mapRoot(sha256, nodes, at, to)),
-    );
-    if (isRight) from = at;
-    else to = at;
-  }
-  return { path: Uint8Array.from(path), end: to - 1 };
-}
-
 /** What a path is to prove. */
 interface MapPathClaim {
   root: Uint8Array;

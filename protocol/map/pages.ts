@@ -1,7 +1,6 @@
-import { concat, equalBytes, toHex } from '../bytes.js';
+import { equalBytes, toHex } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
-import { mapPath } from './nodes.js';
 import {
   decodeLeaves,
   decodeRefs,
@@ -23,13 +22,6 @@ export interface PageStore {
 /** The page that holds a whole map, with the root of the map; null for the empty map. */
 export type MapHead = Pick<PageRef, 'level' | 'hash' | 'digest'> | null;
 
-export interface MapSearch {
-  /** From the root of the map to `end`. */
-  path: Uint8Array;
-  /** The leaf where the search ends; null in the empty map. */
-  end: Leaf | null;
-}
-
 /** Most leaves or pages in a page. */
 const CAPACITY = 128;
 
@@ -39,7 +31,7 @@ const CAPACITY = 128;
  * n − 1. An update writes new pages in place of the changed ones and those above them.
  *
  * Every page that is read must have the digest by which the page above it names it; a ProtocolError is
- * `malformed_map_page`. The head is trusted: who has only a signed root checks the path of a search.
+ * `malformed_map_page`. The head is trusted.
  */
 export class MapPages {
   /** The items of the pages read or written last, by digest. */
@@ -64,21 +56,6 @@ export class MapPages {
       page = found;
     }
     return null;
-  }
-
-  /** The leaf where the search for a key ends, with the path to it. */
-  async search(head: MapHead, key: Uint8Array): Promise<MapSearch> {
-    const paths: Uint8Array[] = [];
-    let page: PageId | null = head;
-    while (page !== null) {
-      const items = await this.load(page);
-      const { path, end } = mapPath(this.sha256, items, key);
-      paths.push(path);
-      const found = items[end]!;
-      if ('record' in found) return { path: concat(...paths), end: found };
-      page = found;
-    }
-    return { path: new Uint8Array(0), end: null };
   }
 
   /**

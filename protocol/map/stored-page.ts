@@ -1,3 +1,4 @@
+import { concat } from '../bytes.js';
 import type { Sha256 } from '../hash.js';
 import { HASH_BYTES } from '../merkle.js';
 import {
@@ -9,7 +10,14 @@ import {
   STEP_BYTES,
   valueHash,
 } from './nodes.js';
-import { LEAF_HEAD_BYTES, malformed, REF_BYTES, type Leaf, type PageId } from './page.js';
+import {
+  LEAF_HEAD_BYTES,
+  malformed,
+  REF_BYTES,
+  type Leaf,
+  type MapValue,
+  type PageId,
+} from './page.js';
 
 /** A page as a page above it, or a signed root, refers to it. */
 export interface PageLink extends PageId {
@@ -99,7 +107,7 @@ export class StoredPage {
   }
 
   /** The value of an item of level 0. */
-  valueAt(at: number): { record: Uint8Array; history: Uint8Array } {
+  valueAt(at: number): MapValue {
     const { bytes, starts } = this;
     const body = starts[at]! + LEAF_HEAD_BYTES;
     const middle = body + uint32At(bytes, starts[at]! + KEY_BYTES);
@@ -130,7 +138,10 @@ export class StoredPage {
     return this.subtree(sha256, 0, this.count);
   }
 
-  /** As `mapPath`: from the root of the page to the item where the search for a key ends. */
+  /**
+   * The path from the root of the page to an item: 33 bytes for each inner node on the way, its bit and
+   * the hash of the other side.
+   */
   pathTo(sha256: Sha256, at: number): Uint8Array {
     const path = new Uint8Array(STEP_BYTES * this.count);
     let length = 0;
@@ -190,6 +201,48 @@ export class StoredPage {
     for (let at = from + 2; at < to; at++) if (this.bits[at]! < this.bits[least]!) least = at;
     return least;
   }
+}
+
+/** Reads the page of an item of another page. */
+export type ReadBelow = (page: StoredPage, at: number) => StoredPage;
+
+/** The value of a key in the map whose head page this is; null if the map has none. */
+export function findValue(
+  head: StoredPage | null,
+  key: Uint8Array,
+  below: ReadBelow,
+): MapValue | null {
+  let page = head;
+  while (page !== null) {
+    const end = page.endOf(key);
+    if (page.level === 0) return page.hasKey(end, key) ? page.valueAt(end) : null;
+    page = below(page, end);
+  }
+  return null;
+}
+
+export interface MapSearch {
+  /** From the root of the map to `end`. */
+  path: Uint8Array;
+  /** The leaf where the search ends; null in the empty map. */
+  end: Leaf | null;
+}
+
+/** The leaf where the search for a key ends, with the path to it. */
+export function searchMap(
+  sha256: Sha256,
+  head: StoredPage | null,
+  key: Uint8Array,
+  below: ReadBelow,
+): MapSearch {
+  const paths: Uint8Array[] = [];
+  for (let page = head; page !== null;) {
+    const end = page.endOf(key);
+    paths.push(page.pathTo(sha256, end));
+    if (page.level === 0) return { path: concat(...paths), end: page.leafAt(sha256, end) };
+    page = below(page, end);
+  }
+  return { path: new Uint8Array(0), end: null };
 }
 
 function startsOfLeaves(bytes: Uint8Array): Uint32Array {

@@ -2,16 +2,10 @@ import { expect, it } from 'vitest';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fromBase64, fromHex, toBase64, toHex } from '#protocol/bytes';
-import {
-  checkMapPath,
-  mapKey,
-  mapLeafHash,
-  mapPath,
-  mapRoot,
-  valueHash,
-} from '#protocol/map/nodes';
+import { checkMapPath, mapKey, mapLeafHash, mapRoot, valueHash } from '#protocol/map/nodes';
 import { packageRoot } from '#runtime/process/files';
 import { sha256 } from '../fixtures/leaves.js';
+import { mapPath } from '../fixtures/map-model.js';
 
 interface Lookup {
   path: string;

@@ -73,7 +73,7 @@ describe('a map in pages', () => {
         expect(await map.find(head, sought)).toEqual(
           expected === undefined ? null : expect.objectContaining(expected),
         );
-        const { path, end } = await map.search(head, sought);
+        const { path, end } = store.search(head, sought);
         const root = fromHex(rootOf(head));
         const proof = { root, key: sought, path };
         if (end === null) {
@@ -100,11 +100,11 @@ describe('a map in pages', () => {
   });
 
   it('rejects a path of another length, for the empty map and for another key', async () => {
-    const map = new MapPages(sha256, new MemoryStore());
+    const store = new MemoryStore();
     const keys = [0, 1, 2].map((n) => mapKey('proof', new Uint8Array(16).fill(n)));
     const values = keys.map((one) => ({ key: one, value: { record: one, history: utf8('') } }));
-    const { head } = await map.update(null, values);
-    const { path, end } = await map.search(head, keys[0]!);
+    const { head } = await new MapPages(sha256, store).update(null, values);
+    const { path, end } = store.search(head, keys[0]!);
     const leaf = { key: end!.key, valueHash: valueHash(sha256, end!.record, end!.history) };
     const good = { root: head!.hash, key: keys[0]!, path, end: leaf };
     expect(checkMapPath(sha256, good)).toBe(true);
@@ -126,12 +126,12 @@ describe('a map in pages', () => {
   });
 
   it('rejects a leaf of another length, which would prove that a present key is absent', async () => {
-    const map = new MapPages(sha256, new MemoryStore());
+    const store = new MemoryStore();
     const present = mapKey('proof', new Uint8Array(16));
-    const { head } = await map.update(null, [
+    const { head } = await new MapPages(sha256, store).update(null, [
       { key: present, value: { record: present, history: present } },
     ]);
-    const { path, end } = await map.search(head, present);
+    const { path, end } = store.search(head, present);
     const leaf = { key: present, valueHash: valueHash(sha256, end!.record, end!.history) };
     const claim = { root: head!.hash, key: present, path };
     for (const length of [16, 18]) {

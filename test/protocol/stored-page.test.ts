@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { equalBytes, toHex } from '#protocol/bytes';
-import { KEY_BYTES, mapPath, mapRoot, type MapNode } from '#protocol/map/nodes';
+import { KEY_BYTES, mapRoot, type MapNode } from '#protocol/map/nodes';
 import {
   byKey,
   encodeLeaves,
@@ -12,6 +12,7 @@ import {
 } from '#protocol/map/page';
 import { StoredPage } from '#protocol/map/stored-page';
 import { sha256 } from '../fixtures/leaves.js';
+import { mapPath } from '../fixtures/map-model.js';
 import { refusal } from '../fixtures/refusal.js';
 
 // Few bits vary, so that subtrees of every depth occur.

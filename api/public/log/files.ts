@@ -20,6 +20,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, PublicContext } from '../operation.js';
 import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from '../http/answer.js';
 import { Problem } from '../http/problem.js';
+import { whenFetched } from '../snapshot/pages.js';
 import { loadedSnapshot } from '../snapshot/poller.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { readEntries, readTile, tileReader } from '../snapshot/source.js';
@@ -190,7 +191,8 @@ export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<Pu
   const { signedBy } = snapshot.opened;
   const vkey = ({ name, publicKey }: Vkey): string => formatVkey(nativeSha256, name, publicKey);
   const aep: PublicKeys['aep'] = [];
-  for (const { key, record } of await snapshot.leavesOf('map_root', MAP_KINDS.aepKey)) {
+  const keys = await whenFetched(() => snapshot.leavesOf('map_root', MAP_KINDS.aepKey));
+  for (const { key, record } of keys) {
     const { keyId, from, retiredFrom, compromisedFrom } = decodeAepKey(record);
     const activatedAt = activationIn(key);
     // Its signatures never count for another reason than a compromise: verifiers need not know it.

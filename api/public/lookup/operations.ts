@@ -31,7 +31,7 @@ export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
 ];
 
 /** Reached only by a path that `handleLookup`, which the server calls first, does not recognize. */
-const handledByFastPath: Handler = ({ req }) => {
+export const handledByFastPath: Handler = ({ req }) => {
   throw new Problem(
     'route_not_found',
     `The public API has no route ${req.url ?? ''}. See /docs for all routes.`,

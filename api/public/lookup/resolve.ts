@@ -8,7 +8,6 @@ import {
   type LookupName,
   type VerdictRoute,
 } from '#protocol/lookup-routes';
-import type { MapValue } from '#protocol/map/page';
 import { malformed } from '#protocol/snapshot/malformed';
 import { packageAnswer, proofAnswer, type Match, type ProofFacts } from '#protocol/state/answers';
 import { decodeProof, proofMapKey, shardOf } from '#protocol/state/record';
@@ -46,33 +45,33 @@ const MEMBER_BYTES = 2048;
 /**
  * Resolves `requested` on a route, or returns null.
  *
- * @throws ProtocolError when a page is damaged, or the map contradicts the snapshot
+ * @throws ProtocolError when a page is damaged, or the map contradicts the snapshot; for `whenFetched`
  */
-export async function resolve(
+export function resolve(
   snapshot: Snapshot,
   route: VerdictRoute,
   requested: string,
-): Promise<Resolved | null> {
+): Resolved | null {
   const field = lookupNameOf(requested);
   const kind = field && route.matches[field];
   if (!field || kind === undefined || kind === null) return null;
   const resolved =
-    packages.get(snapshot)?.get(requested) ?? (await render(snapshot, kind, field, requested));
+    packages.get(snapshot)?.get(requested) ?? render(snapshot, kind, field, requested);
   if (resolved === null || !route.windowed) return resolved;
   const newest = Math.max(...resolved.proofs.map(({ proof }) => proof.leafIndex));
   return newest >= snapshot.log.lookup_from ? resolved : null;
 }
 
-async function render(
+function render(
   snapshot: Snapshot,
   named: ArtifactKind | typeof SHARED,
   matchedOn: LookupName,
   requested: string,
-): Promise<Resolved | null> {
+): Resolved | null {
   if (named !== SHARED)
     return renderArtifact(snapshot, { kind: named, requested, matchedOn }, requested);
   const hash = nativeSha256(utf8(requested));
-  const value = await snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
+  const value = snapshot.find({ map: 'shares_root', key: shareMapKey(hash) });
   if (value === null) return null;
   const { artifact_kind, id } = parseShare(value, hash);
   const kind = artifact_kind === 'package' ? PACKAGE_KIND : artifact_kind;
@@ -82,28 +81,20 @@ async function render(
 type LookupMatch = Match & Pick<Resolved, 'matchedOn'>;
 
 /** @param id a package id, or any id of a proof */
-async function renderArtifact(
-  snapshot: Snapshot,
-  match: LookupMatch,
-  id: string,
-): Promise<Resolved | null> {
+function renderArtifact(snapshot: Snapshot, match: LookupMatch, id: string): Resolved | null {
   const { kind, matchedOn } = match;
   if (isPackageId(id)) return renderPackage(snapshot, match, id);
-  const proof = await proofOf(snapshot, id.slice(-32));
+  const proof = proofOf(snapshot, id.slice(-32));
   const body = proof && proofAnswer(match, proof);
   return body === null || proof === null ? null : { kind, matchedOn, body, proofs: [proof] };
 }
 
-async function renderPackage(
-  snapshot: Snapshot,
-  match: LookupMatch,
-  packageId: string,
-): Promise<Resolved | null> {
-  const value = await snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
+function renderPackage(snapshot: Snapshot, match: LookupMatch, packageId: string): Resolved | null {
+  const value = snapshot.find({ map: 'shares_root', key: packageMapKey(packageId) });
   if (value === null) return null;
   const members: ResolvedProof[] = [];
   for (const proofId of parsePackage(value, packageId).members) {
-    const member = await proofOf(snapshot, proofId);
+    const member = proofOf(snapshot, proofId);
     if (member === null) return null;
     members.push(member);
   }
@@ -121,27 +112,13 @@ function keepPackage(snapshot: Snapshot, requested: string, resolved: Resolved):
   kept.put(requested, resolved, resolved.body.length + resolved.proofs.length * MEMBER_BYTES);
 }
 
-function proofOf(
-  snapshot: Snapshot,
-  proofId: string,
-): ResolvedProof | null | Promise<ResolvedProof | null> {
+function proofOf(snapshot: Snapshot, proofId: string): ResolvedProof | null {
   const value = snapshot.find({ map: 'map_root', key: proofMapKey(proofId) });
-  return value instanceof Promise
-    ? value.then((found) => found && factsOf(snapshot, proofId, found))
-    : value && factsOf(snapshot, proofId, value);
-}
-
-function factsOf(
-  snapshot: Snapshot,
-  proofId: string,
-  { record, history }: MapValue,
-): ResolvedProof | Promise<ResolvedProof> {
+  if (value === null) return null;
   const shard = shardOf(proofId);
-  const proof = decodeProof(record);
+  const proof = decodeProof(value.record);
   const log = snapshot.logOf(shard);
   if (proof.leafIndex >= log.size) throw malformed(`${proofId} is not in the snapshot's log`);
   const key = proof.keyIndex === null ? null : snapshot.aepKey(shard, proof.keyIndex);
-  return key instanceof Promise
-    ? key.then((life) => ({ proofId, proof, key: life, log, history }))
-    : { proofId, proof, key, log, history };
+  return { proofId, proof, key, log, history: value.history };
 }

@@ -1,11 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
+import { buildEvidence } from '#protocol/evidence/build';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { BY_PATH, QUERY_NAMES, routeFor, type VerdictRoute } from '#protocol/lookup-routes';
 import { LOOKUP_FIELDS } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { NOT_FOUND_BODY, unresolvedBody } from '#protocol/snapshot/head';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Exchange, PublicContext } from '../operation.js';
 import {
   sendFailure,
@@ -16,12 +18,14 @@ import {
   type Answer,
 } from '../http/answer.js';
 import { Problem, PROBLEMS, readBody, type ProblemCode } from '../http/problem.js';
+import { whenFetched } from '../snapshot/pages.js';
 import { currentValidSnapshot } from '../snapshot/poller.js';
 import { VIEW_PATHS, viewAnswer, type ViewName } from './views.js';
 import { isSecret, resolve, type Resolved } from './resolve.js';
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
+const EVIDENCE = `${PUBLIC}/evidence/`;
 
 /** The path parameter of a lookup. */
 export function parameterOf(name: string): string {
@@ -60,7 +64,9 @@ export function handleLookup(
     const target = lookupAt(url);
     if (target === null) return false;
     exchange.route = target.template;
-    void answerLookup(exchange, target).then(count);
+    const answering = answerLookup(exchange, target);
+    if (answering === undefined) count();
+    else void answering.then(count);
   } catch (error) {
     sendFailure(exchange, error);
     count();
@@ -100,6 +106,7 @@ function lookupByPath(path: string): RequestedLookup | null {
   const slash = path.indexOf('/', start);
   if (slash < 0) return null;
   const name = path.slice(start, slash);
+  if (name === 'evidence' && isAlias) return evidenceAt(path);
   const route = Object.hasOwn(BY_PATH, name) ? BY_PATH[name as keyof typeof BY_PATH] : undefined;
   if (route === undefined || (isAlias && !Object.hasOwn(VIEW_PATHS, name))) return null;
   const rest = path.slice(slash + 1);
@@ -114,6 +121,13 @@ function lookupByPath(path: string): RequestedLookup | null {
   if (view === undefined) return null;
   const viewTemplate = `${template}/${rest.slice(end + 1)}`;
   return { route, requested: decoded(rest.slice(0, end)), view, template: viewTemplate };
+}
+
+function evidenceAt(path: string): RequestedLookup | null {
+  const rest = path.slice(EVIDENCE.length);
+  if (rest === '' || rest.includes('/')) return null;
+  const template = `${EVIDENCE}{identifier}`;
+  return { route: routeFor('identifier'), requested: decoded(rest), view: 'evidence', template };
 }
 
 /** Percent-decodes a path segment; returns an invalid encoding unchanged. */
@@ -154,7 +168,7 @@ export function postLookup(exchange: Exchange): Promise<void> {
 /** Answers a lookup request. The body may contain a share token, and so may what an error quotes. */
 export async function withBody(
   exchange: Exchange,
-  answer: (target: LookupTarget) => Promise<void>,
+  answer: (target: LookupTarget) => void | Promise<void>,
 ): Promise<void> {
   try {
     await answer(requestedByBody(await readBody(exchange.req)));
@@ -214,27 +228,54 @@ function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
 export interface LookupTarget {
   route: VerdictRoute;
   requested: string;
-  /** The requested view; the verdict when absent. */
-  view?: ViewName;
+  /** A view of the verdict, or its evidence; the verdict itself when absent. */
+  view?: ViewName | 'evidence';
 }
 
-/** Responds to one lookup with the status that follows from the published records. */
-async function answerLookup(exchange: Exchange, target: LookupTarget): Promise<void> {
-  const { ctx } = exchange;
+/** Responds to a lookup: at once, unless it needs a page that is not in memory, or log files. */
+export function answerLookup(exchange: Exchange, target: LookupTarget): void | Promise<void> {
   const { route, requested, view } = target;
-  try {
-    const snapshot = currentValidSnapshot(ctx);
-    const resolved = await resolve(snapshot, route, requested);
-    if (view === undefined) {
-      send(exchange, snapshot, verdictAnswer(route, requested, resolved));
-      ctx.metrics?.countVerdict(statusIn(route, resolved));
-    } else {
-      const answer = await viewAnswer(ctx, snapshot, route, requested, resolved, view);
-      send(exchange, snapshot, answer);
-    }
-  } catch (error) {
+  const fail = (error: unknown): void =>
     sendFailure({ ...exchange, secret: isSecret(route, requested) }, error);
+  try {
+    const sent =
+      view === undefined || view === 'evidence'
+        ? whenFetched(() => (view ? sendEvidence : sendVerdict)(exchange, target))
+        : sendView(exchange, target, view);
+    return sent instanceof Promise ? sent.catch(fail) : sent;
+  } catch (error) {
+    fail(error);
   }
+}
+
+function sendVerdict(exchange: Exchange, { route, requested }: LookupTarget): void {
+  const { ctx } = exchange;
+  const snapshot = currentValidSnapshot(ctx);
+  const resolved = resolve(snapshot, route, requested);
+  send(exchange, snapshot, verdictAnswer(route, requested, resolved));
+  ctx.metrics?.countVerdict(statusIn(route, resolved));
+}
+
+/** Sends the evidence of the answer about an identifier, found or not. */
+function sendEvidence(exchange: Exchange, { route, requested }: LookupTarget): void {
+  const snapshot = currentValidSnapshot(exchange.ctx);
+  const evidence = buildEvidence(nativeSha256, requested, (query) => snapshot.search(query), {
+    snapshot: snapshot.entry,
+    tlogProof: snapshot.opened.location.tlog_proof,
+  });
+  const body = sendable(JSON.stringify(evidence));
+  const secret = isSecret(route, requested);
+  const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
+  const etag = secret ? {} : { etag: 'evidence' };
+  send(exchange, snapshot, { status: 200, type: JSON_TYPE, cache, body, ...etag });
+}
+
+async function sendView(exchange: Exchange, target: LookupTarget, view: ViewName): Promise<void> {
+  const { route, requested } = target;
+  const snapshot = currentValidSnapshot(exchange.ctx);
+  const resolved = await whenFetched(() => resolve(snapshot, route, requested));
+  const answer = await viewAnswer(exchange.ctx, snapshot, route, requested, resolved, view);
+  send(exchange, snapshot, answer);
 }
 
 /** The response of a route for a resolved or unresolved identifier. Spreading objects here costs a fifth of a lookup. */

@@ -25,6 +25,23 @@ const PAGE_OVERHEAD = 512;
 const LEAF_OVERHEAD = 69;
 const LINK_OVERHEAD = 37;
 
+/** A page that a search needs is being fetched. */
+class PageMissing extends Error {
+  constructor(readonly arrival: Promise<unknown>) {
+    super('a page of the map is not in memory');
+  }
+}
+
+/** Runs a search at once; if a page is missing, again when it has arrived. */
+export function whenFetched<T>(search: () => T): T | Promise<T> {
+  try {
+    return search();
+  } catch (error) {
+    if (error instanceof PageMissing) return error.arrival.then(() => whenFetched(search));
+    throw error;
+  }
+}
+
 /**
  * Reads pages of maps, and verifies each: its bytes have the digest that names it, and its items the
  * root by which the page above, or the snapshot entry, refers to it. Keeps verified pages only, so the
@@ -44,11 +61,13 @@ export class PageReader {
     this.upper = new ByteCache(upperBytes);
   }
 
-  /** The page of an item of a page. Throws as {@link load} does. */
-  below(page: StoredPage, at: number): StoredPage | Promise<StoredPage> {
+  /** The page of an item of a page. Throws as {@link load} does, or for {@link whenFetched}. */
+  below(page: StoredPage, at: number): StoredPage {
     const [start, end] = page.hashesAt(at);
     const name = latin1(page.bytes, start, end);
-    return this.known(name, page.level - 1) ?? this.read(name, page.linkAt(at));
+    const found = this.known(name, page.level - 1) ?? this.read(name, page.linkAt(at));
+    if (found instanceof Promise) throw new PageMissing(found);
+    return found;
   }
 
   /**

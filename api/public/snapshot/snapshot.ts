@@ -1,8 +1,14 @@
-import { concat, fromBase64, toBase64 } from '#protocol/bytes';
+import { fromBase64, toBase64 } from '#protocol/bytes';
 import type { MapQuery } from '#protocol/evidence/lookups';
 import type { Leaf, MapValue } from '#protocol/map/page';
-import type { MapSearch } from '#protocol/map/pages';
-import type { PageLink, StoredPage } from '#protocol/map/stored-page';
+import {
+  findValue,
+  searchMap,
+  type MapSearch,
+  type PageLink,
+  type ReadBelow,
+  type StoredPage,
+} from '#protocol/map/stored-page';
 import { mapRoot } from '#protocol/map/nodes';
 import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry';
 import { pageIdOf, type OpenedLocation, type SnapshotLocation } from '#protocol/snapshot/location';
@@ -15,7 +21,6 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { PageReader } from './pages.js';
 
 const EMPTY_ROOT = toBase64(mapRoot(nativeSha256, []));
-const NOTHING = new Uint8Array(0);
 
 type Heads = Record<MapQuery['map'], StoredPage | null>;
 
@@ -31,6 +36,8 @@ export class Snapshot {
   /** When verdicts end: an expiry after `expired_through` may be missing. */
   readonly validUntil: number;
 
+  private readonly below: ReadBelow;
+
   /** By shard. */
   private readonly logs: ReadonlyMap<number, LogView>;
 
@@ -40,9 +47,10 @@ export class Snapshot {
   private constructor(
     readonly bytes: Uint8Array,
     readonly opened: OpenedLocation,
-    private readonly pages: PageReader,
+    pages: PageReader,
     private readonly heads: Heads,
   ) {
+    this.below = (page, at) => pages.below(page, at);
     this.generation = opened.index;
     this.entry = opened.snapshot;
     this.log = opened.snapshot.logs[0]!;
@@ -87,67 +95,44 @@ export class Snapshot {
     return proof.slice(proof.indexOf('\n\n') + 2);
   }
 
-  /** The value of a key, null if the map has none; a promise only if a page must be fetched. */
-  find({ map, key }: MapQuery): MapValue | null | Promise<MapValue | null> {
-    const head = this.heads[map];
-    return head === null ? null : this.findIn(head, key);
-  }
-
-  private findIn(top: StoredPage, key: Uint8Array): MapValue | null | Promise<MapValue | null> {
-    let page = top;
-    let end = page.endOf(key);
-    while (page.level > 0) {
-      const below = this.pages.below(page, end);
-      if (below instanceof Promise) return below.then((loaded) => this.findIn(loaded, key));
-      page = below;
-      end = page.endOf(key);
-    }
-    return page.hasKey(end, key) ? page.valueAt(end) : null;
-  }
-
-  /** The record of the AEP key that the log of a shard activates at an index. */
-  aepKey(shard: number, index: number): AepKeyLife | Promise<AepKeyLife> {
-    const name = shard * 2 ** 48 + index;
-    const known = this.aepKeys.get(name);
-    if (known !== undefined) return known;
-    const keep = (value: MapValue | null): AepKeyLife => {
-      // Without this record the answer could hide a compromise of the key.
-      if (value === null) throw malformed('the map lacks the record of a signing key');
-      const life = decodeAepKey(value.record);
-      this.aepKeys.set(name, life);
-      return life;
-    };
-    const value = this.find({ map: 'map_root', key: aepKeyMapKey(shard, index) });
-    return value instanceof Promise ? value.then(keep) : keep(value);
-  }
-
-  /** All leaves whose key begins with this byte, ascending. */
-  async leavesOf(map: MapQuery['map'], first: number): Promise<Leaf[]> {
-    const below = async (page: StoredPage): Promise<Leaf[]> => {
-      const [from, to] = page.itemsOf(first);
-      const leaves: Leaf[] = [];
-      for (let at = from; at < to; at++) {
-        if (page.level > 0) leaves.push(...(await below(await this.pages.below(page, at))));
-        else if (page.keyAt(at)[0] === first) leaves.push(page.leafAt(nativeSha256, at));
-      }
-      return leaves;
-    };
-    const head = this.heads[map];
-    return head === null ? [] : below(head);
+  /**
+   * The value of a key; null if the map has none. This and the methods below throw `PageMissing` for a
+   * page that is not in memory: see `whenFetched`.
+   */
+  find({ map, key }: MapQuery): MapValue | null {
+    return findValue(this.heads[map], key, this.below);
   }
 
   /** The leaf where the search for a key ends, with the path to it. */
-  async search({ map, key }: MapQuery): Promise<MapSearch> {
-    const paths: Uint8Array[] = [];
-    for (let page = this.heads[map]; page !== null;) {
-      const end = page.endOf(key);
-      paths.push(page.pathTo(nativeSha256, end));
-      if (page.level === 0) {
-        return { path: concat(...paths), end: page.leafAt(nativeSha256, end) };
-      }
-      page = await this.pages.below(page, end);
-    }
-    return { path: NOTHING, end: null };
+  search({ map, key }: MapQuery): MapSearch {
+    return searchMap(nativeSha256, this.heads[map], key, this.below);
+  }
+
+  /** The record of the AEP key that the log of a shard activates at an index. */
+  aepKey(shard: number, index: number): AepKeyLife {
+    const name = shard * 2 ** 48 + index;
+    const known = this.aepKeys.get(name);
+    if (known !== undefined) return known;
+    const value = this.find({ map: 'map_root', key: aepKeyMapKey(shard, index) });
+    // Without this record the answer could hide a compromise of the key.
+    if (value === null) throw malformed('the map lacks the record of a signing key');
+    const life = decodeAepKey(value.record);
+    this.aepKeys.set(name, life);
+    return life;
+  }
+
+  /** All leaves whose key begins with this byte, ascending. */
+  leavesOf(map: MapQuery['map'], first: number): Leaf[] {
+    const leavesIn = (page: StoredPage): Leaf[] => {
+      const [from, to] = page.itemsOf(first);
+      const items = Array.from({ length: to - from }, (_, n) => from + n);
+      if (page.level > 0) return items.flatMap((at) => leavesIn(this.below(page, at)));
+      return items.flatMap((at) =>
+        page.keyAt(at)[0] === first ? [page.leafAt(nativeSha256, at)] : [],
+      );
+    };
+    const head = this.heads[map];
+    return head === null ? [] : leavesIn(head);
   }
 }
 
