@@ -3,6 +3,7 @@ import { entryBytes, parseEntry } from '#protocol/entries';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { MAX_SNAPSHOT_MS, type SnapshotEntry } from '#protocol/schemas/log-entry';
 import { noteIn } from '#protocol/snapshot/location';
+import { TILE_WIDTH } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
 import { commitCheckpoint, commitLocation } from './commit.js';
 import type { CycleContext, PublicState } from './context.js';
@@ -141,6 +142,8 @@ async function publishNext(
   // No location refers to these files yet. After a crash the next cycle reuses them, or the janitor
   // removes them.
   const signedBefore = published?.checkpoint.size ?? 0;
+  // The tree to sign is larger than this one, so its last tiles are wider unless they are full.
+  const fullSize = tree.head.size - (tree.head.size % TILE_WIDTH);
   const advanced = await advance(
     ctx,
     tree,
@@ -148,8 +151,7 @@ async function publishNext(
     [...stops].sort((a, b) => a - b),
     {
       entries: async (first, entries) => {
-        const files = await leafFiles(tree, { first, entries }, signedBefore, tree.head.size);
-        await ctx.writer.put(files);
+        await ctx.writer.put(await leafFiles(tree, { first, entries }, signedBefore, fullSize));
       },
       stop: (state) => requireSameMap(known, state),
     },

@@ -33,10 +33,7 @@ export async function liveBytes(
   snapshotDir: string,
   { location, checkpoint }: OpenedLocation,
 ): Promise<number> {
-  // Answers name the partial tiles of the covered tree, which the checkpoint's tree extends.
-  const covered = location.snapshot.logs[0]!.size;
-  const paths = new Set([LOCATION_PATH, CHECKPOINT_PATH, ...logPaths(covered)]);
-  for (const path of logPaths(checkpoint.size)) paths.add(path);
+  const paths = [LOCATION_PATH, CHECKPOINT_PATH, ...logPaths(checkpoint.size)];
   let bytes = 0;
   for (const path of paths) bytes += (await stat(join(snapshotDir, path))).size;
   const pages = [location.map, location.shares].flatMap((page) => pageIdOf(page) ?? []);

@@ -48,16 +48,9 @@ export async function leafFiles(
   return files;
 }
 
-/** The tiles above the leaf tiles that a log adds when it grows from `from` to `size` leaves. */
-function upperTiles(tree: VerifiedTree, from: number, size: number): Promise<PublishedFile[]> {
-  const upper = tilesBetween(from, Math.max(from, size)).filter(({ level }) => level > 0);
-  return Promise.all(upper.map((tile) => tileFile(tree, tile)));
-}
-
 /**
  * The files that a tree has and a tree of `from` leaves has not, in runs that fit in memory. Leaf tiles
- * below `covered` are left out. Partial tiles have their width in this tree, and also that in a tree of
- * `covered` leaves, which public answers name.
+ * and entry bundles that are full below `covered` are left out.
  */
 export async function* logFiles(
   tree: VerifiedTree,
@@ -68,13 +61,9 @@ export async function* logFiles(
   const { size } = tree.head;
   const start = Math.max(from, covered);
   for (let first = start - (start % TILE_WIDTH); first < size; first += chunkLeaves) {
-    const chunk = {
-      first,
-      entries: await tree.entries(first, Math.min(first + chunkLeaves, size)),
-    };
-    yield leafFiles(tree, chunk, from, size);
-    if (first <= covered) yield leafFiles(tree, chunk, from, covered);
+    const entries = await tree.entries(first, Math.min(first + chunkLeaves, size));
+    yield leafFiles(tree, { first, entries }, from, size);
   }
-  yield upperTiles(tree, from, size);
-  yield upperTiles(tree, from, covered);
+  const upper = tilesBetween(from, Math.max(from, size)).filter(({ level }) => level > 0);
+  yield Promise.all(upper.map((tile) => tileFile(tree, tile)));
 }

@@ -57,14 +57,14 @@ export async function getTile(exchange: Exchange, path: string): Promise<void> {
   }
   // A leading zero group would give the same tile a second URL.
   if (/^x000\//.test(match[2]!)) throw noSuchFile();
+  const { current } = ctx.poller;
+  const size = current?.opened.checkpoint.size ?? 0;
   const bytes =
     level === null
-      ? await readEntries(ctx.source, index, width)
-      : await readTile(ctx.source, level, index, width);
-  const { current } = ctx.poller;
+      ? await readEntries(ctx.source, index, width, size)
+      : await readTile(ctx.source, level, index, width, size);
   if (bytes === null) {
     // Tiles of the served tree were published and never disappear: report a read error, not 404.
-    const size = current?.opened.checkpoint.size ?? 0;
     if (width === tileWidth(level ?? 0, index, size)) throw malformed(`${path} cannot be read`);
     throw noSuchFile();
   }

@@ -11,6 +11,7 @@ import {
   entriesPath,
   TILE_WIDTH,
   tilePath,
+  tileWidth,
 } from '#protocol/tiles';
 
 /** Where a snapshot is read from. Its bytes are untrusted until verified. */
@@ -60,19 +61,36 @@ export function directorySource(root: string): SnapshotSource {
 type LogFiles = Pick<SnapshotSource, 'logFile'>;
 
 /**
- * Reads a tile at the given width, or null. The publisher deletes partial tiles once the full tile
- * exists; a partial tile is a prefix of the full one, so old URLs keep working.
+ * The least of the tiles or bundles of an index that is at least as wide as `width`; null if there is
+ * none. A partial one is a prefix of a wider one. Only those of published trees exist, and the publisher
+ * deletes them once the full one exists.
+ *
+ * @param served width in the served tree
  */
+async function readWide(
+  source: LogFiles,
+  pathOf: (width: number) => string,
+  width: number,
+  served: number,
+): Promise<Uint8Array | null> {
+  for (const wide of new Set([width, Math.max(width, served), TILE_WIDTH])) {
+    const bytes = await source.logFile(pathOf(wide));
+    if (bytes !== null) return bytes;
+  }
+  return null;
+}
+
+/** Reads a tile at the given width, or null. */
 export async function readTile(
   source: LogFiles,
   level: number,
   index: number,
   width: number,
+  servedSize = 0,
 ): Promise<Uint8Array | null> {
-  const exact = await source.logFile(tilePath(level, index, width));
-  if (exact !== null || width === TILE_WIDTH) return exact;
-  const full = await source.logFile(tilePath(level, index));
-  return full === null ? null : full.subarray(0, width * HASH_BYTES);
+  const served = tileWidth(level, index, servedSize);
+  const wide = await readWide(source, (of) => tilePath(level, index, of), width, served);
+  return wide && wide.subarray(0, width * HASH_BYTES);
 }
 
 /** Reads tiles for a Merkle proof; throws when one is missing or truncated. */
@@ -84,14 +102,14 @@ export function tileReader(source: LogFiles) {
   };
 }
 
-/** Reads an entry bundle at the given width, or null; see {@link readTile}. */
+/** Reads an entry bundle at the given width, or null. */
 export async function readEntries(
   source: LogFiles,
   index: number,
   width: number,
+  servedSize = 0,
 ): Promise<Uint8Array | null> {
-  const exact = await source.logFile(entriesPath(index, width));
-  if (exact !== null || width === TILE_WIDTH) return exact;
-  const full = await source.logFile(entriesPath(index));
-  return full === null ? null : encodeEntryBundle(decodeEntryBundle(full).slice(0, width));
+  const served = tileWidth(0, index, servedSize);
+  const wide = await readWide(source, (of) => entriesPath(index, of), width, served);
+  return wide && encodeEntryBundle(decodeEntryBundle(wide).slice(0, width));
 }

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
+import type { Facade } from '#protocol/schemas/facade';
 import { decodeEntryBundle } from '#protocol/tiles';
 import { parseTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
@@ -10,9 +11,10 @@ import { entryOf, ORIGIN, TestSnapshot } from '../../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
 let url: string;
+let proofIds: string[];
 
 beforeAll(async () => {
-  snapshot.registry.addProofs(596);
+  proofIds = snapshot.registry.addProofs(596);
   snapshot.registry.verify();
   await snapshot.publisher().runCycle();
   url = (await snapshot.serve(snapshot.publicServer())).url;
@@ -61,6 +63,17 @@ describe('/log', () => {
     expect((await get('/log/tile/0/000.p/7')).bytes).toEqual(tile.subarray(0, 7 * 32));
     const entries = decodeEntryBundle((await get('/log/tile/entries/000.p/7')).bytes);
     expect(entries).toHaveLength(7);
+  });
+
+  it('serves the tile and bundle that an answer names, which the signed tree has wider', async () => {
+    const answer = await get(`/api/public/verify/proof/${proofIds[595]!}`);
+    const { downloads } = JSON.parse(answer.bytes.toString()) as Facade;
+    expect(downloads).toMatchObject({
+      entry_bundle: '/log/tile/entries/002.p/87',
+      tile: '/log/tile/0/002.p/87',
+    });
+    expect(decodeEntryBundle((await get('/log/tile/entries/002.p/87')).bytes)).toHaveLength(87);
+    expect((await get('/log/tile/0/002.p/87')).bytes).toHaveLength(87 * 32);
   });
 
   it.each([
