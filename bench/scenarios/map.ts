@@ -53,7 +53,7 @@ async function run(context: RunContext): Promise<Result[]> {
   for (let first = 0; first < proofs; first += CYCLE) {
     context.signal.throwIfAborted();
     if (first === WARM_UP) Object.assign(from, { written: store.written, live: store.live });
-    const changes = Array.from({ length: CYCLE }, (_, n) => changeOf(first + n));
+    const changes = changesFrom(first);
     const before = cpuSecondsOf(process.pid);
     const updated = await maps.update(head, changes);
     if (first >= WARM_UP) used += cpuSecondsOf(process.pid) - before;
@@ -86,6 +86,8 @@ async function run(context: RunContext): Promise<Result[]> {
 }
 
 const START = Date.now();
+const NO_HISTORY = new Uint8Array(0);
+const NO_ENDS = [null, null, null, null] as const;
 const KEY_CHANGE: MapChange = {
   key: aepKeyMapKey(0, 0),
   value: {
@@ -99,34 +101,41 @@ const KEY_CHANGE: MapChange = {
   },
 };
 
-/** The record of a verified proof, under a UUIDv7 of the time of its admission. */
-function changeOf(index: number): MapChange {
-  const acceptedAt = START + Math.floor(index / PROOFS_PER_MS);
-  const bytes = randomBytes(16 + 64);
-  bytes.writeUIntBE(acceptedAt, 0, 6);
-  // A UUIDv7 with shard 0.
-  bytes.writeUInt16BE(0x7000, 6);
-  bytes[8] = (bytes[8]! & 0x3f) | 0x80;
-  const record = encodeProof({
-    effect: 'ADMIT',
-    isLive: true,
-    hasArtifacts: true,
-    verdict: 'pass',
-    isGone: false,
-    revoked: 0,
-    leafIndex: index + 1,
-    acceptedAt,
-    verdictSize: index + 2,
-    verifiedAt: acceptedAt,
-    keyIndex: 0,
-    ends: [null, null, null, null],
-    aepHash: bytes.subarray(16, 48),
-    proofRecordHash: bytes.subarray(48),
+const ID_BYTES = 16;
+const RANDOM_BYTES = ID_BYTES + 64;
+
+/** Records of verified proofs, each under a UUIDv7 of the time of its admission. */
+function changesFrom(first: number): MapChange[] {
+  const random = randomBytes(CYCLE * RANDOM_BYTES);
+  return Array.from({ length: CYCLE }, (_, n) => {
+    const index = first + n;
+    const acceptedAt = START + Math.floor(index / PROOFS_PER_MS);
+    const bytes = random.subarray(n * RANDOM_BYTES, (n + 1) * RANDOM_BYTES);
+    bytes.writeUIntBE(acceptedAt, 0, 6);
+    // A UUIDv7 with shard 0.
+    bytes.writeUInt16BE(0x7000, 6);
+    bytes[8] = (bytes[8]! & 0x3f) | 0x80;
+    const record = encodeProof({
+      effect: 'ADMIT',
+      isLive: true,
+      hasArtifacts: true,
+      verdict: 'pass',
+      isGone: false,
+      revoked: 0,
+      leafIndex: index + 1,
+      acceptedAt,
+      verdictSize: index + 2,
+      verifiedAt: acceptedAt,
+      keyIndex: 0,
+      ends: NO_ENDS,
+      aepHash: bytes.subarray(ID_BYTES, ID_BYTES + 32),
+      proofRecordHash: bytes.subarray(ID_BYTES + 32),
+    });
+    return {
+      key: mapKey('proof', bytes.subarray(0, ID_BYTES)),
+      value: { record, history: NO_HISTORY },
+    };
   });
-  return {
-    key: mapKey('proof', bytes.subarray(0, 16)),
-    value: { record, history: new Uint8Array(0) },
-  };
 }
 
 function hashingMicros(): number {
