@@ -54,6 +54,14 @@ export function parseTime(text: string): number {
 /** Cached: several ends of validity of a proof are one time. */
 let latestParsed = { text: '', epochMs: Number.NaN };
 
+/** For people: `90 seconds`, `5 minutes`, `30 hours`. */
+export function formatAge(ms: number): string {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 120) return seconds === 1 ? '1 second' : `${seconds} seconds`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 120 ? `${minutes} minutes` : `${Math.floor(minutes / 60)} hours`;
+}
+
 export function isTime(text: string): boolean {
   return attempt(() => parseTime(text)) !== undefined;
 }

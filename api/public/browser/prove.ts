@@ -6,6 +6,7 @@ import { nobleSha256 } from '#protocol/hash';
 import { BY_PATH, pathLookupOf, QUERY_NAMES, routeFor } from '#protocol/lookup-routes';
 import { readLog } from '#protocol/offline/trust';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { formatAge } from '#protocol/time';
 
 const TRUSTED =
   'Trusted: this key; that its log has true verdicts and is the same for everyone, which no witness ' +
@@ -92,12 +93,5 @@ function provedText(status: string, { found, index, ageMs }: ProvedState): strin
   const proofs = [...found.proofs.values()];
   const present = proofs.filter((proof) => proof !== null).length;
   const counts = `proofs found: ${present}, absent: ${proofs.length - present}`;
-  return `status ${status}; ${counts}; snapshot at log entry ${index}, ${ageText(ageMs)} old.`;
-}
-
-function ageText(ms: number): string {
-  const seconds = Math.floor(ms / 1000);
-  if (seconds < 120) return `${seconds} seconds`;
-  const minutes = Math.floor(seconds / 60);
-  return minutes < 120 ? `${minutes} minutes` : `${Math.floor(minutes / 60)} hours`;
+  return `status ${status}; ${counts}; snapshot at log entry ${index}, ${formatAge(ageMs)} old.`;
 }

@@ -1,4 +1,5 @@
 import { pathLookupOf } from '#protocol/lookup-routes';
+import { formatAge } from '#protocol/time';
 import { html, type Html } from '../../docs/html.js';
 import { VERIFY } from '../lookup/routes.js';
 import { count, type Mark } from './copy.js';
@@ -18,13 +19,6 @@ export function time(rfc3339: string): Html {
   if (Number.isNaN(at.getTime())) return html`${rfc3339}`;
   const clock = at.toISOString().slice(11, 19);
   return html`<time datetime="${rfc3339}">${DATE.format(at)}, ${clock}&nbsp;UTC</time>`;
-}
-
-function age(ms: number): string {
-  const seconds = Math.max(0, Math.floor(ms / 1000));
-  if (seconds < 120) return seconds === 1 ? '1 second' : `${seconds} seconds`;
-  const minutes = Math.floor(seconds / 60);
-  return minutes < 120 ? `${minutes} minutes` : `${Math.floor(minutes / 60)} hours`;
 }
 
 /** One row of a `dl.facts` list. */
@@ -175,7 +169,7 @@ function snapshotSection(snapshot: SnapshotFacts | null): Html {
     <dl class="facts">
       ${fact('Log', html`${snapshot.origin}`)}
       ${fact('Size', html`${count(snapshot.treeSize)} entries`)}
-      ${fact('Published', html`${time(snapshot.issuedAt)}, ${age(snapshot.ageMs)} before this page was made`)}
+      ${fact('Published', html`${time(snapshot.issuedAt)}, ${formatAge(snapshot.ageMs)} before this page was made`)}
       ${fact('Valid until', time(snapshot.validUntil))}
     </dl>
     <p>
