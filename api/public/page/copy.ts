@@ -16,26 +16,16 @@ export interface VerdictCopy {
 
 export type Mark = 'good' | 'denied' | 'revoked' | 'expired' | 'absent' | 'open';
 
-/** Short names of the statuses for lists, worst first: `tally` relies on the order. */
-export const WORD: Record<VerificationStatus, string> = {
-  REVOKED: 'Revoked',
-  EXPIRED: 'Expired',
-  NOT_FOUND: 'Not found',
-  BACKEND_LOOKUP_REQUIRED: 'Not confirmed',
-  VALID: 'Valid',
-  VERIFIED: 'Verified',
-  PASS: 'Passes',
-  TRUST_ESTABLISHED: 'Trust established',
-};
-export const MARK: Record<VerificationStatus, Mark> = {
-  REVOKED: 'revoked',
-  EXPIRED: 'expired',
-  NOT_FOUND: 'absent',
-  BACKEND_LOOKUP_REQUIRED: 'open',
-  VALID: 'good',
-  VERIFIED: 'good',
-  PASS: 'good',
-  TRUST_ESTABLISHED: 'good',
+/** Short name and symbol of each status for lists, worst first: `tally` relies on the order. */
+export const SHORT: Record<VerificationStatus, { word: string; mark: Mark }> = {
+  REVOKED: { word: 'Revoked', mark: 'revoked' },
+  EXPIRED: { word: 'Expired', mark: 'expired' },
+  NOT_FOUND: { word: 'Not found', mark: 'absent' },
+  BACKEND_LOOKUP_REQUIRED: { word: 'Not confirmed', mark: 'open' },
+  VALID: { word: 'Valid', mark: 'good' },
+  VERIFIED: { word: 'Verified', mark: 'good' },
+  PASS: { word: 'Passes', mark: 'good' },
+  TRUST_ESTABLISHED: { word: 'Trust established', mark: 'good' },
 };
 
 const COPIED = 'Check that you copied the whole identifier and no other characters.';
@@ -59,59 +49,60 @@ export function notFoundCopy(treeSize: number): VerdictCopy {
 
 /** @param byToken whether the identifier is a share token, or may be a misspelled one */
 export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
-  const { lookup, verification, artifact } = relayed;
+  const { lookup, verification, artifact, artifact_kind: kind } = relayed;
+  const { verification_status: status, can_assert_validity: asserts } = verification;
   const members = membersIn(relayed);
-  if (members !== null) return packageCopy(verification.verification_status, members.length);
-  if (lookup.matched_on === null) return byToken ? unresolvableTokenCopy() : unresolvedCopy();
+  if (members !== null) return packageCopy(status, members.length);
+  if (lookup.matched_on === null) return byToken ? UNRESOLVABLE_TOKEN : UNRESOLVED;
   if (artifact.effect === 'DENY') return denialCopy(relayed);
-  if (isOutcome(relayed) && verification.can_assert_validity) return OUTCOME;
-  const kind = relayed.artifact_kind;
-  switch (verification.verification_status) {
-    case 'VALID':
-    case 'VERIFIED':
-    case 'PASS':
-    case 'TRUST_ESTABLISHED':
-      return {
-        mark: 'good',
-        headline: POSITIVE[verification.verification_status](kind),
-        lead: kind === 'proof' ? ADMITTED : `It depends on a proof: ${lowerFirst(ADMITTED)}`,
-        claims: [
-          'An action was admitted: the policy in force permitted it.',
-          'The log named below contains the signed proof.',
-          'The verification system checked that proof and its place in the log.',
-        ],
-        nonClaims: [
-          'That the action was carried out, or with what result. Only that it was admitted.',
-          'What the action was, or who requested it. Neither is public.',
-          `That this stays true. It can be revoked or expire. ${ENDS}`,
-        ],
-      };
-    case 'REVOKED':
-    case 'EXPIRED':
-      return endedCopy(verification.verification_status, NOUN[kind], {
-        lead: ended(kind, verification.verification_status),
-        claims: {
-          REVOKED: `The ${NOUN[kind]} was issued and later revoked. A revocation is final.`,
-          EXPIRED: `The ${NOUN[kind]} was issued, and its validity period has ended.`,
-        },
-        nonClaims: [HOLDS],
-      });
-    case 'NOT_FOUND':
-    case 'BACKEND_LOOKUP_REQUIRED':
-      return unconfirmedCopy(NOUN[kind]);
+  if (isOutcome(relayed) && asserts) return OUTCOME;
+  const headline = POSITIVE[status]?.(kind);
+  if (headline !== undefined) {
+    return {
+      mark: 'good',
+      headline,
+      lead: kind === 'proof' ? ADMITTED : `It depends on a proof: ${lowerFirst(ADMITTED)}`,
+      claims: ['An action was admitted: the policy in force permitted it.', ...RECORDED],
+      nonClaims: [
+        'That the action was carried out, or with what result. Only that it was admitted.',
+        'What the action was, or who requested it. Neither is public.',
+        `That this stays true. It can be revoked or expire. ${ENDS}`,
+      ],
+    };
   }
+  const noun = NOUN[kind];
+  if (status === 'REVOKED' || status === 'EXPIRED') {
+    // An artifact ends with any artifact it depends on; the response does not name the one that ended.
+    const dependency = kind === 'proof' ? '' : ', or something it depends on,';
+    return endedCopy(status, noun, {
+      lead: `This ${noun}${dependency} ${HOW[status]}. Do not rely on it.`,
+      claims: {
+        REVOKED: `The ${noun} was issued and later revoked. A revocation is final.`,
+        EXPIRED: `The ${noun} was issued, and its validity period has ended.`,
+      },
+      nonClaims: [HOLDS],
+    });
+  }
+  return {
+    mark: 'open',
+    headline: 'Not confirmed',
+    lead: `The log has an entry for this ${noun}, but the verification system does not confirm it.`,
+    claims: [],
+    nonClaims: [UNDECIDED, LATER],
+  };
 }
+
+const RECORDED = [
+  'The log named below contains the signed proof.',
+  'The verification system checked that proof and its place in the log.',
+];
 
 /** The headline is neutral: the action may have failed, and its result is not public. */
 const OUTCOME: VerdictCopy = {
   mark: 'open',
   headline: 'Outcome recorded',
   lead: 'An agent reported how an action ended. This is a valid proof of the report.',
-  claims: [
-    'A report on a previously admitted action was recorded.',
-    'The log named below contains the signed proof.',
-    'The verification system checked that proof and its place in the log.',
-  ],
+  claims: ['A report on a previously admitted action was recorded.', ...RECORDED],
   nonClaims: [
     'That the action succeeded, or that the report is true. No passport, certificate or trust follows from an outcome.',
     'What the action was, who reported it, or its result. None of this is public.',
@@ -131,12 +122,6 @@ export const NOUN = {
 
 const HOW = { REVOKED: 'was revoked', EXPIRED: 'has expired' };
 
-/** An artifact ends with any artifact it depends on; the response does not name the one that ended. */
-function ended(kind: ArtifactKind, status: keyof typeof HOW): string {
-  const dependency = kind === 'proof' ? '' : ', or something it depends on,';
-  return `This ${NOUN[kind]}${dependency} ${HOW[status]}. Do not rely on it.`;
-}
-
 function endedCopy(
   status: keyof typeof HOW,
   noun: string,
@@ -147,20 +132,21 @@ function endedCopy(
     EXPIRED: 'That anything was wrong with it before it expired.',
   };
   return {
-    mark: MARK[status],
-    headline: `${WORD[status]} ${noun}`,
+    mark: SHORT[status].mark,
+    headline: `${SHORT[status].word} ${noun}`,
     lead: texts.lead,
     claims: [texts.claims[status]],
     nonClaims: [cause[status], ...texts.nonClaims],
   };
 }
 
-const POSITIVE = {
-  VALID: (kind: string) => `Valid ${kind}`,
-  VERIFIED: (kind: string) => `Verified ${kind}`,
-  PASS: (kind: string) => `${upperFirst(kind)} passes`,
+/** The headlines of the statuses that assert validity. */
+const POSITIVE: Partial<Record<VerificationStatus, (kind: string) => string>> = {
+  VALID: (kind) => `Valid ${kind}`,
+  VERIFIED: (kind) => `Verified ${kind}`,
+  PASS: (kind) => `${upperFirst(kind)} passes`,
   TRUST_ESTABLISHED: () => 'Trust established',
-} as const;
+};
 
 /** The headline never reads as approval: only the proof of the denial is valid, not the action. */
 function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
@@ -184,7 +170,7 @@ function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy
   }
   if (status === 'REVOKED' || status === 'EXPIRED') {
     return {
-      mark: status === 'REVOKED' ? 'revoked' : 'expired',
+      mark: SHORT[status].mark,
       headline: `Denied, and ${status.toLowerCase()}`,
       lead: `The action was denied, and the ${kind} of the denial is no longer valid.`,
       claims: [
@@ -206,86 +192,69 @@ const ALLOWED = 'That anything was allowed.';
 const UNDECIDED =
   'That it is valid, or that it is not. It may not have been checked yet, or a check failed.';
 
-function unconfirmedCopy(kind: string): VerdictCopy {
-  return {
-    mark: 'open',
-    headline: 'Not confirmed',
-    lead: `The log has an entry for this ${kind}, but the verification system does not confirm it.`,
-    claims: [],
-    nonClaims: [UNDECIDED, 'That this stays so. Look it up again later.'],
-  };
-}
+const LATER = 'That this stays so. Look it up again later.';
 
-function unresolvedCopy(): VerdictCopy {
-  return {
-    mark: 'open',
-    headline: 'Not resolved',
-    lead: 'This service cannot say anything about this identifier.',
-    advice: `${COPIED} You can also ask the sender for the identifier of the proof.`,
-    claims: [],
-    nonClaims: ['That it is valid, or that it is not.', 'That nothing has this identifier.'],
-  };
-}
+const UNRESOLVED: VerdictCopy = {
+  mark: 'open',
+  headline: 'Not resolved',
+  lead: 'This service cannot say anything about this identifier.',
+  advice: `${COPIED} You can also ask the sender for the identifier of the proof.`,
+  claims: [],
+  nonClaims: ['That it is valid, or that it is not.', 'That nothing has this identifier.'],
+};
 
 /** The same text for every reason: a token holder must not learn whether it was ever valid. */
-function unresolvableTokenCopy(): VerdictCopy {
-  return {
-    mark: 'open',
-    headline: 'Not resolved',
-    lead: 'This share link shows nothing.',
-    advice:
-      'The link may not exist, may be revoked or expired, or may lead to something that is not published. ' +
-      'Check that you copied the whole link, or ask the sender.',
-    claims: [],
-    nonClaims: ['Which of these applies.', 'Whether anything behind the link is valid.'],
-  };
-}
+const UNRESOLVABLE_TOKEN: VerdictCopy = {
+  mark: 'open',
+  headline: 'Not resolved',
+  lead: 'This share link shows nothing.',
+  advice:
+    'The link may not exist, may be revoked or expired, or may lead to something that is not published. ' +
+    'Check that you copied the whole link, or ask the sender.',
+  claims: [],
+  nonClaims: ['Which of these applies.', 'Whether anything behind the link is valid.'],
+};
 
 const EACH = 'The verdict on each member. It is shown with the member.';
 
 /** Copy for a package as a whole; `membersSection` shows the verdicts on its members. */
 function packageCopy(status: VerificationStatus, members: number): VerdictCopy {
   const of = members === 1 ? 'of one proof' : `of ${count(members)} proofs`;
-  switch (status) {
-    case 'VALID':
-    case 'VERIFIED':
-    case 'PASS':
-    case 'TRUST_ESTABLISHED':
-      return {
-        mark: 'good',
-        headline: POSITIVE[status]('package'),
-        lead: `This is a package ${of}, and the verification system asserts it as a whole.`,
-        claims: [
-          'Every proof in it is of an admitted action.',
-          'The verification system checked the proofs and their places in the log named below.',
-          'It asserts trust in the package as a whole.',
-        ],
-        nonClaims: [
-          'That the actions were carried out, or with what result. Only that they were admitted.',
-          'That the package is complete. Its creator chose the members.',
-          `That this stays true. When a member is revoked or expires, so does the package. ${ENDS}`,
-        ],
-      };
-    case 'REVOKED':
-    case 'EXPIRED':
-      return endedCopy(status, 'package', {
-        lead: `This package ${of} depends on something that ${HOW[status]}. Do not rely on it as a whole.`,
-        claims: {
-          REVOKED: 'Something that the package depends on was revoked. A revocation is final.',
-          EXPIRED: 'Something that the package depends on has expired.',
-        },
-        nonClaims: [EACH, HOLDS],
-      });
-    case 'NOT_FOUND':
-    case 'BACKEND_LOOKUP_REQUIRED':
-      return {
-        mark: 'open',
-        headline: 'Not confirmed',
-        lead: `The verification system does not confirm this package ${of} as a whole.`,
-        claims: [],
-        nonClaims: [UNDECIDED, EACH, 'That this stays so. Look it up again later.'],
-      };
+  const headline = POSITIVE[status]?.('package');
+  if (headline !== undefined) {
+    return {
+      mark: 'good',
+      headline,
+      lead: `This is a package ${of}, and the verification system asserts it as a whole.`,
+      claims: [
+        'Every proof in it is of an admitted action.',
+        'The verification system checked the proofs and their places in the log named below.',
+        'It asserts trust in the package as a whole.',
+      ],
+      nonClaims: [
+        'That the actions were carried out, or with what result. Only that they were admitted.',
+        'That the package is complete. Its creator chose the members.',
+        `That this stays true. When a member is revoked or expires, so does the package. ${ENDS}`,
+      ],
+    };
   }
+  if (status === 'REVOKED' || status === 'EXPIRED') {
+    return endedCopy(status, 'package', {
+      lead: `This package ${of} depends on something that ${HOW[status]}. Do not rely on it as a whole.`,
+      claims: {
+        REVOKED: 'Something that the package depends on was revoked. A revocation is final.',
+        EXPIRED: 'Something that the package depends on has expired.',
+      },
+      nonClaims: [EACH, HOLDS],
+    });
+  }
+  return {
+    mark: 'open',
+    headline: 'Not confirmed',
+    lead: `The verification system does not confirm this package ${of} as a whole.`,
+    claims: [],
+    nonClaims: [UNDECIDED, EACH, LATER],
+  };
 }
 
 export function count(n: number): string {

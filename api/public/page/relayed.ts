@@ -1,19 +1,22 @@
 import * as z from 'zod';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { type PublicTrustChain, notFoundSchema } from '#protocol/schemas/facade';
-import { artifactKindSchema, effectSchema, environmentSchema } from '#protocol/schemas/primitives';
-import { canAssertValidity, isOutcomeAnswer, STATUSES } from '#protocol/status';
+import {
+  artifactKindSchema,
+  assertsByStatus,
+  effectSchema,
+  environmentSchema,
+} from '#protocol/schemas/primitives';
+import { isOutcomeAnswer, STATUSES } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 
 const verdictMembers = { verification_status: z.enum(STATUSES), can_assert_validity: z.boolean() };
-const followsFromStatus = (verdict: z.infer<z.ZodObject<typeof verdictMembers>>): boolean =>
-  verdict.can_assert_validity === canAssertValidity(verdict.verification_status);
 const DOES_NOT_FOLLOW = 'can_assert_validity does not follow from the status';
 
 /** One proof in a package, and the verdict on its trust artifact. */
 const memberSchema = z
   .object({ proof_id: z.string(), trust_id: z.string(), ...verdictMembers })
-  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+  .refine(assertsByStatus, DOES_NOT_FOLLOW);
 export type Member = z.infer<typeof memberSchema>;
 
 /**
@@ -26,7 +29,7 @@ const relayedSchema = z
     lookup: z.object({ matched_on: z.string().nullable() }),
     verification: z
       .object({ ...verdictMembers, verified_at: z.string().optional() })
-      .refine(followsFromStatus, DOES_NOT_FOLLOW),
+      .refine(assertsByStatus, DOES_NOT_FOLLOW),
     artifact: z
       .object({
         effect: effectSchema,

@@ -2,7 +2,7 @@ import type { PublicTrustChain } from '#protocol/schemas/facade';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { type VerificationStatus, TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { html, type Html } from '../../docs/html.js';
-import { count, MARK, WORD, NOUN, upperFirst, type Mark } from './copy.js';
+import { count, NOUN, SHORT, upperFirst, type Mark } from './copy.js';
 import { copyButton, fact, fold, markOf, time, ownPath, pageUrl } from './document.js';
 import { membersIn, stringsIn, type Member, type Relayed, isOutcome } from './relayed.js';
 
@@ -102,10 +102,11 @@ function explained(bad: number, good: number): string {
 
 function lineOf(member: Member & { number: number }): Html {
   const { number, trust_id: id, verification_status: status } = member;
-  return html`<li class="${MARK[status]}">
-    ${markOf(MARK[status])}
+  const { word, mark } = SHORT[status];
+  return html`<li class="${mark}">
+    ${markOf(mark)}
     <span>
-      <span class="number">${number}.</span> <span class="name">${WORD[status]}</span>
+      <span class="number">${number}.</span> <span class="name">${word}</span>
       <code class="detail">${status}</code>
     </span>
     <a href="${pageUrl(id)}"><code>${id}</code></a>
@@ -118,7 +119,7 @@ export function tally(members: readonly Member[]): string {
   for (const { verification_status: status } of members) {
     counts.set(status, (counts.get(status) ?? 0) + 1);
   }
-  const parts = Object.entries(WORD).flatMap(([status, word]) => {
+  const parts = Object.entries(SHORT).flatMap(([status, { word }]) => {
     const n = counts.get(status as VerificationStatus);
     if (n === undefined) return [];
     return [`${n === members.length ? 'all' : count(n)} ${word.toLowerCase()}`];
@@ -126,8 +127,10 @@ export function tally(members: readonly Member[]): string {
   return `${count(members.length)} (${parts.join(', ')})`;
 }
 
-/** A long history shows its first and last events and folds those between. */
-const SHOWN = { first: 3, last: 6 };
+const NO_TIME: Record<string, string> = {
+  REVOKED: ' The time of the revocation is not published.',
+  EXPIRED: ' The time of the expiry is not published.',
+};
 const LIST = new Intl.ListFormat('en-GB');
 
 /** The status history as published. It adds no events and infers no times. */
@@ -138,13 +141,12 @@ export function historySection(
 ): Html {
   const { verification_status: status } = relayed.verification;
   const isPackage = membersIn(relayed) !== null;
-  const since = isPackage ? '' : sinceUnknown(status, events);
-  const { first, last } = SHOWN;
+  const isTimeless = !isPackage && endOf(relayed, events) === null;
   return html`<section aria-labelledby="history-title">
     <h2 id="history-title">History</h2>
     <ol class="history">
-      ${fold(events.map(eventLine), { first, last, what: 'events', list: 'history' })}
-      ${line(time(issuedAt), html`Published as <code>${status}</code>, the current status.${since}`)}
+      ${fold(events.map(eventLine), { first: 3, last: 6, what: 'events', list: 'history' })}
+      ${line(time(issuedAt), html`Published as <code>${status}</code>, the current status.${isTimeless && (NO_TIME[status] ?? null)}`)}
     </ol>
     ${isPackage && html`<p>The page of each member shows the history of that member.</p>`}
   </section>`;
@@ -152,23 +154,18 @@ export function historySection(
 
 /** Time of the last verification, else of acceptance: validity is asserted from then on. */
 export function sinceWhen(relayed: Relayed, events: readonly PublicEvent[]): string | undefined {
-  const verified = events.flatMap((event) => (event.event === 'verified' ? [event.at] : []));
-  return verified.at(-1) ?? relayed.integrity.accepted_at;
+  const verified = events.findLast((event) => event.event === 'verified');
+  return verified?.at ?? relayed.integrity.accepted_at;
 }
 
 /** When the artifact was first revoked or expired; both are final. Null when the history has no time. */
 export function endOf(
-  { verification }: Relayed,
+  { verification: { verification_status: status } }: Relayed,
   events: readonly PublicEvent[],
 ): { name: string; at: string } | null {
-  const first = (name: 'revoked' | 'expired'): string | undefined =>
-    events.flatMap((event) => (event.event === name ? [event.at] : []))[0];
-  const ends = {
-    REVOKED: { name: 'Revoked', at: first('revoked') },
-    EXPIRED: { name: 'Expired', at: first('expired') },
-  } as Partial<Record<string, { name: string; at: string | undefined }>>;
-  const end = ends[verification.verification_status];
-  return end?.at === undefined ? null : { name: end.name, at: end.at };
+  if (status !== 'REVOKED' && status !== 'EXPIRED') return null;
+  const end = events.find(({ event }) => event === status.toLowerCase());
+  return end !== undefined && 'at' in end ? { name: SHORT[status].word, at: end.at } : null;
 }
 
 function eventLine(event: PublicEvent): Html {
@@ -194,17 +191,12 @@ function eventLine(event: PublicEvent): Html {
         'open',
       );
     case 'erased':
-      return line(
-        time(event.at),
-        html`The signed document was erased on request${seen(event.log_size)}. Its entry stays in
-        the log. Validity is no longer asserted.`,
-        'open',
-      );
     case 'lost':
       return line(
         time(event.at),
-        html`The signed document was lost${seen(event.log_size)}. Its entry stays in the log.
-        Validity is no longer asserted.`,
+        html`The signed document was
+        ${event.event === 'lost' ? 'lost' : 'erased on request'}${seen(event.log_size)}. Its entry
+        stays in the log. Validity is no longer asserted.`,
         'open',
       );
     case 'expired':
@@ -230,14 +222,6 @@ function line(when: Html, what: Html, turn?: Mark): Html {
   return html`<li class="event${turn !== undefined && ` turn ${turn}`}">
     <span class="when">${when}</span> <span>${what}</span>
   </li>`;
-}
-
-function sinceUnknown(status: string, events: readonly PublicEvent[]): string {
-  const has = (name: PublicEvent['event']): boolean => events.some(({ event }) => event === name);
-  if (status === 'REVOKED' && !has('revoked'))
-    return ' The time of the revocation is not published.';
-  if (status === 'EXPIRED' && !has('expired')) return ' The time of the expiry is not published.';
-  return '';
 }
 
 type ChainLink = PublicTrustChain['links'][number];
@@ -312,7 +296,7 @@ function verdictOn(
 ): { word: string; mark: Mark } | null {
   const status = link?.verification_status ?? null;
   if (status === null) return null;
-  const [word, mark] = [WORD[status], MARK[status]];
+  const { word, mark } = SHORT[status];
   return isDenial && mark === 'good'
     ? { word: `${word}, of the denial`, mark: 'denied' }
     : { word, mark };
