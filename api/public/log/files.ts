@@ -17,8 +17,8 @@ import {
 } from '#protocol/tiles';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Exchange, PublicContext } from '../operation.js';
-import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from '../http/answer.js';
+import type { Exchange, Handler, PublicContext } from '../operation.js';
+import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send, type Answer } from '../http/answer.js';
 import { Problem } from '../http/problem.js';
 import { whenFetched } from '../snapshot/pages.js';
 import { loadedSnapshot } from '../snapshot/poller.js';
@@ -26,37 +26,47 @@ import type { Snapshot } from '../snapshot/snapshot.js';
 import { readEntries, readTile, tileReader } from '../snapshot/source.js';
 
 const TEXT_TYPE = 'text/plain; charset=utf-8';
-const BYTES_TYPE = 'application/octet-stream';
+
+type Read = (
+  ctx: PublicContext,
+  snapshot: Snapshot,
+  last: string,
+) => Promise<Pick<Answer, 'type' | 'body'> & Partial<Answer>>;
+
+/** Serves what follows from the log as of the served snapshot, also when the snapshot is expired. */
+const ofSnapshot =
+  (read: Read): Handler =>
+  async (exchange, last) => {
+    const { ctx } = exchange;
+    const snapshot = loadedSnapshot(ctx);
+    const answer = await read(ctx, snapshot, last);
+    send(exchange, snapshot, { status: 200, cache: CACHE_VERDICT, ...answer });
+  };
 
 /** GET /log/checkpoint: the newest checkpoint that witnesses cosigned, else the snapshot's. */
-export async function getCheckpoint(exchange: Exchange): Promise<void> {
-  const { ctx } = exchange;
-  const snapshot = loadedSnapshot(ctx);
+export const getCheckpoint = ofSnapshot(async (ctx, snapshot) => {
   const { note } = await ctx.checkpoints.newest(snapshot);
-  send(exchange, snapshot, {
-    status: 200,
-    type: TEXT_TYPE,
-    cache: CACHE_VERDICT,
-    body: utf8(note),
-  });
-}
+  return { type: TEXT_TYPE, body: utf8(note) };
+});
 
-/** `tile/<level or entries>/<index in groups of three>[.p/<width>]` (C2SP tlog-tiles). */
-const TILE = /^(entries|0|[1-9][0-9]?)\/((?:x[0-9]{3}\/)*[0-9]{3})(?:\.p\/([1-9][0-9]{0,2}))?$/;
+/**
+ * `tile/<level or entries>/<index in groups of three>[.p/<width>]` (C2SP tlog-tiles). A leading zero
+ * group would give the same tile a second URL.
+ */
+const TILE =
+  /^(entries|0|[1-9][0-9]?)\/(?!x000)((?:x[0-9]{3}\/)*[0-9]{3})(?:\.p\/([1-9][0-9]{0,2}))?$/;
 
 /** GET /log/tile/…: immutable hash tiles and entry bundles. */
 export async function getTile(exchange: Exchange, path: string): Promise<void> {
   const { ctx } = exchange;
-  const match = TILE.exec(path);
-  const index = Number((match?.[2] ?? '').replaceAll(/[x/]/g, ''));
-  const width = match?.[3] === undefined ? TILE_WIDTH : Number(match[3]);
-  const isCanonicalWidth = match?.[3] === undefined || width < TILE_WIDTH;
-  const level = match?.[1] === 'entries' ? null : Number(match?.[1]);
-  if (match === null || !isCanonicalWidth || !Number.isSafeInteger(index) || Number(level) > 63) {
+  const [, named, groups = '', partial] = TILE.exec(path) ?? [];
+  const level = named === 'entries' ? null : Number(named);
+  const index = Number(groups.replaceAll(/[x/]/g, ''));
+  const width = Number(partial ?? TILE_WIDTH);
+  const isCanonicalWidth = partial === undefined || width < TILE_WIDTH;
+  if (groups === '' || !isCanonicalWidth || !Number.isSafeInteger(index) || Number(level) > 63) {
     throw noSuchFile();
   }
-  // A leading zero group would give the same tile a second URL.
-  if (/^x000\//.test(match[2]!)) throw noSuchFile();
   const { current } = ctx.poller;
   const size = current?.opened.checkpoint.size ?? 0;
   const bytes =
@@ -73,23 +83,18 @@ export async function getTile(exchange: Exchange, path: string): Promise<void> {
   }
   send(exchange, current, {
     status: 200,
-    type: BYTES_TYPE,
+    type: 'application/octet-stream',
     cache: CACHE_IMMUTABLE,
     body: bytes,
   });
 }
 
 /** GET /log/entry/{leaf_index}: one entry, verified against the checkpoint before it is sent. */
-export async function getEntry(exchange: Exchange, leafIndex: string): Promise<void> {
-  const { ctx } = exchange;
-  const snapshot = loadedSnapshot(ctx);
-  send(exchange, snapshot, {
-    status: 200,
-    type: JSON_TYPE,
-    cache: CACHE_IMMUTABLE,
-    body: await entryAt(ctx, snapshot, leafIn(snapshot, leafIndex)),
-  });
-}
+export const getEntry = ofSnapshot(async (ctx, snapshot, leafIndex) => ({
+  type: JSON_TYPE,
+  cache: CACHE_IMMUTABLE,
+  body: await entryAt(ctx, snapshot, leafIn(snapshot, leafIndex)),
+}));
 
 /** Reads an entry and verifies its inclusion under the checkpoint of the snapshot. */
 export async function entryAt(
@@ -117,18 +122,14 @@ async function readEntryAt(
 }
 
 /** GET /log/proof/{leaf_index}: inclusion under the served checkpoint, as a C2SP tlog-proof. */
-export async function getInclusionProof(exchange: Exchange, leafIndex: string): Promise<void> {
-  const { ctx } = exchange;
-  const snapshot = loadedSnapshot(ctx);
+export const getInclusionProof = ofSnapshot(async (ctx, snapshot, leafIndex) => {
   const index = leafIn(snapshot, leafIndex);
-  send(exchange, snapshot, {
-    status: 200,
+  return {
     type: TEXT_TYPE,
-    cache: CACHE_VERDICT,
     body: utf8(await tlogProofAt(ctx, snapshot, index)),
     headers: { 'Content-Disposition': `inline; filename="${index}.tlog-proof"` },
-  });
-}
+  };
+});
 
 export async function tlogProofAt(
   ctx: PublicContext,
@@ -176,16 +177,10 @@ function noSuchFile(): Problem {
  * GET /api/public/keys: the AEP keys with the log ranges they are valid for, and the pinned log keys.
  * Verifiers must pin log keys from another channel.
  */
-export async function getKeys(exchange: Exchange): Promise<void> {
-  const { ctx } = exchange;
-  const snapshot = loadedSnapshot(ctx);
-  send(exchange, snapshot, {
-    status: 200,
-    type: JSON_TYPE,
-    cache: CACHE_VERDICT,
-    body: Buffer.from(JSON.stringify(await keysOf(ctx, snapshot))),
-  });
-}
+export const getKeys = ofSnapshot(async (ctx, snapshot) => ({
+  type: JSON_TYPE,
+  body: utf8(JSON.stringify(await keysOf(ctx, snapshot))),
+}));
 
 export async function keysOf(ctx: PublicContext, snapshot: Snapshot): Promise<PublicKeys> {
   const { signedBy } = snapshot.opened;
