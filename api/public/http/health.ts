@@ -1,10 +1,8 @@
 import * as z from 'zod';
 import { logIndexSchema, timeSchema } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
-import type { Exchange, PublicContext, Operation, PublicSpec } from '../operation.js';
+import type { Exchange, PublicContext, Operation } from '../operation.js';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
-
-const healthSchema = z.strictObject({ status: z.literal('ok') });
 
 const readinessMembers = {
   source: z.enum(['directory', 'http']).meta({ description: 'The kind of snapshot source.' }),
@@ -31,74 +29,16 @@ const notReadySchema = z.discriminatedUnion('status', [
   z.strictObject({ status: z.literal('snapshot expired'), ...servedMembers }),
 ]);
 
-const healthz: PublicSpec = {
-  id: 'healthz',
-  method: 'get',
-  path: '/healthz',
-  tag: 'Service',
-  summary: 'Check that the process responds',
-  fromSnapshot: true,
-  responses: {
-    200: { description: 'The process responds.', content: { 'application/json': healthSchema } },
-  },
-  problems: [],
-};
-
-const readyz: PublicSpec = {
-  id: 'readyz',
-  method: 'get',
-  path: '/readyz',
-  tag: 'Service',
-  summary: 'Check that lookups return verdicts',
-  description:
-    'Ready until the served snapshot expires, also while a newer one is rejected or cannot be read: ' +
-    '`refusal` then has the reason.',
-  fromSnapshot: true,
-  responses: {
-    200: {
-      description: 'Lookups return verdicts from this snapshot.',
-      content: { 'application/json': readySchema },
-      example: {
-        status: 'ready',
-        source: 'directory',
-        generation: 4711,
-        tree_size: 5,
-        lookup_from: 0,
-        issued_at: '2026-11-22T08:00:01.000Z',
-        valid_until: '2026-11-22T08:15:01.000Z',
-        age_ms: 420,
-        refusal: null,
-      },
-    },
-    503: {
-      description:
-        'No snapshot is loaded, the snapshot is expired, or the server is shutting down.',
-      content: { 'application/json': notReadySchema },
-      headers: { 'Retry-After': 'Seconds.' },
-      example: {
-        status: 'no snapshot',
-        source: 'directory',
-        refusal: 'no snapshot is published',
-      },
-    },
-  },
-  problems: [],
-};
-
-function getHealth(exchange: Exchange): void {
-  sendState(exchange, 200, { status: 'ok' });
-}
-
 export function publicReadiness(
   ctx: Pick<PublicContext, 'poller' | 'source' | 'clock' | 'stopping'>,
 ): PublicReadiness {
   const { current, rejection: refusal } = ctx.poller;
   const source = ctx.source.kind;
-  if (ctx.stopping?.aborted === true) {
-    return { ready: false, details: { status: 'stopping', source, refusal } };
+  const isStopping = ctx.stopping?.aborted === true;
+  if (isStopping || current === null) {
+    const status = isStopping ? 'stopping' : 'no snapshot';
+    return { ready: false, details: { status, source, refusal } };
   }
-  if (current === null)
-    return { ready: false, details: { status: 'no snapshot', source, refusal } };
   const { generation, entry, log, issuedAt, validUntil } = current;
   const now = ctx.clock.now();
   const served = {
@@ -115,19 +55,11 @@ export function publicReadiness(
   return { ready: false, details: { status: 'snapshot expired', ...served } };
 }
 
-function getReadiness(exchange: Exchange): void {
-  const { ready, details } = publicReadiness(exchange.ctx);
-  sendState(exchange, ready ? 200 : 503, details);
-}
-
 type PublicReadiness =
   | { ready: true; details: z.infer<typeof readySchema> }
   | { ready: false; details: z.infer<typeof notReadySchema> };
 
-type State =
-  z.infer<typeof healthSchema> | z.infer<typeof readySchema> | z.infer<typeof notReadySchema>;
-
-function sendState(exchange: Exchange, status: 200 | 503, state: State): void {
+function sendState(exchange: Exchange, status: 200 | 503, state: object): void {
   send(exchange, exchange.ctx.poller.current, {
     status,
     type: JSON_TYPE,
@@ -137,7 +69,65 @@ function sendState(exchange: Exchange, status: 200 | 503, state: State): void {
   });
 }
 
+const service = { method: 'get', tag: 'Service', fromSnapshot: true, problems: [] } as const;
+
 export const HEALTH_OPERATIONS: readonly Operation[] = [
-  { spec: healthz, handler: getHealth },
-  { spec: readyz, handler: getReadiness },
+  {
+    spec: {
+      ...service,
+      id: 'healthz',
+      path: '/healthz',
+      summary: 'Check that the process responds',
+      responses: {
+        200: {
+          description: 'The process responds.',
+          content: { 'application/json': z.strictObject({ status: z.literal('ok') }) },
+        },
+      },
+    },
+    handler: (exchange) => sendState(exchange, 200, { status: 'ok' }),
+  },
+  {
+    spec: {
+      ...service,
+      id: 'readyz',
+      path: '/readyz',
+      summary: 'Check that lookups return verdicts',
+      description:
+        'Ready until the served snapshot expires, also while a newer one is rejected or cannot be read: ' +
+        '`refusal` then has the reason.',
+      responses: {
+        200: {
+          description: 'Lookups return verdicts from this snapshot.',
+          content: { 'application/json': readySchema },
+          example: {
+            status: 'ready',
+            source: 'directory',
+            generation: 4711,
+            tree_size: 5,
+            lookup_from: 0,
+            issued_at: '2026-11-22T08:00:01.000Z',
+            valid_until: '2026-11-22T08:15:01.000Z',
+            age_ms: 420,
+            refusal: null,
+          },
+        },
+        503: {
+          description:
+            'No snapshot is loaded, the snapshot is expired, or the server is shutting down.',
+          content: { 'application/json': notReadySchema },
+          headers: { 'Retry-After': 'Seconds.' },
+          example: {
+            status: 'no snapshot',
+            source: 'directory',
+            refusal: 'no snapshot is published',
+          },
+        },
+      },
+    },
+    handler: (exchange) => {
+      const { ready, details } = publicReadiness(exchange.ctx);
+      sendState(exchange, ready ? 200 : 503, details);
+    },
+  },
 ];
