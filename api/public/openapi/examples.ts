@@ -10,19 +10,17 @@ import type { Facade, PublicHistory, PublicTrustPackage } from '#protocol/schema
 import { SCHEMA } from '#protocol/schemas/ids';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
 import { packageAnswer, proofAnswer } from '#protocol/state/answers';
-import { encodeEvent, type PublicProof } from '#protocol/state/record';
-import { chainView, historyView, membersOf } from '#protocol/state/views';
+import { chainView, historyView, membersOf, type RecordedProof } from '#protocol/state/views';
 import type { ArtifactKind } from '#protocol/status';
 import { parseTime } from '#protocol/time';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { exampleExport } from '../../openapi/example-export.js';
-import type { Resolved, ResolvedProof } from '../lookup/resolve.js';
-import { lookupResponse, proofIn, unresolvedResponse } from '../lookup/views.js';
+import { unresolvedResponse } from '../lookup/views.js';
 
 /**
- * Source of the examples, which the code of the lookups renders, so that ids, hashes, key and path
+ * Source of the examples, which the code of the answers renders, so that ids, hashes, key and path
  * verify. They show the proof before its revocation.
  */
 const { aep, entry, inclusion, keys, log_vkey, proof_id, verdict } = exampleExport;
@@ -39,43 +37,32 @@ export const EXAMPLE_ID = {
 };
 type IdName = keyof typeof EXAMPLE_ID & LookupName;
 
-const proof: PublicProof = {
-  effect: entry.effect,
-  isLive: entry.environment === 'live',
-  hasArtifacts: true,
-  verdict: 'pass',
-  isGone: false,
-  revoked: 0,
-  leafIndex: inclusion.leaf_index,
-  acceptedAt: parseTime(aep.accepted_at),
-  verdictSize: inclusion.tree_size,
-  verifiedAt: VERIFIED_AT,
-  keyIndex: 0,
-  ends: [null, null, null, null],
-  aepHash: fromHex(entry.aep_hash),
-  proofRecordHash: fromHex(entry.proof_record_hash),
-};
-
-const example: ResolvedProof = {
+const proof: RecordedProof = {
   proofId: proof_id,
-  proof,
-  key: {
-    keyId: signer.key_id,
-    from: 1,
-    retiredFrom: null,
-    compromisedFrom: null,
+  proof: {
+    effect: entry.effect,
+    isLive: entry.environment === 'live',
+    hasArtifacts: true,
+    verdict: 'pass',
+    isGone: false,
+    revoked: 0,
+    leafIndex: inclusion.leaf_index,
+    acceptedAt: parseTime(aep.accepted_at),
+    verdictSize: inclusion.tree_size,
+    verifiedAt: VERIFIED_AT,
+    keyIndex: 0,
+    ends: [null, null, null, null],
+    aepHash: fromHex(entry.aep_hash),
+    proofRecordHash: fromHex(entry.proof_record_hash),
   },
+  key: { keyId: signer.key_id, from: 1, retiredFrom: null, compromisedFrom: null },
   log: { origin: LOG_ORIGIN, size: inclusion.tree_size, expiredThrough: VERIFIED_AT },
-  history: encodeEvent({ type: 'passed', index: inclusion.tree_size, time: VERIFIED_AT }),
+  history: [{ type: 'passed', index: inclusion.tree_size, time: VERIFIED_AT }],
 };
-
-function resolvedBy(kind: ArtifactKind, matchedOn: IdName): Resolved {
-  const body = proofAnswer({ kind, requested: EXAMPLE_ID[matchedOn], matchedOn }, example)!;
-  return { kind, matchedOn, body, proofs: [example] };
-}
 
 export function exampleResponse(kind: ArtifactKind, matchedOn: IdName): Facade {
-  return lookupResponse(resolvedBy(kind, matchedOn));
+  const match = { kind, requested: EXAMPLE_ID[matchedOn], matchedOn };
+  return JSON.parse(proofAnswer(match, proof)!) as Facade;
 }
 
 export const exampleUnresolved = unresolvedResponse;
@@ -85,13 +72,12 @@ export const examplePackageResponse = JSON.parse(
     sha256,
     { kind: 'trust', requested: EXAMPLE_ID.package_id, matchedOn: 'package_id' },
     EXAMPLE_ID.package_id,
-    [example],
+    [proof],
   ),
 ) as Facade;
 
 export function exampleHistory(kind: ArtifactKind): PublicHistory {
-  const id = `${kind}_id` as const;
-  return historyView(exampleResponse(kind, id), proofIn(resolvedBy(kind, id)));
+  return historyView(exampleResponse(kind, `${kind}_id`), proof);
 }
 
 export function exampleUnresolvedHistory(kind: ArtifactKind): PublicHistory {
@@ -100,8 +86,7 @@ export function exampleUnresolvedHistory(kind: ArtifactKind): PublicHistory {
 }
 
 export function exampleChain(kind: ArtifactKind) {
-  const id = `${kind}_id` as const;
-  return chainView(exampleResponse(kind, id), proofIn(resolvedBy(kind, id)));
+  return chainView(exampleResponse(kind, `${kind}_id`), proof);
 }
 
 export const exampleTlogProof = formatTlogProof({
