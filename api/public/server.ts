@@ -1,9 +1,4 @@
-import express, {
-  type Express,
-  type Response,
-  type ErrorRequestHandler,
-  type Request,
-} from 'express';
+import express, { type Express, type Response, type ErrorRequestHandler } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pinKeys } from '#protocol/snapshot/trust';
@@ -13,7 +8,7 @@ import { CACHE_NEVER, send, sendFailure, sendProblem } from './http/answer.js';
 import { publicReadiness } from './http/health.js';
 import { Problem } from './http/problem.js';
 import { handleLookup, routeOfLookup, decoded } from './lookup/routes.js';
-import { type PublicContext, type Exchange, pathPattern, type Operation } from './operation.js';
+import { type PublicContext, type Exchange, pathPattern } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Checkpoints } from './log/checkpoints.js';
 import { readScript, SCRIPTS } from './page/evidence.js';
@@ -125,7 +120,7 @@ function createApp(ctx: PublicContext): Express {
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
-  for (const served of byPath(OPERATIONS)) mount(ctx, app, served);
+  for (const path of new Set(OPERATIONS.map(({ spec }) => spec.path))) mount(ctx, app, path);
   app.use((req) => {
     throw new Problem(
       'route_not_found',
@@ -141,33 +136,21 @@ function createApp(ctx: PublicContext): Express {
   return app;
 }
 
-type Served = [Operation, ...Operation[]];
-
-function byPath(operations: readonly Operation[]): Served[] {
-  const paths = new Map<string, Served>();
-  for (const operation of operations) {
-    const known = paths.get(operation.spec.path);
-    if (known === undefined) paths.set(operation.spec.path, [operation]);
-    else known.push(operation);
-  }
-  return [...paths.values()];
-}
-
 /** Mounts one Express route for each path, so that 405 and OPTIONS can list its methods. */
-function mount(ctx: PublicContext, app: Express, served: Served): void {
-  const [{ spec: shared }] = served;
-  const { path } = shared;
-  const route = app.route(pathPattern(shared));
+function mount(ctx: PublicContext, app: Express, path: string): void {
+  const served = OPERATIONS.filter(({ spec }) => spec.path === path);
+  const route = app.route(pathPattern(served[0]!.spec));
   route.all((_req, res, next) => {
     res.locals['route'] = path;
     next();
   });
   for (const { spec, handler } of served) {
-    route[spec.method]((req, res) => handler({ ctx, req, res, route: path }, lastOf(path, req)));
+    route[spec.method]((req, res) =>
+      handler({ ctx, req, res, route: path }, lastOf(path, req.path)),
+    );
   }
-  const methods = served.map(({ spec }) => spec.method.toUpperCase());
-  const allow = methods
-    .flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
+  const allow = served
+    .flatMap(({ spec }) => (spec.method === 'get' ? ['GET', 'HEAD'] : [spec.method.toUpperCase()]))
     .concat('OPTIONS')
     .join(', ');
   route.options((req, res) => answerOptions({ ctx, req, res, route: path }, allow));
@@ -179,9 +162,9 @@ function mount(ctx: PublicContext, app: Express, served: Served): void {
 }
 
 /** The decoded value of the last path parameter; '' without a path parameter. */
-function lastOf(path: string, req: Request): string {
+function lastOf(path: string, requested: string): string {
   const at = path.indexOf('{');
-  return at < 0 ? '' : decoded(req.path.slice(at));
+  return at < 0 ? '' : decoded(requested.slice(at));
 }
 
 /** Answers OPTIONS, including CORS preflight requests. */
