@@ -3,7 +3,6 @@ import { utf8 } from '#protocol/bytes';
 import { QUERY_NAMES } from '#protocol/lookup-routes';
 import { formatVkey } from '#protocol/note';
 import { chainView, historyView } from '#protocol/state/views';
-import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { OperationSpec } from '../openapi/types.js';
 import {
@@ -29,7 +28,6 @@ import {
   renderPage,
   TOO_LONG,
   unavailableView,
-  type SnapshotFacts,
   lookupUrl,
   MAX_IDENTIFIER,
 } from './page/document.js';
@@ -76,7 +74,7 @@ function identifierIn(url: string): string | null {
 function sendHome(exchange: Exchange): void {
   const { ctx, req } = exchange;
   const snapshot = currentValidSnapshot(ctx);
-  const page = renderPage({ ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) });
+  const page = renderPage({ ...homeView(), asked: '', snapshot, now: ctx.clock.now() });
   // A mistyped link may contain a share token under an unknown parameter name.
   const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_VERDICT;
   sendPage(exchange, snapshot, { status: 200, cache }, page);
@@ -98,7 +96,7 @@ async function sendVerdict(exchange: Exchange, identifier: string): Promise<void
     treeSize: log.size,
     window: log.size - log.lookup_from,
   });
-  const page = renderPage({ ...view, asked: identifier, snapshot: factsOf(ctx, snapshot) });
+  const page = renderPage({ ...view, asked: identifier, snapshot, now: ctx.clock.now() });
   sendPage(exchange, snapshot, answer, page);
 }
 
@@ -132,8 +130,7 @@ function sendError(exchange: Exchange, identifier: string | null, error: unknown
   const view =
     status === 503 ? unavailableView(message) : messageView('This cannot be looked up', message);
   const asked = identifier === null || identifier.length > MAX_IDENTIFIER ? '' : identifier;
-  const { current } = ctx.poller;
-  const page = renderPage({ ...view, asked, snapshot: current && factsOf(ctx, current) });
+  const page = renderPage({ ...view, asked, snapshot: ctx.poller.current, now: ctx.clock.now() });
   const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_NEVER;
   sendPage(exchange, null, { status, cache }, page, options.headers);
 }
@@ -155,19 +152,6 @@ function sendPage(
     headers: { 'X-Robots-Tag': 'noindex', ...headers },
     ...(status === 200 && cache === CACHE_VERDICT && { etag: hashTag(body) }),
   });
-}
-
-function factsOf(
-  ctx: PublicContext,
-  { entry, log, issuedAt, validUntil }: Snapshot,
-): SnapshotFacts {
-  return {
-    origin: log.origin,
-    treeSize: log.size,
-    issuedAt: entry.time,
-    validUntil: formatTime(validUntil),
-    ageMs: ctx.clock.now() - issuedAt,
-  };
 }
 
 const optionalText = (description: string) => z.string().optional().meta({ description });

@@ -1,7 +1,8 @@
 import { pathLookupOf } from '#protocol/lookup-routes';
-import { formatAge } from '#protocol/time';
+import { formatAge, formatTime } from '#protocol/time';
 import { html, type Html } from '../../docs/html.js';
 import { VERIFY } from '../lookup/routes.js';
+import type { Snapshot } from '../snapshot/snapshot.js';
 import { count, type Mark } from './copy.js';
 
 /** A copy button; the page script makes it visible. */
@@ -99,23 +100,15 @@ export interface View {
   main: Html;
 }
 
-/** The snapshot facts in the footer. */
-export interface SnapshotFacts {
-  origin: string;
-  treeSize: number;
-  issuedAt: string;
-  validUntil: string;
-  ageMs: number;
-}
-
 interface PageParts extends View {
   /** The value of the search field. */
   asked: string;
-  snapshot: SnapshotFacts | null;
+  snapshot: Snapshot | null;
+  now: number;
 }
 
 /** The frame of every page. It works without scripts and loads no other origin. */
-export function renderPage({ title, asked, main, snapshot }: PageParts): string {
+export function renderPage({ title, asked, main, snapshot, now }: PageParts): string {
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -136,7 +129,7 @@ export function renderPage({ title, asked, main, snapshot }: PageParts): string 
           </div>
         </header>
         <main id="main" tabindex="-1">${main}</main>
-        <footer><div class="inner">${snapshotSection(snapshot)}</div></footer>
+        <footer><div class="inner">${snapshotSection(snapshot, now)}</div></footer>
         <p id="live" class="unseen" role="status"></p>
       </body>
     </html> `.text;
@@ -163,14 +156,14 @@ function searchForm(asked: string): Html {
   </form>`;
 }
 
-function snapshotSection(snapshot: SnapshotFacts | null): Html {
+function snapshotSection(snapshot: Snapshot | null, now: number): Html {
   if (snapshot === null) return html`<p>No snapshot of the registry has been loaded yet.</p>`;
+  const { entry, log, issuedAt, validUntil } = snapshot;
   return html`<h2>State of the registry</h2>
     <dl class="facts">
-      ${fact('Log', html`${snapshot.origin}`)}
-      ${fact('Size', html`${count(snapshot.treeSize)} entries`)}
-      ${fact('Published', html`${time(snapshot.issuedAt)}, ${formatAge(snapshot.ageMs)} before this page was made`)}
-      ${fact('Valid until', time(snapshot.validUntil))}
+      ${fact('Log', html`${log.origin}`)} ${fact('Size', html`${count(log.size)} entries`)}
+      ${fact('Published', html`${time(entry.time)}, ${formatAge(now - issuedAt)} before this page was made`)}
+      ${fact('Valid until', time(formatTime(validUntil)))}
     </dl>
     <p>
       Free, without an account, without cookies. The
