@@ -1,41 +1,75 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Checkpoints } from '#api/public/log/checkpoints';
+import { resolve, type Resolved } from '#api/public/lookup/resolve';
+import { lookupResponse, trustPackageOf } from '#api/public/lookup/views';
+import type { PublicContext } from '#api/public/operation';
+import { directorySource } from '#api/public/snapshot/source';
 import { idsOf } from '#protocol/ids';
-import { historySchema, type PublicTrustChain } from '#protocol/schemas/facade';
+import { BY_PATH } from '#protocol/lookup-routes';
+import { parseVkey } from '#protocol/note';
+import {
+  facadeSchema,
+  trustChainSchema,
+  trustPackageSchema,
+  type PublicTrustPackage,
+} from '#protocol/schemas/facade';
+import { membersOf } from '#protocol/state/views';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatTime } from '#protocol/time';
-import { callAt, comparable } from '../../fixtures/public-call.js';
-import { START, TestSnapshot } from '../../fixtures/snapshot.js';
-import { KINDS, unknown, membersOf, ViewsWorld } from '../../fixtures/views-world.js';
+import type { HttpServer } from '#runtime/http/server';
+import { interruptible } from '../../fixtures/interruptible.js';
+import { callAt, comparable, type Call } from '../../fixtures/public-call.js';
+import { proofIdAt, START, TestSnapshot } from '../../fixtures/snapshot.js';
 
-const views = new ViewsWorld();
-const {
-  plain,
-  denied,
-  revoked,
-  certificateRevoked,
-  passportExpired,
-  partsExpired,
-  failed,
-  call,
-  verdictOn,
-  historyOn,
-  chainOn,
-  leafOf,
-  snapshot,
-} = views;
-beforeAll(() => views.open());
-afterAll(() => views.close());
+/** The views and id prefixes of each artifact kind. */
+const KINDS = [
+  { kind: 'certificate', chain: 'trust-chain', ids: ['cert_', 'certref_', 'asset_'] },
+  { kind: 'passport', chain: 'trust-chain', ids: ['pass_', 'passref_', 'execpass_'] },
+  { kind: 'trust', chain: 'chain', ids: ['trust_', 'trustref_', 'asset_'] },
+] as const;
 
-const ID = { certificate: 'cert_', passport: 'pass_', trust: 'trust_' } as const;
-const POSITIVE = { certificate: 'VERIFIED', passport: 'PASS', trust: 'TRUST_ESTABLISHED' } as const;
+const snapshot = new TestSnapshot();
+const { registry } = snapshot;
+const plain = registry.addProof();
+const denied = registry.addProof({ effect: 'DENY' });
+const deniedRevoked = registry.addProof({ effect: 'DENY' });
+const certificateRevoked = registry.addProof();
+const passportExpired = registry.addProof({
+  validUntil: { proof: null, certificate: null, passport: formatTime(START), trust: null },
+});
+const failed = registry.addProof();
+const unknown = proofIdAt(1_700_000_000_000, 'unknown');
+
+const leafOf = (proofId: string) => {
+  const leaf = registry.all.find((one) => one.kind === 'proof' && one.proofId === proofId);
+  if (leaf?.kind !== 'proof') throw new Error(`no leaf of ${proofId}`);
+  return leaf;
+};
+const { aepHash, proofRecordHash } = leafOf(plain);
+/** A proof with the hashes of `plain`. */
+const twin = registry.addProof({ aepHash, proofRecordHash });
+
+let server: HttpServer;
+beforeAll(async () => {
+  registry.revoke(certificateRevoked, 'certificate');
+  registry.revoke(deniedRevoked);
+  registry.verify();
+  registry.recordVerdict(failed, { outcome: 'fail' });
+  await snapshot.publisher().runCycle();
+  server = await snapshot.serve(snapshot.publicServer());
+});
+afterAll(() => snapshot.close());
+
+const call = (path: string, options?: Call) => callAt(server, path, options);
+const verdictOn = async (kind: string, id: string) =>
+  facadeSchema.parse((await call(`/api/public/verify/${kind}/${id}`)).body);
+const packageOn = async (id: string, from = server): Promise<PublicTrustPackage> =>
+  trustPackageSchema.parse((await callAt(from, `/api/public/trust/${id}/package`)).body);
 
 describe('alias path without /verify', () => {
   it.each(KINDS)('answers for a $kind like the path with /verify', async ({ kind, ids }) => {
-    const wanted = [plain, revoked, certificateRevoked, denied, failed, unknown].flatMap((proof) =>
-      ids.map((prefix) => prefix + proof),
-    );
-    for (const id of [...wanted, plain, `exec_${plain}`, 'x', 'history', '%00', '%ff', 'a%2Fb']) {
+    const wanted = [plain, certificateRevoked, denied, failed, unknown].map((id) => ids[0] + id);
+    for (const id of [...wanted, ids[1] + plain, plain, 'x', 'history', '%00', 'a%2Fb']) {
       for (const method of ['GET', 'HEAD']) {
         const alias = await call(`/api/public/${kind}/${id}`, { method });
         const verify = await call(`/api/public/verify/${kind}/${id}`, { method });
@@ -43,134 +77,65 @@ describe('alias path without /verify', () => {
         expect(alias.status).toBe(200);
       }
     }
-    const etag = String((await call(`/api/public/${kind}/${ids[0]}${plain}`)).headers.etag);
-    const again = await call(`/api/public/${kind}/${ids[0]}${plain}`, {
-      headers: { 'If-None-Match': etag },
-    });
-    expect(again.status).toBe(304);
   });
 });
 
-describe('history view', () => {
-  it.each(KINDS)('lists the events in the published record of a $kind', async ({ kind, ids }) => {
-    const { leafIndex, acceptedAt } = leafOf(plain);
-    for (const prefix of ids) {
-      const history = await historyOn(kind, prefix + plain);
-      expect(history).toEqual({
-        schema_version: 'svc.public_verification.history/1.0',
-        ...membersOf(await verdictOn(kind, prefix + plain)),
-        events: [
-          { event: 'accepted', at: formatTime(acceptedAt) },
-          { event: 'appended', leaf_index: leafIndex },
-          { event: 'verified', at: formatTime(START), log_size: 9 },
-        ],
-      });
-      expect(history.verification_status).toBe(POSITIVE[kind]);
-    }
+it('history view > of a proof leads to the log entry that revokes a denial', async () => {
+  const { body } = await call(`/api/public/proof/${deniedRevoked}/history`);
+  const { leafIndex, acceptedAt } = leafOf(deniedRevoked);
+  expect(body).toMatchObject({
+    verification_status: 'REVOKED',
+    events: [
+      { event: 'accepted', at: formatTime(acceptedAt) },
+      { event: 'appended', leaf_index: leafIndex },
+      { event: 'revoked', artifact: 'proof' },
+      { event: 'verified', at: formatTime(START) },
+    ],
   });
-
-  it('of a proof leads to the log entry that revokes a denial', async () => {
-    const world = new TestSnapshot();
-    const { registry } = world;
-    const proof = registry.addProof({ effect: 'DENY' });
-    registry.revoke(proof);
-    registry.verify();
-    await world.publisher().runCycle();
-    const server = await world.serve(world.publicServer());
-    const { body } = await callAt(server, `/api/public/proof/${proof}/history`);
-    const { events, verification_status } = historySchema.parse(body);
-    expect(verification_status).toBe('REVOKED');
-    const revoked = events.find((event) => event.event === 'revoked')!;
-    const entry = await callAt(server, `/log/entry/${revoked.leaf_index}`);
-    const { reason_hash } = revoked;
-    expect(entry.body).toMatchObject({ type: 'status', proof_id: proof, reason_hash });
-    await world.close();
-    for (const id of [unknown, `cert_${plain}`, `pass_${plain}`]) {
-      const { body: none } = await call(`/api/public/proof/${id}/history`);
-      expect(none).toMatchObject({ artifact_kind: 'proof', identifier: id, events: [] });
-    }
-    for (const path of ['', '/', '/trust-chain', '/history/']) {
-      expect((await call(`/api/public/proof/${plain}${path}`)).status).toBe(404);
-    }
-  });
-
-  it('limits an expiry event to the expired artifact and its dependents', async () => {
-    const listed: Record<string, unknown> = {};
-    for (const kind of ['passport', 'certificate', 'trust'] as const) {
-      const { events } = await historyOn(kind, ID[kind] + partsExpired);
-      listed[kind] = events.flatMap((event) => (event.event === 'expired' ? event.artifacts : []));
-      expect(events.filter(({ event }) => event === 'expired')).toHaveLength(
-        kind === 'passport' ? 0 : 1,
-      );
-    }
-    expect(listed).toEqual({
-      passport: [],
-      certificate: ['certificate'],
-      trust: ['certificate', 'trust'],
-    });
-  });
-
-  it('lists a failed check and asserts no validity', async () => {
-    for (const kind of ['passport', 'certificate', 'trust'] as const) {
-      const history = await historyOn(kind, ID[kind] + failed);
-      expect(history.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
-      expect(history.events.at(-1)).toMatchObject({ event: 'failed' });
-    }
-  });
+  const { leaf_index, reason_hash } = (
+    body as { events: { leaf_index: number; reason_hash: string }[] }
+  ).events[2]!;
+  const entry = await call(`/log/entry/${leaf_index}`);
+  expect(entry.body).toMatchObject({ type: 'status', proof_id: deniedRevoked, reason_hash });
+  for (const id of [unknown, `cert_${plain}`]) {
+    const { body: none } = await call(`/api/public/proof/${id}/history`);
+    expect(none).toMatchObject({ artifact_kind: 'proof', identifier: id, events: [] });
+  }
 });
 
-describe('chain view', () => {
-  it.each(KINDS)('has for each stage of a $kind the verdict on that id', async ({ kind, ids }) => {
-    for (const proof of [plain, revoked, certificateRevoked, passportExpired, partsExpired]) {
-      for (const prefix of ids) {
-        const facade = await verdictOn(kind, prefix + proof);
-        const chain = await chainOn(kind, prefix + proof);
-        expect(chain).toMatchObject({
-          schema_version: 'svc.public_verification.trust_chain/1.0',
-          ...membersOf(facade),
-          ...facade.trust_chain,
-        });
-        expect(chain.links.map(({ stage }) => stage)).toEqual(TRUST_CHAIN_SEQUENCE);
-        await expectLinksToLead(proof, chain);
+it.each(KINDS)(
+  'chain view > has for each stage of a $kind the verdict on that id',
+  async ({ kind, chain: path, ids: [prefix] }) => {
+    for (const proof of [plain, certificateRevoked, passportExpired]) {
+      const facade = await verdictOn(kind, prefix + proof);
+      const { body } = await call(`/api/public/${kind}/${prefix}${proof}/${path}`);
+      const chain = trustChainSchema.parse(body);
+      expect(chain).toMatchObject({ ...membersOf(facade), ...facade.trust_chain });
+      expect(chain.links.map(({ stage }) => stage)).toEqual(TRUST_CHAIN_SEQUENCE);
+      const ids = idsOf(proof);
+      const nothing = { verification_status: null, can_assert_validity: false };
+      expect(chain.links.slice(0, 2)).toMatchObject([
+        { identifier: ids.execution_id, ...nothing },
+        { identifier: ids.registry_entry_id, ...nothing },
+      ]);
+      const kinds = ['proof', 'passport', 'certificate', 'trust'] as const;
+      for (const [i, kind] of kinds.entries()) {
+        const identifier = ids[`${kind}_id`];
+        const { verification } = await verdictOn(kind, identifier);
+        const { verification_status, can_assert_validity } = verification;
+        const link = { identifier, verification_status, can_assert_validity };
+        expect(chain.links[i + 2]).toMatchObject(link);
       }
     }
-  });
-
-  async function expectLinksToLead(proof: string, { links }: PublicTrustChain): Promise<void> {
-    const ids = idsOf(proof);
-    const nothing = { verification_status: null, can_assert_validity: false };
-    expect(links[0]).toEqual({ stage: 'execution', identifier: ids.execution_id, ...nothing });
-    expect(links[1]).toEqual({ stage: 'evidence', identifier: ids.registry_entry_id, ...nothing });
-    const others = [
-      ['proof', ids.proof_id],
-      ['passport', ids.passport_id],
-      ['certificate', ids.certificate_id],
-      ['trust', ids.trust_id],
-    ] as const;
-    for (const [i, [kind, id]] of others.entries()) {
-      const { verification } = await verdictOn(kind, id);
-      expect(links[i + 2]).toMatchObject({
-        identifier: id,
-        verification_status: verification.verification_status,
-        can_assert_validity: verification.can_assert_validity,
-      });
-    }
-  }
-
-  it('is empty for a proof that failed verification', async () => {
-    expect(await chainOn('certificate', `cert_${failed}`)).toMatchObject({
-      verification_status: 'BACKEND_LOOKUP_REQUIRED',
-      lookup: { matched_on: 'certificate_id' },
-      available: false,
-      sequence: [],
-      links: [],
-    });
-  });
-});
+  },
+);
 
 describe('view paths', () => {
   it.each([
     `/api/public/proof/%p`,
+    `/api/public/proof/%p/`,
+    `/api/public/proof/%p/trust-chain`,
+    `/api/public/proof/%p/history/`,
     `/api/public/trust-asset/asset_%p`,
     `/api/public/certificate/cert_%p/chain`,
     `/api/public/certificate/cert_%p/package`,
@@ -178,7 +143,6 @@ describe('view paths', () => {
     `/api/public/trust/trust_%p/constructor`,
     `/api/public/trust/trust_%p/PACKAGE`,
     `/api/public/trust/trust_%p/`,
-    `/api/public/trust/trust_%p/package/`,
     `/api/public/trust/trust_%p%2Fpackage/x`,
     `/api/public/trust//package`,
     `/api/public/trust`,
@@ -198,7 +162,7 @@ describe('view paths', () => {
     for (const path of [
       `/api/public/trust/${encoded}/chain`,
       `/api/public/trust/trust_${plain}/chain?x=y`,
-      `${views.server.url}/api/public/trust/trust_${plain}/chain`,
+      `${server.url}/api/public/trust/trust_${plain}/chain`,
     ]) {
       expect(comparable(await call(path))).toEqual(comparable(direct));
     }
@@ -212,61 +176,115 @@ describe('view paths', () => {
   it('return an ETag that covers the whole body', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
-    world.registry.verify();
     const publisher = world.publisher();
-    await publisher.runCycle();
     const publicServer = world.publicServer();
     const from = await world.serve(publicServer);
-    const views = ['', '/timeline', '/chain', '/package'];
-    const tags = async (): Promise<string[]> => {
-      const found: string[] = [];
-      for (const view of views) {
-        const path = `/api/public/trust/trust_${proof}${view}`;
-        const { headers } = await callAt(from, path);
-        expect(headers['cache-control']).toBe('public, max-age=1');
-        expect(headers.etag).toMatch(/^"[^"]+"$/);
-        found.push(headers.etag!);
-        const again = await callAt(from, path, { headers: { 'If-None-Match': headers.etag! } });
-        expect(again.status).toBe(304);
-        expect(again.text).toBe('');
-      }
-      expect(new Set(found).size).toBe(views.length);
-      return found;
-    };
-    const withoutGeneration = (tag: string): string => tag.replace(/^"\d+-/, '"');
-    const republish = async (): Promise<void> => {
+    const paths = ['', '/timeline', '/chain', '/package'].map(
+      (view) => `/api/public/trust/trust_${proof}${view}`,
+    );
+    const republish = async (): Promise<string[]> => {
       world.registry.verify();
       await publisher.runCycle();
       await publicServer.poller.refresh();
+      const replies = await Promise.all(paths.map((path) => callAt(from, path)));
+      const tags = replies.map(({ headers }) => headers.etag!);
+      expect(new Set(tags).size).toBe(paths.length);
+      for (const [i, path] of paths.entries()) {
+        const again = await callAt(from, path, { headers: { 'If-None-Match': tags[i]! } });
+        expect([again.status, again.text]).toEqual([304, '']);
+      }
+      return tags;
     };
-    try {
-      const first = await tags();
-      world.registry.addProof();
-      await republish();
-      const grown = await tags();
-      // Another proof changes only the evidence, which contains the new checkpoint.
-      const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
-      expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
-      expect(after![3]).not.toBe(before![3]);
-      for (const [i, tag] of grown.entries()) expect(tag).not.toBe(first[i]);
-      world.registry.revoke(proof, 'trust');
-      await republish();
-      const revokedTags = await tags();
-      for (const [i, tag] of revokedTags.entries()) expect(tag).not.toBe(grown[i]);
-    } finally {
-      await world.close();
-    }
+    const first = await republish();
+    world.registry.addProof();
+    const grown = await republish();
+    // Another proof changes only the evidence, which contains the new checkpoint.
+    const withoutGeneration = (tag: string): string => tag.replace(/^"\d+-/, '"');
+    const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
+    expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
+    expect(after![3]).not.toBe(before![3]);
+    world.registry.revoke(proof, 'trust');
+    const ended = await republish();
+    for (const [i, tag] of grown.entries()) expect([first[i], ended[i]]).not.toContain(tag);
+    await world.close();
+  });
+});
+
+describe('trust package view', () => {
+  it.each([
+    ['a valid proof', plain],
+    ['a failed one', failed],
+  ])('combines verdict, history, chain and evidence of %s', async (_what, proof) => {
+    const { leafIndex } = leafOf(proof);
+    const id = `trust_${proof}`;
+    const facade = await verdictOn('trust', id);
+    expect(await packageOn(id)).toEqual({
+      schema_version: 'svc.public_verification.trust_package/1.0',
+      ...membersOf(facade),
+      facade,
+      history: (await call(`/api/public/trust/${id}/timeline`)).body,
+      chain: (await call(`/api/public/trust/${id}/chain`)).body,
+      evidence: {
+        log_entry: (await call(`/log/entry/${leafIndex}`)).body,
+        leaf_index: leafIndex,
+        tlog_proof: (await call(`/log/proof/${leafIndex}`)).text,
+        keys: (await call('/api/public/keys')).body,
+      },
+    });
   });
 
-  it('answer 503 when the log cannot be read', async () => {
-    const broken: SnapshotSource = {
-      ...directorySource(snapshot.directory),
-      logFile: () => Promise.reject(new Error('the disk is gone')),
-    };
-    const from = await snapshot.serve(snapshot.publicServer({ source: broken }));
-    const { status, body } = await callAt(from, `/api/public/trust/trust_${plain}/package`);
-    expect(status).toBe(503);
-    expect(body).toMatchObject({ code: 'snapshot_unreadable' });
-    expect((await callAt(from, `/api/public/trust/trust_${plain}/chain`)).status).toBe(200);
+  it('is read from one snapshot when a newer snapshot is published meanwhile', async () => {
+    const world = new TestSnapshot();
+    const proof = world.registry.addProof();
+    world.registry.verify();
+    const publisher = world.publisher();
+    await publisher.runCycle();
+    const { source, before: interrupt } = interruptible(world.directory, 'logFile');
+    const publicServer = world.publicServer({ source });
+    const from = await world.serve(publicServer);
+    const before = await packageOn(`trust_${proof}`, from);
+    interrupt(async () => {
+      world.registry.revoke(proof);
+      world.registry.addProofs(300);
+      world.registry.addKeyEntry('retire');
+      world.registry.verify();
+      await publisher.runCycle();
+      await publicServer.poller.refresh();
+    });
+    const reply = await callAt(from, `/api/public/trust/trust_${proof}/package`);
+    expect(reply.body).toEqual(before);
+    expect(reply.headers['x-svc-tree-size']).toBe('4');
+
+    const after = await packageOn(`trust_${proof}`, from);
+    expect(after.verification_status).toBe('REVOKED');
+    expect(after.history.events.at(-1)).toMatchObject({ event: 'revoked' });
+    expect(after.chain.links.at(-1)).toMatchObject({ verification_status: 'REVOKED' });
+    expect(after.evidence!.keys).not.toEqual(before.evidence!.keys);
+    expect(after.evidence!.tlog_proof).toMatch(/\n30[0-9]\n/);
+    await world.close();
+  });
+
+  it('answers 503 when the log entry at the leaf index belongs to another proof', async () => {
+    const { poller } = snapshot.publicServer();
+    await poller.refresh();
+    const source = directorySource(snapshot.directory);
+    const trust = [parseVkey(snapshot.logVkey)] as const;
+    const checkpoints = new Checkpoints(source, trust, snapshot.clock);
+    const ctx = { source, trust, checkpoints } as unknown as PublicContext;
+    const right = (await resolve(poller.current!, BY_PATH.trust, `trust_${plain}`))!;
+    const packageOf = (resolved: Resolved) =>
+      trustPackageOf(ctx, poller.current!, lookupResponse(resolved), resolved);
+    expect((await packageOf(right)).evidence!.log_entry.proof_id).toBe(plain);
+    const [proof] = right.proofs;
+    // A record whose leaf index points to another proof or to a different kind of entry.
+    const wrong = [leafOf(denied).leafIndex, leafOf(twin).leafIndex, 0];
+    for (const members of [
+      ...wrong.map((leafIndex) => ({ leafIndex })),
+      { aepHash: new Uint8Array(32) },
+      { proofRecordHash: new Uint8Array(32) },
+    ]) {
+      const proofs = [{ ...proof, proof: { ...proof.proof, ...members } }] as const;
+      await expect(packageOf({ ...right, proofs })).rejects.toThrow('does not match the record');
+    }
   });
 });
