@@ -1,20 +1,57 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
-import { facadeSchema, notFoundSchema } from '#protocol/schemas/facade';
+import { facadeSchema, notFoundSchema, type Facade } from '#protocol/schemas/facade';
 import { formatTime } from '#protocol/time';
-import {
-  LookupWorld,
-  code,
-  expectUnresolved,
-  LOOKUP,
-  unknown,
-} from '../../fixtures/lookup-world.js';
-import { rawExchange } from '../../fixtures/raw-exchange.js';
+import type { HttpServer } from '#runtime/http/server';
+import { callAt, type Call, type Reply as AnyReply } from '../../fixtures/public-call.js';
+import { proofIdAt, TestSnapshot } from '../../fixtures/snapshot.js';
 
-const world = new LookupWorld();
-const { snapshot, old, recent, revoked, call, post } = world;
-beforeAll(() => world.open());
-afterAll(() => world.close());
+type Reply = AnyReply & { body: Facade };
+
+const LOOKUP = 'svc.public_verification.lookup_request/1.0';
+const unknown = proofIdAt(1_700_000_000_000, 'unknown');
+const snapshot = new TestSnapshot();
+const { registry } = snapshot;
+const old = registry.addProof();
+registry.addProofs(5);
+const revoked = registry.addProof();
+const denied = registry.addProof({ effect: 'DENY' });
+const recent = registry.addProof();
+
+let server: HttpServer;
+beforeAll(async () => {
+  registry.revoke(revoked);
+  registry.verify();
+  await snapshot.publisher({ recentLookupLimit: 4 }).runCycle();
+  server = await snapshot.serve(snapshot.publicServer());
+});
+afterAll(() => snapshot.close());
+
+const call = (path: string, options?: Call) => callAt(server, path, options) as Promise<Reply>;
+const post = (body: unknown): Promise<Reply> =>
+  call('/api/public/verify', {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
+  });
+const code = (reply: AnyReply): unknown => (reply.body as { code: string }).code;
+
+function expectUnresolved(reply: Reply, kind: string, requested: string): void {
+  expect(reply.status).toBe(200);
+  expect(facadeSchema.parse(reply.body)).toEqual(reply.body);
+  expect(reply.body).toMatchObject({
+    artifact_kind: kind,
+    identifier: requested,
+    lookup: { requested, matched_on: null },
+    artifact: {},
+    trust_chain: { available: false, sequence: [] },
+    verification: {
+      verification_status: 'BACKEND_LOOKUP_REQUIRED',
+      can_assert_validity: false,
+      frontend_recomputed: false,
+    },
+  });
+}
 
 describe('GET /api/public/verify/proof/{proof_id}', () => {
   it('relays the verdict with every field of the lookup response', async () => {
@@ -62,6 +99,22 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
 });
 
 describe('GET /api/public/verify', () => {
+  const alone = registry.bundle([old]);
+  const mixed = registry.bundle([recent, old]);
+
+  it.each([
+    ['the proof of the first recent entry', recent, 'proof_id'],
+    ['the proof of the entry before it', denied, null],
+    ['an old proof with a recent revocation', revoked, null],
+    ['a package with a recent member', mixed, 'package_id'],
+    ['a package without one', alone, null],
+    ['a token of an old proof', registry.share('proof', old), null],
+  ])('covers recent proofs only: %s', async (_what, id, matchedOn) => {
+    const { headers, body } = await call(`/api/public/verify?identifier=${id}`);
+    expect(headers['x-svc-tree-size']).toBe('13');
+    expect(body.lookup.matched_on).toBe(matchedOn);
+  });
+
   it.each([
     ['', 'identifier_missing'],
     ['?', 'identifier_missing'],
@@ -250,15 +303,5 @@ describe('any lookup response', () => {
       headers: { 'If-None-Match': '*' },
     });
     expect(missing.status).toBe(404);
-  });
-
-  it('comes in request order on a connection with pipelined requests', async () => {
-    const ids = [recent, unknown, old, revoked];
-    const asked = ids.map((id) => `GET /api/public/verify/proof/${id} HTTP/1.1\r\nHost: x\r\n\r\n`);
-    const last = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
-    const raw = await rawExchange(world.server, [...asked, last].join(''));
-    const found = [...raw.matchAll(/"identifier":"(\w+)"|HTTP\/1.1 404/g)].map(([, id]) => id);
-    expect(found).toEqual([recent, undefined, old, revoked]);
-    expect(raw).toMatch(/\{"status":"ok"\}$/);
   });
 });
