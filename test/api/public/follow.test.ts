@@ -196,26 +196,16 @@ describe('SnapshotPoller', () => {
     }
   });
 
-  it('rejects an older or forked tree, even when signed later', async () => {
+  it('rejects a forked tree, even when signed later', async () => {
     await publishMore();
     const publicServer = snapshot.publicServer();
     await publicServer.poller.refresh();
     const served = publicServer.poller.current;
     await publisher.close();
-    const forget = (size: number): void => {
-      rmSync(snapshot.directory, { recursive: true });
-      snapshot.registry.truncate(size);
-      snapshot.registry.checkpoints = [];
-      snapshot.clock.at += 1000;
-    };
-    forget(2);
-    const liar = snapshot.publisher();
-    snapshot.registry.verify();
-    await liar.runCycle();
-    await publicServer.poller.refresh();
-    expect(publicServer.poller.rejection).toContain('older');
-    await liar.close();
-    forget(2);
+    rmSync(snapshot.directory, { recursive: true });
+    snapshot.registry.truncate(2);
+    snapshot.registry.checkpoints = [];
+    snapshot.clock.at += 1000;
     for (let i = 0; i < 5; i++) snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + i });
     snapshot.registry.verify();
     await snapshot.publisher().runCycle();

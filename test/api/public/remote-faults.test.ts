@@ -4,7 +4,6 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type HttpSourceOptions } from '#api/public/snapshot/http-source';
 import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
 import { LOCATION, READABLE, UNREADABLE, RemoteWorld } from '../../fixtures/remote-world.js';
-import { proofIdAt } from '../../fixtures/snapshot.js';
 
 /** A short timeout, so that requests to a hanging origin fail soon. */
 const SOON = { timeoutMs: 1_000 };
@@ -117,40 +116,6 @@ describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
   /** Damages a file that lookups read: one byte in each 40. */
   const spoil = (bytes: Buffer): Buffer =>
     Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
-
-  it('makes lookups of the damaged page answer 503, and recovers after repair', async () => {
-    const ids = await world.publish(300);
-    const { look, publicServer } = await world.startPublicServer();
-    const [known, asked] = [ids[0]!, ids[299]!];
-    expect(await look(known)).toMatchObject(READABLE);
-    const unknown = proofIdAt(1_700_000_000_000, 'unknown');
-    for (const path of world.pages()) {
-      const good = readFileSync(path);
-      writeFileSync(path, spoil(good));
-      const { status } = await look(asked);
-      // The server rejects the damaged page and fetches only that page again.
-      expect([200, 503]).toContain(status);
-      writeFileSync(path, good);
-      await world.nginx.requests();
-      expect(await look(known)).toMatchObject(READABLE);
-      expect(await world.nginx.requests()).toEqual([]);
-      expect(await look(unknown)).toMatchObject({ status: 404 });
-    }
-    expect(await look(asked)).toMatchObject(READABLE);
-    expect(publicServer.poller.rejection).toBeNull();
-  });
-
-  it('is never served from a damaged or missing page', async () => {
-    const ids = await world.publish(300);
-    const { look } = await world.startPublicServer();
-    const good = new Map(world.pages().map((path) => [path, readFileSync(path)]));
-    for (const [path, bytes] of good) writeFileSync(path, spoil(bytes));
-    for (const id of [ids[0]!, ids[299]!]) expect(await look(id)).toMatchObject(UNREADABLE);
-    for (const path of good.keys()) rmSync(path);
-    for (const id of [ids[0]!, ids[299]!]) expect(await look(id)).toMatchObject(UNREADABLE);
-    for (const [path, bytes] of good) writeFileSync(path, bytes);
-    for (const id of [ids[0]!, ids[299]!]) expect(await look(id)).toMatchObject(READABLE);
-  });
 
   it('is rejected when a tile of a newer snapshot is damaged', async () => {
     const [first] = await world.publish(300);
