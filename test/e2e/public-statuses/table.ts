@@ -23,8 +23,6 @@ export const LOOKUPS = table<
   GET    | /api/public/verify/passport/{passport_id}            | -              | passport_id passport_ref execution_passport_id        | passport    | history | facade  | passport
   GET    | /api/public/verify/trust/{trust_id}                  | -              | trust_id trust_ref trust_asset_id                     | trust       | history | facade  | trust
   GET    | /api/public/verify                                   | identifier     | all nine                                              | asked       | window  | facade  | proof
-  GET    | /api/public/verify                                   | q              | all nine                                              | asked       | window  | facade  | proof
-  GET    | /api/public/verify                                   | id             | all nine                                              | asked       | window  | facade  | proof
   POST   | /api/public/verify                                   | proof_id       | proof_id                                              | proof       | window  | facade  | proof
   POST   | /api/public/verify                                   | certificate_id | certificate_id cert_id                                | certificate | window  | facade  | proof
   POST   | /api/public/verify                                   | passport_id    | passport_id                                           | passport    | window  | facade  | proof
