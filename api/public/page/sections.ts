@@ -158,13 +158,17 @@ export function sinceWhen(relayed: Relayed, events: readonly PublicEvent[]): str
   return verified?.at ?? relayed.integrity.accepted_at;
 }
 
+const ENDS: Partial<Record<VerificationStatus, PublicEvent['event']>> = {
+  REVOKED: 'revoked',
+  EXPIRED: 'expired',
+};
+
 /** When the artifact was first revoked or expired; both are final. Null when the history has no time. */
 export function endOf(
   { verification: { verification_status: status } }: Relayed,
   events: readonly PublicEvent[],
 ): { name: string; at: string } | null {
-  if (status !== 'REVOKED' && status !== 'EXPIRED') return null;
-  const end = events.find(({ event }) => event === status.toLowerCase());
+  const end = events.find(({ event }) => event === ENDS[status]);
   return end !== undefined && 'at' in end ? { name: SHORT[status].word, at: end.at } : null;
 }
 
