@@ -78,6 +78,11 @@ describe('history on the HTML page', () => {
     expect(fact('Since', (await askFor(identifier)).text)).toBe('10 November 2026, 12:00:00 UTC');
   });
 
+  it.each(['revoked', 'expired', 'revoked passport'])('dates the end of "%s"', async (name) => {
+    const ended = name.startsWith('revoked') ? 'Revoked' : 'Expired';
+    expect(fact(ended, (await ask(name)).text)).toBe('20 November 2026, 12:00:00 UTC');
+  });
+
   it('is read from the verdict’s snapshot when a newer snapshot is published meanwhile', async () => {
     const world = new TestSnapshot();
     world.registry.addProofs(200);
