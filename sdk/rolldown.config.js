@@ -1,4 +1,4 @@
-import { chmod, readFile } from 'node:fs/promises';
+import { chmod, copyFile, readFile } from 'node:fs/promises';
 import { defineConfig } from 'rolldown';
 
 // Bundles the compiled SDK from ../dist with the part of ../dist/protocol that it uses. Dependencies of
@@ -14,6 +14,12 @@ const executable = {
   writeBundle: () =>
     Promise.all(Object.values(bin).map((file) => chmod(new URL(file, import.meta.url), 0o755))),
 };
+/** npm packs a licence only from the folder of the package. */
+const licence = {
+  name: 'licence',
+  writeBundle: () =>
+    copyFile(new URL('../LICENSE', import.meta.url), new URL('LICENSE', import.meta.url)),
+};
 
 export default defineConfig({
   input: {
@@ -27,7 +33,7 @@ export default defineConfig({
   platform: 'neutral',
   external: (id) =>
     id.startsWith('node:') || packages.some((name) => id === name || id.startsWith(`${name}/`)),
-  plugins: [executable],
+  plugins: [executable, licence],
   output: {
     dir: 'dist',
     cleanDir: true,
