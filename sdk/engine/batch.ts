@@ -13,7 +13,7 @@ import { canonicalBody } from '../canonical.js';
 import { SdkError, type Denial, type ServiceProblem } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';
 import type { HttpClient } from '../http/client.js';
-import { withDeadline, openDeadline } from '../http/attempt.js';
+import { openDeadline } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import {
   denialIn,
@@ -104,7 +104,7 @@ async function admitChunk(
     body,
     idempotencyKey: documentHash(nobleSha256, hashes),
   } as const;
-  const answer = await withDeadline(options, (deadline) => engine.send(request, deadline));
+  const answer = await engine.send(request);
   if (answer.status !== 202) throw httpError(answer);
   const batch = readDocument(answer, batchSchema);
   const total = hashes.length;
@@ -113,7 +113,7 @@ async function admitChunk(
   }
   onProgress(batch);
   await waitForBatch(engine, options, batch.batch_id, onProgress);
-  return readBatchResults(engine, options, batch.batch_id, { start, hashes, total });
+  return readBatchResults(engine, batch.batch_id, { start, hashes, total });
 }
 
 /** Adds up the counts of all batches. */
@@ -247,7 +247,7 @@ export async function followBatchHttp(
   }
   const batch = await waitForBatch(engine, options, input.batch_id, onProgress);
   const sent = { start: 0, hashes: null, total: batch.counts.total };
-  return readBatchResults(engine, options, input.batch_id, sent);
+  return readBatchResults(engine, input.batch_id, sent);
 }
 
 /** Polls at growing intervals until the batch is complete. */
@@ -293,7 +293,6 @@ export interface SentItems {
 /** Reads the results in pages, so that a retry repeats one page only. */
 async function readBatchResults(
   engine: HttpClient,
-  options: EngineOptions,
   batchId: string,
   { start, hashes, total }: SentItems,
 ): Promise<BatchItemResult[]> {
@@ -305,9 +304,7 @@ async function readBatchResults(
       limit: String(PAGE_SIZE),
       ...(cursor !== null && { cursor }),
     };
-    const answer = await withDeadline(options, (deadline) =>
-      engine.read({ method: 'GET', path, query }, deadline),
-    );
+    const answer = await engine.read({ method: 'GET', path, query });
     const page = readDocument(answer, batchResultsSchema);
     for (const result of page.results) {
       const at = results.length;

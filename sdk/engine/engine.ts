@@ -3,7 +3,7 @@ import { canonicalBytes } from '../../protocol/json.js';
 import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
 import { SdkError } from '../errors.js';
-import { type Answer, withDeadline } from '../http/attempt.js';
+import type { Answer } from '../http/attempt.js';
 import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
 import { headerValue, parseBaseUrl, type EngineOptions } from '../options.js';
 
@@ -55,13 +55,12 @@ export interface RequestHashEnvelope<T> {
 /** Requests a document with status 200, and wraps it with its request. */
 export async function requestEnvelope<T>(
   engine: HttpClient,
-  options: EngineOptions,
   request: HttpRequest,
   read: (answer: Answer) => T,
 ): Promise<RequestHashEnvelope<T>> {
   const { method, path, query = {}, body } = request;
   const canonical = body ?? canonicalBytes({ method, path, query });
-  const answer = await withDeadline(options, (deadline) => engine.read(request, deadline));
+  const answer = await engine.read(request);
   return {
     request_hash: hashHex(nobleSha256, canonical),
     canonical_request: fromUtf8(canonical),

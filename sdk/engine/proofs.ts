@@ -30,7 +30,7 @@ import {
   validInput,
   requireType,
 } from '../http/answers.js';
-import { type Answer, withDeadline } from '../http/attempt.js';
+import type { Answer } from '../http/attempt.js';
 import type { HttpRequest } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requestEnvelope, requireProofId, type RequestHashEnvelope } from './engine.js';
@@ -46,7 +46,7 @@ export async function readProofHttp(
   const engine = openEngine(options);
   const proofId = requireProofId(input.proof_id);
   const request = { method: 'GET', path: `/v1/proofs/${proofId}` } as const;
-  return requestEnvelope(engine, options, request, (answer) =>
+  return requestEnvelope(engine, request, (answer) =>
     readProofDocument(answer, proofViewSchema, proofId),
   );
 }
@@ -71,7 +71,7 @@ export async function verifyProofHttp(
   const body = canonicalBody(document);
   const proofId = document.proof_id ?? document.aep?.proof_id;
   const request = { method: 'POST', path: '/v1/proofs/verify', body } as const;
-  return requestEnvelope(engine, options, request, (answer) =>
+  return requestEnvelope(engine, request, (answer) =>
     readProofDocument(answer, verdictSchema, proofId),
   );
 }
@@ -93,7 +93,7 @@ export async function replayProofHttp(
   const body = canonicalBody(document);
   const request = { method: 'POST', path: '/v1/proofs/replay', body } as const;
   const policyDigest = 'policy_digest' in document ? document.policy_digest : undefined;
-  return requestEnvelope(engine, options, request, (answer) => {
+  return requestEnvelope(engine, request, (answer) => {
     const replay = readProofDocument(answer, replaySchema, document.proof_id);
     if (replay.counterfactual?.policy_digest === policyDigest) return replay;
     throw unexpected(answer, 'the response is about another policy set');
@@ -134,14 +134,12 @@ export async function listProofPageHttp(
   const engine = openEngine(options);
   const given = Object.entries(input).filter(([, value]) => value !== undefined);
   const query = Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
-  return withDeadline(options, async (deadline) => {
-    const answer = await engine.read({ method: 'GET', path: '/v1/proofs', query }, deadline);
-    const { proofs, next_cursor } = readDocument(answer, proofListSchema);
-    if (next_cursor !== null && next_cursor === input.cursor) {
-      throw unexpected(answer, 'the next page of the list is the same page');
-    }
-    return { proofs, next_cursor };
-  });
+  const answer = await engine.read({ method: 'GET', path: '/v1/proofs', query });
+  const { proofs, next_cursor } = readDocument(answer, proofListSchema);
+  if (next_cursor !== null && next_cursor === input.cursor) {
+    throw unexpected(answer, 'the next page of the list is the same page');
+  }
+  return { proofs, next_cursor };
 }
 
 /**
@@ -271,5 +269,5 @@ async function readInFormat<All, F extends keyof All & string>(
   }
   const { accept, read } = formats[format];
   const request = { method: 'GET', ...target(proofId), accept } as const;
-  return requestEnvelope(engine, options, request, (answer) => read(answer, proofId));
+  return requestEnvelope(engine, request, (answer) => read(answer, proofId));
 }

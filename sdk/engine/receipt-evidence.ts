@@ -8,7 +8,6 @@ import {
 } from '../../protocol/schemas/proof-export.js';
 import { SdkError } from '../errors.js';
 import { readDocument } from '../http/answers.js';
-import { withDeadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
 import { verifyOffline } from '../offline.js';
 import type { EngineOptions } from '../options.js';
@@ -83,9 +82,7 @@ async function read(
   receipt: Receipt,
 ): Promise<VerifiedReceiptEvidence> {
   const path = `/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`;
-  const answer = await withDeadline(options, (deadline) =>
-    engine.read({ method: 'GET', path }, deadline),
-  );
+  const answer = await engine.read({ method: 'GET', path });
   const document = readDocument(answer, receiptEvidenceSchema);
   const { schema_version, proof_record, entry, tlog_proof } = document;
   const evidence = { schema_version, proof_record, entry, tlog_proof };

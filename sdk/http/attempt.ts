@@ -115,16 +115,9 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 
 const timerMs = (ms: number): number => Math.min(ms, MAX_TIMER_MS);
 
-export interface Deadline {
-  readonly signal: AbortSignal;
-  remainingMs(): number;
-  sleep(ms: number): Promise<void>;
-  /** The error of a fired signal: `aborted` or `timeout`. */
-  error(cause?: unknown): SdkError;
-  close(): void;
-}
+export type Deadline = ReturnType<typeof openDeadline>;
 
-export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadline {
+export function openDeadline({ signal: caller, timeoutMs }: CallOptions) {
   const allowed = timeoutMs ?? DEFAULT_TIMEOUT_MS;
   if (!(allowed > 0)) throw new SdkError('invalid_input', 'timeoutMs must be above 0');
   const end = performance.now() + allowed;
@@ -134,6 +127,7 @@ export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadli
   if (caller?.aborted === true) abort();
   caller?.addEventListener('abort', abort, { once: true });
 
+  /** The error of a fired signal: `aborted` or `timeout`. */
   const error = (cause?: unknown): SdkError => {
     if (caller?.aborted === true) {
       return new SdkError('aborted', 'the call was aborted', { cause: caller.reason });
@@ -144,8 +138,8 @@ export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadli
   return {
     signal: controller.signal,
     remainingMs: () => Math.max(0, end - performance.now()),
-    sleep: (ms) =>
-      new Promise((resolve, reject) => {
+    sleep: (ms: number) =>
+      new Promise<void>((resolve, reject) => {
         const wake = (): void => {
           clearTimeout(sleeping);
           controller.signal.removeEventListener('abort', wake);

@@ -1,15 +1,9 @@
-import { SdkError, type SdkErrorCode } from '../errors.js';
+import { SdkError } from '../errors.js';
 import { RETRY_DEFAULTS, type CallOptions, type RetryOptions } from '../options.js';
 import { httpError } from './answers.js';
-import { attempt, type Answer, type HttpCall, type Deadline } from './attempt.js';
+import { attempt, withDeadline, type Answer, type Deadline } from './attempt.js';
 
 const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
-const RETRIED: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
-  'network',
-  'timeout',
-  'rate_limited',
-  'unavailable',
-]);
 
 export interface HttpRequest {
   method: 'GET' | 'POST';
@@ -24,10 +18,16 @@ export interface HttpRequest {
   idempotencyKey?: string;
 }
 
+/** Each request has the deadline of the options, unless it is a part of a longer call. */
 export interface HttpClient {
-  send(request: HttpRequest, deadline: Deadline): Promise<Answer>;
+  /**
+   * Retries after a network error, 429, 502, 503 and 504; any other response would not change. The
+   * delay is that of `Retry-After`, or a backoff. Gives up at once when the delay exceeds the
+   * remaining time.
+   */
+  send(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
   /** Like `send`, but throws for every status except 200. */
-  read(request: HttpRequest, deadline: Deadline): Promise<Answer>;
+  read(request: HttpRequest, deadline?: Deadline): Promise<Answer>;
 }
 
 export function openHttpClient(
@@ -38,7 +38,8 @@ export function openHttpClient(
 ): HttpClient {
   const retry = validRetry(options.retry);
   const fetcher = options.fetch ?? fetch;
-  const send: HttpClient['send'] = (request, deadline) => {
+  const send: HttpClient['send'] = async (request, deadline) => {
+    if (deadline === undefined) return withDeadline(options, (own) => send(request, own));
     const { method, path, query = {}, body, idempotencyKey } = request;
     const url = new URL(path.slice(1), base);
     url.search = new URLSearchParams(query).toString();
@@ -48,12 +49,21 @@ export function openHttpClient(
       ...(body !== undefined && { 'Content-Type': request.type ?? 'application/json' }),
       ...(idempotencyKey !== undefined && { 'X-Svc-Idempotency-Key': idempotencyKey }),
     };
-    return sendWithRetries(
-      fetcher,
-      { method, url, headers: sent, body, maxBytes },
-      deadline,
-      retry,
-    );
+    const call = { method, url, headers: sent, body, maxBytes };
+    for (let attempts = 1; ; attempts++) {
+      const outcome = await attempt(fetcher, call, deadline, retry.attemptTimeoutMs).then(
+        (answer) => (RETRIED_STATUS.has(answer.status) ? httpError(answer) : answer),
+        (error: unknown) => {
+          if (error instanceof SdkError) return error;
+          throw error;
+        },
+      );
+      if (!(outcome instanceof SdkError)) return outcome;
+      if (!outcome.retryable || deadline.signal.aborted) throw outcome;
+      const delay = Math.max(outcome.retryAfterMs ?? 0, backoffMs(attempts, retry, Math.random()));
+      if (attempts >= retry.attempts || delay >= deadline.remainingMs()) throw outcome;
+      await deadline.sleep(delay);
+    }
   };
   return {
     send,
@@ -63,33 +73,6 @@ export function openHttpClient(
       return answer;
     },
   };
-}
-
-/**
- * Retries after a network error, 429, 502, 503 and 504; any other response would not change. The
- * delay is that of `Retry-After`, or a backoff. Gives up at once when the delay exceeds the
- * remaining time.
- */
-async function sendWithRetries(
-  fetcher: typeof fetch,
-  call: HttpCall,
-  deadline: Deadline,
-  retry: Required<RetryOptions>,
-): Promise<Answer> {
-  for (let sent = 1; ; sent++) {
-    const outcome = await attempt(fetcher, call, deadline, retry.attemptTimeoutMs).then(
-      (answer) => (RETRIED_STATUS.has(answer.status) ? httpError(answer) : answer),
-      (error: unknown) => {
-        if (error instanceof SdkError) return error;
-        throw error;
-      },
-    );
-    if (!(outcome instanceof SdkError)) return outcome;
-    if (!RETRIED.has(outcome.code) || deadline.signal.aborted) throw outcome;
-    const delay = Math.max(outcome.retryAfterMs ?? 0, backoffMs(sent, retry, Math.random()));
-    if (sent >= retry.attempts || delay >= deadline.remainingMs()) throw outcome;
-    await deadline.sleep(delay);
-  }
 }
 
 /**

@@ -1,4 +1,3 @@
-import type * as z from 'zod';
 import {
   type Facade,
   facadeSchema,
@@ -164,7 +163,7 @@ export async function readEvidenceHttp(
 ): Promise<EvidenceAnswer> {
   const registry = openRegistry(options);
   const request = evidenceRequest(identifier);
-  const { bytes } = await withDeadline(options, (deadline) => registry.read(request, deadline));
+  const { bytes } = await registry.read(request);
   const { trust } = registry;
   const evidence = trust && recompute(bytes, identifier, routeOf(kind), trust).proved;
   return { bytes, evidence };
@@ -314,18 +313,6 @@ export function openRegistry(options: PublicOptions): Registry {
   const trust = readTrust(options);
   const base = parseBaseUrl('publicUrl', options.publicUrl);
   return { ...openHttpClient(options, base, {}, MAX_RESPONSE_BYTES), trust };
-}
-
-export async function readPublic<T>(
-  options: PublicOptions,
-  path: string,
-  schema: z.ZodType<T>,
-): Promise<PublicAnswer<T>> {
-  const registry = openRegistry(options);
-  const answer = await withDeadline(options, (deadline) =>
-    registry.read({ method: 'GET', path }, deadline),
-  );
-  return { record: readDocument(answer, schema), snapshot: snapshotOf(answer), evidence: null };
 }
 
 /** The snapshot headers, required because a verdict holds only for a known state of the log. */

@@ -23,9 +23,9 @@ import {
   openRegistry,
   pathSegment,
   type PublicAnswer,
-  readPublic,
   readVerified,
   requireAbout,
+  snapshotOf,
 } from './lookup.js';
 
 /** Kinds of artifacts with views besides the verdict. */
@@ -127,7 +127,9 @@ function provedPackage(
 export async function readPublicKeysHttp(
   options: PublicOptions,
 ): Promise<PublicAnswer<PublicKeys>> {
-  return readPublic(options, '/api/public/keys', publicKeysSchema);
+  const answer = await openRegistry(options).read({ method: 'GET', path: '/api/public/keys' });
+  const record = readDocument(answer, publicKeysSchema);
+  return { record, snapshot: snapshotOf(answer), evidence: null };
 }
 
 async function readView<T extends PublicHistory | PublicTrustChain | PublicTrustPackage>(

@@ -2,7 +2,6 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { UnreachableError, type LogFiles } from '../../../protocol/monitor/files.js';
 import { httpError } from '../../http/answers.js';
-import { withDeadline } from '../../http/attempt.js';
 import { openHttpClient } from '../../http/client.js';
 import { SdkError, type CallOptions } from '../../index.js';
 import { parseBaseUrl } from '../../options.js';
@@ -40,7 +39,7 @@ function httpFiles(where: string, options: CallOptions): LogFiles {
   const get = async (path: string): Promise<Uint8Array | null> => {
     const request = { method: 'GET', path: `/${path}`, accept: '*/*' } as const;
     try {
-      const answer = await withDeadline(options, (deadline) => client.send(request, deadline));
+      const answer = await client.send(request);
       if (answer.status === 200) return answer.bytes;
       if (answer.status === 404) return null;
       throw httpError(answer);
