@@ -24,9 +24,11 @@ export interface AnyMcpClient {
 
 type Handler = (request: McpRequest, extra: { signal?: AbortSignal }) => unknown;
 
-interface ServerHandlers {
+/** The common part of `Client` and `Server` of v1, and the fallback of a server. */
+interface V1Handlers {
   assertCanSetRequestHandler(method: string): void;
   setRequestHandler(schema: unknown, handler: Handler): void;
+  removeRequestHandler(method: string): void;
   fallbackRequestHandler?: Handler | undefined;
 }
 
@@ -38,7 +40,7 @@ interface ServerHandlers {
  */
 export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterOptions): S {
   const gate = openMcpGate(options);
-  const handlers = ('server' in server ? server.server : server) as unknown as ServerHandlers;
+  const handlers = ('server' in server ? server.server : server) as unknown as V1Handlers;
   requireMcpV1(handlers);
   try {
     handlers.assertCanSetRequestHandler('tools/call');
@@ -82,10 +84,10 @@ interface McpCallOptions {
  */
 export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterOptions): C {
   const gate = openMcpGate(options);
-  requireMcpV1(client);
-  const own = client as unknown as {
+  const own = client as unknown as V1Handlers & {
     request(request: McpRequest, schema: unknown, options?: McpCallOptions): Promise<unknown>;
   };
+  requireMcpV1(own);
   const send = own.request.bind(client);
   own.request = (request, schema, callOptions) =>
     request.method === 'tools/call'
@@ -101,13 +103,6 @@ function openMcpGate(options: AdapterOptions): Gate {
   return openGate({ ...options, agent: { framework: 'mcp', ...options.agent } });
 }
 
-/** The common part of `Client` and `Server` of v1. */
-interface V1Handlers {
-  assertCanSetRequestHandler(method: string): void;
-  setRequestHandler(schema: unknown, handler: () => object): void;
-  removeRequestHandler(method: string): void;
-}
-
 const PROBE = 'svc/probe';
 const probeSchema = z.object({ method: z.literal(PROBE) });
 
@@ -115,8 +110,8 @@ const probeSchema = z.object({ method: z.literal(PROBE) });
  * Throws `invalid_input` unless the object registers handlers like v1, under the method that a
  * schema names. In v2 the signal is passed differently, and a call may send several requests.
  */
-function requireMcpV1(object: object): void {
-  if (registersBySchema(object as V1Handlers)) return;
+function requireMcpV1(object: V1Handlers): void {
+  if (registersBySchema(object)) return;
   throw new SdkError(
     'invalid_input',
     'expected a server or client of @modelcontextprotocol/sdk, 1.12 or a later 1.x: no other MCP library is supported, nor are @modelcontextprotocol/server and @modelcontextprotocol/client 2.x',
