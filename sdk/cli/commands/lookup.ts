@@ -1,5 +1,5 @@
 import { Option, type Command } from 'commander';
-import { isPackageId, isProofId, isShareToken, resolveIdentifier } from '../../../protocol/ids.js';
+import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
 import {
   LOOKUP_KINDS,
   lookupHttp,
@@ -149,21 +149,8 @@ export function printLookup(
   return exitCode;
 }
 
-const KINDS: Partial<Record<string, LookupKind>> = {
-  certificate_id: 'certificate',
-  certificate_ref: 'certificate',
-  passport_id: 'passport',
-  passport_ref: 'passport',
-  execution_passport_id: 'passport',
-  trust_id: 'trust',
-  trust_ref: 'trust',
-  trust_asset_id: 'trust-asset',
-};
-
 /** The kind of an identifier, else `identifier`, which resolves only among recent proofs. */
 export function kindOf(identifier: string): LookupKind {
-  if (isProofId(identifier)) return 'proof';
-  if (isShareToken(identifier)) return 'share';
-  if (isPackageId(identifier)) return 'package';
-  return KINDS[resolveIdentifier(identifier)?.matched_on ?? ''] ?? 'identifier';
+  const path = lookupNameOf(identifier) === null ? null : pathLookupOf(identifier);
+  return path ?? 'identifier';
 }
