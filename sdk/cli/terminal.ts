@@ -48,43 +48,23 @@ export function verdictExit(
 export type Style = 'green' | 'red' | 'yellow' | 'dim';
 export type Part = string | { style: Style; text: string };
 
-/** Results go to standard output, everything else to standard error. */
-export interface Terminal {
-  print: (...parts: Part[]) => void;
-  printBytes: (bytes: Uint8Array) => void;
-  printJson: (value: unknown) => void;
-  printError: (...parts: Part[]) => void;
-  printErrorJson: (value: unknown) => void;
-  outIsTerminal: boolean;
-  errorIsTerminal: boolean;
-  /** Applied to all output except bytes that go to a file or a pipe. */
-  redactor: Redactor;
-}
-
-/**
- * Removes API keys from output. A server may echo a request, and output ends up in logs and tickets.
- */
-export interface Redactor {
-  /** Adds the key that this process sends, which may have any form. */
-  protect: (key: string) => void;
-  redact: (text: string) => string;
-  redactJson: (value: unknown) => unknown;
-  /** Whether bytes contain the sent key. Another key-like text may belong to the document. */
-  containsKey: (bytes: Uint8Array) => boolean;
-}
-
 type Stream = NodeJS.WriteStream & { fd: 1 | 2 };
 
-export function openTerminal(stdout: Stream, stderr: Stream): Terminal {
+export type Terminal = ReturnType<typeof openTerminal>;
+
+/** Results go to standard output, everything else to standard error. */
+export function openTerminal(stdout: Stream, stderr: Stream) {
   const redactor = createRedactor();
   return {
-    print: (...parts) => writeLine(stdout, parts, redactor),
-    printBytes: (bytes) => void stdout.write(stdout.isTTY ? shown(bytes, redactor) : bytes),
-    printJson: (value) => void stdout.write(`${json(redactor.redactJson(value))}\n`),
-    printError: (...parts) => writeLine(stderr, parts, redactor),
-    printErrorJson: (value) => void stderr.write(`${json(redactor.redactJson(value))}\n`),
+    print: (...parts: Part[]) => writeLine(stdout, parts, redactor),
+    printBytes: (bytes: Uint8Array) =>
+      void stdout.write(stdout.isTTY ? shown(bytes, redactor) : bytes),
+    printJson: (value: unknown) => void stdout.write(`${json(redactor.redactJson(value))}\n`),
+    printError: (...parts: Part[]) => writeLine(stderr, parts, redactor),
+    printErrorJson: (value: unknown) => void stderr.write(`${json(redactor.redactJson(value))}\n`),
     outIsTerminal: stdout.isTTY,
     errorIsTerminal: stderr.isTTY,
+    /** Applied to all output except bytes that go to a file or a pipe. */
     redactor,
   };
 }
@@ -146,7 +126,12 @@ const REDACTED = 'svc_sk_…';
 /** Shorter texts are not keys, and could occur anywhere. */
 const MIN_KEY_LENGTH = 8;
 
-function createRedactor(): Redactor {
+type Redactor = ReturnType<typeof createRedactor>;
+
+/**
+ * Removes API keys from output. A server may echo a request, and output ends up in logs and tickets.
+ */
+function createRedactor() {
   let sent: string | null = null;
   const redact = (text: string): string => {
     const rest = sent === null ? text : text.replaceAll(sent, REDACTED);
@@ -160,11 +145,13 @@ function createRedactor(): Redactor {
     return Object.fromEntries(members) as object;
   };
   return {
-    protect: (key) => {
+    /** Adds the key that this process sends, which may have any form. */
+    protect: (key: string) => {
       if (key.length >= MIN_KEY_LENGTH) sent = key;
     },
     redact,
     redactJson,
-    containsKey: (bytes) => sent !== null && Buffer.from(bytes).includes(sent),
+    /** Whether bytes contain the sent key. Another key-like text may belong to the document. */
+    containsKey: (bytes: Uint8Array) => sent !== null && Buffer.from(bytes).includes(sent),
   };
 }

@@ -1,7 +1,7 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fromUtf8, utf8 } from '../../../protocol/bytes.js';
+import { utf8 } from '../../../protocol/bytes.js';
 import { isBatchId, isProofId } from '../../../protocol/ids.js';
 import { parseStrict, type JsonValue } from '../../../protocol/json.js';
 import { mapInOrder } from '../../engine/batch.js';
@@ -22,7 +22,7 @@ import {
 } from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { type ExitCode, EXIT, styled, type Terminal } from '../terminal.js';
-import { inputName, readInput, writeOutput } from '../files.js';
+import { inputName, readText, writeOutput } from '../files.js';
 import { evidencePins, type PinOptions } from '../pins.js';
 import { addEvidencePins, printLookup } from './lookup.js';
 
@@ -59,7 +59,9 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { argument: file, options, json, terminal } = invocation;
   const engine = invocation.engine();
   const items = await readItems(file, engine.tenantId);
-  const isShown = showsBar(terminal, { quiet: options.quiet === true, json });
+  // A bar is useless in a file or a pipe, and would tear JSON on the same screen.
+  const isTorn = json && terminal.outIsTerminal;
+  const isShown = terminal.errorIsTerminal && options.quiet !== true && !isTorn;
   const bar = await openProgressBar(items.length, isShown);
   const { keep, missing } = await openEvidenceKeeper(options.evidence, engine, (problem) =>
     bar.interrupt(() => terminal.printError(problem)),
@@ -134,13 +136,7 @@ function batchItems(text: string): number {
 /** The completed and validated items of a file. An error names the line. */
 async function readItems(file: string, tenantId: string): Promise<BatchItem[]> {
   const name = inputName(file);
-  const bytes = await readInput(file);
-  let lines: string[];
-  try {
-    lines = fromUtf8(bytes).split('\n');
-  } catch (cause) {
-    throw new UsageError(`${name} is not UTF-8`, { cause });
-  }
+  const lines = (await readText(file)).split('\n');
   const items = lines.flatMap((line, at) => {
     if (line.trim() === '') return [];
     try {
@@ -210,23 +206,17 @@ const CODES: Record<BatchItemResult['state'], ExitCode> = {
   erased: EXIT.negative,
 };
 
-export interface BatchOutput {
-  /** Prints a result; `print` wraps the output of a line. */
-  add(result: BatchItemResult, print?: (line: () => void) => void): void;
-  /** Prints the counts, and returns the exit code of the batch. */
-  finish(): ExitCode;
-}
-
 /** Prints the results of a batch: all of them as JSON, or those that were not admitted. */
 function openBatchOutput(
   { terminal, json }: { terminal: Terminal; json: boolean },
   document: (result: BatchItemResult) => object = (result) => result,
-): BatchOutput {
+) {
   const counts = { admitted: 0, denied: 0, refused: 0, invalid: 0, erased: 0 };
   let replayed = 0;
   let exitCode: ExitCode = EXIT.success;
   return {
-    add: (result, print = (line) => line()) => {
+    /** Prints a result; `print` wraps the output of a line. */
+    add: (result: BatchItemResult, print = (line: () => void) => line()) => {
       counts[result.state] += 1;
       if (result.replayed) replayed += 1;
       const code = CODES[result.state];
@@ -235,6 +225,7 @@ function openBatchOutput(
       if (json) terminal.printJson(document(result));
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
     },
+    /** Prints the counts, and returns the exit code of the batch. */
     finish: () => {
       if (json) return exitCode;
       const shown = Object.entries(counts).filter(([state, n]) => n > 0 || state === 'admitted');
@@ -263,23 +254,13 @@ function reason(result: BatchItemResult): string {
   return Object.values(sentences).join(' ') || reasons.join(', ');
 }
 
-export interface ProgressBar {
-  update: (progress: BatchProgress) => void;
-  interrupt: (print: () => void) => void;
-  stop: () => void;
-}
-
-/** A bar is useless in a file or a pipe, and would tear JSON on the same screen. */
-function showsBar(
-  { outIsTerminal, errorIsTerminal }: Pick<Terminal, 'outIsTerminal' | 'errorIsTerminal'>,
-  { quiet, json }: { quiet: boolean; json: boolean },
-): boolean {
-  return errorIsTerminal && !quiet && !(json && outIsTerminal);
-}
-
-async function openProgressBar(total: number, isShown: boolean): Promise<ProgressBar> {
+async function openProgressBar(total: number, isShown: boolean) {
   if (!isShown) {
-    return { update: () => undefined, interrupt: (print) => print(), stop: () => undefined };
+    return {
+      update: () => undefined,
+      interrupt: (print: () => void) => print(),
+      stop: () => undefined,
+    };
   }
   const { SingleBar } = await import('cli-progress');
   const bar = new SingleBar({
@@ -293,8 +274,8 @@ async function openProgressBar(total: number, isShown: boolean): Promise<Progres
   });
   bar.start(total, 0);
   return {
-    update: ({ accepted, pending }) => bar.update(accepted - pending),
-    interrupt: (print) => {
+    update: ({ accepted, pending }: BatchProgress) => bar.update(accepted - pending),
+    interrupt: (print: () => void) => {
       process.stderr.write('\r\u001b[2K');
       print();
       bar.render();

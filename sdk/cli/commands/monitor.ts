@@ -1,7 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import { nobleVerify } from '../../../protocol/ed25519.js';
-import { nobleSha256 } from '../../../protocol/hash.js';
 import { FINDINGS, type Finding } from '../../../protocol/monitor/findings.js';
+import { crypto } from '../../pins.js';
 import { UsageError, type AddCommand, type Invocation } from '../config.js';
 import { readText } from '../files.js';
 import { serveMetrics } from '../monitor/metrics.js';
@@ -77,27 +76,16 @@ async function run(invocation: Invocation<MonitorOptions>): Promise<ExitCode> {
     if (json) terminal.printJson({ level, ...found });
     else terminal.print({ style, text: level }, ` ${found.code}  ${found.where}: ${found.detail}`);
   };
-  const crypto = { sha256: nobleSha256, verify: nobleVerify };
   try {
     const passed = (pass: MonitorPass): void => void metrics?.passed(pass);
     const last = await runMonitor(crypto, settings, { finding, passed }, signal);
     if (last === null) return EXIT.interrupted;
-    const summary = `${String(last.rebuilt)} of ${String(last.size)} leaves, ${String(last.alarms.length)} alarms`;
-    if (json)
-      terminal.printJson({
-        level: 'summary',
-        leaves: last.size,
-        rebuilt: last.rebuilt,
-        alarms: last.alarms,
-      });
-    else terminal.print(summary);
-    return exitOf(last);
+    const { size, rebuilt, alarms, isReachable } = last;
+    if (json) terminal.printJson({ level: 'summary', leaves: size, rebuilt, alarms });
+    else terminal.print(`${rebuilt} of ${size} leaves, ${alarms.length} alarms`);
+    if (alarms.length > 0) return EXIT.negative;
+    return isReachable ? EXIT.success : EXIT.undecided;
   } finally {
     metrics?.close();
   }
-}
-
-function exitOf({ alarms, isReachable }: MonitorPass): ExitCode {
-  if (alarms.length > 0) return EXIT.negative;
-  return isReachable ? EXIT.success : EXIT.undecided;
 }

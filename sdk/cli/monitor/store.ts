@@ -52,21 +52,12 @@ export class DirectoryPages implements MapStore {
   }
 }
 
-export interface MonitorStore {
-  pages: MapStore;
-  state: MonitorState;
-  save: (state: MonitorState) => Promise<void>;
-}
-
 /**
  * What a monitor keeps in its directory; without one, in memory.
  *
  * @throws UsageError for a directory of another log
  */
-export async function openStore(
-  directory: string | undefined,
-  origin: string,
-): Promise<MonitorStore> {
+export async function openStore(directory: string | undefined, origin: string) {
   if (directory === undefined) {
     const save = (): Promise<void> => Promise.resolve();
     return { pages: new MemoryPages(), state: newState(origin), save };
