@@ -75,25 +75,16 @@ export async function lookUp(
     kind === 'identifier'
       ? { path: '/api/public/verify', query: { identifier } }
       : { path: `/api/public/verify/${kind}/${segment}` };
-  const found = await readVerified(registry, { method: 'GET', ...target }, deadline, {
+  return readVerdict(registry, { method: 'GET', ...target }, deadline, {
     identifier,
+    kind: ANSWERED_KIND[kind],
     route: routeOf(kind),
-    evidence: () => evidenceRequest(identifier),
-    ...verdictReader(identifier, ANSWERED_KIND[kind]),
+    evidence: evidenceRequest(identifier),
   });
-  return { ...verdictOf(found.record), ...found };
 }
 
-const verdictReader = (
-  identifier: string,
-  kind?: Facade['artifact_kind'],
-): Reader<Facade | NotFound> => ({
-  read: (answer) => readVerdict(answer, identifier, kind),
-  prove: ({ response }) => response,
-});
-
 /** The route of a lookup of this kind. */
-export const routeOf = (kind: LookupKind): VerdictRoute =>
+const routeOf = (kind: LookupKind): VerdictRoute =>
   kind === 'identifier' ? routeFor(kind) : BY_PATH[kind];
 
 export const evidenceRequest = (identifier: string): HttpRequest => ({
@@ -101,16 +92,16 @@ export const evidenceRequest = (identifier: string): HttpRequest => ({
   path: `/api/public/evidence/${pathSegment(identifier)}`,
 });
 
+interface Target {
+  identifier: string;
+  route: VerdictRoute;
+  evidence: HttpRequest;
+}
+
 interface Reader<T> {
   read: (answer: Answer) => T;
   /** The document that evidence proves; members that it does not prove are as served. */
   prove: (answer: ProvedAnswer, served: T) => T;
-}
-
-interface Target<T> extends Reader<T> {
-  identifier: string;
-  route: VerdictRoute;
-  evidence: () => HttpRequest;
 }
 
 /** How often a document and its evidence may come from different snapshots. */
@@ -122,7 +113,7 @@ export async function readVerified<T>(
   registry: Registry,
   request: HttpRequest,
   deadline: Deadline,
-  { identifier, route, evidence, read, prove }: Target<T>,
+  { identifier, route, evidence, read, prove }: Target & Reader<T>,
 ): Promise<PublicAnswer<T>> {
   const { trust } = registry;
   for (let round = 1; ; round++) {
@@ -130,7 +121,7 @@ export async function readVerified<T>(
     const served = read(answer);
     const snapshot = snapshotOf(answer);
     if (trust === null) return { record: served, snapshot, evidence: null };
-    const { bytes } = await registry.read(evidence(), deadline);
+    const { bytes } = await registry.read(evidence, deadline);
     const proved = recompute(bytes, identifier, route, trust);
     const record = prove(proved.answer, served);
     try {
@@ -186,8 +177,7 @@ export function verifyEvidence(
 ): Lookup {
   const route = routeOf(kind);
   const { answer, snapshot, proved } = recompute(evidence, identifier, route, readTrust(trust));
-  const { response: record } = answer;
-  return { ...verdictOf(record), record, snapshot, evidence: proved };
+  return withVerdict({ record: answer.response, snapshot, evidence: proved });
 }
 
 /** A share token or a generic lookup may resolve to any kind. */
@@ -216,16 +206,13 @@ export async function lookupByBodyHttp(
   const body = canonicalBody(document);
   const field = LOOKUP_FIELDS.find((name) => document[name] !== undefined)!;
   const request = { method: 'POST', path: '/api/public/verify', body } as const;
-  const identifier = document[field]!;
-  const found = await withDeadline(options, (deadline) =>
-    readVerified(registry, request, deadline, {
-      identifier,
+  return withDeadline(options, (deadline) =>
+    readVerdict(registry, request, deadline, {
+      identifier: document[field]!,
       route: routeFor(field),
-      evidence: () => ({ ...request, path: '/api/public/evidence' }),
-      ...verdictReader(identifier),
+      evidence: { ...request, path: '/api/public/evidence' },
     }),
   );
-  return { ...verdictOf(found.record), ...found };
 }
 
 /** An escaped path segment. URL parsers would resolve `.` and `..`, and drop an empty segment. */
@@ -259,28 +246,34 @@ export function requireAbout(
   }
 }
 
-function readVerdict(
-  answer: Answer,
-  identifier: string,
-  kind: Facade['artifact_kind'] | undefined,
-): Facade | NotFound {
-  if (answer.status === 200) {
-    const record = readDocument(answer, facadeSchema);
-    requireAbout(answer, record, identifier, kind);
-    return record;
-  }
-  // A 404 with a problem document is a missing route, not a statement about a proof.
-  const isProblem = answer.headers.get('content-type')?.startsWith('application/problem+json');
-  if (answer.status !== 404 || isProblem === true) throw httpError(answer);
-  return readDocument(answer, notFoundSchema);
+async function readVerdict(
+  registry: Registry,
+  request: HttpRequest,
+  deadline: Deadline,
+  { kind, ...target }: Target & { kind?: Facade['artifact_kind'] | undefined },
+): Promise<Lookup> {
+  const found = await readVerified<Facade | NotFound>(registry, request, deadline, {
+    ...target,
+    read: (answer) => {
+      if (answer.status === 200) {
+        const record = readDocument(answer, facadeSchema);
+        requireAbout(answer, record, target.identifier, kind);
+        return record;
+      }
+      // A 404 with a problem document is a missing route, not a statement about a proof.
+      const isProblem = answer.headers.get('content-type')?.startsWith('application/problem+json');
+      if (answer.status !== 404 || isProblem === true) throw httpError(answer);
+      return readDocument(answer, notFoundSchema);
+    },
+    prove: ({ response }) => response,
+  });
+  return withVerdict(found);
 }
 
-function verdictOf(
-  record: Facade | NotFound,
-): Pick<Lookup, 'verification_status' | 'can_assert_validity'> {
+function withVerdict(found: PublicAnswer<Facade | NotFound>): Lookup {
   const { verification_status, can_assert_validity } =
-    'verification' in record ? record.verification : record;
-  return { verification_status, can_assert_validity };
+    'verification' in found.record ? found.record.verification : found.record;
+  return { verification_status, can_assert_validity, ...found };
 }
 
 /** More than any public document has: a package of 100 proofs has some hundred kilobytes. */

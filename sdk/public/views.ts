@@ -151,7 +151,7 @@ async function readView<T extends PublicHistory | PublicTrustChain | PublicTrust
     readVerified(registry, { method: 'GET', path }, deadline, {
       identifier,
       route: { ...BY_PATH[kind], unmatched: kind },
-      evidence: () => evidenceRequest(identifier),
+      evidence: evidenceRequest(identifier),
       read: (answer) => {
         if (answer.status !== 200) throw httpError(answer);
         const record = readDocument(answer, schema);
