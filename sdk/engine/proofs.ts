@@ -1,5 +1,5 @@
 import type * as z from 'zod';
-import { fromUtf8 } from '../../protocol/bytes.js';
+import { fromUtf8, fromUtf8Lossy } from '../../protocol/bytes.js';
 import { aepSchema, type Aep } from '../../protocol/schemas/aep.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import {
@@ -31,7 +31,6 @@ import {
   requireType,
 } from '../http/answers.js';
 import type { Answer } from '../http/attempt.js';
-import type { HttpRequest } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requestEnvelope, requireProofId, type RequestHashEnvelope } from './engine.js';
 
@@ -171,9 +170,6 @@ const jsonOf = <T extends { proof_id: string }>(schema: z.ZodType<T>) => ({
   read: (answer: Answer, proofId: string) => readProofDocument(answer, schema, proofId),
 });
 
-const PDF_TYPE = 'application/pdf';
-const PDF_START = [0x25, 0x50, 0x44, 0x46, 0x2d];
-
 /** `json`: all inputs of offline verification; `aep-json`: only the signed AEP. */
 export interface ExportFormats {
   json: ProofExport;
@@ -188,13 +184,10 @@ const EXPORT_FORMATS: Formats<ExportFormats> = {
   json: jsonOf(proofExportSchema),
   'aep-json': jsonOf(aepSchema),
   pdf: {
-    accept: PDF_TYPE,
+    accept: 'application/pdf',
     read: (answer) => {
-      requireType(answer, PDF_TYPE);
-      if (!PDF_START.every((byte, at) => answer.bytes[at] === byte)) {
-        throw unexpected(answer, 'the response is not a PDF');
-      }
-      return answer.bytes;
+      if (fromUtf8Lossy(answer.bytes.subarray(0, 5)) === '%PDF-') return answer.bytes;
+      throw unexpected(answer, 'the response is not a PDF');
     },
   },
 };
@@ -208,11 +201,7 @@ export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,
   input: { proof_id: string; format?: F },
 ): Promise<RequestHashEnvelope<ExportFormats[F]>> {
-  const format = input.format ?? ('json' as F);
-  return readInFormat(options, EXPORT_FORMATS, { ...input, format }, (proofId) => ({
-    path: `/v1/proofs/${proofId}/export`,
-    query: { format },
-  }));
+  return readInFormat(options, EXPORT_FORMATS, input, 'export');
 }
 
 /** `json`: may have the `state` `pending_checkpoint`; `tlog-proof`: a C2SP `.tlog-proof`. */
@@ -228,7 +217,6 @@ const INCLUSION_FORMATS: Formats<InclusionFormats> = {
   'tlog-proof': {
     accept: 'text/plain',
     read: (answer) => {
-      requireType(answer, 'text/plain');
       try {
         const text = fromUtf8(answer.bytes);
         parseTlogProof(text);
@@ -249,17 +237,14 @@ export async function getProofInclusionHttp<F extends InclusionFormat = 'json'>(
   options: EngineOptions,
   input: { proof_id: string; format?: F },
 ): Promise<RequestHashEnvelope<InclusionFormats[F]>> {
-  const format = input.format ?? ('json' as F);
-  return readInFormat(options, INCLUSION_FORMATS, { ...input, format }, (proofId) => ({
-    path: `/v1/proofs/${proofId}/inclusion`,
-  }));
+  return readInFormat(options, INCLUSION_FORMATS, input, 'inclusion');
 }
 
 async function readInFormat<All, F extends keyof All & string>(
   options: EngineOptions,
   formats: Formats<All>,
-  { proof_id, format }: { proof_id: string; format: F },
-  target: (proofId: string) => Pick<HttpRequest, 'path' | 'query'>,
+  { proof_id, format = 'json' as F }: { proof_id: string; format?: F },
+  resource: 'export' | 'inclusion',
 ): Promise<RequestHashEnvelope<All[F]>> {
   const engine = openEngine(options);
   const proofId = requireProofId(proof_id);
@@ -268,6 +253,11 @@ async function readInFormat<All, F extends keyof All & string>(
     throw new SdkError('invalid_input', message, { pointer: '/format' });
   }
   const { accept, read } = formats[format];
-  const request = { method: 'GET', ...target(proofId), accept } as const;
-  return requestEnvelope(engine, request, (answer) => read(answer, proofId));
+  const path = `/v1/proofs/${proofId}/${resource}`;
+  // Only the Accept header selects the format of an inclusion.
+  const query = resource === 'export' ? { format } : {};
+  return requestEnvelope(engine, { method: 'GET', path, query, accept }, (answer) => {
+    requireType(answer, accept);
+    return read(answer, proofId);
+  });
 }
