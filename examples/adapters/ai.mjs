@@ -1,11 +1,9 @@
 // Tools of the Vercel AI SDK, admitted before they run: node examples/adapters/ai.mjs [ready.json]
-import { readFile } from 'node:fs/promises';
 import { generateText, stepCountIs, tool } from 'ai';
 import { MockLanguageModelV3 } from 'ai/test';
 import { admitTools } from 'svc-sdk/ai';
 import * as z from 'zod';
-
-const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));
+import { options } from './connect.mjs';
 
 const tools = admitTools(
   {
@@ -21,16 +19,7 @@ const tools = admitTools(
       execute: async () => 'this is never said',
     }),
   },
-  {
-    engine: {
-      engineUrl: ready.engine_url,
-      apiKey: ready.api_key,
-      tenantId: ready.tenant_id,
-    },
-    agent: { id: 'concierge-7' },
-    onAdmitted: ({ tool, proofId }) => console.log(`${tool} admitted: ${proofId}`),
-    onOutcomeError: ({ tool, error }) => console.error(`${tool}: no outcome recorded:`, error),
-  },
+  options,
 );
 
 // Stands in for a model, so that this runs without one: it calls both tools, and then it is done.

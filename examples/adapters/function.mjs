@@ -1,21 +1,6 @@
-// Any async function, admitted before it runs. Bring the service up (`npm start`), then:
-// node examples/adapters/function.mjs [ready.json]
-import { readFile } from 'node:fs/promises';
+// Any async function, admitted before it runs: node examples/adapters/function.mjs [ready.json]
 import { admitted, NotAdmittedError } from 'svc-sdk/adapters';
-
-const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));
-const engine = {
-  engineUrl: ready.engine_url,
-  apiKey: ready.api_key,
-  tenantId: ready.tenant_id,
-};
-
-const options = {
-  engine,
-  agent: { id: 'concierge-7' },
-  onAdmitted: ({ tool, proofId }) => console.log(`${tool} admitted: ${proofId}`),
-  onOutcomeError: ({ tool, error }) => console.error(`${tool}: no outcome recorded:`, error),
-};
+import { options } from './connect.mjs';
 
 const book = admitted(async ({ seats }) => `a table for ${seats}`, {
   ...options,

@@ -1,21 +1,9 @@
 // Tools of LangChain.js, admitted before they run: node examples/adapters/langchain.mjs [ready.json]
-import { readFile } from 'node:fs/promises';
 import { tool } from '@langchain/core/tools';
 import { NotAdmittedError } from 'svc-sdk/adapters';
 import { admitTool } from 'svc-sdk/langchain';
 import * as z from 'zod';
-
-const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));
-const options = {
-  engine: {
-    engineUrl: ready.engine_url,
-    apiKey: ready.api_key,
-    tenantId: ready.tenant_id,
-  },
-  agent: { id: 'concierge-7' },
-  onAdmitted: ({ tool, proofId }) => console.log(`${tool} admitted: ${proofId}`),
-  onOutcomeError: ({ tool, error }) => console.error(`${tool}: no outcome recorded:`, error),
-};
+import { options } from './connect.mjs';
 
 const tools = [
   tool(async ({ seats }) => `a table for ${seats}`, {

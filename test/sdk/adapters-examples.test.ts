@@ -38,7 +38,7 @@ describe('examples/adapters', () => {
     const texts = await Promise.all(
       files.map((file) => readFile(join(packageRoot, 'examples/adapters', file), 'utf8')),
     );
-    expect(files.sort()).toEqual([...Object.keys(outputs), 'mcp-server.mjs'].sort());
+    expect(files.sort()).toEqual([...Object.keys(outputs), 'connect.mjs', 'mcp-server.mjs'].sort());
     expect(shown.length).toBeGreaterThan(0);
     for (const code of shown) expect(texts.filter((text) => text.includes(code))).toHaveLength(1);
   });
