@@ -24,7 +24,7 @@ export function admitTools<T extends Record<string, object>>(
   options: AiOptions<keyof T & string>,
 ): T {
   const { elsewhere = [], ...rest } = options;
-  const gate = openGate({ ...rest, agent: { framework: 'ai-sdk', ...rest.agent } });
+  const gate = openGate(rest, 'ai-sdk');
   const entries = Object.entries(tools).map(([name, tool]): [string, object] => {
     const execute: unknown = Reflect.get(tool, 'execute');
     if (typeof execute === 'function') {
@@ -39,7 +39,7 @@ export function admitTools<T extends Record<string, object>>(
 
 function gated(gate: Gate, tool: string, execute: Execute): Execute {
   const call: Execute = (input, options) =>
-    gate.call<unknown>({
+    gate<unknown>({
       tool,
       args: () => input,
       signal: options.abortSignal,

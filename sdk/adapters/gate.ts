@@ -25,16 +25,15 @@ export interface ToolCall<R> {
   outcomeOf?: (result: Awaited<R>) => Outcome | null;
 }
 
-/** Runs admitted tools, and records their outcomes. */
-export interface Gate {
-  /** The tool's own result or error; `NotAdmittedError` if it did not run. */
-  call<R>(call: ToolCall<R>): Promise<Awaited<R>>;
-}
+/** Runs an admitted tool, and records its outcome. Throws `NotAdmittedError` if the tool did not run. */
+export type Gate = <R>(call: ToolCall<R>) => Promise<Awaited<R>>;
 
 /** Throws `SdkError` (`invalid_input`) for options that would fail every call. */
-export function openGate(options: AdapterOptions): Gate {
+export function openGate(given: AdapterOptions, framework?: string): Gate {
+  const agent = { ...(framework !== undefined && { framework }), ...given.agent };
+  const options = { ...given, agent };
   requireOptions(options);
-  return { call: options.mode === 'observe' ? observe : enforce };
+  return options.mode === 'observe' ? observe : enforce;
 
   async function enforce<R>(call: ToolCall<R>): Promise<Awaited<R>> {
     let admission: Admission;
@@ -152,7 +151,7 @@ export function admitted<T, A extends unknown[], R>(
   const { tool, action, hashed = (...args: A) => args, signal, ...rest } = options;
   const gate = openGate({ ...rest, ...(action !== undefined && { action: () => action }) });
   const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
-    return gate.call<R>({
+    return gate<R>({
       tool,
       args: () => hashed(...args),
       signal: signal?.(...args),

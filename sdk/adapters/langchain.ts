@@ -20,13 +20,13 @@ type Call = (input: unknown, manager?: unknown, config?: { signal?: AbortSignal 
  * Throws `SdkError` (`invalid_input`) for an object that is not a `StructuredTool`.
  */
 export function admitTool<T extends AnyLangChainTool>(tool: T, options: AdapterOptions): T {
-  const gate = openGate({ ...options, agent: { framework: 'langchain', ...options.agent } });
+  const gate = openGate(options, 'langchain');
   const original = Reflect.get(tool, '_call') as Call | undefined;
   if (typeof original !== 'function') {
     throw new SdkError('invalid_input', `${tool.name} is not a StructuredTool`);
   }
   const call: Call = (input, manager, config) =>
-    gate.call<unknown>({
+    gate<unknown>({
       tool: tool.name,
       args: () => input,
       signal: config?.signal,

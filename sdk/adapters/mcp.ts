@@ -39,7 +39,7 @@ interface V1Handlers {
  * Returns the same server.
  */
 export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterOptions): S {
-  const gate = openMcpGate(options);
+  const gate = openGate(options, 'mcp');
   const handlers = ('server' in server ? server.server : server) as unknown as V1Handlers;
   requireMcpV1(handlers);
   try {
@@ -83,7 +83,7 @@ interface McpCallOptions {
  * (`invalid_input`) for a client of MCP SDK v2. Returns the same client.
  */
 export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterOptions): C {
-  const gate = openMcpGate(options);
+  const gate = openGate(options, 'mcp');
   const own = client as unknown as V1Handlers & {
     request(request: McpRequest, schema: unknown, options?: McpCallOptions): Promise<unknown>;
   };
@@ -97,10 +97,6 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
         })
       : send(request, schema, callOptions);
   return client;
-}
-
-function openMcpGate(options: AdapterOptions): Gate {
-  return openGate({ ...options, agent: { framework: 'mcp', ...options.agent } });
 }
 
 const PROBE = 'svc/probe';
@@ -155,7 +151,7 @@ async function gateToolCall(
   { isTask, run }: { isTask: boolean; run: () => unknown },
 ): Promise<unknown> {
   try {
-    return await gate.call<unknown>({
+    return await gate<unknown>({
       tool: params['name'] as string,
       args: () => params['arguments'] ?? {},
       signal,

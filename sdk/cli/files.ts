@@ -4,8 +4,7 @@ import { buffer } from 'node:stream/consumers';
 import { fromUtf8 } from '../../protocol/bytes.js';
 import { parseStrict, type JsonValue } from '../../protocol/json.js';
 import { SdkError, type RequestHashEnvelope } from '../index.js';
-import { UsageError } from './config.js';
-import type { Terminal } from './terminal.js';
+import { UsageError, type Invocation } from './config.js';
 
 export const outOption = (): Option =>
   new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
@@ -72,7 +71,7 @@ async function isFile(name: string): Promise<boolean> {
 
 /** Writes a response to a file or to standard output, and prints the hashes that identify it. */
 export async function writeResponse(
-  { terminal, json, options: { out } }: Delivery,
+  { terminal, json, options: { out } }: Invocation<{ out?: string }>,
   bytes: Uint8Array,
   envelope: RequestHashEnvelope<unknown>,
 ): Promise<void> {
@@ -90,12 +89,6 @@ export async function writeResponse(
   const hashes = { request_hash, canonical_request, response_hash, request_id };
   if (json) terminal.printJson({ file: out, ...hashes });
   else terminal.printError(`${out}: ${String(bytes.length)} bytes, sha256 ${response_hash}`);
-}
-
-interface Delivery {
-  terminal: Terminal;
-  json: boolean;
-  options: { out?: string };
 }
 
 /** Writes the whole file or nothing: half a proof looks like a forged one. */

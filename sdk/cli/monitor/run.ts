@@ -33,7 +33,6 @@ export interface MonitorEvents {
 }
 
 export interface MonitorPass {
-  found: readonly Finding[];
   /** Alarms of this pass, and those that stay true. */
   alarms: readonly Finding[];
   isReachable: boolean;
@@ -67,7 +66,6 @@ export async function runMonitor(
     try {
       const found = await monitor.pass(sources, await readWatched());
       pass = {
-        found,
         alarms: [...found.filter(({ code }) => FINDINGS[code] === 'alarm'), ...state.lasting],
         isReachable: found.every(({ code }) => code !== 'unreachable'),
         size: state.head?.size ?? 0,
