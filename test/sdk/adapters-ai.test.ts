@@ -1,10 +1,10 @@
-import { generateText, jsonSchema, stepCountIs, streamText, tool, type ToolSet } from 'ai';
+import { jsonSchema, stepCountIs, streamText, tool, type ToolSet } from 'ai';
 import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
 import { NotAdmittedError } from '#sdk/adapters/index';
-import { canonicalHash, SdkError } from '#sdk/index';
+import { SdkError } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const world = useAdapterWorld();
@@ -27,13 +27,6 @@ const parts = (calls: Call[]) =>
 function model(calls: Call[]): MockLanguageModelV3 {
   const finish = (unified: 'tool-calls' | 'stop') => ({ unified, raw: undefined });
   return new MockLanguageModelV3({
-    doGenerate: [
-      { content: parts(calls), finishReason: finish('tool-calls'), usage, warnings: [] },
-      {
-        ...{ content: [{ type: 'text', text: 'done' }], finishReason: finish('stop') },
-        ...{ usage, warnings: [] },
-      },
-    ],
     doStream: [
       {
         stream: simulateReadableStream({
@@ -89,54 +82,43 @@ function tools() {
         yield await Promise.resolve('ab');
       },
     }),
-    late: tool({
-      inputSchema: z.object({ at: z.iso.datetime().transform((text) => new Date(text)) }),
-      execute: () => {
-        ran.push('late');
-        return 'late';
-      },
-    }),
   };
 }
 
 describe('admitTools', () => {
   it("runs an admitted tool in the AI SDK's tool loop, and the call has a proof", async () => {
-    const result = await generateText({
+    const result = streamText({
       model: model([['bookTable', { seats: 2 }]]),
       tools: admitTools(tools(), world.common),
       prompt: 'A table for two',
       stopWhen,
     });
-    expect(result.text).toBe('done');
-    expect(result.steps[0]?.toolResults.map((one) => one.output)).toEqual([{ table: 2 }]);
+    expect(await result.text).toBe('done');
+    const [step] = await result.steps;
+    expect(step?.toolResults.map((one) => one.output)).toEqual([{ table: 2 }]);
     expect(ran).toEqual(['bookTable']);
-    const [proofId = ''] = world.admitted;
-    expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'ADMIT' });
-    const { subject } = (await world.proofs()).find((one) => one.proof_id === proofId)!;
-    expect(subject).toEqual({
-      kind: 'admission',
+    await world.expectProof(world.admitted[0], {
       agent: { id: 'agent-7', framework: 'ai-sdk' },
       action: 'BOOK_TABLE',
       tool: 'bookTable',
       // The arguments include the defaults of the schema.
-      arguments_hash: canonicalHash({ seats: 2, garden: true }),
+      args: { seats: 2, garden: true },
+      result: { table: 2 },
     });
-    expect(await world.outcomesOf(proofId)).toMatchObject([
-      { result: 'succeeded', result_hash: canonicalHash({ table: 2 }) },
-    ]);
   });
 
   it('does not run a denied tool, and shows the model the reason', async () => {
     const denying = model([['deleteAuditLog', {}]]);
     const wrapped = admitTools(tools(), world.common);
-    const result = await generateText({ model: denying, tools: wrapped, prompt: 'Go', stopWhen });
-    expect(result.text).toBe('done');
-    const [part] = result.steps[0]?.content.filter((one) => one.type === 'tool-error') ?? [];
+    const result = streamText({ model: denying, tools: wrapped, prompt: 'Go', stopWhen });
+    expect(await result.text).toBe('done');
+    const [step] = await result.steps;
+    const part = step?.content.find((one) => one.type === 'tool-error');
     const error = part?.error as NotAdmittedError;
     expect(error).toBeInstanceOf(NotAdmittedError);
     expect(error.code).toBe('denied');
     expect(ran).toEqual([]);
-    expect(JSON.stringify(denying.doGenerateCalls[1]?.prompt)).toContain('denied by policy');
+    expect(JSON.stringify(denying.doStreamCalls[1]?.prompt)).toContain('denied by policy');
     expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 

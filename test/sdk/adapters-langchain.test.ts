@@ -2,10 +2,9 @@ import { ToolMessage } from '@langchain/core/messages';
 import { DynamicStructuredTool, tool } from '@langchain/core/tools';
 import { afterEach, describe, expect, it } from 'vitest';
 import * as z from 'zod';
-import { NotAdmittedError } from '#sdk/adapters/index';
 import { admitTool } from '#sdk/adapters/langchain';
-import { canonicalHash, SdkError } from '#sdk/index';
-import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import { SdkError } from '#sdk/index';
+import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const world = useAdapterWorld();
 const ran: string[] = [];
@@ -25,16 +24,6 @@ const book = (name: string) =>
 const call = (name: string, args: Record<string, unknown>) =>
   ({ type: 'tool_call', id: 'call-1', name, args }) as const;
 
-async function blocked(running: Promise<unknown>): Promise<NotAdmittedError> {
-  const error: unknown = await running.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof NotAdmittedError)) throw new Error('not blocked', { cause: error });
-  expect(ran).toEqual([]);
-  return error;
-}
-
 describe('admitTool', () => {
   it('runs an admitted tool as the model called it, and the call has a proof', async () => {
     const original = book('book_table');
@@ -48,19 +37,13 @@ describe('admitTool', () => {
     const message: unknown = await wrapped.invoke(call('book_table', { seats: 2 }));
     expect(message).toBeInstanceOf(ToolMessage);
     expect(message).toMatchObject({ content: 'a table for 2', tool_call_id: 'call-1' });
-    const [proofId = ''] = world.admitted;
-    expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'ADMIT' });
-    const { subject } = (await world.proofs()).find((one) => one.proof_id === proofId)!;
-    expect(subject).toEqual({
-      kind: 'admission',
+    await world.expectProof(world.admitted[0], {
       agent: { id: 'agent-7', framework: 'langchain' },
       action: 'BOOK_TABLE',
       tool: 'book_table',
-      arguments_hash: canonicalHash({ seats: 2, garden: true }),
+      args: { seats: 2, garden: true },
+      result: 'a table for 2',
     });
-    expect(await world.outcomesOf(proofId)).toMatchObject([
-      { result: 'succeeded', result_hash: canonicalHash('a table for 2') },
-    ]);
     // The original tool still runs without an admission.
     expect(await original.invoke({ seats: 3 })).toBe('a table for 3');
     expect(world.admitted).toHaveLength(1);
@@ -77,15 +60,16 @@ describe('admitTool', () => {
       () => wrapped.withConfig({ tags: ['a'] }).invoke({ seats: 2 }),
       () => wrapped.pipe((value: unknown) => value).invoke({ seats: 2 }),
     ];
-    for (const one of calls) expect((await blocked(one())).code).toBe('denied');
-    const { proofId } = await blocked(wrapped.invoke({ seats: 2 }));
+    for (const one of calls) await notAdmitted(one(), 'denied');
+    const { proofId } = await notAdmitted(wrapped.invoke({ seats: 2 }), 'denied');
+    expect(ran).toEqual([]);
     expect(await world.verdict(proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
   it('runs no tool without a decision or after its abort signal', async () => {
     const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
     const away = admitTool(book('book_table'), { ...world.common, engine });
-    expect((await blocked(away.invoke({ seats: 2 }))).code).toBe('undecided');
+    await notAdmitted(away.invoke({ seats: 2 }), 'undecided');
     const wrapped = admitTool(book('book_table'), world.common);
     world.network.faults.push({ kind: 'silent' });
     const controller = new AbortController();
@@ -94,11 +78,12 @@ describe('admitTool', () => {
     running.catch(() => undefined);
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
-    expect((await blocked(running)).code).toBe('aborted');
+    await notAdmitted(running, 'aborted');
     // Arguments that do not match the schema cause no request.
     world.clear();
     await expect(wrapped.invoke({ seats: 'two' } as never)).rejects.toThrow('schema');
     expect(world.network.seen).toEqual([]);
+    expect(ran).toEqual([]);
   });
 
   it('rejects an object that is not a StructuredTool', () => {

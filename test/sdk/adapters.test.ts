@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { admitted, NotAdmittedError, type NotAdmittedCode } from '#sdk/adapters/index';
-import { canonicalHash, SdkError } from '#sdk/index';
-import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import { admitted, type NotAdmittedError, type NotAdmittedCode } from '#sdk/adapters/index';
+import { SdkError } from '#sdk/index';
+import { notAdmitted, useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const AWAY = { engineUrl: 'http://127.0.0.1:9' };
 
@@ -24,12 +24,7 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
 
 /** The error of a call that did not run its tool. */
 async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<NotAdmittedError> {
-  const error: unknown = await call.then(
-    (value) => ({ resolved: value }),
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof NotAdmittedError)) throw new Error('not blocked', { cause: error });
-  expect(error.code, error.message).toBe(code);
+  const error = await notAdmitted(call, code);
   expect(ran).toEqual([]);
   return error;
 }
@@ -39,24 +34,13 @@ describe('admitted function', () => {
     const book = tool({ agent: { id: 'agent-7', framework: 'none' } });
     expect(await book({ seats: 2 }, 'window')).toEqual({ table: 4 });
     expect(ran).toEqual([[{ seats: 2 }, 'window']]);
-    const [proofId = ''] = world.admitted;
-    expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'ADMIT' });
-    const proof = (await world.proofs()).find(({ proof_id }) => proof_id === proofId);
-    expect(proof?.subject).toEqual({
-      kind: 'admission',
+    await world.expectProof(world.admitted[0], {
       agent: { id: 'agent-7', framework: 'none' },
       action: 'RESERVATIONS.CREATE',
       tool: 'reservations.create',
-      arguments_hash: canonicalHash([{ seats: 2 }, 'window']),
+      args: [{ seats: 2 }, 'window'],
+      result: { table: 4 },
     });
-    expect(await world.outcomesOf(proofId)).toEqual([
-      {
-        kind: 'outcome',
-        parent_proof_id: proofId,
-        result: 'succeeded',
-        result_hash: canonicalHash({ table: 4 }),
-      },
-    ]);
   });
 
   it('keeps `this`, arguments and name, and hashes only the chosen arguments', async () => {
@@ -72,8 +56,14 @@ describe('admitted function', () => {
     expect(table.reserve.name).toBe('reserve');
     const result: string = await table.reserve({ n: 1 }, new Date(7));
     expect(result).toBe('4 1 7');
-    const { subject } = (await world.proofs()).find((one) => one.proof_id === world.admitted[0])!;
-    expect(subject).toMatchObject({ arguments_hash: canonicalHash({ n: 1 }) });
+    const [proofId] = world.admitted;
+    await world.expectProof(proofId, {
+      agent: { id: 'agent-7' },
+      action: 'RESERVE',
+      tool: 'reserve',
+      args: { n: 1 },
+      result,
+    });
   });
 
   it('throws its own error, and records no hash for a result without a JSON form', async () => {
