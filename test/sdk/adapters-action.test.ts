@@ -2,8 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { actionSchema } from '#protocol/schemas/primitives';
 import { actionOf } from '#sdk/adapters/index';
-import { openListHash, plainHash, resultHash } from '#sdk/adapters/plain-json';
-import { canonicalHash, SdkError, type JsonValue } from '#sdk/index';
+import { SdkError } from '#sdk/index';
 
 describe('actionOf', () => {
   const spelled: [string, string][] = [
@@ -50,19 +49,5 @@ describe('actionOf', () => {
     for (const tool of ['', '___', '...', '検索', '🍕']) {
       expect(() => actionOf(tool)).toThrow(expect.objectContaining({ code: 'invalid_input' }));
     }
-  });
-});
-
-describe('plainHash and openListHash', () => {
-  it('hash a value as canonical JSON and a list item by item', () => {
-    fc.assert(
-      fc.property(fc.array(fc.jsonValue({ maxDepth: 3 })), (values) => {
-        const items = JSON.parse(JSON.stringify(values)) as JsonValue[];
-        const list = openListHash();
-        for (const item of items) list.add(item);
-        const whole = canonicalHash(items);
-        expect([plainHash(items), resultHash(items), list.digest()]).toEqual([whole, whole, whole]);
-      }),
-    );
   });
 });

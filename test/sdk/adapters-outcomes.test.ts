@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { admitted } from '#sdk/adapters/index';
-import { admitHttp, canonicalHash, SdkError } from '#sdk/index';
+import { admitHttp, canonicalHash, SdkError, type JsonValue } from '#sdk/index';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 
 const world = useAdapterWorld();
@@ -130,21 +130,21 @@ describe('streamed result of an admitted function', () => {
   });
 
   it('may be a ReadableStream', async () => {
-    const read = admitted(
-      (n: number) => ReadableStream.from(Array.from({ length: n }, (_, at) => String(at))),
-      {
-        ...world.common,
-        tool: 'read',
-      },
-    );
-    const seen: unknown[] = [];
-    for await (const chunk of await read(3)) seen.push(chunk);
-    expect(seen).toEqual(['0', '1', '2']);
-    const unread = await read(3);
+    const read = admitted((items: JsonValue[]) => ReadableStream.from(items), {
+      ...world.common,
+      tool: 'read',
+    });
+    const lists: JsonValue[][] = [[], ['a'], [{ b: [1, 'ü'], a: {} }, null, 2e30]];
+    for (const list of lists) {
+      const seen: unknown[] = [];
+      for await (const item of await read(list)) seen.push(item);
+      expect(seen).toEqual(list);
+    }
+    const unread = await read(['a']);
     await unread.cancel();
     const outcomes = await Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
     expect(outcomes).toMatchObject([
-      [{ result: 'succeeded', result_hash: canonicalHash(['0', '1', '2']) }],
+      ...lists.map((list) => [{ result: 'succeeded', result_hash: canonicalHash(list) }]),
       [{ result: 'failed' }],
     ]);
   });

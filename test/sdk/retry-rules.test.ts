@@ -1,4 +1,3 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { backoffMs } from '#sdk/http/client';
 import { retryAfterMs } from '#sdk/http/answers';
@@ -7,20 +6,9 @@ describe('backoffMs', () => {
   const retry = { baseDelayMs: 200, maxDelayMs: 10_000 };
 
   it('doubles up to its maximum, with jitter in the upper half of the range', () => {
-    const least = [1, 2, 3, 4, 5, 6, 7, 60].map((n) => backoffMs(n, retry, 0));
+    const least = [1, 2, 3, 4, 5, 6, 7, 10_000].map((n) => backoffMs(n, retry, 0));
     expect(least).toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
-    expect(backoffMs(1, retry, 0.5)).toBe(150);
-    fc.assert(
-      fc.property(
-        fc.integer({ min: 1, max: 10_000 }),
-        fc.double({ min: 0, max: 1, noNaN: true }),
-        (n, random) => {
-          const ms = backoffMs(n, retry, random);
-          expect(ms).toBeGreaterThanOrEqual(100);
-          expect(ms).toBeLessThanOrEqual(10_000);
-        },
-      ),
-    );
+    expect([1, 10_000].map((n) => backoffMs(n, retry, 0.5))).toEqual([150, 7_500]);
   });
 });
 
