@@ -146,65 +146,61 @@ const withMembers =
     values.set(key, { record: canonicalBytes(document), history: new Uint8Array(0) });
   };
 
+type MapChange = (values: Values) => void;
+/** Answers from another map. */
+const lie = (change: MapChange) => async () => {
+  server.answers = await server.snapshot({ change });
+};
+/** Sends evidence of that map, too; the snapshot entry and the checkpoint stay genuine. */
+const lieWithEvidence = (change: MapChange) => async () => {
+  const { snapshot, tlog_proof } = await server.evidence.evidenceOf('');
+  server.answers = server.evidence = await server.snapshot({ change });
+  server.alterEvidence = (evidence) => ({ ...evidence, snapshot, tlog_proof });
+};
+const PROOF = { kind: 'proof', identifier: valid } as const;
+const ABSENT = { kind: 'proof', identifier: absent } as const;
+const REVOKED = { kind: 'certificate', identifier: CERTIFICATE } as const;
+const PACKAGE = { kind: 'package', identifier: WORKED.package } as const;
+
 /** The lies of a server that does not have the log key. */
-const LIES: [name: string, query: LookupQuery, lie: () => Promise<unknown>, fault: string][] = [
-  [
-    'REVOKED served as EXPIRED',
-    { kind: 'certificate', identifier: CERTIFICATE },
-    async () => (server.answers = await server.snapshot({ change: withAdmitted(`01${revoked}`) })),
-    'answer_mismatch',
-  ],
+const LIES: [name: string, query: LookupQuery, begin: () => Promise<unknown>, fault: string][] = [
+  ['REVOKED served as EXPIRED', REVOKED, lie(withAdmitted(`01${revoked}`)), 'answer_mismatch'],
   [
     'REVOKED served as EXPIRED, with an altered record in the evidence',
-    { kind: 'certificate', identifier: CERTIFICATE },
-    () => lieWithEvidence({ change: withAdmitted(`01${revoked}`) }),
+    REVOKED,
+    lieWithEvidence(withAdmitted(`01${revoked}`)),
     'wrong_map_root',
   ],
-  [
-    'VALID served as NOT_FOUND',
-    { kind: 'proof', identifier: valid },
-    async () => (server.answers = await server.snapshot({ change: without(`01${valid}`) })),
-    'answer_mismatch',
-  ],
+  ['VALID served as NOT_FOUND', PROOF, lie(without(`01${valid}`)), 'answer_mismatch'],
   [
     'VALID served as NOT_FOUND, with evidence of absence from another map',
-    { kind: 'proof', identifier: valid },
-    () => lieWithEvidence({ change: without(`01${valid}`) }),
+    PROOF,
+    lieWithEvidence(without(`01${valid}`)),
     'wrong_map_root',
   ],
-  [
-    'NOT_FOUND served as VALID',
-    { kind: 'proof', identifier: absent },
-    async () => (server.answers = await server.snapshot({ change: withAdmitted(`01${absent}`) })),
-    'answer_mismatch',
-  ],
+  ['NOT_FOUND served as VALID', ABSENT, lie(withAdmitted(`01${absent}`)), 'answer_mismatch'],
   [
     'NOT_FOUND served as VALID, with a record in the evidence',
-    { kind: 'proof', identifier: absent },
-    () => lieWithEvidence({ change: withAdmitted(`01${absent}`) }),
+    ABSENT,
+    lieWithEvidence(withAdmitted(`01${absent}`)),
     'wrong_map_root',
   ],
-  [
-    'a package without its revoked member',
-    { kind: 'package', identifier: WORKED.package },
-    async () => (server.answers = await server.snapshot({ change: withMembers(valid) })),
-    'answer_mismatch',
-  ],
+  ['a package without its revoked member', PACKAGE, lie(withMembers(valid)), 'answer_mismatch'],
   [
     'a package without its revoked member, with an altered record',
-    { kind: 'package', identifier: WORKED.package },
-    () => lieWithEvidence({ change: withMembers(valid) }),
+    PACKAGE,
+    lieWithEvidence(withMembers(valid)),
     'wrong_map_root',
   ],
   [
     'the state of another log',
-    { kind: 'proof', identifier: valid },
+    PROOF,
     async () => (server.evidence = await openEvidenceLog({ key: logKey(), time: Date.now() })),
     'unknown_signer',
   ],
   [
     'the evidence of another identifier',
-    { kind: 'proof', identifier: absent },
+    ABSENT,
     async () => {
       const other = await server.evidence.evidenceOf(valid);
       server.alterEvidence = () => other;
@@ -213,25 +209,18 @@ const LIES: [name: string, query: LookupQuery, lie: () => Promise<unknown>, faul
   ],
   [
     'the state before a revocation, for as long as the reader asks',
-    { kind: 'certificate', identifier: CERTIFICATE },
+    REVOKED,
     async () => {
-      server.answers = await server.snapshot({ change: withAdmitted(`01${revoked}`) });
+      await lie(withAdmitted(`01${revoked}`))();
       server.evidence = await server.snapshot({ more: 1 });
     },
     'answer_mismatch',
   ],
 ];
 
-/** Serves lookups of another map; the snapshot entry and the checkpoint stay genuine. */
-async function lieWithEvidence(changes: object): Promise<void> {
-  const { snapshot, tlog_proof } = await server.evidence.evidenceOf('');
-  server.answers = server.evidence = await server.snapshot(changes);
-  server.alterEvidence = (evidence) => ({ ...evidence, snapshot, tlog_proof });
-}
-
 describe('a lying server', () => {
-  it.each(LIES)('%s > is detected by SDK and command line', async (_name, query, lie, fault) => {
-    await lie();
+  it.each(LIES)('%s > is detected by SDK and command line', async (_name, query, begin, fault) => {
+    await begin();
     const error = await sdkError(lookupHttp(options, query), 'evidence_rejected');
     expect(error).toMatchObject({ fault, retryable: false });
     const { code, stdout, stderr } = await run('lookup', query.identifier);
