@@ -163,8 +163,12 @@ describe('getProofInclusionHttp', () => {
     expect(index).toBe(json.response.leaf_index);
     expect(checkpoint).toBe(json.response.inclusion?.checkpoint);
     world.network.faults.push({ kind: 'changed', change: (body) => body.replace('index ', 'at ') });
-    const changed = getProofInclusionHttp(world.shaky, { ...proof, format: 'tlog-proof' });
-    await sdkError(changed, 'unexpected_response');
+    const html = { 'Content-Type': 'text/html' };
+    world.network.faults.push({ kind: 'answer', status: 200, headers: html, body: text.response });
+    for (let i = 0; i < 2; i++) {
+      const changed = getProofInclusionHttp(world.shaky, { ...proof, format: 'tlog-proof' });
+      await sdkError(changed, 'unexpected_response');
+    }
   });
 });
 
