@@ -1,7 +1,7 @@
 import { jwkThumbprint } from '#protocol/keys';
 import { workerConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { bulkSigningKey } from '#runtime/crypto/sodium-signing';
+import { bulkSigningKey } from '#runtime/crypto/sodium';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';

@@ -1,18 +1,15 @@
 import type sodium from 'sodium-native';
+import { equalBytes, utf8 } from '#protocol/bytes';
 import { type Ed25519Verify, strictEd25519 } from '#protocol/ed25519';
-import { nativeVerify } from './node.js';
 import { OperatorError } from '../process/operator-error.js';
+import { loadSigningKey, nativeVerify, type SigningKey, withSeed } from './node.js';
 
-/** Signature verification for bulk work, and the library behind it. */
-export type BulkVerification =
-  | { library: 'libsodium'; verify: Ed25519Verify }
-  /** `reason`: why the libsodium binary could not be loaded. */
-  | { library: 'OpenSSL'; verify: Ed25519Verify; reason: unknown };
+type Load<Part extends keyof typeof sodium> = () => Promise<Pick<typeof sodium, Part>>;
 
-type Binding = typeof sodium;
-export type Load<Part extends keyof Binding> = () => Promise<Pick<Binding, Part>>;
+const loadSodium: Load<keyof typeof sodium> = async () => (await import('sodium-native')).default;
 
-export const loadSodium: Load<keyof Binding> = async () => (await import('sodium-native')).default;
+/** The library in use; `reason`: why the libsodium binary could not be loaded. */
+type Library = { library: 'libsodium' } | { library: 'OpenSSL'; reason: unknown };
 
 /**
  * libsodium behind the protocol's strict checks: the same verdict as every other implementation, in
@@ -23,7 +20,7 @@ export const loadSodium: Load<keyof Binding> = async () => (await import('sodium
  */
 export async function bulkVerification(
   load: Load<'crypto_sign_verify_detached'> = loadSodium,
-): Promise<BulkVerification> {
+): Promise<{ verify: Ed25519Verify } & Library> {
   let binding;
   try {
     binding = await load();
@@ -37,7 +34,49 @@ export async function bulkVerification(
   return { library: 'libsodium', verify };
 }
 
-export const brokenBinary = (what: string): OperatorError =>
+const SIGNATURE_BYTES = 64;
+const SECRET_KEY_BYTES = 64;
+
+/**
+ * The key of a PEM file in guarded memory of libsodium, which signs in half of OpenSSL's time.
+ * Ed25519 signatures are deterministic, so both libraries give the same bytes. On platforms without
+ * a libsodium binary, OpenSSL signs.
+ *
+ * @throws OperatorError when the file is unusable, or the libsodium binary signs incorrectly
+ */
+export async function bulkSigningKey(
+  file: string,
+  load: Load<
+    | 'crypto_sign_detached'
+    | 'crypto_sign_seed_keypair'
+    | 'sodium_malloc'
+    | 'sodium_mprotect_readonly'
+  > = loadSodium,
+): Promise<SigningKey & Library> {
+  const known = loadSigningKey(file);
+  const { publicKey } = known;
+  let binding: Awaited<ReturnType<typeof load>>;
+  try {
+    binding = await load();
+  } catch (reason) {
+    return { ...known, library: 'OpenSSL', reason };
+  }
+  const secretKey = binding.sodium_malloc(SECRET_KEY_BYTES);
+  withSeed(file, (seed) => {
+    binding.crypto_sign_seed_keypair(Buffer.alloc(publicKey.length), secretKey, seed);
+  });
+  binding.sodium_mprotect_readonly(secretKey);
+  const sign = (message: Uint8Array): Uint8Array => {
+    const signature = Buffer.allocUnsafe(SIGNATURE_BYTES);
+    binding.crypto_sign_detached(signature, message, secretKey);
+    return signature;
+  };
+  const message = utf8('self-test of the signing key');
+  if (!equalBytes(sign(message), known.sign(message))) throw brokenBinary('makes');
+  return { publicKey, sign, library: 'libsodium' };
+}
+
+const brokenBinary = (what: string): OperatorError =>
   new OperatorError(
     `The binary of the package sodium-native ${what} signatures incorrectly. Reinstall the packages with npm ci, which checks their hashes.`,
   );

@@ -32,8 +32,6 @@ export interface ConnectOptions {
   statementTimeoutMs?: number;
   /** lock_timeout, in milliseconds; 0 means none. */
   lockTimeoutMs?: number;
-  /** idle_in_transaction_session_timeout, in milliseconds; 0 means none. */
-  idleInTransactionTimeoutMs?: number;
   connectTimeoutMs?: number;
   /** Longest wait for a free connection, in milliseconds. */
   waitMs?: number;
@@ -87,13 +85,13 @@ export function connect(url: string, options: ConnectOptions): Sql {
       application_name: options.application,
       statement_timeout: statementTimeoutMs,
       lock_timeout: options.lockTimeoutMs ?? 10_000,
-      idle_in_transaction_session_timeout: options.idleInTransactionTimeoutMs ?? 60_000,
+      idle_in_transaction_session_timeout: 60_000,
       ...PLANNING,
     },
   };
   // Only builds statements and never connects.
   const builder = postgres(url, settings);
-  const sample = asQuery(builder``);
+  const sample = builder``;
   const watchdog =
     stallTimeoutMs === 0
       ? null
@@ -134,7 +132,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
 
   async function sendAnywhere(query: Query): Promise<void> {
     const connection = await statements.take();
-    sendOver(connection, query, asQuery(connection.client``).handler);
+    sendOver(connection, query, (connection.client`` as unknown as Query).handler);
     const giveBack = (): void => statements.giveBack(connection, true);
     query.then(giveBack, giveBack);
   }
@@ -146,9 +144,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       if (isTaken) transactions.giveBack(connection, isSound);
       isTaken = false;
     };
-    const send = (query: Query, handler: Query['handler']): void =>
-      sendOver(connection, query, handler);
-    return routed(connection.client, send, {
+    return routed(connection.client, sendOver.bind(null, connection), {
       release: () => giveBack(true),
       destroy: () => giveBack(false),
     }) as unknown as Reserved;
@@ -193,8 +189,6 @@ export function connect(url: string, options: ConnectOptions): Sql {
       void onNotification(channel, onNotify),
   }) as Sql;
 }
-
-const asQuery = (query: unknown): Query => query as Query;
 
 type Address = Pick<Client['options'], 'host' | 'port' | 'path' | 'ssl'>;
 
@@ -250,7 +244,7 @@ function openConnection(
 
 /** A client with one connection, which opens at the first statement and never reconnects. */
 interface Connection {
-  client: postgres.Sql<{ bigint: number }>;
+  client: Client;
   isLost: boolean;
   /** Resolves when the connection is lost. */
   lost: Promise<void>;

@@ -35,25 +35,13 @@ function arrayOf(
   };
 }
 
-const bigint: postgres.PostgresType = {
-  to: 20,
-  from: [20],
-  serialize: String,
-  parse: safeInteger,
-};
-
-const undashed = (text: string): string => text.replaceAll('-', '');
+const bigint = { to: 20, from: [20], serialize: String, parse: safeInteger };
 
 /** Decodes a uuid as 32 hex digits, the form of every id in the API. */
-const uuid: Type = {
-  to: 2950,
-  from: [2950],
-  serialize: String,
-  parse: undashed,
-};
+const undashed = (text: string): string => text.replaceAll('-', '');
 
 const others: Record<string, Type> = {
-  uuid,
+  uuid: { to: 2950, from: [2950], serialize: String, parse: undashed },
   booleans: arrayOf(
     1000,
     (text) => text === 't',

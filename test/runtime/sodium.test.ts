@@ -4,8 +4,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { createSigningKey, nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
-import { bulkVerification } from '#runtime/crypto/sodium';
-import { bulkSigningKey } from '#runtime/crypto/sodium-signing';
+import { bulkSigningKey, bulkVerification } from '#runtime/crypto/sodium';
 
 describe('bulkVerification', () => {
   it('uses OpenSSL when there is no libsodium binary, and reports why', async () => {
