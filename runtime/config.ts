@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import * as field from './config/fields.js';
-import { ConfigError, type Environment, read, type Values } from './config/fields.js';
+import { ConfigError, type Environment, read, readProcess, type Values } from './config/fields.js';
 import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export {
@@ -17,6 +17,9 @@ export {
 } from './config/fields.js';
 
 // Only this module reads `process.env`; tests pass another environment.
+
+const snapshotDirOf = (v: { snapshotDir?: string | undefined; dataDir: string }): string =>
+  resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
 
 const enginePort = field.port('8080', 'the engine API');
 const publicPort = field.port('8081', 'the public API');
@@ -36,10 +39,9 @@ const engineSettings = {
 };
 
 export function engineConfig(env: Environment = process.env) {
-  const v = read(engineSettings, env);
+  const v = readProcess(engineSettings, env);
   return {
     ...v,
-    ...field.processOf(v),
     publicUrl: v.publicUrl ?? field.localUrl(v.publicPort),
     /** The current log key, included in exports; null omits it. */
     logVkey: v.logVkey?.[0] ?? null,
@@ -56,10 +58,7 @@ const workerSettings = {
   ...field.processSettings,
 };
 
-export function workerConfig(env: Environment = process.env) {
-  const v = read(workerSettings, env);
-  return { ...v, ...field.processOf(v) };
-}
+export const workerConfig = (env: Environment = process.env) => readProcess(workerSettings, env);
 
 // Set by `start` for its children only: the database is the embedded one.
 const EMBEDDED_DATABASE = z.literal('yes').optional();
@@ -74,9 +73,8 @@ const verifierSettings = {
 };
 
 export function verifierConfig(env: Environment = process.env) {
-  const v = read(verifierSettings, env);
-  const logOrigin = field.originFor(v.logOrigin, v.embeddedDatabase === 'yes');
-  return { ...v, ...field.processOf(v), logOrigin };
+  const v = readProcess(verifierSettings, env);
+  return { ...v, logOrigin: field.originFor(v.logOrigin, v.embeddedDatabase === 'yes') };
 }
 
 /** The settings of a log and its snapshots. */
@@ -102,14 +100,6 @@ const logSettings = {
   RECENT_LOOKUP_LIMIT: field.recentLookupLimit,
 };
 
-function logOf(v: Values<typeof logSettings>, isEmbedded: boolean) {
-  const logOrigin = field.originFor(v.logOrigin, isEmbedded);
-  return {
-    logOrigin,
-    snapshotDir: resolve(v.snapshotDir ?? join(v.dataDir, 'public')),
-  };
-}
-
 const publisherSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('publisher')),
   DATABASE_READ_URL: field.databaseReadUrl,
@@ -120,8 +110,9 @@ const publisherSettings = {
 };
 
 export function publisherConfig(env: Environment = process.env) {
-  const v = read(publisherSettings, env);
-  return { ...v, ...logOf(v, v.embeddedDatabase === 'yes'), ...field.processOf(v) };
+  const v = readProcess(publisherSettings, env);
+  const logOrigin = field.originFor(v.logOrigin, v.embeddedDatabase === 'yes');
+  return { ...v, logOrigin, snapshotDir: snapshotDirOf(v) };
 }
 
 /** Has no database, queue or secret, so that a compromised public API server exposes none. */
@@ -142,10 +133,9 @@ const facadeSettings = {
 export type FacadeConfig = ReturnType<typeof facadeConfig>;
 
 export function facadeConfig(env: Environment = process.env) {
-  const v = read(facadeSettings, env);
-  const directory = resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
+  const v = readProcess(facadeSettings, env);
   // Null when the snapshot is read over HTTP.
-  return { ...v, ...field.processOf(v), snapshotDir: v.snapshotUrl === null ? directory : null };
+  return { ...v, snapshotDir: v.snapshotUrl === null ? snapshotDirOf(v) : null };
 }
 
 /** Reads only what the dashboard needs: with the queue in Redis, no database URL. */
@@ -161,13 +151,13 @@ const boardSettings = {
 };
 
 export function boardConfig(env: Environment = process.env) {
-  const v = read(boardSettings, env);
+  const v = readProcess(boardSettings, env);
   if (v.redisUrl === null && v.databaseUrl === undefined) {
     throw new ConfigError([
       'REDIS_URL and DATABASE_URL are not set: set one to the server that has the queue, with the role svc_board for a database',
     ]);
   }
-  return { ...v, ...field.processOf(v), databaseUrl: v.databaseUrl ?? '' };
+  return { ...v, databaseUrl: v.databaseUrl ?? '' };
 }
 
 const witnessSettings = {
@@ -179,20 +169,15 @@ const witnessSettings = {
     .required('name a file of mode 0600 with a key that nothing else uses (openssl genpkey)')
     .describe('file of mode 0600 with the key that cosigns; use it for nothing else'),
   WITNESS_LOG_VKEYS: field.witnessLogVkeys,
-  WITNESS_DIR: z
-    .string()
-    .transform((path) => resolve(path))
-    .prefault(join('.data', 'witness'))
+  WITNESS_DIR: field
+    .directory(join('.data', 'witness'))
     .describe('directory with the last cosigned head of each log; never delete or restore it'),
   LISTEN_ADDRESS: field.listenAddress,
   WITNESS_PORT: field.port('8083', 'the witness'),
   ...field.processSettings,
 };
 
-export function witnessConfig(env: Environment = process.env) {
-  const v = read(witnessSettings, env);
-  return { ...v, ...field.processOf(v) };
-}
+export const witnessConfig = (env: Environment = process.env) => readProcess(witnessSettings, env);
 
 const monitorSettings = {
   MONITOR_URL: field
@@ -202,10 +187,8 @@ const monitorSettings = {
   MONITOR_WATCH: field.list(
     'files with receipts, their evidence, exports or proof ids to watch, or directories of them, separated by commas',
   ),
-  MONITOR_DIR: z
-    .string()
-    .transform((path) => resolve(path))
-    .prefault(join('.data', 'monitor'))
+  MONITOR_DIR: field
+    .directory(join('.data', 'monitor'))
     .describe('directory with the last checkpoint, the map and the lasting alarms of the monitor'),
   MONITOR_INTERVAL: field.monitorInterval,
   LOG_VKEY: field.vkeys('log'),
@@ -213,10 +196,7 @@ const monitorSettings = {
   ...field.processSettings,
 };
 
-export function monitorConfig(env: Environment = process.env) {
-  const v = read(monitorSettings, env);
-  return { ...v, ...field.processOf(v) };
-}
+export const monitorConfig = (env: Environment = process.env) => readProcess(monitorSettings, env);
 
 const startSettings = {
   DATABASE_URL: field.databaseUrl(field.OWNER_URL).nullable().default(null),
@@ -238,13 +218,13 @@ const startSettings = {
 export type StartConfig = ReturnType<typeof startConfig>;
 
 export function startConfig(env: Environment = process.env) {
-  const v = read(startSettings, env);
+  const v = readProcess(startSettings, env);
   const file = (given: string | undefined, name: string): string =>
     resolve(given ?? join(v.dataDir, name));
   return {
     ...v,
-    ...logOf(v, v.databaseUrl === null),
-    ...field.processOf(v),
+    logOrigin: field.originFor(v.logOrigin, v.databaseUrl === null),
+    snapshotDir: snapshotDirOf(v),
     aepKeyFile: file(v.aepKeyFile, 'aep-key.pem'),
     verifierKeyFile: file(v.verifierKeyFile, 'verifier-key.pem'),
     logKeyFile: file(v.logKeyFile, 'log-key.pem'),
@@ -290,19 +270,14 @@ export type TrustedKey = { vkeys: string[] } | { name: string; keyFile: string }
 
 export type FsckConfig = ReturnType<typeof fsckConfig>;
 
-function trustedKey(
-  pinned: string[] | undefined,
-  keyFile: string | undefined,
-  name: string,
-): TrustedKey | null {
-  if (pinned !== undefined) return { vkeys: pinned };
-  return keyFile === undefined ? null : { name, keyFile };
-}
-
-const missingKey = (variable: string, which: string): ConfigError =>
-  new ConfigError([
-    `${variable}_VKEY is not set: pin the ${which}'s public key, or name its file in ${variable}_KEY_FILE`,
+function trustedKey(v: Omit<Values<typeof fsckSettings>, 'databaseUrl'>): TrustedKey {
+  if (v.logVkey !== undefined) return { vkeys: v.logVkey };
+  const name = v.logOrigin ?? field.LOCAL_ORIGIN;
+  if (v.logKeyFile !== undefined) return { name, keyFile: v.logKeyFile };
+  throw new ConfigError([
+    "LOG_VKEY is not set: pin the log's public key, or name its file in LOG_KEY_FILE",
   ]);
+}
 
 const fsckSettings = {
   DATABASE_URL: field.databaseUrl(field.ROLE_URL('fsck')),
@@ -318,22 +293,16 @@ const fsckSettings = {
 
 /** @param only the half to check; null for both */
 export function fsckConfig(only: 'registry' | 'snapshot' | null, env: Environment = process.env) {
-  const isOptional = only === 'snapshot';
-  const DATABASE_URL = isOptional
-    ? fsckSettings.DATABASE_URL.optional()
-    : fsckSettings.DATABASE_URL;
+  const url = fsckSettings.DATABASE_URL;
+  const DATABASE_URL = only === 'snapshot' ? url.optional() : url;
   const v = read({ ...fsckSettings, DATABASE_URL }, env);
-  const name = v.logOrigin ?? field.LOCAL_ORIGIN;
-  const logKey = trustedKey(v.logVkey, v.logKeyFile, name);
-  if (logKey === null) throw missingKey('LOG', 'log');
-  const directory = resolve(v.snapshotDir ?? join(v.dataDir, 'public'));
   return {
     ...v,
     /** Null to skip the registry. */
     databaseUrl: only === 'snapshot' ? null : (v.databaseUrl ?? null),
-    logKey,
+    logKey: trustedKey(v),
     /** Null to skip the snapshot, or when it is read over HTTP. */
-    snapshotDir: only === 'registry' || v.snapshotUrl !== null ? null : directory,
+    snapshotDir: only === 'registry' || v.snapshotUrl !== null ? null : snapshotDirOf(v),
     snapshotUrl: only === 'registry' ? null : v.snapshotUrl,
   };
 }
@@ -364,11 +333,7 @@ const hostAndPort = (fallback: string) =>
     .describe('host in the URLs that it creates, as the programs reach it');
 
 const secretsSettings = {
-  SECRETS_DIR: z
-    .string()
-    .transform((path) => resolve(path))
-    .prefault(join('deploy', 'secrets'))
-    .describe('folder for what Compose needs'),
+  SECRETS_DIR: field.directory(join('deploy', 'secrets')).describe('folder for what Compose needs'),
   LOG_ORIGIN: field.origin,
   DATABASE_HOST: hostAndPort('postgres:5432'),
   QUEUE_HOST: hostAndPort('valkey:6379'),
@@ -381,17 +346,11 @@ const secretsSettings = {
 
 export function secretsConfig(env: Environment = process.env) {
   const v = read(secretsSettings, env);
-  const logOrigin = field.originFor(v.logOrigin, false);
-  return { ...v, logOrigin };
+  return { ...v, logOrigin: field.originFor(v.logOrigin, false) };
 }
 
-/** A program's database login, as in its `DATABASE_URL_FILE`. */
-interface RoleLogin {
-  role: string;
-  password: string;
-}
-
-function loginIn(file: string): RoleLogin | string {
+/** The role and password in a program's `DATABASE_URL_FILE`, or the problem with the file. */
+function loginIn(file: string): { role: string; password: string } | string {
   let content;
   try {
     content = readFileSync(file, 'utf8').trim();

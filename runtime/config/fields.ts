@@ -82,11 +82,12 @@ export const logLevel = z
   .default('info')
   .describe('`fatal` … `trace`, `silent`');
 export const listenAddress = z.string().default('127.0.0.1').describe('address to listen on');
-export const dataDir = z
-  .string()
-  .transform((path) => resolve(path))
-  .prefault('.data')
-  .describe('state of the embedded mode');
+export const directory = (fallback: string) =>
+  z
+    .string()
+    .transform((path) => resolve(path))
+    .prefault(fallback);
+export const dataDir = directory('.data').describe('state of the embedded mode');
 export const snapshotDir = z
   .string()
   .optional()
@@ -283,7 +284,7 @@ export function opsPortsOf(ops: OpsConfig | null, count: number) {
   }));
 }
 
-/** The settings of every program that serves, read by {@link processOf}. */
+/** The settings of every program that serves, read by {@link readProcess}. */
 export const processSettings = {
   OPS_PORT: portNumber(
     'must be a port number, or 0 for any free one; unset disables the operations listener',
@@ -302,15 +303,6 @@ export const processSettings = {
     .describe('limit for finishing after that; by default 25s, facade 40s'),
   LOG_LEVEL: logLevel,
 };
-
-export function processOf(v: Values<typeof processSettings>): {
-  /** Null without a listener; the program then keeps no metrics. */
-  ops: OpsConfig | null;
-  drain: DrainConfig;
-} {
-  const ops = v.opsPort === undefined ? null : { port: v.opsPort, bind: v.opsBind };
-  return { ops, drain: { delayMs: v.shutdownDelay, deadlineMs: v.shutdownTimeout } };
-}
 
 /** The process environment, or a test's replacement. */
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -396,4 +388,15 @@ export function read<Shape extends z.ZodRawShape>(shape: Shape, env: Environment
     ...problems.values(),
     ...issues.map((issue) => `${issue.path.join('.')} ${issue.message}`),
   ]);
+}
+
+/** Reads the settings of a program that serves; `ops` is null without a listener and metrics. */
+export function readProcess<Shape extends z.ZodRawShape>(
+  shape: Shape & typeof processSettings,
+  env: Environment,
+): Values<Shape> & { ops: OpsConfig | null; drain: DrainConfig } {
+  const v = read<Shape & typeof processSettings>(shape, env);
+  const { opsPort, opsBind, shutdownDelay, shutdownTimeout } = v as Values<typeof processSettings>;
+  const ops = opsPort === undefined ? null : { port: opsPort, bind: opsBind };
+  return { ...v, ops, drain: { delayMs: shutdownDelay, deadlineMs: shutdownTimeout } };
 }
