@@ -24,38 +24,33 @@ import {
 const EXAMPLE_KEY = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k';
 
 export function addAepKeyCommands(add: AddCommand): void {
-  add(
-    'aep-key activate <key.pem>',
-    'Activate an AEP key for log entries from the next log index on',
-    '/etc/svc/aep.pem',
-    async (admin, file: string) => changeKey(admin, 'aep', 'activate', await readPublicKey(file)),
-  );
-  add(
-    'verifier-key activate <key.pem>',
-    'Activate a verifier key for verdict entries from the next log index on',
-    '/etc/svc/verifier.pem',
-    async (admin, file: string) =>
-      changeKey(admin, 'verifier', 'activate', await readPublicKey(file)),
-  );
-  // allowUnknownOption, because one key id in 64 begins with a dash.
-  add(
-    'aep-key retire <key.pem|key_id>',
-    'Retire an AEP key; earlier signatures stay valid',
-    `/etc/svc/aep.pem --confirm ${EXAMPLE_KEY}`,
-    async (admin, key: string, { confirm }: { confirm: string }) =>
-      changeKey(admin, 'aep', 'retire', await knownKey(admin, 'aep', key), { confirm }),
-  )
-    .allowUnknownOption()
-    .requiredOption(...confirmOption('key_id'));
-  add(
-    'verifier-key retire <key.pem|key_id>',
-    'Retire a verifier key; its earlier verdict entries stay valid',
-    `/etc/svc/verifier.pem --confirm ${EXAMPLE_KEY}`,
-    async (admin, key: string, { confirm }: { confirm: string }) =>
-      changeKey(admin, 'verifier', 'retire', await knownKey(admin, 'verifier', key), { confirm }),
-  )
-    .allowUnknownOption()
-    .requiredOption(...confirmOption('key_id'));
+  for (const [use, activate, retire] of [
+    [
+      'aep',
+      'Activate an AEP key for log entries from the next log index on',
+      'Retire an AEP key; earlier signatures stay valid',
+    ],
+    [
+      'verifier',
+      'Activate a verifier key for verdict entries from the next log index on',
+      'Retire a verifier key; its earlier verdict entries stay valid',
+    ],
+  ] as const) {
+    const example = `/etc/svc/${use}.pem`;
+    add(`${use}-key activate <key.pem>`, activate, example, async (admin, file: string) =>
+      changeKey(admin, use, 'activate', await readPublicKey(file)),
+    );
+    // allowUnknownOption, because one key id in 64 begins with a dash.
+    add(
+      `${use}-key retire <key.pem|key_id>`,
+      retire,
+      `${example} --confirm ${EXAMPLE_KEY}`,
+      async (admin, key: string, { confirm }: { confirm: string }) =>
+        changeKey(admin, use, 'retire', await knownKey(admin, use, key), { confirm }),
+    )
+      .allowUnknownOption()
+      .requiredOption(...confirmOption('key_id'));
+  }
   add(
     'aep-key compromise <key.pem|key_id>',
     'Void every signature of a compromised key from a log index on',
@@ -78,17 +73,15 @@ export function addAepKeyCommands(add: AddCommand): void {
     '',
     async ({ database }) => {
       const sql = await database();
-      const [keys, size] = [await loggedKeys(sql), await treeSize(sql)];
+      const [keys, log_size] = [await loggedKeys(sql), await treeSize(sql)];
+      const stateOf = ({ compromised_from, retired_at }: AepKey): string =>
+        compromised_from !== null ? 'compromised' : retired_at !== null ? 'retired' : 'active';
       return {
-        document: keys.map(({ kid, activated_at, retired_at, compromised_from }) => ({
-          key_id: kid,
-          state:
-            compromised_from !== null ? 'compromised' : retired_at !== null ? 'retired' : 'active',
-          activated_at,
-          retired_at,
-          compromised_from,
-          log_size: size,
-        })),
+        document: keys.map((key) => {
+          const { kid: key_id, activated_at, retired_at, compromised_from } = key;
+          const state = stateOf(key);
+          return { key_id, state, activated_at, retired_at, compromised_from, log_size };
+        }),
       };
     },
   );

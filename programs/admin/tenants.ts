@@ -15,12 +15,13 @@ import {
   UsageError,
   wholeNumber,
   type AddCommand,
-  type Admin,
-  type Outcome,
 } from './command.js';
 
 const ENVIRONMENTS = ['sandbox', 'live'] as const;
 const MAX_PER_SECOND = 1_000_000;
+const APPLIES_TO_ACCEPTED = 'also applies to accepted admissions that are not yet signed';
+
+type Validities = [proof: string, passport: string, certificate: string, trust: string];
 
 export function addTenantCommands(add: AddCommand): void {
   add(
@@ -38,18 +39,15 @@ export function addTenantCommands(add: AddCommand): void {
       return { document: { tenant_id: tenantId, environment, created } };
     },
   );
-  add(
-    'tenant allow <tenant_id>',
-    'Add a tenant to the allowlist',
-    'acme',
-    (admin, tenantId: string) => changeAllowlist(admin, tenantId, true),
-  );
-  add(
-    'tenant disallow <tenant_id>',
-    'Remove a tenant from the allowlist; also applies to accepted admissions that are not yet signed',
-    'acme',
-    (admin, tenantId: string) => changeAllowlist(admin, tenantId, false),
-  );
+  for (const [verb, help, allowlisted] of [
+    ['allow', 'Add a tenant to the allowlist', true],
+    ['disallow', `Remove a tenant from the allowlist; ${APPLIES_TO_ACCEPTED}`, false],
+  ] as const) {
+    add(`tenant ${verb} <tenant_id>`, help, 'acme', async ({ act }, tenantId: string) => {
+      await act((tx) => setAllowlisted(tx, tenantId, allowlisted));
+      return { document: { tenant_id: tenantId, allowlisted } };
+    });
+  }
   add(
     'tenant validity <tenant_id> <proof> <passport> <certificate> <trust>',
     'Set how long artifacts of new admissions are valid, in seconds or none',
@@ -81,39 +79,20 @@ export function addTenantCommands(add: AddCommand): void {
     '',
     async ({ database }) => ({ document: (await listTenants(await database())).map(snakeCase) }),
   );
-  add(
-    'lane open <sandbox|live>',
-    'Open an environment for admissions',
-    'sandbox',
-    (admin, environment: string) => changeLane(admin, environment, true),
-  );
-  add(
-    'lane lock <sandbox|live>',
-    'Lock an environment for admissions immediately; also applies to accepted admissions that are not yet signed',
-    'sandbox',
-    (admin, environment: string) => changeLane(admin, environment, false),
-  );
+  for (const [verb, help, open] of [
+    ['open', 'Open an environment for admissions', true],
+    ['lock', `Lock an environment for admissions immediately; ${APPLIES_TO_ACCEPTED}`, false],
+  ] as const) {
+    add(`lane ${verb} <sandbox|live>`, help, 'sandbox', async ({ act }, name: string) => {
+      const environment = oneOf(name, ENVIRONMENTS);
+      await act((tx) => setLane(tx, environment, open));
+      return { document: { environment, open } };
+    });
+  }
   add(
     'lane list',
     'List the environments, and whether they are open',
     '',
     async ({ database }) => ({ document: (await listLanes(await database())).map(snakeCase) }),
   );
-}
-
-type Validities = [proof: string, passport: string, certificate: string, trust: string];
-
-async function changeAllowlist(
-  { act }: Admin,
-  tenantId: string,
-  allowlisted: boolean,
-): Promise<Outcome> {
-  await act((tx) => setAllowlisted(tx, tenantId, allowlisted));
-  return { document: { tenant_id: tenantId, allowlisted } };
-}
-
-async function changeLane({ act }: Admin, name: string, open: boolean): Promise<Outcome> {
-  const environment = oneOf(name, ENVIRONMENTS);
-  await act((tx) => setLane(tx, environment, open));
-  return { document: { environment, open } };
 }

@@ -33,9 +33,7 @@ Exit code: 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomp
 /** Some statements scan a whole table. */
 const FSCK_POOL = { application: 'svc-fsck', max: 2, statementTimeoutMs: 30 * 60 * 1000 };
 
-class UsageError extends Error {}
-
-/** @throws UsageError */
+/** @throws OperatorError */
 function parseCommandLine(line: string[]) {
   let values;
   try {
@@ -51,18 +49,21 @@ function parseCommandLine(line: string[]) {
       },
     }));
   } catch (error) {
-    throw new UsageError(`${(error as Error).message}\n${USAGE}`);
+    throw usageError((error as Error).message);
   }
   const { only = null, json, restart, help, state = null, wait } = values;
   if (only !== null && only !== 'registry' && only !== 'snapshot') {
-    throw new UsageError(`--only must be registry or snapshot\n${USAGE}`);
+    throw usageError('--only must be registry or snapshot');
   }
-  if (!/^\d{1,6}$/.test(wait)) throw new UsageError(`--wait must be a number of seconds\n${USAGE}`);
+  if (!/^\d{1,6}$/.test(wait)) throw usageError('--wait must be a number of seconds');
   const half: 'registry' | 'snapshot' | null = only;
   return { only: half, json, restart, help, state, waitMs: Number(wait) * 1000 };
 }
 
-export interface FsckTerminal {
+const usageError = (message: string): OperatorError =>
+  new OperatorError(`${message}\n${USAGE.trimEnd()}`);
+
+interface FsckTerminal {
   out(text: string): void;
   err(text: string): void;
   /** Whether `err` is a terminal. */
@@ -70,28 +71,20 @@ export interface FsckTerminal {
   signal?: AbortSignal;
 }
 
-/** 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomplete check. */
-export type FsckExitCode = 0 | 1 | 2 | 3;
-
-/** Runs one command line and returns the exit code. */
+/** Runs one command line and returns the exit code, as the usage describes it. */
 export async function check(
   line: string[],
   terminal: FsckTerminal,
   env?: Environment,
-): Promise<FsckExitCode> {
-  let given;
+): Promise<number> {
+  let isJson = false;
   try {
-    given = parseCommandLine(line);
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    terminal.err(error.message);
-    return 2;
-  }
-  if (given.help) {
-    terminal.out(USAGE);
-    return 0;
-  }
-  try {
+    const given = parseCommandLine(line);
+    if (given.help) {
+      terminal.out(USAGE);
+      return 0;
+    }
+    isJson = given.json;
     return await run(given, terminal, env);
   } catch (error) {
     if (isForOperator(error)) {
@@ -101,7 +94,7 @@ export async function check(
     const why = trouble(error, env);
     terminal.err(`${why}\n`);
     // With --json the incomplete result is JSON, too.
-    if (given.json) {
+    if (isJson) {
       const document = { clean: false, exit_code: 3, findings: [], not_checked: [why] };
       terminal.out(`${JSON.stringify(document, null, 2)}\n`);
     }
@@ -113,7 +106,7 @@ async function run(
   given: ReturnType<typeof parseCommandLine>,
   terminal: FsckTerminal,
   env: Environment | undefined,
-): Promise<FsckExitCode> {
+): Promise<number> {
   const began = performance.now();
   const config = fsckConfig(given.only, env);
   const logVkeys = trustedKeys(config.logKey, config.logRetiredVkeys);
@@ -129,7 +122,7 @@ async function run(
   const sql = databaseUrl === null ? null : await openDatabase(databaseUrl, 'fsck', FSCK_POOL);
   const bar = progressBar(terminal.isTerminal === true);
   try {
-    const result = await unbroken({
+    const result = await fsck({
       registry: sql && { sql, logVkeys },
       snapshot,
       waitMs: given.waitMs,
@@ -137,6 +130,8 @@ async function run(
       now: Date.now,
       progress: (stage, done, total) => bar.show(stage, done, total),
       signal: terminal.signal ?? new AbortController().signal,
+    }).catch((cause: unknown) => {
+      throw new BrokenOff('the check failed', { cause });
     });
     bar.end();
     const code = result.isCorrupt ? 1 : result.isComplete ? 0 : 3;
@@ -155,14 +150,6 @@ async function run(
 /** A failure during the check: exit code 3, never a configuration error. */
 class BrokenOff extends Error {
   override readonly name = 'BrokenOff';
-}
-
-async function unbroken(options: FsckOptions): Promise<FsckResult> {
-  try {
-    return await fsck(options);
-  } catch (cause) {
-    throw new BrokenOff('the check failed', { cause });
-  }
 }
 
 /** Findings so far are in the state file; the next run reports them. */
@@ -191,18 +178,15 @@ function trustedKeys(key: TrustedKey, retired: readonly string[]): PinnedKeys {
 async function openSnapshot(config: FsckConfig, log: PinnedKeys): Promise<FsckOptions['snapshot']> {
   const { snapshotDir, snapshotUrl } = config;
   if (snapshotDir === null && snapshotUrl === null) return null;
+  const isDirectory = async (path: string): Promise<boolean> =>
+    stat(path).then(
+      (found) => found.isDirectory(),
+      () => false,
+    );
   if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
     throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);
   }
   return { files: openFiles(snapshotUrl ?? snapshotDir ?? '', {}), log };
-}
-
-async function isDirectory(path: string): Promise<boolean> {
-  try {
-    return (await stat(path)).isDirectory();
-  } catch {
-    return false;
-  }
 }
 
 /** Names the database without credentials. */
@@ -259,13 +243,8 @@ function document(result: FsckResult, exitCode: number, seconds: number) {
   };
 }
 
-export interface Bar {
-  show(stage: Stage, done: number, total: number): void;
-  end(): void;
-}
-
 /** A progress bar on stderr, only on a terminal. */
-function progressBar(isTerminal: boolean): Bar {
+function progressBar(isTerminal: boolean) {
   if (!isTerminal) return { show: () => undefined, end: () => undefined };
   const bar = new SingleBar({
     format: '{stage} {bar} {value} of {total}, {eta_formatted} left',
@@ -276,7 +255,7 @@ function progressBar(isTerminal: boolean): Bar {
   });
   let shown: Stage | null = null;
   return {
-    show(stage, done, total) {
+    show(stage: Stage, done: number, total: number) {
       if (stage !== shown) {
         if (shown !== null) bar.stop();
         bar.start(total, done, { stage });
