@@ -3,7 +3,7 @@ import { listen } from '#runtime/http/server';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { healthCheck } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
-import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/queues';
+import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/backend';
 import { createBoard, loadBoardKey } from './board/app.js';
 
 /** Short, because the dashboard has no work in flight. */

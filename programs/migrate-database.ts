@@ -4,7 +4,7 @@ import {
   grantQueueAccess,
   grantQueueReading,
   migrateQueues,
-} from '#runtime/queue/queues';
+} from '#runtime/queue/backend';
 import { migrate } from '#sql/schema/migrate';
 import { MIGRATIONS } from './database.js';
 

@@ -13,7 +13,7 @@ import { RateLimiterMemory } from 'rate-limiter-flexible';
 import { readPrivateFile } from '#runtime/process/files';
 import type { Logger } from '#runtime/process/log';
 import { OperatorError } from '#runtime/process/operator-error';
-import type { QueueToRead } from '#runtime/queue/queues';
+import type { QueueToRead } from '#runtime/queue/backend';
 
 /** Bull Board, read-only and protected by a key. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {

@@ -5,7 +5,6 @@ import {
   type Processor,
   Queue,
   type QueueOptions,
-  UnrecoverableError,
   Worker,
   type WorkerOptions,
   runMigrations,
@@ -16,8 +15,6 @@ import type { QueueConfig } from '../config.js';
 import { type RequestIds, unpackRequestIds } from '../http/request-ids.js';
 import { OperatorError } from '../process/operator-error.js';
 import { openRedis } from './redis.js';
-
-export { UnrecoverableError };
 
 /**
  * Queue names; on Redis their keys share the hash tag of `PREFIX`, as a cluster requires. Batch

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { UnrecoverableError } from 'bullmq';
 import type { QueueConfig } from '../config.js';
 import { logger, type Logger } from '../process/log.js';
 import {
@@ -12,22 +13,9 @@ import {
   openWorker,
   type QueueName,
   readJob,
-  UnrecoverableError,
 } from './backend.js';
 import { packRequestIds, type RequestIds } from '../http/request-ids.js';
 import { withTimeout } from '../concurrency.js';
-
-export {
-  assertMayOnlyReadQueues,
-  BOARD_ROLE,
-  grantQueueAccess,
-  grantQueueReading,
-  migrateQueues,
-  MAX_IDS_PER_JOB,
-  openQueueToRead,
-  QUEUES,
-  type QueueToRead,
-} from './backend.js';
 
 /** The queue timed out or failed. The job may have been enqueued all the same. */
 export class QueueUnavailableError extends Error {
@@ -265,55 +253,28 @@ function keepRunning(open: () => Runner, report: (error: unknown) => void): Runn
   };
 }
 
-export interface AdmitWorkerOptions extends QueueOptions {
-  concurrency: number;
-  /** Handles jobs of revocations; without it, the requeue of stale admissions handles them. */
-  revocations?: Handler;
-  /** Handles announcements of batches; without it, chunks are dispatched at the next poll. */
-  batches?: Handler;
-}
-
 /** Handles the ids of a job. `requests` is only for log lines. */
 export type Handler = (ids: string[], requests: RequestIds) => Promise<void>;
 
+const KINDS = ['admissions', 'revocations', 'batches'] as const;
+
 /**
- * Calls `handler` with the ids of each admission job. Jobs of unknown kind or shape are rejected
- * unread: the queue is untrusted and proves nothing.
+ * Calls the handler of each job's kind with its ids. Jobs of unknown kind or shape are rejected
+ * unread: the queue is untrusted and proves nothing. What has no handler is found by the requeue of
+ * stale items.
  */
-export function openAdmitWorker(
-  config: QueueConfig,
-  handler: Handler,
-  options: AdmitWorkerOptions,
-): Running {
-  const { revocations, batches } = options;
-  const handlers = {
-    [JOB.admissions]: handler,
-    [JOB.revocations]: revocations,
-    [JOB.batches]: batches,
-  };
-  return openConsumer(config, 'admit', handlers, options);
-}
-
-/** Like `openAdmitWorker`, for chunk leases. */
-export function openBatchWorker(
-  config: QueueConfig,
-  handler: Handler,
-  options: QueueOptions & { concurrency: number },
-): Running {
-  return openConsumer(config, 'batch', { [JOB.admissions]: handler }, options);
-}
-
-function openConsumer(
+export function openConsumer(
   config: QueueConfig,
   name: QueueName,
-  handlers: Record<string, Handler | undefined>,
+  handlers: Partial<Record<(typeof KINDS)[number], Handler>>,
   options: QueueOptions & { concurrency: number },
 ): Running {
   const report = throttleLog(options.log ?? logger('queue'), 'job consumer');
   const processor: AdmitProcessor = async (job) => {
     const read = readJob(job.data);
     if (read === null) throw new UnrecoverableError('the job is not a list of ids');
-    const handle = Object.hasOwn(handlers, job.name) ? handlers[job.name] : undefined;
+    const kind = KINDS.find((one) => JOB[one] === job.name);
+    const handle = kind && handlers[kind];
     if (handle === undefined) throw new UnrecoverableError('unknown kind of job');
     await handle(read.ids, read.requests);
   };

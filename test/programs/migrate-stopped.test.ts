@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { migrateDatabase } from '#programs/migrate-database';
-import { migrateQueues } from '#runtime/queue/queues';
+import { migrateQueues } from '#runtime/queue/backend';
 import { freshDatabase } from '../fixtures/database.js';
 
 /** The lock that a running migration holds, and for which others wait. */

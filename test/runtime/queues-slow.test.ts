@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
-import { openAdmitQueue, openAdmitWorker, QueueUnavailableError } from '#runtime/queue/queues';
+import { openAdmitQueue, openConsumer, QueueUnavailableError } from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
@@ -39,9 +39,9 @@ async function startVictim(name: string, config: QueueConfig): Promise<ChildProc
   const module = join(import.meta.dirname, '../../dist/runtime/queue/queues.js');
   await writeFile(
     script,
-    `import { openAdmitWorker } from ${JSON.stringify(module)};
-     const take = () => { process.send('taken'); return new Promise(() => {}); };
-     openAdmitWorker(${JSON.stringify(config)}, take, { concurrency: 1 });`,
+    `import { openConsumer } from ${JSON.stringify(module)};
+     const admissions = () => { process.send('taken'); return new Promise(() => {}); };
+     openConsumer(${JSON.stringify(config)}, 'admit', { admissions }, { concurrency: 1 });`,
   );
   const child = fork(script, { stdio: 'inherit', execArgv: [] });
   await new Promise((resolve, reject) => {
@@ -71,8 +71,9 @@ describe.concurrent.each([
       const victim = await startVictim(name.slice(0, 5), config('svc_worker'));
       victim.kill('SIGKILL');
       const seen: string[][] = [];
-      const remember = (ids: string[]) => Promise.resolve(void seen.push(ids));
-      const worker = openAdmitWorker(config('svc_worker'), remember, { concurrency: 1, log });
+      const admissions = (ids: string[]) => Promise.resolve(void seen.push(ids));
+      const options = { concurrency: 1, log };
+      const worker = openConsumer(config('svc_worker'), 'admit', { admissions }, options);
       await expect.poll(() => seen, { timeout: 25_000 }).toEqual([[PROOF_ID]]);
       await worker.close();
       await queue.close();
@@ -96,7 +97,7 @@ describe.concurrent.each([
   });
 
   it('closes within seconds', async ({ expect }) => {
-    const worker = openAdmitWorker(config, () => Promise.resolve(), { concurrency: 1, log });
+    const worker = openConsumer(config, 'admit', {}, { concurrency: 1, log });
     await sleep(300);
     const began = Date.now();
     await worker.close();

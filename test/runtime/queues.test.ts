@@ -8,12 +8,8 @@ import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
-import {
-  grantQueueAccess,
-  migrateQueues,
-  openAdmitQueue,
-  openAdmitWorker,
-} from '#runtime/queue/queues';
+import { grantQueueAccess, migrateQueues } from '#runtime/queue/backend';
+import { type Handler, openAdmitQueue, openConsumer } from '#runtime/queue/queues';
 import { startRedis, type TestRedis } from '../fixtures/redis.js';
 
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
@@ -115,8 +111,10 @@ describe.each(backends)('admit queue on $name', (backend) => {
 
   const openQueue = () => keep(openAdmitQueue(backend.config('svc_engine'), { log }));
 
-  function openWorker(handler: (ids: string[]) => Promise<void>) {
-    return keep(openAdmitWorker(backend.config('svc_worker'), handler, { concurrency: 1, log }));
+  function openWorker(admissions: Handler, revocations?: Handler) {
+    const handlers = { admissions, ...(revocations && { revocations }) };
+    const options = { concurrency: 1, log };
+    return keep(openConsumer(backend.config('svc_worker'), 'admit', handlers, options));
   }
 
   /** A worker that succeeds and records its ids. */
@@ -166,14 +164,7 @@ describe.each(backends)('admit queue on $name', (backend) => {
       where.push(ids);
       return Promise.resolve();
     };
-    const worker = keep(
-      openAdmitWorker(backend.config('svc_worker'), remember(admissions), {
-        concurrency: 1,
-        log,
-        revocations: remember(revocations),
-      }),
-    );
-    await worker.ready;
+    await openWorker(remember(admissions), remember(revocations)).ready;
     const queue = openQueue();
     const [admitted, revoked] = [[proofId()], [proofId(), proofId()]];
     await queue.addRevocations(revoked);

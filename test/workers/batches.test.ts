@@ -1,11 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
-import {
-  MAX_IDS_PER_JOB,
-  openAdmitQueue,
-  openBatchQueue,
-  openBatchWorker,
-} from '#runtime/queue/queues';
+import { MAX_IDS_PER_JOB } from '#runtime/queue/backend';
+import { openAdmitQueue, openBatchQueue, openConsumer } from '#runtime/queue/queues';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { loadChunks } from '#sql/admissions/append';
 import { acceptIntake } from '#sql/admissions/intake';
@@ -72,14 +68,8 @@ describe.each([
     await dispatchChunks(options);
     expect(await queue.depth()).toBe(2);
     const seen: string[][] = [];
-    const worker = openBatchWorker(
-      config(),
-      (ids) => {
-        seen.push(ids);
-        return Promise.resolve();
-      },
-      { concurrency: 1, log },
-    );
+    const admissions = (ids: string[]) => Promise.resolve(void seen.push(ids));
+    const worker = openConsumer(config(), 'batch', { admissions }, { concurrency: 1, log });
     await expect.poll(() => seen.length).toBe(2);
     expect(seen.map((ids) => ids.length)).toEqual([1, 1]);
     expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 2);

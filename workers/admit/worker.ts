@@ -7,9 +7,8 @@ import type { Logger } from '#runtime/process/log';
 import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
 import {
   openAdmitQueue,
-  openAdmitWorker,
   openBatchQueue,
-  openBatchWorker,
+  openConsumer,
   type QueueState,
 } from '#runtime/queue/queues';
 import { policyActivations } from '#sql/admissions/policies';
@@ -115,12 +114,15 @@ export function startAdmitWorker(
     chunkLeaseMs: options.chunkLeaseMs,
     requeued: (chunks) => context.metrics?.requeued('batches', chunks),
   });
-  const batchWorker = openBatchWorker(
+  const batchWorker = openConsumer(
     queueConfig,
-    (ids, requests) => {
-      // Taking this chunk made room in the queue for the next one.
-      dispatcher.wake();
-      return watched('chunks', ids, requests, () => processChunks(context, ids));
+    'batch',
+    {
+      admissions: (ids, requests) => {
+        // Taking this chunk made room in the queue for the next one.
+        dispatcher.wake();
+        return watched('chunks', ids, requests, () => processChunks(context, ids));
+      },
     },
     { concurrency: options.batchConcurrency, log },
   );
@@ -130,19 +132,23 @@ export function startAdmitWorker(
     process: (ids, requests) =>
       watched('admissions', ids, requests, () => processAdmissions(context, ids, requests)),
   });
-  const worker = openAdmitWorker(queueConfig, processJob, {
-    concurrency: options.jobsAtOnce,
-    log,
-    revocations: (ids, requests) =>
-      watchdog.watch(() => processRevocations(context, ids, requests)),
-    batches: (ids, requests) => {
-      for (const id of ids) {
-        log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'batch received');
-      }
-      dispatcher.wake();
-      return Promise.resolve();
+  const worker = openConsumer(
+    queueConfig,
+    'admit',
+    {
+      admissions: processJob,
+      revocations: (ids, requests) =>
+        watchdog.watch(() => processRevocations(context, ids, requests)),
+      batches: (ids, requests) => {
+        for (const id of ids) {
+          log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'batch received');
+        }
+        dispatcher.wake();
+        return Promise.resolve();
+      },
     },
-  });
+    { concurrency: options.jobsAtOnce, log },
+  );
   const stopping = new AbortController();
   // Null during a check, because the previous state may be outdated.
   let signingKey: KeyStatus | null = null;
