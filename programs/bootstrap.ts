@@ -20,7 +20,7 @@ import type { Db } from '#sql/db/transaction';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
 import { prepareAdmissions } from './shipped-policy.js';
 
-export interface BootstrapOptions {
+interface BootstrapOptions {
   /** Connection URL of the database's owner. */
   ownerUrl: string;
   dataDir: string;
@@ -33,16 +33,12 @@ export interface BootstrapOptions {
   signal?: AbortSignal;
 }
 
-export interface Bootstrapped {
-  roleUrl(role: ProgramRole): string;
-  tenantId: string;
-  apiKey: string;
-}
+export type Bootstrapped = Awaited<ReturnType<typeof bootstrap>>;
 
 const TENANT = 'demo';
 
 /** Prepares an empty database for admissions; idempotent, so safe at every start. */
-export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped> {
+export async function bootstrap(options: BootstrapOptions) {
   const { ownerUrl, dataDir, rolePassword, keys, openSandbox, log, signal } = options;
   const applied = await migrateDatabase(ownerUrl, rolePassword, signal);
   if (applied.length > 0) log.info({ applied }, 'database migrated');

@@ -35,16 +35,7 @@ export interface Stack {
   logVkey: string;
 }
 
-interface Keys {
-  aep: SigningKey;
-  verifier: SigningKey;
-  log: SigningKey;
-}
-
-interface Database {
-  ownerUrl: string;
-  rolePassword(role: string): string;
-}
+type Database = Pick<Parameters<typeof bootstrap>[0], 'ownerUrl' | 'rolePassword'>;
 
 const openKey = (file: string): SigningKey =>
   existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
@@ -123,7 +114,7 @@ function environments(
     return { ...Object.fromEntries(given), ...ops, ...own };
   };
   const role = (name: ProgramRole): Environment => ({ DATABASE_URL: database.roleUrl(name) });
-  const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
+  const queue = config.redisUrl !== null && { REDIS_URL: config.redisUrl };
   const snapshot = { SNAPSHOT_DIR: config.snapshotDir };
   const log = {
     LOG_ORIGIN: config.logOrigin,
@@ -151,10 +142,7 @@ function environments(
       ...log,
       LOG_KEY_FILE: config.logKeyFile,
     }),
-    facade: child('facade', {
-      ...snapshot,
-      LOG_VKEY: logVkey,
-    }),
+    facade: child('facade', { ...snapshot, LOG_VKEY: logVkey }),
   };
 }
 
@@ -220,7 +208,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
       : await externalDatabase(config.databaseUrl, config.dataDir);
   step('database started');
 
-  const keys: Keys = {
+  const keys = {
     aep: openKey(config.aepKeyFile),
     verifier: openKey(config.verifierKeyFile),
     log: openKey(config.logKeyFile),

@@ -7,8 +7,8 @@ import { systemClock } from '#runtime/process/clock';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { witnessMetrics } from './metrics/witness.js';
 import { pinning } from './trust.js';
-import { witnessHandler } from './witness/handler.js';
 import { CosignedHeads } from './witness/heads.js';
+import { witnessHandler } from './witness/witness.js';
 
 const code = await runProgram('witness', async (program) => {
   const { log } = program;

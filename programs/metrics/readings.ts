@@ -6,20 +6,7 @@ import { connect } from '#runtime/postgres/connect';
 import type { Pool } from '#sql/db/transaction';
 import { databaseTime } from '#sql/log/verdicts';
 
-/** The latest reading; null while unknown. */
-export interface Sampled<T> {
-  readonly value: T | null;
-}
-
-export interface Readings {
-  /** A separate pool, so that readings and the program's work do not delay each other. */
-  sql: Pool;
-  /**
-   * Reads a value periodically in the background, so that scrapes never wait for a query. When the
-   * next reading fails or is late, the value becomes null instead of stale.
-   */
-  every<T>(ms: number, reading: string, read: () => Promise<T>): Sampled<T>;
-}
+export type Readings = ReturnType<typeof databaseReadings>;
 
 const WARN_EVERY_MS = 60_000;
 const READING_MS = 4_000;
@@ -32,8 +19,9 @@ export function databaseReadings(
   { signal, log, onStop }: Pick<ProgramContext, 'signal' | 'log' | 'onStop'>,
   url: string,
   application: string,
-): Readings {
-  const sql = connect(url, { application, max: 1, statementTimeoutMs: STATEMENT_MS });
+) {
+  // A separate pool, so that readings and the program's work do not delay each other.
+  const sql: Pool = connect(url, { application, max: 1, statementTimeoutMs: STATEMENT_MS });
   onStop(() => sql.end({ timeout: 1 }));
   const errors = new Tally(
     registry,
@@ -41,7 +29,11 @@ export function databaseReadings(
     'Failed readings of gauges, which are absent meanwhile',
     ['reading'],
   );
-  function every<T>(everyMs: number, reading: string, read: () => Promise<T>): Sampled<T> {
+  /**
+   * Reads a value periodically in the background, so that scrapes never wait for a query. When the
+   * next reading fails or is late, the value becomes null instead of stale.
+   */
+  function every<T>(everyMs: number, reading: string, read: () => Promise<T>) {
     const failures = errors.of({ reading });
     let warnedAt = -Infinity;
     let latest: { value: T; until: number } | null = null;
@@ -67,6 +59,7 @@ export function databaseReadings(
     const running = run();
     onStop(() => running);
     return {
+      /** The latest reading; null while unknown. */
       get value() {
         return latest !== null && performance.now() < latest.until ? latest.value : null;
       },

@@ -2,35 +2,28 @@ import { addGauges, distribution, SECONDS, Tally, type Registry } from '#runtime
 import type { QueueState } from '#runtime/queue/queues';
 import { pendingNow } from '#sql/ops/queries';
 import type { AdmitWorker } from '#workers/admit/worker';
-import type { AdmitMetrics, OutcomeCounts, Stage } from '#workers/admit/context';
+import type { AdmitMetrics, Stage } from '#workers/admit/context';
 import type { Readings } from './readings.js';
 
 const STAGES: readonly Stage[] = ['load', 'prepare', 'lock', 'append', 'commit'];
+const OUTCOMES = ['admitted', 'denied', 'refused'] as const;
 const GROUPS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000];
 
 export function admitMetrics(registry: Registry): AdmitMetrics {
-  const settled = new Tally(
+  const outcomes = new Tally(
     registry,
     'svc_admission_outcomes_total',
     'Committed admissions by outcome',
     ['outcome'],
   );
-  const outcomes = {
-    admitted: settled.of({ outcome: 'admitted' }),
-    denied: settled.of({ outcome: 'denied' }),
-    refused: settled.of({ outcome: 'refused' }),
-  };
+  for (const outcome of OUTCOMES) outcomes.of({ outcome });
   const requeued = new Tally(
     registry,
     'svc_requeued_total',
     'Stale admissions that were requeued',
     ['kind'],
   );
-  const kinds = {
-    admissions: requeued.of({ kind: 'admissions' }),
-    batches: requeued.of({ kind: 'batches' }),
-    revocations: requeued.of({ kind: 'revocations' }),
-  };
+  for (const kind of ['admissions', 'batches', 'revocations']) requeued.of({ kind });
   const items = distribution(
     registry,
     'svc_group_items',
@@ -52,11 +45,9 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
     SECONDS.short,
   );
   return {
-    committed: ({ admitted, denied, refused }: OutcomeCounts) => {
-      outcomes.admitted.n += admitted;
-      outcomes.denied.n += denied;
-      outcomes.refused.n += refused;
-      const all = admitted + denied + refused;
+    committed: (counts) => {
+      for (const outcome of OUTCOMES) outcomes.of({ outcome }).n += counts[outcome];
+      const all = counts.admitted + counts.denied + counts.refused;
       // 0 when another worker had committed all of them.
       if (all > 0) items.observe(all);
     },
@@ -65,7 +56,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
       if (stage === 'lock') lockWait.observe(ms / 1_000);
     },
     requeued: (kind, count) => {
-      kinds[kind].n += count;
+      requeued.of({ kind }).n += count;
     },
   };
 }

@@ -1,3 +1,4 @@
+import type { IncomingMessage, RequestListener } from 'node:http';
 import { fromUtf8 } from '#protocol/bytes';
 import { parseCheckpoint } from '#protocol/checkpoint';
 import { cosign } from '#protocol/cosignature';
@@ -6,10 +7,12 @@ import { emptyRoot, verifyConsistency } from '#protocol/merkle';
 import { openNote, splitNote, type NoteSigner, type Vkey } from '#protocol/note';
 import { parseAddCheckpoint, TLOG_SIZE_TYPE } from '#protocol/tlog-witness';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { BodyRefusedError, readBody } from '#runtime/http/json-body';
 import type { Clock } from '#runtime/process/clock';
+import type { Logger } from '#runtime/process/log';
 import type { CosignedHeads } from './heads.js';
 
-export interface Answer {
+interface Answer {
   status: number;
   body: string;
   type?: string;
@@ -69,4 +72,45 @@ function storedHead(heads: CosignedHeads, origin: string): { size: number; root:
     // Not the fault of the request: nothing is signed for this log until an operator repairs it.
     throw new Error(`the stored head of ${origin} cannot be read`, { cause });
   }
+}
+
+/** Above the largest note with 16 post-quantum signatures (C2SP signed-note). */
+const MAX_BODY = 128 * 1024;
+const PATH = '/add-checkpoint';
+
+/** Serves C2SP tlog-witness; the submission prefix is the root. */
+export function witnessHandler(
+  options: WitnessOptions,
+  log: Logger,
+  counted: (status: number) => void,
+): RequestListener {
+  async function answerTo(req: IncomingMessage): Promise<Answer> {
+    if (req.url !== PATH) return { status: 404, body: `POST ${PATH}\n` };
+    if (req.method !== 'POST') return { status: 405, body: `POST ${PATH}\n` };
+    try {
+      return addCheckpoint(options, await readBody(req, MAX_BODY));
+    } catch (error) {
+      if (error instanceof BodyRefusedError) {
+        return { status: error.code === 'body_too_large' ? 413 : 400, body: `${error.message}\n` };
+      }
+      log.error({ err: error }, 'witness: the checkpoint was not cosigned');
+      return { status: 500, body: 'the witness cannot use its stored state\n' };
+    }
+  }
+
+  return (req, res) => {
+    void answerTo(req).then(({ status, body, type = 'text/plain; charset=utf-8' }) => {
+      counted(status);
+      res.writeHead(status, {
+        'Content-Type': type,
+        'Content-Length': String(Buffer.byteLength(body)),
+        'Cache-Control': 'no-store',
+        'X-Content-Type-Options': 'nosniff',
+        ...(status === 405 && { Allow: 'POST' }),
+        // The rest of an unread body would be parsed as a request.
+        ...(!req.complete && { Connection: 'close' }),
+      });
+      res.end(body);
+    });
+  };
 }
