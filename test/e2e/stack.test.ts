@@ -202,8 +202,10 @@ describe('admissions in a running stack', () => {
   }, 120_000);
 
   it('are found after SIGTERM and a restart on the old DATA_DIR', async () => {
+    const { apiKey } = stack;
     expect(await stack.stop()).toBe(0);
     stack = await startStack({}, stack.dataDir);
+    expect(stack.apiKey).toBe(apiKey);
     for (const id of ids) await expectValid(id);
     const again = await stack.execute(actions[0]!);
     expect(await again.text()).toBe(receipts.get(actions[0]!.intent_id));

@@ -10,6 +10,7 @@ import {
   type Environment,
   facadeConfig,
   migrateConfig,
+  opsPortsOf,
   publisherConfig,
   startConfig,
   verifierConfig,
@@ -152,6 +153,13 @@ describe('configuration', () => {
       DATABASE_URL_FILE: '/nowhere',
     };
     expect(JSON.stringify(facade(secrets))).not.toMatch(/postgres:|redis:|\/keys\//);
+  });
+
+  it('rejects operations ports of child processes above 65535', () => {
+    expect(() => opsPortsOf({ port: 65_532, bind: 'x' }, 5)).toThrow(
+      'OPS_PORT is 65532: 5 processes',
+    );
+    expect(opsPortsOf({ port: 65_531, bind: 'x' }, 5)).toHaveLength(5);
   });
 
   it('of a demo contains nothing from the environment', () => {
