@@ -203,7 +203,7 @@ export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]
   const code = await check(
     ['--json', '--restart', '--state', state, ...(only === undefined ? [] : ['--only', only])],
     { out: print, err: print },
-    { ...world.fsckEnv, DATABASE_URL: world.database.urlFor('svc_fsck') },
+    { ...world.fsckEnv, DATABASE_URL: world.database.running.urlFor('svc_fsck') },
   );
   return code === 0 ? [] : [`fsck exited with ${String(code)}: ${output.trim().slice(0, 2000)}`];
 }

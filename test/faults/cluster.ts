@@ -1,7 +1,6 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import {
   removeEmbeddedPostgres,
@@ -32,7 +31,8 @@ export class Cluster {
   private constructor(
     private readonly dataDir: string,
     private readonly settings: Record<string, string>,
-    private running: EmbeddedPostgres,
+    /** The server that the programs use. */
+    public running: EmbeddedPostgres,
   ) {
     this.sql = this.connectTo(running.superuserUrl);
   }
@@ -40,19 +40,6 @@ export class Cluster {
   static async start(dataDir: string, extra: Record<string, string> = {}): Promise<Cluster> {
     const settings = { ...SETTINGS, ...extra };
     return new Cluster(dataDir, settings, await startEmbeddedPostgres({ dataDir, settings }));
-  }
-
-  get port(): number {
-    return this.running.port;
-  }
-  get superuserUrl(): string {
-    return this.running.superuserUrl;
-  }
-  rolePassword(role: string): string {
-    return this.running.rolePassword(role);
-  }
-  urlFor(role: string): string {
-    return this.running.urlFor(role);
   }
 
   /** Signals the postmaster. */
@@ -78,15 +65,6 @@ export class Cluster {
         }
       }
     }
-  }
-
-  /** Whether the server has exited. */
-  async isGone(): Promise<boolean> {
-    return Promise.race([this.running.exited.then(() => true), sleep(0, false)]);
-  }
-
-  async untilGone(): Promise<void> {
-    await this.running.exited;
   }
 
   /** Starts the server again on the same port. */
@@ -119,9 +97,9 @@ export class Cluster {
     await this.running.stop();
     await promisify(execFile)('cp', ['-a', place.directory, directory]);
     await this.restart();
-    this.replication = await Link.open(this.port, 'other');
+    this.replication = await Link.open(this.running.port, 'other');
     const copy = { ...place, directory };
-    const { username, password } = new URL(this.superuserUrl);
+    const { username, password } = new URL(this.running.superuserUrl);
     await writeFile(join(clusterOf(copy), 'standby.signal'), '');
     const binaries = await findBinaries(place.account);
     const primary_conninfo = `host=127.0.0.1 port=${String(this.replication.port)} user=${username} password=${password} application_name=standby`;
@@ -146,7 +124,7 @@ export class Cluster {
   async promote(): Promise<void> {
     const { standby } = this;
     if (standby === null) throw new Error('there is no standby');
-    const url = new URL(this.superuserUrl);
+    const url = new URL(this.running.superuserUrl);
     url.port = String(standby.server.port);
     await this.sql.end({ timeout: 0 });
     this.sql = this.connectTo(url.toString());

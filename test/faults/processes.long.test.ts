@@ -32,7 +32,7 @@ const postgresKilled = lasting(
     await database.holdAppendLock();
     await untilLocked(database.sql, 'svc-worker%');
     database.signal('SIGKILL');
-    await database.untilGone();
+    await database.running.exited;
   },
   ({ world }) => world.database.restart(),
 );

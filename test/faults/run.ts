@@ -1,5 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { table } from '#programs/admin/command';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Fault, Outcome } from './fault.js';
 import { FAULTS } from './rows/index.js';
@@ -9,45 +10,29 @@ import { runEntryPoint } from './world.js';
 
 const seconds = (ms: number | null): string => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
 
-const HEAD = [
-  'injected',
-  'acknowledged before',
-  'failed meanwhile',
-  'lost',
-  'double',
-  'recovered in',
-  'settled in',
-  'took',
-];
-const WIDTHS = [64, 19, 16, 4, 6, 12, 10, 7];
+const resultOf = ({ skipped, problems }: Outcome): string => {
+  if (skipped !== undefined) return 'skipped';
+  return problems.length === 0 ? 'ok' : 'FAILED';
+};
 
-const lineOf = (cells: readonly string[]): string =>
-  cells.map((cell, at) => cell[at === 0 ? 'padEnd' : 'padStart'](WIDTHS[at] ?? 0)).join(' | ');
-
-const hasPassed = ({ problems }: Outcome): boolean => problems.length === 0;
+/** The columns of a scenario in the table. */
+const rowOf = (outcome: Outcome) => ({
+  injected: `${resultOf(outcome)} ${outcome.name}`,
+  'acknowledged before': outcome.before,
+  'failed meanwhile': outcome.failed,
+  lost: outcome.lost,
+  double: outcome.double,
+  'recovered in': seconds(outcome.answeredMs),
+  'settled in': seconds(outcome.settledMs),
+  took: seconds(outcome.tookMs),
+});
 
 /** One line for the scenario, and one line for each problem. */
-function rowOf(outcome: Outcome): string {
-  if (outcome.skipped !== undefined) return `${outcome.name}: skipped, ${outcome.skipped}`;
-  const cells = [
-    `${hasPassed(outcome) ? 'ok' : 'FAILED'} ${outcome.name}`,
-    String(outcome.before),
-    String(outcome.failed),
-    String(outcome.lost ?? '–'),
-    String(outcome.double ?? '–'),
-    seconds(outcome.answeredMs),
-    seconds(outcome.settledMs),
-    seconds(outcome.tookMs),
-  ];
-  const problems = outcome.problems.slice(0, 8).map((problem) => `    ${problem}`);
-  const note = outcome.note === undefined ? [] : [`    ${outcome.note}`];
-  return [lineOf(cells), ...note, ...problems].join('\n');
+function print({ skipped, note, ...outcome }: Outcome): void {
+  if (skipped !== undefined) return console.log(`${outcome.name}: skipped, ${skipped}`);
+  console.log(Object.values(rowOf(outcome)).join(' | '));
+  for (const line of [note ?? [], outcome.problems.slice(0, 8)].flat()) console.log(`    ${line}`);
 }
-
-const tableOf = (outcomes: readonly Outcome[]): string =>
-  [lineOf(HEAD), WIDTHS.map((width) => '-'.repeat(width)).join('-+-'), ...outcomes.map(rowOf)].join(
-    '\n',
-  );
 
 const USAGE = `npm run test:faults -- [options]
   --only <name>   run only faults with this text in their name; repeatable
@@ -83,7 +68,7 @@ async function main(): Promise<void> {
   }
   if (values.unsafe) {
     const outcome = await runUnsafe();
-    console.log(`${tableOf([outcome])}\n`);
+    print(outcome);
     console.log(
       isRed(outcome)
         ? 'red, as it must be'
@@ -94,15 +79,12 @@ async function main(): Promise<void> {
   }
   const began = performance.now();
   const faults = chosen();
-  const print = (outcome: Outcome): void => console.log(rowOf(outcome));
   const outcomes = await runFaults(faults, Number(values.lanes), print);
-  console.log(`\n${tableOf(outcomes)}\n`);
+  console.log(`\n${table(outcomes.map(rowOf))}`);
   const isStrict = process.env['CI'] === 'true';
   // In CI every scenario can run, so a skipped scenario counts as failed.
   const done = outcomes.filter(({ skipped }) => isStrict || skipped === undefined);
-  const failed = done.filter(
-    (outcome) => !hasPassed(outcome) || outcome.skipped !== undefined,
-  ).length;
+  const failed = done.filter((outcome) => resultOf(outcome) !== 'ok').length;
   const seconds = Math.round((performance.now() - began) / 1000);
   console.log(
     `${String(done.length - failed)} faults survived, ${String(failed)} not, in ${String(seconds)} s`,

@@ -131,9 +131,9 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
       log: createSigningKey(keyFile('log')),
     };
     const { tenantId, apiKey } = await bootstrap({
-      ownerUrl: database.superuserUrl,
+      ownerUrl: database.running.superuserUrl,
       dataDir: dir,
-      rolePassword: (role) => database.rolePassword(role),
+      rolePassword: (role) => database.running.rolePassword(role),
       keys: { aep: keys.aep.publicKey, verifier: keys.verifier.publicKey },
       openSandbox: true,
       log: logger('faults', 'warn'),
@@ -154,13 +154,13 @@ export async function startWorld({ withDisks, settings = {}, redisUrl }: WorldOp
       });
       return Object.fromEntries(await Promise.all(opened)) as Record<Name, Link>;
     };
-    const links = await linksTo(database.port, 'postgres', LINKED);
+    const links = await linksTo(database.running.port, 'postgres', LINKED);
     const queueLinks = await linksTo(redis?.port ?? 0, 'other', QUEUING);
     const databaseUrl = (
       process: keyof typeof links,
       program: ProgramName | 'admin' | 'erase',
     ): string => {
-      const url = new URL(database.urlFor(`svc_${program}`));
+      const url = new URL(database.running.urlFor(`svc_${program}`));
       url.port = String(links[process].port);
       return url.toString();
     };

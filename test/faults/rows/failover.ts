@@ -6,10 +6,10 @@ import { until } from '../pace.js';
 
 async function takeDown({ world: { database, links } }: Scene): Promise<() => Promise<void>> {
   database.signal('SIGKILL');
-  await database.untilGone();
+  await database.running.exited;
   return async () => {
     await database.promote();
-    for (const link of Object.values(links)) link.redirect(database.port);
+    for (const link of Object.values(links)) link.redirect(database.running.port);
   };
 }
 

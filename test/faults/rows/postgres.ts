@@ -16,7 +16,7 @@ const allLinks = ({ links }: World) => Object.values(links);
 const restart = ({ world }: Scene) => world.database.restart();
 const ended = (signal: 'SIGKILL' | 'SIGINT') => async (scene: Scene) => {
   scene.world.database.signal(signal);
-  await scene.world.database.untilGone();
+  await scene.world.database.running.exited;
 };
 
 /** Postgres with all of its processes, as in a power loss. */
@@ -25,7 +25,7 @@ export const ALL_KILLED = lasting(
   1_000,
   async ({ world: { database } }) => {
     database.killAll();
-    await database.untilGone();
+    await database.running.exited;
   },
   restart,
   { mustFail: true },
@@ -86,7 +86,7 @@ export const POSTGRES_FAULTS: Fault[] = [
       const cluster = scene.world.database;
       await database.fill();
       // This connection may report the PANIC to a later query, so no other query uses it.
-      const filler = postgres(cluster.superuserUrl, { max: 1 });
+      const filler = postgres(cluster.running.superuserUrl, { max: 1 });
       // Repeats until there is no WAL segment left to switch to.
       for (let time = 0; time < 60; time += 1) {
         const isAlive = await filler`
@@ -98,7 +98,9 @@ export const POSTGRES_FAULTS: Fault[] = [
       await filler.end({ timeout: 0 });
       return async () => {
         await database.empty();
-        if (await cluster.isGone()) await cluster.restart();
+        const { exited } = cluster.running;
+        const isGone = await Promise.race([exited.then(() => true), sleep(0, false)]);
+        if (isGone) await cluster.restart();
       };
     },
   },
@@ -110,7 +112,7 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
   const state = { hasEnded: false, refused: 0 };
   const hog = async (): Promise<void> => {
     while (!state.hasEnded) {
-      const sql = postgres(database.urlFor('svc_fsck'), {
+      const sql = postgres(database.running.urlFor('svc_fsck'), {
         max: 1,
         idle_timeout: 0,
         onnotice: () => undefined,
