@@ -1,4 +1,3 @@
-import type { JsonValue } from '#protocol/json';
 import { type Db, type Fragment, pipeline, type Transaction } from '../db/transaction.js';
 import { arrayOf, batchIdOf, unpackIds } from '../db/columns.js';
 import type { PinnedIntake } from '../proofs/rebuild-aep.js';
@@ -215,10 +214,4 @@ export async function storeInputs(tx: Transaction, given: readonly NewInput[]): 
         input: Buffer.from(text),
       })),
     )} on conflict do nothing`;
-}
-
-export async function readPolicyInput(sql: Db, hash: Uint8Array): Promise<JsonValue | null> {
-  const [row] = await sql<{ input: Buffer }[]>`
-    select input from svc.policy_input where input_hash = ${hash}`;
-  return row === undefined ? null : (JSON.parse(row.input.toString('utf8')) as JsonValue);
 }

@@ -25,11 +25,7 @@ export function bytesOf(values: readonly Uint8Array[]): Bytes {
   };
 }
 
-/** Postgres' text of a uuid; a connection reads and accepts uuids as 32 lower-case hex digits. */
-export function toUuid(id: string): string {
-  return id.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
-}
-
+/** A connection reads and accepts uuids as 32 lower-case hex digits; PostgreSQL's text has hyphens. */
 export function fromUuid(uuid: string): string {
   return uuid.replaceAll('-', '');
 }

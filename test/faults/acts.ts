@@ -1,6 +1,5 @@
 import { SCHEMA } from '#protocol/schemas/ids';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
-import { toUuid } from '#sql/db/columns';
 import { adminWith, done } from '../fixtures/admin.js';
 import type { Audited } from './audit.js';
 import type { Client } from './client.js';
@@ -299,11 +298,11 @@ export class Erasure extends Act {
     }
     const [row] = await database.sql<{ records: number; remains: boolean }[]>`
       select (select count(*) from svc.audit where object = 'erasure' and operation = 'INSERT'
-          and after ->> 'proof_id' = ${toUuid(this.proofId)})::int as records,
+          and (after ->> 'proof_id')::uuid = ${this.proofId})::int as records,
         num_nonnulls(i.request, i.request_hash, i.salt, e.signature, e.input_hash, e.reasons,
           e.action, e.intent_id) > 0 as remains
       from svc.intake i join svc.log_entry e using (proof_id)
-      where proof_id = ${toUuid(this.proofId)}::uuid`;
+      where proof_id = ${this.proofId}::uuid`;
     if (row?.records !== 1) found.double.push(`${this.what} has ${String(row?.records)} records`);
     if (row?.remains !== false) found.lost.push(`${this.what} is incomplete`);
     const url = this.client.urlFor(this.single);

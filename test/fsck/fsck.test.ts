@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { databaseName } from '#programs/fsck/main';
 import { packageRoot } from '#runtime/process/files';
-import { toUuid } from '#sql/db/columns';
 import type { DyingCheck } from '../fixtures/dying-fsck.js';
 import { checked, type Checked } from '../fixtures/planted.js';
 import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
@@ -34,7 +33,7 @@ afterEach(() => plantation.clear());
 afterAll(() => opened.drop());
 
 /** Runs the statements only for a proof of their own. */
-const proofAt = (number: number): string => `'${toUuid(sound.world.old[number]!)}'::uuid`;
+const proofAt = (number: number): string => `'${sound.world.old[number]!}'::uuid`;
 const leafAt = (number: number): string => leafOf(proofAt(number));
 
 function expectFound(
@@ -103,7 +102,7 @@ describe('killed fsck run', () => {
     // One damage before the position at which the process is killed, and one after.
     for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
       await damage(`update svc.intake set accepted_at = accepted_at + interval '1 ms'
-        where proof_id = '${toUuid(id)}'`);
+        where proof_id = '${id}'`);
     }
     const { LOG_VKEY: logVkey = '' } = env;
     const [name = '', hash = ''] = logVkey.split('+');

@@ -1,5 +1,4 @@
 import type { FindingCode } from '#fsck/findings';
-import { toUuid } from '#sql/db/columns';
 import type { SoundRegistry } from '../fixtures/sound-registry.js';
 
 /** One damage of the registry: its statements, for a proof of its own, and exactly its findings. */
@@ -14,8 +13,8 @@ const damage = (...row: Damage): Damage => row;
 /** An SQL assignment that flips a bit. */
 export const flip = (column: string, at = 40): string =>
   `${column} = set_byte(${column}, ${at}, get_byte(${column}, ${at}) # 1)`;
-const UNKNOWN = toUuid('0'.repeat(31) + '1');
-const ALSO_UNKNOWN = toUuid('0'.repeat(31) + '2');
+const UNKNOWN = '0'.repeat(31) + '1';
+const ALSO_UNKNOWN = '0'.repeat(31) + '2';
 const FIRST_STATUS = '(select min(leaf_index) from svc.log_entry where kind = 2)';
 const LAST_PROOF = `(select max(leaf_index) from svc.log_entry, svc.log_head
   where kind = 1 and leaf_index < tree_size)`;
@@ -470,6 +469,6 @@ export const ALONE: Damage[] = [
 
 /** The statements of a damage, for the proof with a number, and its findings. */
 export function planted({ world }: SoundRegistry, [, , plant]: Damage, number = 0): string {
-  const id = `'${toUuid(world.old[60 + number]!)}'::uuid`;
+  const id = `'${world.old[60 + number]!}'::uuid`;
   return `${plant(id, leafOf(id))};`;
 }

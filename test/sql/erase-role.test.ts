@@ -3,7 +3,6 @@ import { revocationReasonBytes } from '#protocol/entries';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { eraseTenantTraces, erasePayloads } from '#sql/erasure/erase';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
-import { toUuid } from '#sql/db/columns';
 import { insertRevocationRequest } from '#sql/lifecycle/revocations';
 import { transaction } from '#sql/db/transaction';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
@@ -45,7 +44,7 @@ async function batch(idempotencyKey: string, items: IntakeItem[]): Promise<strin
 
 const problemsOf = (batchId: string): PromiseLike<unknown> => db.sql`
     select items_hash is null as unhashed, problems is null as clear from svc.batch
-    join svc.batch_part using (batch_id) where batch_id = ${toUuid(batchId.slice(6))}::uuid`;
+    join svc.batch_part using (batch_id) where batch_id = ${batchId.slice(6)}::uuid`;
 
 describe('database role svc_erase', () => {
   // Must run first: the tenant has no erasure yet.
@@ -136,7 +135,7 @@ describe('database role svc_erase', () => {
   ])('cannot record an erasure of a pending admission%s', async (_, accept) => {
     const item = registry.item();
     await accept(item);
-    const id = toUuid(item.proofId);
+    const id = item.proofId;
     const erasing = transaction(db.as('svc_erase'), async (tx) => {
       await tx`insert into svc.erasure (proof_id, actor, reason_ref) values (${id}, 'ada', 'CASE-1')`;
       await tx`

@@ -5,7 +5,6 @@ import { describe, expect, it } from 'vitest';
 import { parseEntry } from '#protocol/entries';
 import { packageRoot } from '#runtime/process/files';
 import { acceptIntake, type IntakeItem, findParents } from '#sql/admissions/intake';
-import { toUuid } from '#sql/db/columns';
 import { transaction } from '#sql/db/transaction';
 import { erasePayloads } from '#sql/erasure/erase';
 import { storeBatch, batchItem } from '../fixtures/batch-items.js';
@@ -29,7 +28,7 @@ async function admitOne(fields: { intent_id?: string; action?: string } = {}): P
 
 // Must run first: the tenant has no erasure yet.
 describe('database role svc_erase', () => {
-  const where = (id: string): string => `where proof_id = '${toUuid(id)}'`;
+  const where = (id: string): string => `where proof_id = '${id}'`;
   const record = (id: string): string =>
     `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
      select proof_id, leaf_index, 'ada', 'x' from svc.log_entry ${where(id)};`;
@@ -72,7 +71,7 @@ describe('database role svc_erase', () => {
     ['a verdict', () => `update svc.verdict set outcome = 'pass'`, /permission denied/],
     [
       'a place in the log that is another',
-      (id) => `insert into svc.erasure values ('${toUuid(id)}', 99, now(), 'ada', 'x');
+      (id) => `insert into svc.erasure values ('${id}', 99, now(), 'ada', 'x');
         ${intake(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,
     ],
@@ -185,7 +184,7 @@ describe('erasePayloads', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
     const [row] = await db.sql`
       select leaf_index, r.detail from svc.erasure join svc.refusal r using (proof_id)
-      where proof_id = ${toUuid(id)}::uuid`;
+      where proof_id = ${id}::uuid`;
     expect(row).toEqual({ leaf_index: null, detail: '' });
   });
 
@@ -203,7 +202,7 @@ describe('erasePayloads', () => {
 async function entries(proofId: string): Promise<object[]> {
   return db.sql`
     select leaf_index, kind, aep_hash, proof_record_hash, body from svc.log_entry
-    where ${toUuid(proofId)}::uuid in (proof_id, revokes) order by leaf_index`;
+    where ${proofId}::uuid in (proof_id, revokes) order by leaf_index`;
 }
 
 /** Stores and processes a batch, and returns its hash in hex. */

@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { setValidity } from '#sql/tenants/administration';
 import type { Pool } from '#sql/db/transaction';
-import { toUuid } from '#sql/db/columns';
 import { acceptIntake, type IntakeItem, readPinnedIntake } from '#sql/admissions/intake';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
@@ -123,7 +122,7 @@ describe('acceptIntake of a repeated request', () => {
 it('acceptIntake > stores the tenant’s validity period, and null when it is unlimited', async () => {
   const stored = async ({ proofId }: IntakeItem): Promise<unknown> => {
     const [row] = await db.sql<{ validity: unknown }[]>`
-      select validity from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;
+      select validity from svc.intake where proof_id = ${proofId}::uuid`;
     return row!.validity;
   };
   const read = async ({ proofId }: IntakeItem) =>

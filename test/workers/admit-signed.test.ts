@@ -6,12 +6,11 @@ import { describe, expect, it } from 'vitest';
 import { putFixture, setValidity } from '#sql/tenants/administration';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { fromHex, toBase64Url, toHex, utf8 } from '#protocol/bytes';
+import { toBase64Url, toHex, utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatTime } from '#protocol/time';
 import { packageRoot } from '#runtime/process/files';
-import { readPolicyInput } from '#sql/admissions/append';
 import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
 import { treeSize } from '#sql/log/log';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
@@ -19,7 +18,7 @@ import { readProof } from '#sql/proofs/read';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { CEDAR_VERSION, makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
+import { accepted, aepOf, inputOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -78,8 +77,8 @@ describe('signed proof', () => {
     const [id = ''] = await registry.admitAll([
       registry.item({ action: 'SEND_REPORT', proof_chain_fixture_ref: 'fixture-known' }),
     ]);
-    const { evidence, policy } = await aepOf(registry, id);
-    const input = await readPolicyInput(registry.admit.sql, fromHex(policy.input_hash));
+    const aep = await aepOf(registry, id);
+    const input = await inputOf(db, aep);
     expect(input).toEqual({
       schema_version: 'svc.policy.input/1.0',
       tenant: { tenant_id: TENANT, environment: 'sandbox' },
@@ -88,9 +87,9 @@ describe('signed proof', () => {
       action: 'SEND_REPORT',
       agent: null,
       tool: null,
-      fixture: { ref: 'fixture-known', hash: evidence.fixture_hash },
+      fixture: { ref: 'fixture-known', hash: aep.evidence.fixture_hash },
     });
-    expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(policy.input_hash);
+    expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(aep.policy.input_hash);
   });
 
   it('has no passport when the policy denies', async () => {

@@ -1,9 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { setAllowlisted, setLane } from '#sql/tenants/administration';
-import { fromHex } from '#protocol/bytes';
 import { openAdmitQueue, openBatchQueue } from '#runtime/queue/queues';
 import { HungError } from '#runtime/process/watchdog';
-import { readPolicyInput } from '#sql/admissions/append';
 import { DatabaseUnavailableError } from '#sql/db/errors';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
@@ -14,7 +12,14 @@ import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { UnknownRequestTypeError } from '#policy/derive-aep';
 import { PolicySetError } from '#policy/policy-set';
-import { accepted, aepOf, hearOutcomes, itemWith, stateOf } from '../fixtures/admissions.js';
+import {
+  accepted,
+  aepOf,
+  hearOutcomes,
+  inputOf,
+  itemWith,
+  stateOf,
+} from '../fixtures/admissions.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 import { beforeRow } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -161,9 +166,9 @@ describe('admission that is accepted and not yet appended', () => {
     const open = await accepted(registry, item());
     await processAdmissions(registry.admit, [open]);
     await setLane(registry.admin, 'live', false);
-    const { environment, policy } = await aepOf(registry, open, tenantNo);
-    expect(environment).toBe('live');
-    expect(await readPolicyInput(registry.admit.sql, fromHex(policy.input_hash))).toMatchObject({
+    const aep = await aepOf(registry, open, tenantNo);
+    expect(aep.environment).toBe('live');
+    expect(await inputOf(db, aep)).toMatchObject({
       tenant: { tenant_id: tenantId, environment: 'live' },
       environment: 'live',
     });

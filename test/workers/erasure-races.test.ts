@@ -4,7 +4,6 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { revocationReasonBytes } from '#protocol/entries';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { toUuid } from '#sql/db/columns';
 import { insertRevocationRequest, revocationState } from '#sql/lifecycle/revocations';
 import { commitRevocations } from '#workers/lifecycle/revocations';
 import { scrub } from '#workers/verify/scrub';
@@ -75,7 +74,7 @@ describe('pending revocation', () => {
     const [id = ''] = await world.admit(1);
     const holding = await db.sql.reserve();
     await holding`begin`;
-    await holding`select from svc.log_entry where proof_id = ${toUuid(id)}::uuid for no key update`;
+    await holding`select from svc.log_entry where proof_id = ${id}::uuid for no key update`;
     const erasing = eraseProof(db, id);
     await untilWaiting(db.sql);
     const waits = await request(id, 'proof');
@@ -117,11 +116,11 @@ describe('leaf that failed, was repaired and then erased', () => {
     const [id = ''] = await world.admit(1);
     const { verify } = world.registry;
     const flip = `update svc.intake set salt = set_byte(salt, 5, get_byte(salt, 5) # 1)
-      where proof_id = '${toUuid(id)}'`;
+      where proof_id = '${id}'`;
     const outcome = async (): Promise<string> => {
       const [row] = await db.sql<{ outcome: string }[]>`
         select outcome from svc.verdict where not frontier
-          and first_index = (select leaf_index from svc.log_entry where proof_id = ${toUuid(id)}::uuid)
+          and first_index = (select leaf_index from svc.log_entry where proof_id = ${id}::uuid)
         order by verdict_id desc limit 1`;
       return row?.outcome ?? 'none';
     };

@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
 import type { Publisher } from '#publisher/publisher';
-import { toUuid } from '#sql/db/columns';
 import { scrub } from '#workers/verify/scrub';
 import { scanExpiries } from '#workers/verify/expiries';
 import { eraseProof } from '../fixtures/erase.js';
@@ -36,7 +35,7 @@ async function publish(): Promise<void> {
 async function lastVerdict(proofId: string): Promise<{ outcome: string; checks: object[] }> {
   const [row] = await db.sql<{ outcome: string; checks: object[] }[]>`
     select outcome, checks from svc.verdict
-    where first_index = (select leaf_index from svc.log_entry where proof_id = ${toUuid(proofId)}::uuid)
+    where first_index = (select leaf_index from svc.log_entry where proof_id = ${proofId}::uuid)
       and not frontier order by verdict_id desc limit 1`;
   return row ?? { outcome: 'none', checks: [] };
 }
@@ -133,7 +132,7 @@ describe('erased proof', () => {
     await eraseProof(db, id);
     await scanExpiries(world.registry.verify, 100);
     const flip = `update svc.log_entry set aep_hash = set_byte(aep_hash, 3, get_byte(aep_hash, 3) # 1)
-      where proof_id = '${toUuid(id)}' and kind = 1`;
+      where proof_id = '${id}' and kind = 1`;
     await world.tamper(flip);
     await scrub(world.registry.verify, 1_000);
     expect((await lastVerdict(id)).outcome).toBe('fail');
@@ -150,7 +149,7 @@ describe('erased proof', () => {
     await eraseProof(db, id);
     await scanExpiries(world.registry.verify, 100);
     expect((await lastVerdict(id)).outcome).toBe('erased');
-    await world.tamper(statement.replace('$id', `'${toUuid(id)}'`));
+    await world.tamper(statement.replace('$id', `'${id}'`));
     await scrub(world.registry.verify, 1_000);
     expect((await lastVerdict(id)).outcome).toBe('fail');
   });
