@@ -2,7 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { Findings } from './findings.js';
 import type { FsckOptions, FsckResult } from './state.js';
-import { RegistryHalf } from './registry-half.js';
+import { finishRegistry, openRegistry } from './registry-half.js';
+import type { RegistryWalk } from './registry/walk.js';
 import { SnapshotHalf } from './snapshot-half.js';
 
 const CHUNK = 4 * TILE_WIDTH;
@@ -29,17 +30,22 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   await snapshot?.open();
   const registry =
     options.registry &&
-    (await RegistryHalf.open(options.registry, options, findings, snapshot?.anchors ?? []));
+    (await openRegistry(
+      options.registry,
+      findings,
+      snapshot?.anchors ?? [],
+      state.run?.walk ?? null,
+    ));
   await snapshot?.compareWith(registry);
   await snapshot?.readLog(registry);
-  const from = (await registry?.resume(state.run)) ?? state.run?.position ?? 0;
+  const from = registry?.position ?? state.run?.position ?? 0;
   if (from === 0 && (state.run?.position ?? 0) > 0) {
     // The saved state belongs to another log with the same name.
     await state.save(null);
     return fsck(given);
   }
-  if (registry !== null) await walk(options, findings, registry, snapshot, from);
-  await registry?.finish();
+  if (registry !== null) await walk(options, registry, snapshot);
+  if (registry !== null) await finishRegistry(registry, options);
   await snapshot?.finish(registry);
   await state.save(null);
   return {
@@ -49,7 +55,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
     counts: findings.state.counts,
     unchecked: findings.state.unchecked,
     leftOut: findings.state.skipped,
-    leaves: registry?.size ?? null,
+    leaves: registry?.ctx.size ?? null,
     published: snapshot?.published ?? null,
     resumedFrom: from,
   };
@@ -58,28 +64,25 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
 /** Walks the leaves of the registry. */
 async function walk(
   options: FsckOptions,
-  findings: Findings,
-  registry: RegistryHalf,
+  registry: RegistryWalk,
   snapshot: SnapshotHalf | null,
-  from: number,
 ): Promise<void> {
   const { chunkLeaves = CHUNK, saveEveryMs = SAVE_EVERY_MS } = options;
-  const end = registry.size;
-  let saved = options.now();
-  for (let position = from; position < end;) {
-    const to = Math.min(position + chunkLeaves, end);
-    const results = await registry.step(position, to);
-    if (results !== null) await snapshot?.compareRecords(results);
-    position = to;
+  const { size: end, findings } = registry.ctx;
+  let saved = Date.now();
+  while (registry.position < end) {
+    const results = await registry.step(Math.min(registry.position + chunkLeaves, end));
+    await snapshot?.compareRecords(results);
+    const { position } = registry;
     options.progress('leaves', position, end);
     // Yields, so that signal handlers can run.
     await sleep(0);
     const isStopped = options.signal.aborted;
     // A run must resume at the start of a tile; the last tile may be partial.
-    const isDue = isStopped || options.now() - saved >= saveEveryMs || position === end;
+    const isDue = isStopped || Date.now() - saved >= saveEveryMs || position === end;
     if (isDue && position % TILE_WIDTH === 0) {
-      await options.state.save({ position, walk: registry.state, findings: findings.state });
-      saved = options.now();
+      await options.state.save({ position, walk: registry.snapshot(), findings: findings.state });
+      saved = Date.now();
     }
     if (isStopped) throw new Stopped(`stopped at leaf ${position} of ${end}`);
   }

@@ -4,10 +4,9 @@ import { latestCheckpointTime } from '#sql/fsck/log';
 import { endedOrigins } from '#sql/log/checkpoints';
 import type { Findings } from './findings.js';
 import type { ChunkCheckResult } from './registry/check-leaf.js';
-import type { RegistryHalf } from './registry-half.js';
 import type { Anchor } from './registry/log-tree.js';
-import type { SnapshotContext } from './snapshot/context.js';
-import { readCheckpoint, readLocation } from './snapshot/heads.js';
+import type { RegistryWalk } from './registry/walk.js';
+import { readCheckpoint, readLocation, type SnapshotContext } from './snapshot/heads.js';
 import { checkPublicLog, type SignedHead } from './snapshot/log.js';
 import { RebuiltMap } from './snapshot/map.js';
 import { compareShares, readShares } from './snapshot/shares.js';
@@ -25,10 +24,10 @@ export class SnapshotHalf {
 
   constructor(
     snapshot: NonNullable<FsckOptions['snapshot']>,
-    private readonly options: Pick<FsckOptions, 'progress' | 'now' | 'state'>,
+    private readonly options: Pick<FsckOptions, 'progress' | 'state'>,
     findings: Findings,
   ) {
-    this.ctx = { ...snapshot, findings, now: () => options.now() };
+    this.ctx = { ...snapshot, findings };
   }
 
   get published() {
@@ -59,7 +58,7 @@ export class SnapshotHalf {
   }
 
   /** Compares the published size with the last signed checkpoint of the database. */
-  async compareWith(registry: RegistryHalf | null): Promise<void> {
+  async compareWith(registry: RegistryWalk | null): Promise<void> {
     const head = this.heads.at(-1);
     if (registry === null || head === undefined) return;
     const latest = await latestCheckpointTime(registry.ctx.sql);
@@ -69,7 +68,7 @@ export class SnapshotHalf {
   }
 
   /** Checks the files of the log, and rebuilds the map from its entries. */
-  async readLog(registry: RegistryHalf | null): Promise<void> {
+  async readLog(registry: RegistryWalk | null): Promise<void> {
     const { heads, ctx } = this;
     const last = heads.at(-1);
     if (last === undefined) return;
@@ -93,7 +92,7 @@ export class SnapshotHalf {
     for (const result of results.values()) await this.map?.compare(result);
   }
 
-  async finish(registry: RegistryHalf | null): Promise<void> {
+  async finish(registry: RegistryWalk | null): Promise<void> {
     if (this.opened === null) return;
     this.options.progress('shares', 0, 1);
     const published = await readShares(this.ctx, this.opened);

@@ -17,7 +17,6 @@ export interface FsckOptions {
   /** The age from which a pending admission is a finding, in milliseconds. */
   waitMs: number;
   state: StateStore;
-  now(): number;
   /** Called with the progress of each stage. */
   progress: (stage: Stage, done: number, total: number) => void;
   signal: AbortSignal;

@@ -126,7 +126,6 @@ export interface ResolvedTile {
   hashes: Uint8Array[] | null;
   /** Positions of the rows whose hash is not the leaf's. */
   wrongRows: Set<number>;
-  isTileWrong: boolean;
 }
 
 /**
@@ -142,13 +141,13 @@ export function resolveTile(claims: TileClaims): ResolvedTile {
     const other = tile[place];
     return row !== null && other !== undefined && equalBytes(row, other) ? [] : [place];
   });
-  if (differing.length === 0) return { hashes: tile, wrongRows: new Set(), isTileWrong: false };
+  if (differing.length === 0) return { hashes: tile, wrongRows: new Set() };
   const whole = rows.filter((row) => row !== null);
   if (whole.length === count && isConfirmed(claims, whole)) {
-    return { hashes: whole, wrongRows: new Set(), isTileWrong: true };
+    return { hashes: whole, wrongRows: new Set() };
   }
   if (tile.length === count && isConfirmed(claims, tile)) {
-    return { hashes: tile, wrongRows: new Set(differing), isTileWrong: false };
+    return { hashes: tile, wrongRows: new Set(differing) };
   }
   const wrongRows = new Set(
     differing.filter(
@@ -159,7 +158,6 @@ export function resolveTile(claims: TileClaims): ResolvedTile {
   return {
     hashes: hashes.every((hash) => hash !== undefined && hash !== null) ? hashes : null,
     wrongRows,
-    isTileWrong: differing.some((place) => !wrongRows.has(place)),
   };
 }
 

@@ -1,6 +1,5 @@
 import { toHex } from '#protocol/bytes';
 import { readEntry, parseRevocationReason } from '#protocol/entries';
-import type { VerdictInHistory } from '#protocol/history';
 import type { Aep } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
@@ -25,8 +24,6 @@ export interface LeafCheckResult {
   decision: (Decided & { environment: 'sandbox' | 'live'; keyId: string }) | null;
   /** The expiries of the artifacts from the AEP, in epoch milliseconds. */
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
-  /** Every verdict that covers the leaf, the effective one last. */
-  verdicts: readonly VerdictInHistory[];
 }
 
 /** The proofs of a chunk, by leaf index. */

@@ -46,7 +46,7 @@ export class RegistryWalk {
   private readonly inputs = new Map<string, string>();
 
   constructor(
-    private readonly ctx: RegistryContext,
+    readonly ctx: RegistryContext,
     anchors: readonly Anchor[],
     state?: WalkState,
   ) {
@@ -88,7 +88,7 @@ export class RegistryWalk {
         const inTree = resolved.hashes?.[leafIndex - start];
         const isRight = !resolved.wrongRows.has(leafIndex - start);
         if (!isRight) this.reportDamagedLeaf(leafIndex, leaf);
-        const found = await this.checkLeaf({ leafIndex, leaf, inTree, isRight }, verdicts);
+        const found = await this.checkLeaf({ leafIndex, leaf, inTree, isRight });
         if (found.proofId !== null || !isRight) {
           results.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
         }
@@ -122,18 +122,18 @@ export class RegistryWalk {
   }
 
   /** Checks one leaf; `proofId` is null for other kinds. A damaged leaf never verifies. */
-  private async checkLeaf(
-    { leafIndex, leaf, inTree, isRight }: PlacedLeaf,
-    verdicts: ChunkVerdicts,
-  ): Promise<Omit<LeafCheckResult, 'proofId'> & { proofId: string | null }> {
-    const found = { leafIndex, proofId: null, verdicts: verdicts.on(leafIndex) };
-    const fails = { ...found, verifies: false, isVoided: false, decision: null, ends: [] };
+  private async checkLeaf({
+    leafIndex,
+    leaf,
+    inTree,
+    isRight,
+  }: PlacedLeaf): Promise<Omit<LeafCheckResult, 'proofId'> & { proofId: string | null }> {
+    const nothing = { proofId: null, isVoided: false, decision: null, ends: [] };
+    const fails = { leafIndex, verifies: false, ...nothing };
     if (leaf === undefined) return fails;
     if (leaf.kind !== 'proof') {
-      return {
-        ...fails,
-        verifies: isRight && (await checkOtherLeaf(this.ctx, leaf, this.hasDamagedLeaf)),
-      };
+      const isSound = isRight && (await checkOtherLeaf(this.ctx, leaf, this.hasDamagedLeaf));
+      return { ...fails, verifies: isSound };
     }
     const { findings, keys } = this.ctx;
     const ownHash = leafHash(nativeSha256, leaf.entry);
@@ -151,7 +151,7 @@ export class RegistryWalk {
     const { environment, key_id: keyId } = aep;
     const decision = { ...decidedIn(aep), environment, keyId };
     const isVoided = verifies === false && faults.length === 0;
-    return { ...found, proofId, verifies, isVoided, decision, ends: expiriesOf(aep) };
+    return { leafIndex, proofId, verifies, isVoided, decision, ends: expiriesOf(aep) };
   }
 
   private signedRoots(chunk: Chunk): Map<number, Uint8Array> {

@@ -1,15 +1,25 @@
 import { fromUtf8 } from '#protocol/bytes';
 import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
 import { ProtocolError } from '#protocol/errors';
+import type { LogFiles } from '#protocol/monitor/files';
 import {
   CHECKPOINT_PATH,
   LOCATION_PATH,
   openLocation,
   type OpenedLocation,
 } from '#protocol/snapshot/location';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { SnapshotContext } from './context.js';
+import type { Findings } from '../findings.js';
+
+/** The context of the snapshot checks. */
+export interface SnapshotContext {
+  files: LogFiles;
+  findings: Findings;
+  /** The pinned keys: only checkpoints signed by them count. */
+  log: PinnedKeys;
+}
 
 /** The published snapshot if its entry is in the pinned log; reports its faults. */
 export async function readLocation(
@@ -35,7 +45,7 @@ export async function readLocation(
     const expected = `generation ${latestIndex} or a later one, found ${opened.index}`;
     findings.add('snapshot_went_back', LOCATION_PATH, expected);
   }
-  if (opened.validUntil <= ctx.now()) {
+  if (opened.validUntil <= Date.now()) {
     const expected = `a valid_until in the future, found ${formatTime(opened.validUntil)}`;
     findings.add('snapshot_over', LOCATION_PATH, expected);
   }

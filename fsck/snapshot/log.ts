@@ -3,7 +3,7 @@ import { leafHash } from '#protocol/merkle';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { firstDifference, GrowingTree, resolveTile, type GrownTile } from '../tree.js';
-import type { SnapshotContext } from './context.js';
+import type { SnapshotContext } from './heads.js';
 
 export interface SignedHead {
   size: number;

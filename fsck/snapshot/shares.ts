@@ -11,7 +11,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { firstWaitingChange, type CheckedPackage, type CheckedToken } from '#sql/fsck/lifecycle';
 import type { RegistryContext } from '../registry/context.js';
 import { allPackages, allTokens } from '../registry/lifecycle.js';
-import type { SnapshotContext } from './context.js';
+import type { SnapshotContext } from './heads.js';
 
 type JsonObject = Record<string, JsonValue>;
 
@@ -74,6 +74,7 @@ export async function compareShares(
   opened: OpenedLocation,
   published: ReadonlyMap<string, Uint8Array>,
 ): Promise<void> {
+  const { add } = ctx.findings;
   const { share_change: last } = opened.location;
   const size = opened.snapshot.logs[0]!.size;
   const waiting = (await firstWaitingChange(registry.sql, last, size)) ?? Infinity;
@@ -90,24 +91,16 @@ export async function compareShares(
     const record = published.get(key);
     if (change > last) {
       if (record === undefined && wanted !== null && change < waiting && at.getTime() <= due) {
-        ctx.findings.add(
-          'share_record_missing',
-          where,
-          'a record: the change is older than the snapshot',
-        );
+        add('share_record_missing', where, 'a record: the change is older than the snapshot');
       }
       return;
     }
     const expected = wanted === null ? undefined : canonicalBytes(wanted);
     if (expected === undefined ? record === undefined : record && equalBytes(record, expected))
       return;
-    if (record === undefined) ctx.findings.add('share_record_missing', where, 'a record');
-    else
-      ctx.findings.add(
-        'share_record_differs',
-        where,
-        wanted === null ? 'none: the token ended' : JSON.stringify(wanted),
-      );
+    const described = wanted === null ? 'none: the token ended' : JSON.stringify(wanted);
+    if (record === undefined) add('share_record_missing', where, 'a record');
+    else add('share_record_differs', where, described);
   };
   for await (const tokens of allTokens(registry)) {
     for (const token of tokens) {
@@ -119,21 +112,12 @@ export async function compareShares(
   for await (const packages of allPackages(registry)) {
     for (const one of packages) {
       const key = toHex(packageMapKey(one.packageId));
-      compare(
-        key,
-        `map of shares, package_id=${one.packageId}`,
-        one.change,
-        one.madeAt,
-        packageOf(one),
-      );
+      const where = `map of shares, package_id=${one.packageId}`;
+      compare(key, where, one.change, one.madeAt, packageOf(one));
     }
   }
   for (const key of unknown) {
-    ctx.findings.add(
-      'share_record_unknown',
-      `map of shares, key ${key}`,
-      'a token or package of the registry',
-    );
+    add('share_record_unknown', `map of shares, key ${key}`, 'a token or package of the registry');
   }
 }
 

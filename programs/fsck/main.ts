@@ -127,7 +127,6 @@ async function run(
       snapshot,
       waitMs: given.waitMs,
       state,
-      now: Date.now,
       progress: (stage, done, total) => bar.show(stage, done, total),
       signal: terminal.signal ?? new AbortController().signal,
     }).catch((cause: unknown) => {

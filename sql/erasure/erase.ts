@@ -100,10 +100,7 @@ async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<vo
       from svc.log_entry where kind = 2 and revokes = any(${[...ids]}::uuid[]))`;
 }
 
-export async function erasureOf(
-  sql: Db,
-  proofId: string,
-): Promise<(ErasureOrder & { erasedAt: Date }) | null> {
+export async function erasureOf(sql: Db, proofId: string) {
   const [row] = await sql<(ErasureOrder & { erasedAt: Date })[]>`
     select erased_at as "erasedAt", actor, reason_ref as "reasonRef"
     from svc.erasure where proof_id = ${proofId}::uuid`;

@@ -132,11 +132,7 @@ export async function knownInputs(sql: Db, hashes: readonly string[]): Promise<S
 }
 
 /** Policy inputs after `after` (hex), and whether the content of each matches its hash. */
-export function inputsFrom(
-  sql: Db,
-  after: string,
-  limit: number,
-): Promise<{ hash: string; isRight: boolean }[]> {
+export function inputsFrom(sql: Db, after: string, limit: number) {
   return sql<{ hash: string; isRight: boolean }[]>`
     select encode(input_hash, 'hex') as hash, sha256(input) = input_hash as "isRight"
     from svc.policy_input where input_hash > ${Buffer.from(after, 'hex')}

@@ -16,11 +16,7 @@ export interface CheckedPackage {
 }
 
 /** Packages after `after`, in order of their ids. */
-export async function packagesFrom(
-  sql: Db,
-  after: string,
-  limit: number,
-): Promise<CheckedPackage[]> {
+export async function packagesFrom(sql: Db, after: string, limit: number) {
   const rows = await sql<CheckedPackage[]>`
     select k.package_id as "packageId", encode(k.members_hash, 'hex') as "membersHash",
       k.created_at as "madeAt", m.ids as "proofIds", m.fit as "areFit",
@@ -87,9 +83,7 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
 }
 
 /** The number of changes, the largest change number, and the counter's value. */
-export async function grantNumbers(
-  sql: Db,
-): Promise<{ count: number; last: number; head: number }> {
+export async function grantNumbers(sql: Db) {
   const [row] = await sql<[{ count: number; last: number; head: number }]>`
     select (select count(*) from svc.grant_change) as count,
       coalesce((select max(change_no) from svc.grant_change), 0) as last, change_no as head
@@ -114,10 +108,7 @@ export async function firstWaitingChange(
 }
 
 /** The proof that an entry names; null for an unknown proof. */
-export async function proofAbout(
-  sql: Db,
-  proofId: string,
-): Promise<({ leafIndex: number } & Decided) | null> {
+export async function proofAbout(sql: Db, proofId: string) {
   const [row] = await sql<({ leafIndex: number } & Decided)[]>`
     select leaf_index as "leafIndex", effect, is_outcome as "isOutcome" from svc.log_entry
     where proof_id = ${proofId}::uuid`;
@@ -157,11 +148,7 @@ export function settledRequests(sql: Db, after: string, limit: number): Promise<
 }
 
 /** Reason documents after `after` (hex); each commits with its log entry. */
-export function reasonsFrom(
-  sql: Db,
-  after: string,
-  limit: number,
-): Promise<{ reasonHash: string; document: Buffer }[]> {
+export function reasonsFrom(sql: Db, after: string, limit: number) {
   return sql<{ reasonHash: string; document: Buffer }[]>`
     select encode(reason_hash, 'hex') as "reasonHash", document from svc.revocation_reason
     where document is not null and reason_hash > ${Buffer.from(after, 'hex')}

@@ -223,9 +223,7 @@ export async function readHead(sql: Db): Promise<HeadRows> {
 }
 
 /** The largest checkpoint and its age by the database clock, in milliseconds. */
-export async function latestCheckpointTime(
-  sql: Db,
-): Promise<{ size: number; ageMs: number } | null> {
+export async function latestCheckpointTime(sql: Db) {
   const [row] = await sql<{ size: number; ageMs: number }[]>`
     select tree_size as size,
       extract(epoch from clock_timestamp() - created_at)::float8 * 1000 as "ageMs"

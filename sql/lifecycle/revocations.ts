@@ -47,11 +47,7 @@ async function revocationInLog(
 }
 
 /** The decision of one of the tenant's proofs, or null. */
-export async function decidedOf(
-  tx: Db,
-  tenantNo: number,
-  proofId: string,
-): Promise<Decided | null> {
+export async function decidedOf(tx: Db, tenantNo: number, proofId: string) {
   const [row] = await tx<Decided[]>`
     select effect, is_outcome as "isOutcome" from svc.log_entry
     where proof_id = ${proofId}::uuid and tenant_no = ${tenantNo}`;
@@ -196,10 +192,7 @@ export interface ClaimedRevocation {
  * Claims pending requests in this transaction, oldest first. Only one transaction can commit the
  * claim of a request.
  */
-export function claimRevocations(
-  tx: Transaction,
-  requestIds: string[],
-): Promise<ClaimedRevocation[]> {
+export function claimRevocations(tx: Transaction, requestIds: string[]) {
   return tx<ClaimedRevocation[]>`
     with claimed as (
       delete from svc.revocation_pending where request_id = any(${requestIds}::uuid[])

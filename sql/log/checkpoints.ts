@@ -37,10 +37,7 @@ export async function insertCheckpoint(
 }
 
 /** The smallest checkpoint with at least `treeSize` leaves, or null; it never changes. */
-export async function firstCheckpointFrom(
-  sql: Db,
-  treeSize: number,
-): Promise<StoredCheckpoint | null> {
+export async function firstCheckpointFrom(sql: Db, treeSize: number) {
   const [row] = await sql<StoredCheckpoint[]>`
     ${stored(sql)} where tree_size >= ${treeSize} order by tree_size limit 1`;
   return row ?? null;

@@ -134,11 +134,7 @@ export function statusEntriesOf(sql: Db, proofIds: string[], size: number): Prom
 }
 
 /** The last verdict or snapshot entry with an index below `below`, or null. */
-export async function latestEntry(
-  sql: Db,
-  type: 'verdict' | 'snapshot',
-  below: number,
-): Promise<EntryBody | null> {
+export async function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: number) {
   // A literal kind, so that the plan can use the partial index of these entries.
   const isOfType = type === 'verdict' ? sql`kind = 5` : sql`kind = 6`;
   const [row] = await sql<EntryBody[]>`

@@ -53,12 +53,7 @@ export function verdictEntries(sql: Db, before: number, limit: number): Promise<
 }
 
 /** Verdict entries with an index in [from, to), in order. */
-export function verdictEntriesFrom(
-  sql: Db,
-  from: number,
-  to: number,
-  limit: number,
-): Promise<EntryBody[]> {
+export function verdictEntriesFrom(sql: Db, from: number, to: number, limit: number) {
   return sql<EntryBody[]>`
     select leaf_index as "leafIndex", body from svc.log_entry
     where kind = 5 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index limit ${limit}`;

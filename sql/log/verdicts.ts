@@ -185,11 +185,7 @@ export async function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void>
  * Deletes and returns expiries that are due by the database clock. The caller must write their verdicts
  * in the same transaction.
  */
-export function takeDueExpiries(
-  tx: Transaction,
-  belowIndex: number,
-  limit: number,
-): Promise<Omit<Expiry, 'expiresAt'>[]> {
+export function takeDueExpiries(tx: Transaction, belowIndex: number, limit: number) {
   return tx<Omit<Expiry, 'expiresAt'>[]>`
     delete from svc.expiry where (leaf_index, artifact_kind) in (
       select leaf_index, artifact_kind from svc.expiry

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Findings } from '#fsck/findings';
 import type { RegistryContext } from '#fsck/registry/context';
-import type { SnapshotContext } from '#fsck/snapshot/context';
+import type { SnapshotContext } from '#fsck/snapshot/heads';
 import { compareShares, readShares } from '#fsck/snapshot/shares';
 import { fromHex, toBase64, toHex } from '#protocol/bytes';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
