@@ -5,7 +5,7 @@ import type { AdmitQueue } from '#runtime/queue/queues';
 import { pendingOlderThan, type PendingPlace } from '#sql/admissions/outcomes';
 import type { Db } from '#sql/db/transaction';
 import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
-import type { AdmitContext } from './admit/context.js';
+import type { AdmitContext, AdmitMetrics } from './admit/context.js';
 import { firstOf } from './admit/process.js';
 
 /** Runs `work` now and every `ms` milliseconds until the signal. Logs a failure; the next run retries. */
@@ -24,38 +24,38 @@ export async function repeat(
 /** Interval while the queue has waiting jobs, which contain most stale admissions. */
 const BACKLOG_INTERVAL_MS = 10_000;
 
+type Limits = Pick<RequeueOptions, 'olderThanMs' | 'groupSize'>;
+
 /** Requeues stale admissions and revocations every `everyMs` milliseconds until the signal. */
 export async function keepRequeueing(
   { sql, log, metrics }: AdmitContext,
   queue: AdmitQueue,
-  { everyMs, ...limits }: { everyMs: number } & Pick<RequeueOptions, 'olderThanMs' | 'groupSize'>,
+  { everyMs, ...limits }: { everyMs: number } & Limits,
   signal: AbortSignal,
 ): Promise<void> {
+  const pages = async <P>(
+    kind: 'admission' | 'revocation',
+    requeue: (after: P | null) => Promise<P | null>,
+  ): Promise<void> => {
+    let next: P | null = null;
+    const page = async (): Promise<void> => {
+      next = await requeue(next);
+    };
+    await repeat(everyMs, signal, page, (error) => {
+      log.warn({ err: error }, `${kind} requeue failed; it is retried`);
+    });
+  };
   let lastSearch = -Infinity;
-  let admission: PendingPlace | null = null;
-  const requeueAdmissions = async (): Promise<void> => {
-    const isDue = performance.now() - lastSearch >= BACKLOG_INTERVAL_MS;
-    if (!isDue && (await hasWaitingJobs(queue))) return;
-    lastSearch = performance.now();
-    const enqueue = (ids: string[]) => queue.add(ids);
-    const found = (count: number) => metrics?.requeued('admissions', count);
-    const options = { sql, log, enqueue, found, ...limits };
-    admission = (await requeueStaleAdmissions(options, admission)).next;
-  };
-  let revocation: PendingRevocation | null = null;
-  const requeueRevocations = async (): Promise<void> => {
-    const enqueue = (ids: string[]) => queue.addRevocations(ids);
-    const found = (count: number) => metrics?.requeued('revocations', count);
-    const options = { sql, log, enqueue, found, ...limits };
-    revocation = (await requeueStaleRevocations(options, revocation)).next;
-  };
+  const admissions = { sql, log, metrics, enqueue: (ids: string[]) => queue.add(ids), ...limits };
+  const revocations = { ...admissions, enqueue: (ids: string[]) => queue.addRevocations(ids) };
   await Promise.all([
-    repeat(everyMs, signal, requeueAdmissions, (error) => {
-      log.warn({ err: error }, 'admission requeue failed; it is retried');
+    pages<PendingPlace>('admission', async (after) => {
+      const isDue = performance.now() - lastSearch >= BACKLOG_INTERVAL_MS;
+      if (!isDue && (await hasWaitingJobs(queue))) return after;
+      lastSearch = performance.now();
+      return requeueStaleAdmissions(admissions, after);
     }),
-    repeat(everyMs, signal, requeueRevocations, (error) => {
-      log.warn({ err: error }, 'revocation requeue failed; it is retried');
-    }),
+    pages<PendingRevocation>('revocation', (after) => requeueStaleRevocations(revocations, after)),
   ]);
 }
 
@@ -70,33 +70,25 @@ function hasWaitingJobs(queue: AdmitQueue): Promise<boolean> {
 export interface RequeueOptions {
   sql: Db;
   log: Logger;
+  metrics?: AdmitMetrics | undefined;
   enqueue: (ids: string[]) => Promise<unknown>;
   /** Milliseconds that an item may wait before it is enqueued again. */
   olderThanMs: number;
   /** Ids per job. */
   groupSize: number;
-  /** Called with the number of stale items, before they are enqueued. */
-  found?: (count: number) => void;
-}
-
-/** `next` is the cursor of the next page; null after the last one. */
-export interface RequeuedPage<P> {
-  enqueued: number;
-  next: P | null;
 }
 
 /**
  * Requeues a page of stale admissions: the queue lost them, was flushed, or never got them. Duplicate
- * messages are harmless.
+ * messages are harmless. Returns the place of the next page; null after the last one.
  */
 export async function requeueStaleAdmissions(
-  options: RequeueOptions,
+  { sql, log, metrics, enqueue, olderThanMs, groupSize }: RequeueOptions,
   after: PendingPlace | null = null,
-): Promise<RequeuedPage<PendingPlace>> {
-  const { sql, log, enqueue, olderThanMs, groupSize, found } = options;
+): Promise<PendingPlace | null> {
   const limit = groupSize * 4;
   const stale = await pendingOlderThan(sql, olderThanMs, limit, after);
-  found?.(stale.length);
+  metrics?.requeued('admissions', stale.length);
   const ids = stale.map(({ proofId }) => proofId);
   for (let start = 0; start < ids.length; start += groupSize) {
     await enqueue(ids.slice(start, start + groupSize));
@@ -106,24 +98,22 @@ export async function requeueStaleAdmissions(
     const first = firstOf(ids, NO_REQUEST_IDS);
     log.warn({ admissions: ids.length, first }, 'stale admissions requeued');
   }
-  return pageOf(stale, limit);
+  return nextPlace(stale, limit);
 }
 
-/** Requeues a page of stale revocations. A failing request does not block later pages. */
+/** Requeues a page of stale revocations, likewise. A failing request does not block later pages. */
 export async function requeueStaleRevocations(
-  options: RequeueOptions,
+  { sql, log, metrics, enqueue, olderThanMs, groupSize }: RequeueOptions,
   after: PendingRevocation | null = null,
-): Promise<RequeuedPage<PendingRevocation>> {
-  const { sql, log, enqueue, olderThanMs, groupSize, found } = options;
+): Promise<PendingRevocation | null> {
   const stale = await revocationsOlderThan(sql, olderThanMs, groupSize, after);
-  found?.(stale.length);
+  metrics?.requeued('revocations', stale.length);
   if (stale.length > 0) {
     await enqueue(stale.map(({ requestId }) => requestId));
     log.warn({ revocations: stale.length }, 'stale revocations requeued');
   }
-  return pageOf(stale, groupSize);
+  return nextPlace(stale, groupSize);
 }
 
-function pageOf<P>(stale: P[], limit: number): RequeuedPage<P> {
-  return { enqueued: stale.length, next: stale.length < limit ? null : (stale.at(-1) ?? null) };
-}
+const nextPlace = <P>(page: P[], limit: number): P | null =>
+  page.length < limit ? null : (page.at(-1) ?? null);

@@ -5,7 +5,7 @@ import type { LogEntry } from '#protocol/schemas/log-entry';
 import type { Environment } from '#protocol/schemas/primitives';
 import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import type { Db } from '../db/transaction.js';
+import type { Db, Fragment } from '../db/transaction.js';
 import { validUntil, type Validity } from '../proofs/rebuild-aep.js';
 
 export const PROOF = 1;
@@ -97,10 +97,12 @@ export interface EntryBody {
   body: Uint8Array;
 }
 
-export function keyEntries(sql: Db): Promise<EntryBody[]> {
-  return sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry where kind = 3 order by leaf_index`;
-}
+/** The entries that match, which continues the where clause. */
+export const entriesWhere = (sql: Db, matching: Fragment) => sql<EntryBody[]>`
+  select leaf_index as "leafIndex", body from svc.log_entry where ${matching}`;
+
+export const keyEntries = (sql: Db): Promise<EntryBody[]> =>
+  entriesWhere(sql, sql`kind = 3 order by leaf_index`);
 
 /** Every key entry in order; null when one is unreadable, because it may be a compromise. */
 export async function keysInLog(sql: Db): Promise<KeyedEntry[] | null> {
@@ -126,29 +128,24 @@ export function voidingLeaf(
 }
 
 /** The status entries about the given proofs at indexes below `size`, in order. */
-export function statusEntriesOf(sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> {
-  return sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry
-    where kind = 2 and revokes = any(${proofIds}::uuid[]) and leaf_index < ${size}
-    order by leaf_index`;
-}
+export const statusEntriesOf = (sql: Db, proofIds: string[], size: number): Promise<EntryBody[]> =>
+  entriesWhere(
+    sql,
+    sql`kind = 2 and revokes = any(${proofIds}::uuid[]) and leaf_index < ${size} order by leaf_index`,
+  );
 
 /** The last verdict or snapshot entry with an index below `below`, or null. */
 export async function latestEntry(sql: Db, type: 'verdict' | 'snapshot', below: number) {
   // A literal kind, so that the plan can use the partial index of these entries.
   const isOfType = type === 'verdict' ? sql`kind = 5` : sql`kind = 6`;
-  const [row] = await sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry
-    where ${isOfType} and leaf_index < ${below} order by leaf_index desc limit 1`;
+  const last = sql`${isOfType} and leaf_index < ${below} order by leaf_index desc limit 1`;
+  const [row] = await entriesWhere(sql, last);
   return row ?? null;
 }
 
 /** The snapshot entries with indexes from `from` on, in order. */
-export function snapshotEntriesFrom(sql: Db, from: number): Promise<EntryBody[]> {
-  return sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry
-    where kind = 6 and leaf_index >= ${from} order by leaf_index`;
-}
+export const snapshotEntriesFrom = (sql: Db, from: number): Promise<EntryBody[]> =>
+  entriesWhere(sql, sql`kind = 6 and leaf_index >= ${from} order by leaf_index`);
 
 /** How many proofs with indexes in [from, to) each of the keys signed; absent for none. */
 export async function proofsByKey(
@@ -165,22 +162,17 @@ export async function proofsByKey(
   return new Map(rows.map(({ keyId, proofs }) => [keyId, proofs]));
 }
 
+const rowsBetween = (sql: Db, from: number, to: number) => sql<EntryRow[]>`
+  select ${entryColumns(sql)} from svc.log_entry e
+  where e.leaf_index >= ${from} and e.leaf_index < ${to} order by e.leaf_index`;
+
 /** The entry bytes with indexes in [from, to), in order; empty for a damaged row. */
 export async function entriesBetween(sql: Db, from: number, to: number): Promise<Uint8Array[]> {
-  const rows = await sql<EntryRow[]>`
-    select ${entryColumns(sql)} from svc.log_entry e
-    where e.leaf_index >= ${from} and e.leaf_index < ${to} order by e.leaf_index`;
-  return rows.map(entryOrEmpty);
+  return (await rowsBetween(sql, from, to)).map(entryOrEmpty);
 }
 
 /** The canonical entry bytes with indexes in [from, to), in order. */
-export async function entryRows(
-  sql: Db,
-  from: number,
-  to: number,
-): Promise<{ leafIndex: number; bytes: Uint8Array }[]> {
-  const rows = await sql<EntryRow[]>`
-    select ${entryColumns(sql)} from svc.log_entry e
-    where e.leaf_index >= ${from} and e.leaf_index < ${to} order by e.leaf_index`;
+export async function entryRows(sql: Db, from: number, to: number) {
+  const rows = await rowsBetween(sql, from, to);
   return rows.map((row) => ({ leafIndex: row.leafIndex, bytes: entryBytesOf(row) }));
 }

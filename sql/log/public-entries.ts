@@ -1,7 +1,7 @@
 import { entryBytes } from '#protocol/entries';
 import type { ErasureEntry, SnapshotEntry, VerdictEntry } from '#protocol/schemas/log-entry';
 import type { Db, Transaction } from '../db/transaction.js';
-import type { EntryBody } from './log.js';
+import { entriesWhere, type EntryBody } from './log.js';
 
 // Each function of the database takes the append lock until the transaction ends, checks the entry
 // against the log, appends it and returns its index.
@@ -46,26 +46,23 @@ export async function appendErasure(
 }
 
 /** Verdict entries with an index below `before`, newest first. */
-export function verdictEntries(sql: Db, before: number, limit: number): Promise<EntryBody[]> {
-  return sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry
-    where kind = 5 and leaf_index < ${before} order by leaf_index desc limit ${limit}`;
-}
+export const verdictEntries = (sql: Db, before: number, limit: number): Promise<EntryBody[]> =>
+  entriesWhere(
+    sql,
+    sql`kind = 5 and leaf_index < ${before} order by leaf_index desc limit ${limit}`,
+  );
 
 /** Verdict entries with an index in [from, to), in order. */
 export function verdictEntriesFrom(sql: Db, from: number, to: number, limit: number) {
-  return sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry
-    where kind = 5 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index limit ${limit}`;
+  const isBetween = sql`leaf_index >= ${from} and leaf_index < ${to}`;
+  return entriesWhere(sql, sql`kind = 5 and ${isBetween} order by leaf_index limit ${limit}`);
 }
 
 /** The verdict entries that list a leaf, in order. */
 export function listingVerdictEntries(sql: Db): Promise<EntryBody[]> {
   // As in the index log_entry_listing.
-  return sql<EntryBody[]>`
-    select leaf_index as "leafIndex", body from svc.log_entry
-    where kind = 5 and (position('"failed":[]' in body) = 0 or position('"restored":[]' in body) = 0)
-    order by leaf_index`;
+  const isListing = sql`position('"failed":[]' in body) = 0 or position('"restored":[]' in body) = 0`;
+  return entriesWhere(sql, sql`kind = 5 and (${isListing}) order by leaf_index`);
 }
 
 /** Whether [from, to) has a leaf that is neither a verdict nor a snapshot. */

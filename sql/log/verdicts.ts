@@ -16,15 +16,6 @@ export interface VerifiedPrefix {
   verdictId: number;
 }
 
-export interface LeafVerdict {
-  outcome: Outcome;
-  expired: ArtifactKind[];
-  /** Epoch milliseconds. */
-  verifiedAt: number;
-  /** Whether the verdict covers only this leaf, not a range. */
-  own: boolean;
-}
-
 export interface NewVerdict {
   /** The verifier's resume state; null for a verdict on a single leaf. */
   prefix: { subtrees: Uint8Array; keysDigest: Uint8Array } | null;
@@ -33,7 +24,7 @@ export interface NewVerdict {
   treeSize: number;
   root: Uint8Array;
   outcome: Outcome;
-  expired: ArtifactKind[];
+  expired: readonly ArtifactKind[];
   checks: unknown;
 }
 
@@ -45,56 +36,10 @@ export async function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
   return row === undefined ? null : inMs(row);
 }
 
-const failedChecks = (sql: Db) => sql`
-  jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as "failedChecks"`;
-
-const leafVerdict = (sql: Db) => sql`
-  outcome, expired, verified_at as "verifiedAt", not frontier as own`;
-type VerdictRow = WithDates<LeafVerdict, 'verifiedAt'>;
-
-/** The effective verdict on each leaf of [from, to); leaves without a verdict are absent. */
-export async function verdictsForRange(
-  sql: Db,
-  from: number,
-  to: number,
-): Promise<Map<number, LeafVerdict>> {
-  // Single-leaf rows override ranges: ranges partition the prefix, and a row on one leaf was
-  // written later, for a larger log.
-  const rows = await sql<(VerdictRow & { first: number; last: number })[]>`
-    (select first_index as first, last_index as last, ${leafVerdict(sql)}, 0 as tree_size, 0 as verdict_id
-      from svc.verdict where frontier and last_index >= ${from}
-        and last_index < coalesce((select min(last_index) + 1 from svc.verdict
-          where frontier and last_index >= ${to} - 1), ${to}))
-    union all
-    (select first_index, last_index, ${leafVerdict(sql)}, tree_size, verdict_id from svc.verdict
-      where not frontier and first_index >= ${from} and first_index < ${to})
-    order by own, tree_size, verdict_id`;
-  const inForce = new Map<number, LeafVerdict>();
-  for (const { first, last, outcome, expired, verifiedAt, own } of rows) {
-    const verdict = { outcome, expired, verifiedAt: verifiedAt.getTime(), own };
-    const end = Math.min(last, to - 1);
-    for (let leaf = Math.max(first, from); leaf <= end; leaf += 1) inForce.set(leaf, verdict);
-  }
-  return inForce;
-}
-
 /** The effective verdict on each leaf: of all rows that cover it, the one for the largest log, then the latest. */
-export async function verdictsForLeaves(
-  sql: Db,
-  leaves: number[],
-): Promise<Map<number, LeafVerdict>> {
-  const rows = await sql<(VerdictRow & { leaf: number })[]>`
-    select asked.leaf, ${leafVerdict(sql)}
-    from unnest(${leaves}::bigint[]) as asked(leaf)
-    cross join lateral (
-      select * from (
-        (select * from svc.verdict where frontier and last_index >= asked.leaf
-          order by last_index limit 1)
-        union all
-        (select * from svc.verdict where not frontier and first_index = asked.leaf)) as covering
-      where first_index <= asked.leaf
-      order by tree_size desc, verdict_id desc limit 1) as v`;
-  return new Map(rows.map(({ leaf, ...row }) => [leaf, inMs(row)]));
+export async function verdictsForLeaves(sql: Db, leaves: readonly number[]) {
+  const histories = await verdictHistories(sql, leaves);
+  return new Map([...histories].map(([leaf, history]) => [leaf, history.at(-1)!]));
 }
 
 /** Every verdict that covers each leaf, oldest first; leaves without a verdict are absent. */
@@ -104,7 +49,8 @@ export async function verdictHistories(
 ): Promise<Map<number, VerdictInHistory[]>> {
   const rows = await sql<(WithDates<VerdictInHistory, 'verifiedAt'> & { leaf: number })[]>`
     select asked.leaf, verdict_id as "verdictId", frontier, tree_size as "treeSize", outcome, expired,
-      verified_at as "verifiedAt", ${failedChecks(sql)}
+      verified_at as "verifiedAt",
+      jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as "failedChecks"
     from unnest(${[...new Set(leaves)]}::bigint[]) as asked(leaf)
     cross join lateral (
       (select * from svc.verdict where frontier and last_index >= asked.leaf

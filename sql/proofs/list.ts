@@ -5,13 +5,14 @@ import {
   type VerificationStatus,
 } from '#protocol/status';
 import { isAepKeyEntry } from '#protocol/entries';
+import type { VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { comparableTime } from '../db/columns.js';
 import { keysInLog, voidingLeaf } from '../log/log.js';
 import { statusesOf } from './read.js';
 import type { Environment } from '../tenants/api-keys.js';
-import { verdictsForLeaves, type LeafVerdict } from '../log/verdicts.js';
+import { verdictsForLeaves } from '../log/verdicts.js';
 
 /** A proof in a list, with the inputs of its status. */
 export interface ProofInList {
@@ -25,7 +26,7 @@ export interface ProofInList {
   intentId: string | null;
   /** Epoch milliseconds. */
   acceptedAt: number;
-  verdict: LeafVerdict | null;
+  verdict: VerdictInHistory | null;
   /** Whether a key compromise in the log voids the proof. */
   isVoided: boolean;
   revoked: ArtifactKind[];
@@ -266,7 +267,7 @@ export function statusOf(proof: ProofInList): VerificationStatus {
 }
 
 /** An erased proof has no effective verdict, even before the verifier records the erasure. */
-function inForce(verdict: LeafVerdict | null, hasPayload: boolean): LeafVerdict | null {
+function inForce(verdict: VerdictInHistory | null, hasPayload: boolean): VerdictInHistory | null {
   if (verdict?.outcome !== 'pass' || hasPayload) return verdict;
   return { ...verdict, outcome: 'erased' };
 }

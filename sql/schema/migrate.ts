@@ -93,7 +93,7 @@ export async function migrate(
     const applied: string[] = [];
     for (const migration of migrations.slice(done.length)) {
       await (migration.outside === null
-        ? withLockRetries(connection, migration.name, options, () => apply(connection, migration))
+        ? apply(connection, migration, options)
         : applyOutside(connection, migration, migration.outside, options));
       applied.push(migration.name);
     }
@@ -124,9 +124,31 @@ async function acquireAdvisoryLock(connection: Transaction): Promise<void> {
   }
 }
 
-async function apply(connection: Transaction, migration: Migration): Promise<void> {
-  await connection.unsafe(migration.text);
-  await record(connection, migration);
+async function record(connection: Transaction, migration: Migration): Promise<void> {
+  await connection`
+    insert into public.svc_migration (version, name, digest, breaking)
+    values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
+}
+
+/** Applies and records the migration in one transaction. */
+async function apply(
+  connection: Transaction,
+  migration: Migration,
+  { lockTimeoutMs, patienceMs }: MigrateOptions,
+): Promise<void> {
+  const advice =
+    'did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and run migrate again';
+  await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, async () => {
+    try {
+      await connection.unsafe(`begin; set local lock_timeout = ${lockTimeoutMs}`);
+      await connection.unsafe(migration.text);
+      await record(connection, migration);
+      await connection.unsafe('commit');
+    } catch (error) {
+      await connection.unsafe('rollback');
+      throw error;
+    }
+  });
 }
 
 /** Records the migration after its statement; after a crash in between, it runs again. */
@@ -136,55 +158,29 @@ async function applyOutside(
   statement: IndexStatement,
   { patienceMs }: MigrateOptions,
 ): Promise<void> {
-  const deadline = Date.now() + patienceMs;
-  for (;;) {
-    try {
-      await runIndexStatement(connection, migration.text, statement, deadline - Date.now());
-      break;
-    } catch (error) {
-      const { code } = error as { code?: unknown };
-      if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
-      if (code === LOCK_NOT_AVAILABLE || Date.now() > deadline) {
-        throw new MigrationBlockedError(
-          `migration ${migration.name} waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and run migrate again. It may have left an invalid index; the next run drops it and builds it again`,
-          { cause: error },
-        );
-      }
-    }
-  }
+  const advice =
+    'waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and run migrate again. It may have left an invalid index; the next run drops it and builds it again';
+  await retryLocks(`migration ${migration.name} ${advice}`, patienceMs, (leftMs) =>
+    runIndexStatement(connection, migration.text, statement, leftMs),
+  );
   await record(connection, migration);
 }
 
-async function record(connection: Transaction, migration: Migration): Promise<void> {
-  await connection`
-    insert into public.svc_migration (version, name, digest, breaking)
-    values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
-}
-
-/** Runs `work` in one transaction, and retries while it does not get its locks. */
-async function withLockRetries(
-  connection: Transaction,
-  name: string,
-  { lockTimeoutMs, patienceMs }: MigrateOptions,
-  work: () => Promise<unknown>,
+/** Repeats `attempt` while it does not get its locks. */
+async function retryLocks(
+  blocked: string,
+  patienceMs: number,
+  attempt: (leftMs: number) => Promise<unknown>,
 ): Promise<void> {
   const deadline = Date.now() + patienceMs;
   for (;;) {
     try {
-      await connection.unsafe(`begin; set local lock_timeout = ${lockTimeoutMs}`);
-      await work();
-      await connection.unsafe('commit');
+      await attempt(deadline - Date.now());
       return;
     } catch (error) {
-      await connection.unsafe('rollback');
       const { code } = error as { code?: unknown };
       if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
-      if (Date.now() > deadline) {
-        throw new MigrationBlockedError(
-          `migration ${name} did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and run migrate again`,
-          { cause: error },
-        );
-      }
+      if (Date.now() > deadline) throw new MigrationBlockedError(blocked, { cause: error });
       await sleep(PAUSE_MS * (0.5 + Math.random()));
     }
   }

@@ -1,10 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import {
-  insertVerdicts,
-  verdictsForLeaves,
-  verdictsForRange,
-  type NewVerdict,
-} from '#sql/log/verdicts';
+import { insertVerdicts, verdictsForLeaves, type NewVerdict } from '#sql/log/verdicts';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { registry } = useRegistry('test');
@@ -28,12 +23,6 @@ describe('effective verdict of a leaf', () => {
     const { sql } = registry.verify;
     const leaves = [0, 1, 2, 3, 4, 5];
     const said = await verdictsForLeaves(sql, leaves);
-    expect(await verdictsForRange(sql, 0, 6)).toEqual(said);
-    for (const leaf of leaves) {
-      const one = said.get(leaf);
-      const alone = one === undefined ? [] : [[leaf, one]];
-      expect([...(await verdictsForRange(sql, leaf, leaf + 1))]).toEqual(alone);
-    }
     return leaves.map((leaf) => said.get(leaf)?.outcome ?? null);
   };
   const say = (...verdicts: NewVerdict[]) => insertVerdicts(registry.verify.sql, verdicts);

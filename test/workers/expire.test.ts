@@ -125,7 +125,7 @@ describe('expiries', () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [ids[1]!]);
     await extendVerifiedPrefix(registry.verify, 1000);
-    const over = { outcome: 'pass', expired: ['passport', 'trust'], own: true };
+    const over = { outcome: 'pass', expired: ['passport', 'trust'], frontier: false };
     expect(await verdictOf(ids[0]!)).toMatchObject(over);
     expect(await verdictOf(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });
     const due = await db.sql`select artifact_kind from svc.expiry`;

@@ -12,8 +12,7 @@ import {
   insertVerdicts,
   advanceScrubCursor,
   scrubPosition,
-  verdictHistories,
-  verdictsForRange,
+  verdictsForLeaves,
   type Expiry,
   type NewVerdict,
   type ScrubPosition,
@@ -40,7 +39,8 @@ export async function scrub(
   const { epoch } = position;
   const { from, to, next } = nextLeaves(position, count, prefix.treeSize);
 
-  const verdictsBefore = await verdictsForRange(sql, from, to);
+  const indexes = Array.from({ length: to - from }, (_, offset) => from + offset);
+  const verdictsBefore = await verdictsForLeaves(sql, indexes);
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
   const read = tileCache(sql);
   const keys = (await trustedKeys(context, prefix)).entries;
@@ -49,7 +49,7 @@ export async function scrub(
   const tree = { size: prefix.treeSize, root: prefix.root };
   const inTree = leafHashesOf(tree, read);
   const found = new Map<number, { outcome: Outcome; checks: Check[]; ends: Expiry[] }>();
-  for (let index = from; index < to; index += 1) {
+  for (const index of indexes) {
     const leaf = leaves.get(index);
     const { checks, aep } =
       leaf === undefined
@@ -72,24 +72,20 @@ export async function scrub(
     // Discards these results, because the key history changed meanwhile.
     if ((await scrubPosition(tx)).epoch !== epoch) return [];
     const present = (await verifiedPrefix(tx)) ?? prefix;
-    const verdictsNow = await verdictsForRange(tx, from, to);
-    const failing = [...found].flatMap(([index, { outcome }]) =>
-      outcome === 'fail' && verdictsNow.get(index)?.outcome === 'fail' ? [index] : [],
-    );
-    const histories = await verdictHistories(tx, failing);
+    const verdictsNow = await verdictsForLeaves(tx, indexes);
     const verdicts: NewVerdict[] = [];
     const newExpiries: Expiry[] = [];
     for (const [index, { outcome, checks, ends }] of found) {
       const before = verdictsNow.get(index);
       // Skipped: another verifier wrote a verdict meanwhile, perhaps from newer evidence.
-      if (before?.verifiedAt !== verdictsBefore.get(index)?.verifiedAt) continue;
+      if (before?.verdictId !== verdictsBefore.get(index)?.verdictId) continue;
       const newlyExpired = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
       // A recorded expiry is never withdrawn.
       const expired = [...new Set([...(before?.expired ?? []), ...newlyExpired])].sort();
-      // An altered leaf must not hide behind an earlier failure caused by a compromised key.
-      const causes = histories.get(index)?.at(-1)?.failedChecks.join();
-      const isSameCause = causes === undefined || causes === failedChecks(checks).join();
       const isSame = before?.outcome === outcome && before.expired.length === expired.length;
+      // An altered leaf must not hide behind an earlier failure caused by a compromised key.
+      const isSameCause =
+        outcome !== 'fail' || failedChecks(checks).join() === before?.failedChecks.join();
       if (isSame && isSameCause) continue;
       verdicts.push(verdictOn(index, present, { outcome, expired, checks }));
       // A leaf that failed before has no recorded expiries.
