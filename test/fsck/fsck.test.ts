@@ -60,13 +60,13 @@ describe('fsck of the registry', () => {
     const { env, damage } = await plantation.copy();
     for (const [number, one] of damages.entries()) await damage(planted(sound, one, number));
     const sum: Record<string, number> = {};
-    for (const [, found] of damages) {
+    for (const [found] of damages) {
       for (const [code, count] of Object.entries(found)) sum[code] = (sum[code] ?? 0) + count;
     }
     expectFound(await checked(env, '--only', 'registry'), sum);
   };
   it.each(TOGETHER)('finds every damage in %s', async (_what, damages) => check(damages));
-  it.each(ALONE)('finds %s', async (...damage) => check([damage]));
+  it.each(ALONE)('finds %s', async (_what, ...damage) => check([damage]));
 
   const ADMISSIONS = 'admissions without an outcome: a lost leaf may be their proof';
   it.each([

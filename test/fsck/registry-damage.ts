@@ -1,14 +1,9 @@
 import type { FindingCode } from '#fsck/findings';
 import type { SoundRegistry } from '../fixtures/sound-registry.js';
 
-/** One damage of the registry: its statements, for a proof of its own, and exactly its findings. */
-export type Damage = [
-  what: string,
-  found: Record<string, number>,
-  plant: (id: string, leaf: string) => string,
-];
-
-const damage = (...row: Damage): Damage => row;
+/** One damage of the registry: exactly its findings, and its statements for a proof of its own. */
+export type Damage = [found: Partial<Record<FindingCode, number>>, plant: Plant];
+type Plant = (id: string, leaf: string) => string;
 
 /** An SQL assignment that flips a bit. */
 export const flip = (column: string, at = 40): string =>
@@ -18,13 +13,15 @@ const ALSO_UNKNOWN = '0'.repeat(31) + '2';
 const FIRST_STATUS = '(select min(leaf_index) from svc.log_entry where kind = 2)';
 const LAST_PROOF = `(select max(leaf_index) from svc.log_entry, svc.log_head
   where kind = 1 and leaf_index < tree_size)`;
-const FIRST_CHECKPOINT = 'where tree_size = (select min(tree_size) from svc.checkpoint)';
+const FIRST_CHECKPOINT = 'tree_size = (select min(tree_size) from svc.checkpoint)';
 const LAST_VERDICT =
-  'where frontier and last_index = (select max(last_index) from svc.verdict where frontier)';
+  'frontier and last_index = (select max(last_index) from svc.verdict where frontier)';
 /** The batch with only valid items. */
 const VALID_BATCH =
   'exists (select from svc.batch_progress g where g.batch_id = b.batch_id and g.invalid = 0)';
 const FIRST_BATCH = '(select min(batch_id::text)::uuid from svc.batch)';
+const FIRST_INPUT = 'input_hash = (select min(input_hash) from svc.policy_input)';
+const A_DAY_LATER = `expires_at = expires_at + interval '1 day'`;
 const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_package)';
 
 const set = (table: string, change: string, id: string): string =>
@@ -72,71 +69,34 @@ export const leafOf = (id: string): string =>
 export const missing = (id: string): string =>
   `${failed(leafOf(id))} delete from svc.log_entry where proof_id = ${id}`;
 
-const payloads: Damage[] = [
-  damage('AEP that passes', { aep_altered: 1, verdict_passes: 1 }, (id) =>
-    set('log_entry', flip('input_hash', 3), id),
-  ),
-  damage(
-    'signature',
-    { signature_invalid: 1 },
-    (id, leaf) => set('log_entry', flip('signature'), id) + failed(leaf),
-  ),
-  damage(
-    'request',
-    { request_altered: 1 },
-    (id, leaf) => set('intake', flip('request', 60), id) + failed(leaf),
-  ),
-  damage(
-    'missing signature',
-    { proof_payload_missing: 1 },
-    (id, leaf) => set('log_entry', 'signature = null', id) + failed(leaf),
-  ),
-  damage(
-    'missing payload',
-    { proof_payload_missing: 1 },
-    (id, leaf) => withoutPayload(id) + failed(leaf),
-  ),
-  damage(
-    'missing request',
-    { proof_payload_missing: 1 },
-    (id, leaf) => set('intake', 'request = null', id) + failed(leaf),
-  ),
-  damage(
-    'missing request of a rejection',
-    { proof_payload_missing: 1 },
-    () => 'update svc.intake set request = null where refused',
-  ),
-  damage(
-    'erasure record of a payload',
-    { erasure_incomplete: 1, erasure_unlogged: 1, verdict_passes: 1 },
-    erasure,
-  ),
-  damage(
-    'erasure that passes',
-    { erasure_unlogged: 1, verdict_passes: 1 },
-    (id) => erasure(id) + withoutPayload(id),
-  ),
-  damage(
-    'missing intake row',
-    { intake_missing: 1 },
-    (id, leaf) => `${failed(leaf)} delete from svc.intake where proof_id = ${id}`,
-  ),
-  damage('lost admission', { intake_lost: 1 }, () => 'delete from svc.intake_pending'),
-  damage(
-    'rejected proof',
-    { intake_contradicts: 1 },
-    (id) => `insert into svc.refusal values (${id}, 'x', 'x')`,
-  ),
-  damage(
-    'items hash',
-    { batch_differs: 1 },
-    () => `update svc.batch b set ${flip('items_hash', 3)} where ${VALID_BATCH}`,
-  ),
+/** One finding, of a damage that does not depend on a proof. */
+const run = (code: FindingCode, statement: string): Damage => [{ [code]: 1 }, () => statement];
+const update = (code: FindingCode, table: string, change: string, where = 'true'): Damage =>
+  run(code, `update svc.${table} set ${change} where ${where}`);
+/** One finding, of a proof that fails its verdict. */
+const failing = (code: FindingCode, plant: Plant): Damage => [
+  { [code]: 1 },
+  (id, leaf) => failed(leaf) + plant(id, leaf),
 ];
-
-/** One column of a proof or of its intake row. */
+/** One finding, of a column of a proof or of its intake row. */
 const column = (table: 'log_entry' | 'intake', code: FindingCode, change: string): Damage =>
-  damage(`${table}: ${change}`, { [code]: 1 }, (id, leaf) => failed(leaf) + set(table, change, id));
+  failing(code, (id) => set(table, change, id));
+
+const payloads: Damage[] = [
+  [{ aep_altered: 1, verdict_passes: 1 }, (id) => set('log_entry', flip('input_hash', 3), id)],
+  column('log_entry', 'signature_invalid', flip('signature')),
+  column('intake', 'request_altered', flip('request', 60)),
+  column('log_entry', 'proof_payload_missing', 'signature = null'),
+  failing('proof_payload_missing', withoutPayload),
+  column('intake', 'proof_payload_missing', 'request = null'),
+  update('proof_payload_missing', 'intake', 'request = null', 'refused'),
+  [{ erasure_incomplete: 1, erasure_unlogged: 1, verdict_passes: 1 }, erasure],
+  [{ erasure_unlogged: 1, verdict_passes: 1 }, (id) => erasure(id) + withoutPayload(id)],
+  failing('intake_missing', (id) => `delete from svc.intake where proof_id = ${id}`),
+  run('intake_lost', 'delete from svc.intake_pending'),
+  [{ intake_contradicts: 1 }, (id) => `insert into svc.refusal values (${id}, 'x', 'x')`],
+  update('batch_differs', 'batch b', flip('items_hash', 3), VALID_BATCH),
+];
 
 const columns: Damage[] = [
   column('intake', 'aep_altered', flip('salt', 1)),
@@ -161,260 +121,146 @@ const columns: Damage[] = [
   column('log_entry', 'leaf_altered', 'is_outcome = not is_outcome'),
   column('log_entry', 'columns_differ', `action = 'other'`),
   column('log_entry', 'columns_differ', `intent_id = 'other'`),
-  damage('intake: accepted_at', { intake_differs: 1 }, (id) =>
-    set('intake', `accepted_at = accepted_at + interval '1 ms'`, id),
-  ),
-  damage('intake: environment', { intake_differs: 1 }, (id) =>
-    set('intake', `environment = 'live'`, id),
-  ),
-  damage(
-    'intake row of another tenant that passes',
-    { intake_differs: 1, verdict_passes: 1 },
-    (id) => set('intake', 'tenant_no = 9999', id),
-  ),
+  [{ intake_differs: 1 }, (id) => set('intake', `accepted_at = accepted_at + interval '1 ms'`, id)],
+  [{ intake_differs: 1 }, (id) => set('intake', `environment = 'live'`, id)],
+  [{ intake_differs: 1, verdict_passes: 1 }, (id) => set('intake', 'tenant_no = 9999', id)],
   column('intake', 'intake_differs', 'lane = 3 - lane'),
   column('intake', 'request_altered', flip('request_hash', 1)),
   column('intake', 'request_altered', `request = '{'`),
 ];
 
 const rows: Damage[] = [
-  damage(
-    'partial erasure',
+  [
     { erasure_incomplete: 1, erasure_unlogged: 1 },
     (id, leaf) => erased(id, leaf) + set('log_entry', `signature = '\\x00'`, id),
-  ),
-  damage(
-    'erasure record of another leaf',
+  ],
+  [
     { erasure_incomplete: 1, erasure_unlogged: 1 },
     (id, leaf) => erased(id, leaf) + set('erasure', 'leaf_index = leaf_index + 1000000', id),
-  ),
-  damage(
-    'moved log entry',
+  ],
+  [
     { leaf_missing: 1, leaf_beyond_head: 1 },
     (id, leaf) => failed(leaf) + set('log_entry', 'leaf_index = leaf_index + 1000000', id),
-  ),
-  damage(
-    'log entry of another proof',
-    { leaf_altered: 1 },
-    (id, leaf) => failed(leaf) + set('log_entry', `proof_id = '${UNKNOWN}'`, id),
-  ),
-  damage(
-    'proof beyond the head',
+  ],
+  column('log_entry', 'leaf_altered', `proof_id = '${UNKNOWN}'`),
+  [
     { leaf_beyond_head: 1 },
     (id) => `insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id,
         effect, environment, key_id, aep_hash, proof_record_hash, engine_version)
       select 9998, at, tenant_no, kind, lane, is_outcome, gen_random_uuid(), effect, environment,
         key_id, aep_hash, proof_record_hash, engine_version
       from svc.log_entry where proof_id = ${id}`,
-  ),
-  damage(
-    'log entry',
-    { leaf_altered: 1 },
-    (id, leaf) => failed(leaf) + set('log_entry', flip('aep_hash', 3), id),
-  ),
-  damage(
-    'log entry of the last tile',
-    { leaf_altered: 1 },
-    () => `${failed(LAST_PROOF)}
+  ],
+  column('log_entry', 'leaf_altered', flip('aep_hash', 3)),
+  run(
+    'leaf_altered', // in the last tile
+    `${failed(LAST_PROOF)}
       update svc.log_entry set ${flip('proof_record_hash', 3)} where leaf_index = ${LAST_PROOF}`,
   ),
-  damage('missing log entry', { leaf_missing: 1 }, missing),
-  damage(
-    'log entry beyond the head',
-    { leaf_beyond_head: 1 },
-    () => `insert into svc.log_entry (leaf_index, kind, at, body) values (9999, 3, now(), '{}')`,
+  [{ leaf_missing: 1 }, missing],
+  run(
+    'leaf_beyond_head',
+    `insert into svc.log_entry (leaf_index, kind, at, body) values (9999, 3, now(), '{}')`,
   ),
-  damage(
-    'missing reason',
-    { revocation_reason_missing: 1 },
-    () => 'delete from svc.revocation_reason',
+  run('revocation_reason_missing', 'delete from svc.revocation_reason'),
+  run('expiry_missing', `delete from svc.expiry where artifact_kind = 'passport'`),
+  run('policy_input_missing', `delete from svc.policy_input where ${FIRST_INPUT}`),
+  update(
+    'share_target_missing',
+    'share_token',
+    `proof_id = '${ALSO_UNKNOWN}'`,
+    `artifact_kind = 'trust'`,
   ),
-  damage(
-    'missing expiry',
-    { expiry_missing: 1 },
-    () => `delete from svc.expiry where artifact_kind = 'passport'`,
-  ),
-  damage(
-    'missing policy input',
-    { policy_input_missing: 1 },
-    () => `delete from svc.policy_input
-      where input_hash = (select min(input_hash) from svc.policy_input)`,
-  ),
-  damage(
-    'token with an unknown target',
-    { share_target_missing: 1 },
-    () => `update svc.share_token set proof_id = '${ALSO_UNKNOWN}' where artifact_kind = 'trust'`,
-  ),
-  damage(
-    'token that expired early',
-    { share_end_differs: 1 },
-    () => `update svc.share_token set expires_at = expires_at + interval '1 day'
-      where expires_at is not null`,
-  ),
-  damage(
-    'replaced batch item',
+  update('share_end_differs', 'share_token', A_DAY_LATER, 'expires_at is not null'),
+  [
     { batch_differs: 1 },
     (id) => `update svc.batch_part b set proof_ids[2] = ${id} where ${VALID_BATCH}`,
-  ),
+  ],
 ];
 
 const derived: Damage[] = [
-  damage(
-    'full tile',
-    { tile_altered: 1 },
-    () => `update svc.tile set ${flip('hashes', 320)} where level = 0 and tile_index = 0`,
+  update('tile_altered', 'tile', flip('hashes', 320), 'level = 0 and tile_index = 0'),
+  update('tile_altered', 'tile', flip('hashes', 64), 'level = 0 and tile_index = 1'),
+  run('tile_beyond_head', `insert into svc.tile values (0, 7, '\\x${'ab'.repeat(32)}')`),
+  update(
+    'checkpoint_unverifiable',
+    'checkpoint',
+    `note = overlay(note placing case substr(note, length(note) - 20, 1) when 'A' then 'B' else 'A' end
+      from length(note) - 20)`,
+    FIRST_CHECKPOINT,
   ),
-  damage(
-    'last tile',
-    { tile_altered: 1 },
-    () => `update svc.tile set ${flip('hashes', 64)} where level = 0 and tile_index = 1`,
-  ),
-  damage(
-    'tile beyond the log',
-    { tile_beyond_head: 1 },
-    () => `insert into svc.tile values (0, 7, '\\x${'ab'.repeat(32)}')`,
-  ),
-  damage(
-    'note of a checkpoint',
-    { checkpoint_unverifiable: 1 },
-    () => `update svc.checkpoint set note = overlay(note placing
-      case substr(note, length(note) - 20, 1) when 'A' then 'B' else 'A' end
-      from length(note) - 20) ${FIRST_CHECKPOINT}`,
-  ),
-  damage(
-    'keys digest of a verdict',
-    { verdict_keys_differ: 1 },
-    () => `update svc.verdict set ${flip('keys_digest', 1)} ${LAST_VERDICT}`,
-  ),
-  damage(
-    'root of a verdict',
-    { verdict_root_differs: 1 },
-    () => `update svc.verdict set ${flip('root', 1)} ${LAST_VERDICT}`,
-  ),
-  damage(
-    'reason',
-    { revocation_reason_altered: 1 },
-    () => `update svc.revocation_reason set ${flip('document', 20)}`,
-  ),
-  damage(
-    'expiry',
-    { expiry_differs: 1 },
-    () => `update svc.expiry set expires_at = expires_at + interval '1 day'`,
-  ),
-  damage(
-    'policy input',
-    { policy_input_altered: 1 },
-    () => `update svc.policy_input set ${flip('input', 3)}
-      where input_hash = (select min(input_hash) from svc.policy_input)`,
-  ),
-  damage(
-    'package member',
+  update('verdict_keys_differ', 'verdict', flip('keys_digest', 1), LAST_VERDICT),
+  update('verdict_root_differs', 'verdict', flip('root', 1), LAST_VERDICT),
+  update('revocation_reason_altered', 'revocation_reason', flip('document', 20)),
+  update('expiry_differs', 'expiry', A_DAY_LATER),
+  update('policy_input_altered', 'policy_input', flip('input', 3), FIRST_INPUT),
+  [
     { package_differs: 1 },
     (id) => `update svc.package_member set proof_id = ${id} where position = 0
       and package_id = ${FIRST_PACKAGE}`,
-  ),
-  damage(
-    'missing revocation of a token',
-    { grant_changes_differ: 1 },
-    () => 'delete from svc.share_revocation',
-  ),
-  damage(
-    'missing items hash',
-    { batch_differs: 1 },
-    () => `update svc.batch b set items_hash = null where ${VALID_BATCH}`,
-  ),
+  ],
+  run('grant_changes_differ', 'delete from svc.share_revocation'),
+  update('batch_differs', 'batch b', 'items_hash = null', VALID_BATCH),
 ];
 
 const others: Damage[] = [
-  damage(
-    'upper tile',
-    { tile_altered: 1 },
-    () => `update svc.tile set ${flip('hashes', 3)} where level = 1`,
-  ),
-  damage(
-    'swapped leaves',
+  update('tile_altered', 'tile', flip('hashes', 3), 'level = 1'),
+  [
     { leaf_altered: 2 },
     () => `${failed('10')}${failed('11')}
       update svc.log_entry set leaf_index = leaf_index + 10000 where leaf_index in (10, 11);
       update svc.log_entry set leaf_index = 10021 - leaf_index where leaf_index in (10010, 10011)`,
-  ),
-  damage(
-    'root of a checkpoint',
-    { checkpoint_altered: 1 },
-    () => `update svc.checkpoint set ${flip('root', 5)} ${FIRST_CHECKPOINT}`,
-  ),
-  damage(
-    'missing revocation',
+  ],
+  update('checkpoint_altered', 'checkpoint', flip('root', 5), FIRST_CHECKPOINT),
+  [
     { leaf_missing: 1, revocation_lost: 1 },
     () => `${failed(FIRST_STATUS)} delete from svc.log_entry where kind = 2`,
-  ),
-  damage(
-    'missing verdict',
-    { verdict_gap: 1 },
-    () => `delete from svc.verdict
+  ],
+  run(
+    'verdict_gap',
+    `delete from svc.verdict
       where frontier and last_index = (select min(last_index) from svc.verdict where frontier)`,
   ),
-  damage(
-    'invented expiry',
-    { expiry_differs: 1 },
-    () => `insert into svc.expiry values (3, 'trust', now() + interval '1 day')`,
-  ),
-  damage(
-    'policy set',
-    { policy_set_altered: 1 },
-    () => `update svc.policy_set set manifest = manifest || ' '`,
-  ),
-  damage(
-    'fixture',
-    { fixture_altered: 1 },
-    () => `insert into svc.fixture (fixture_ref, fixture_hash, content)
-      values ('altered', sha256('{}'), '{"a":1}')`,
-  ),
-  damage(
-    'two admissions with one deduplication key',
+  run('expiry_differs', `insert into svc.expiry values (3, 'trust', now() + interval '1 day')`),
+  update('policy_set_altered', 'policy_set', `manifest = manifest || ' '`),
+  run('fixture_altered', `insert into svc.fixture values ('altered', sha256('{}'), '{"a":1}')`),
+  [
     { identity_twice: 1 },
     (id) => `drop index svc.intake_identity; update svc.intake set (request, request_hash) =
       (select request, request_hash from svc.intake where proof_id = ${id})
       where proof_id = (select proof_id from svc.intake_pending)`,
-  ),
-  damage(
-    'pending chunk of two proofs, of which one also has a pending row',
-    { intake_contradicts: 3 },
+  ],
+  [
+    { intake_contradicts: 3 }, // two proofs in a pending chunk, of which one also has a pending row
     () => `insert into svc.chunk_pending
         select proof_ids[1], batch_id, first_index, 1, now(), 2 from svc.batch_part b where ${VALID_BATCH};
       insert into svc.intake_pending select chunk_id, accepted_at from svc.chunk_pending`,
-  ),
-  damage(
-    'missing change number',
-    { grant_changes_differ: 2 },
-    () => 'delete from svc.grant_change where change_no = 1',
-  ),
-  damage(
-    'missing batch item',
-    { batch_differs: 1 },
-    () => `update svc.batch_part set proof_ids = proof_ids[1:4], replayed = null
-      where cardinality(proof_ids) > 4`,
+  ],
+  [{ grant_changes_differ: 2 }, () => 'delete from svc.grant_change where change_no = 1'],
+  update(
+    'batch_differs',
+    'batch_part',
+    'proof_ids = proof_ids[1:4], replayed = null',
+    'cardinality(proof_ids) > 4',
   ),
 ];
 
 const rest: Damage[] = [
-  damage('missing upper tile', { tile_missing: 1 }, () => 'delete from svc.tile where level = 1'),
-  damage(
-    'revocation of another proof',
+  run('tile_missing', 'delete from svc.tile where level = 1'),
+  [
     { leaf_misfiled: 1, revocation_lost: 1 },
     (id) => `${failed(FIRST_STATUS)} update svc.log_entry set revokes = ${id} where kind = 2`,
-  ),
-  damage(
-    'requests without a leaf',
-    { request_altered: 2 },
+  ],
+  [
+    { request_altered: 2 }, // of a rejected and of a pending admission
     () => `update svc.intake set ${flip('request', 30)}
       where refused or proof_id in (select proof_id from svc.intake_pending)`,
-  ),
-  damage(
-    'counts of a batch',
-    { batch_differs: 1 },
-    () => `update svc.batch_progress set admitted = admitted - 1, denied = denied + 1
-      where invalid > 0`,
+  ],
+  update(
+    'batch_differs',
+    'batch_progress',
+    'admitted = admitted - 1, denied = denied + 1',
+    'invalid > 0',
   ),
 ];
 
@@ -429,46 +275,46 @@ export const TOGETHER: [what: string, damages: Damage[]][] = [
 ];
 
 /** Damages with wide effects, each with its own copy of the registry. */
-export const ALONE: Damage[] = [
-  damage(
+export const ALONE: [what: string, ...Damage][] = [
+  [
     'a log shorter than its checkpoint',
     // Tiles, admissions and a batch of the lost leaves remain.
     { checkpoint_beyond_log: 1, verdict_beyond_log: 1, tile_beyond_head: 1, batch_differs: 1 },
     () => CUT_LOG,
-  ),
-  damage(
+  ],
+  [
     'a consistently rewritten log',
     // The verifier signed the root of the earlier log in its entry.
     { checkpoint_root_differs: 1, verdict_root_differs: 1, verdict_entry_wrong: 1 },
     () => REWRITTEN_LOG,
-  ),
-  damage(
+  ],
+  [
     'an altered key entry',
     { key_history_broken: 1 },
     () => `${failed('0')} update svc.log_entry set ${flip('body', 60)} where leaf_index = 0`,
-  ),
-  damage(
+  ],
+  [
     'a missing key entry, without its consequences',
     { leaf_missing: 1 },
     () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
-  ),
-  damage(
+  ],
+  [
     'missing leaves of proofs of a package, a token and a batch',
     { leaf_missing: 3, package_differs: 1, share_target_missing: 1, batch_differs: 1 },
     () => [PACKAGED, SHARED, BATCHED].map(missing).join(';'),
-  ),
-  damage(
+  ],
+  [
     'orphan rows of missing tokens, packages, batches and admissions',
     { grant_changes_differ: 5, package_differs: 1, batch_differs: 1, erasure_incomplete: 1 },
     () => `delete from svc.share_token where package_id is not null;
       delete from svc.trust_package where package_id = ${FIRST_PACKAGE};
       delete from svc.batch where batch_id = ${FIRST_BATCH};
       insert into svc.erasure values ('${UNKNOWN}', null, now(), 'ada', 'CASE-1')`,
-  ),
+  ],
 ];
 
 /** The statements of a damage, for the proof with a number, and its findings. */
-export function planted({ world }: SoundRegistry, [, , plant]: Damage, number = 0): string {
+export function planted({ world }: SoundRegistry, [, plant]: Damage, number: number): string {
   const id = `'${world.old[60 + number]!}'::uuid`;
   return `${plant(id, leafOf(id))};`;
 }
