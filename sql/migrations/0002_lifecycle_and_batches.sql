@@ -43,7 +43,6 @@ create table svc.package_member (
   primary key (package_id, position),
   unique (package_id, proof_id)
 );
-create index package_member_proof on svc.package_member (proof_id);
 
 create table svc.share_token (
   token_hash    bytea primary key check (length(token_hash) = 32), -- the token itself is never stored
