@@ -7,7 +7,7 @@ import type { Logger } from '#runtime/process/log';
 import { appendLocked, lockHead, type NewEntry } from '#sql/log/append';
 import { entryRows, treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
-import { verifiedPrefix, verdictsForLeaves } from '#sql/log/verdicts';
+import { verifiedPrefix } from '#sql/log/verdicts';
 import { checkLeaf } from '#workers/verify/check-leaf';
 import { LogDamagedError } from '#workers/verify/context';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
@@ -20,7 +20,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 const { db, registry } = useRegistry('test');
 
 const FLIPS = Object.entries(FLIP);
-const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering({ db, registry });
+const { leafOf, outcomeOf, tamper, verdictAt, holdVerdictLock } = tampering({ db, registry });
 
 it('checkLeaf > fails a revocation whose row is stored under another kind', () => {
   const proof_id = registry.item().proofId;
@@ -34,8 +34,8 @@ it('checkLeaf > fails a revocation whose row is stored under another kind', () =
   );
   const found = (['status', 'key'] as const).map((kind) => {
     const leaf = { leafIndex: 0, entry, kind, filedUnder: proof_id, proof: null };
-    const inclusion = { leafHashInTree: leafHash(nativeSha256, entry) };
-    return checkLeaf(registry.verify.crypto, leaf, [], 1, inclusion).checks;
+    const inTree = leafHash(nativeSha256, entry);
+    return checkLeaf(registry.verify.crypto, leaf, [], 1, inTree).checks;
   });
   expect(found.map((checks) => checks.map(({ result }) => result))).toEqual([
     ['pass', 'pass'],
@@ -177,8 +177,7 @@ describe('leaf', () => {
       return size;
     });
   }
-  const outcomeAt = async (index: number) =>
-    (await verdictsForLeaves(registry.verify.sql, [index])).get(index)?.outcome;
+  const outcomeAt = async (index: number) => (await verdictAt(index))?.outcome;
 
   it('fails without its neighbours when a row of it is missing or out of range', async () => {
     const damages = [
@@ -249,7 +248,7 @@ describe('revocation entry', () => {
     await registry.verifyAll();
     const outcome = async () => {
       await scrub(registry.verify, 1000);
-      return (await verdictsForLeaves(registry.verify.sql, [index])).get(index)?.outcome;
+      return (await verdictAt(index))?.outcome;
     };
     expect(await outcome()).toBe('pass');
     const refile = `update svc.log_entry set revokes = $1::uuid where kind = 2`;

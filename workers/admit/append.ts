@@ -96,7 +96,12 @@ async function appendClaimed(
 ): Promise<Appended> {
   const claimed = prepared.filter((item) => claims.has(item.intake.proofId));
   if (claimed.length === 0) return { admitted: [], rejected: [] };
-  requireActiveKey(keys, context.keyId, size);
+  const { state } = keyStateAtHead(keys, context.keyId, size);
+  if (state !== 'active') {
+    throw new SigningKeyInactiveError(
+      `AEP key ${context.keyId} is ${state} at index ${size}: activate it with admin, or give this worker the active one`,
+    );
+  }
 
   const parentFaults = await faultsOfParents(tx, claimed);
   const rejected: Rejection[] = [];
@@ -157,18 +162,6 @@ export const countOf = (
   { batch }: PendingIntake,
   outcome: BatchOutcomeCount['outcome'],
 ): BatchOutcomeCount[] => (batch === null ? [] : [{ share: batch, outcome }]);
-
-function requireActiveKey(
-  rows: readonly { leafIndex: number; body: Uint8Array }[],
-  keyId: string,
-  size: number,
-): void {
-  const { state } = keyStateAtHead(rows, keyId, size);
-  if (state === 'active') return;
-  throw new SigningKeyInactiveError(
-    `AEP key ${keyId} is ${state} at index ${size}: activate it with admin, or give this worker the active one`,
-  );
-}
 
 /** Repeats the engine's checks: a gate may have closed since. Null: the item may be signed. */
 function rejectionBy(

@@ -36,7 +36,7 @@ export async function dispatchChunks({ sql, queue, ahead }: DispatchOptions): Pr
   return dispatched;
 }
 
-export interface ChunkDispatcherOptions extends DispatchOptions {
+interface ChunkDispatcherOptions extends DispatchOptions {
   /** Milliseconds between searches for lost chunks. */
   requeueEveryMs: number;
   /** Lease of a chunk, in milliseconds; an unfinished chunk is dispatched again afterwards. */

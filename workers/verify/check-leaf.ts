@@ -1,7 +1,7 @@
 import { equalBytes } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
 import { keyStateAt, type KeyedEntry } from '#protocol/keys';
-import { leafHash, verifyInclusion } from '#protocol/merkle';
+import { leafHash } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
 import type { Outcome } from '#protocol/status';
@@ -9,7 +9,6 @@ import {
   allPassed,
   examineProof,
   type Check,
-  type ProofEvidence,
   type ProofFindings,
   type VerifyCrypto,
 } from '#protocol/verify';
@@ -40,7 +39,7 @@ export function checkLeaf(
   leaf: LeafEvidence,
   keys: readonly KeyedEntry[],
   logSize: number,
-  inclusion: ProofEvidence['inclusion'],
+  leafHashInTree: Uint8Array,
   origins?: readonly string[],
 ): ProofFindings {
   if (leaf.proof === null) {
@@ -49,9 +48,14 @@ export function checkLeaf(
       entry?.type !== 'verdict' ||
       origins === undefined ||
       origins.some((origin) => isSignedVerdict(crypto, origin, entry, keys, leaf.leafIndex));
-    return { checks: checkOtherLeaf(leaf, entry !== null && isSigned, inclusion), aep: null };
+    return { checks: checkEntry(leaf, entry !== null && isSigned, leafHashInTree), aep: null };
   }
-  if (leaf.proof.isErased) return { checks: checkErased(leaf, inclusion), aep: null };
+  if (leaf.proof.isErased) {
+    // The log entry of an erased proof remains verifiable.
+    const entry = readEntry(leaf.entry);
+    const isOwn = entry?.type === 'proof' && entry.proof_id === leaf.filedUnder;
+    return { checks: [...ERASED_CHECKS, ...checkEntry(leaf, isOwn, leafHashInTree)], aep: null };
+  }
   const { proofId, request, rebuilt, signature, keyId } = leaf.proof;
   if (rebuilt === null || signature === null) {
     const detail = 'the rows do not form an AEP with a signature';
@@ -66,7 +70,7 @@ export function checkLeaf(
     entry: leaf.entry,
     leafIndex: leaf.leafIndex,
     key: keyStateAt(keys, keyId, leaf.leafIndex, logSize),
-    inclusion,
+    inclusion: { leafHashInTree },
   });
   found.checks.push(checkColumns(leaf.proof, found.aep));
   return found;
@@ -94,17 +98,6 @@ export const ERASED_CHECKS: readonly Check[] = [
   { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' },
 ];
 
-/** The log entry of an erased proof remains verifiable. */
-function checkErased(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): Check[] {
-  const entry = readEntry(leaf.entry);
-  const isOwn = entry?.type === 'proof' && entry.proof_id === leaf.filedUnder;
-  return [
-    ...ERASED_CHECKS,
-    { name: 'log_entry', result: isOwn ? 'pass' : 'fail' },
-    { name: 'inclusion', result: isIncluded(leaf, inclusion) ? 'pass' : 'fail' },
-  ];
-}
-
 function checkColumns(columns: SubjectColumns, aep: Aep | null): Check {
   if (aep !== null && columnsUnlikeAep(columns, aep).length === 0) {
     return { name: ROW_CHECK_NAME, result: 'pass' };
@@ -112,23 +105,13 @@ function checkColumns(columns: SubjectColumns, aep: Aep | null): Check {
   return { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
 }
 
-/** Other entries have no payload: only form, inclusion and a verdict's signature are checked. */
-function checkOtherLeaf(
-  leaf: LeafEvidence,
-  isSound: boolean,
-  inclusion: ProofEvidence['inclusion'],
-): Check[] {
+/** Without a payload, only the entry's form, inclusion and a verdict's signature are checked. */
+function checkEntry(leaf: LeafEvidence, isSound: boolean, leafHashInTree: Uint8Array): Check[] {
+  const isIncluded = equalBytes(leafHash(nativeSha256, leaf.entry), leafHashInTree);
   return [
     { name: 'log_entry', result: isSound ? 'pass' : 'fail' },
-    { name: 'inclusion', result: isIncluded(leaf, inclusion) ? 'pass' : 'fail' },
+    { name: 'inclusion', result: isIncluded ? 'pass' : 'fail' },
   ];
-}
-
-function isIncluded(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): boolean {
-  const hash = leafHash(nativeSha256, leaf.entry);
-  return 'leafHashInTree' in inclusion
-    ? equalBytes(hash, inclusion.leafHashInTree)
-    : verifyInclusion(nativeSha256, { index: leaf.leafIndex, leafHash: hash, ...inclusion });
 }
 
 /** Key entries of a prefix of the log, and a digest that detects lost and changed entries. */

@@ -54,14 +54,7 @@ export async function scrub(
     const { checks, aep } =
       leaf === undefined
         ? MISSING
-        : checkLeaf(
-            context.crypto,
-            leaf,
-            keys,
-            prefix.treeSize,
-            { leafHashInTree: await inTree(index) },
-            origins,
-          );
+        : checkLeaf(context.crypto, leaf, keys, prefix.treeSize, await inTree(index), origins);
     // Expiries are read only from a verified AEP.
     const outcome = outcomeOf(leaf, checks);
     found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesAt(index, aep) : [] });

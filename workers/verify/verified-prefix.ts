@@ -88,7 +88,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
       leaf,
       keys.entries,
       to,
-      { leafHashInTree },
+      leafHashInTree,
       origins,
     );
     const outcome = outcomeOf(leaf, checks);
