@@ -1,42 +1,33 @@
-import { cp, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { MIGRATIONS } from '#programs/database';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Pool } from '#sql/db/transaction';
 import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
-import { useDatabase } from '../fixtures/use-registry.js';
+import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 
 /** Migrations that create indexes concurrently, and so run outside a transaction. */
 
 const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
 
 const db = useDatabase('file');
-let folder: string;
+const copy = useMigrations('file');
 /** The number of migrations. */
 let count: number;
 let index: string;
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
-  await cp(MIGRATIONS, folder, { recursive: true });
   await add('create table svc.later (a integer, b text default repeat(chr(65), 500));');
-  await migrate(db.sql, folder);
-});
-afterAll(async () => {
-  await rm(folder, { recursive: true });
+  await migrate(db.sql, copy.folder);
 });
 beforeEach(async () => {
   await db.sql`truncate svc.later`;
   await db.sql`insert into svc.later select generate_series(1, 5000)`;
-  index = `later_${String((await readdir(folder)).length)}`;
+  index = `later_${String((await readdir(copy.folder)).length)}`;
 });
 
 async function add(text: string): Promise<string> {
-  count = (await readdir(folder)).length + 1;
-  const name = `${String(count).padStart(4, '0')}_later.sql`;
-  await writeFile(join(folder, name), text);
-  return name;
+  count = (await readdir(copy.folder)).length + 1;
+  return copy.add(count - copy.known, text);
 }
 
 const built = async (): Promise<unknown> =>
@@ -81,7 +72,7 @@ describe('runIndexStatement', () => {
       }
     })();
     const end = await openTransaction();
-    const migrating = migrate(db.sql, folder);
+    const migrating = migrate(db.sql, copy.folder);
     await waiting(db.sql);
     await sleep(MIGRATE_DEFAULTS.lockTimeoutMs + 200);
     const before = written;
@@ -97,10 +88,10 @@ describe('runIndexStatement', () => {
   it('does not record a failed build, and a second run repeats it', async () => {
     await db.sql`insert into svc.later values (7)`;
     await add(`${MARK}create unique index concurrently ${index} on svc.later (a);`);
-    await expect(migrate(db.sql, folder)).rejects.toMatchObject({ code: '23505' });
+    await expect(migrate(db.sql, copy.folder)).rejects.toMatchObject({ code: '23505' });
     expect(await built()).toMatchObject({ valid: false, recorded: false });
     await db.sql`delete from svc.later where a = 7`;
-    await migrate(db.sql, folder);
+    await migrate(db.sql, copy.folder);
     expect(await built()).toEqual(asTold('a', 'UNIQUE '));
   });
 
@@ -108,21 +99,21 @@ describe('runIndexStatement', () => {
     // A run stopped before it recorded the index, or an operator created the index by hand.
     await db.sql.unsafe(`create index ${index} on svc.later (b)`);
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
-    await migrate(db.sql, folder);
+    await migrate(db.sql, copy.folder);
     expect(await built()).toEqual(asTold());
     await add(`${MARK}drop index concurrently if exists svc.${index};`);
-    await migrate(db.sql, folder);
+    await migrate(db.sql, copy.folder);
     expect(await built()).toBeUndefined();
   });
 
   it('fails with the next step in its message when an older transaction does not end', async () => {
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     const end = await openTransaction();
-    const blocked = migrate(db.sql, folder, { lockTimeoutMs: 50, patienceMs: 300 });
+    const blocked = migrate(db.sql, copy.folder, { lockTimeoutMs: 50, patienceMs: 300 });
     await expect(blocked).rejects.toThrow(/pg_stat_activity.*invalid/);
     await end();
     expect(await built()).toMatchObject({ valid: false, recorded: false });
-    await migrate(db.sql, folder);
+    await migrate(db.sql, copy.folder);
     expect(await built()).toEqual(asTold());
   });
 
@@ -135,7 +126,7 @@ describe('runIndexStatement', () => {
     ['a drop without "if exists"', 'drop index concurrently svc.x;'],
   ])('rejects %s', async (_what, text) => {
     const name = await add(`${MARK}${text}`);
-    await expect(migrate(db.sql, folder)).rejects.toThrow(/runs outside a transaction/);
-    await rm(join(folder, name));
+    await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/runs outside a transaction/);
+    await rm(join(copy.folder, name));
   });
 });

@@ -1,40 +1,24 @@
-import { cp, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { assertDatabase, MIGRATIONS } from '#programs/database';
+import { describe, expect, it } from 'vitest';
+import { assertDatabase } from '#programs/database';
 import { connect } from '#runtime/postgres/connect';
 import { migrate, requireSchema, SchemaMismatchError } from '#sql/schema/migrate';
 import { executeBody, headersFor, issueKey, startEngine } from '../fixtures/engine.js';
 import { openRegistry } from '../fixtures/registry.js';
-import { useDatabase } from '../fixtures/use-registry.js';
+import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 
 const db = useDatabase('test');
-let folder: string;
-/** The number of migrations of this version. */
-let known: number;
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
-  await cp(MIGRATIONS, folder, { recursive: true });
-  known = (await readdir(MIGRATIONS)).length;
-});
-afterEach(async () => {
-  await rm(folder, { recursive: true });
-});
-
-const add = (places: number, text: string) =>
-  writeFile(join(folder, `${String(known + places).padStart(4, '0')}_later.sql`), text);
+const copy = useMigrations('test');
 
 /** A next version's migration of the busiest tables. */
 async function addExpandingMigrations(): Promise<void> {
-  await add(
+  await copy.add(
     1,
     `alter table svc.intake add column later_a integer not null default 7;
      alter table svc.log_entry add column later_b text;
      alter table svc.log_entry add column later_c bigint;`,
   );
-  await add(
+  await copy.add(
     2,
     `create table svc.later (a integer); grant select, insert on svc.later to svc_engine;
      create index later_at on svc.intake_pending (proof_id);`,
@@ -85,9 +69,9 @@ describe('migrate while the old version serves', () => {
     // A long read, such as a report, blocks a migration of its table.
     const reader = await db.sql.reserve();
     await reader.unsafe('begin; select count(*) from svc.log_entry');
-    const migrating = migrate(connectedAsOwner(), folder);
+    const migrating = migrate(connectedAsOwner(), copy.folder);
     await sleep(4_000);
-    expect((await db.sql`select from public.svc_migration`).length).toBe(known);
+    expect((await db.sql`select from public.svc_migration`).length).toBe(copy.known);
     await reader.unsafe('commit');
     reader.release();
     expect(await migrating).toHaveLength(2);
@@ -104,8 +88,8 @@ describe('migrate while the old version serves', () => {
 
   it('lets the old version start when the migration is additive', async () => {
     await addExpandingMigrations();
-    await migrate(db.sql, folder);
-    expect(await requireSchema(db.as('svc_engine'), known)).toEqual({ ahead: true });
+    await migrate(db.sql, copy.folder);
+    expect(await requireSchema(db.as('svc_engine'), copy.known)).toEqual({ ahead: true });
     await assertDatabase(db.as('svc_engine'), 'engine');
     await assertDatabase(db.as('svc_publisher'), 'publisher');
     // Extra privileges on a known table are still rejected.
@@ -115,20 +99,20 @@ describe('migrate while the old version serves', () => {
   });
 
   it('stops the old version from starting when the migration is breaking', async () => {
-    await add(1, '-- The column is gone.\n-- breaking: intake.salt moved\nselect 1;');
-    await migrate(db.sql, folder);
-    const old = requireSchema(db.as('svc_worker'), known);
+    await copy.add(1, '-- The column is gone.\n-- breaking: intake.salt moved\nselect 1;');
+    await migrate(db.sql, copy.folder);
+    const old = requireSchema(db.as('svc_worker'), copy.known);
     await expect(old).rejects.toThrow(SchemaMismatchError);
     await expect(old).rejects.toThrow(/_later\.sql.*newer/);
-    expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: false });
+    expect(await requireSchema(db.as('svc_worker'), copy.known + 1)).toEqual({ ahead: false });
     // Only one migration is marked as breaking; later ones are for versions that know it.
-    await add(2, 'select 1;');
-    await migrate(db.sql, folder);
-    expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: true });
+    await copy.add(2, 'select 1;');
+    await migrate(db.sql, copy.folder);
+    expect(await requireSchema(db.as('svc_worker'), copy.known + 1)).toEqual({ ahead: true });
   });
 
   it('stops the new version from starting before the migration', async () => {
-    const tooNew = requireSchema(db.as('svc_verifier'), known + 1);
+    const tooNew = requireSchema(db.as('svc_verifier'), copy.known + 1);
     await expect(tooNew).rejects.toThrow(SchemaMismatchError);
     await expect(tooNew).rejects.toThrow(/run migrate/);
   });

@@ -1,15 +1,12 @@
-import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
+import { MIGRATIONS } from '#programs/database';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
-
 import { migrate, SchemaMismatchError } from '#sql/schema/migrate';
-import { useDatabase } from '../fixtures/use-registry.js';
+import { useDatabase, useMigrations } from '../fixtures/use-registry.js';
 import { describeSchema } from './describe-schema.js';
-
-const migrations = join(packageRoot, 'sql', 'migrations');
 
 describe('database schema', () => {
   const db = useDatabase('file');
@@ -22,37 +19,24 @@ describe('database schema', () => {
   });
 
   it('is migrated only once', async () => {
-    expect(await migrate(db.sql, migrations)).toEqual([]);
+    expect(await migrate(db.sql, MIGRATIONS)).toEqual([]);
   });
 
   it('is rejected by a program when a newer version has migrated it', async () => {
     await db.sql`insert into public.svc_migration (version, name, digest) values (9999, '9999_from_the_future.sql', '')`;
-    await expect(migrate(db.sql, migrations)).rejects.toThrow(SchemaMismatchError);
+    await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(SchemaMismatchError);
     await db.sql`delete from public.svc_migration where version = 9999`;
   });
 
   it('is rejected by a program when an applied migration has a different text', async () => {
     await db.sql`update public.svc_migration set digest = 'other' where version = 1`;
-    await expect(migrate(db.sql, migrations)).rejects.toThrow(/different text/);
+    await expect(migrate(db.sql, MIGRATIONS)).rejects.toThrow(/different text/);
   });
 });
 
 describe('migrate', () => {
   const db = useDatabase('test');
-  let folder: string;
-  beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
-    await cp(migrations, folder, { recursive: true });
-  });
-  afterEach(async () => {
-    await rm(folder, { recursive: true });
-  });
-  const add = (name: string, text: string) => writeFile(join(folder, name), text);
-  /** The name of the nth migration after the last migration of this version. */
-  const after = async (places: number) => {
-    const count = (await readdir(migrations)).length;
-    return `${String(count + places).padStart(4, '0')}_more.sql`;
-  };
+  const copy = useMigrations('test');
   const applied = async () =>
     (await db.sql<{ name: string }[]>`select name from public.svc_migration order by version`).map(
       (row) => row.name,
@@ -60,20 +44,18 @@ describe('migrate', () => {
 
   it('rolls back a failed migration, and applies the corrected text', async () => {
     const before = await describeSchema(db.sql);
-    const next = await after(1);
-    await add(next, 'create table svc.more (a int); select 1 / 0;');
-    await expect(migrate(db.sql, folder)).rejects.toThrow(/division by zero/);
+    const next = await copy.add(1, 'create table svc.more (a int); select 1 / 0;');
+    await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/division by zero/);
     expect(await describeSchema(db.sql)).toBe(before);
     expect(await applied()).not.toContain(next);
-    await add(next, 'create table svc.more (a int);');
-    expect(await migrate(db.sql, folder)).toEqual([next]);
+    await copy.add(1, 'create table svc.more (a int);');
+    expect(await migrate(db.sql, copy.folder)).toEqual([next]);
   });
 
   it('applies each migration once when started concurrently, and leaves no lock', async () => {
-    const next = await after(1);
-    await add(next, 'create table svc.more (a int); select pg_sleep(0.2);');
+    const next = await copy.add(1, 'create table svc.more (a int); select pg_sleep(0.2);');
     const pools = [1, 2, 3].map(() => connect(db.url, { application: 'test', max: 1 }));
-    const made = await Promise.all(pools.map((pool) => migrate(pool, folder)));
+    const made = await Promise.all(pools.map((pool) => migrate(pool, copy.folder)));
     expect(made.flat()).toEqual([next]);
     expect((await applied()).filter((name) => name === next)).toHaveLength(1);
     // Checked before the connections close, because closing would release the lock.
@@ -86,8 +68,8 @@ describe('migrate', () => {
 
   it('rejects a gap in the migration numbers', async () => {
     const before = await applied();
-    await add(await after(2), 'create table svc.more (a int);');
-    await expect(migrate(db.sql, folder)).rejects.toThrow(/out of sequence/);
+    await copy.add(2, 'create table svc.more (a int);');
+    await expect(migrate(db.sql, copy.folder)).rejects.toThrow(/out of sequence/);
     expect(await applied()).toEqual(before);
   });
 });

@@ -155,19 +155,6 @@ describe('signed proof', () => {
       code: 'processing_failed',
     });
   });
-
-  it('is never created for a request that was replaced after acceptance', async () => {
-    const id = await accepted(registry, registry.item());
-    await db.sql`
-      update svc.intake set request = ${Buffer.from(registry.item().request)}
-      where replace(proof_id::text, '-', '') = ${id}`;
-    await processAdmissions(registry.admit, [id]);
-    expect(await stateOf(registry, id)).toMatchObject({
-      state: 'refused',
-      code: 'processing_failed',
-      detail: expect.stringContaining('hash') as string,
-    });
-  });
 });
 
 describe('compromised signing key', () => {

@@ -3,7 +3,6 @@ import { describe, expect, it } from 'vitest';
 import type { ArtifactKind } from '#protocol/status';
 import { setValidity } from '#sql/tenants/administration';
 import { leaseNextChunks } from '#sql/batches/chunks';
-import { verdictsForLeaves } from '#sql/log/verdicts';
 import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
@@ -15,40 +14,36 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
 
-const { leafOf, tamper } = tampering({ db, registry });
+const { tamper, verdictOf } = tampering({ db, registry });
+
+const noEnd = { proof: null, certificate: null, passport: null, trust: null };
 
 describe('expired artifact', () => {
   it('stays expired when the leaf is verified again', async () => {
-    const validity: Record<ArtifactKind, number | null> = {
-      proof: null,
-      certificate: 3600,
-      passport: 7200,
-      trust: 3600,
-    };
-    await setValidity(registry.admin, TENANT, validity);
+    const validity = { certificate: 3600, passport: 7200, trust: 3600 };
+    await setValidity(registry.admin, TENANT, { ...noEnd, ...validity });
     const [id = ''] = await registry.admitAll([registry.item()]);
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
     await registry.verifyAll();
     await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
     expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
-    const leaf = await leafOf(id);
-    const verdictOf = async () => (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
-    expect(await verdictOf()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
+    expect(await verdictOf(id)).toMatchObject({
+      outcome: 'pass',
+      expired: ['certificate', 'trust'],
+    });
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 1000);
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 1000);
-    expect(await verdictOf()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
+    expect(await verdictOf(id)).toMatchObject({
+      outcome: 'pass',
+      expired: ['certificate', 'trust'],
+    });
   });
 });
 
 describe('expiries', () => {
-  const noEnd = { proof: null, certificate: null, passport: null, trust: null };
-  const verdictOf = async (id: string) => {
-    const leaf = await leafOf(id);
-    return (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
-  };
   const end = (kind: ArtifactKind) =>
     tamper(
       `update svc.expiry set expires_at = now() - interval '1 second' where artifact_kind = '${kind}'`,

@@ -3,9 +3,8 @@ import { HungError } from '#runtime/process/watchdog';
 import { setValidity } from '#sql/tenants/administration';
 import { treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
-import { scrubUrgently, verdictsForLeaves } from '#sql/log/verdicts';
-import { recordErasures } from '#workers/verify/expiries';
-import { recordExpiries } from '#workers/verify/expiries';
+import { scrubUrgently } from '#sql/log/verdicts';
+import { recordErasures, recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier } from '#workers/verify/verifier';
 import { untilWaiting } from '../fixtures/append-lock.js';
@@ -17,7 +16,7 @@ import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('test');
 
-const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering({ db, registry });
+const { outcomeOf, tamper, verdictOf, holdVerdictLock } = tampering({ db, registry });
 
 const HOUR_OF_TRUST = { proof: null, certificate: null, passport: null, trust: 3600 };
 
@@ -125,12 +124,7 @@ describe('runVerifier', () => {
     );
 
   it('verifies new leaves, scrubs old leaves and records expiries', async () => {
-    await setValidity(registry.admin, TENANT, {
-      proof: null,
-      certificate: null,
-      passport: null,
-      trust: 0,
-    });
+    await setValidity(registry.admin, TENANT, { ...HOUR_OF_TRUST, trust: 0 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await whileItRuns(async () => {
       await untilOutcome(ids[0]!, 'pass');
@@ -142,11 +136,7 @@ describe('runVerifier', () => {
 
   const seesTheEndOf = (id: string) =>
     eventually(
-      async () => {
-        const leaf = await leafOf(id);
-        const verdict = (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
-        return verdict?.expired.length === 1 ? true : null;
-      },
+      async () => ((await verdictOf(id))?.expired.length === 1 ? true : null),
       10_000,
       'the end of a validity',
     );
