@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { setAllowlisted, setLane } from '#sql/tenants/administration';
-import { openAdmitQueue, openBatchQueue } from '#runtime/queue/queues';
+import { type AdmitQueue, openAdmitQueue, openBatchQueue } from '#runtime/queue/queues';
 import { HungError } from '#runtime/process/watchdog';
 import { DatabaseUnavailableError } from '#sql/db/errors';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activePolicy } from '#sql/admissions/policies';
 import { pendingOlderThan } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
-import { requeueStaleAdmissions } from '#workers/requeue';
+import { keepRequeueing, requeueStaleAdmissions } from '#workers/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { UnknownRequestTypeError } from '#policy/derive-aep';
@@ -213,6 +213,16 @@ describe('admission that is accepted and not yet appended', () => {
     const enqueue = (group: string[]) => Promise.resolve(groups.push(group));
     await requeueStaleAdmissions({ sql, log, enqueue, olderThanMs: 0, groupSize: 2 });
     expect(groups).toEqual([ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
+    // A worker goes on to the second page, even if the first is still pending.
+    groups.length = 0;
+    const depth = () => Promise.resolve(0);
+    const queue = { add: enqueue, addRevocations: enqueue, depth } as unknown as AdmitQueue;
+    const limits = { everyMs: 1, olderThanMs: 0, groupSize: 1 };
+    const stopping = new AbortController();
+    const requeueing = keepRequeueing(registry.admit, queue, limits, stopping.signal);
+    await expect.poll(() => groups).toContainEqual([waiting]);
+    stopping.abort();
+    await requeueing;
     expect(await pendingOlderThan(registry.admit.sql, 0, 1)).toMatchObject([{ proofId: ids[0] }]);
     await processAdmissions(registry.admit, ids);
   });
