@@ -153,7 +153,7 @@ const lie = (change: MapChange) => async () => {
 };
 /** Sends evidence of that map, too; the snapshot entry and the checkpoint stay genuine. */
 const lieWithEvidence = (change: MapChange) => async () => {
-  const { snapshot, tlog_proof } = await server.evidence.evidenceOf('');
+  const { snapshot, tlog_proof } = server.evidence.evidenceOf('');
   server.answers = server.evidence = await server.snapshot({ change });
   server.alterEvidence = (evidence) => ({ ...evidence, snapshot, tlog_proof });
 };
@@ -163,7 +163,7 @@ const REVOKED = { kind: 'certificate', identifier: CERTIFICATE } as const;
 const PACKAGE = { kind: 'package', identifier: WORKED.package } as const;
 
 /** The lies of a server that does not have the log key. */
-const LIES: [name: string, query: LookupQuery, begin: () => Promise<unknown>, fault: string][] = [
+const LIES: [name: string, query: LookupQuery, begin: () => unknown, fault: string][] = [
   ['REVOKED served as EXPIRED', REVOKED, lie(withAdmitted(`01${revoked}`)), 'answer_mismatch'],
   [
     'REVOKED served as EXPIRED, with an altered record in the evidence',
@@ -201,8 +201,8 @@ const LIES: [name: string, query: LookupQuery, begin: () => Promise<unknown>, fa
   [
     'the evidence of another identifier',
     ABSENT,
-    async () => {
-      const other = await server.evidence.evidenceOf(valid);
+    () => {
+      const other = server.evidence.evidenceOf(valid);
       server.alterEvidence = () => other;
     },
     'wrong_identifier',

@@ -271,7 +271,7 @@ describe('trust package view', () => {
     const trust = [parseVkey(snapshot.logVkey)] as const;
     const checkpoints = new Checkpoints(source, trust, snapshot.clock);
     const ctx = { source, trust, checkpoints } as unknown as PublicContext;
-    const right = (await resolve(poller.current!, BY_PATH.trust, `trust_${plain}`))!;
+    const right = resolve(poller.current!, BY_PATH.trust, `trust_${plain}`)!;
     const packageOf = (resolved: Resolved) =>
       trustPackageOf(ctx, poller.current!, lookupResponse(resolved), resolved);
     expect((await packageOf(right)).evidence!.log_entry.proof_id).toBe(plain);
