@@ -36,4 +36,4 @@ it('a map in pages > equals the definition after one million inserts and replace
   }
   expect(model.size).toBeGreaterThan(980_000);
   expect(rootOf(head)).toBe(rootByDefinition(model));
-}, 120_000);
+}, 300_000);

@@ -128,9 +128,14 @@ describe('connection pool', () => {
   it('limits concurrent transactions', async () => {
     const sql = connect(db.url, { application: 'test', max: 2 });
     let [running, most] = [0, 0];
+    let onTwo!: () => void;
+    const two = new Promise<void>((resolve) => (onTwo = resolve));
     const five = Array.from({ length: 5 }, () =>
       transaction(sql, async (tx) => {
         most = Math.max(most, ++running);
+        if (running === 2) onTwo();
+        // The second connection may open late.
+        await two;
         await tx`select pg_sleep(0.02)`;
         running -= 1;
       }),
