@@ -1,15 +1,12 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { openCheckpoint } from '#protocol/checkpoint';
+import type { Receipt } from '#protocol/aep';
 import { documentHash } from '#protocol/hash';
-import { type JsonValue, canonicalBytes } from '#protocol/json';
-import { leafHash, verifyInclusion } from '#protocol/merkle';
-import { verifyOffline } from '#protocol/offline';
-import type { AgentReceipt, ExecuteReceipt } from '#protocol/schemas/admission';
+import type { JsonValue } from '#protocol/json';
+import { type OfflineTrust, verifyOffline } from '#protocol/offline';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { Effect } from '#protocol/status';
-import { inclusionFromTiles, tilePath } from '#protocol/tiles';
 import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import {
   exportProofHttp,
@@ -33,7 +30,7 @@ export interface CheckedReceipts {
 export interface Outsider {
   engine: EngineOptions;
   registry: PublicOptions;
-  trust: PinnedKeys;
+  trust: OfflineTrust;
 }
 
 export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outsider {
@@ -42,7 +39,7 @@ export function outsiderOf({ engineUrl, publicUrl, registry }: BenchStack): Outs
   return {
     engine: { engineUrl, apiKey, tenantId },
     registry: { publicUrl },
-    trust: { aepKey, logVkey, logOrigin: origin },
+    trust: { aepKeys: [aepKey], log: { vkey: logVkey, origin } },
   };
 }
 
@@ -163,7 +160,7 @@ async function randomPage({ engine }: Outsider, batch: SentBatch): Promise<Batch
  * @throws Error when the proof is not public within `publicWithinMs`, or cannot be exported
  */
 export async function gatherEvidence(
-  { engine, registry, trust }: Outsider,
+  { engine, registry }: Outsider,
   proofId: string,
   publicWithinMs: number,
 ): Promise<Omit<ReceiptEvidence, keyof Admission>> {
@@ -172,31 +169,10 @@ export async function gatherEvidence(
   const verdict = record as unknown as PublicVerdict;
   // No wait is needed: a checkpoint, which an export needs, precedes the public verdict.
   const { response: exported } = await exportProofHttp(engine, proof);
-  const log = `${registry.publicUrl}/log`;
-  const checkpoint = Buffer.from(await bytesAt(`${log}/checkpoint`)).toString();
-  const { logVkey, logOrigin } = trust;
-  const { size } = openCheckpoint(checkpoint, logVkey, logOrigin, nativeVerify, nativeSha256);
-  const leafIndex = verdict.integrity.leaf_index;
-  const path = await inclusionFromTiles(nativeSha256, leafIndex, size, (level, index, width) =>
-    bytesAt(`${log}/${tilePath(level, index, width)}`),
-  );
-  return { verdict, exported, checkpoint, path };
-}
-
-async function bytesAt(url: string): Promise<Uint8Array> {
-  const response = await fetch(url);
-  if (response.status !== 200) {
-    throw new Error(`${new URL(url).pathname} is answered ${String(response.status)}`);
-  }
-  return new Uint8Array(await response.arrayBuffer());
-}
-
-/** Keys that a client pins; never taken from the service's answers. */
-interface PinnedKeys {
-  /** AEP public key, 32 bytes. */
-  aepKey: Uint8Array;
-  logVkey: string;
-  logOrigin: string;
+  const path = `/log/proof/${String(verdict.integrity.leaf_index)}`;
+  const response = await fetch(registry.publicUrl + path);
+  if (response.status !== 200) throw new Error(`${path} is answered ${String(response.status)}`);
+  return { verdict, exported, tlogProof: await response.text() };
 }
 
 /** Every answer of the service about one admission. */
@@ -204,14 +180,13 @@ export interface ReceiptEvidence {
   request: JsonValue;
   /** The policy's decision for that request. */
   effect: Effect;
-  receipt: ExecuteReceipt | AgentReceipt;
+  receipt: Receipt;
   /** The response of the public lookup. */
   verdict: PublicVerdict;
   /** The export from the engine. */
   exported: ProofExport;
-  /** The public log's signed checkpoint, and the inclusion path of the proof's leaf. */
-  checkpoint: string;
-  path: readonly Uint8Array[];
+  /** The public log's tlog-proof of the leaf that the verdict names. */
+  tlogProof: string;
 }
 
 /** The checked part of a public lookup. */
@@ -223,61 +198,29 @@ interface PublicVerdict {
 }
 
 /** All faults of a receipt, found by a client that trusts only its two pinned keys. */
-export function receiptFaults(evidence: ReceiptEvidence, trust: PinnedKeys): string[] {
-  const { receipt, verdict, exported, effect } = evidence;
-  const { response_hash: responseHash, ...hashed } = receipt;
-  const proofId = receipt.registry_proof_id;
+export function receiptFaults(evidence: ReceiptEvidence, trust: OfflineTrust): string[] {
+  const { receipt, verdict, exported, effect, tlogProof } = evidence;
   const status = effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
   const effects = [verdict.artifact.effect, exported.aep.decision.effect];
+  const leafIn = (options: { receipt: Receipt } | { tlogProof: string }): number | undefined => {
+    const result = verifyOffline(exported, trust, CRYPTO, options);
+    return result.decidable && result.included === true ? result.leafIndex : undefined;
+  };
   const checks = {
     receipt_of_another_request:
       receipt.request_hash === documentHash(nativeSha256, evidence.request),
-    wrong_response_hash: responseHash === documentHash(nativeSha256, hashed),
     wrong_effect: receipt.status === status && effects.every((one) => one === effect),
     not_valid_in_public:
       verdict.verification.verification_status === 'VALID' &&
       verdict.verification.can_assert_validity,
     public_of_another_proof:
-      verdict.identifier === proofId &&
+      verdict.identifier === receipt.registry_proof_id &&
       verdict.artifact.aep_hash === exported.entry.aep_hash &&
       verdict.artifact.proof_record_hash === exported.entry.proof_record_hash,
-    export_does_not_verify: verifiesOffline(exported, trust),
-    export_of_another_proof:
-      exported.proof_id === proofId &&
-      exported.request_hash === receipt.request_hash &&
-      exported.response_hash === responseHash,
-    not_under_the_public_checkpoint: isIncluded(evidence, trust),
+    export_does_not_prove_receipt: leafIn({ receipt }) !== undefined,
+    not_under_the_public_checkpoint: leafIn({ tlogProof }) === verdict.integrity.leaf_index,
   };
   return Object.entries(checks).flatMap(([fault, passed]) => (passed ? [] : [fault]));
 }
 
-function verifiesOffline(
-  exported: ProofExport,
-  { aepKey, logVkey, logOrigin }: PinnedKeys,
-): boolean {
-  const result = verifyOffline(
-    exported,
-    { aepKeys: [aepKey], log: { vkey: logVkey, origin: logOrigin } },
-    { sha256: nativeSha256, verify: nativeVerify },
-  );
-  return result.decidable && result.authentic && result.included === true;
-}
-
-/** Whether the public tree has the exported entry at the index of the public verdict. */
-function isIncluded(
-  { checkpoint, path, exported, verdict }: ReceiptEvidence,
-  { logVkey, logOrigin }: PinnedKeys,
-): boolean {
-  try {
-    const { size, root } = openCheckpoint(checkpoint, logVkey, logOrigin, nativeVerify);
-    return verifyInclusion(nativeSha256, {
-      index: verdict.integrity.leaf_index,
-      size,
-      leafHash: leafHash(nativeSha256, canonicalBytes(exported.entry)),
-      path,
-      root,
-    });
-  } catch {
-    return false;
-  }
-}
+const CRYPTO = { sha256: nativeSha256, verify: nativeVerify };

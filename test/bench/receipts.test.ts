@@ -69,7 +69,16 @@ type Tamper = (evidence: ReceiptEvidence, other: ReceiptEvidence) => unknown;
 /** Kinds of tampering and the faults they cause; each fault occurs at least once. */
 const TAMPERED: [what: string, tamper: Tamper, faults: string[]][] = [
   ['another request', (e, o) => (e.request = o.request), ['receipt_of_another_request']],
-  ['another status', (e) => (e.receipt.status = 'DENIED'), ['wrong_response_hash', 'wrong_effect']],
+  [
+    'another status',
+    (e) => (e.receipt.status = 'DENIED'),
+    ['wrong_effect', 'export_does_not_prove_receipt'],
+  ],
+  [
+    'another response hash',
+    (e) => (e.receipt.response_hash = '0'.repeat(64)),
+    ['export_does_not_prove_receipt'],
+  ],
   ['another public effect', (e) => (e.verdict.artifact.effect = 'DENY'), ['wrong_effect']],
   [
     'a public verdict without an assertion',
@@ -79,12 +88,12 @@ const TAMPERED: [what: string, tamper: Tamper, faults: string[]][] = [
   [
     'another salt in the export',
     (e) => (e.exported.aep.salt = '0'.repeat(64)),
-    ['export_does_not_verify'],
+    ['export_does_not_prove_receipt', 'not_under_the_public_checkpoint'],
   ],
   [
     'the export of another proof',
     (e, o) => (e.exported = o.exported),
-    ['public_of_another_proof', 'export_of_another_proof', 'not_under_the_public_checkpoint'],
+    ['public_of_another_proof', 'export_does_not_prove_receipt', 'not_under_the_public_checkpoint'],
   ],
   [
     'another leaf index',
@@ -93,7 +102,7 @@ const TAMPERED: [what: string, tamper: Tamper, faults: string[]][] = [
   ],
   [
     'an unsigned checkpoint',
-    (e) => (e.checkpoint = e.checkpoint.replace(/^svc/, 'svd')),
+    (e) => (e.tlogProof = e.tlogProof.replace('\nsvc', '\nsvd')),
     ['not_under_the_public_checkpoint'],
   ],
 ];
