@@ -9,7 +9,7 @@ import { startChild } from './child.js';
 import { startCpu, type CpuShares, type Watched } from './cpu.js';
 import { newRun } from './items.js';
 import { nextPublication, published, type Service, untilPublished } from './public-api.js';
-import { watchedOf, type BenchStack } from './stack.js';
+import type { BenchStack } from './stack.js';
 import { sumOf } from './statistics.js';
 
 /** A tenant that sends batches as fast as they are published, in its own process. */
@@ -67,7 +67,6 @@ interface BatchRunOptions {
   inFlight: number;
   warmUpSeconds: number;
   seconds: number;
-  redisPid: number;
   checkEveryMs: number;
   signal: AbortSignal;
 }
@@ -100,7 +99,7 @@ const RECEIPT_PUBLIC_WITHIN_MS = 30_000;
  */
 export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
   const { registry } = stack;
-  const { items, inFlight, redisPid, signal } = options;
+  const { items, inFlight, signal } = options;
   const source = { tenantId: registry.tenantId, run: newRun() };
   const before = await published(stack);
   const checker = startReceiptChecker(outsiderOf(stack), source, {
@@ -111,8 +110,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     checker.add(batch),
   );
   try {
-    const programs = watchedOf(stack, redisPid);
-    const watched = { ...programs, client: load.pid, checker: process.pid };
+    const watched = { ...stack.watched, client: load.pid, checker: process.pid };
     const measuring = measurePublished(stack, watched, options);
     measuring.catch(() => undefined);
     const measured = await Promise.race([measuring, load.failed]);

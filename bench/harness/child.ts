@@ -1,6 +1,7 @@
 import { fork } from 'node:child_process';
 import { join } from 'node:path';
 import { packageRoot } from '#runtime/process/files';
+import type { Cleanup } from './cleanup.js';
 
 /** Child processes run built modules, never sources. */
 export const builtFile = (path: string): string => join(packageRoot, 'dist', `${path}.js`);
@@ -64,6 +65,16 @@ export async function urlOf(child: Child): Promise<string> {
   const url = await child.ready;
   if (url === undefined) throw new Error('a child process serves without a URL');
   return url;
+}
+
+/** Starts a child that serves, until the cleanup. */
+export async function startServer(
+  options: ChildOptions,
+  cleanup: Cleanup,
+): Promise<{ url: string; pid: number }> {
+  const child = startChild(options);
+  cleanup.push(() => child.stop());
+  return { url: await urlOf(child), pid: child.pid };
 }
 
 export function report(message: object): void {

@@ -6,7 +6,7 @@ import { withCleanup, type Cleanup } from './cleanup.js';
 import { print } from './command.js';
 import { batchBody, sendBatch } from './engine-api.js';
 import { newRun } from './items.js';
-import { startProgram, startPrograms, UNLIMITED } from './stack.js';
+import { startProgram, startPrograms } from './stack.js';
 import { untilPublished } from './public-api.js';
 import { openBenchRegistry, type BenchRegistry } from './registry.js';
 import type { RunContext } from './scenario.js';
@@ -57,8 +57,7 @@ export async function openFilledRegistry(
   const { proofs, recentLookupLimit, signal } = options;
   const registry = await openBenchRegistry(dir, cleanup);
   await withCleanup(async (inner) => {
-    const stackOptions = { recentLookupLimit, engineEnv: UNLIMITED };
-    const stack = await startPrograms(registry, stackOptions, inner);
+    const stack = await startPrograms(registry, { recentLookupLimit }, inner);
     const admitted = await admittedIn(registry);
     const total = Math.max(0, proofs - admitted);
     print(`      ${String(admitted)} proofs, ${String(total)} to admit`);
@@ -98,7 +97,7 @@ export async function startAppender(
   cleanup: Cleanup,
 ): Promise<Appender> {
   const programs = (['engine', 'worker'] as const).map((name) => {
-    return startProgram(name, registry, { recentLookupLimit: 1, env: UNLIMITED }, cleanup);
+    return startProgram(name, registry, { recentLookupLimit: 1 }, cleanup);
   });
   const [engine, worker] = programs;
   const engineUrl = await urlOf(engine!);

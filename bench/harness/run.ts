@@ -27,42 +27,38 @@ export async function runScenarios(
 ): Promise<Result[]> {
   const chosen = choose(all, only);
   requireTools(['redis-server', ...chosen.flatMap(({ needs = [] }) => needs)]);
-  const root = await openDirectory(dir);
-  const isTemporary = dir === undefined;
-  try {
+  return withCleanup(async (cleanup) => {
+    const root = await openDirectory(dir);
+    const isTemporary = dir === undefined;
+    if (isTemporary) cleanup.push(() => removeDirectory(root));
     const redis = await startBenchRedis(join(root, 'redis'));
-    try {
-      print(`${describeMachine()}; ${root}`);
-      const results: Result[] = [];
-      for (const [i, scenario] of chosen.entries()) {
-        print(`[${String(i + 1)}/${String(chosen.length)}] ${scenario.name}`);
-        const began = performance.now();
-        results.push(...(await runOne(scenario, root, redis, options)));
-        options.signal.throwIfAborted();
-        if (isTemporary) await removeDirectory(join(root, scenario.name));
-        print(`      ${((performance.now() - began) / 1000).toFixed(0)} s`);
-      }
-      return results;
-    } finally {
-      await redis.close();
+    cleanup.push(() => redis.close());
+    print(`${describeMachine()}; ${root}`);
+    const results: Result[] = [];
+    for (const [i, scenario] of chosen.entries()) {
+      print(`[${String(i + 1)}/${String(chosen.length)}] ${scenario.name}`);
+      const began = performance.now();
+      results.push(...(await runOne(scenario, root, redis, options)));
+      options.signal.throwIfAborted();
+      if (isTemporary) await removeDirectory(join(root, scenario.name));
+      print(`      ${((performance.now() - began) / 1000).toFixed(0)} s`);
     }
-  } finally {
-    if (isTemporary) await removeDirectory(root);
-  }
+    return results;
+  });
 }
 
 async function runOne(
   scenario: Scenario,
   root: string,
   redis: BenchRedis,
-  options: Omit<RunOptions, 'only' | 'dir'>,
+  options: Pick<RunContext, 'quick' | 'proofs' | 'signal'>,
 ): Promise<Result[]> {
   const dir = join(root, scenario.name);
   const sharedDir = join(root, 'registry');
   for (const one of [dir, sharedDir]) await mkdir(one, { recursive: true, mode: 0o755 });
   await redis.flush();
   try {
-    const context = { ...options, dir, sharedDir, redisUrl: redis.url, redisPid: redis.pid };
+    const context = { ...options, dir, sharedDir, redis };
     const results = await withCleanup((cleanup) => scenario.run({ ...context, cleanup }));
     if (results.length === 0) throw new Error('the scenario returned no results');
     return results;

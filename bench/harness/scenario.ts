@@ -1,4 +1,5 @@
 import type { Cleanup } from './cleanup.js';
+import { median, pairedRatio, spread } from './statistics.js';
 import type { Tool } from './tools.js';
 
 export interface Bound {
@@ -31,6 +32,30 @@ export function resultOf({ against = null, target = null, note, ...measured }: M
   const ratio = measured.ratio ?? (against === null ? null : value / against.value);
   const ok = isMet({ value, ratio, target });
   return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
+}
+
+/** Largest accepted cost relative to the first point. */
+const MAX_RATIO = 1.25;
+
+/** Compares the costs of interleaved rounds with those of the first point, round by round. */
+export function comparedWithFirst(
+  points: readonly { name: string; costs: readonly number[]; note: string }[],
+  { unit, what, digits }: { unit: string; what: string; digits: number },
+): Result[] {
+  const first = points[0]!.costs;
+  return points.map(({ name, costs, note }) =>
+    resultOf({
+      name,
+      value: median(costs),
+      unit,
+      ...(costs !== first && {
+        against: { what, value: median(first) },
+        ratio: pairedRatio(costs, first),
+        target: { ratio: { atMost: MAX_RATIO } },
+      }),
+      note: `median of ${String(costs.length)} interleaved rounds (${spread(costs, digits)}); ${note}`,
+    }),
+  );
 }
 
 /** Whether the target is met; null without a target. A missing or infinite figure misses it. */
@@ -66,6 +91,14 @@ export class UnexpectedAnswers {
     if (count > 0) this.counts.set(what, (this.counts.get(what) ?? 0) + count);
   }
 
+  /** Counts every answer but 200, and requests without an answer. */
+  addLoad({ answers, failed }: { answers: Record<string, number>; failed: number }): void {
+    this.add('without an answer', failed);
+    for (const [status, count] of Object.entries(answers)) {
+      if (status !== '200') this.add(status, count);
+    }
+  }
+
   result(name: string, of: string): Result {
     const kinds = [...this.counts].map(([what, count]) => `${String(count)} × ${what}`);
     return resultOf({
@@ -87,8 +120,7 @@ export interface RunContext {
   /** The directory of the shared registry, filled by the first scenario that needs it. */
   sharedDir: string;
   /** A Redis that persists as operators are advised to configure it. */
-  redisUrl: string;
-  redisPid: number;
+  redis: { url: string; pid: number };
   /** Aborts when the bench is interrupted; the scenario then throws. */
   signal: AbortSignal;
   /** Functions to run after the scenario, whether it succeeded or failed. */

@@ -4,7 +4,10 @@ import type { Watched } from './cpu.js';
 import { untilReady } from './public-api.js';
 import { type BenchRegistry, openBenchRegistry } from './registry.js';
 
-interface StackOptions extends Partial<Pick<ProgramOptions, 'recentLookupLimit' | 'redisUrl'>> {
+interface StackOptions {
+  recentLookupLimit?: number;
+  /** The queue of engine and workers; without it the queue is in Postgres. */
+  redis?: { url: string; pid: number } | undefined;
   engineEnv?: Record<string, string>;
 }
 
@@ -14,10 +17,9 @@ export interface BenchStack {
   engineUrl: string;
   publicUrl: string;
   programs: Record<ProgramName, Child>;
+  /** The programs, Postgres, and Redis if the queue is there. */
+  watched: Watched;
 }
-
-/** A rate limit that no load of the bench reaches. Requests are still counted in Redis. */
-export const UNLIMITED = { RATE_LIMIT: '1000000' } as const;
 
 /** Starts the service over `dir`, which may hold a registry, and waits until lookups are answered. */
 export async function startStack(
@@ -31,12 +33,12 @@ export async function startStack(
 /** Like {@link startStack}, over an open registry. */
 export async function startPrograms(
   registry: BenchRegistry,
-  { recentLookupLimit = 100_000, redisUrl, engineEnv = {} }: StackOptions,
+  { recentLookupLimit = 100_000, redis, engineEnv = {} }: StackOptions,
   cleanup: Cleanup,
 ): Promise<BenchStack> {
   // Stopped in reverse order, so that programs stop before the programs they depend on.
   const start = (name: ProgramName, env?: Record<string, string>): Child =>
-    startProgram(name, registry, { recentLookupLimit, redisUrl, env }, cleanup);
+    startProgram(name, registry, { recentLookupLimit, redisUrl: redis?.url, env }, cleanup);
   const facade = start('facade');
   const publisher = start('publisher');
   const verifier = start('verifier');
@@ -47,32 +49,28 @@ export async function startPrograms(
   await Promise.all([publisher, verifier, worker].map(({ ready }) => ready));
   await untilReady(publicUrl);
   const programs = { engine, worker, verifier, publisher, facade };
-  return { registry, engineUrl, publicUrl, programs };
-}
-
-/** Every program of the stack; Redis only with a queue in Redis. */
-export function watchedOf({ programs, registry }: BenchStack, redisPid?: number): Watched {
-  const pids = Object.entries(programs).map(([name, { pid }]) => [name, pid] as const);
-  const redis: Watched = redisPid === undefined ? {} : { Redis: redisPid };
-  return { ...Object.fromEntries(pids), Postgres: registry.postgresPid, ...redis };
+  const watched = {
+    ...Object.fromEntries(Object.entries(programs).map(([name, { pid }]) => [name, pid])),
+    Postgres: registry.postgresPid,
+    ...(redis && { Redis: redis.pid }),
+  };
+  return { registry, engineUrl, publicUrl, programs, watched };
 }
 
 export type ProgramName = 'engine' | 'worker' | 'verifier' | 'publisher' | 'facade';
-
-export interface ProgramOptions {
-  recentLookupLimit: number;
-  /** The queue of engine and workers; without it the queue is in Postgres. */
-  redisUrl?: string | undefined;
-  env?: Record<string, string> | undefined;
-}
 
 /** Starts a program of the service over the registry. */
 export function startProgram(
   name: ProgramName,
   registry: BenchRegistry,
-  { recentLookupLimit, redisUrl, env = {} }: ProgramOptions,
+  options: {
+    recentLookupLimit: number;
+    redisUrl?: string | undefined;
+    env?: Record<string, string> | undefined;
+  },
   cleanup: Cleanup,
 ): Child {
+  const { recentLookupLimit, redisUrl, env = {} } = options;
   const queue: Record<string, string> = redisUrl === undefined ? {} : { REDIS_URL: redisUrl };
   const snapshot = {
     SNAPSHOT_DIR: registry.snapshotDir,
@@ -84,6 +82,8 @@ export function startProgram(
       ...queue,
       DATABASE_URL: registry.roleUrl('svc_engine'),
       ENGINE_PORT: '0',
+      // No load of the bench reaches it. Requests are still counted in Redis.
+      RATE_LIMIT: '1000000',
       LOG_VKEY: registry.logVkey,
     },
     worker: {

@@ -3,6 +3,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '#runtime/process/files';
+import { startCpu, type CpuShares, type Watched } from './cpu.js';
 import {
   ADMISSION_TIMEOUT_MS,
   engineHeaders,
@@ -12,12 +13,13 @@ import {
 import { bodyTemplates, newRun } from './items.js';
 import { toolPath } from './tools.js';
 
+export const CONNECTIONS = 64;
+
 interface WrkOptions {
   url: string;
   /** A script in this directory and its arguments. */
   script: string;
   args: readonly string[];
-  connections: number;
   seconds: number;
   timeoutSeconds: number;
   headers?: Record<string, string>;
@@ -34,12 +36,12 @@ interface WrkOptions {
  * @throws Error when wrk fails or prints no such line
  */
 export async function runWrk<T>(options: WrkOptions): Promise<T> {
-  const { url, script, args, connections, seconds, timeoutSeconds, headers = {}, core } = options;
+  const { url, script, args, seconds, timeoutSeconds, headers = {}, core } = options;
   const pinned = core === undefined ? [] : [toolPath('taskset'), '--cpu-list', String(core)];
   const [command = '', ...rest] = [
     ...pinned,
     toolPath('wrk'),
-    ...['--threads', '1', '--connections', String(connections)],
+    ...['--threads', '1', '--connections', String(CONNECTIONS)],
     ...['--duration', `${String(seconds)}s`, '--timeout', `${String(timeoutSeconds)}s`],
     ...Object.entries(headers).flatMap(([name, value]) => ['--header', `${name}: ${value}`]),
     ...['--script', join(packageRoot, 'bench', 'harness', script), url, '--', ...args],
@@ -79,7 +81,6 @@ export type LookupOrder = 'random' | 'cyclic' | 'unique';
 export function runLookups(load: {
   url: string;
   pathsFile: string;
-  connections: number;
   seconds: number;
   seed: number;
   order?: LookupOrder | undefined;
@@ -102,6 +103,7 @@ export interface ExecuteLoadResult {
   cpuSeconds: number;
   /** Milliseconds from a request to the end of its answer. */
   latencies: number[];
+  cpu: CpuShares;
 }
 
 /**
@@ -111,16 +113,18 @@ export interface ExecuteLoadResult {
 export async function runExecuteLoad(load: {
   url: string;
   credential: Credential;
-  connections: number;
+  /** Processes whose CPU time is divided among the requests. */
+  watched: Watched;
   seconds: number;
   dir: string;
   signal: AbortSignal;
 }): Promise<ExecuteLoadResult> {
-  const { credential, dir, ...options } = load;
+  const { credential, watched, dir, ...options } = load;
   const templatesFile = join(dir, 'execute.templates');
   await writeFile(templatesFile, bodyTemplates(credential).join('\n'));
+  const cpuSince = startCpu(watched);
   const { quantiles, ...result } = await runWrk<
-    Omit<ExecuteLoadResult, 'latencies'> & { quantiles: number[] }
+    Omit<ExecuteLoadResult, 'latencies' | 'cpu'> & { quantiles: number[] }
   >({
     ...options,
     url: load.url + EXECUTE_PATH,
@@ -129,5 +133,6 @@ export async function runExecuteLoad(load: {
     timeoutSeconds: ADMISSION_TIMEOUT_MS / 1000,
     headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
   });
-  return { ...result, latencies: quantiles.map((micros) => micros / 1000) };
+  const cpu = cpuSince(result.requests);
+  return { ...result, cpu, latencies: quantiles.map((micros) => micros / 1000) };
 }

@@ -1,7 +1,9 @@
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { cpuSecondsOf } from '../harness/cpu.js';
+import { proofPath } from '../harness/public-api.js';
 import { sumOf } from '../harness/statistics.js';
-import { runLookups, type LookupLoad, type LookupOrder } from '../harness/wrk.js';
+import { runLookups, writePaths, type LookupLoad, type LookupOrder } from '../harness/wrk.js';
 
 export interface Target {
   name: string;
@@ -33,7 +35,6 @@ export interface LoadPlan {
   signal: AbortSignal;
 }
 
-export const CONNECTIONS = 64;
 const WARM_UP_S = 1;
 
 /**
@@ -64,8 +65,7 @@ async function loadOnce(
   seed: number,
 ): Promise<Round> {
   const before = sumOf(pids, cpuSecondsOf);
-  const load = { url, pathsFile, connections: CONNECTIONS, seconds, seed, order, signal };
-  const result = await runLookups(load);
+  const result = await runLookups({ url, pathsFile, seconds, seed, order, signal });
   const used = sumOf(pids, cpuSecondsOf) - before;
   requireAnswered(name, result, isAbsent);
   await verify?.();
@@ -76,6 +76,18 @@ async function loadOnce(
     loadBusy: result.cpuSeconds / result.seconds,
     p99: result.p99,
   };
+}
+
+/** Looks these proofs up in random order. Returns the number of requests, which all succeeded. */
+export async function lookUpProofs(
+  url: string,
+  ids: readonly string[],
+  { dir, seconds, signal }: { dir: string; seconds: number; signal: AbortSignal },
+): Promise<number> {
+  const pathsFile = await writePaths(join(dir, 'proofs.paths'), ids.map(proofPath));
+  const result = await runLookups({ url, pathsFile, seconds, seed: 1, signal });
+  requireAnswered('public API', result, false);
+  return result.requests;
 }
 
 /** @throws Error when a request got no response, or an unexpected status */

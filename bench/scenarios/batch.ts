@@ -26,7 +26,7 @@ const FULL = {
 };
 
 async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl, redisPid, signal, quick, cleanup } = context;
+  const { dir, redis, signal, quick, cleanup } = context;
   const plan = quick ? QUICK : FULL;
   const registry = await openBenchRegistry(dir, cleanup);
   const { owner } = registry;
@@ -42,9 +42,9 @@ async function run(context: RunContext): Promise<Result[]> {
   };
   const before = await baselineLoop();
   const run = await withCleanup(async (inner) => {
-    const options = { redisUrl, engineEnv: { MAX_QUEUED_ADMISSIONS } };
+    const options = { redis, engineEnv: { MAX_QUEUED_ADMISSIONS } };
     const stack = await startPrograms(registry, options, inner);
-    return runBatches(stack, { ...plan.batches, redisPid, signal });
+    return runBatches(stack, { ...plan.batches, signal });
   });
   print(`      batches: ${rateOf(run).toFixed(0)} proofs/s`);
   return batchResults({ baseline: [before, await baselineLoop()], run }, quick);

@@ -1,18 +1,18 @@
 import { availableParallelism } from 'node:os';
 import type { JsonValue } from '#protocol/json';
-import { startChild, urlOf } from '../harness/child.js';
-import { startCpu, type CpuShares, type Watched } from '../harness/cpu.js';
+import { startServer } from '../harness/child.js';
+import type { Watched } from '../harness/cpu.js';
 import { executeAtRate } from '../harness/engine-api.js';
-import { type BenchStack, startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
+import { startStack } from '../harness/stack.js';
 import {
   resultOf,
   UnexpectedAnswers,
   type Result,
-  type Scenario,
   type RunContext,
+  type Scenario,
 } from '../harness/scenario.js';
 import { median, percentile, spread, sumOf } from '../harness/statistics.js';
-import { type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
+import { CONNECTIONS, type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
 import {
   type Admission,
   type CheckedReceipts,
@@ -20,52 +20,39 @@ import {
   outsiderOf,
 } from '../receipts/receipt-checker.js';
 
-/** Single executions, interleaved with an Express app that only echoes. */
-export const execute: Scenario = { name: 'execute', needs: ['wrk'], run };
-
-const CONNECTIONS = 64;
 const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, receipts: 5 };
 const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, receipts: 30 };
 const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
 
-async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl, cleanup } = context;
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
-  return executeResults(await measure(stack, context));
-}
-
-export interface ExecuteRound extends ExecuteLoadResult {
-  cpu: CpuShares;
-}
+/** Single executions, interleaved with an Express app that only echoes. */
+export const execute: Scenario = {
+  name: 'execute',
+  needs: ['wrk'],
+  run: async (context) => executeResults(await measure(context)),
+};
 
 export interface ExecuteMeasured {
-  engine: ExecuteRound[];
-  echo: ExecuteRound[];
+  engine: ExecuteLoadResult[];
+  echo: ExecuteLoadResult[];
   /** Another round of the engine, with further executions whose receipts were checked. */
-  checked: ExecuteRound;
+  checked: ExecuteLoadResult;
   receipts: CheckedReceipts;
   /** Responses to those further executions that were not receipts. */
   unexpected: UnexpectedAnswers;
 }
 
-async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteMeasured> {
-  const { dir, quick, redisPid, signal, cleanup } = context;
+async function measure(context: RunContext): Promise<ExecuteMeasured> {
+  const { dir, quick, redis, signal, cleanup } = context;
+  const stack = await startStack(dir, { redis }, cleanup);
   const plan = quick ? QUICK : FULL;
-  const loader =
-    (url: string, watched: Watched) =>
-    async (seconds: number): Promise<ExecuteRound> => {
-      const load = { url, credential: stack.registry, connections: CONNECTIONS, seconds };
-      const cpuSince = startCpu(watched);
-      const result = await runExecuteLoad({ ...load, dir, signal });
-      return { ...result, cpu: cpuSince(result.requests) };
-    };
-  const peer = startChild({ module: 'bench/harness/peer-process', task: {} });
-  cleanup.push(() => peer.stop());
-  const loadEcho = loader(await urlOf(peer), { echo: peer.pid });
-  const loadEngine = loader(stack.engineUrl, watchedOf(stack, redisPid));
+  const loader = (url: string, watched: Watched) => (seconds: number) =>
+    runExecuteLoad({ url, watched, credential: stack.registry, seconds, dir, signal });
+  const peer = await startServer({ module: 'bench/harness/peer-process', task: {} }, cleanup);
+  const loadEcho = loader(peer.url, { echo: peer.pid });
+  const loadEngine = loader(stack.engineUrl, stack.watched);
   await loadEngine(plan.warmUpSeconds);
   await loadEcho(Math.min(plan.warmUpSeconds, 2));
-  const [engine, echo]: [ExecuteRound[], ExecuteRound[]] = [[], []];
+  const [engine, echo]: [ExecuteLoadResult[], ExecuteLoadResult[]] = [[], []];
   for (let i = 0; i < plan.rounds; i += 1) {
     echo.push(await loadEcho(plan.seconds));
     engine.push(await loadEngine(plan.seconds));
@@ -87,8 +74,8 @@ async function measure(stack: BenchStack, context: RunContext): Promise<ExecuteM
 
 const NAME = `single execute, ${String(CONNECTIONS)} connections`;
 
-const rateOf = ({ requests, seconds }: ExecuteRound): number => requests / seconds;
-const latency = (rounds: readonly ExecuteRound[], percent: number): number =>
+const rateOf = ({ requests, seconds }: ExecuteLoadResult): number => requests / seconds;
+const latency = (rounds: readonly ExecuteLoadResult[], percent: number): number =>
   percentile(
     rounds.flatMap(({ latencies }) => latencies),
     percent,
@@ -97,7 +84,7 @@ const latency = (rounds: readonly ExecuteRound[], percent: number): number =>
 export function executeResults(measured: ExecuteMeasured): Result[] {
   const { engine, echo } = measured;
   const [rates, echoRates] = [engine.map(rateOf), echo.map(rateOf)];
-  const wrkBusy = (rounds: readonly ExecuteRound[]): string =>
+  const wrkBusy = (rounds: readonly ExecuteLoadResult[]): string =>
     median(rounds.map(({ cpuSeconds, seconds }) => (cpuSeconds / seconds) * 100)).toFixed(0);
   const roundTails = engine.map((round) => latency([round], 99));
   return [
@@ -132,8 +119,8 @@ export function executeResults(measured: ExecuteMeasured): Result[] {
 /** Mean CPU time per request over all rounds, which other load on the machine hardly affects. */
 function cpuPerRequest({ engine, echo }: ExecuteMeasured): Result {
   const micros = (
-    rounds: readonly ExecuteRound[],
-    of: (round: ExecuteRound) => number = ({ cpu }) => cpu.total,
+    rounds: readonly ExecuteLoadResult[],
+    of: (round: ExecuteLoadResult) => number = ({ cpu }) => cpu.total,
   ): number =>
     sumOf(rounds, (round) => of(round) * round.requests) /
     sumOf(rounds, ({ requests }) => requests);
@@ -154,12 +141,7 @@ function cpuPerRequest({ engine, echo }: ExecuteMeasured): Result {
 function unexpectedAnswers(measured: ExecuteMeasured): Result {
   const { engine, echo, checked, receipts, unexpected } = measured;
   const rounds = [...engine, ...echo, checked];
-  for (const { answers, failed } of rounds) {
-    unexpected.add('without an answer', failed);
-    for (const [status, count] of Object.entries(answers)) {
-      if (status !== '200') unexpected.add(status, count);
-    }
-  }
+  for (const round of rounds) unexpected.addLoad(round);
   for (const fault of receipts.wrong) unexpected.add(`receipt ${fault}`);
   if (receipts.checked === 0) unexpected.add('no receipt was checked');
   const requests = sumOf(rounds, (one) => one.requests).toFixed(0);

@@ -5,15 +5,17 @@ import { createTenants } from '../harness/registry.js';
 import {
   resultOf,
   UnexpectedAnswers,
-  type Result,
-  type Scenario,
   type RunContext,
+  type Scenario,
 } from '../harness/scenario.js';
-import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
+import { startStack } from '../harness/stack.js';
 import { percentile } from '../harness/statistics.js';
 
 /** One tenant's single executions: without load, and during another's batches and reads. */
-export const fairness: Scenario = { name: 'fairness', run };
+export const fairness: Scenario = {
+  name: 'fairness',
+  run: async (context) => fairnessResults(await measure(context)),
+};
 
 const PER_SECOND = 20;
 /** Items of the batches, and the numbers of executions that are measured without and with load. */
@@ -23,28 +25,10 @@ const FULL = { items: 10_000, inFlight: 20_000, idle: 400, loaded: 800 };
 /** Executions before the first measured one. */
 const WARM_UP = 20;
 
-async function run({ dir, redisUrl, quick, signal, cleanup }: RunContext): Promise<Result[]> {
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
-  return fairnessResults(await measure(stack, quick ? QUICK : FULL, signal));
-}
-
-export interface FairnessMeasured {
-  /** Milliseconds from request to receipt. */
-  idleMs: number[];
-  besideBatchesMs: number[];
-  besideReadsMs: number[];
-  /** Items of the batches that were published per second. */
-  batchRate: number;
-  /** Reads of the hostile tenant that were answered per second. */
-  readRate: number;
-  unexpected: UnexpectedAnswers;
-}
-
-async function measure(
-  stack: BenchStack,
-  plan: typeof FULL,
-  signal: AbortSignal,
-): Promise<FairnessMeasured> {
+/** Latencies are in milliseconds from request to receipt, rates in items or responses per second. */
+async function measure({ dir, redis, quick, signal, cleanup }: RunContext) {
+  const stack = await startStack(dir, { redis }, cleanup);
+  const plan = quick ? QUICK : FULL;
   const { engineUrl, registry } = stack;
   const [neighbour] = await createTenants(registry, ['neighbour']);
   const unexpected = new UnexpectedAnswers();
@@ -114,7 +98,7 @@ function startReads(
   };
 }
 
-export function fairnessResults(measured: FairnessMeasured): Result[] {
+export function fairnessResults(measured: Awaited<ReturnType<typeof measure>>) {
   const { idleMs, besideBatchesMs, besideReadsMs, batchRate, readRate, unexpected } = measured;
   const all = idleMs.length + besideBatchesMs.length + besideReadsMs.length;
   const p50 = (values: readonly number[]): string => `p50 ${percentile(values, 50).toFixed(1)} ms`;

@@ -6,41 +6,27 @@ import { LOOKUP_EVERY_MS, untilValid } from '../harness/public-api.js';
 import {
   resultOf,
   UnexpectedAnswers,
-  type Result,
-  type Scenario,
   type RunContext,
+  type Scenario,
 } from '../harness/scenario.js';
-import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
+import { startStack, type BenchStack } from '../harness/stack.js';
 import { percentile } from '../harness/statistics.js';
 
 /** The time from a receipt to the public verdict, at half of the service's maximum rate. */
-export const freshness: Scenario = { name: 'freshness', run };
+export const freshness: Scenario = {
+  name: 'freshness',
+  run: async (context) => freshnessResults(await measure(context)),
+};
 
 const QUICK = { seconds: 1, items: 2_500, inFlight: 10_000, samples: 20, perSecond: 10 };
 const FULL = { seconds: 15, items: 5_000, inFlight: 20_000, samples: 240, perSecond: 8 };
 
-async function run(context: RunContext): Promise<Result[]> {
-  const { dir, redisUrl, cleanup } = context;
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
-  return freshnessResults(await measure(stack, context));
-}
-
-export interface FreshnessMeasured {
-  /** Milliseconds from receipt to public verdict, of each sample. */
-  ms: number[];
-  /** Proofs per second: published at saturation, and sent during the sampling. */
-  fullRate: number;
-  sentRate: number;
-  unexpected: UnexpectedAnswers;
-}
-
-async function measure(
-  stack: BenchStack,
-  { quick, redisPid, signal }: RunContext,
-): Promise<FreshnessMeasured> {
+/** Milliseconds from receipt to public verdict of each sample, at these rates of proofs per second. */
+async function measure({ dir, redis, quick, signal, cleanup }: RunContext) {
+  const stack = await startStack(dir, { redis }, cleanup);
   const { engineUrl, publicUrl, registry } = stack;
   const { samples, perSecond, ...load } = quick ? QUICK : FULL;
-  const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, redisPid, signal };
+  const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, signal };
   const full = await runBatches(stack, options);
   requireCorrect(full);
   const fullRate = full.proofs / full.seconds;
@@ -87,7 +73,7 @@ async function sendPaced(
   return (accepted * 1000) / (performance.now() - began);
 }
 
-export function freshnessResults(measured: FreshnessMeasured): Result[] {
+export function freshnessResults(measured: Awaited<ReturnType<typeof measure>>) {
   const { ms, fullRate, sentRate, unexpected } = measured;
   const seconds = ms.map((one) => one / 1000);
   return [

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { startChild, urlOf } from '../harness/child.js';
+import { startServer } from '../harness/child.js';
 import { openSharedRegistry, sizesOf } from '../harness/fill.js';
 import { PROOF_PATH } from '../harness/public-api.js';
 import type { PeerTask } from '../harness/peer-process.js';
@@ -13,13 +13,8 @@ import {
   type RunContext,
 } from '../harness/scenario.js';
 import { median, pairedRatio, spread, whole } from '../harness/statistics.js';
-import { runLookups, writePaths } from '../harness/wrk.js';
-import {
-  CONNECTIONS,
-  loadInterleaved,
-  type Round,
-  type Target,
-} from '../lookup/interleaved-load.js';
+import { CONNECTIONS, runLookups, writePaths } from '../harness/wrk.js';
+import { loadInterleaved, type Round, type Target } from '../lookup/interleaved-load.js';
 import { startNginx, keepPublished, pin, SERVER_CORE, startPublicApi } from '../lookup/servers.js';
 import { startShippedCache } from '../lookup/shipped-cache.js';
 import { takeSamples, withEqualAnswers, type LookupSample } from '../lookup/samples.js';
@@ -84,9 +79,7 @@ async function constantTarget(
 ): Promise<Target> {
   const [body] = bodies.values();
   const task: PeerTask = { constant: String(body) };
-  const { pid, ...peer } = startChild({ module: 'bench/harness/peer-process', task });
-  cleanup.push(() => peer.stop());
-  const url = await urlOf({ pid, ...peer });
+  const { url, pid } = await startServer({ module: 'bench/harness/peer-process', task }, cleanup);
   await pin(pid, SERVER_CORE);
   return { name: 'constant', url, pids: [pid], pathsFile, isAbsent: false };
 }
@@ -129,8 +122,8 @@ async function cacheTargets(
     (_, n) => `${paths[n % paths.length] ?? ''}?${String(n)}`,
   );
   const expired = await writePaths(join(dir, 'expired.paths'), keys);
-  const storing = { url, pathsFile: expired, connections: CONNECTIONS, seconds: STORE_SECONDS };
-  await runLookups({ ...storing, seed: 0, order: 'cyclic', signal });
+  const storing = { url, pathsFile: expired, seconds: STORE_SECONDS, seed: 0, signal };
+  await runLookups({ ...storing, order: 'cyclic' });
   const shared = { url, pids: [cache.pid, publicApi.pid], isAbsent: false };
   await cache.clearLog();
   return [

@@ -24,13 +24,12 @@ import { formatTime } from '#protocol/time';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { LOCAL_ORIGIN } from '#runtime/config';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
-import { startChild, urlOf } from '../harness/child.js';
+import { startServer } from '../harness/child.js';
 import { cpuSecondsOf, peakMemoryOf } from '../harness/cpu.js';
-import { proofPath, untilReady } from '../harness/public-api.js';
+import { untilReady } from '../harness/public-api.js';
 import { resultOf, type Result, type RunContext, type Scenario } from '../harness/scenario.js';
 import { whole } from '../harness/statistics.js';
-import { runLookups, writePaths } from '../harness/wrk.js';
-import { requireAnswered } from '../lookup/interleaved-load.js';
+import { lookUpProofs } from '../lookup/interleaved-load.js';
 
 /** The map of public records, built without a log: its cost, and a public API over a large one. */
 export const map: Scenario = { name: 'map', needs: ['wrk', 'taskset'], run };
@@ -205,19 +204,13 @@ async function measurePublicApi(
   await write(LOCATION_PATH, location);
 
   const startedAt = performance.now();
-  const facade = startChild({
-    module: 'programs/facade',
-    env: { LOG_LEVEL: 'warn', SNAPSHOT_DIR: root, LOG_VKEY: logVkey, PUBLIC_PORT: '0' },
-  });
-  cleanup.push(() => facade.stop());
-  const url = await urlOf(facade);
+  const env = { LOG_LEVEL: 'warn', SNAPSHOT_DIR: root, LOG_VKEY: logVkey, PUBLIC_PORT: '0' };
+  const { url, pid } = await startServer({ module: 'programs/facade', env }, cleanup);
   await untilReady(url);
   const seconds = (performance.now() - startedAt) / 1_000;
 
-  const pathsFile = await writePaths(join(dir, 'map.paths'), ids.map(proofPath));
-  const load = { url, pathsFile, connections: 64, seed: 1, signal };
-  const result = await runLookups({ ...load, seconds: (quick ? QUICK : FULL).seconds });
-  requireAnswered('public API', result, false);
+  const { seconds: duration } = quick ? QUICK : FULL;
+  const requests = await lookUpProofs(url, ids, { dir, seconds: duration, signal });
   const note = `a map of ${whole(proofs)} proofs`;
   return [
     resultOf({
@@ -229,10 +222,10 @@ async function measurePublicApi(
     }),
     resultOf({
       name: 'map: memory of a public API',
-      value: peakMemoryOf(facade.pid),
+      value: peakMemoryOf(pid),
       unit: 'MiB',
       target: { value: { atMost: 512 } },
-      note: `${note}, peak of ${whole(result.requests)} lookups of ${whole(ids.length)} proofs`,
+      note: `${note}, peak of ${whole(requests)} lookups of ${whole(ids.length)} proofs`,
     }),
   ];
 }

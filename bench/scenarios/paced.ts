@@ -8,19 +8,18 @@ import {
   resultOf,
   UnexpectedAnswers,
   type Result,
-  type Scenario,
   type RunContext,
+  type Scenario,
 } from '../harness/scenario.js';
-import { startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
+import { startStack } from '../harness/stack.js';
 import { percentile, whole } from '../harness/statistics.js';
-import { type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
+import { CONNECTIONS, type ExecuteLoadResult, runExecuteLoad } from '../harness/wrk.js';
 
 /** The programs without load, single executions at fixed rates, and saturated, with each queue. */
 export const paced: Scenario = { name: 'paced', needs: ['wrk'], run };
 
 const QUICK = { idleSeconds: 3, warmUpSeconds: 1, seconds: 3, saturatedSeconds: 2 };
 const FULL = { idleSeconds: 30, warmUpSeconds: 5, seconds: 30, saturatedSeconds: 15 };
-const CONNECTIONS = 64;
 
 /** Requests per second, with the largest accepted CPU time per request in milliseconds. */
 const RATES = [
@@ -44,26 +43,23 @@ export interface PacedMeasured {
   idle: CpuShares;
   /** One for each of {@link RATES}. */
   rates: PacedRun[];
-  saturated: ExecuteLoadResult & { cpu: CpuShares };
+  saturated: ExecuteLoadResult;
 }
 
 async function measure(
   queue: PacedMeasured['queue'],
   unexpected: UnexpectedAnswers,
-  { quick, dir, redisUrl, redisPid, signal }: RunContext,
+  { quick, dir, redis, signal }: RunContext,
 ): Promise<PacedMeasured> {
   const { idleSeconds, saturatedSeconds, ...times } = quick ? QUICK : FULL;
   return withCleanup(async (cleanup) => {
-    const options = { engineEnv: UNLIMITED, ...(queue === 'Redis' && { redisUrl }) };
+    const options = queue === 'Redis' ? { redis } : {};
     const stack = await startStack(join(dir, queue), options, cleanup);
-    const watched = watchedOf(stack, queue === 'Redis' ? redisPid : undefined);
-    const { engineUrl, registry } = stack;
-    const load = { url: engineUrl, credential: registry, connections: CONNECTIONS, dir, signal };
+    const { engineUrl, registry, watched } = stack;
+    const load = { url: engineUrl, credential: registry, watched, dir, signal };
     // Saturated first: the other loads are too small to get the hot code compiled.
     await runExecuteLoad({ ...load, seconds: saturatedSeconds });
-    const cpuSince = startCpu(watched);
-    const result = await runExecuteLoad({ ...load, seconds: saturatedSeconds });
-    const saturated = { ...result, cpu: cpuSince(result.requests) };
+    const saturated = await runExecuteLoad({ ...load, seconds: saturatedSeconds });
     await untilIdle(stack, signal);
     const idleSince = startCpu(watched);
     await sleep(idleSeconds * 1000, undefined, { signal });
@@ -108,13 +104,11 @@ export function pacedResults(
 
 function saturatedResults(
   queue: string,
-  { requests, seconds, answers, failed, latencies, cpu }: PacedMeasured['saturated'],
+  saturated: ExecuteLoadResult,
   unexpected: UnexpectedAnswers,
 ): Result[] {
-  unexpected.add('without an answer', failed);
-  for (const [status, count] of Object.entries(answers)) {
-    if (status !== '200') unexpected.add(status, count);
-  }
+  const { requests, seconds, latencies, cpu } = saturated;
+  unexpected.addLoad(saturated);
   const name = `single execute, saturated, ${queue} queue`;
   const p = (percent: number): string => percentile(latencies, percent).toFixed(1);
   return [

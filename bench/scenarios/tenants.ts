@@ -1,14 +1,14 @@
 import { runPaced, type PacedRun } from '../harness/paced-load.js';
 import { createTenants } from '../harness/registry.js';
 import {
-  resultOf,
+  comparedWithFirst,
   UnexpectedAnswers,
   type Result,
-  type Scenario,
   type RunContext,
+  type Scenario,
 } from '../harness/scenario.js';
-import { startStack, UNLIMITED, watchedOf } from '../harness/stack.js';
-import { median, pairedRatio, percentile, spread, whole } from '../harness/statistics.js';
+import { startStack } from '../harness/stack.js';
+import { percentile, whole } from '../harness/statistics.js';
 
 /** CPU time of single executions at a fixed rate, sent by one tenant or by many in turn. */
 export const tenants: Scenario = { name: 'tenants', run };
@@ -26,14 +26,13 @@ export interface TenantsPoint {
   rounds: PacedRun[];
 }
 
-async function run({ dir, redisUrl, redisPid, quick, signal, cleanup }: RunContext) {
+async function run({ dir, redis, quick, signal, cleanup }: RunContext) {
   const { rounds, ...times } = quick ? QUICK : FULL;
-  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED }, cleanup);
+  const stack = await startStack(dir, { redis }, cleanup);
   const ids = Array.from({ length: Math.max(...STEPS) }, (_, n) => `tenant-${String(n)}`);
   const all = await createTenants(stack.registry, ids);
   const unexpected = new UnexpectedAnswers();
-  const watched = watchedOf(stack, redisPid);
-  const load = { watched, perSecond: PER_SECOND, unexpected, signal };
+  const load = { watched: stack.watched, perSecond: PER_SECOND, unexpected, signal };
   await runPaced(stack.engineUrl, { ...load, ...FIRST, credentials: all });
   const points = STEPS.map((count): TenantsPoint => ({ tenants: count, rounds: [] }));
   for (let i = 0; i < rounds; i += 1) {
@@ -45,34 +44,22 @@ async function run({ dir, redisUrl, redisPid, quick, signal, cleanup }: RunConte
   return tenantsResults(points, unexpected);
 }
 
-/** Largest accepted cost relative to one tenant. */
-const MAX_RATIO = 1.25;
-
 /** Compares each number of tenants with one tenant, round by round. @param points one tenant first */
 export function tenantsResults(
   points: readonly TenantsPoint[],
   unexpected: UnexpectedAnswers,
 ): Result[] {
-  const costsOf = ({ rounds }: TenantsPoint): number[] => rounds.map(({ cpu }) => cpu.total / 1000);
-  const [one] = points;
-  if (one === undefined) throw new Error('nothing was measured');
-  const results = points.map((point) => {
-    const costs = costsOf(point);
-    const ms = point.rounds.flatMap((round) => round.ms);
-    return resultOf({
-      name: `growth: single execute, tenants: ${whole(point.tenants)}`,
-      value: median(costs),
-      unit: 'ms of CPU',
-      ...(point !== one && {
-        against: { what: 'the same with one tenant', value: median(costsOf(one)) },
-        ratio: pairedRatio(costs, costsOf(one)),
-        target: { ratio: { atMost: MAX_RATIO } },
-      }),
-      note:
-        `median of ${String(costs.length)} interleaved rounds (${spread(costs, 2)}) at ${String(PER_SECOND)}/s; ` +
-        `p50 ${percentile(ms, 50).toFixed(1)} ms, p99 ${percentile(ms, 99).toFixed(1)} ms`,
-    });
-  });
+  const results = comparedWithFirst(
+    points.map(({ tenants, rounds }) => {
+      const ms = rounds.flatMap((round) => round.ms);
+      return {
+        name: `growth: single execute, tenants: ${whole(tenants)}`,
+        costs: rounds.map(({ cpu }) => cpu.total / 1000),
+        note: `at ${String(PER_SECOND)}/s; p50 ${percentile(ms, 50).toFixed(1)} ms, p99 ${percentile(ms, 99).toFixed(1)} ms`,
+      };
+    }),
+    { unit: 'ms of CPU', what: 'the same with one tenant', digits: 2 },
+  );
   const answered = points.flatMap(({ rounds }) => rounds.flatMap(({ ms }) => ms)).length;
   return [
     ...results,

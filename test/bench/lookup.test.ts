@@ -125,7 +125,7 @@ it.skipIf(skipsNginx)(
 
 describe.skipIf(skipsWrk)(`wrk${withoutWrk}`, () => {
   it('runLookups > requests the paths of its file and counts the responses', async () => {
-    const load = { url, connections: 4, seconds: 1, seed: 1, signal };
+    const load = { url, seconds: 1, seed: 1, signal };
     const hits = await runLookups({ ...load, pathsFile: samples.recent.pathsFile });
     requireAnswered('hit', hits, false);
     const misses = await runLookups({ ...load, pathsFile: samples.absent.pathsFile });
@@ -143,7 +143,7 @@ describe.skipIf(skipsWrk)(`wrk${withoutWrk}`, () => {
         else res.writeHead(bodies.length % 2 === 0 ? 200 : 503).end();
       });
     });
-    const load = { url: server.url, connections: 4, seconds: 1, dir, signal };
+    const load = { url: server.url, watched: {}, seconds: 1, dir, signal };
     const credential = { tenantId: `tenant-${newRun()}`, apiKey: 'key' };
     const result = await runExecuteLoad({ ...load, credential });
     expect(Object.keys(result.answers).sort()).toEqual(['200', '503']);

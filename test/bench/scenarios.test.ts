@@ -3,7 +3,8 @@ import type { CpuShares } from '#bench/harness/cpu';
 import { UnexpectedAnswers } from '#bench/harness/scenario';
 import type { Round } from '#bench/lookup/interleaved-load';
 import { batchResults, type BatchMeasured } from '#bench/scenarios/batch';
-import { executeResults, type ExecuteMeasured, type ExecuteRound } from '#bench/scenarios/execute';
+import type { ExecuteLoadResult } from '#bench/harness/wrk';
+import { executeResults, type ExecuteMeasured } from '#bench/scenarios/execute';
 import { fairnessResults } from '#bench/scenarios/fairness';
 import { freshnessResults } from '#bench/scenarios/freshness';
 import { growthResults } from '#bench/scenarios/growth';
@@ -49,7 +50,11 @@ describe('batch results', () => {
 });
 
 describe('execute results', () => {
-  const round = (requests: number, ms: number, more: Partial<ExecuteRound> = {}): ExecuteRound => ({
+  const round = (
+    requests: number,
+    ms: number,
+    more: Partial<ExecuteLoadResult> = {},
+  ): ExecuteLoadResult => ({
     requests,
     seconds: 2,
     answers: { '200': requests },
