@@ -12,15 +12,14 @@ export type Costs = Record<
   number
 >;
 
-/** A group of 1,000 on quiet cores (docs/capacity.md); used when the results have no such row. */
+/** Proofs per second under the append lock: a group of 1,000 on quiet cores (docs/capacity.md). */
 const LOCK_CEILING = 32_000;
 
 /** The costs of a proof in a batch, from the results of a bench. */
-export function measuredCosts(results: readonly Pick<Result, 'name' | 'value' | 'note'>[]): Costs {
-  const row = (name: string) => results.find((result) => result.name === name);
-  const note = row('batch admission: CPU per proof')?.note ?? '';
+export function measuredCosts(results: readonly Pick<Result, 'name' | 'note'>[]): Costs {
+  const row = results.find(({ name }) => name === 'batch admission: CPU per proof');
   const shares = new Map<string, number>();
-  for (const [, name = '', micros] of note.matchAll(/(\w+) (\d+)/g))
+  for (const [, name = '', micros] of (row?.note ?? '').matchAll(/(\w+) (\d+)/g))
     shares.set(name, Number(micros));
   const take = (name: string): number => {
     const micros = shares.get(name);
@@ -30,12 +29,12 @@ export function measuredCosts(results: readonly Pick<Result, 'name' | 'value' | 
   };
   return {
     engine: take('engine'),
-    worker: take('workers'),
+    worker: take('worker'),
     verifier: take('verifier'),
     publisher: take('publisher'),
     postgres: take('Postgres'),
     others: sumOf([...shares.values()], (micros) => micros),
-    lock: 1e6 / (row('append lock: projected ceiling')?.value ?? LOCK_CEILING),
+    lock: 1e6 / LOCK_CEILING,
   };
 }
 

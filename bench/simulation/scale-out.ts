@@ -7,7 +7,9 @@ import { limitOf, measuredCosts, placeTenants, simulate, type Setup } from './pi
 
 /** Prints the table of docs/scale-out.md, from the costs of the last complete bench. */
 
-const results = JSON.parse(await readFile(resultsFile('latest'), 'utf8')) as Result[];
+const { results } = JSON.parse(await readFile(resultsFile('latest'), 'utf8')) as {
+  results: Result[];
+};
 const costs = measuredCosts(results);
 const one: Setup = {
   costs,
