@@ -1,4 +1,4 @@
-import { COSIGNATURE_TYPE, formatVkey, keyId, parseVkey, type Vkey } from '#protocol/note';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey, type Vkey } from '#protocol/note';
 import { witnessConfig } from '#runtime/config';
 import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { listen } from '#runtime/http/server';
@@ -28,11 +28,7 @@ const code = await runProgram('witness', async (program) => {
   program.onStop(unlock);
   const handler = witnessHandler(
     {
-      signer: {
-        name,
-        keyHash: keyId(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
-        sign: (message) => key.sign(message),
-      },
+      signer: noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE),
       logs,
       heads,
       clock: systemClock,

@@ -1,5 +1,5 @@
-import { toBase64, utf8 } from './bytes.js';
-import { canonicalize, orderedBytes, orderedText } from './json.js';
+import { toBase64 } from './bytes.js';
+import { canonicalBytes, orderedBytes, orderedText } from './json.js';
 import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
 import {
@@ -118,12 +118,7 @@ export function subjectOf(request: ExecuteRequest | AgentEnvelope): AepSubject {
 
 /** The bytes that are signed and hashed into `aep_hash`: the AEP's RFC 8785 form. */
 export function aepBytes(aep: Aep): Uint8Array {
-  return utf8(aepText(aep));
-}
-
-/** {@link aepBytes} as text. */
-export function aepText(aep: Aep): string {
-  return canonicalize(aep);
+  return canonicalBytes(aep);
 }
 
 export type RequestType = 'execute' | 'agent';
@@ -237,18 +232,9 @@ export function buildProofRecord(
 }
 
 export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
-  return hashHex(sha256, proofRecordText(record));
-}
-
-export function proofRecordBytes(record: ProofRecord): Uint8Array {
-  return utf8(proofRecordText(record));
-}
-
-/** Needs no escapes, because every member is ASCII. */
-function proofRecordText(record: ProofRecord): string {
   const { payload, payloadType, signatures } = record.envelope;
   const [{ keyid, sig }] = signatures;
-  return orderedText({
+  const text = orderedText({
     aep_hash: record.aep_hash,
     envelope: { payload, payloadType, signatures: [{ keyid, sig }] },
     proof_id: record.proof_id,
@@ -256,6 +242,8 @@ function proofRecordText(record: ProofRecord): string {
     response_hash: record.response_hash,
     schema_version: record.schema_version,
   });
+  // Every member is ASCII.
+  return hashHex(sha256, text);
 }
 
 /** The hashes in the log entry of a proof. */

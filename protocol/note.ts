@@ -89,6 +89,21 @@ export interface NoteSigner {
   sign: (message: Uint8Array) => Uint8Array;
 }
 
+export interface SigningKey {
+  publicKey: Uint8Array;
+  sign: NoteSigner['sign'];
+}
+
+export function noteSigner(
+  sha256: Sha256,
+  name: string,
+  key: SigningKey,
+  type: SignatureType = ED25519_TYPE,
+): NoteSigner {
+  const keyHash = keyId(sha256, name, key.publicKey, type);
+  return { name, keyHash, sign: (message) => key.sign(message) };
+}
+
 /** Signs a text, which must end in a newline, and returns the note. */
 export function signNote(text: string, signer: NoteSigner): string {
   if (!isNoteText(text)) {

@@ -23,9 +23,21 @@ export interface PublicState {
   shareChange: number;
 }
 
-/** Dependencies of a publish cycle. */
-export interface CycleContext {
+/** What a publisher is given and its cycles use. */
+export interface PublisherSettings {
   registry: RegistryView;
+  clock: Clock;
+  /** Longest validity of a snapshot, in milliseconds. */
+  snapshotTtlMs: number;
+  /** In seconds. */
+  maxMergeDelay: number;
+  recentLookupLimit: number;
+  /** Called with each published snapshot. */
+  onPublished?: (snapshot: OpenedLocation) => void;
+}
+
+/** Dependencies of a publish cycle. */
+export interface CycleContext extends PublisherSettings {
   /** Source of most reads of a cycle; null: the primary serves all of them. */
   replica: Replica | null;
   directory: SnapshotDirectory;
@@ -49,17 +61,9 @@ export interface CycleContext {
     /** Snapshot entries that this process appended since, by index. */
     appended: Map<number, Uint8Array>;
   };
-  clock: Clock;
   logger: Logger;
-  /** Longest validity of a snapshot, in milliseconds. */
-  snapshotTtlMs: number;
-  /** In seconds. */
-  maxMergeDelay: number;
-  recentLookupLimit: number;
   /** Leaves read and reduced at once; a multiple of 256. */
   chunkLeaves: number;
   /** Counts a step, so that the watchdog can distinguish a long cycle from a hung one. */
   progress(): void;
-  /** Called with each published snapshot. */
-  onPublished?: (snapshot: OpenedLocation) => void;
 }

@@ -1,42 +1,28 @@
-import { formatVkey, keyId, type NoteSigner } from '#protocol/note';
-import type { OpenedLocation } from '#protocol/snapshot/location';
+import { formatVkey, noteSigner, type SigningKey } from '#protocol/note';
 import { type PinnedKeys, pinKeys } from '#protocol/snapshot/trust';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
-import type { CycleContext } from './context.js';
+import type { CycleContext, PublisherSettings } from './context.js';
 import { trustedHead, SnapshotDirectory } from './store/directory.js';
 import { Janitor } from './store/janitor.js';
 import { StoredMaps } from './store/maps.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
 import { Cosigner, type CosignerOptions } from './cosigner.js';
 import { SnapshotWriter, type WriteStep } from './store/writer.js';
-import type { RegistryView, Replica } from './registry/sql-registry.js';
+import type { Replica } from './registry/sql-registry.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
 
-/** A signing key; only its public part is readable. */
-export interface Signer {
-  publicKey: Uint8Array;
-  sign: (message: Uint8Array) => Uint8Array;
-}
-
-export interface PublisherContext {
-  registry: RegistryView;
+export interface PublisherContext extends PublisherSettings {
   /** A read replica of the registry. */
   replica?: Replica;
   /** The snapshot directory. */
   directory: string;
   /** Name of the log, and first line of its checkpoints. */
   origin: string;
-  logKey: Signer;
+  logKey: SigningKey;
   /** Vkeys of earlier keys of the log: verified, but never used for signing. */
   retired?: readonly string[];
-  clock: Clock;
   log: Logger;
-  snapshotTtlMs: number;
-  /** In seconds. */
-  maxMergeDelay: number;
-  recentLookupLimit: number;
   /** `TRUSTED_CHECKPOINT`: the publisher signs only trees that extend it. */
   trustedCheckpoint?: string;
   /** Requests cosignatures of a policy's witnesses for each checkpoint. */
@@ -47,8 +33,6 @@ export interface PublisherContext {
   step?: WriteStep;
   /** For tests: leaves processed at once, a multiple of 256. */
   chunkLeaves?: number;
-  /** Called with each published snapshot. */
-  onPublished?: (snapshot: OpenedLocation) => void;
 }
 
 export interface Publisher {
@@ -70,48 +54,42 @@ export interface Publisher {
 const CHUNK_LEAVES = 8192;
 
 export function createPublisher(options: PublisherContext): Publisher {
-  const { origin } = options;
+  const { origin, logKey, replica = null, log: logger, clock, witnesses } = options;
   const log = pinKeys(nativeSha256, [
-    formatVkey(nativeSha256, origin, options.logKey.publicKey),
+    formatVkey(nativeSha256, origin, logKey.publicKey),
     ...(options.retired ?? []),
   ]);
   const directory = new SnapshotDirectory(options.directory, log);
   const writer = new SnapshotWriter(options.directory, options.step);
   const janitor = new Janitor(options.directory);
   let steps = 0;
-  const leases = [...(options.leases ?? []), new DirectoryLease(options.directory, options.log)];
+  const leases = [...(options.leases ?? []), new DirectoryLease(options.directory, logger)];
   const leadership = new Leadership(leases);
-  const { clock, log: logger, witnesses } = options;
   const cosigner =
     witnesses === undefined
       ? null
       : new Cosigner({ ...witnesses, directory, writer, leadership, clock, log: logger });
   const ctx: CycleContext = {
-    registry: options.registry,
-    replica: options.replica ?? null,
+    ...options,
+    replica,
     directory,
     writer,
     cosigner,
     maps: new StoredMaps(directory, writer, janitor),
     janitor,
     leadership,
-    logSigner: signer(origin, options.logKey),
+    logSigner: noteSigner(nativeSha256, origin, logKey),
     log,
     memory: {
       head: trustedHead(options.trustedCheckpoint, log),
       progress: null,
       appended: new Map(),
     },
-    clock,
     logger,
-    snapshotTtlMs: options.snapshotTtlMs,
-    maxMergeDelay: options.maxMergeDelay,
-    recentLookupLimit: options.recentLookupLimit,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
     progress: () => {
       steps += 1;
     },
-    ...(options.onPublished && { onPublished: options.onPublished }),
   };
   return {
     log,
@@ -124,13 +102,5 @@ export function createPublisher(options: PublisherContext): Publisher {
     quorumAgeMs: () => cosigner?.quorumAgeMs ?? 0,
     progress: () => steps + writer.filesWritten,
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
-  };
-}
-
-function signer(name: string, key: Signer): NoteSigner {
-  return {
-    name,
-    keyHash: keyId(nativeSha256, name, key.publicKey),
-    sign: (text) => key.sign(text),
   };
 }

@@ -10,7 +10,7 @@ import { decodeLeaves, type PageId } from '#protocol/map/page';
 import { MapPages, type MapHead, type PageStore } from '#protocol/map/pages';
 import type { MapChange } from '#protocol/map/update';
 import { inclusionRanges, leafHash, nodeHash } from '#protocol/merkle';
-import { formatVkey, keyId, signNote } from '#protocol/note';
+import { formatVkey, noteSigner, signNote } from '#protocol/note';
 import type { SnapshotEntry } from '#protocol/schemas/log-entry';
 import { SCHEMA } from '#protocol/schemas/ids';
 import {
@@ -260,11 +260,10 @@ function signedSnapshot(keyFile: string, head: MapHead, proofs: number) {
     (hash, sibling) => nodeHash(nativeSha256, sibling, hash),
     leafHash(nativeSha256, entryBytes(snapshot)),
   );
-  const checkpoint = signNote(formatCheckpoint({ origin: LOCAL_ORIGIN, size: size + 1, root }), {
-    name: LOCAL_ORIGIN,
-    keyHash: keyId(nativeSha256, LOCAL_ORIGIN, key.publicKey),
-    sign: (message) => key.sign(message),
-  });
+  const checkpoint = signNote(
+    formatCheckpoint({ origin: LOCAL_ORIGIN, size: size + 1, root }),
+    noteSigner(nativeSha256, LOCAL_ORIGIN, key),
+  );
   const location = encodeLocation({
     schema_version: LOCATION_SCHEMA,
     snapshot,

@@ -1,6 +1,7 @@
 import { toHex } from '../bytes.js';
 import { documentHash, type Sha256 } from '../hash.js';
 import { ID_PREFIX, idsOf } from '../ids.js';
+import type { PublicEvent } from '../schemas/proof-view.js';
 import { PUBLIC_FLAGS, responseHead, unresolvedBody } from '../snapshot/head.js';
 import {
   ARTIFACT_KINDS,
@@ -199,20 +200,6 @@ export function packageAnswer(
   );
 }
 
-/** An event in the public history of a proof. */
-export type HistoryEvent =
-  | { event: 'accepted'; at: string }
-  | { event: 'appended'; leaf_index: number }
-  | { event: 'verified' | 'failed' | 'erased' | 'lost'; at: string; log_size: number }
-  | {
-      event: 'revoked';
-      at: string;
-      artifact: ArtifactKind;
-      leaf_index: number;
-      reason_hash: string;
-    }
-  | { event: 'expired'; at: string; artifacts: ArtifactKind[] };
-
 /**
  * The history of an artifact: the events of its proof, without revocations and expiries of later
  * artifacts in the chain.
@@ -221,10 +208,10 @@ export function historyOf(
   kind: ArtifactKind,
   { proof, log }: ProofFacts,
   recorded: readonly RecordedEvent[],
-): HistoryEvent[] {
+): PublicEvent[] {
   const kinds = ARTIFACT_KINDS.slice(0, ARTIFACT_KINDS.indexOf(kind) + 1);
   const first = recorded.find(({ type }) => type === 'passed' || type === 'failed');
-  const events = recorded.flatMap((event): HistoryEvent[] => {
+  const events = recorded.flatMap((event): PublicEvent[] => {
     const at = formatTime(event.time);
     if (event.type === 'revoked') {
       if (!kinds.includes(event.kind)) return [];
@@ -237,7 +224,7 @@ export function historyOf(
   const ends = new Set(proof.ends.slice(0, kinds.length).filter((end) => isExpired(end, log)));
   const expired = [...(ends as Set<number>)]
     .sort((a, b) => a - b)
-    .map((end): HistoryEvent => {
+    .map((end): PublicEvent => {
       const artifacts = kinds.filter((_, at) => proof.ends[at] === end);
       return { event: 'expired', at: formatTime(end), artifacts };
     });

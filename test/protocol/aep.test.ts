@@ -5,8 +5,9 @@ import {
   buildAep,
   buildProofRecord,
   requestTypeOf,
-  proofRecordBytes,
+  proofRecordHash,
 } from '#protocol/aep';
+import { hashHex } from '#protocol/hash';
 import { canonicalBytes } from '#protocol/json';
 import { type Aep, proofRecordSchema } from '#protocol/schemas/aep';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
@@ -46,7 +47,7 @@ describe('proof record', () => {
           effect: aep.decision.effect,
           lane: requestTypeOf(aep.subject),
         });
-        expect(Buffer.from(proofRecordBytes(made)).equals(canonicalBytes(made))).toBe(true);
+        expect(proofRecordHash(sha256, made)).toBe(hashHex(sha256, canonicalBytes(made)));
         expect(proofRecordSchema.safeParse(made).success).toBe(true);
       }),
     );

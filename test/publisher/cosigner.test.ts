@@ -7,7 +7,7 @@ import { Checkpoints } from '#api/public/log/checkpoints';
 import { directorySource } from '#api/public/snapshot/source';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { cosign } from '#protocol/cosignature';
-import { COSIGNATURE_TYPE, formatVkey, keyId, parseVkey } from '#protocol/note';
+import { COSIGNATURE_TYPE, formatVkey, noteSigner, parseVkey } from '#protocol/note';
 import { checkQuorum, parsePolicy } from '#protocol/tlog-policy';
 import { parseTlogProof } from '#protocol/tlog-proof';
 import { CosignedHeads } from '#programs/witness/heads';
@@ -31,11 +31,7 @@ async function openWitness(name: string) {
     () => undefined,
   );
   const options: WitnessOptions = {
-    signer: {
-      name,
-      keyHash: keyId(nativeSha256, name, key.publicKey, COSIGNATURE_TYPE),
-      sign: (message) => key.sign(message),
-    },
+    signer: noteSigner(nativeSha256, name, key, COSIGNATURE_TYPE),
     logs: new Map([[ORIGIN, [parseVkey(snapshot.logVkey)]]]),
     heads,
     clock: snapshot.clock,
