@@ -37,8 +37,7 @@ let samples: LookupSamples;
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'svc-lookups-'));
-  proofs = snapshot.registry.addProofs(PROOFS);
-  snapshot.registry.verify();
+  proofs = snapshot.grow(PROOFS);
   await snapshot.publisher({ recentLookupLimit: RECENT }).runCycle();
   url = (await snapshot.serve(snapshot.publicServer())).url;
   samples = await takeSamples(draw, url, { dir, recentLookupLimit: RECENT, count: COUNT });

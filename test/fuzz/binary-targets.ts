@@ -22,6 +22,7 @@ import {
 import { decodeEntryBundle, encodeEntryBundle } from '#protocol/tiles';
 import { readAep } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import {
   ACCEPTED,
   parsing,
@@ -47,15 +48,10 @@ const offline = vectors<OfflineVector[]>('valid/offline');
 const proofs = offline.filter(({ name }) => /^tlog-proof-of-leaf/.test(name));
 const leaf = proofs[1];
 
-const next = vectors<{
-  log_vkey: string;
-  map: { key: string; record: string; history: string }[];
-  evidence: { snapshot: unknown; tlog_proof: string }[];
-}>('next');
 const nothing = new Uint8Array(0);
-const ofKind = (kind: string) => next.map.filter(({ key }) => key.startsWith(kind));
+const ofKind = (kind: string) => nextVectors.map.filter(({ key }) => key.startsWith(kind));
 const recordsOf = (kind: string) => ofKind(kind).map(({ record }) => fromHex(record));
-const mapLeaves = next.map
+const mapLeaves = nextVectors.map
   .map(({ key, record, history }) =>
     leafOf(sha256, fromHex(key), { record: fromHex(record), history: fromHex(history) }),
   )
@@ -72,7 +68,7 @@ const pages = encodeRefs(1, [
 ]);
 const [share = nothing] = recordsOf('04');
 const shareHash = fromHex((parseStrict(share) as { token_hash: string }).token_hash);
-const [evidence] = next.evidence;
+const [evidence] = nextVectors.evidence;
 const location = {
   schema_version: 'svc.registry.snapshot_location/1.0',
   snapshot: evidence!.snapshot,
@@ -169,14 +165,14 @@ export const BINARY_TARGETS: readonly Target[] = [
     name: 'location',
     seeds: [canonicalBytes(location as never)],
     run: parsing(
-      (input) => openLocation(crypto, input, pinKeys(sha256, [next.log_vkey])),
+      (input) => openLocation(crypto, input, pinKeys(sha256, [nextVectors.log_vkey])),
       ({ snapshot }) =>
         must(isDeepStrictEqual(snapshot, location.snapshot), 'a snapshot that is not in the log'),
     ),
   },
   {
     name: 'evidence',
-    seeds: next.evidence.map((one) => canonicalBytes(one as never)),
+    seeds: nextVectors.evidence.map((one) => canonicalBytes(one as never)),
     run: parsing(
       (input) => parseEvidence(input),
       (found, input) => must(isDeepStrictEqual(found, parseStrict(input)), 'another document'),

@@ -107,9 +107,7 @@ describe('outcome envelope', () => {
       fixture: null,
     });
   });
-});
 
-describe('outcome envelope', () => {
   it('is admitted under every policy set, unlike an action with any name', async () => {
     const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const rules = {

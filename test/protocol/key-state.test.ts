@@ -27,46 +27,52 @@ function change(
   return { leafIndex, entry: parseEntry(bytes) };
 }
 
-/** The states of the key at the first `size` log positions. */
-function states(entries: KeyedEntry[], size: number, logSize = size) {
-  return Array.from({ length: size }, (_, i) => keyStateAt(entries, key.keyId, i, logSize).state);
-}
-
-const words = (text: string): string[] => text.split(' ');
-
 describe('keyStateAt', () => {
-  it('returns active from the activation until the retirement', () => {
-    expect(states([change(1, 'activate'), change(4, 'retire')], 7)).toEqual(
-      words('unknown unknown active active active retired retired'),
+  it.each<[what: string, entries: KeyedEntry[], states: string, logSize?: number]>([
+    [
+      'active from the activation until the retirement',
+      [change(1, 'activate'), change(4, 'retire')],
+      'unknown unknown active active active retired retired',
+    ],
+    [
+      'never active after a retirement',
+      [change(0, 'activate'), change(2, 'retire'), change(3, 'activate')],
+      'unknown active active retired retired retired',
+    ],
+    [
+      'never active after a compromise',
+      [change(0, 'activate'), change(2, 'compromise', 1), change(3, 'activate')],
+      'unknown compromised compromised compromised compromised',
+    ],
+    [
+      'compromised from the named index on, even before the compromise was logged',
+      [change(0, 'activate'), change(9, 'compromise', 3)],
+      'unknown active active compromised compromised',
+      10,
+    ],
+    [
+      'not compromised in a log without the compromise entry',
+      [change(0, 'activate'), change(9, 'compromise', 3)],
+      'unknown active active active active',
+      9,
+    ],
+    [
+      'compromised from the earliest of several compromises',
+      [change(0, 'activate'), change(5, 'compromise', 4), change(6, 'compromise', 2)],
+      'unknown active compromised compromised compromised compromised',
+      7,
+    ],
+    [
+      'compromised even when the key was retired earlier',
+      [change(0, 'activate'), change(2, 'retire'), change(4, 'compromise', 3)],
+      'unknown active active compromised compromised',
+    ],
+  ])('returns %s', (_, entries, states, logSize) => {
+    const expected = states.split(' ');
+    const found = expected.map(
+      (_, i) => keyStateAt(entries, key.keyId, i, logSize ?? expected.length).state,
     );
-  });
-
-  it('never returns active after a retirement or compromise', () => {
-    const entries = [change(0, 'activate'), change(2, 'retire'), change(3, 'activate')];
-    expect(states(entries, 6)).toEqual(words('unknown active active retired retired retired'));
-    const stolen = [change(0, 'activate'), change(2, 'compromise', 1), change(3, 'activate')];
-    expect(states(stolen, 5)).toEqual(
-      words('unknown compromised compromised compromised compromised'),
-    );
-  });
-
-  it('returns compromised from the named index on, even before the compromise was logged', () => {
-    const entries = [change(0, 'activate'), change(9, 'compromise', 3)];
-    expect(states(entries, 5, 10)).toEqual(words('unknown active active compromised compromised'));
-    // Before the compromise entry, the log does not contain the compromise.
-    expect(states(entries, 5, 9)).toEqual(words('unknown active active active active'));
-  });
-
-  it('uses the earliest of several compromises', () => {
-    const entries = [change(0, 'activate'), change(5, 'compromise', 4), change(6, 'compromise', 2)];
-    expect(states(entries, 6, 7)).toEqual(
-      words('unknown active compromised compromised compromised compromised'),
-    );
-  });
-
-  it('returns compromised from the named index on, even when the key was retired earlier', () => {
-    const entries = [change(0, 'activate'), change(2, 'retire'), change(4, 'compromise', 3)];
-    expect(states(entries, 5)).toEqual(words('unknown active active compromised compromised'));
+    expect(found).toEqual(expected);
   });
 
   it('returns the public key of the requested key only', () => {

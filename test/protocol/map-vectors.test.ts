@@ -1,28 +1,9 @@
 import { expect, it } from 'vitest';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { fromBase64, fromHex, toBase64, toHex } from '#protocol/bytes';
 import { checkMapPath, mapKey, mapLeafHash, mapRoot, valueHash } from '#protocol/map/nodes';
-import { packageRoot } from '#runtime/process/files';
 import { sha256 } from '../fixtures/leaves.js';
 import { mapPath } from '../fixtures/map-model.js';
-
-interface Lookup {
-  path: string;
-  record?: string;
-  history?: string;
-  leaf?: { key: string; value_hash: string } | null;
-}
-interface Vectors {
-  map: { key: string; record: string; history: string }[];
-  map_root: string;
-  shares_root: string;
-  empty_root: string;
-  evidence: { identifier: string; lookups: Lookup[] }[];
-}
-const vectors = JSON.parse(
-  readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
-) as Vectors;
+import { nextVectors as vectors, type Lookup } from '../fixtures/next-vectors.js';
 
 const leaves = vectors.map.map(({ key, record, history }) => {
   const hash = valueHash(sha256, fromHex(record), fromHex(history));

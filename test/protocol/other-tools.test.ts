@@ -1,13 +1,10 @@
 import { createPublicKey } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { bundleFromJSON } from '@sigstore/bundle';
 import { toSignedEntity, VerificationError, Verifier } from '@sigstore/verify';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64, toBase64Url } from '#protocol/bytes';
 import { canonicalize } from '#protocol/json';
 import type { ProofExport } from '#protocol/schemas/proof-export';
-import { packageRoot } from '#runtime/process/files';
 import {
   canonicalJson,
   executeIntentHttp,
@@ -21,6 +18,7 @@ import {
   workplace,
   type Workplace,
 } from '../fixtures/other-tools.js';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
 /** Proofs of a real engine, verified by third-party programs. */
@@ -156,19 +154,16 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     }, 120_000);
 
     it('verify the snapshot entry and the record in evidence', async () => {
-      const vectors = JSON.parse(
-        readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
-      ) as { log_vkey: string; evidence: [{ identifier: string; lookups: { record: string }[] }] };
-      const [evidence] = vectors.evidence;
+      const evidence = nextVectors.evidence[0]!;
       const blocks = await shellBlocks('docs/verify.md', '### Evidence with other tools');
       const [entry = '', map = ''] = blocks;
-      const there = await workplace({ LOG_VKEY: vectors.log_vkey });
+      const there = await workplace({ LOG_VKEY: nextVectors.log_vkey });
       try {
         await there.write('evidence.json', JSON.stringify(evidence));
         expect(await there.paste(entry)).toMatch(/^included: leaf /);
         expect(await there.paste(map)).toMatch(/^in the map: 01/);
         const [lookup, ...others] = evidence.lookups;
-        const record = altered(lookup!.record);
+        const record = altered(lookup!.record!);
         const lookups = [{ ...lookup, record }, ...others];
         await there.write('evidence.json', JSON.stringify({ ...evidence, lookups }));
         await expect(there.paste(map)).rejects.toThrow();

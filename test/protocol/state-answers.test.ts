@@ -1,14 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { fromHex } from '#protocol/bytes';
 import { facadeSchema, type Facade } from '#protocol/schemas/facade';
 import { unresolvedBody } from '#protocol/snapshot/head';
 import { historyOf, packageAnswer, proofAnswer, type ProofFacts } from '#protocol/state/answers';
 import { decodeHistory, decodeProof, type PublicProof } from '#protocol/state/record';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
-import { packageRoot } from '#runtime/process/files';
 import { sha256 } from '../fixtures/leaves.js';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import { ORIGIN, proofIdOf } from '../fixtures/public-log.js';
 
 const KEY = { keyId: 'A'.repeat(43), from: 1, retiredFrom: null, compromisedFrom: null };
@@ -151,13 +149,10 @@ it('an erased proof that was never verified can be revoked', () => {
 });
 
 describe('history', () => {
-  const vectors = JSON.parse(
-    readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
-  ) as { map: { key: string; record: string; history: string }[] };
   const time = (minute: number): number => Date.UTC(2026, 10, 22, 8, minute);
   const at = (minute: number): string => new Date(time(minute)).toISOString();
   const historyIn = (position: number, kind: ArtifactKind, minute: number) => {
-    const { key, record, history } = vectors.map[position]!;
+    const { key, record, history } = nextVectors.map[position]!;
     const log = { origin: ORIGIN, size: 17, expiredThrough: time(minute) };
     const facts = { proofId: key.slice(2), proof: decodeProof(fromHex(record)), key: null, log };
     return historyOf(kind, facts, decodeHistory(fromHex(history)));

@@ -1,17 +1,12 @@
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import type { VerdictEntry } from '#protocol/schemas/log-entry';
 import { isSignedVerdict, listedFailures } from '#protocol/verdict-entries';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/files';
+import { nextVectors } from '../fixtures/next-vectors.js';
 
-const { entries } = JSON.parse(
-  readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'),
-) as { entries: { canonical: string }[] };
-const log = entries.map(({ canonical }, leafIndex) => ({
+const log = nextVectors.entries.map(({ canonical }, leafIndex) => ({
   leafIndex,
   entry: parseEntry(utf8(canonical)),
 }));

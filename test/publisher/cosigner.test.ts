@@ -73,10 +73,16 @@ type TestWitness = Awaited<ReturnType<typeof openWitness>>;
 let witnesses: TestWitness[];
 let policyText: string;
 let answers: string[];
-const open = () => {
-  const onAnswer = (name: string, outcome: string) => void answers.push(`${name} ${outcome}`);
-  return snapshot.publisher({ witnesses: { policy: parsePolicy(policyText), onAnswer } });
-};
+const onAnswer = (name: string, outcome: string) => void answers.push(`${name} ${outcome}`);
+const open = (overrides: Parameters<typeof snapshot.publisher>[0] = {}) =>
+  snapshot.publisher({ witnesses: { policy: parsePolicy(policyText), onAnswer }, ...overrides });
+/** Holds the answers of all witnesses, until the returned function is called. */
+function holdAnswers(): () => void {
+  let release = (): void => undefined;
+  const until = new Promise<void>((resolve) => (release = resolve));
+  for (const { state } of witnesses) state.until = until;
+  return release;
+}
 
 beforeEach(async () => {
   answers = [];
@@ -85,10 +91,6 @@ beforeEach(async () => {
 });
 afterEach(() => witnesses.forEach(({ state }) => (state.isDown = true)));
 
-const grow = (): void => {
-  snapshot.registry.addProofs(3);
-  snapshot.registry.verify();
-};
 function published() {
   const file = join(snapshot.directory, 'cosigned-checkpoint');
   if (!existsSync(file)) return null;
@@ -100,14 +102,8 @@ function published() {
 
 it('cosigner > publishes each checkpoint at once, and again with the cosignatures', async () => {
   const publisher = open();
-  let release = (): void => undefined;
-  for (const { state } of witnesses) {
-    state.until = new Promise((resolve) => {
-      const before = release;
-      release = () => (before(), resolve());
-    });
-  }
-  grow();
+  const release = holdAnswers();
+  snapshot.grow(3);
   await publisher.runCycle();
   const { size } = (await snapshot.published()).opened.checkpoint;
   expect(published()).toBeNull();
@@ -116,7 +112,7 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
   // The next cycle requests no new ones for a minute.
   const { requests } = witnesses[0]!.state;
   await publisher.runCycle();
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   const grown = (await snapshot.published()).opened.checkpoint.size;
   expect(grown).toBeGreaterThan(size);
@@ -131,7 +127,7 @@ it('cosigner > publishes each checkpoint at once, and again with the cosignature
 
 it('cosigner > needs the quorum only, and learns what a witness has cosigned', async () => {
   for (const { state } of witnesses.slice(1)) state.isDown = true;
-  grow();
+  snapshot.grow(3);
   const first = open();
   await first.runCycle();
   await expect.poll(() => answers.length).toBe(3);
@@ -143,7 +139,7 @@ it('cosigner > needs the quorum only, and learns what a witness has cosigned', a
   await expect.poll(() => published()?.by.length).toBe(3);
   await first.close();
   witnesses[1]!.state.isDown = true;
-  grow();
+  snapshot.grow(3);
   // A new publisher learns the sizes of the witnesses from their 409 responses.
   await open().runCycle();
   await expect.poll(published).toMatchObject({ isMet: true, by: ['w1', 'w3'] });
@@ -151,14 +147,12 @@ it('cosigner > needs the quorum only, and learns what a witness has cosigned', a
 });
 
 it('cosigner > finds a quorum for a log that grows faster than its witnesses answer', async () => {
-  let release = (): void => undefined;
-  const until = new Promise<void>((resolve) => (release = resolve));
-  for (const { state } of witnesses) state.until = until;
+  const release = holdAnswers();
   const publisher = open();
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   const { size } = (await snapshot.published()).opened.checkpoint;
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   release();
   await expect.poll(published).toMatchObject({ size, isMet: true });
@@ -167,11 +161,11 @@ it('cosigner > finds a quorum for a log that grows faster than its witnesses ans
 it('cosigner > goes on without a witness that never answers', async () => {
   witnesses[2]!.state.until = new Promise(() => undefined);
   const publisher = open();
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   const { size } = (await snapshot.published()).opened.checkpoint;
   await expect.poll(published).toEqual({ size, isMet: true, by: ['w1', 'w2'] });
-  grow();
+  snapshot.grow(3);
   const publishedNext = async () => {
     await publisher.runCycle();
     return published();
@@ -193,7 +187,7 @@ it.each<[lie: string, body: (line: string, note: string) => string]>([
   ],
 ])('cosigner > counts and publishes no line of a witness that answers %s', async (_, body) => {
   witnesses[0]!.state.lie = body;
-  grow();
+  snapshot.grow(3);
   await open().runCycle();
   await expect.poll(() => answers.toSorted()).toEqual(['w1 failed', 'w2 cosigned', 'w3 cosigned']);
   await expect.poll(published).toMatchObject({ isMet: true, by: ['w2', 'w3'] });
@@ -205,11 +199,11 @@ it.each<[lie: string, body: (line: string, note: string) => string]>([
 
 it('cosigner > never replaces a newer checkpoint by an older one', async () => {
   const publisher = open();
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   const older = (await snapshot.published()).opened;
   await expect.poll(() => published()?.by.length).toBe(3);
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   const newer = (await snapshot.published()).opened.checkpoint.size;
   await expect.poll(published).toMatchObject({ size: newer, by: ['w1', 'w2', 'w3'] });
@@ -221,7 +215,7 @@ it('cosigner > never replaces a newer checkpoint by an older one', async () => {
     leadership: new Leadership([]),
     clock: snapshot.clock,
     log: logger('publisher', 'silent'),
-    onAnswer: (name, outcome) => void answers.push(`${name} ${outcome}`),
+    onAnswer,
   });
   late.submit(parseTlogProof(older.location.tlog_proof).checkpoint, older.checkpoint.size);
   await expect.poll(() => answers).toContain('w4 cosigned');
@@ -236,17 +230,9 @@ it('cosigner > stores no cosignature after another publisher took the lease', as
     held: () => Promise.resolve(isHeld),
     release: () => Promise.resolve(),
   };
-  let release = (): void => undefined;
-  const until = new Promise<void>((resolve) => (release = resolve));
-  for (const { state } of witnesses) state.until = until;
-  const publisher = snapshot.publisher({
-    leases: [lease],
-    witnesses: {
-      policy: parsePolicy(policyText),
-      onAnswer: (name, outcome) => void answers.push(`${name} ${outcome}`),
-    },
-  });
-  grow();
+  const release = holdAnswers();
+  const publisher = open({ leases: [lease] });
+  snapshot.grow(3);
   await publisher.runCycle();
   isHeld = false;
   release();
@@ -257,7 +243,7 @@ it('cosigner > stores no cosignature after another publisher took the lease', as
 
 it('public API > serves the cosigned checkpoint, and tlog-proofs under it', async () => {
   const publisher = open();
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   await expect.poll(() => published()?.by.length).toBe(3);
   const server = await snapshot.serve(snapshot.publicServer());
@@ -270,7 +256,7 @@ it('public API > serves the cosigned checkpoint, and tlog-proofs under it', asyn
   // A cosigned checkpoint behind the snapshot, as the origin could keep it, is served for minutes only.
   for (const { state } of witnesses) state.isDown = true;
   const { size } = (await snapshot.published()).opened.checkpoint;
-  grow();
+  snapshot.grow(3);
   await publisher.runCycle();
   const source = directorySource(snapshot.directory);
   const log = [parseVkey(snapshot.logVkey)] as const;
@@ -291,7 +277,7 @@ it('public API > serves no forged cosigned checkpoint, none that its snapshot la
   const publisher = open();
   const publicServer = snapshot.publicServer();
   const publish = async () => {
-    grow();
+    snapshot.grow(3);
     await publisher.runCycle();
     const { opened } = await snapshot.published();
     const { checkpoint } = opened;

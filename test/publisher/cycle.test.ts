@@ -18,8 +18,7 @@ const pages = (): string[] =>
 describe('publish cycle', () => {
   it('publishes the leaves up to the last verdict entry, under a checkpoint over every leaf', async () => {
     const { registry } = snapshot;
-    const [first] = registry.addProofs(3);
-    registry.verify();
+    const [first] = snapshot.grow(3);
     const unverified = registry.addProof();
     expect(await snapshot.publisher().runCycle()).toMatchObject({
       outcome: 'published',
@@ -41,12 +40,10 @@ describe('publish cycle', () => {
   });
 
   it('writes a log that can be verified from its files at every published size', async () => {
-    const { registry } = snapshot;
     const publisher = snapshot.publisher({ chunkLeaves: 256 });
     const sizes: number[] = [];
     for (const count of [1, 3, 250, 1, 1, 300, 600]) {
-      registry.addProofs(count);
-      registry.verify();
+      snapshot.grow(count);
       await publisher.runCycle();
       const { opened } = await snapshot.published();
       sizes.push(opened.checkpoint.size);
@@ -60,8 +57,7 @@ describe('publish cycle', () => {
 
   it('appends no snapshot entry to an idle log until its validity requires one', async () => {
     const { registry, clock } = snapshot;
-    registry.addProofs(5);
-    registry.verify();
+    snapshot.grow(5);
     const publisher = snapshot.publisher();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
     const { size } = registry;
@@ -122,9 +118,7 @@ describe('publish cycle', () => {
     registry.revoke(ids[3]!);
     registry.addKeyEntry('compromise', 600);
     registry.verify();
-    const first = snapshot.publisher({ chunkLeaves: 256 });
-    await first.runCycle();
-    await first.close();
+    await snapshot.publishOnce({ chunkLeaves: 256 });
     registry.recordVerdict(ids[2]!, { outcome: 'fail' });
     registry.verify();
     const from: number[] = [];
@@ -143,8 +137,7 @@ describe('publish cycle', () => {
 
   it('rebuilds lost and damaged pages of the maps from the log', async () => {
     const { registry } = snapshot;
-    const ids = registry.addProofs(700);
-    registry.verify();
+    const ids = snapshot.grow(700);
     const token = registry.share('proof', ids[0]!);
     const publisher = snapshot.publisher();
     await publisher.runCycle();
@@ -162,11 +155,8 @@ describe('publish cycle', () => {
   });
 
   it('finds a lost page that no change touches', async () => {
-    snapshot.registry.addProofs(700);
-    snapshot.registry.verify();
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    await publisher.close();
+    snapshot.grow(700);
+    await snapshot.publishOnce();
     const { location } = (await snapshot.published()).opened;
     const head = join(snapshot.directory, pagePath(pageIdOf(location.map)!));
     const leaf = pages().find((path) => path !== head)!;
@@ -195,8 +185,7 @@ describe('publish cycle', () => {
 
   it('continues after a cycle that took longer than the snapshot would be valid', async () => {
     const { registry, clock } = snapshot;
-    const ids = registry.addProofs(1100);
-    registry.verify();
+    const ids = snapshot.grow(1100);
     registry.onCall = (what) => {
       if (what === 'shareChangesSince') clock.at += 16 * 60_000;
     };
@@ -217,8 +206,7 @@ describe('publish cycle', () => {
 
   it('never lowers `lookup_from`', async () => {
     const { registry } = snapshot;
-    registry.addProofs(10);
-    registry.verify();
+    snapshot.grow(10);
     const first = snapshot.publisher({ recentLookupLimit: 4 });
     await first.runCycle();
     expect((await snapshot.published()).log).toMatchObject({ size: 13, lookup_from: 9 });
@@ -232,14 +220,10 @@ describe('publish cycle', () => {
 describe('snapshot entry of another process', () => {
   const foreign = async (members: object) => {
     const { registry } = snapshot;
-    registry.addProofs(3);
-    registry.verify();
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    await publisher.close();
+    snapshot.grow(3);
+    await snapshot.publishOnce();
     const { opened } = await snapshot.published();
-    registry.addProofs(3);
-    registry.verify();
+    snapshot.grow(3);
     const log = {
       ...opened.snapshot.logs[0]!,
       size: registry.size,
@@ -258,8 +242,7 @@ describe('snapshot entry of another process', () => {
 
   it('that does not count is ignored', async () => {
     const { registry } = snapshot;
-    registry.addProofs(3);
-    registry.verify();
+    snapshot.grow(3);
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     const { snapshot: entry } = (await snapshot.published()).opened;
@@ -274,8 +257,7 @@ describe('snapshot entry of another process', () => {
 
   it('with shares that are stored nowhere delays checkpoints until it has expired', async () => {
     const { registry, clock } = snapshot;
-    const [id] = registry.addProofs(1);
-    registry.verify();
+    const [id] = snapshot.grow(1);
     registry.share('proof', id!);
     const elsewhere = join(snapshot.directory, 'elsewhere');
     const first = snapshot.publisher({

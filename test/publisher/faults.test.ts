@@ -14,12 +14,9 @@ const fileAt = (path: string): string | null => {
 
 beforeEach(async () => {
   const { registry } = snapshot;
-  const old = registry.addProofs(260);
-  registry.verify();
+  const old = snapshot.grow(260);
   registry.bundle([old[5]!, old[7]!]);
-  const publisher = snapshot.publisher();
-  await publisher.runCycle();
-  await publisher.close();
+  await snapshot.publishOnce();
   // A cycle with every kind of change: full and partial tiles, pages of both maps, changed verdicts.
   registry.addProofs(300);
   registry.share('proof', old[7]!);

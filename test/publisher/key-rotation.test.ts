@@ -16,11 +16,8 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 beforeEach(async () => {
-  snapshot.registry.addProofs(3);
-  snapshot.registry.verify();
-  const publisher = snapshot.publisher();
-  await publisher.runCycle();
-  await publisher.close();
+  snapshot.grow(3);
+  await snapshot.publishOnce();
 });
 
 const newLogKey = testKey();
@@ -81,8 +78,7 @@ describe('publisher with a new key', () => {
     snapshot.registry.truncate(3);
     snapshot.registry.checkpoints = checkpoints;
     snapshot.registry.addProof({ aepHash: 'f'.repeat(64) });
-    snapshot.registry.addProofs(4);
-    snapshot.registry.verify();
+    snapshot.grow(4);
     await expect(publisher.runCycle()).rejects.toMatchObject({ code: 'log_forked' });
   });
 });

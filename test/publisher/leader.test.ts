@@ -10,8 +10,7 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 beforeEach(() => {
-  snapshot.registry.addProofs(3);
-  snapshot.registry.verify();
+  snapshot.grow(3);
 });
 
 const location = (): string => readFileSync(join(snapshot.directory, 'lookup/snapshot'), 'utf8');
@@ -53,9 +52,7 @@ describe('publisher lease', () => {
   });
 
   it.each([2, 3])('prevents a new snapshot when it is lost before write %i', async (lostAt) => {
-    const first = snapshot.publisher();
-    await first.runCycle();
-    await first.close();
+    await snapshot.publishOnce();
     const before = location();
     const claim = new TestClaim();
     claim.lostAt = lostAt;

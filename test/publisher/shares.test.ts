@@ -13,8 +13,7 @@ const snapshot = useSnapshot();
 let publisher: Publisher;
 let ids: string[];
 beforeEach(async () => {
-  ids = snapshot.registry.addProofs(6);
-  snapshot.registry.verify();
+  ids = snapshot.grow(6);
   publisher = snapshot.publisher();
   await publisher.runCycle();
 });

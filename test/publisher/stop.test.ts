@@ -7,8 +7,7 @@ import { useSnapshot } from '../fixtures/use-registry.js';
 
 const snapshot = useSnapshot();
 beforeEach(() => {
-  snapshot.registry.addProofs(400);
-  snapshot.registry.verify();
+  snapshot.grow(400);
 });
 
 async function stop(tick: Promise<unknown>): Promise<FatalPublishError> {
@@ -41,8 +40,7 @@ it('publisher > continues from TRUSTED_CHECKPOINT', async () => {
   await first.runCycle();
   const trustedCheckpoint = readFileSync(file('checkpoint'), 'utf8');
   await first.close();
-  snapshot.registry.addProofs(10);
-  snapshot.registry.verify();
+  snapshot.grow(10);
   const publisher = snapshot.publisher({ trustedCheckpoint });
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 415 });
 });
@@ -158,9 +156,7 @@ describe('publisher stops with an error that names the next step', () => {
     const { registry } = snapshot;
     registry.addKeyEntry('compromise', 2);
     registry.verify();
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    await publisher.close();
+    await snapshot.publishOnce();
     // The column by which key entries are found is not part of the log.
     const all = registry.keyEntries.bind(registry);
     registry.keyEntries = async () =>
@@ -200,9 +196,7 @@ describe('publisher stops with an error that names the next step', () => {
   });
 
   it('when the directory or the database belongs to another log', async () => {
-    const publisher = snapshot.publisher();
-    await publisher.runCycle();
-    await publisher.close();
+    await snapshot.publishOnce();
     const elsewhere = snapshot.publisher({ origin: 'other.example/log' });
     expect((await stop(elsewhere.runCycle())).code).toBe('checkpoint_unverifiable');
     await elsewhere.close();
