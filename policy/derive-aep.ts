@@ -81,39 +81,20 @@ export function readRequest(
 }
 
 export function policyInputOf(
-  intake: PinnedIntake,
+  { tenantId, environment, fixtureHash }: PinnedIntake,
   request: ExecuteRequest | AgentEnvelope,
 ): PolicyInput {
-  if ('kind' in request) {
-    const { agent } = request;
-    return {
-      ...commonInput(intake),
-      lane: 'agent',
-      action: request.kind === 'outcome' ? null : request.action,
-      agent: { id: agent.id, framework: agent.framework ?? null },
-      tool: request.kind === 'outcome' ? null : (request.tool ?? null),
-      fixture: null,
-    };
-  }
-  const { action, proof_chain_fixture_ref: ref } = request;
-  return {
-    ...commonInput(intake),
-    lane: 'execute',
-    action,
-    agent: null,
-    tool: null,
-    fixture: ref === undefined ? null : { ref, hash: intake.fixtureHash?.toString('hex') ?? null },
-  };
-}
-
-function commonInput({
-  tenantId,
-  environment,
-}: PinnedIntake): Pick<PolicyInput, 'schema_version' | 'tenant' | 'environment'> {
+  const agent = 'kind' in request ? request.agent : null;
+  const ref = 'kind' in request ? undefined : request.proof_chain_fixture_ref;
   return {
     schema_version: 'svc.policy.input/1.0',
     tenant: { tenant_id: tenantId, environment },
     environment,
+    lane: agent === null ? 'execute' : 'agent',
+    action: 'action' in request ? request.action : null,
+    agent: agent && { id: agent.id, framework: agent.framework ?? null },
+    tool: 'tool' in request ? (request.tool ?? null) : null,
+    fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
   };
 }
 

@@ -1,10 +1,4 @@
-import {
-  sign as nodeSign,
-  createPrivateKey,
-  generateKeyPairSync,
-  randomBytes,
-  randomInt,
-} from 'node:crypto';
+import { sign as nodeSign, createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import { Point } from '@noble/ed25519';
 import { describe, expect, it } from 'vitest';
 import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
@@ -55,6 +49,7 @@ describe('test vector of RFC 8032 section 7.1', () => {
 
 describe('Ed25519 implementations', () => {
   it('agree on ordinary signatures, and on each signature with a flipped bit', () => {
+    expect(bulk.library).toBe('libsodium');
     for (let i = 0; i < 4; i++) {
       const message = utf8(`message ${i}`);
       const signature = new Uint8Array(nodeSign(null, message, privateKey));
@@ -68,24 +63,6 @@ describe('Ed25519 implementations', () => {
         expect(verdict(turnedKey, message, signature)).toBe(false);
       }
     }
-  });
-
-  it('agree with the native implementations on thousands of valid and nearly valid signatures', () => {
-    expect(bulk.library).toBe('libsodium');
-    const seen = { true: 0, false: 0 };
-    for (let i = 0; i < 4000; i++) {
-      const parts = [Buffer.from(a), randomBytes(randomInt(1, 300))];
-      parts.push(nodeSign(null, parts[1]!, privateKey));
-      // The input unchanged, or with one bit or byte of key, message or signature changed.
-      const turned = Buffer.from(parts[i % 3]!);
-      turned[randomInt(turned.length)]! ^= [0, 1 << randomInt(8), randomInt(256)][i % 4] ?? 0;
-      parts[i % 3] = turned;
-      const [key, message, signature] = parts as [Buffer, Buffer, Buffer];
-      const found = nativeVerify(key, message, signature);
-      expect(bulk.verify(key, message, signature)).toBe(found);
-      seen[`${found}`]++;
-    }
-    expect(Math.min(seen.true, seen.false)).toBeGreaterThan(1000);
   });
 
   it('reject keys and signatures of the wrong length', () => {
