@@ -93,33 +93,11 @@ export async function sendBatch(
 }
 
 /**
- * Starts `work` at a fixed rate by the clock, so that slow responses do not lower the load (open
- * loop). Timers make a start up to 1 ms late, never early. Returns when all work has ended.
+ * Sends execute bodies of one tenant after the other at a fixed rate by the clock, so that slow
+ * responses do not lower the load (open loop), and calls `onReceipt` for each that got a receipt.
+ * Timers make a start up to 1 ms late, never early. Returns when all work has ended.
  *
- * @throws the error of any `work`, or the signal's reason
- */
-export async function atRate(
-  options: { perSecond: number; count: number; signal: AbortSignal },
-  work: (n: number, due: number) => Promise<void>,
-): Promise<void> {
-  const { perSecond, count, signal } = options;
-  const began = performance.now();
-  const started: Promise<void>[] = [];
-  const failed = new AbortController();
-  for (let n = 0; n < count && !failed.signal.aborted; n += 1) {
-    const due = began + (n * 1000) / perSecond;
-    const early = due - performance.now();
-    if (early > 0) await sleep(Math.ceil(early), undefined, { signal });
-    const one = work(n, due);
-    one.catch(() => failed.abort());
-    started.push(one);
-  }
-  await Promise.all(started);
-}
-
-/**
- * Sends execute bodies of one tenant after the other at a fixed rate, and calls `onReceipt` for each
- * that got a receipt.
+ * @throws the error of any `onReceipt`, or the signal's reason
  */
 export async function executeAtRate(
   engineUrl: string,
@@ -132,16 +110,28 @@ export async function executeAtRate(
   },
   onReceipt: (answered: Answered, body: string) => Promise<void> | void,
 ): Promise<void> {
-  const { credentials, unexpected } = options;
+  const { credentials, perSecond, count, unexpected, signal } = options;
   // Made when first needed: a thousand tenants' templates would delay the first request.
   const templates = new Map<Credential, string[]>();
   const run = newRun();
-  await atRate(options, async (n, due) => {
+  const send = async (n: number, due: number): Promise<void> => {
     const credential = credentials[n % credentials.length]!;
     const own = templates.get(credential) ?? bodyTemplates(credential);
     templates.set(credential, own);
     const body = bodyAt(own, run, n);
     const answered = await executeOnce(engineUrl, credential, body, unexpected, due);
     if (answered !== null) await onReceipt(answered, body);
-  });
+  };
+  const began = performance.now();
+  const started: Promise<void>[] = [];
+  const failed = new AbortController();
+  for (let n = 0; n < count && !failed.signal.aborted; n += 1) {
+    const due = began + (n * 1000) / perSecond;
+    const early = due - performance.now();
+    if (early > 0) await sleep(Math.ceil(early), undefined, { signal });
+    const one = send(n, due);
+    one.catch(() => failed.abort());
+    started.push(one);
+  }
+  await Promise.all(started);
 }
