@@ -250,14 +250,9 @@ export class CompactRange {
     state: CompactRangeState = { size: 0, hashes: [] },
   ) {
     requireSize(state.size);
-    if (
-      state.hashes.length !== ones(state.size) ||
-      state.hashes.some((hash) => hash.length !== HASH_BYTES)
-    ) {
-      throw new ProtocolError(
-        'out_of_range',
-        `the number of hashes does not match tree size ${state.size}`,
-      );
+    if (state.hashes.length !== ones(state.size) || !areHashes(state.hashes)) {
+      const message = `the number of hashes does not match tree size ${state.size}`;
+      throw new ProtocolError('out_of_range', message);
     }
     this.#size = state.size;
     this.#hashes = [...state.hashes];

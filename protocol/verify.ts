@@ -15,7 +15,6 @@ import { canonicalBytes, parseStrict } from './json.js';
 import { jwkThumbprint, type KeyState } from './keys.js';
 import { leafHash, verifyInclusion } from './merkle.js';
 import { type Aep, aepSchema } from './schemas/aep.js';
-import type { ProofEntry } from './schemas/log-entry.js';
 import type { Check, CheckName } from './schemas/verdict.js';
 
 export type { Check, CheckName } from './schemas/verdict.js';
@@ -77,18 +76,28 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
   const parsed = attempt(() => parseEntry(evidence.entry));
   const entry = parsed?.type === 'proof' ? parsed : undefined;
   const made = aep === null ? undefined : attempt(() => commitments(crypto, evidence, aep));
+  const publicKey = evidence.key?.publicKey ?? null;
   const checks = [
     requestCheck(sha256, evidence, aep),
     check('aep_canonical', isCanonical, 'the AEP is not in its RFC 8785 form'),
     check('aep_schema', aep !== null, 'the AEP does not have the fields of svc.aep/1.0'),
-    identityCheck(evidence, aep, entry),
+    check(
+      'aep_identity',
+      aep?.proof_id === evidence.proof_id && aep.accepted_at === entry?.time,
+      'the AEP names another proof id or acceptance time than the log entry',
+    ),
     check(
       'aep_hash',
       entry?.aep_hash === (made?.aep_hash ?? hashHex(sha256, evidence.aep)),
       'the log entry commits to another AEP',
     ),
     keyCheck(sha256, evidence.key, aep),
-    signatureCheck(crypto, evidence),
+    check(
+      'signature',
+      publicKey !== null &&
+        crypto.verify(publicKey, pae(AEP_PAYLOAD_TYPE, evidence.aep), evidence.signature),
+      'the signature does not verify',
+    ),
     check(
       'proof_record_hash',
       entry !== undefined && entry.proof_record_hash === made?.proof_record_hash,
@@ -138,18 +147,6 @@ function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | null):
   );
 }
 
-function identityCheck(
-  evidence: ProofEvidence,
-  aep: Aep | null,
-  entry: ProofEntry | undefined,
-): Check {
-  return check(
-    'aep_identity',
-    aep !== null && aep.proof_id === evidence.proof_id && aep.accepted_at === entry?.time,
-    'the AEP names another proof id or acceptance time than the log entry',
-  );
-}
-
 function keyCheck(sha256: Sha256, key: KeyState | null, aep: Aep | null): Check {
   const state = key?.state ?? 'unknown';
   const publicKey = key?.publicKey ?? null;
@@ -162,16 +159,6 @@ function keyCheck(sha256: Sha256, key: KeyState | null, aep: Aep | null): Check 
       ? 'the AEP names another key than the log'
       : // The index verdict_failed_otherwise and a metrics query match this text.
         `by the log the key is ${state} at this position`,
-  );
-}
-
-function signatureCheck({ verify }: VerifyCrypto, evidence: ProofEvidence): Check {
-  const publicKey = evidence.key?.publicKey ?? null;
-  return check(
-    'signature',
-    publicKey !== null &&
-      verify(publicKey, pae(AEP_PAYLOAD_TYPE, evidence.aep), evidence.signature),
-    'the signature does not verify',
   );
 }
 

@@ -69,27 +69,18 @@ const engineBody: Target = {
     ),
   ],
   run: (input) => {
-    const outcome = parsing(parseJson, () => undefined)(input);
+    const outcome = parsing(parseJson)(input);
     if (outcome !== 'accepted') return outcome;
-    const outcomes = [
+    const parsers = [
       executeRequestSchema,
       agentEnvelopeSchema,
       revocationRequestSchema,
       shareTokenRequestSchema,
       packageRequestSchema,
       replayBodySchema,
-    ].map((schema) =>
-      parsing(
-        (bytes) => parseBody<unknown>(schema, bytes),
-        () => undefined,
-      )(input),
-    );
-    outcomes.push(
-      parsing(
-        (bytes) => submissionOf(parseBody(verifyBodySchema, bytes)),
-        () => undefined,
-      )(input),
-    );
+    ].map((schema) => (bytes: Uint8Array) => parseBody<unknown>(schema, bytes));
+    parsers.push((bytes) => submissionOf(parseBody(verifyBodySchema, bytes)));
+    const outcomes = parsers.map((parse) => parsing(parse)(input));
     return outcomes.includes('accepted') ? 'accepted' : (outcomes[0] ?? '');
   },
 };

@@ -43,7 +43,7 @@ function codeOf(error: unknown): string {
 /** Parses an input and checks the result; errors of `check` are findings. */
 export function parsing<T>(
   parse: (input: Uint8Array) => T,
-  check: (value: T, input: Uint8Array) => void,
+  check?: (value: T, input: Uint8Array) => void,
 ) {
   return (input: Uint8Array): string => {
     let value: T;
@@ -52,7 +52,7 @@ export function parsing<T>(
     } catch (error) {
       return codeOf(error);
     }
-    check(value, input);
+    check?.(value, input);
     return ACCEPTED;
   };
 }
