@@ -27,7 +27,7 @@ type WithoutVersion<T> = T extends { schema_version: string } ? Omit<T, 'schema_
  */
 export function proofEntryBytes(input: ProofEntryInput): Uint8Array {
   const text = proofEntryText(input);
-  if (canonicalProofEntry(text) === null) {
+  if (!PROOF_ENTRY.test(text) || !hasPossibleEnds(input)) {
     throw new ProtocolError('malformed_entry', 'a field of the proof entry is malformed');
   }
   return utf8(text);
@@ -150,12 +150,14 @@ export function canonicalProofEntry(text: string): ProofEntry | null {
     type: 'proof',
     valid_until,
   } as const;
-  const hasFittingEnds = entry.effect === 'ADMIT' || !('trust' in valid_until);
-  return hasFittingEnds && isTime(entry.time) && areEnds(valid_until) ? entry : null;
+  return hasPossibleEnds(entry) ? entry : null;
 }
 
-const areEnds = (ends: ProofEntry['valid_until']): boolean =>
-  Object.values(ends).every((end) => end === null || isTime(end));
+/** Whether the times exist, and the effect allows the ends of further artifacts. */
+function hasPossibleEnds({ effect, time, valid_until: ends }: ProofEntryInput): boolean {
+  if (effect !== 'ADMIT' && 'trust' in ends) return false;
+  return isTime(time) && Object.values(ends).every((end) => end === null || isTime(end));
+}
 
 const inner = ({ source }: RegExp): string => source.slice(1, -1);
 const END = `(null|"${inner(TIME_PATTERN)}")`;
