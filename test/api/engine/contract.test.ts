@@ -6,7 +6,7 @@ import { OPERATIONS } from '#api/engine/operations';
 import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { commonScenario } from '../../fixtures/common-scenarios.js';
 import { checkContract } from '../../fixtures/contract-checks.js';
-import { headersFor, issueKey } from '../../fixtures/engine.js';
+import { headersFor, issueKey, type Call } from '../../fixtures/engine.js';
 import {
   established,
   get,
@@ -38,6 +38,14 @@ async function resources() {
   };
 }
 
+/** A spoiled call has no effect, so that one good call per operation is enough for all of them. */
+const unspoiled = new Map<string, Promise<Call>>();
+function reusableCall(id: string): Promise<Call> {
+  const call = unspoiled.get(id) ?? SCENARIOS[id]!.good(world);
+  unspoiled.set(id, call);
+  return call;
+}
+
 checkContract({
   api: 'engine',
   title: 'Engine API',
@@ -52,7 +60,9 @@ checkContract({
   scenarioOf(spec, answer) {
     const { good, own } = SCENARIOS[spec.id]!;
     const code = answer.split(' ')[1] as ProblemCode;
-    const scenario = answer in own ? own[answer] : commonScenario(code, spec, good);
+    const isAccepted = code === 'rate_limited' || code === 'tenant_busy';
+    const call = isAccepted ? good : () => reusableCall(spec.id);
+    const scenario = answer in own ? own[answer] : commonScenario(code, spec, call);
     return scenario ? () => scenario(world) : null;
   },
   async variables() {
