@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ApiProblem } from '#api/http/responses';
-import { SplitError } from '#api/engine/batches/parse-batch';
 import { utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { ConfigError } from '#runtime/config';
@@ -29,13 +28,7 @@ export const ACCEPTED = 'accepted';
 
 /** The code of a declared error; rethrows every other one. */
 function codeOf(error: unknown): string {
-  if (
-    error instanceof ProtocolError ||
-    error instanceof ApiProblem ||
-    error instanceof SplitError
-  ) {
-    return String(error.code);
-  }
+  if (error instanceof ProtocolError || error instanceof ApiProblem) return String(error.code);
   if (error instanceof ConfigError) return 'config';
   throw error;
 }

@@ -20,15 +20,8 @@ import type { BatchUpload } from './uploads.js';
 
 export type SplitItem = { bytes: Buffer } | { tooLong: Buffer };
 
-export class SplitError extends Error {
-  override readonly name = 'SplitError';
-
-  constructor(
-    readonly code: 'malformed_json' | 'invalid_field',
-    message: string,
-  ) {
-    super(message);
-  }
+function unsplittable(code: 'malformed_json' | 'invalid_field', fault: string): Problem {
+  return new Problem(code, `The body cannot be split into items: ${fault}.`, at('', fault));
 }
 
 /** Splits a body into items while it streams in. Does not parse the items. */
@@ -38,7 +31,7 @@ export interface Splitter {
   /**
    * Returns the item that the end of the body completes, if any.
    *
-   * @throws SplitError
+   * @throws Problem if the body cannot be split
    */
   end(): SplitItem[];
 }
@@ -95,7 +88,7 @@ function trimStart(bytes: Buffer): Buffer {
 export function arraySplitter(itemLimit: number): Splitter {
   const item = new ItemBytes(itemLimit);
   let place: 'before' | 'inside' | 'after' = 'before';
-  let fault: SplitError | null = null;
+  let fault: Problem | null = null;
   let depth = 0;
   let inString = false;
   let escaped = false;
@@ -103,7 +96,7 @@ export function arraySplitter(itemLimit: number): Splitter {
   let any = false;
 
   const broken = (what: string, at: number): void => {
-    fault = new SplitError('malformed_json', `${what} at byte ${String(offset + at)}`);
+    fault = unsplittable('malformed_json', `${what} at byte ${String(offset + at)}`);
   };
 
   function outside(piece: Buffer, start: number): number {
@@ -112,7 +105,7 @@ export function arraySplitter(itemLimit: number): Splitter {
     if (at >= piece.length) return at;
     if (place === 'after') broken('unexpected text after the array', at);
     else if (piece[at] === 0x5b) place = 'inside';
-    else fault = new SplitError('invalid_field', 'expected an array');
+    else fault = unsplittable('invalid_field', 'expected an array');
     return at + 1;
   }
 
@@ -240,7 +233,7 @@ export async function parseBatch(
       await parser.take(splitter.push(chunk));
     }
     upload.complete();
-    return await parser.end(() => splitter.end());
+    return await parser.end(splitter);
   } catch (error) {
     throw bodyProblem(error);
   }
@@ -267,21 +260,19 @@ class BatchParser {
     }
   }
 
-  async end(last: () => SplitItem[]): Promise<ParsedBatch> {
-    const fault = await this.finish(last);
-    const { hash, items, problems, total } = this;
-    return { total, items, problems, itemsHash: hash.digest(), fault };
-  }
-
-  private async finish(last: () => SplitItem[]): Promise<Problem | null> {
+  async end(splitter: Splitter): Promise<ParsedBatch> {
+    let last: SplitItem[] = [];
+    let fault: Problem | null = null;
     try {
-      await this.take(last());
+      last = splitter.end();
     } catch (error) {
-      if (error instanceof SplitError) return unsplittable(error);
-      throw error;
+      if (!(error instanceof Problem)) throw error;
+      fault = error;
     }
-    if (this.total > 0) return null;
-    return new Problem('empty_batch');
+    await this.take(last);
+    const { hash, items, problems, total } = this;
+    if (total === 0) fault ??= new Problem('empty_batch');
+    return { total, items, problems, itemsHash: hash.digest(), fault };
   }
 
   private parse(item: SplitItem): void {
@@ -312,13 +303,6 @@ const INVALID = 0;
 const tag = (kind: number): Buffer => Buffer.of(kind);
 
 const sha256 = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest();
-
-function unsplittable(error: SplitError): Problem {
-  return new Problem(error.code, `The body cannot be split into items: ${error.message}.`, {
-    ...at('', error.message),
-    cause: error,
-  });
-}
 
 /** @throws Problem the same as for a single request with this body */
 function parseItem(item: SplitItem, limit: number, caller: Caller): Omit<ParsedItem, 'proofId'> {
