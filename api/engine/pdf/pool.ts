@@ -36,7 +36,7 @@ const IDLE_MS = 30_000;
 const THREAD_MEMORY_MB = 256;
 
 /** Threads run the built file even if this one runs from source. */
-const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'thread.js');
+const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js');
 
 /** Renders in worker threads, so that layout does not block the event loop. Threads start on demand. */
 export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {

@@ -25,28 +25,24 @@ export interface PdfRequest {
   lookupUrl: string;
 }
 
-export type Fonts = Record<FontName, Buffer>;
-
 /** Reads the fonts from their package: system fonts could differ and change the bytes. */
-export function loadFonts(): Fonts {
-  const { resolve } = createRequire(import.meta.url);
-  const read = (file: string) => readFileSync(resolve(`dejavu-fonts-ttf/ttf/${file}.ttf`));
-  return {
-    sans: read('DejaVuSans'),
-    sansBold: read('DejaVuSans-Bold'),
-    mono: read('DejaVuSansMono'),
-    monoBold: read('DejaVuSansMono-Bold'),
-  };
-}
+const { resolve } = createRequire(import.meta.url);
+const font = (file: string) => readFileSync(resolve(`dejavu-fonts-ttf/ttf/${file}.ttf`));
+export const FONTS: Readonly<Record<FontName, Buffer>> = {
+  sans: font('DejaVuSans'),
+  sansBold: font('DejaVuSans-Bold'),
+  mono: font('DejaVuSansMono'),
+  monoBold: font('DejaVuSansMono-Bold'),
+};
 
-/** Renders one export as a PDF. Deterministic: reads only the attached bytes, and no clock. */
-export async function renderPdf(
-  { json, lookupUrl }: PdfRequest,
-  fonts: Fonts,
-): Promise<Uint8Array> {
+/**
+ * Renders one export as a PDF; the default export of a thread's module. Deterministic: reads only
+ * the attached bytes, and no clock.
+ */
+export default async function renderPdf({ json, lookupUrl }: PdfRequest): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
-  const doc = openDocument(document, json, time, fonts);
+  const doc = openDocument(document, json, time);
   drawPdf(new PageWriter(doc), buildPdfModel(document, json, lookupUrl));
   // The source data of the PDF, byte for byte (ISO 32000-2, AFRelationship).
   const attachment = {
@@ -64,12 +60,7 @@ export async function renderPdf(
   return Buffer.concat(chunks);
 }
 
-function openDocument(
-  { proof_id }: ProofExport,
-  json: Uint8Array,
-  time: Date,
-  fonts: Fonts,
-): PDFKit.PDFDocument {
+function openDocument({ proof_id }: ProofExport, json: Uint8Array, time: Date): PDFKit.PDFDocument {
   const doc = new PDFDocument({
     size: 'A4',
     margin: 0,
@@ -93,7 +84,7 @@ function openDocument(
       ModDate: time,
     },
   });
-  for (const [name, file] of Object.entries(fonts)) doc.registerFont(name, file);
+  for (const [name, file] of Object.entries(FONTS)) doc.registerFont(name, file);
   return doc;
 }
 

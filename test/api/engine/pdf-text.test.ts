@@ -1,13 +1,17 @@
 import fc from 'fast-check';
 import PDFDocument from 'pdfkit';
 import { describe, expect, it } from 'vitest';
-import { coverageOf, MONO_ADVANCE } from '#api/engine/pdf/page-writer';
-import { loadFonts } from '#api/engine/pdf/render';
-import { safeText, wrapPieces, type Piece } from '#api/engine/pdf/page-writer';
+import {
+  coverageOf,
+  MONO_ADVANCE,
+  safeText,
+  wrapPieces,
+  type Piece,
+} from '#api/engine/pdf/page-writer';
+import { FONTS } from '#api/engine/pdf/render';
 
-const fonts = loadFonts();
 const doc = new PDFDocument({ font: '' });
-doc.registerFont('mono', fonts.mono);
+doc.registerFont('mono', FONTS.mono);
 const covers = coverageOf(doc, 'mono');
 
 const shown = (text: string): string =>
@@ -105,7 +109,7 @@ describe('unescaped characters', () => {
   it.each(['mono', 'monoBold'] as const)('have one visible glyph of one width in %s', (name) => {
     // Only escapes are bold, and they are ASCII.
     const set = name === 'mono' ? characters : characters.filter((one) => one < '\u0080');
-    const font = opened(fonts[name]);
+    const font = opened(FONTS[name]);
     const wrong = set.filter((character) => {
       const { glyphs } = font.layout(character);
       const [glyph] = glyphs;

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { loadFonts, renderPdf } from '#api/engine/pdf/render';
+import renderPdf from '#api/engine/pdf/render';
 import { packageRoot } from '#runtime/process/files';
 import {
   documentFor,
@@ -17,8 +17,7 @@ import {
 import { readPdf } from '../../fixtures/pdf.js';
 import { admitted, logVkey } from '../../fixtures/worked-log.js';
 
-const fonts = loadFonts();
-const render = (options: PaperOptions = {}) => renderPdf(pdfRequestFor(options), fonts);
+const render = (options: PaperOptions = {}) => renderPdf(pdfRequestFor(options));
 const read = async (options: PaperOptions = {}) => readPdf(await render(options));
 const textOf = async (options: PaperOptions = {}) => (await read(options)).pages.join('\n');
 
@@ -148,7 +147,7 @@ describe('PDF export', () => {
     try {
       const { json, lookupUrl } = pdfRequestFor();
       await writeFile(join(folder, 'proof.json'), json);
-      const thread = pathToFileURL(join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'thread.js'));
+      const thread = pathToFileURL(join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js'));
       const script = `
         import { readFile, writeFile } from 'node:fs/promises';
         import render from ${JSON.stringify(thread.href)};
