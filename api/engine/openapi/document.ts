@@ -1,6 +1,6 @@
 import { buildReceipt } from '#protocol/aep';
 import { fromBase64, toBase64, utf8 } from '#protocol/bytes';
-import { parseCheckpoint } from '#protocol/checkpoint';
+import { uncheckedCheckpoint } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
 import { hashHex } from '#protocol/hash';
 import { PACKAGE_ID_PATTERN, PROOF_ID_PATTERN } from '#protocol/ids';
@@ -256,9 +256,7 @@ function workedExample(): WorkedExample {
   const { checkpoint, leaf_index, path, tree_size } = inclusion;
   const facts = { proof_id, request_hash: aep.request_hash, effect: 'ADMIT' } as const;
   const leaf = toBase64(leafHash(sha256, proofEntryBytes(entry)));
-  const root = toBase64(
-    parseCheckpoint(checkpoint.slice(0, checkpoint.lastIndexOf('\n\n') + 1)).root,
-  );
+  const root = toBase64(uncheckedCheckpoint(checkpoint).root);
   const tlogProof = formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint });
   const action = 'action' in aep.subject ? aep.subject.action : '';
   return {

@@ -1,6 +1,6 @@
 import { decidedIn } from '#protocol/aep';
 import { toBase64 } from '#protocol/bytes';
-import { parseCheckpoint, type Checkpoint } from '#protocol/checkpoint';
+import { uncheckedCheckpoint } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
 import { hashHex } from '#protocol/hash';
 import { ID_PREFIX } from '#protocol/ids';
@@ -82,7 +82,11 @@ function verdictFields(document: ProofExport, { asserts, asserted, notAsserted }
   const { verified_at, log_size } = document.verdict;
   return [
     field(asserts ? 'Asserted' : 'Status', ...asserted.map(words)),
-    field('By', words('the verification system of the log'), exact(checkpointOf(document).origin)),
+    field(
+      'By',
+      words('the verification system of the log'),
+      exact(uncheckedCheckpoint(document.inclusion.checkpoint).origin),
+    ),
     field('As of', words(`the first ${log_size} entries of the log`)),
     field('Verified at', verified_at === null ? words('not verified yet') : exact(verified_at)),
     field('Not asserted', ...notAsserted.map(words)),
@@ -188,15 +192,9 @@ function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
     : {};
 }
 
-/** Parses the checkpoint without verifying it: readers verify it with their own key. */
-function checkpointOf({ inclusion }: ProofExport): Checkpoint {
-  const { checkpoint: note } = inclusion;
-  return parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
-}
-
 function logFields(document: ProofExport): Field[] {
   const { entry, inclusion, proof_id } = document;
-  const { origin, root } = checkpointOf(document);
+  const { origin, root } = uncheckedCheckpoint(inclusion.checkpoint);
   const path = inclusion.path.map(exact);
   // Keeps the line breaks: in a note an empty line separates text and signatures.
   const note = inclusion.checkpoint.replace(/\n$/, '').split('\n').map(exact);

@@ -2,21 +2,19 @@ import * as z from 'zod';
 import { toBase64Url } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/json';
 import { keyStateAt } from '#protocol/keys';
-import { aepSchema } from '#protocol/schemas/aep';
+import { AEP_PAYLOAD_TYPE, aepSchema } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
-import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom } from '#sql/log/checkpoints';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
 import type { EngineContext } from '../context.js';
-import { requireAcceptable } from '../http/gates.js';
+import { requireAcceptable, tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
-import { tenantOperation } from '../http/gates.js';
 import { RendererBusyError, RenderTimeoutError } from '../pdf/pool.js';
 import { proveInclusion, vkeyFor } from './inclusion.js';
 import { statementOf, altered, documentsOf, findProof } from './stored-proof.js';
@@ -32,7 +30,7 @@ const FORMATS = {
   json: {
     types: ['application/json'],
     fileName: (proofId) => `proof-${proofId}.json`,
-    make: async (call, proofId) => canonicalBytes(await exportDocument(call, proofId)),
+    make: exportJson,
   },
   'aep-json': {
     types: [AEP_PAYLOAD_TYPE, 'application/json'],
@@ -105,10 +103,6 @@ export const exportOperation = tenantOperation(
   },
 );
 
-function exportDocument({ ctx, inTenant }: Call, proofId: string): Promise<ProofExport> {
-  return inTenant((sql, tenantNo) => readExport(ctx, sql, tenantNo, proofId));
-}
-
 /**
  * Exports a proof for offline verification. The checkpoint is the first that covers the log size of
  * the verdict, so the same proof with the same verdict always gives the same document.
@@ -124,12 +118,9 @@ async function readExport(
   if (payload === null) throw new Problem('payload_erased');
   const history = await proofHistory(sql, stored);
   const verdict = statementOf(stored, history);
-  if (verdict.verified_at === null) {
-    throw new Problem('pending_verdict');
-  }
-  const { under } = await proveInclusion(sql, stored, entry, () =>
-    firstCheckpointFrom(sql, verdict.log_size),
-  );
+  if (verdict.verified_at === null) throw new Problem('pending_verdict');
+  const checkpoint = await firstCheckpointFrom(sql, verdict.log_size);
+  const { under } = await proveInclusion(sql, stored, entry, checkpoint);
   if (under === null) throw new Problem('pending_checkpoint');
   const { aep, record } = payload;
   return {
@@ -155,6 +146,10 @@ function publicKeyOf({ keys }: ProofHistory, stored: StoredProof, keyId: string)
   return toBase64Url(publicKey);
 }
 
+async function exportJson({ ctx, inTenant }: Call, proofId: string): Promise<Uint8Array> {
+  return canonicalBytes(await inTenant((sql, tenantNo) => readExport(ctx, sql, tenantNo, proofId)));
+}
+
 async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Array> {
   const stored = await inTenant((sql, tenantNo) => findProof(sql, tenantNo, proofId));
   const { payload } = documentsOf(stored);
@@ -164,7 +159,7 @@ async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Arra
 
 async function exportPdf(call: Call, proofId: string): Promise<Uint8Array> {
   const { caller, ctx } = call;
-  const json = canonicalBytes(await exportDocument(call, proofId));
+  const json = await exportJson(call, proofId);
   const lookupUrl = `${ctx.publicUrl}/api/public/verify/proof/${proofId}`;
   try {
     return await ctx.pdf.render({ json, lookupUrl }, caller.tenantNo);

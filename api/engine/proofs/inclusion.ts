@@ -9,7 +9,7 @@ import {
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import type { StoredProof } from '#sql/proofs/read';
-import { parseCheckpoint } from '#protocol/checkpoint';
+import { uncheckedCheckpoint } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
@@ -52,7 +52,8 @@ export const inclusionOperation = tenantOperation(
     const { stored, entry, proven } = await inTenant(async (sql, tenantNo) => {
       const stored = await findProof(sql, tenantNo, proofId);
       const { entry } = documentsOf(stored);
-      return { stored, entry, proven: await proveInclusion(sql, stored, entry) };
+      const proven = await proveInclusion(sql, stored, entry, await latestCheckpoint(sql));
+      return { stored, entry, proven };
     });
     addLogFields(res, { proof_id: stored.proofId });
     if (type === 'text/plain') {
@@ -100,13 +101,8 @@ export interface ProvenInclusion {
   under: { checkpoint: StoredCheckpoint; path: Uint8Array[]; proof: InclusionProof } | null;
 }
 
-class InclusionMismatchError extends Error {
-  override readonly name = 'InclusionMismatchError';
-}
-
 /**
- * Proves a leaf under a signed checkpoint, by default the latest, from O(log n) tiles. Verifies the
- * proof before returning it.
+ * Proves a leaf under a signed checkpoint from O(log n) tiles. Verifies the proof before returning it.
  *
  * @throws Problem integrity_failure
  */
@@ -114,53 +110,35 @@ export async function proveInclusion(
   sql: Db,
   stored: StoredProof,
   entry: ProofEntry,
-  choose: (sql: Db) => Promise<StoredCheckpoint | null> = latestCheckpoint,
-): Promise<ProvenInclusion> {
-  try {
-    return await prove(sql, stored.leafIndex, entry, await choose(sql));
-  } catch (error) {
-    if (error instanceof InclusionMismatchError || error instanceof ProtocolError) {
-      throw altered(stored, 'the log', error);
-    }
-    throw error;
-  }
-}
-
-async function prove(
-  sql: Db,
-  index: number,
-  entry: ProofEntry,
   checkpoint: StoredCheckpoint | null,
 ): Promise<ProvenInclusion> {
+  const index = stored.leafIndex;
   const hash = leafHash(nativeSha256, proofEntryBytes(entry));
   if (checkpoint === null || index >= checkpoint.treeSize) return { leafHash: hash, under: null };
-
-  requireNoteOf(checkpoint);
   const { note, treeSize, root } = checkpoint;
-  const path = await inclusionFromTiles(nativeSha256, index, treeSize, async (level, at) => {
-    const tile = await readTile(sql, level, at);
-    if (tile === null) throw new InclusionMismatchError(`tile ${level}/${at} is missing`);
-    return tile;
-  });
-  if (!verifyInclusion(nativeSha256, { index, size: treeSize, leafHash: hash, path, root })) {
-    throw new InclusionMismatchError(
-      `the path of leaf ${index} does not give the root of checkpoint ${treeSize}`,
-    );
-  }
-  const proof = {
-    leaf_index: index,
-    tree_size: treeSize,
-    path: path.map(toBase64),
-    checkpoint: note,
-  };
-  return { leafHash: hash, under: { checkpoint, path, proof } };
-}
-
-/** Clients verify against the note, so the columns used for the proof must equal its content. */
-function requireNoteOf({ note, treeSize, root }: StoredCheckpoint): void {
-  const { size, root: signed } = parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
-  if (size !== treeSize || !equalBytes(signed, root)) {
-    throw new InclusionMismatchError(`the note of checkpoint ${treeSize} differs from its columns`);
+  try {
+    // Clients verify against the note, so the columns used for the proof must equal its content.
+    const signed = uncheckedCheckpoint(note);
+    if (signed.size !== treeSize || !equalBytes(signed.root, root)) {
+      throw altered(stored, `the note of checkpoint ${treeSize}`);
+    }
+    const path = await inclusionFromTiles(nativeSha256, index, treeSize, async (level, at) => {
+      const tile = await readTile(sql, level, at);
+      if (tile === null) throw altered(stored, `the missing tile ${level}/${at}`);
+      return tile;
+    });
+    if (!verifyInclusion(nativeSha256, { index, size: treeSize, leafHash: hash, path, root })) {
+      throw altered(stored, `the path to the root of checkpoint ${treeSize}`);
+    }
+    const proof = {
+      leaf_index: index,
+      tree_size: treeSize,
+      path: path.map(toBase64),
+      checkpoint: note,
+    };
+    return { leafHash: hash, under: { checkpoint, path, proof } };
+  } catch (error) {
+    throw error instanceof ProtocolError ? altered(stored, 'the log', error) : error;
   }
 }
 

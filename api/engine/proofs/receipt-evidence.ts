@@ -51,9 +51,8 @@ async function readEvidence(
   const stored = await findProof(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
   if (payload === null) throw new Problem('payload_erased');
-  const proven = await proveInclusion(sql, stored, entry, () =>
-    firstCheckpointFrom(sql, stored.leafIndex + 1),
-  );
+  const checkpoint = await firstCheckpointFrom(sql, stored.leafIndex + 1);
+  const proven = await proveInclusion(sql, stored, entry, checkpoint);
   return {
     schema_version: SCHEMA.receiptEvidence,
     proof_record: payload.record,
