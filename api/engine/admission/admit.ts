@@ -329,9 +329,7 @@ export const readAdmissionOperation = tenantOperation(
     const state = isProofId(proofId)
       ? await inTenant((sql, tenantNo) => admissionState(sql, tenantNo, proofId))
       : null;
-    if (state === null) {
-      throw new Problem('admission_not_found');
-    }
+    if (state === null) throw new Problem('admission_not_found');
     addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPending(res, proofId);
     else await sendOutcome(ctx, res, proofId, state);

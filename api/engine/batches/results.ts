@@ -76,9 +76,7 @@ async function requireBatch({ inTenant, req }: Call): Promise<Batch> {
   const batch = isBatchId(batchId)
     ? await inTenant((sql, tenantNo) => readBatch(sql, tenantNo, batchId))
     : null;
-  if (batch === null) {
-    throw new Problem('batch_not_found');
-  }
+  if (batch === null) throw new Problem('batch_not_found');
   return batch;
 }
 

@@ -27,9 +27,7 @@ export async function authorizeAdmission(
   }
   requireTenantHeader(req, caller);
   requireScope(caller, spec.scopes);
-  if (!caller.allowlisted) {
-    throw new Problem('tenant_not_allowlisted');
-  }
+  if (!caller.allowlisted) throw new Problem('tenant_not_allowlisted');
   await requireCapacity();
   return caller;
 }
@@ -63,12 +61,8 @@ export function requireAcceptable(req: Request, types: readonly [string, ...stri
 
 function requireTenantHeader(req: Request, caller: Caller): void {
   const tenantId = req.get('x-svc-tenant-id');
-  if (tenantId === undefined) {
-    throw new Problem('tenant_header_missing');
-  }
-  if (tenantId !== caller.tenantId) {
-    throw new Problem('tenant_mismatch');
-  }
+  if (tenantId === undefined) throw new Problem('tenant_header_missing');
+  if (tenantId !== caller.tenantId) throw new Problem('tenant_mismatch');
 }
 
 function requireScope(caller: Caller, scopes: readonly Scope[]): void {
@@ -83,9 +77,7 @@ function requireScope(caller: Caller, scopes: readonly Scope[]): void {
 /** Throws a 400 for an unknown version; an absent header means v1. */
 function requireApiVersion(req: Request): void {
   const version = readSingleHeader(req, 'svc-api-version');
-  if (version !== undefined && version !== 'v1') {
-    throw new Problem('unsupported_api_version');
-  }
+  if (version !== undefined && version !== 'v1') throw new Problem('unsupported_api_version');
 }
 
 /** Rejects a repeated header: Node would join the values with a comma into one. */

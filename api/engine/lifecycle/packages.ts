@@ -137,9 +137,7 @@ export const readPackageOperation = tenantOperation(
     const found = isPackageId(packageId)
       ? await inTenant((sql, tenantNo) => readPackage(sql, tenantNo, packageId))
       : null;
-    if (found === null) {
-      throw new Problem('package_not_found');
-    }
+    if (found === null) throw new Problem('package_not_found');
     const document = { schema_version: SCHEMA.package, ...membersOf(found) };
     sendRevalidatable(req, res, 'application/json', canonicalBytes(document));
   },

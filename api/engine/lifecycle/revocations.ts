@@ -182,9 +182,7 @@ export const readRevocationOperation = tenantOperation(
       isProofId(proofId) && artifactKind !== undefined
         ? await inTenant((sql, tenantNo) => revocationState(sql, tenantNo, proofId, artifactKind))
         : null;
-    if (state === null || artifactKind === undefined) {
-      throw new Problem('revocation_not_found');
-    }
+    if (state === null || artifactKind === undefined) throw new Problem('revocation_not_found');
     addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPendingRevocation(res, { proofId, artifactKind });
     else sendRevocation(res, 200, loggedRevocation(state));

@@ -186,9 +186,7 @@ export const revokeShareTokenOperation = tenantOperation(
       (await inTenant((sql, tenantNo) =>
         revokeShareToken(sql, tenantNo, { tokenHash, keyNo: caller.keyNo }),
       ));
-    if (!revoked) {
-      throw new Problem('share_token_not_found');
-    }
+    if (!revoked) throw new Problem('share_token_not_found');
     res.statusCode = 204;
     res.end();
   },

@@ -131,9 +131,7 @@ async function counterfactual(
   aep: JsonValue,
 ): Promise<Counterfactual | null> {
   const set = await readPolicySet(sql, fromHex(digest));
-  if (set === null) {
-    throw new Problem('policy_unknown', at('/policy_digest', 'is not known'));
-  }
+  if (set === null) throw new Problem('policy_unknown', at('/policy_digest', 'is not known'));
   if (input === null) return null;
   const decision = (await policies(set)).decide(input);
   const recorded = aepDecisionSchema.safeParse((aep as Partial<Aep> | null)?.decision).data;
