@@ -1,5 +1,5 @@
 import { type Db, type Pool, asTenants } from '../db/transaction.js';
-import { batchIdOf, hexOf, inMs, type WithDates } from '../db/columns.js';
+import { batchIdOf, hexOf, inMs, type ListPlace, type WithDates } from '../db/columns.js';
 import {
   outcomeColumns,
   outcomeOf,
@@ -51,7 +51,7 @@ export function listBatches(
   sql: Pool,
   tenantNo: number,
   limit: number,
-  after: { createdAt: number; batchId: string } | null,
+  after: ListPlace | null,
 ): Promise<Batch[]> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const rows = await tx<BatchRow[]>`
@@ -61,7 +61,7 @@ export function listBatches(
           after === null
             ? tx``
             : tx`and (b.accepted_at, b.batch_id)
-              < (${new Date(after.createdAt)}, ${hexOf(after.batchId)}::uuid)`
+              < (${new Date(after.createdAt)}, ${hexOf(after.id)}::uuid)`
         }
       order by b.accepted_at desc, b.batch_id desc limit ${limit}`;
     return rows.map(batchOf);

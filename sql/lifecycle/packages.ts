@@ -5,7 +5,7 @@ import {
   type Transaction,
   asTenants,
 } from '../db/transaction.js';
-import { hexOf, inMs, packageIdOf } from '../db/columns.js';
+import { hexOf, inMs, packageIdOf, type ListPlace } from '../db/columns.js';
 
 export interface NewPackage {
   packageId: string;
@@ -118,24 +118,19 @@ export function readPackage(
   });
 }
 
-export interface PackagePlace {
-  createdAt: number;
-  packageId: string;
-}
-
 /** The tenant's packages after `after`, newest first. */
 export function listPackages(
   sql: Pool,
   tenantNo: number,
   limit: number,
-  after: PackagePlace | null,
+  after: ListPlace | null,
 ): Promise<TrustPackage[]> {
   return asTenants(sql, [tenantNo], (tx) => {
     const behind =
       after === null
         ? tx`true`
         : tx`(created_at, package_id)
-            < (${new Date(after.createdAt)}::timestamptz, ${hexOf(after.packageId)}::uuid)`;
+            < (${new Date(after.createdAt)}::timestamptz, ${hexOf(after.id)}::uuid)`;
     const page = tx`${behind} order by created_at desc, package_id desc limit ${limit}`;
     return packagesOf(tx, tenantNo, page);
   });

@@ -1,5 +1,13 @@
+import { fromHex } from '#protocol/bytes';
 import { isProofOnly, type ArtifactKind } from '#protocol/status';
-import { comparableTime, hexOf, inMs, packageIdOf, type WithDates } from '../db/columns.js';
+import {
+  comparableTime,
+  hexOf,
+  inMs,
+  packageIdOf,
+  type ListPlace,
+  type WithDates,
+} from '../db/columns.js';
 import { type Db, type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { decidedOf } from './revocations.js';
 
@@ -82,11 +90,6 @@ export interface ShareToken {
   revokedAt: number | null;
 }
 
-export interface ShareTokenPlace {
-  createdAt: number;
-  tokenHash: Uint8Array;
-}
-
 export interface TargetColumns {
   artifactKind: ShareTarget['artifactKind'];
   proofId: string | null;
@@ -112,14 +115,14 @@ export function listShareTokens(
   sql: Pool,
   tenantNo: number,
   limit: number,
-  after: ShareTokenPlace | null,
+  after: ListPlace | null,
 ): Promise<ShareToken[]> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const behind =
       after === null
         ? tx``
         : tx`and (t.created_at, t.token_hash)
-            < (${new Date(after.createdAt)}::timestamptz, ${after.tokenHash}::bytea)`;
+            < (${new Date(after.createdAt)}::timestamptz, ${fromHex(after.id)}::bytea)`;
     const rows = await tx<ShareTokenRow[]>`
       select t.token_hash as "tokenHash", t.artifact_kind as "artifactKind", t.proof_id as "proofId",
         t.package_id as "packageId", t.created_at as "createdAt", t.expires_at as "expiresAt",

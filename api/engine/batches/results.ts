@@ -51,8 +51,7 @@ export const listBatchesOperation = listOperation(
     documentOf: batchDocument,
     id: BATCH_ID_PATTERN,
     placeOf: ({ acceptedAt, batchId }) => ({ createdAt: acceptedAt, id: batchId }),
-    read: (sql, tenantNo, limit, after) =>
-      listBatches(sql, tenantNo, limit, after && { createdAt: after.createdAt, batchId: after.id }),
+    read: listBatches,
   },
 );
 

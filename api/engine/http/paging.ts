@@ -2,6 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request } from 'express';
 import * as z from 'zod';
 import { canonicalBytes, type JsonValue } from '#protocol/json';
+import type { ListPlace } from '#sql/db/columns';
 import type { Pool } from '#sql/db/transaction';
 import type { Operation, SpecOf } from '../operation.js';
 import type { ResponseSpec } from '../../openapi/types.js';
@@ -75,22 +76,15 @@ function digestOf({ list, tenantNo, filters }: CursorList, position: string): Bu
   return createHash('sha256').update(canonicalBytes(bound)).digest().subarray(0, DIGEST_BYTES);
 }
 
-interface Place {
-  /** Epoch milliseconds. */
-  createdAt: number;
-  /** Orders items created in the same millisecond. */
-  id: string;
-}
-
 /** A tenant's list in order of creation, newest first. */
 interface PagedList<T> {
   /** Response member that contains the page. */
   name: string;
   version: string;
   id: RegExp;
-  placeOf: (member: T) => Place;
+  placeOf: (member: T) => ListPlace;
   documentOf: (member: T) => object;
-  read: (sql: Pool, tenantNo: number, limit: number, after: Place | null) => Promise<T[]>;
+  read: (sql: Pool, tenantNo: number, limit: number, after: ListPlace | null) => Promise<T[]>;
 }
 
 export function listOperation<T>(
@@ -127,7 +121,7 @@ export function listOperation<T>(
   );
 }
 
-function placeAt(list: CursorList, cursor: string, id: RegExp): Place {
+function placeAt(list: CursorList, cursor: string, id: RegExp): ListPlace {
   const position = requirePosition(list, cursor, (text) => {
     const [time = '', member = ''] = text.split(':');
     // At most fourteen digits: PostgreSQL rejects the format in which the driver sends later times.

@@ -108,13 +108,7 @@ export const listPackagesOperation = listOperation(
     documentOf: membersOf,
     id: PACKAGE_ID_PATTERN,
     placeOf: ({ createdAt, packageId }) => ({ createdAt, id: packageId }),
-    read: (sql, tenantNo, limit, after) =>
-      listPackages(
-        sql,
-        tenantNo,
-        limit,
-        after && { createdAt: after.createdAt, packageId: after.id },
-      ),
+    read: listPackages,
   },
 );
 

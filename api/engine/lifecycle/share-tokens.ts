@@ -144,13 +144,7 @@ export const listShareTokensOperation = listOperation(
     documentOf: listed,
     id: HASH_PATTERN,
     placeOf: ({ createdAt, tokenHash }) => ({ createdAt, id: toHex(tokenHash) }),
-    read: (sql, tenantNo, limit, after) =>
-      listShareTokens(
-        sql,
-        tenantNo,
-        limit,
-        after && { createdAt: after.createdAt, tokenHash: Buffer.from(after.id, 'hex') },
-      ),
+    read: listShareTokens,
   },
 );
 
