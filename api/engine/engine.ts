@@ -3,14 +3,13 @@ import { BusyError } from '#runtime/concurrency/limiter';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
 import { DamagedEntryError } from '#sql/proofs/read';
 import { createAuthenticate } from './http/authenticate.js';
-import { createCapacityCheck } from './admission/submit.js';
 import type { EngineContext } from './context.js';
 import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import { engineOpenApi } from './openapi/document.js';
-import { routePath, type EngineDeps, type Operation } from './operation.js';
+import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
-import { createSubmit } from './admission/submit.js';
+import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
@@ -21,48 +20,35 @@ export function createEngine(ctx: EngineContext): Express {
     submit: createSubmit(ctx),
     openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };
-  const router = routerOf(OPERATIONS, deps);
-
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
   app.set('query parser', 'simple');
   app.use(requestContext(ctx));
-  app.use(router);
+  app.use(routerOf(deps));
   app.use(notFound);
   app.use(toProblem(ctx));
   return app;
 }
 
 /** One route per path, so that an unsupported method gets 405 with `Allow`. */
-function routerOf(operations: readonly Operation[], deps: EngineDeps): express.Router {
+function routerOf(deps: EngineDeps): express.Router {
   const router = express.Router({ caseSensitive: true, strict: true });
-  const paths = new Map<string, Operation[]>();
-  for (const operation of operations) {
-    const path = routePath(operation.spec);
-    paths.set(path, [...(paths.get(path) ?? []), operation]);
-  }
-  for (const [path, served] of [...paths].sort(writtenOutFirst)) {
-    const route = router.route(path);
-    const template = served[0]!.spec.path;
+  for (const path of new Set(OPERATIONS.map(({ spec }) => spec.path))) {
+    const served = OPERATIONS.filter(({ spec }) => spec.path === path);
+    const route = router.route(path.replaceAll(/\{(\w+)\}/g, ':$1'));
     route.all((_req, res, next) => {
-      addLogFields(res, { route: template });
+      addLogFields(res, { route: path });
       next();
     });
     for (const { spec, handler } of served) route[spec.method](handler(deps));
     const methods = served.map(({ spec }) => spec.method.toUpperCase());
-    route.all(only(...methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : method))));
+    route.all(only(methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : method))));
   }
   return router;
 }
 
-/** Literal segments first: `/v1/proofs/verify` must not match `/v1/proofs/:proof_id`. */
-function writtenOutFirst([a]: [string, unknown], [b]: [string, unknown]): number {
-  const [first, second] = [a, b].map((path) => path.replaceAll(/:\w+/g, '\uffff'));
-  return first! < second! ? -1 : 1;
-}
-
-function only(...methods: string[]): RequestHandler {
+function only(methods: string[]): RequestHandler {
   const allow = [...methods, 'OPTIONS'].join(', ');
   return (req, res) => {
     if (req.method !== 'OPTIONS') {

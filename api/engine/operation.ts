@@ -107,8 +107,3 @@ export function problemsOf(spec: OperationSpec): ProblemCode[] {
     ]),
   ];
 }
-
-/** The path in Express syntax: `/v1/proofs/:proof_id`. */
-export function routePath(spec: OperationSpec): string {
-  return spec.path.replaceAll(/\{(\w+)\}/g, ':$1');
-}

@@ -99,13 +99,10 @@ const documentationOperations = documentation('Engine API', READER_TEXT).map(
   }),
 );
 
-const SERVICE_OPERATIONS: readonly Operation[] = [
-  healthzOperation,
-  readyzOperation,
-  ...documentationOperations,
-];
-
-/** All operations of the engine API: routes and OpenAPI document are generated from this list. */
+/**
+ * All operations of the engine API: routes and OpenAPI document are generated from this list. The
+ * first path that matches a request serves it, so `/v1/proofs/verify` comes before a proof's path.
+ */
 export const OPERATIONS: readonly Operation[] = [
   admissions.executeOperation,
   admissions.agentAdmissionOperation,
@@ -129,5 +126,7 @@ export const OPERATIONS: readonly Operation[] = [
   packages.createPackageOperation,
   packages.listPackagesOperation,
   packages.readPackageOperation,
-  ...SERVICE_OPERATIONS,
+  healthzOperation,
+  readyzOperation,
+  ...documentationOperations,
 ];
