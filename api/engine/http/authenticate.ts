@@ -5,7 +5,6 @@ import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
 import { coalesce, withTimeout } from '#runtime/concurrency';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
-import type { RedisClient } from '#runtime/queue/redis';
 import { isUnavailable } from '#sql/db/errors';
 import { authenticate as readCredentials, type Credential } from '#sql/tenants/api-keys';
 import type { EngineContext } from '../context.js';
@@ -43,7 +42,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     },
   });
 
-  const counter = createRequestCounter(ctx);
+  const countRequest = createRequestCounter(ctx);
 
   return async (req, res) => {
     const sent = req.get('x-svc-api-key');
@@ -65,26 +64,16 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     addLogFields(res, { key_id: keyId, tenant_id: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes } = found;
     // Counted here rather than in the operations, so that rejected requests count as well.
-    requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));
+    requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await countRequest(tenantNo));
     return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes };
   };
 }
 
 /** One request's position in its tenant's one-second window. */
-export interface WindowPosition {
+interface WindowPosition {
   /** Number of this request in the window, from 1. */
   used: number;
   resetMs: number;
-}
-
-export interface RequestCounter {
-  count(tenantNo: number): Promise<WindowPosition>;
-}
-
-export interface RequestCounterOptions {
-  /** Counters shared by all engines; null: this process counts locally. */
-  redis: RedisClient | null;
-  log: Pick<Logger, 'warn'>;
 }
 
 const WINDOW_S = 1;
@@ -94,14 +83,15 @@ const TIMEOUT_MS = 250;
 /** Pause after a failure before Redis is tried again. */
 const RETRY_AFTER_MS = 1_000;
 
-type Counted = Pick<RateLimiterRes, 'consumedPoints' | 'msBeforeNext'>;
-
 /**
  * Counts requests in groups: requests that arrive during a round trip to Redis share the next one.
  * Without Redis, or during its outage, each process counts locally: the limit is then higher, but
  * still enforced, and requests do not fail.
  */
-export function createRequestCounter({ redis, log }: RequestCounterOptions): RequestCounter {
+export function createRequestCounter({
+  redis,
+  log,
+}: Pick<EngineContext, 'redis'> & { log: Pick<Logger, 'warn'> }) {
   const limits = { points: Number.MAX_SAFE_INTEGER, duration: WINDOW_S, keyPrefix: PREFIX };
   const local = new RateLimiterMemory(limits);
   const shared =
@@ -111,7 +101,7 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
   let retryAt = -Infinity;
   let isFailing = false;
 
-  async function add(key: string, requests: number): Promise<Counted> {
+  async function add(key: string, requests: number): Promise<RateLimiterRes> {
     if (shared === null || performance.now() < retryAt) return local.penalty(key, requests);
     try {
       const counted = await withTimeout(shared.penalty(key, requests), TIMEOUT_MS, timedOut);
@@ -146,18 +136,16 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
     gathering.delete(tenantNo);
   }
 
-  return {
-    count: (tenantNo) =>
-      new Promise((resolve, reject) => {
-        const waiting = gathering.get(tenantNo);
-        if (waiting !== undefined) {
-          waiting.push(resolve);
-          return;
-        }
-        gathering.set(tenantNo, [resolve]);
-        countAll(tenantNo).catch(reject);
-      }),
-  };
+  return (tenantNo: number): Promise<WindowPosition> =>
+    new Promise((resolve, reject) => {
+      const waiting = gathering.get(tenantNo);
+      if (waiting !== undefined) {
+        waiting.push(resolve);
+        return;
+      }
+      gathering.set(tenantNo, [resolve]);
+      countAll(tenantNo).catch(reject);
+    });
 }
 
 const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
