@@ -15,19 +15,18 @@ export interface OutcomeWaiter<T = Outcome> {
   capDeadline(ms: number): void;
 }
 
-export interface WaitOptions {
+interface WaitOptions {
   timeoutMs: number;
   /** Query at once: the admission is older than the request and may be decided already. */
   checkImmediately?: boolean;
   signal?: AbortSignal;
 }
 
-export interface WaitingOptions<T = Outcome> {
+interface WaitingOptions<T> {
   readOutcomes: (admissions: OwnId[]) => Promise<Map<string, T>>;
   log: Logger;
-  /** First polling interval, which doubles up to `maxPollMs`. */
+  /** First polling interval, which doubles up to `LONGEST_POLL_MS`. */
   firstPollMs?: number;
-  longestPollMs?: number;
 }
 
 interface Watched<T> {
@@ -38,9 +37,10 @@ interface Watched<T> {
 }
 
 const TICK_MS = 25;
+const LONGEST_POLL_MS = 500;
 
 export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): OutcomeWaiter<T> {
-  const { readOutcomes, log, firstPollMs = 100, longestPollMs = 500 } = options;
+  const { readOutcomes, log, firstPollMs = 100 } = options;
   const watched = new Map<string, Watched<T>>();
   const due = new Set<string>();
   let isQuerying = false;
@@ -79,7 +79,7 @@ export function createOutcomeWaiter<T = Outcome>(options: WaitingOptions<T>): Ou
     const now = performance.now();
     for (const [id, entry] of watched) {
       if (entry.pollAt > now) continue;
-      entry.interval = Math.min(entry.interval * 2, longestPollMs);
+      entry.interval = Math.min(entry.interval * 2, LONGEST_POLL_MS);
       entry.pollAt = now + entry.interval;
       due.add(id);
     }

@@ -46,8 +46,16 @@ function isProblemCode(code: string): code is ProblemCode {
   return Object.hasOwn(PROBLEMS, code);
 }
 
-type ViolationCode =
-  'unsupported_schema_version' | 'unknown_field' | 'missing_field' | 'invalid_field';
+/** The first of these faults in a body names the problem: others may follow from it. */
+const SUMMARIES = {
+  unsupported_schema_version:
+    'The schema_version of the body is not supported. See errors for the supported one.',
+  unknown_field: 'The body has an unknown field. Remove the fields listed in errors.',
+  missing_field: 'The body lacks a required field. Add the fields listed in errors.',
+  invalid_field: 'The body has an invalid field. Correct the fields listed in errors.',
+} as const;
+type ViolationCode = keyof typeof SUMMARIES;
+const PRECEDENCE = Object.keys(SUMMARIES) as ViolationCode[];
 
 interface Finding extends ProblemMember {
   code: ViolationCode;
@@ -87,14 +95,6 @@ function missing(path: readonly (string | number)[]): Finding {
   return { code: 'missing_field', pointer: pointerOf(path), detail: 'is required' };
 }
 
-/** The fault that comes first in this list names the problem: others may follow from it. */
-const PRECEDENCE: readonly ViolationCode[] = [
-  'unsupported_schema_version',
-  'unknown_field',
-  'missing_field',
-  'invalid_field',
-];
-
 /** The problem of a body whose version is none of `versions`; further faults are unknown. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
   if (!isObject(value)) {
@@ -108,22 +108,12 @@ export function isObject(value: JsonValue): value is Record<string, JsonValue> {
   return value !== null && typeof value === 'object' && !Array.isArray(value);
 }
 
-const SUMMARIES: Record<ViolationCode, string> = {
-  unsupported_schema_version:
-    'The schema_version of the body is not supported. See errors for the supported one.',
-  unknown_field: 'The body has an unknown field. Remove the fields listed in errors.',
-  missing_field: 'The body lacks a required field. Add the fields listed in errors.',
-  invalid_field: 'The body has an invalid field. Correct the fields listed in errors.',
-};
-
 function violation(found: Finding[]): Problem {
   const code =
     PRECEDENCE.find((one) => found.some((finding) => finding.code === one)) ?? 'invalid_field';
   // The fault that determines the code comes first, so that clients may show only the first.
-  const [first, rest] = [true, false].map((own) =>
-    found.filter((one) => (one.code === code) === own),
-  );
-  const errors = [...first!, ...rest!].slice(0, MOST_ERRORS);
+  const isOwn = (one: Finding): number => Number(one.code === code);
+  const errors = found.toSorted((a, b) => isOwn(b) - isOwn(a)).slice(0, MOST_ERRORS);
   return new Problem(code, SUMMARIES[code], {
     errors: errors.map(({ pointer, detail }) => ({ pointer, detail })),
   });

@@ -15,7 +15,7 @@ const proved: Outcome = {
 };
 
 /** A fake registry: tests write `settled`, and the registry records its queries. */
-function registry(options: { firstPollMs?: number; longestPollMs?: number } = {}) {
+function registry(options: { firstPollMs?: number } = {}) {
   const settled = new Map<string, Outcome>();
   const questions: string[][] = [];
   let fails = false;
