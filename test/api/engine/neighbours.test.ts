@@ -11,10 +11,9 @@ import { TENANT_CONNECTIONS, TenantConnections } from '#api/engine/tenant-connec
 import { batchCall, executeBodies } from '../../fixtures/batches.js';
 import type { TestDatabase } from '../../fixtures/database.js';
 import { executeBody, headersFor, startEngine, type TestEngine } from '../../fixtures/engine.js';
-import { holdLock } from '../../fixtures/hold-lock.js';
+import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
 import type { TestRegistry } from '../../fixtures/registry.js';
 import type { Call, Reply } from '../../fixtures/send.js';
-import { eventually } from '../../fixtures/stack.js';
 import { engineTest, fillTenant } from './setup.js';
 
 const HOSTILE = 'hostile';
@@ -22,6 +21,7 @@ const HOSTILE = 'hostile';
 const REQUESTS = 64;
 /** A transaction that holds this lock blocks every statement that serves the hostile tenant. */
 const GATE = 4711;
+const APPLICATION = 'test-engine';
 
 const it = engineTest();
 
@@ -56,12 +56,8 @@ it.beforeAll(async ({ setup }) => {
         using (svc.test_gate()) with check (svc.test_gate())`);
   }
   // The pools have the size that the engine program gives them.
-  const application = 'test-engine';
-  const sql = connect(db.urlFor('svc_engine'), { application, max: 16 });
-  const forTenants = connect(db.urlFor('svc_engine'), {
-    application,
-    max: TENANT_CONNECTIONS.total,
-  });
+  const pool = (max: number) => connect(db.urlFor('svc_engine'), { application: APPLICATION, max });
+  const [sql, forTenants] = [pool(16), pool(TENANT_CONNECTIONS.total)];
   closePools = () => Promise.all([sql.end({ timeout: 5 }), forTenants.end({ timeout: 5 })]);
   const tenantSql = new TenantConnections({ ...TENANT_CONNECTIONS, sql: forTenants });
   enginePool = sql;
@@ -105,16 +101,7 @@ async function admitAndRead(): Promise<void> {
   }
 }
 
-async function waitUntilBlocked(): Promise<void> {
-  const blocked = async (): Promise<true | null> => {
-    const found = await db.sql`
-      select from pg_stat_activity
-      where application_name = 'test-engine' and datname = current_database()
-        and wait_event_type = 'Lock'`;
-    return found.length > 0 ? true : null;
-  };
-  await eventually(blocked, 10_000, 'a blocked statement of the hostile tenant');
-}
+const untilBlocked = () => untilLocked(db.sql, APPLICATION);
 
 describe('engine with a tenant whose statements are blocked', () => {
   it.for(operations)(
@@ -124,7 +111,7 @@ describe('engine with a tenant whose statements are blocked', () => {
       const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
       const replies = Array.from({ length: REQUESTS }, () => asHostile(call));
       try {
-        await waitUntilBlocked();
+        await untilBlocked();
         await admitAndRead();
       } finally {
         await open();
@@ -158,7 +145,7 @@ describe('engine with an admission that waits for an open transaction', () => {
       engine.call({ headers, body: JSON.stringify(body) }),
     );
     try {
-      await waitUntilBlocked();
+      await untilBlocked();
       await admitAndRead();
       const other = executeBody({ tenant_id: HOSTILE });
       const reply = await asHostile({ body: JSON.stringify(other) });
@@ -179,7 +166,7 @@ describe('batch upload', () => {
     const items = executeBodies(1, { tenant_id: HOSTILE });
     const replies = [narrow.call(batchCall(hostile['X-Svc-Api-Key']!, items, {}, HOSTILE))];
     try {
-      await waitUntilBlocked();
+      await untilBlocked();
       replies.push(narrow.call(batchCall(key, executeBodies(1))));
       // The first response is that of the second batch only if the second batch does not wait.
       await Promise.race([...replies, sleep(500)]);

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { EngineContext } from '#api/engine/context';
-import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
+import { proofExportSchema } from '#protocol/schemas/proof-export';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Transaction } from '#sql/db/transaction';
@@ -28,44 +28,7 @@ type Headers = Record<string, string | string[]>;
 export type Body = string | Uint8Array | Record<string, unknown> | unknown[];
 
 /** An engine with its own database, a tenant and an API key of that tenant. */
-export interface Setup {
-  db: TestDatabase;
-  registry: TestRegistry;
-  log: TestLog;
-  engine: TestEngine;
-  key: string;
-  keyFor: (options?: KeyOptions) => Promise<string>;
-  /** Creates a tenant that may admit. Returns the request headers with its key. */
-  tenant: (tenantId: string, scopes?: string[]) => Promise<Record<string, string>>;
-  /** Starts another engine on this database for the duration of `work`. */
-  withEngine: <T>(
-    overrides: Partial<EngineContext>,
-    work: (engine: TestEngine) => Promise<T>,
-  ) => Promise<T>;
-  get: (path: string, headers?: Headers) => Promise<Reply>;
-  post: (path: string, body: Body, headers?: Headers) => Promise<Reply>;
-  execute: (body?: Body, headers?: Headers) => Promise<Reply>;
-  /** Sends an admission and applies `change` before a worker processes it. */
-  whileItWaits: (send: () => Promise<Reply>, change: () => Promise<unknown>) => Promise<Reply>;
-  /** Admits a request and returns its proof id. */
-  admitOne: (action?: string) => Promise<string>;
-  /** Verifies every leaf and signs a checkpoint. */
-  publish: () => Promise<void>;
-  /** Publishes, then exports a proof. */
-  exported: (proofId: string) => Promise<ProofExport>;
-  /** Revokes an artifact and returns the leaf index of the log entry. */
-  revoke: (proofId: string, artifactKind?: ArtifactKind) => Promise<number>;
-  /** Changes rows as a superuser with all triggers off. */
-  byHand: (change: (tx: Transaction) => Promise<unknown>) => Promise<void>;
-  /** Changes rows during `work`, and restores them, because a damaged log accepts no entries. */
-  whileAltered: <T>(
-    table: string,
-    assignment: string,
-    condition: string,
-    work: () => Promise<T>,
-  ) => Promise<T>;
-  treeSize: () => Promise<number>;
-}
+export type Setup = ReturnType<typeof setupOf>;
 
 interface Options extends Partial<EngineContext> {
   scopes?: string[];
@@ -106,21 +69,46 @@ function setupOf(
   log: TestLog,
   engine: TestEngine,
   key: string,
-): Setup {
+) {
   const own = headersFor(key);
-  const setup: Setup = {
+  const get = (path: string, headers: Headers = {}): Promise<Reply> =>
+    engine.call({ method: 'GET', path, headers: { ...own, ...headers } });
+  const post = (path: string, body: Body, headers: Headers = {}): Promise<Reply> =>
+    engine.call({ path, headers: { ...own, ...headers }, body: bytesOf(body) });
+  /** Verifies every leaf and signs a checkpoint. */
+  const publish = async (): Promise<void> => {
+    await registry.verifyAll();
+    await log.publish();
+  };
+  /** Changes rows as a superuser with all triggers off. */
+  const byHand = async (change: (tx: Transaction) => Promise<unknown>): Promise<void> => {
+    await db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await change(tx as unknown as Transaction);
+    });
+  };
+  return {
     db,
     registry,
     log,
     engine,
     key,
-    keyFor: (options) => issueKey(registry, options),
-    async tenant(tenantId, scopes = ['admin']) {
+    get,
+    post,
+    publish,
+    byHand,
+    keyFor: (options?: KeyOptions) => issueKey(registry, options),
+    /** Creates a tenant that may admit. Returns the request headers with its key. */
+    async tenant(tenantId: string, scopes = ['admin']) {
       await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
       await setAllowlisted(registry.admin, tenantId, true);
       return headersFor(await issueKey(registry, { tenantId, scopes }), tenantId);
     },
-    async withEngine(overrides, work) {
+    /** Starts another engine on this database for the duration of `work`. */
+    async withEngine<T>(
+      overrides: Partial<EngineContext>,
+      work: (engine: TestEngine) => Promise<T>,
+    ): Promise<T> {
       const other = await startEngine(registry, overrides);
       try {
         return await work(other);
@@ -128,13 +116,10 @@ function setupOf(
         await other.close();
       }
     },
-    get: (path, headers = {}) =>
-      engine.call({ method: 'GET', path, headers: { ...own, ...headers } }),
-    post: (path, body, headers = {}) =>
-      engine.call({ path, headers: { ...own, ...headers }, body: bytesOf(body) }),
-    execute: (body = executeBody(), headers = {}) =>
-      setup.post('/v1/intents/execute', body, headers),
-    async whileItWaits(send, change) {
+    execute: (body: Body = executeBody(), headers: Headers = {}) =>
+      post('/v1/intents/execute', body, headers),
+    /** Sends an admission and applies `change` before a worker processes it. */
+    async whileItWaits(send: () => Promise<Reply>, change: () => Promise<unknown>) {
       const { worker } = engine;
       worker.rests = true;
       const waiting = send();
@@ -144,19 +129,18 @@ function setupOf(
       worker.rests = false;
       return waiting;
     },
+    /** Admits a request and returns its proof id. */
     async admitOne(action = 'BOOK_RESERVATION') {
       const [id = ''] = await registry.admitAll([registry.item({ action })]);
       return id;
     },
-    async publish() {
-      await registry.verifyAll();
-      await log.publish();
+    /** Publishes, then exports a proof. */
+    async exported(proofId: string) {
+      await publish();
+      return proofExportSchema.parse((await get(`/v1/proofs/${proofId}/export`)).json);
     },
-    async exported(proofId) {
-      await setup.publish();
-      return proofExportSchema.parse((await setup.get(`/v1/proofs/${proofId}/export`)).json);
-    },
-    revoke: (proofId, artifactKind = 'proof') =>
+    /** Revokes an artifact and returns the leaf index of the log entry. */
+    revoke: (proofId: string, artifactKind: ArtifactKind = 'proof') =>
       appendRevocation(registry.admin, nativeSha256, {
         proofId,
         artifactKind,
@@ -164,17 +148,17 @@ function setupOf(
         actor: 'test',
         salt: randomBytes(32).toString('hex'),
       }),
-    async byHand(change) {
-      await db.sql.begin(async (tx) => {
-        await tx`set local session_replication_role = replica`;
-        await change(tx as unknown as Transaction);
-      });
-    },
-    async whileAltered(table, assignment, condition, work) {
+    /** Changes rows during `work`, and restores them, because a damaged log accepts no entries. */
+    async whileAltered<T>(
+      table: string,
+      assignment: string,
+      condition: string,
+      work: () => Promise<T>,
+    ): Promise<T> {
       await db.sql.unsafe(`drop table if exists public.kept;
         create table public.kept as select * from svc.${table} where ${condition}`);
       let places: string[] = [];
-      await setup.byHand(async (tx) => {
+      await byHand(async (tx) => {
         const changed = await tx.unsafe<{ place: string }[]>(
           `update svc.${table} set ${assignment} where ${condition} returning ctid::text as place`,
         );
@@ -184,7 +168,7 @@ function setupOf(
       try {
         return await work();
       } finally {
-        await setup.byHand(async (tx) => {
+        await byHand(async (tx) => {
           await tx.unsafe(
             `delete from svc.${table} where ctid = any(string_to_array($1, ' ')::tid[])`,
             [places.join(' ')],
@@ -195,7 +179,6 @@ function setupOf(
     },
     treeSize: () => treeSize(registry.engine),
   };
-  return setup;
 }
 
 function bytesOf(body: Body): string | Uint8Array {

@@ -21,16 +21,26 @@ const NO_END = { proof: null, certificate: null, passport: null, trust: null };
 
 const it = engineTest({ scopes: ['export', 'verify'] });
 
-function newKey(): ForgersKey & { keyId: string; publicKeyText: string } {
+function newKey() {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   const raw = new Uint8Array(publicKey.export({ format: 'der', type: 'spki' }).subarray(-32));
   return {
     publicKey: raw,
     keyId: jwkThumbprint(nativeSha256, raw),
-    publicKeyText: toBase64Url(raw),
-    sign: (message) => sign(null, message, privateKey),
+    sign: (message: Uint8Array) => sign(null, message, privateKey),
   };
 }
+
+const changeKey = (
+  { registry }: Setup,
+  { keyId, publicKey }: ReturnType<typeof newKey>,
+  change: { change: 'activate' | 'retire' | 'compromise'; fromIndex?: number },
+) =>
+  appendKeyChange(registry.admin, nativeSha256, {
+    keyId,
+    publicKey: toBase64Url(publicKey),
+    ...change,
+  });
 
 describe('proof that is not in the registry', () => {
   it('is NOT_FOUND even when another registry signed and logged it', async ({ setup }) => {
@@ -87,13 +97,9 @@ describe('signing key', () => {
 
   it('validates nothing that it signed after its retirement', async ({ setup }) => {
     const retired = newKey();
-    const change = { keyId: retired.keyId, publicKey: retired.publicKeyText };
-    await appendKeyChange(setup.registry.admin, nativeSha256, { ...change, change: 'activate' });
+    await changeKey(setup, retired, { change: 'activate' });
     const earlier = await signedBy(setup, retired);
-    const at = await appendKeyChange(setup.registry.admin, nativeSha256, {
-      ...change,
-      change: 'retire',
-    });
+    const at = await changeKey(setup, retired, { change: 'retire' });
     const document = await setup.exported(await setup.admitOne());
     const verdict = await verdictOn(setup, byAep(forge(document.aep, retired)));
     expect(verdict).toMatchObject({
@@ -111,17 +117,12 @@ describe('signing key', () => {
 
   it('invalidates its proofs at once when compromised', async ({ setup }) => {
     const lost = newKey();
-    const change = { keyId: lost.keyId, publicKey: lost.publicKeyText };
-    await appendKeyChange(setup.registry.admin, nativeSha256, { ...change, change: 'activate' });
+    await changeKey(setup, lost, { change: 'activate' });
     const kept = await setup.exported(await signedBy(setup, lost));
     const document = await setup.exported(await signedBy(setup, lost));
     expect((await verdictOn(setup, document)).status).toBe('VALID');
     const from = document.inclusion.leaf_index;
-    await appendKeyChange(setup.registry.admin, nativeSha256, {
-      ...change,
-      change: 'compromise',
-      fromIndex: from,
-    });
+    await changeKey(setup, lost, { change: 'compromise', fromIndex: from });
     for (const body of allWays(document)) {
       expect(await verdictOn(setup, body)).toMatchObject({
         status: 'INVALID',
