@@ -5,7 +5,7 @@ import type { AdmitQueue } from '#runtime/queue/queues';
 import type { Lane } from '#sql/admissions/intake';
 import type { Pool } from '#sql/db/transaction';
 import type { RevocationOutcome } from '#sql/lifecycle/revocations';
-import type { PdfRenderer } from './pdf/pool.js';
+import type { PdfRequest } from './pdf/render.js';
 import type { TenantConnections } from './tenant-connections.js';
 import type { OutcomeWaiter } from './admission/wait.js';
 
@@ -45,7 +45,13 @@ export interface EngineContext {
   retiredLogVkeys: readonly string[];
   /** Aborted when shutdown begins; `/readyz` then reports that the engine is not ready. */
   stopping?: AbortSignal;
-  pdf: PdfRenderer;
+  pdf: {
+    /**
+     * @param tenantNo a tenant gets at most half of all slots, so that it cannot block others
+     * @throws Problem `renderer_busy`, `render_timeout`
+     */
+    render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array>;
+  };
   /** Base URL of the public API without a trailing slash, for links in PDF exports. */
   publicUrl: string;
   /** Default rate limit of a tenant, in requests per second. */

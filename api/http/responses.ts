@@ -96,7 +96,10 @@ const LINGER_MS = 2_000;
 
 /** True when the body is unread and too long to drain. */
 export function leavesLongBody(req: IncomingMessage): boolean {
-  return !req.complete && !bodyIsShort(req);
+  const isShort =
+    req.headers['transfer-encoding'] === undefined &&
+    Number(req.headers['content-length'] ?? 0) <= READ_TO_THE_END;
+  return !req.complete && !isShort;
 }
 
 /**
@@ -121,9 +124,4 @@ export function endDiscarding(req: IncomingMessage, res: ServerResponse, body: U
   req.once('end', close);
   req.once('close', close);
   req.resume();
-}
-
-function bodyIsShort(req: IncomingMessage): boolean {
-  if (req.headers['transfer-encoding'] !== undefined) return false;
-  return Number(req.headers['content-length'] ?? 0) <= READ_TO_THE_END;
 }

@@ -27,12 +27,6 @@ import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { sendOutcome, sendPending } from './outcome.js';
 
-interface Accepted {
-  tenantNo: number;
-  proofId: string;
-  isRepeat: boolean;
-}
-
 export function admissionOperation<Body extends AdmissionBody>(
   spec: OperationSpec,
   type: RequestType<Body>,
@@ -69,7 +63,7 @@ async function accept<Body extends AdmissionBody>(
   type: RequestType<Body>,
   req: Request,
   res: Response,
-): Promise<Accepted> {
+) {
   const { ctx } = deps;
   const caller = await authorizeAdmission(deps, spec, req, res);
   const bytes = await readBody(req, ctx.bodyLimit);

@@ -20,7 +20,6 @@ import {
   plainSchema,
   type OpenApiDocument,
   type GuideSection,
-  type OpenApiParameter,
   type WorkedExample,
 } from '../../openapi/types.js';
 import {
@@ -200,13 +199,7 @@ const TAGS: Record<string, string> = {
   Service: 'Health and documentation; no API key needed.',
 };
 
-const API_KEY: OpenApiParameter = {
-  name: 'X-Svc-Api-Key',
-  in: 'header',
-  required: true,
-  description: 'Your engine key.',
-  schema: { type: 'string' },
-};
+const API_KEY = { ...headerParameter('X-Svc-Api-Key', 'Your engine key.'), required: true };
 
 /** Texts of the documentation page that are not in the OpenAPI document. */
 export const READER_TEXT: ReaderText = {

@@ -1,25 +1,8 @@
 import { join } from 'node:path';
 import { Piscina } from 'piscina';
 import { packageRoot } from '#runtime/process/files';
+import { Problem } from '../http/problem.js';
 import type { PdfRequest } from './render.js';
-
-export class RendererBusyError extends Error {
-  override readonly name = 'RendererBusyError';
-}
-
-export class RenderTimeoutError extends Error {
-  override readonly name = 'RenderTimeoutError';
-}
-
-export interface PdfRenderer {
-  /**
-   * @param tenantNo a tenant gets at most half of all slots, so that it cannot block others
-   * @throws {@link RendererBusyError}, {@link RenderTimeoutError}
-   */
-  render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array>;
-  /** Waits for accepted requests and rejects new ones. */
-  close(): Promise<void>;
-}
 
 export interface PdfRendererOptions {
   threads: number;
@@ -39,7 +22,7 @@ const THREAD_MEMORY_MB = 256;
 const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js');
 
 /** Renders in worker threads, so that layout does not block the event loop. Threads start on demand. */
-export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
+export function createPdfRenderer(options: PdfRendererOptions) {
   const { file = BUILT, queued, threads, timeoutMs } = options;
   const accepted = new Map<Promise<Uint8Array>, number | undefined>();
   const slots = threads + queued;
@@ -69,7 +52,7 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
       return await pool.run(request, { signal });
     } catch (cause) {
       if (!signal.aborted) throw cause;
-      throw new RenderTimeoutError(`not rendered within ${timeoutMs} ms`, { cause });
+      throw new Problem('render_timeout', { cause });
     }
   }
 
@@ -77,14 +60,11 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
     [...accepted.values()].filter((one) => one === tenantNo).length;
 
   return {
-    async render(request, tenantNo) {
+    async render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array> {
       // Piscina's own limit does not count abortable tasks.
-      if (closed || accepted.size >= slots) {
-        throw new RendererBusyError(closed ? 'the renderer is closed' : 'the queue is full');
-      }
-      if (tenantNo !== undefined && acceptedOf(tenantNo) >= share) {
-        throw new RendererBusyError('the tenant’s share of the queue is full');
-      }
+      const isFull = accepted.size >= slots;
+      const isShareFull = tenantNo !== undefined && acceptedOf(tenantNo) >= share;
+      if (closed || isFull || isShareFull) throw new Problem('renderer_busy');
       const rendering = run(request);
       accepted.set(rendering, tenantNo);
       try {
@@ -93,7 +73,8 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
         accepted.delete(rendering);
       }
     },
-    async close() {
+    /** Waits for accepted requests and rejects new ones. */
+    async close(): Promise<void> {
       closed = true;
       await Promise.allSettled(accepted.keys());
       await pool?.destroy();

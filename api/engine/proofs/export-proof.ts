@@ -15,7 +15,6 @@ import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
-import { RendererBusyError, RenderTimeoutError } from '../pdf/pool.js';
 import { proveInclusion, vkeyFor } from './inclusion.js';
 import { statementOf, altered, documentsOf, findProof } from './stored-proof.js';
 
@@ -161,11 +160,5 @@ async function exportPdf(call: Call, proofId: string): Promise<Uint8Array> {
   const { caller, ctx } = call;
   const json = await exportJson(call, proofId);
   const lookupUrl = `${ctx.publicUrl}/api/public/verify/proof/${proofId}`;
-  try {
-    return await ctx.pdf.render({ json, lookupUrl }, caller.tenantNo);
-  } catch (cause) {
-    if (cause instanceof RendererBusyError) throw new Problem('renderer_busy', { cause });
-    if (cause instanceof RenderTimeoutError) throw new Problem('render_timeout', { cause });
-    throw cause;
-  }
+  return ctx.pdf.render({ json, lookupUrl }, caller.tenantNo);
 }

@@ -7,7 +7,6 @@ import {
   type Replay,
   type ReplayBody,
   replayBodySchema,
-  type ReplayDifference,
   replaySchema,
 } from '#protocol/schemas/proof-export';
 import { CEDAR_VERSION } from '#policy/policy-set';
@@ -94,7 +93,8 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
         : 'divergence',
     differences: hasScope(caller, ['read', 'export'])
       ? outcome.differences
-      : outcome.differences.map(withoutValues),
+      : // A submission that is wrong in every member would reveal the whole AEP.
+        outcome.differences.map(({ pointer }) => ({ pointer })),
     engine: { recorded_version: recordedVersion, running_version: CEDAR_VERSION },
     policy_digest: toHex(intake.policyDigest),
     input_hash: outcome.inputHash,
@@ -102,11 +102,6 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
       otherDigest === undefined ? null : await counterfactual(sql, otherDigest, outcome, aep),
   };
   return answer as unknown as JsonValue;
-}
-
-/** Drops values: a submission that is wrong in every member would reveal the whole AEP. */
-function withoutValues({ pointer }: ReplayDifference): ReplayDifference {
-  return { pointer };
 }
 
 /** The stored AEP; null bytes or invalid JSON become a value that differs in every member. */

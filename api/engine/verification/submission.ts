@@ -60,7 +60,8 @@ export function submittedChecks(submission: Submission, registered: Registered):
   const { signed, exported } = submission;
   const { stored, entry } = registered;
   const record = signed && rebuilt(signed, stored);
-  const isRecordLogged = record !== null && isLogged(record, stored);
+  const isRecordLogged =
+    record !== null && proofRecordHash(nativeSha256, record) === toHex(stored.proofRecordHash);
   const compared: [name: VerifyCheck['name'], passed: boolean | null, otherwise: string][] = [
     [
       'submitted_aep',
@@ -122,10 +123,6 @@ function rebuilt(signed: NonNullable<Submission['signed']>, stored: StoredProof)
     effect: aep.decision.effect,
     lane: requestTypeOf(aep.subject),
   });
-}
-
-function isLogged(record: ProofRecord, stored: StoredProof): boolean {
-  return proofRecordHash(nativeSha256, record) === toHex(stored.proofRecordHash);
 }
 
 function isIncluded(inclusion: InclusionProof, { stored, entry, checkpoint }: Registered): boolean {

@@ -4,12 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  createPdfRenderer,
-  PDF_DEFAULTS,
-  RendererBusyError,
-  RenderTimeoutError,
-} from '#api/engine/pdf/pool';
+import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { pdfRequestFor } from '../../fixtures/papers.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
 
@@ -35,7 +30,7 @@ describe('PDF renderer', () => {
   it('accepts as many requests as it has threads and queue slots', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     const taken = [renderer.render(task(20)), renderer.render(task(0)), renderer.render(task(0))];
-    await expect(renderer.render(task(0))).rejects.toThrow(RendererBusyError);
+    await expect(renderer.render(task(0))).rejects.toMatchObject({ code: 'renderer_busy' });
     await Promise.all(taken);
     await renderer.render(task(0));
     await renderer.close();
@@ -44,7 +39,7 @@ describe('PDF renderer', () => {
   it('limits one tenant to its share of the queue', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 3, timeoutMs: 20_000, file: slow });
     const taken = [renderer.render(task(20), 1), renderer.render(task(0), 1)];
-    await expect(renderer.render(task(0), 1)).rejects.toThrow(RendererBusyError);
+    await expect(renderer.render(task(0), 1)).rejects.toMatchObject({ code: 'renderer_busy' });
     taken.push(renderer.render(task(0), 2));
     await Promise.all(taken);
     await renderer.render(task(0), 1);
@@ -54,7 +49,9 @@ describe('PDF renderer', () => {
   it('times out running and queued requests, and recovers', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
     const stuck = [renderer.render(task(255)), renderer.render(task(255))];
-    await Promise.all(stuck.map((one) => expect(one).rejects.toThrow(RenderTimeoutError)));
+    await Promise.all(
+      stuck.map((one) => expect(one).rejects.toMatchObject({ code: 'render_timeout' })),
+    );
     const patient = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     await patient.render(task(0));
     // The stuck thread was replaced, and its slot is free.
@@ -104,8 +101,7 @@ describe('PDF renderer', () => {
   it('reports an error thrown in a thread, and recovers', async () => {
     const renderer = createPdfRenderer(PDF_DEFAULTS);
     const broken = renderer.render({ json: Buffer.from('{"a'), lookupUrl: '' });
-    await expect(broken).rejects.toThrow();
-    await expect(broken).rejects.not.toThrow(RenderTimeoutError);
+    await expect(broken).rejects.toThrow(/unterminated/);
     expect((await renderer.render(pdfRequestFor())).length).toBeGreaterThan(10_000);
     await renderer.close();
   });
