@@ -93,12 +93,10 @@ function problemOf(error: unknown): Problem {
       { cause: error },
     );
   }
-  return new Problem(codeOf(error), { cause: error });
-}
-
-function codeOf(error: unknown) {
-  if (isUnavailable(error)) return 'database_unavailable';
-  if (error instanceof BusyError || isLockTimeout(error)) return 'tenant_busy';
-  if (error instanceof PolicyMissingError) return 'policy_missing';
-  return error instanceof URIError ? 'malformed_path' : 'internal_error';
+  const because = { cause: error };
+  if (isUnavailable(error)) return new Problem('database_unavailable', because);
+  if (error instanceof BusyError || isLockTimeout(error))
+    return new Problem('tenant_busy', because);
+  if (error instanceof PolicyMissingError) return new Problem('policy_missing', because);
+  return new Problem(error instanceof URIError ? 'malformed_path' : 'internal_error', because);
 }

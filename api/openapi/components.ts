@@ -4,7 +4,6 @@ import { FIXED_SCHEMAS } from '#protocol/schemas/open-schema';
 import * as primitives from '#protocol/schemas/primitives';
 import {
   type ApiDescription,
-  type DescribedProblems,
   type WorkedExample,
   type OperationSpec,
   COMPONENT,
@@ -23,13 +22,9 @@ export interface Components {
 
 type Registry = ReturnType<typeof z.registry<{ id: string }>>;
 
-interface Described extends Pick<ApiDescription<never>, 'answersMayGainMembers'> {
-  problems: Pick<DescribedProblems<never>, 'schema' | 'members'>;
-}
-
-export function componentsOf(
-  specs: readonly OperationSpec[],
-  { problems, answersMayGainMembers }: Described,
+export function componentsOf<Spec extends OperationSpec>(
+  specs: readonly Spec[],
+  { problems, answersMayGainMembers }: ApiDescription<Spec>,
 ): Components {
   const members = Object.entries(problems.members).flatMap(([code, schema]) =>
     schema === undefined ? [] : [{ code, schema }],

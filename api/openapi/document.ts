@@ -1,7 +1,6 @@
 import { componentsOf, type Components, sampler } from './components.js';
 import {
   type ApiDescription,
-  type GuideSection,
   type Content,
   type OperationSpec,
   type ResponseSpec,
@@ -34,7 +33,7 @@ export function openApiDocument<Spec extends OperationSpec>(
       title: api.title,
       version: '1.0.0',
       summary: api.summary,
-      description: api.guide.map(markdownOf).join('\n\n'),
+      description: api.guide.flatMap(({ title, text }) => [`## ${title}`, ...text]).join('\n\n'),
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/', description: 'The host that serves this document.' }],
@@ -48,10 +47,6 @@ export function openApiDocument<Spec extends OperationSpec>(
       ...(api.securitySchemes !== null && { securitySchemes: api.securitySchemes }),
     },
   };
-}
-
-function markdownOf({ title, text }: GuideSection): string {
-  return [`## ${title}`, ...text].join('\n\n');
 }
 
 const IF_NONE_MATCH = headerParameter(
@@ -174,7 +169,7 @@ class OperationWriter<Spec extends OperationSpec> {
             .commonHeadersOf(spec, status)
             .map((name) => [name, { $ref: `#/components/headers/${name}` }]),
         ),
-        ...described({
+        ...headersOf({
           ...(status !== 401 && spec.answerHeaders),
           ...(status === 304 && { ETag: 'The ETag that is still current.' }),
           ...spec.responses[status === 304 ? 200 : status]?.headers,
@@ -243,7 +238,7 @@ class OperationWriter<Spec extends OperationSpec> {
   }
 }
 
-function described(headers: Record<string, string>): Record<string, OpenApiHeader> {
+function headersOf(headers: Record<string, string>): Record<string, OpenApiHeader> {
   return Object.fromEntries(
     Object.entries(headers).map(([name, description]) => [
       name,

@@ -87,14 +87,10 @@ export function batchDocument(batch: Batch): BatchDocument {
     state: batch.completedAt === null ? 'processing' : 'completed',
     counts: { total, admitted, denied, refused, invalid, pending },
     replayed: batch.replayed,
-    rate: rateOf(batch),
+    rate: Math.round((batch.settled * 10_000) / Math.max(1, batch.elapsedMs)) / 10,
     accepted_at: formatTime(batch.acceptedAt),
     completed_at: batch.completedAt === null ? null : formatTime(batch.completedAt),
   };
-}
-
-function rateOf({ settled, elapsedMs }: Batch): number {
-  return Math.round((settled * 10_000) / Math.max(1, elapsedMs)) / 10;
 }
 
 const DEFAULT_PAGE = 100;

@@ -123,7 +123,7 @@ async function requestRevocation(
   for (;;) {
     const request = await inTenant((sql) => insertRevocationRequest(sql, tenantNo, item));
     if (request.outcome === 'unknown_proof') throw new Problem('proof_not_found');
-    if (request.outcome === 'absent_artifact') throw artifactAbsent();
+    if (request.outcome === 'absent_artifact') throw artifactAbsent('Revoke');
     if (request.outcome === 'revoked') return request.revocation;
     const isOwn = request.outcome === 'stored';
     addLogFields(res, { revocation_id: request.requestId });
@@ -147,10 +147,10 @@ async function requestRevocation(
   }
 }
 
-function artifactAbsent(): Problem {
+export function artifactAbsent(verb: 'Revoke' | 'Share'): Problem {
   return new Problem(
     'artifact_absent',
-    'A denial or an outcome has no artifact except its proof. Revoke the proof instead.',
+    `A denial or an outcome has no artifact except its proof. ${verb} the proof instead.`,
     at('/artifact_kind', 'must be proof: this is a denial or an outcome'),
   );
 }

@@ -25,6 +25,7 @@ import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { json } from '../operation.js';
 import { tenantOperation } from '../http/gates.js';
+import { artifactAbsent } from './revocations.js';
 
 const TOKEN_BYTES = 32;
 
@@ -118,11 +119,7 @@ function rejection(
       );
     }
     case 'absent_artifact':
-      return new Problem(
-        'artifact_absent',
-        'A denial or an outcome has no artifact except its proof. Share the proof instead.',
-        at('/artifact_kind', 'must be proof: this is a denial or an outcome'),
-      );
+      return artifactAbsent('Share');
     case 'expiry_over':
       return new Problem('expiry_over', at('/expires_at', 'must be in the future'));
   }

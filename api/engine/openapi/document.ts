@@ -15,7 +15,6 @@ import type { ReaderText } from '../../docs/operation.js';
 import { openApiDocument } from '../../openapi/document.js';
 import { exampleExport } from '../../openapi/example-export.js';
 import {
-  type ApiDescription,
   headerParameter,
   plainSchema,
   type OpenApiDocument,
@@ -54,11 +53,7 @@ const KEYED = [
 ];
 
 export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument {
-  return openApiDocument(specs, engineDescription());
-}
-
-function engineDescription(): ApiDescription<OperationSpec> {
-  return {
+  return openApiDocument(specs, {
     title: 'Engine API',
     summary: 'Admits executions, signs the decisions and keeps the proofs.',
     guide: GUIDE,
@@ -123,7 +118,7 @@ function engineDescription(): ApiDescription<OperationSpec> {
       },
     },
     worked: workedExample(),
-  };
+  });
 }
 
 function pattern({ source }: RegExp): { schema: { pattern: string } } {

@@ -183,7 +183,8 @@ export function statementOf(decided: Decided, history: StatusHistory): VerdictSt
 export function statementsOf(decided: Decided, history: StatusHistory): VerdictStatement[] {
   const { voidedAt = null } = history;
   const revocations = firstOfEachKind(history.revocations);
-  const changes = [...revocations.map(({ leafIndex }) => leafIndex), ...asList(voidedAt)];
+  const changes = revocations.map(({ leafIndex }) => leafIndex);
+  if (voidedAt !== null) changes.push(voidedAt);
   changes.sort((a, b) => a - b);
   return effectiveVerdicts(history.verdicts).flatMap((verdict) => {
     const later = changes.filter((leafIndex) => leafIndex >= verdict.treeSize);
@@ -196,17 +197,13 @@ export function statementsOf(decided: Decided, history: StatusHistory): VerdictS
   });
 }
 
-const asList = (leafIndex: number | null): number[] => (leafIndex === null ? [] : [leafIndex]);
-
-interface LogChanges {
-  revocations: readonly RevocationInHistory[];
-  voidedAt: number | null;
-}
-
 function statement(
   { effect, isOutcome }: Decided,
   verdict: VerdictInHistory | undefined,
-  { revocations, voidedAt }: LogChanges,
+  {
+    revocations,
+    voidedAt,
+  }: { revocations: readonly RevocationInHistory[]; voidedAt: number | null },
 ): VerdictStatement {
   const revoked = revocations.map(({ kind }) => kind);
   const statusOf = (kind: ArtifactKind) =>

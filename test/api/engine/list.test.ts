@@ -1,6 +1,5 @@
 import { describe, expect } from 'vitest';
-import { type ListedProof } from '#protocol/schemas/proof-view';
-import { proofViewSchema } from '#protocol/schemas/proof-view';
+import { proofViewSchema, type ListedProof } from '#protocol/schemas/proof-view';
 import { randomBytes } from 'node:crypto';
 import { listAll, listPage, listReply, type Query } from '../../fixtures/proof-list.js';
 import { replacedIn, withStatusesRewritten } from '../../fixtures/rewritten.js';
