@@ -87,7 +87,9 @@ export const directory = (fallback: string) =>
     .string()
     .transform((path) => resolve(path))
     .prefault(fallback);
-export const dataDir = directory('.data').describe('state of the embedded mode');
+export const dataDir = directory('.data').describe(
+  'directory of the embedded database, generated keys and `ready.json`',
+);
 export const snapshotDir = z
   .string()
   .optional()
@@ -300,7 +302,7 @@ export const processSettings = {
   SHUTDOWN_TIMEOUT: duration(500, 3_600_000, 'must be a duration from 500ms to 1h, like 25s')
     .nullable()
     .default(null)
-    .describe('limit for finishing after that; by default 25s, facade 40s'),
+    .describe('limit for finishing work after SHUTDOWN_DELAY; by default 25s, facade 40s'),
   LOG_LEVEL: logLevel,
 };
 
