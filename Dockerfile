@@ -1,4 +1,4 @@
-# One image for every program; docker-compose.yml says which one runs, as whom, and with what.
+# One image for every program; docker-compose.yml selects the program, its user and its secrets.
 ARG NODE=node:24.21.0-bookworm-slim
 
 FROM ${NODE} AS build
@@ -10,7 +10,7 @@ COPY . .
 RUN npx tsc --build programs api/public/browser \
   && npx rolldown --config api/public/browser/rolldown.config.js
 
-# What the programs import, and nothing that only builds, tests or brings up an embedded database.
+# Only packages that the programs import: none for builds, tests or the embedded database.
 FROM ${NODE} AS dependencies
 WORKDIR /svc
 COPY package.json package-lock.json ./
@@ -21,12 +21,12 @@ RUN npm ci --omit=dev --omit=optional --omit=peer --ignore-scripts --no-audit --
 FROM ${NODE}
 ENV NODE_ENV=production
 WORKDIR /svc
-# Owned by root and written by nobody: a program that is taken over cannot change what starts next.
+# Owned by root and read-only for the programs: a compromised program cannot change the next start.
 COPY package.json ./
 COPY sql/schema.txt sql/schema.txt
 COPY sql/migrations sql/migrations
 COPY policy/default policy/default
-# The examples of the API documentation are made from them.
+# The API documentation takes its examples from these files.
 COPY protocol/vectors/proof-export.json protocol/vectors/proof-export.json
 COPY protocol/vectors/next.json protocol/vectors/next.json
 COPY --from=dependencies /svc/node_modules node_modules
@@ -34,8 +34,8 @@ COPY --from=build /svc/dist dist
 # A new volume takes this folder's owner: the publisher writes the snapshot, the monitor its state.
 RUN install -d -o 10004 -g 10004 -m 0755 /srv/public
 RUN install -d -o 10009 -g 10009 -m 0700 /srv/monitor
-# Of nobody in particular, so that a container that was given no user can read no secret.
+# The user `nobody`, so that a container without a configured user cannot read any secret.
 USER 65534:65534
-# The official image's own would run a shell first; signals have to reach the program itself.
+# Signals must reach the program: the entry point of the official image may start a shell first.
 ENTRYPOINT []
 CMD ["node", "-e", "console.error('name a program: docker-compose.yml does'); process.exit(2)"]

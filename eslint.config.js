@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import tseslint from 'typescript-eslint';
 
-/** Words that a reader from outside stumbles over; test/docs checks pages for the same words. */
+/** Words that readers from outside misread; test/docs checks the documents for the same words. */
 const banned = JSON.parse(readFileSync(new URL('.ci/banned-words.json', import.meta.url), 'utf8'));
 
 export default tseslint.config(
@@ -55,7 +55,7 @@ export default tseslint.config(
       ],
     },
   },
-  // The command line is a program of another package: its settings are read in one place of its own.
+  // The command line is a program of another package, so it has a file of its own for its settings.
   {
     files: ['runtime/config.ts', 'sdk/cli/config.ts', 'sdk/cli/svc.ts'],
     rules: { 'no-restricted-properties': 'off' },

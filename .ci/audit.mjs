@@ -1,5 +1,5 @@
-// Asks the registry for known vulnerabilities. Exit code 0: none in what runs in production; 1: some;
-// 3: the registry did not answer, which is neither; the output reports it.
+// Queries the registry for known vulnerabilities. Exit code 0: none in production dependencies; 1: some;
+// 3: the registry did not answer, so the result is unknown.
 import { spawnSync } from 'node:child_process';
 
 const { stdout, error } = spawnSync('npm', ['audit', '--json'], {
@@ -17,7 +17,7 @@ function report() {
   }
 }
 
-/** The lockfile says of a package whether anything but development needs it. */
+/** The lockfile marks the packages that only development needs. */
 async function isProduction(nodes) {
   const { readFile } = await import('node:fs/promises');
   const { packages } = JSON.parse(await readFile('package-lock.json', 'utf8'));

@@ -1,6 +1,6 @@
-// What CI comes to, as its last line: `N passed, N failed`. Whatever was to run and left no result, a
-// half of one, or a status that its own numbers do not explain, counts as failed. Nothing is skipped in CI.
-// node .ci/count.mjs <directory> <status of the tests> <of the long tests> <of those under the long-term Node> <of the faults>
+// Prints the result of CI as the last line: `N passed, N failed`. A run without a complete result, or with
+// an exit status that its numbers do not explain, counts as failed. CI skips no test.
+// node .ci/count.mjs <directory> <status of the tests> <of the long tests> <of the tests under the LTS Node> <of the faults>
 //   <of the fuzzing> <of the audit>
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ function json(name) {
   }
 }
 
-/** Says what failed right before the count, where it is found without looking through everything. */
+/** Prints a failure right before the count, so that a reader need not search the whole output. */
 function report(what, where, why) {
   const first = String(why ?? '')
     .replace(/\x1b\[[0-9;]*m/g, '')
@@ -52,7 +52,7 @@ function vitest(part, prefix = '') {
   return [numPassedTests, numFailedTests + unloaded?.length, numPendingTests + numTodoTests];
 }
 
-/** Each gives what passed, failed and was skipped; anything but numbers means that it did not end. */
+/** Numbers of passed, failed and skipped tests; a missing number means that the run did not end. */
 const parts = {
   tests: () => vitest('tests'),
   long: () => vitest('long'),

@@ -1,5 +1,5 @@
-// The CycloneDX SBOM of what runs in production. `npm sbom --omit dev` also leaves out what production and
-// development both need (zod, for one), so all is asked for, and the lockfile says what is development's alone.
+// The CycloneDX SBOM of the production dependencies. `npm sbom --omit dev` also omits packages that both
+// production and development need, such as zod: so this lists all, and removes those that the lockfile marks.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 

@@ -83,7 +83,7 @@ Admit an action and get its receipt:
 
 ${executeLine(stack, receiptFile)}
 
-Look the proof up, as anybody can:
+Look the proof up, as anyone can:
 
 ${lookupLine(stack, receiptFile)}
 

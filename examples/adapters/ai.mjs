@@ -12,7 +12,7 @@ const tools = admitTools(
       inputSchema: z.object({ seats: z.int() }),
       execute: async ({ seats }) => `a table for ${seats}`,
     }),
-    // The shipped policy forbids DELETE_AUDIT_LOG, which is what this name stands for.
+    // The shipped policy forbids DELETE_AUDIT_LOG: the adapter derives this action from the name of the tool.
     deleteAuditLog: tool({
       description: 'Covers the traces.',
       inputSchema: z.object({}),
@@ -22,7 +22,7 @@ const tools = admitTools(
   options,
 );
 
-// Stands in for a model, so that this runs without one: it calls both tools, and then it is done.
+// Replaces a model, so that the example runs without one: it calls both tools and then stops.
 const usage = { inputTokens: {}, outputTokens: {} };
 const calls = [
   { toolName: 'bookTable', input: '{"seats":2}' },

@@ -1,4 +1,4 @@
-// Options of every adapter in this folder. Bring the service up first: `npm start` writes ready.json.
+// Options of every adapter in this folder. Start the service first: `npm start` writes ready.json.
 import { readFile } from 'node:fs/promises';
 
 const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));

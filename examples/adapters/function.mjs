@@ -9,7 +9,7 @@ const book = admitted(async ({ seats }) => `a table for ${seats}`, {
 });
 console.log(await book({ seats: 2 }));
 
-// The shipped policy forbids DELETE_AUDIT_LOG, which is what this name stands for.
+// The shipped policy forbids DELETE_AUDIT_LOG: the adapter derives this action from the name of the tool.
 const tidyUp = admitted(async () => console.log('this is never printed'), {
   ...options,
   tool: 'deleteAuditLog',

@@ -11,7 +11,7 @@ const tools = [
     description: 'Books a table.',
     schema: z.object({ seats: z.int() }),
   }),
-  // The shipped policy forbids DELETE_AUDIT_LOG, which is what this name stands for.
+  // The shipped policy forbids DELETE_AUDIT_LOG: the adapter derives this action from the name of the tool.
   tool(async () => 'this is never said', {
     name: 'delete_audit_log',
     description: 'Covers the traces.',
@@ -19,7 +19,7 @@ const tools = [
   }),
 ].map((one) => admitTool(one, options));
 
-// As an agent does with what its model asks for.
+// An agent executes the tool calls of its model in the same way.
 for (const call of [
   { type: 'tool_call', id: 'call-1', name: 'book_table', args: { seats: 2 } },
   { type: 'tool_call', id: 'call-2', name: 'delete_audit_log', args: {} },

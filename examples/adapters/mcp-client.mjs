@@ -1,12 +1,12 @@
-// An MCP client that starts the server beside it and calls its tools:
+// An MCP client that starts the server in mcp-server.mjs and calls its tools:
 // node examples/adapters/mcp-client.mjs [ready.json]
 import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { NOT_ADMITTED_META, PROOF_ID_META } from 'svc-sdk/mcp';
 
-// The server asks for admission, so this client need not; one whose servers do not is wrapped
-// itself, with `admitClient(client, options)`.
+// The server requests the admissions. For servers that do not, wrap the client with
+// `admitClient(client, options)`.
 const client = new Client({ name: 'concierge', version: '1.0.0' });
 await client.connect(
   new StdioClientTransport({

@@ -21,7 +21,7 @@ server.registerTool(
   },
 );
 
-// The shipped policy forbids DELETE_AUDIT_LOG, which is what this name stands for.
+// The shipped policy forbids DELETE_AUDIT_LOG: the adapter derives this action from the name of the tool.
 server.registerTool('delete_audit_log', { description: 'Covers the traces.' }, () => {
   console.error('this is never printed');
   return { content: [{ type: 'text', text: 'done' }] };
