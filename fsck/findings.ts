@@ -150,9 +150,9 @@ export interface Finding {
   grave: boolean;
   /** Table and row, or file and offset. */
   where: string;
-  /** What was expected there, and what was found. */
+  /** The expected value, and the found one if it is known. */
   expected: string;
-  /** What to do about it. */
+  /** The remedy. */
   advice: string;
 }
 

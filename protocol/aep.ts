@@ -35,7 +35,7 @@ export interface AepInput {
   evidence: { fixture_ref: string | null; fixture_hash: string | null };
   /**
    * The tenant's validity settings applied to `accepted_at`; a denial or an outcome uses only the
-   * end of the proof.
+   * setting for the proof.
    */
   valid_until: FullValidity;
   accepted_at: string;
@@ -111,7 +111,7 @@ function orderedSubject(subject: AepSubject): AepSubject {
   }
 }
 
-/** What the AEP says about the request of an admission. */
+/** The AEP's members about the request of an admission. */
 export function subjectOf(request: ExecuteRequest | AgentEnvelope): AepSubject {
   return orderedSubject('kind' in request ? request : { kind: 'execute', ...request });
 }

@@ -83,7 +83,7 @@ export function entryBytes(entry: WithoutVersion<LogEntry>): Uint8Array {
   }
 }
 
-/** What a proof's log entry repeats of its AEP. */
+/** The members of the AEP that the log entry of a proof repeats. */
 export function repeatedIn(aep: Aep) {
   const { environment, key_id, valid_until, accepted_at: time } = aep;
   return { effect: aep.decision.effect, environment, key_id, valid_until, time };

@@ -83,7 +83,7 @@ const MATCHES = {
 
 const generic: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
 
-/** Of a generic lookup: `identifier` matches every kind of id, any other field only its kind. */
+/** The route of a generic lookup: `identifier` matches every kind of id, any other field only its kind. */
 export function routeFor(field: LookupField): VerdictRoute {
   if (field === 'identifier') return generic;
   const matches = { [field]: MATCHES[field] };

@@ -65,7 +65,7 @@ export interface OfflineOptions {
   tlogProof?: TextOrBytes | undefined;
   /** The receipt of which the document must be the evidence. */
   receipt?: Receipt | undefined;
-  /** Milliseconds since 1970. Without it, the end of validity in the AEP is not checked. */
+  /** Milliseconds since 1970. Without it, `valid_until` of the AEP is not checked. */
   now?: number | undefined;
 }
 
@@ -77,7 +77,7 @@ export interface OfflineOptions {
  * unusable pins, which the caller supplies. The verdict in the document is unsigned, and only the
  * registry can confirm it: it can withdraw validity, but not assert it.
  *
- * An undecidable result says nothing against the document: the caller has not pinned the key or log
+ * An undecidable result is no evidence against the document: the caller has not pinned the key or log
  * that the check needs.
  */
 export function verifyOffline(

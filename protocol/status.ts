@@ -114,7 +114,7 @@ function dependsOnAny(kind: ArtifactKind, ended: readonly ArtifactKind[]): boole
  * The public status of a package, from the statuses of its members' trust artifacts. A package
  * asserts only what every member asserts.
  *
- * 1. A member is revoked: the package is revoked for good.
+ * 1. A member is revoked: the package is revoked permanently.
  * 2. A member asserts nothing for another reason than expiry, or the package is empty: no
  *    statement.
  * 3. A member is expired: expired.

@@ -51,7 +51,7 @@ export function parseTime(text: string): number {
   return epochMs;
 }
 
-/** Cached: several ends of validity of a proof are one time. */
+/** Cached, because the artifacts of a proof often expire at the same time. */
 let latestParsed = { text: '', epochMs: Number.NaN };
 
 /** For people: `90 seconds`, `5 minutes`, `30 hours`. */

@@ -40,7 +40,7 @@ interface Asked extends PolicyWitness {
 }
 
 /**
- * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) beside the publish cycles,
+ * Collects the cosignatures of a policy's witnesses (C2SP tlog-witness) in parallel to publish cycles,
  * and publishes the checkpoint again, in a file of its own, once they meet the quorum: the newest
  * checkpoint is public at once, and the newest cosigned one stays until its successor.
  */

@@ -233,7 +233,7 @@ export function startConfig(env: Environment = process.env) {
   };
 }
 
-/** For `demo`, which may run beside another stack: ignores every variable but the log level. */
+/** For `demo`, which may run next to another stack: ignores every variable but the log level. */
 export function demoConfig(dataDir: string, env: Environment = process.env): StartConfig {
   return startConfig({
     DATA_DIR: dataDir,

@@ -40,7 +40,7 @@ export interface EngineOptions extends CallOptions {
   receiptEvidence?: false | ReceiptEvidenceOptions;
 }
 
-/** What the SDK does with the evidence of receipts. */
+/** How the SDK verifies and stores the evidence of receipts. */
 export interface ReceiptEvidenceOptions {
   /** AEP keys, and optionally the log, from another source than the engine. */
   pins?: OfflineTrust;

@@ -80,7 +80,7 @@ export interface RequeueOptions {
 
 /**
  * Requeues a page of stale admissions: the queue lost them, was flushed, or never got them. Duplicate
- * messages are harmless. Returns the place of the next page; null after the last one.
+ * messages are harmless. Returns the position of the next page; null after the last one.
  */
 export async function requeueStaleAdmissions(
   { sql, log, metrics, enqueue, olderThanMs, groupSize }: RequeueOptions,

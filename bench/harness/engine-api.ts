@@ -22,7 +22,7 @@ export interface Answered {
   at: number;
   /** Milliseconds from the time when the request was due to the end of the answer. */
   ms: number;
-  /** That time, by `performance.now`. */
+  /** When the request was due, by `performance.now`. */
   due: number;
   receipt: ExecuteReceipt;
 }

@@ -52,7 +52,7 @@ export async function runWrk<T>(options: WrkOptions): Promise<T> {
   return JSON.parse(line) as T;
 }
 
-/** What wrk measured with `wrk-paths.lua`. */
+/** Results of wrk with `wrk-paths.lua`. */
 export interface LookupLoad {
   requests: number;
   seconds: number;

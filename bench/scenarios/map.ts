@@ -145,7 +145,7 @@ function hashingMicros(): number {
 }
 
 /**
- * Of the pages with records of proofs, one of 256 is kept, and those that the next update may change.
+ * Keeps one of 256 pages with records of proofs, and the pages that the next update may change.
  */
 class SampledStore implements PageStore {
   readonly pages = new Map<string, { page: PageId; bytes: Uint8Array }>();

@@ -388,7 +388,7 @@ export function limitOf(setup: Setup): number {
   return low;
 }
 
-/** Puts each tenant, the heaviest first, on the log with the least load. Returns the shares of the logs. */
+/** Puts each tenant, the heaviest first, on the log with the least load. Returns the fraction of the load on each log. */
 export function placeTenants(weights: readonly number[], logs: number): number[] {
   const total = sumOf(weights, (weight) => weight);
   const shares = Array<number>(logs).fill(0);

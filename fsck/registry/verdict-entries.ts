@@ -145,7 +145,7 @@ export class VerdictEntries {
     }
   }
 
-  /** @param place where in the entry, if anywhere */
+  /** @param place suffix that locates the fault in the entry */
   private wrong(at: number, expected: string, place = ''): void {
     const where = `svc.log_entry leaf_index=${at}${place}`;
     this.ctx.findings.add('verdict_entry_wrong', where, expected);

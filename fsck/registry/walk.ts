@@ -170,7 +170,7 @@ export class RegistryWalk {
       if (lastIndex < verdictsTo || verdictsTo >= to) continue;
       if (firstIndex !== verdictsTo) {
         const where = `svc.verdict verdict_id=${verdictId}`;
-        const expected = `a verdict on leaf ${verdictsTo} before that on ${firstIndex}`;
+        const expected = `a verdict on leaf ${verdictsTo} before the verdict on leaf ${firstIndex}`;
         this.ctx.findings.add('verdict_gap', where, expected);
       }
       this.state.verdictsTo = lastIndex + 1;

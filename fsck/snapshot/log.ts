@@ -50,7 +50,7 @@ export async function checkPublicLog(
   return isWhole && isSigned;
 }
 
-/** The leaf hashes of one tile, null when bundle and tile are both lost; and whether all entries are there. */
+/** The leaf hashes of one tile, null when bundle and tile are both lost; and whether no entry is missing. */
 async function leavesOf(
   ctx: SnapshotContext,
   reader: PublicTiles,

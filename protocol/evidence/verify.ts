@@ -24,7 +24,7 @@ import { lookupsOf, type FoundRecords, type MapQuery } from './lookups.js';
 const MAX_AHEAD_MS = 60_000;
 
 export interface EvidenceOptions {
-  /** What the reader looked up: an identifier, or a token, which no document contains. */
+  /** The identifier of the lookup, or its share token, which no document contains. */
   identifier: string;
   /** The pinned log of shard 0. */
   log: LogPin;
@@ -34,7 +34,7 @@ export interface EvidenceOptions {
   maxAgeMs?: number | undefined;
 }
 
-/** What evidence proves, of the state at the `time` of its snapshot. */
+/** The facts that evidence proves, at the `time` of its snapshot. */
 export interface ProvedState {
   identifier: string;
   found: FoundRecords;

@@ -99,7 +99,7 @@ export function firstDifference(a: Uint8Array, b: Uint8Array): number {
   return KEY_BITS;
 }
 
-/** Where the nodes from `from` to `to`, at least two, divide: by `bit`, before node `at`. */
+/** The first bit in which nodes `from` to `to`, at least two, differ, and the first node with a 1 there. */
 export function divide(
   nodes: readonly { key: Uint8Array }[],
   from: number,
@@ -130,7 +130,6 @@ export function mapRoot(
   return innerHash(sha256, bit, left, mapRoot(sha256, nodes, at, to));
 }
 
-/** What a path is to prove. */
 interface MapPathClaim {
   root: Uint8Array;
   /** The key sought, 17 bytes. */

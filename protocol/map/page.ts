@@ -23,7 +23,7 @@ export interface MapValue {
 /** A leaf of the map. */
 export interface Leaf extends MapNode, MapValue {}
 
-/** What names a page in a store. */
+/** The name of a page in a store. */
 export interface PageId {
   level: number;
   /** SHA-256 of its bytes. */

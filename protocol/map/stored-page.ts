@@ -63,7 +63,7 @@ export class StoredPage {
     return this.bytes.subarray(start, start + KEY_BYTES);
   }
 
-  /** The item where the search for a key ends: if the map has the key, it is there. */
+  /** The item where the search for a key ends: the only one that can have the key. */
   endOf(key: Uint8Array): number {
     const { bits, count } = this;
     let end = 0;
@@ -117,7 +117,7 @@ export class StoredPage {
     };
   }
 
-  /** Where in a page of a level above 0 the root and the digest of an item are. */
+  /** The bytes with root and digest of an item, in a page of a level above 0. */
   hashesAt(at: number): [start: number, end: number] {
     const end = this.starts[at + 1]!;
     return [end - 2 * HASH_BYTES, end];

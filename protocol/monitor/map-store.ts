@@ -10,7 +10,7 @@ export interface MapStore extends PageStore {
 
 export const pageName = ({ level, digest }: PageId): string => `${level}-${toHex(digest)}`;
 
-/** Some 200 bytes for each proof. */
+/** About 200 bytes for each proof. */
 export class MemoryPages implements MapStore {
   readonly pages = new Map<string, Uint8Array>();
 

@@ -36,7 +36,7 @@ const MAX_LASTING = 1000;
 /** In seconds, while the log has no snapshot entry. */
 const DEFAULT_MERGE_DELAY = 60;
 
-/** What a source serves now. */
+/** A source's current log files and checkpoint. */
 interface Served {
   files: LogFiles;
   tree: SignedTree;
@@ -54,7 +54,7 @@ export class Monitor {
   /** Signed promises that verified, and those whose checkpoint this log extends. */
   private readonly verified = new WeakSet<Watched>();
   private readonly compared = new WeakSet<Watched>();
-  /** What the current pass found. */
+  /** Findings of the current pass. */
   private found: Finding[] = [];
 
   constructor(private readonly options: MonitorOptions) {
@@ -251,7 +251,7 @@ export class Monitor {
     }
     const before = this.sourceOf(files.where);
     if (opened.index < before.snapshot) {
-      const detail = `the snapshot of entry ${opened.index} after that of entry ${before.snapshot}`;
+      const detail = `the snapshot of entry ${opened.index} after the snapshot of entry ${before.snapshot}`;
       this.add('snapshot_went_back', where, detail);
     }
     before.snapshot = Math.max(before.snapshot, opened.index);

@@ -148,8 +148,8 @@ export class Rebuild {
 }
 
 /**
- * Where to stop among the entries: at sizes that a snapshot among them names, after later verdicts,
- * because the next snapshot names the size after one, and at the end.
+ * The sizes to stop at: each size that a snapshot among the entries names, the size after each later
+ * verdict, because the next snapshot will name one of them, and the end.
  */
 function sizesToVisit(entries: readonly (LogEntry | null)[], from: number): number[] {
   const end = from + entries.length;

@@ -134,7 +134,7 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
 export function openPinned(note: string, log: LogPin, verify: Ed25519Verify): OpenedCheckpoint {
   let opened = openCheckpointNote(note, log.vkeys, log.origin, verify);
   const { size } = opened.checkpoint;
-  // A thief of a retired key can still sign larger trees.
+  // The holder of a stolen, retired key can still sign larger trees.
   const counted = log.vkeys.filter(({ maxSize }) => size <= maxSize);
   if (counted.length < log.vkeys.length) {
     opened = openCheckpointNote(note, counted, log.origin, verify);

@@ -92,7 +92,7 @@ export const aepSchema = z
     {
       path: ['valid_until'],
       message:
-        'expected all four ends for the admission of an action, only the end of the proof for a denial or an outcome',
+        'expected the members proof, certificate, passport and trust for the admission of an action, only proof for a denial or an outcome',
     },
   );
 export type Aep = z.infer<typeof aepSchema>;

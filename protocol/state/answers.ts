@@ -17,7 +17,7 @@ import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '../tiles.js';
 import { formatTime } from '../time.js';
 import type { AepKeyLife, PublicProof, RecordedEvent } from './record.js';
 
-/** What a snapshot entry says about a log. */
+/** A snapshot entry's data about a log. */
 export interface LogView {
   origin: string;
   size: number;
@@ -25,7 +25,7 @@ export interface LogView {
   expiredThrough: number;
 }
 
-/** What a map has about a proof. */
+/** The data of a map about a proof. */
 export interface ProofFacts {
   proofId: string;
   proof: PublicProof;
@@ -121,7 +121,7 @@ const NO_CHAIN = JSON.stringify(NO_TRUST_CHAIN);
 const EVIDENCE = '/api/public/evidence/';
 const FLAGS = JSON.stringify(PUBLIC_FLAGS).slice(1, -1);
 
-/** The JSON members of an object of ids, split at the places of the proof id. */
+/** The JSON members of an object of ids, split where the proof id belongs. */
 const cutAtId = (ids: Record<string, string>): string[] =>
   JSON.stringify(ids).slice(1, -1).split(ID_MARK);
 const ID_MARK = '#';

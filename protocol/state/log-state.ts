@@ -40,14 +40,14 @@ const logStateSchema = z.strictObject({
     .nullable(),
   /** A verifier key was retired since that verdict, so the next one may lower `expiredThrough`. */
   mayLowerExpiry: z.boolean(),
-  /** The last snapshot entry, and what it says about this log. */
+  /** The last snapshot entry, and its data about this log. */
   snapshot: z
     .strictObject({ index: logIndexSchema, size: logIndexSchema, lookupFrom: logIndexSchema })
     .nullable(),
 });
 type StoredState = Readonly<z.infer<typeof logStateSchema>>;
 
-/** All of a log's past, beside its map, that decides whether and how the next entries count. */
+/** The part of a log's past, besides its map, that decides whether and how the next entries count. */
 export interface LogState extends Omit<StoredState, 'keys' | 'proofs'> {
   /** By id: a public key has one use. */
   keys: ReadonlyMap<string, LogKey>;

@@ -36,7 +36,7 @@ export interface PublicProof {
   verdictSize: number | null;
   /** Time of the last verdict that gave the leaf a verdict or changed it; null without one. */
   verifiedAt: number | null;
-  /** Index of the activation of its key, if that lies below the leaf. */
+  /** Index of the activation of its key, if it is lower than that of the leaf. */
   keyIndex: number | null;
   /** End of validity of each of `ARTIFACT_KINDS`; null for never. */
   ends: readonly (number | null)[];
@@ -240,7 +240,10 @@ const viewOf = (bytes: Uint8Array): DataView =>
 function setNumber(bytes: Uint8Array, at: number, value: number | null): void {
   const number = value ?? NONE;
   if (!Number.isSafeInteger(number) || number < 0 || number > NONE) {
-    throw new ProtocolError('out_of_range', `${number} has no place in a record`);
+    throw new ProtocolError(
+      'out_of_range',
+      `${number} does not fit the 6 bytes of a number in a record`,
+    );
   }
   const high = Math.floor(number / 2 ** 32);
   bytes[at] = high >> 8;

@@ -29,7 +29,7 @@ import {
   type PublicProof,
 } from './record.js';
 
-/** What the entries below the next ones left: reads may be concurrent. */
+/** Reads the state before the next entries. Reads may be concurrent. */
 export interface LogReader {
   /** The value of a key in the map of the state before; null if it has none. */
   value: (key: Uint8Array) => Promise<MapValue | null>;

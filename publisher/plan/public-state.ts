@@ -87,7 +87,7 @@ function blocksOf(tree: VerifiedTree): (index: number) => Promise<Uint8Array> {
  * The state to continue from: the last one of this process, or that of the published snapshot, from
  * its maps and the entries of the log.
  *
- * @param limit least size at which a map has to be compared
+ * @param limit lowest size at which a map has to be compared
  */
 export async function startingState(
   ctx: CycleContext,
@@ -133,7 +133,7 @@ export async function restoreLogState(
   };
 }
 
-/** What the snapshot entry at an index says about this log; null for another entry. */
+/** The data of the snapshot entry at an index about this log; null for another entry. */
 export async function snapshotAt(tree: VerifiedTree, index: number): Promise<LogState['snapshot']> {
   const [bytes] = await tree.entries(index, index + 1);
   const entry = readEntry(bytes!);

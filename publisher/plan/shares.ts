@@ -142,6 +142,6 @@ function behind(last: number): FatalPublishError {
     'changes_behind',
     `The database lacks change ${last} of share tokens and packages, which the published snapshot has: the database was restored, or failed over, to an older state, ` +
       'in which revoked tokens may be valid. Bring back a database that holds every published change and start the publisher again. ' +
-      'If those changes are lost for good, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
+      'If those changes cannot be recovered, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
   );
 }

@@ -62,7 +62,7 @@ export class VerifiedTree {
     });
   }
 
-  /** The root at any size up to that of this tree. */
+  /** The root at any size up to the size of this tree. */
   rootAt(size: number): Promise<Uint8Array> {
     return rootFromTiles(nativeSha256, size, (level, index) => this.tile(level, index));
   }
@@ -130,7 +130,7 @@ export function mismatch(what: string): FatalPublishError {
 
 const IF_LOST =
   'Run "npm run admin -- log lost" to list the affected proofs from the published files. ' +
-  'If they are lost for good, retire the log: stop every publisher, run "npm run admin -- log end", and start a publisher ' +
+  'If they cannot be recovered, retire the log: stop every publisher, run "npm run admin -- log end", and start a publisher ' +
   'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep serving the old directory as evidence.';
 
 export function behind(size: number, published: number, what: string): FatalPublishError {

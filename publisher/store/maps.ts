@@ -41,7 +41,7 @@ export class StoredMaps {
     this.pages = new MapPages(nativeSha256, store, undefined, CACHED_PAGES);
   }
 
-  /** The published map under a root, if the page that holds it is there. */
+  /** The published map under the root of the location. Throws LostPageError if its page has another root. */
   async open(location: SnapshotLocation, which: 'map' | 'shares'): Promise<MapHead> {
     const root = fromBase64(location.snapshot[`${which}_root`]);
     const page = pageIdOf(location[which]);
@@ -109,7 +109,7 @@ export class StoredMaps {
     }
   }
 
-  /** Forgets the updates of a cycle that published nothing. */
+  /** Discards the updates of a cycle that published nothing. */
   reset(): void {
     this.pending.clear();
     this.pendingBytes = 0;

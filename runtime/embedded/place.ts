@@ -116,7 +116,7 @@ export async function removePlace(dataDir: string): Promise<void> {
 
 /**
  * A directory of root's that every account can enter, for files that Postgres must reach when the
- * checkout or DATA_DIR lies below a private home. Some parents are world-writable, so a directory
+ * checkout or DATA_DIR is below a private home. Some parents are world-writable, so a directory
  * that another user could have prepared is not used.
  */
 export async function sharedPlace(): Promise<string | null> {

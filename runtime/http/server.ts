@@ -70,7 +70,7 @@ export interface ListenOptions {
   drainDelayMs?: number;
   /** Overrides of `HTTP_LIMITS`. */
   limits?: Partial<HttpLimits>;
-  /** Body for a request that never reached a handler; only the status by default. */
+  /** Headers and body of the response to a request that is rejected before the handler; none by default. */
   answerUnread?: (reason: UnreadReason) => UnreadAnswer;
   /** Prototypes that the handler expects of requests and responses; Node's own by default. */
   messages?: MessagePrototypes;

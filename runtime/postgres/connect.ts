@@ -163,7 +163,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       const connection = openConnection(url, listening, builder.options, opened++);
       const close = (): void => void connection.close(0);
       ended.signal.addEventListener('abort', close);
-      // Fails while the server is unreachable; the driver can also forget it when it loses the connection.
+      // Fails while the server is unreachable; the driver may also never settle it after a lost connection.
       const listened = connection.client`listen ${builder(channel)}`.then(() => connection.lost);
       await Promise.race([listened, connection.lost]).catch(close);
       ended.signal.removeEventListener('abort', close);
@@ -235,7 +235,7 @@ function openConnection(
       await client.end({ timeout });
       // Destroys a socket that is still connecting, too.
       socket?.destroy();
-      // The driver forgets statements that were sent while it lost the connection.
+      // The driver never settles some statements that were sent while it lost the connection.
       for (const query of connection.unanswered) query.reject(connectionLost());
     },
   };

@@ -194,8 +194,7 @@ const EXPORT_FORMATS: Formats<ExportFormats> = {
 
 /**
  * `GET /v1/proofs/{proof_id}/export`: a proof to keep, by default as `json`. Throws `not_ready`
- * shortly after an admission, before verification and a signed checkpoint; both precede the public
- * verdict, so wait for that. `canonicalJson` of a JSON response is the file, byte for byte.
+ * shortly after an admission, before verification and a signed checkpoint; both precede the public verdict, so wait for the verdict. `canonicalJson` of a JSON response is the file, byte for byte.
  */
 export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,
@@ -229,7 +228,7 @@ const INCLUSION_FORMATS: Formats<InclusionFormats> = {
 };
 
 /**
- * `GET /v1/proofs/{proof_id}/inclusion`: the place of a proof in the log, and the signed checkpoint
+ * `GET /v1/proofs/{proof_id}/inclusion`: the position of a proof in the log, and the signed checkpoint
  * over it. This call verifies neither: pass a `tlog-proof`, which is `not_ready` before a checkpoint
  * covers the proof, to `verifyTlogProof`.
  */

@@ -17,7 +17,7 @@ export interface EvidenceTrust {
   maxAgeMs: number | undefined;
 }
 
-/** What the evidence of an answer proves, and what it relies on. */
+/** The facts that the evidence of an answer proves, and the parties that the reader still trusts. */
 export interface Proved {
   /** The proofs whose presence or absence in the map of the snapshot is proved. */
   proofs: { proof_id: string; found: boolean }[];

@@ -140,7 +140,7 @@ export async function readVerified<T>(
 export interface EvidenceAnswer {
   /** The document as sent: JSON in UTF-8. */
   bytes: Uint8Array;
-  /** What it proves; null without pins, when nothing was verified. */
+  /** The facts that the document proves; null without pins, when nothing was verified. */
   evidence: Proved | null;
 }
 
@@ -293,7 +293,7 @@ export interface SnapshotFacts {
 export interface PublicAnswer<T> {
   record: T;
   snapshot: SnapshotFacts;
-  /** What evidence proves of the record; null when nothing was verified. */
+  /** The facts that evidence proves about the record; null when nothing was verified. */
   evidence: Proved | null;
 }
 

@@ -197,7 +197,7 @@ export async function refuse(
   await tx`update svc.intake set refused = true where proof_id = any(${ids}::uuid[])`;
 }
 
-/** A policy input: its RFC 8785 text, and the SHA-256 of that in lower-case hex. */
+/** A policy input: its RFC 8785 text, and the SHA-256 of the text in lower-case hex. */
 export interface NewInput {
   text: string;
   hash: string;

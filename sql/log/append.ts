@@ -76,7 +76,7 @@ export async function lockHead(tx: Transaction): Promise<number> {
   return row.size;
 }
 
-/** What an append reads of the log: the last tile, and its entries from `from` on. */
+/** The part of the log that an append reads: the last tile, and its entries from `from` on. */
 export interface LastTile {
   index: number;
   hashes: Uint8Array;

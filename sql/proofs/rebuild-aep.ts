@@ -40,7 +40,7 @@ export const UNLIMITED: Validity = {
   trust: null,
 };
 
-/** The ends of a proof's artifacts; a denial or an outcome has only its proof. */
+/** When a proof's artifacts expire; a denial or an outcome has only its proof. */
 export function validUntil(
   acceptedAt: number,
   validity: Validity | null,

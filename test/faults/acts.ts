@@ -143,7 +143,7 @@ export class Package extends Act {
   }
 }
 
-/** What a share token shows. */
+/** The share token or package of a request. */
 interface Shared {
   /** Members of the request. */
   request: object;

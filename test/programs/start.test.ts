@@ -265,7 +265,7 @@ describe('metrics of a running stack', () => {
     );
     for (const program of ['publisher', 'facade']) {
       const of = (name: string) => valueOf(metrics, name, { program }) ?? NaN;
-      // The snapshot entry lies behind the leaves that the snapshot covers.
+      // The snapshot entry has a higher index than the leaves that the snapshot covers.
       expect(of('svc_snapshot_tree_size')).toBeGreaterThan(1);
       expect(of('svc_snapshot_generation')).toBeGreaterThanOrEqual(of('svc_snapshot_tree_size'));
       expect(of('svc_snapshot_age_seconds')).toBeLessThan(30);

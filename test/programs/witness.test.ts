@@ -101,7 +101,7 @@ it('witness > cosigns nothing for a log whose stored head is damaged', async () 
   expect((await witness.add(log.request(leaves.slice(0, 15), 15))).status).toBe(200);
 });
 
-it('witness > does not start beside another one on the same state', async () => {
+it('witness > does not start when another witness uses the same state', async () => {
   const second = await startWitness(home, [log.vkey]);
   expect(await second.exited).toBe(1);
   expect(second.stderr.join('\n')).toContain('Another witness uses');

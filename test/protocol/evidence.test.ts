@@ -36,7 +36,7 @@ const options: Omit<EvidenceOptions, 'identifier'> = {
   log: pin(),
   now: SNAPSHOT_TIME + MINUTE,
 };
-/** What a reader looks up to get a vector. */
+/** The identifier of the lookup that returns a vector. */
 const lookedUp = ({ identifier }: Evidence): string =>
   /^[0-9a-f]{64}$/.test(identifier) ? vectors.token : identifier;
 const verify = (evidence: Evidence, changes: Partial<EvidenceOptions> = {}) =>

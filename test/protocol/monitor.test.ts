@@ -62,7 +62,7 @@ async function look({ main, others = [], watched, policy }: Look = {}): Promise<
 }
 const codes = (found: readonly Finding[]): string[] => found.map(({ code }) => code);
 
-it('monitor > reports the keys of an honest log, follows it, and rebuilds its map', async () => {
+it('monitor > reports the keys of a correct log, follows it, and rebuilds its map', async () => {
   const first = await open().pass([filesOf(log.files)]);
   expect(first.map(({ code, where }) => [code, where])).toEqual([
     ['key_entry', 'entry 0'],
@@ -91,7 +91,7 @@ describe('monitor of a publisher with its own keys', () => {
     expect(await look()).toMatchObject([
       { code: 'map_root_differs', where: `entry ${String(index)}` },
     ]);
-    // The log contains the lie for good.
+    // The log contains the false root permanently.
     expect(stored.lasting).toMatchObject([{ code: 'map_root_differs' }]);
     await log.snapshotAll();
     expect(await look()).toEqual([]);

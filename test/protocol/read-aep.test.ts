@@ -76,7 +76,7 @@ describe('readAep', () => {
     ['reasons out of order', { decision: { ...decision, reasons: ['b', 'a'] } }],
     ['a reason twice', { decision: { ...decision, reasons: ['a', 'a'] } }],
     ['an empty reason', { decision: { ...decision, reasons: [''] } }],
-    ['the ends of a denial', { valid_until: { proof: null } }],
+    ['the validity of a denial', { valid_until: { proof: null } }],
     ['four ends of a denial', { decision: { ...decision, effect: 'DENY' } }],
     ['another effect', { decision: { ...decision, effect: 'PERMIT' } }],
     ['another environment', { environment: 'test' }],

@@ -165,7 +165,7 @@ describe('publish cycle', () => {
     await snapshot.published();
   });
 
-  it('rebuilds a lost directory beside the log', async () => {
+  it('rebuilds the lost map and lookup folders from the log', async () => {
     const { registry } = snapshot;
     const ids = registry.addProofs(700);
     registry.revoke(ids[3]!);

@@ -21,7 +21,7 @@ async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count:
 }
 
 describe('janitor', () => {
-  it('keeps superseded pages for an hour, and pages of the published maps for ever', async () => {
+  it('keeps superseded pages for an hour, and keeps the pages of the published maps', async () => {
     const publisher = snapshot.publisher();
     const [id] = snapshot.registry.addProofs(1);
     await publishProofs(publisher, 200);

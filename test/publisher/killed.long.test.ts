@@ -99,7 +99,7 @@ async function killed(kill: KillPoint | null, cycles = [Date.now()]): Promise<Ki
   return { db, directory, fate };
 }
 
-/** What the snapshot reports, but not its entry and times. */
+/** The content of the snapshot, without its entry and times. */
 const contentOf = ({ records, shares, log }: PublishedSnapshot) => [log.size, records, shares];
 
 /** The published state, verified as by a client, is either that before the cycle or that after it. */

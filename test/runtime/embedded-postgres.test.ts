@@ -152,7 +152,7 @@ describe('embedded Postgres', () => {
     );
   });
 
-  it('is not replaced by an empty database when the record of its place is unreadable', async () => {
+  it('is not replaced by an empty database when the record of its path is unreadable', async () => {
     const elsewhere = await mkdtemp(join(tmpdir(), 'svc-pointer-'));
     const record = join(elsewhere, 'postgres-place.json');
     await symlink(record, record);

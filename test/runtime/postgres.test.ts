@@ -110,7 +110,7 @@ describe.each(TRANSPORTS)('pool over %s whose connection is cut', (_, query) => 
     },
   );
 
-  it("releases the publisher's advisory lock promptly", async () => {
+  it("releases the publisher's advisory lock when the connection is cut", async () => {
     const proxy = await openProxy(`${db.urlFor('svc_publisher')}${query}`);
     const lease = new DatabaseLease(open(proxy.url));
     for (let time = 0; time < 10; time += 1) {

@@ -5,7 +5,7 @@ const ids = ['a'.repeat(32), 'b'.repeat(32)];
 const known = (packed: unknown) => ids.map((id) => unpackRequestIds(packed, ids).of(id));
 
 describe('request ids of a job', () => {
-  it("are in the order of the job's ids", () => {
+  it("keep the order of the job's proof ids", () => {
     expect(known(packRequestIds(['trace-1', 'x'.repeat(128)]))).toEqual([
       'trace-1',
       'x'.repeat(128),

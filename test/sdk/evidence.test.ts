@@ -129,7 +129,7 @@ describe('a lookup with pins', () => {
 
 type Values = Map<string, MapValue>;
 const without = (key: string) => (values: Values) => void values.delete(key);
-/** Makes the artifacts valid for ever. */
+/** Removes the expiry of the artifacts. */
 const withoutEnds = (values: Values) => {
   const { record, history } = values.get(`01${revoked}`)!;
   values.set(`01${revoked}`, { record: record.slice().fill(0xff, 34, 58), history });
@@ -162,7 +162,7 @@ const ABSENT = { kind: 'proof', identifier: absent } as const;
 const REVOKED = { kind: 'certificate', identifier: CERTIFICATE } as const;
 const PACKAGE = { kind: 'package', identifier: WORKED.package } as const;
 
-/** The lies of a server that does not have the log key. */
+/** False answers of a server that does not have the log key. */
 const LIES: [name: string, query: LookupQuery, begin: () => unknown, fault: string][] = [
   ['REVOKED served as EXPIRED', REVOKED, lie(withAdmitted(`01${revoked}`)), 'answer_mismatch'],
   [
@@ -218,7 +218,7 @@ const LIES: [name: string, query: LookupQuery, begin: () => unknown, fault: stri
   ],
 ];
 
-describe('a lying server', () => {
+describe('a malicious server', () => {
   it.each(LIES)('%s > is detected by SDK and command line', async (_name, query, begin, fault) => {
     await begin();
     const error = await sdkError(lookupHttp(options, query), 'evidence_rejected');

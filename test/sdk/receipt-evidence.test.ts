@@ -66,7 +66,9 @@ describe('evidence of a receipt', () => {
     expect(failed).not.toHaveBeenCalled();
   });
 
-  it('neither delays a receipt nor hides it when it cannot be fetched', async ({ world }) => {
+  it('does not delay or withhold the receipt when fetching the evidence fails', async ({
+    world,
+  }) => {
     const stopping = new AbortController();
     const { options, stored, failed } = keeper(world);
     world.network.faults.push({ kind: 'changed', change: (body) => body }, { kind: 'silent' });

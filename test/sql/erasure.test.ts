@@ -70,7 +70,7 @@ describe('database role svc_erase', () => {
     ['a row of the log', () => `delete from svc.log_entry`, /permission denied/],
     ['a verdict', () => `update svc.verdict set outcome = 'pass'`, /permission denied/],
     [
-      'a place in the log that is another',
+      'another leaf index than that of the proof',
       (id) => `insert into svc.erasure values ('${id}', 99, now(), 'ada', 'x');
         ${intake(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,

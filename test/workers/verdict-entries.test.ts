@@ -48,7 +48,7 @@ async function entries(): Promise<(VerdictEntry & { at: number })[]> {
 const noValidity = { proof: null, certificate: null, passport: null, trust: null };
 
 describe('appendVerdictEntry', () => {
-  it('names the clock of the database when an expiry scan lies in the future', async () => {
+  it('names the clock of the database when the last expiry scan is in the future', async () => {
     await registry.verifyAll();
     await db.sql`update svc.upkeep set done_at = now() + interval '1 hour'`;
     await expect(append()).rejects.toThrow('correct the clock');

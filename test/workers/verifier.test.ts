@@ -138,7 +138,7 @@ describe('runVerifier', () => {
     eventually(
       async () => ((await verdictOf(id))?.expired.length === 1 ? true : null),
       10_000,
-      'the end of a validity',
+      'the expiry of an artifact',
     );
 
   it('continues when the clock of its host is set back', async () => {

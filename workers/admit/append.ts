@@ -83,7 +83,7 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
   return appended;
 }
 
-/** What a worker reads under the append lock: its claims, the keys, the gates, the end of the log. */
+/** The reads of a worker under the append lock: its claims, the keys, the gates, the end of the log. */
 type Claim = [Set<string>, EntryBody[], Map<string, Gate>, LastTile | null];
 
 /** @param size leaves of the log, which cannot change under the append lock */

@@ -235,9 +235,9 @@ interface Headline {
   text: string;
   /** False: the verdict is white on black, so that not even a photocopy passes for valid. */
   asserts: boolean;
-  /** What the PDF asserts, or why it asserts nothing. */
+  /** The statements of the PDF, or the reason why it asserts nothing. */
   asserted: string[];
-  /** What a reader might wrongly infer. */
+  /** Conclusions that a reader might wrongly draw. */
   notAsserted: string[];
 }
 

@@ -226,7 +226,7 @@ export function causeOf(
   const submittedAsLogged = ![...result].some(
     ([name, found]) => name.startsWith('submitted_') && found === 'fail',
   );
-  // A signature over another AEP than the logged one says nothing.
+  // A signature over another AEP than the logged one proves nothing about the logged one.
   const badSignature = failed('signature') && !failed('aep_hash');
   if (badSignature && (otherSignature || submittedAsLogged)) return 'bad_signature';
   if (!submittedAsLogged) return 'altered';

@@ -14,7 +14,7 @@ const TRUSTED =
 
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 const TIMEOUT_MS = 15_000;
-/** How often evidence may come from an older snapshot than the page, of a server that lags behind. */
+/** Requests until the evidence is as new as the page: a server of several may lag behind. */
 const MAX_ROUNDS = 5;
 const PAUSE_MS = 1_000;
 
@@ -27,7 +27,7 @@ export interface ShownVerdict {
   generation: number;
 }
 
-/** What was proved, and what is trusted. */
+/** Sentences for the page: the proved facts, and the parties that the reader still trusts. */
 export interface Proved {
   proved: string;
   trusted: string;

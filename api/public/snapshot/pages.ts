@@ -20,7 +20,7 @@ export const PAGE_MEMORY: PageMemory = {
 /** About 250,000 names of verified pages. */
 const VERIFIED_BYTES = 40 * 1024 * 1024;
 const NAME_BYTES = 160;
-/** Estimated memory of a page besides its content, and of an item: its place and hashes. */
+/** Estimated memory of a page besides its content, and of an item: its offset and hashes. */
 const PAGE_OVERHEAD = 512;
 const LEAF_OVERHEAD = 69;
 const LINK_OVERHEAD = 37;

@@ -29,7 +29,7 @@ export class Snapshot {
   /** Index of the snapshot entry. */
   readonly generation: number;
   readonly entry: SnapshotEntry;
-  /** What the entry says about the log of this service. */
+  /** The entry's data about the log of this service. */
   readonly log: SnapshotEntry['logs'][number];
   /** Milliseconds since 1970. */
   readonly issuedAt: number;

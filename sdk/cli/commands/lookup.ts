@@ -77,7 +77,7 @@ export function addEvidence(add: AddCommand): Command {
   return addEvidencePins(command);
 }
 
-/** What was verified, and what is trusted. */
+/** The verified facts, and the parties that the reader still trusts. */
 function evidenceRows(evidence: Proved | null): Part[][] {
   if (evidence === null) {
     return [row('verified', 'nothing: the registry is trusted; pin the log to verify')];

@@ -57,7 +57,7 @@ export function addInclusion(add: AddCommand): Command {
   return add<FileOptions<InclusionFormat>>(
     {
       name: 'inclusion',
-      summary: 'Retrieve the place of a proof in the log, and the signed checkpoint over it',
+      summary: 'Retrieve the position of a proof in the log, and the signed checkpoint over it',
       description: `${NEEDS_ENGINE} The format tlog-proof is a C2SP .tlog-proof, which other tools and \`svc verify --offline --tlog-proof\` read. This command does not check its content. Exits 3 while no checkpoint covers the proof.`,
       examples: [
         'svc inclusion 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',

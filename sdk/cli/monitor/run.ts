@@ -19,7 +19,7 @@ export interface MonitorSettings {
   logVkeys: readonly string[];
   /** The text of a C2SP tlog-policy. */
   policy?: string | undefined;
-  /** Where to keep the state; in memory without it. */
+  /** Directory of the state; without it the state is in memory. */
   directory?: string | undefined;
   /** Files with receipts, their evidence or proof ids, or directories of them; read at each pass. */
   watch: readonly string[];

@@ -53,7 +53,7 @@ export class DirectoryPages implements MapStore {
 }
 
 /**
- * What a monitor keeps in its directory; without one, in memory.
+ * The state of a monitor, in its directory or in memory.
  *
  * @throws UsageError for a directory of another log
  */

@@ -187,14 +187,14 @@ async function expectAllAbsent(engine: TestEngine): Promise<void> {
 describe('another tenant’s resource', () => {
   it('is absent on every route and in every list', ({ setup }) => expectAllAbsent(setup.engine));
 
-  it('is absent when only row-level security guards it', ({ setup }) =>
+  it('is absent without the tenant conditions of the queries', ({ setup }) =>
     setup.withEngine({ sql: unfiltered(registry.engine) }, expectAllAbsent));
 
-  it('is absent when only the conditions of the queries guard it', ({ setup }) =>
+  it('is absent without row-level security', ({ setup }) =>
     withoutRowLevelSecurity(() => expectAllAbsent(setup.engine)));
 
   // Control: the tests above can fail.
-  it('is visible on every route and in every list when neither guard exists', async ({ setup }) => {
+  it('is visible on every route and in every list without both', async ({ setup }) => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>
       setup.withEngine({ sql: unfiltered(registry.engine) }, async (engine) => {
