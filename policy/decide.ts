@@ -1,7 +1,11 @@
+import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { orderedText } from '#protocol/json';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
+
+// Node 20 ends the process when V8 deoptimizes an inlined call of WebAssembly, as under many tenants.
+setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
 /**
  * The input of a policy decision, `svc.policy.input/1.0`. It contains only what policies can refer
