@@ -4,7 +4,7 @@ import type { ArtifactKind } from './status.js';
 
 /** The lookups of the public API: which ids resolve, and to what (section 16). */
 
-/** Stands for the kind of the artifact that a share token shares. */
+/** Replaced by the kind of the artifact that a share token shares. */
 export const SHARED = 'shared';
 
 /** Packages are rendered and reported as trust artifacts. */

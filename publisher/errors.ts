@@ -56,7 +56,7 @@ export class UnknownSignerError extends OperatorError {
     super(
       `${where} is signed by ${key}, a key that this publisher does not know. It stays a standby and signs nothing.  ` +
         'If the key was changed, restart this publisher with the new LOG_KEY_FILE and the earlier keys in LOG_RETIRED_VKEYS; ' +
-        'if it was not, find out who signed before you go on.',
+        'if it was not, find out who signed before you continue.',
       { cause },
     );
   }

@@ -38,7 +38,7 @@ export const locationSchema = z.strictObject({
   snapshot: snapshotEntrySchema,
   /** C2SP tlog-proof of the snapshot entry, with the signed checkpoint. */
   tlog_proof: z.string(),
-  /** The page that holds the map of proofs, and that of shares; null for an empty map. */
+  /** The head pages of the map of proofs and of the map of shares; null for an empty map. */
   map: pageSchema.nullable(),
   shares: pageSchema.nullable(),
   /** The last change of a share token or package in `shares`; only the publisher reads it. */

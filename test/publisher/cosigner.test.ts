@@ -158,7 +158,7 @@ it('cosigner > finds a quorum for a log that grows faster than its witnesses ans
   await expect.poll(published).toMatchObject({ size, isMet: true });
 });
 
-it('cosigner > goes on without a witness that never answers', async () => {
+it('cosigner > continues without a witness that never answers', async () => {
   witnesses[2]!.state.until = new Promise(() => undefined);
   const publisher = open();
   snapshot.grow(3);

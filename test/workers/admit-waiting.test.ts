@@ -213,7 +213,7 @@ describe('admission that is accepted and not yet appended', () => {
     const enqueue = (group: string[]) => Promise.resolve(groups.push(group));
     await requeueStaleAdmissions({ sql, log, enqueue, olderThanMs: 0, groupSize: 2 });
     expect(groups).toEqual([ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
-    // A worker goes on to the second page, even if the first is still pending.
+    // A worker continues with the second page, even if the first is still pending.
     groups.length = 0;
     const depth = () => Promise.resolve(0);
     const queue = { add: enqueue, addRevocations: enqueue, depth } as unknown as AdmitQueue;

@@ -72,9 +72,9 @@ export async function recordExpiries(context: VerifyContext, limit: number): Pro
 }
 
 /**
- * Records `erased` verdicts for proofs whose payload was erased. The scrubber goes on verifying
- * their log entries. A leaf that failed before is scrubbed urgently: a concurrent pass may have
- * read its payload before the erasure and be about to write `pass`. Returns the number of leaves.
+ * Records `erased` verdicts for proofs whose payload was erased. The scrubber still verifies their
+ * log entries. A leaf that failed before is scrubbed urgently: a concurrent pass may have read its
+ * payload before the erasure and be about to write `pass`. Returns the number of leaves.
  */
 export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {

@@ -32,7 +32,7 @@ describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () =>
     expect(poll[0]!.ifNoneMatch).not.toBe('');
 
     expect(await look(ids[300]!)).toMatchObject(READABLE);
-    // The page of the proof, and that of the key.
+    // The page of the proof, and the page of the key.
     expect((await paths()).length).toBeLessThanOrEqual(2);
     expect(await look(ids[300]!)).toMatchObject(READABLE);
     expect(await paths()).toEqual([]);
