@@ -194,7 +194,8 @@ const EXPORT_FORMATS: Formats<ExportFormats> = {
 
 /**
  * `GET /v1/proofs/{proof_id}/export`: a proof to keep, by default as `json`. Throws `not_ready`
- * shortly after an admission, before verification and a signed checkpoint; both precede the public verdict, so wait for the verdict. `canonicalJson` of a JSON response is the file, byte for byte.
+ * shortly after an admission, before verification and a signed checkpoint; both precede the public
+ * verdict, so wait for the verdict. `canonicalJson` of a JSON response is the file, byte for byte.
  */
 export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,
