@@ -45,7 +45,9 @@ const MEMBER_BYTES = 2048;
 /**
  * Resolves `requested` on a route, or returns null.
  *
- * @throws ProtocolError when a page is damaged, or the map contradicts the snapshot; for `whenFetched`
+ * To be called in `whenFetched`, which repeats it after a page was fetched.
+ *
+ * @throws ProtocolError when a page is damaged, or the map contradicts the snapshot
  */
 export function resolve(
   snapshot: Snapshot,

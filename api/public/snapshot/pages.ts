@@ -25,14 +25,14 @@ const PAGE_OVERHEAD = 512;
 const LEAF_OVERHEAD = 69;
 const LINK_OVERHEAD = 37;
 
-/** A page that a search needs is being fetched. */
+/** Thrown by a search that needs a page which is being fetched. */
 class PageMissing extends Error {
   constructor(readonly arrival: Promise<unknown>) {
     super('a page of the map is not in memory');
   }
 }
 
-/** Runs a search at once; if a page is missing, again when it has arrived. */
+/** Runs a search. If a page is not in memory, runs the search again when the page has arrived. */
 export function whenFetched<T>(search: () => T): T | Promise<T> {
   try {
     return search();
@@ -61,7 +61,7 @@ export class PageReader {
     this.upper = new ByteCache(upperBytes);
   }
 
-  /** The page of an item of a page. Throws as {@link load} does, or for {@link whenFetched}. */
+  /** The page of an item of a page. Throws as {@link load} does, or `PageMissing`. */
   below(page: StoredPage, at: number): StoredPage {
     const [start, end] = page.hashesAt(at);
     const name = latin1(page.bytes, start, end);

@@ -95,10 +95,7 @@ export class Snapshot {
     return proof.slice(proof.indexOf('\n\n') + 2);
   }
 
-  /**
-   * The value of a key; null if the map has none. This and the methods below throw `PageMissing` for a
-   * page that is not in memory: see `whenFetched`.
-   */
+  /** The value of a key; null if the map has none. All searches are to be called in `whenFetched`. */
   find({ map, key }: MapQuery): MapValue | null {
     return findValue(this.heads[map], key, this.below);
   }

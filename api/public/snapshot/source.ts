@@ -61,27 +61,29 @@ export function directorySource(root: string): SnapshotSource {
 type LogFiles = Pick<SnapshotSource, 'logFile'>;
 
 /**
- * The least of the tiles or bundles of an index that is at least as wide as `width`; null if there is
- * none. A partial one is a prefix of a wider one. Only those of published trees exist, and the publisher
- * deletes them once the full one exists.
+ * Reads a tile or an entry bundle at the given width, if necessary from a wider one, of which it is a
+ * prefix; null if there is none. The publisher writes partial tiles of signed trees only, and deletes
+ * them once the full tile exists.
  *
  * @param served width in the served tree
+ * @param cut the prefix of that width
  */
-async function readWide(
+async function readPrefix(
   source: LogFiles,
   pathOf: (width: number) => string,
   width: number,
   served: number,
+  cut: (wider: Uint8Array) => Uint8Array,
 ): Promise<Uint8Array | null> {
-  for (const wide of new Set([width, Math.max(width, served), TILE_WIDTH])) {
-    const bytes = await source.logFile(pathOf(wide));
-    if (bytes !== null) return bytes;
+  for (const stored of new Set([width, Math.max(width, served), TILE_WIDTH])) {
+    const bytes = await source.logFile(pathOf(stored));
+    if (bytes !== null) return stored === width ? bytes : cut(bytes);
   }
   return null;
 }
 
 /** Reads a tile at the given width, or null. */
-export async function readTile(
+export function readTile(
   source: LogFiles,
   level: number,
   index: number,
@@ -89,8 +91,9 @@ export async function readTile(
   servedSize = 0,
 ): Promise<Uint8Array | null> {
   const served = tileWidth(level, index, servedSize);
-  const wide = await readWide(source, (of) => tilePath(level, index, of), width, served);
-  return wide && wide.subarray(0, width * HASH_BYTES);
+  const pathOf = (stored: number): string => tilePath(level, index, stored);
+  const cut = (wider: Uint8Array): Uint8Array => wider.subarray(0, width * HASH_BYTES);
+  return readPrefix(source, pathOf, width, served, cut);
 }
 
 /** Reads tiles for a Merkle proof; throws when one is missing or truncated. */
@@ -103,13 +106,15 @@ export function tileReader(source: LogFiles) {
 }
 
 /** Reads an entry bundle at the given width, or null. */
-export async function readEntries(
+export function readEntries(
   source: LogFiles,
   index: number,
   width: number,
   servedSize = 0,
 ): Promise<Uint8Array | null> {
   const served = tileWidth(0, index, servedSize);
-  const wide = await readWide(source, (of) => entriesPath(index, of), width, served);
-  return wide && encodeEntryBundle(decodeEntryBundle(wide).slice(0, width));
+  const pathOf = (stored: number): string => entriesPath(index, stored);
+  return readPrefix(source, pathOf, width, served, (wider) =>
+    encodeEntryBundle(decodeEntryBundle(wider).slice(0, width)),
+  );
 }
