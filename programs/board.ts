@@ -6,40 +6,34 @@ import { openOps } from '#runtime/ops/ops';
 import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/backend';
 import { createBoard, loadBoardKey } from './board/app.js';
 
-/** Short, because the dashboard has no work in flight. */
-const DRAIN_MS = 5_000;
-
-const code = await runProgram(
-  'board',
-  async (program) => {
-    const { log } = program;
-    const config = boardConfig();
-    const ops = await openOps('board', config.ops, program);
-    const hasKey = loadBoardKey(config.boardKeyFile);
-    if (config.redisUrl === null) await assertMayOnlyReadQueues(config.databaseUrl);
-    const report = (error: Error): void => log.warn({ err: error }, 'queue error');
-    const opened = QUEUES.map((name) => openQueueToRead(config, name, report));
-    program.onStop(async () => {
-      await Promise.all(opened.map(({ member }) => member.close()));
-      for (const one of opened) one.abandon();
-    });
-    const queues = opened.map(({ member }) => member);
-    const server = await listen(createBoard(queues, hasKey, log), {
-      host: config.boardBind,
-      port: config.boardPort,
-      portVariable: 'BOARD_PORT',
-      hostVariable: 'BOARD_BIND',
-    });
-    program.onStop(() => server.close(DRAIN_MS / 2));
-    const queue = healthCheck(() => Promise.all(queues.map((one) => one.getWaitingCount())));
-    ops.readyWhen(async () => {
-      const found = await queue();
-      const status = found === 'up' ? 'ready' : 'unavailable';
-      return { ready: found === 'up', details: { status, dependencies: { queue: found } } };
-    });
-    log.info({ url: server.url }, 'queue dashboard started');
-    reportReady(server.url);
-  },
-  { drainMs: DRAIN_MS },
-);
+const code = await runProgram('board', async (program) => {
+  const { log } = program;
+  const config = boardConfig();
+  program.drainAs(config.drain);
+  const ops = await openOps('board', config.ops, program);
+  const hasKey = loadBoardKey(config.boardKeyFile);
+  if (config.redisUrl === null) await assertMayOnlyReadQueues(config.databaseUrl);
+  const report = (error: Error): void => log.warn({ err: error }, 'queue error');
+  const opened = QUEUES.map((name) => openQueueToRead(config, name, report));
+  program.onStop(async () => {
+    await Promise.all(opened.map(({ member }) => member.close()));
+    for (const one of opened) one.abandon();
+  });
+  const queues = opened.map(({ member }) => member);
+  const server = await listen(createBoard(queues, hasKey, log), {
+    host: config.boardBind,
+    port: config.boardPort,
+    portVariable: 'BOARD_PORT',
+    hostVariable: 'BOARD_BIND',
+  });
+  program.onStop(() => server.close());
+  const queue = healthCheck(() => Promise.all(queues.map((one) => one.getWaitingCount())));
+  ops.readyWhen(async () => {
+    const found = await queue();
+    const status = found === 'up' ? 'ready' : 'unavailable';
+    return { ready: found === 'up', details: { status, dependencies: { queue: found } } };
+  });
+  log.info({ url: server.url }, 'queue dashboard started');
+  reportReady(server.url);
+});
 process.exit(code);
