@@ -260,8 +260,7 @@ const KINDS = ['admissions', 'revocations', 'batches'] as const;
 
 /**
  * Calls the handler of each job's kind with its ids. Jobs of unknown kind or shape are rejected
- * unread: the queue is untrusted and proves nothing. What has no handler is found by the requeue of
- * stale items.
+ * unread: the queue is untrusted and proves nothing. The requeue finds items whose job was rejected.
  */
 export function openConsumer(
   config: QueueConfig,

@@ -84,11 +84,11 @@ function evidenceRows(evidence: Proved | null): Part[][] {
   }
   const { proofs, age_ms, trusted, log_index } = evidence;
   const found = proofs.filter((one) => one.found).length;
-  const counts = `${String(found)} proofs found, ${String(proofs.length - found)} absent`;
+  const counts = `proofs found: ${String(found)}, absent: ${String(proofs.length - found)}`;
   const { log_origin, log_key_id, witnesses } = trusted;
   const by = witnesses.length === 0 ? 'no witness' : `witnesses ${witnesses.join(', ')}`;
   return [
-    row('verified', `${counts}, in the snapshot at leaf ${String(log_index)}`),
+    row('verified', `${counts}; in the snapshot at leaf ${String(log_index)}`),
     row('age', `${String(Math.floor(age_ms / 1000))} s`),
     row('trusted', `log ${log_origin}, key ${log_key_id}, ${by}`),
   ];
