@@ -240,6 +240,27 @@ describe('snapshot entry of another process', () => {
     expect(snapshot.registry.checkpoints).toHaveLength(before);
   });
 
+  it.each([
+    ['follows the read tree', 'another publisher appended a snapshot entry', 0],
+    ['replaces its last leaf', 'leaves changed', 1],
+  ])('that %s is not signed over', async (_, message, replaced) => {
+    const { registry } = snapshot;
+    snapshot.grow(3);
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const { snapshot: entry } = (await snapshot.published()).opened;
+    snapshot.grow(3);
+    const { length } = registry.checkpoints;
+    registry.onCall = (what) => {
+      if (what !== 'appendSnapshot') return;
+      if (replaced > 0) registry.truncate(registry.size - replaced);
+      registry.addEntry(entryBytes(entry));
+    };
+    await expect(publisher.runCycle()).rejects.toThrow(message);
+    expect(registry.checkpoints).toHaveLength(length);
+    registry.onCall = () => undefined;
+  });
+
   it('that does not count is ignored', async () => {
     const { registry } = snapshot;
     snapshot.grow(3);
