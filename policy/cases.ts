@@ -9,7 +9,8 @@ import {
   tenantIdSchema,
   textSchema,
 } from '#protocol/schemas/primitives';
-import type { Decision, PolicyEngine, PolicyInput } from './decide.js';
+import type { PolicyInput } from '#protocol/policy-input';
+import type { Decision, PolicyEngine } from './decide.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
 
@@ -96,13 +97,15 @@ function policyInputOf({ input }: PolicyCase): PolicyInput {
   const agent = lane === 'agent' ? input.agent : null;
   const fixture = (lane === 'execute' ? input.fixture : null) ?? null;
   return {
-    schema_version: 'svc.policy.input/1.0',
     tenant: { tenant_id: tenant, environment },
     environment,
     lane,
     action,
-    agent: agent && { id: agent.id, framework: agent.framework ?? null },
+    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound: false },
     tool: (lane === 'agent' ? input.tool : null) ?? null,
     fixture: fixture && { ref: fixture.ref, hash: fixture.hash ?? null },
+    facts: {},
+    approval: null,
+    budgets: {},
   };
 }

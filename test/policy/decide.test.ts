@@ -6,17 +6,12 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
 import { policyCache } from '#policy/check';
-import {
-  preparePolicyEngine,
-  type Decision,
-  type PolicyEngine,
-  type PolicyInput,
-} from '#policy/decide';
+import { preparePolicyEngine, type Decision, type PolicyEngine } from '#policy/decide';
+import type { PolicyInput } from '#protocol/policy-input';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
 import { freshDatabase } from '../fixtures/database.js';
 
 const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
-  schema_version: 'svc.policy.input/1.0',
   tenant: { tenant_id: 'acme', environment: 'sandbox' },
   environment: 'sandbox',
   lane: 'execute',
@@ -24,6 +19,9 @@ const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
   agent: null,
   tool: null,
   fixture: null,
+  facts: {},
+  approval: null,
+  budgets: {},
   ...overrides,
 });
 
@@ -56,7 +54,7 @@ describe('default policy set', () => {
   });
 
   it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other tool', () => {
-    const agent = { id: 'a', framework: null };
+    const agent = { id: 'a', framework: null, bound: false };
     expect(engine.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
       reasons: ['audit-log-is-kept'],
@@ -104,7 +102,9 @@ describe('default policy set', () => {
 
 describe('policy condition', () => {
   const hash = 'a'.repeat(64);
-  const agent = (id: string, framework: string | null = null) => ({ agent: { id, framework } });
+  const agent = (id: string, framework: string | null = null) => ({
+    agent: { id, framework, bound: false },
+  });
   const tenant = (tenant_id: string, environment: 'sandbox' | 'live') => ({
     tenant: { tenant_id, environment },
   });
@@ -187,7 +187,7 @@ describe('policy engine', () => {
   it('denies input that does not match the schema', async () => {
     const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
     expect(engine.decide(input()).effect).toBe('ADMIT');
-    const odd = input({ agent: { id: 7 as unknown as string, framework: null } });
+    const odd = input({ agent: { id: 7 as unknown as string, framework: null, bound: false } });
     expect(engine.decide(odd)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
