@@ -31,6 +31,7 @@ function intake(overrides: Partial<PinnedIntake> = {}): PinnedIntake {
     policyDigest: Buffer.alloc(32),
     fixtureHash: null,
     validity: { proof: null, certificate: null, passport: null, trust: null },
+    bound: false,
     ...overrides,
   };
 }
