@@ -191,7 +191,7 @@ function rejectionBy(
 /** Whether a key that is restricted to `agentId` may send this; null: it is restricted to no agent. */
 function isOfAgent(subject: AepSubject, agentId: string | null): boolean {
   if (agentId === null) return true;
-  return subject.kind !== 'execute' && (!('agent' in subject) || subject.agent.id === agentId);
+  return subject.kind !== 'execute' && subject.agent.id === agentId;
 }
 
 /** Items with a forbidden parent: the worker does not rely on the engine's check. */
