@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { findCosignature } from '#protocol/cosignature';
@@ -26,6 +26,8 @@ const restart = async (env = {}): Promise<void> => {
   await witness.exited;
   witness = await startWitness(home, [log.vkey, other.vkey], env);
 };
+/** Spares the next witness the wait until the lock of a killed one is stale. */
+const unlock = (): void => rmSync(join(home, 'heads', '.lock'), { recursive: true });
 
 it('witness > cosigns a growing log, and the same head again', async () => {
   for (const [size, oldSize] of [
@@ -78,8 +80,10 @@ it('witness > cosigns nothing but a proven extension of the last head', async ()
 it('witness > remembers a head that it stored before a kill, and not one that it did not', async () => {
   const preload = join(packageRoot, 'dist/test/fixtures/dying-witness.js');
   const dying = (DIE: string) => restart({ NODE_OPTIONS: `--import=${preload}`, DIE });
+  expect(await witness.stop()).toBe(0);
   await dying('before');
   await expect(witness.add(log.request(leaves.slice(0, 12), 9))).rejects.toThrow();
+  unlock();
   await dying('after');
   // No cosignature left the process, so the other tree is as good as the first.
   await expect(witness.add(log.request(leaves.slice(0, 14), 9))).rejects.toThrow();
