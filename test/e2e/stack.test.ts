@@ -201,23 +201,15 @@ describe('admissions in a running stack', () => {
     }
   }, 120_000);
 
-  it('are found after SIGTERM and a restart on the old DATA_DIR', async () => {
+  it('stay valid after SIGTERM and a restart on the old DATA_DIR with new keys of log and verifier', async () => {
     const { apiKey } = stack;
-    expect(await stack.stop()).toBe(0);
-    stack = await startStack({}, stack.dataDir);
-    expect(stack.apiKey).toBe(apiKey);
-    for (const id of ids) await expectValid(id);
-    const again = await stack.execute(actions[0]!);
-    expect(await again.text()).toBe(receipts.get(actions[0]!.intent_id));
-  }, 90_000);
-
-  it('stay valid after a restart with new signing keys', async () => {
     const before = await keysOf(stack);
     expect(before).toMatchObject({ log: { retired: [] } });
     const { size: lastSize } = await publishedLog(stack);
     expect(await stack.stop()).toBe(0);
+    // The worker signs with its old key again.
     const keyFiles = Object.fromEntries(
-      ['AEP', 'LOG', 'VERIFIER'].map((name) => {
+      ['LOG', 'VERIFIER'].map((name) => {
         const file = join(stack.dataDir, `new-${name}.pem`);
         createSigningKey(file);
         return [`${name}_KEY_FILE`, file];
@@ -225,7 +217,10 @@ describe('admissions in a running stack', () => {
     );
     const retired = { LOG_RETIRED_VKEYS: before.log.vkey };
     stack = await startStack({ ...keyFiles, ...retired }, stack.dataDir);
+    expect(stack.apiKey).toBe(apiKey);
     for (const id of ids) await expectValid(id);
+    const again = await stack.execute(actions[0]!);
+    expect(await again.text()).toBe(receipts.get(actions[0]!.intent_id));
     const executed = await stack.execute({ intent_id: 'new-keys', action: 'BOOK_RESERVATION' });
     const { registry_proof_id: id } = executeReceiptSchema.parse(await executed.json());
     await expect.poll(async () => (await stack.lookUp(id)).status).toBe(200);
@@ -240,8 +235,7 @@ describe('admissions in a running stack', () => {
       await stack.superuser()`
         select max(tree_size) as size from svc.checkpoint where strpos(note, ${line}) > 0`,
     ).toEqual([{ size: lastSize }]);
-    expect(after.aep.map(({ kid }) => kid)).toContain(before.aep[0]!.kid);
-    expect(after.aep).toHaveLength(2);
+    expect(after.aep.map(({ kid }) => kid)).toEqual(before.aep.map(({ kid }) => kid));
     const { proofs } = await publishedLog(stack);
     expect(ids.filter((old) => !proofs.has(old))).toEqual([]);
 
