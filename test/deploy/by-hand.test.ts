@@ -212,10 +212,10 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     expect(await answer.json()).toMatchObject({ code: 'body_too_large' });
   });
 
-  it('accepts additional workers at runtime, each of which commits admissions', async () => {
-    await up.scale('worker', 4);
-    expect(up.of('worker')).toHaveLength(4);
-    for (let round = 0; round < 5; round += 1) {
+  it('accepts a third worker at runtime, and still admits every request', async () => {
+    await up.scale('worker', 3);
+    expect(up.of('worker')).toHaveLength(3);
+    for (let round = 0; round < 2; round += 1) {
       const answers = await Promise.all(
         Array.from({ length: 20 }, (_, at) => execute(`many-${round}-${at}`)),
       );
