@@ -157,7 +157,7 @@ describe.skipIf(skipsByHand)(`deployment without Docker${withoutThem}`, () => {
     const sql = postgres({ host: '127.0.0.1', port, user: 'postgres', password, database: 'svc' });
     const rows = await sql<{ usename: string; application_name: string }[]>`
       select distinct usename, application_name from pg_stat_activity
-      where datname = 'svc' and pid <> pg_backend_pid()`;
+      where datname = 'svc' and backend_type = 'client backend' and pid <> pg_backend_pid()`;
     const [owner] = await sql<{ rolsuper: boolean }[]>`
       select rolsuper from pg_roles where rolname = 'svc_owner'`;
     await sql.end();
