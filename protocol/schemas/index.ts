@@ -2,6 +2,7 @@ export * from './aep.js';
 export * from './admission.js';
 export * from './batch.js';
 export * from './facade.js';
+export * from './facts.js';
 export * from './ids.js';
 export * from './lifecycle.js';
 export * from './log-entry.js';
