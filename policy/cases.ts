@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '#protocol/bytes';
 import { parseStrict, type JsonValue } from '#protocol/json';
+import { factsSchema } from '#protocol/schemas/facts';
 import {
   actionSchema,
   effectSchema,
@@ -13,7 +14,10 @@ import type { Decision, PolicyEngine, PolicyInput } from './decide.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
 
-/** Only possible inputs: execute requests may have a fixture, agent requests have an agent. */
+/**
+ * Only possible inputs: execute requests may have a fixture, agent requests have an agent and may
+ * state facts.
+ */
 const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({
     ...common,
@@ -23,8 +27,13 @@ const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({
     ...common,
     lane: z.literal('agent'),
-    agent: z.strictObject({ id: textSchema, framework: textSchema.optional() }),
+    agent: z.strictObject({
+      id: textSchema,
+      framework: textSchema.optional(),
+      bound: z.boolean().default(false),
+    }),
     tool: textSchema.optional(),
+    facts: factsSchema.optional(),
   }),
 ]);
 
@@ -96,13 +105,16 @@ function policyInputOf({ input }: PolicyCase): PolicyInput {
   const agent = lane === 'agent' ? input.agent : null;
   const fixture = (lane === 'execute' ? input.fixture : null) ?? null;
   return {
-    schema_version: 'svc.policy.input/1.0',
+    schema_version: 'svc.policy.input/1.1',
     tenant: { tenant_id: tenant, environment },
     environment,
     lane,
     action,
-    agent: agent && { id: agent.id, framework: agent.framework ?? null },
+    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound: agent.bound },
     tool: (lane === 'agent' ? input.tool : null) ?? null,
     fixture: fixture && { ref: fixture.ref, hash: fixture.hash ?? null },
+    facts: (lane === 'agent' ? input.facts : null) ?? {},
+    approval: null,
+    budgets: {},
   };
 }

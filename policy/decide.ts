@@ -1,35 +1,44 @@
 import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { orderedText } from '#protocol/json';
+import type { Facts } from '#protocol/schemas/facts';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
+import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
 // Node 20 ends the process when V8 deoptimizes an inlined call of WebAssembly, as under many tenants.
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
 /**
- * The input of a policy decision, `svc.policy.input/1.0`. It contains only what policies can refer
+ * The input of a policy decision, `svc.policy.input/1.1`. It contains only what policies can refer
  * to, without the request's identifiers and times, so equal inputs are common and share a decision.
  */
 export interface PolicyInput {
-  schema_version: 'svc.policy.input/1.0';
+  schema_version: 'svc.policy.input/1.1';
   tenant: { tenant_id: string; environment: string };
   environment: string;
   lane: 'execute' | 'agent';
   /** Null for an outcome, which no policy decides. */
   action: string | null;
-  agent: { id: string; framework: string | null } | null;
+  /** `bound`: the API key is restricted to this agent id. */
+  agent: { id: string; framework: string | null; bound: boolean } | null;
   tool: string | null;
   fixture: { ref: string; hash: string | null } | null;
+  facts: Facts;
+  approval: null;
+  budgets: Record<string, never>;
 }
 
 /** The RFC 8785 form of an input, whose members are fixed and listed in canonical order. */
 export function policyInputText(input: PolicyInput): string {
-  const { action, agent, environment, fixture, lane, tenant, tool } = input;
+  const { action, agent, approval, budgets, environment, fixture, lane, tenant, tool } = input;
   return orderedText({
     action,
-    agent: agent && { framework: agent.framework, id: agent.id },
+    agent: agent && { bound: agent.bound, framework: agent.framework, id: agent.id },
+    approval,
+    budgets,
     environment,
+    facts: Object.fromEntries(Object.entries(input.facts).sort(([a], [b]) => (a < b ? -1 : 1))),
     fixture: fixture && { hash: fixture.hash, ref: fixture.ref },
     lane,
     schema_version: input.schema_version,
@@ -68,7 +77,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
     );
   }
   const digest = set.digest.toString('hex');
-  preparse(digest, stored.files);
+  const prepared = preparse(digest, stored.files);
   const memo = new Map<string, Decision>();
   return {
     digest,
@@ -76,7 +85,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
     decide(input, canonical = policyInputText(input)) {
       const known = memo.get(canonical);
       if (known !== undefined) return known;
-      const { decision, cacheable } = evaluate(digest, input);
+      const { decision, cacheable } = evaluate(prepared, input);
       if (cacheable) {
         if (memo.size >= MEMO_LIMIT) memo.clear();
         memo.set(canonical, decision);
@@ -86,18 +95,25 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   };
 }
 
+/** Texts that the engine has loaded. */
+export interface PreparedTexts {
+  name: string;
+  facts: DeclaredFacts;
+}
+
 /**
  * Loads texts into the engine under a name, replacing earlier ones.
  *
  * @throws PolicySetError
  */
-export function preparse(name: string, files: PolicyFiles): void {
+export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   for (const answer of [
     cedar.preparseSchema(name, files.schema),
     cedar.preparsePolicySet(name, { staticPolicies: files.policies }),
   ]) {
     if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
   }
+  return { name, facts: declaredFacts(files.schema) };
 }
 
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
@@ -107,12 +123,14 @@ const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
  * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
  */
 export function evaluate(
-  name: string,
+  { name, facts }: PreparedTexts,
   input: PolicyInput,
 ): { decision: Decision; cacheable: boolean } {
   const { action } = input;
   // An outcome reports on an admitted action; denying it would only hide the outcome.
   if (action === null) return { decision: { effect: 'ADMIT', reasons: [] }, cacheable: true };
+  const unmet = unmetFacts(facts, action, input.facts);
+  if (unmet.length > 0) return { decision: deny(...unmet), cacheable: true };
   let answer: cedar.AuthorizationAnswer;
   try {
     answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
@@ -137,10 +155,11 @@ function callFor(
   const context: Record<string, cedar.CedarValueJson> = {
     environment: input.environment,
     lane: input.lane,
+    facts: cedarFacts(input.facts),
   };
   if (input.agent !== null) {
-    const { id, framework } = input.agent;
-    context['agent'] = framework === null ? { id } : { id, framework };
+    const { id, framework, bound } = input.agent;
+    context['agent'] = framework === null ? { id, bound } : { id, framework, bound };
   }
   if (input.tool !== null) context['tool'] = input.tool;
   if (input.fixture !== null) {

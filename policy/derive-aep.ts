@@ -81,20 +81,23 @@ export function readRequest(
 }
 
 export function policyInputOf(
-  { tenantId, environment, fixtureHash }: PinnedIntake,
+  { tenantId, environment, fixtureHash, bound = false }: PinnedIntake & { bound?: boolean },
   request: ExecuteRequest | AgentEnvelope,
 ): PolicyInput {
   const agent = 'kind' in request ? request.agent : null;
   const ref = 'kind' in request ? undefined : request.proof_chain_fixture_ref;
   return {
-    schema_version: 'svc.policy.input/1.0',
+    schema_version: 'svc.policy.input/1.1',
     tenant: { tenant_id: tenantId, environment },
     environment,
     lane: agent === null ? 'execute' : 'agent',
     action: 'action' in request ? request.action : null,
-    agent: agent && { id: agent.id, framework: agent.framework ?? null },
+    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound },
     tool: 'tool' in request ? (request.tool ?? null) : null,
     fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
+    facts: 'facts' in request ? (request.facts ?? {}) : {},
+    approval: null,
+    budgets: {},
   };
 }
 

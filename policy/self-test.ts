@@ -8,7 +8,7 @@ export class PolicySelfTestError extends Error {
 }
 
 const PROBE: PolicyInput = {
-  schema_version: 'svc.policy.input/1.0',
+  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: 'self-test', environment: 'sandbox' },
   environment: 'sandbox',
   lane: 'execute',
@@ -16,6 +16,9 @@ const PROBE: PolicyInput = {
   agent: null,
   tool: null,
   fixture: null,
+  facts: {},
+  approval: null,
+  budgets: {},
 };
 
 const POLICIES = {

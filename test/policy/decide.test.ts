@@ -16,7 +16,7 @@ import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '
 import { freshDatabase } from '../fixtures/database.js';
 
 const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
-  schema_version: 'svc.policy.input/1.0',
+  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: 'acme', environment: 'sandbox' },
   environment: 'sandbox',
   lane: 'execute',
@@ -24,6 +24,9 @@ const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
   agent: null,
   tool: null,
   fixture: null,
+  facts: {},
+  approval: null,
+  budgets: {},
   ...overrides,
 });
 
@@ -56,7 +59,7 @@ describe('default policy set', () => {
   });
 
   it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other tool', () => {
-    const agent = { id: 'a', framework: null };
+    const agent = { id: 'a', framework: null, bound: false };
     expect(engine.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
       reasons: ['audit-log-is-kept'],
@@ -104,7 +107,9 @@ describe('default policy set', () => {
 
 describe('policy condition', () => {
   const hash = 'a'.repeat(64);
-  const agent = (id: string, framework: string | null = null) => ({ agent: { id, framework } });
+  const agent = (id: string, framework: string | null = null) => ({
+    agent: { id, framework, bound: false },
+  });
   const tenant = (tenant_id: string, environment: 'sandbox' | 'live') => ({
     tenant: { tenant_id, environment },
   });
@@ -118,6 +123,11 @@ describe('policy condition', () => {
     ['resource == Svc::Operation::"BOOK_RESERVATION"', {}, { action: 'OTHER' }],
     ['context has agent && context.agent.id == "a"', agent('a'), agent('b')],
     ['context has agent && context.agent has framework', agent('a', 'f'), agent('a')],
+    [
+      'context has agent && context.agent.bound',
+      { agent: { id: 'a', framework: null, bound: true } },
+      agent('a'),
+    ],
     ['context has tool && context.tool == "t"', { tool: 't' }, { tool: 'u' }],
     ['context has fixture && context.fixture.ref == "f"', fixture(hash), { fixture: null }],
     ['context has fixture && context.fixture.resolved', fixture(hash), fixture(null)],
@@ -187,7 +197,7 @@ describe('policy engine', () => {
   it('denies input that does not match the schema', async () => {
     const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
     expect(engine.decide(input()).effect).toBe('ADMIT');
-    const odd = input({ agent: { id: 7 as unknown as string, framework: null } });
+    const odd = input({ agent: { id: 7 as unknown as string, framework: null, bound: false } });
     expect(engine.decide(odd)).toEqual({ effect: 'DENY', reasons: [] });
   });
 

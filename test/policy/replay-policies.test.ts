@@ -9,12 +9,12 @@ const SCHEMA = `namespace Svc {
   action admit appliesTo {
     principal: Tenant,
     resource: Operation,
-    context: { environment: String, lane: String }
+    context: { environment: String, lane: String, facts: {} }
   };
 }`;
 
 const INPUT: PolicyInput = {
-  schema_version: 'svc.policy.input/1.0',
+  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: 'acme', environment: 'sandbox' },
   environment: 'sandbox',
   lane: 'execute',
@@ -22,6 +22,9 @@ const INPUT: PolicyInput = {
   agent: null,
   tool: null,
   fixture: null,
+  facts: {},
+  approval: null,
+  budgets: {},
 };
 
 const set = (policies: Record<string, string>) =>

@@ -48,7 +48,7 @@ const read = (body: Record<string, unknown>, overrides: Partial<PinnedIntake> = 
 };
 
 const common = {
-  schema_version: 'svc.policy.input/1.0',
+  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: TENANT, environment: 'sandbox' },
   environment: 'sandbox',
 };
@@ -69,9 +69,12 @@ describe('admission envelope', () => {
       ...common,
       lane: 'agent',
       action: 'BOOK_RESERVATION',
-      agent: { id: 'agent-7', framework: 'langgraph' },
+      agent: { id: 'agent-7', framework: 'langgraph', bound: false },
       tool: 'reservations.create',
       fixture: null,
+      facts: {},
+      approval: null,
+      budgets: {},
     });
   });
 
@@ -83,7 +86,10 @@ describe('admission envelope', () => {
       agent: { id: 'bare' },
       action: 'BOOK_RESERVATION',
     });
-    expect(policyInput).toMatchObject({ agent: { id: 'bare', framework: null }, tool: null });
+    expect(policyInput).toMatchObject({
+      agent: { id: 'bare', framework: null, bound: false },
+      tool: null,
+    });
   });
 });
 
@@ -102,9 +108,12 @@ describe('outcome envelope', () => {
       ...common,
       lane: 'agent',
       action: null,
-      agent: { id: 'agent-7', framework: 'langgraph' },
+      agent: { id: 'agent-7', framework: 'langgraph', bound: false },
       tool: null,
       fixture: null,
+      facts: {},
+      approval: null,
+      budgets: {},
     });
   });
 
