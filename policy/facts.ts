@@ -32,13 +32,12 @@ export function declaredFacts(schema: string): DeclaredFacts {
   const attributes = Object.entries((facts && resolve(facts).attributes) ?? {});
   return new Map(
     attributes.flatMap(([name, declared]) => {
-      const { annotations = {}, element, required, ...use } = resolve(declared);
+      const { annotations = {}, element, ...use } = resolve(declared);
       const type = element === undefined ? use.type : `${use.type}<${resolve(element).type}>`;
       const requiredFor = annotations[REQUIRED_FOR]?.split(',') ?? [];
       const isFact =
         FACT_NAME_PATTERN.test(name) &&
         isFactType(type) &&
-        required === false &&
         requiredFor.every((action) => ACTION_PATTERN.test(action)) &&
         // A misspelled annotation would require nothing.
         Object.keys(annotations).every((one) => one === REQUIRED_FOR || one === 'doc');
