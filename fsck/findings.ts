@@ -70,8 +70,6 @@ export const FINDINGS = {
   admissions_wait: notice('start workers, or see in their log why they do not process admissions'),
   // Decision inputs
   policy_set_altered: row(RESTORE),
-  policy_input_altered: row(RESTORE),
-  policy_input_missing: row(RESTORE),
   fixture_altered: row(RESTORE),
   // Verdicts
   verdict_gap: row('restore the rows of svc.verdict from a backup'),

@@ -3,12 +3,7 @@ import { rootFromTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { keyEntries, readTile } from '#sql/log/log';
 import type { Findings } from './findings.js';
-import {
-  checkAdmissions,
-  checkBatches,
-  checkStrays,
-  checkStoredInputs,
-} from './registry/admissions.js';
+import { checkAdmissions, checkBatches, checkStrays } from './registry/admissions.js';
 import { type RegistryContext, KeyHistory } from './registry/context.js';
 import { checkGrants, checkRevocations } from './registry/lifecycle.js';
 import { checkHead, type Anchor } from './registry/log-tree.js';
@@ -73,7 +68,6 @@ export async function finishRegistry(
     progress('admissions', done, Math.max(done, ctx.size));
   });
   await checkRevocations(ctx);
-  await checkStoredInputs(ctx);
   await checkGrants(ctx);
   await checkBatches(ctx);
   await checkStrays(ctx);

@@ -10,7 +10,8 @@ import {
   tenantIdSchema,
   textSchema,
 } from '#protocol/schemas/primitives';
-import type { Decision, PolicyEngine, PolicyInput } from './decide.js';
+import type { PolicyInput } from '#protocol/policy-input';
+import type { Decision, PolicyEngine } from './decide.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
 
@@ -105,7 +106,6 @@ function policyInputOf({ input }: PolicyCase): PolicyInput {
   const agent = lane === 'agent' ? input.agent : null;
   const fixture = (lane === 'execute' ? input.fixture : null) ?? null;
   return {
-    schema_version: 'svc.policy.input/1.1',
     tenant: { tenant_id: tenant, environment },
     environment,
     lane,

@@ -1,51 +1,12 @@
 import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import { orderedText } from '#protocol/json';
-import type { Facts } from '#protocol/schemas/facts';
+import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
 // Node 20 ends the process when V8 deoptimizes an inlined call of WebAssembly, as under many tenants.
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
-
-/**
- * The input of a policy decision, `svc.policy.input/1.1`. It contains only what policies can refer
- * to, without the request's identifiers and times, so equal inputs are common and share a decision.
- */
-export interface PolicyInput {
-  schema_version: 'svc.policy.input/1.1';
-  tenant: { tenant_id: string; environment: string };
-  environment: string;
-  lane: 'execute' | 'agent';
-  /** Null for an outcome, which no policy decides. */
-  action: string | null;
-  /** `bound`: the API key is restricted to this agent id. */
-  agent: { id: string; framework: string | null; bound: boolean } | null;
-  tool: string | null;
-  fixture: { ref: string; hash: string | null } | null;
-  facts: Facts;
-  approval: null;
-  budgets: Record<string, never>;
-}
-
-/** The RFC 8785 form of an input, whose members are fixed and listed in canonical order. */
-export function policyInputText(input: PolicyInput): string {
-  const { action, agent, approval, budgets, environment, fixture, lane, tenant, tool } = input;
-  return orderedText({
-    action,
-    agent: agent && { bound: agent.bound, framework: agent.framework, id: agent.id },
-    approval,
-    budgets,
-    environment,
-    facts: Object.fromEntries(Object.entries(input.facts).sort(([a], [b]) => (a < b ? -1 : 1))),
-    fixture: fixture && { hash: fixture.hash, ref: fixture.ref },
-    lane,
-    schema_version: input.schema_version,
-    tenant: { environment: tenant.environment, tenant_id: tenant.tenant_id },
-    tool,
-  });
-}
 
 export interface Decision {
   effect: 'ADMIT' | 'DENY';
@@ -82,7 +43,8 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   return {
     digest,
     engineVersion: CEDAR_VERSION,
-    decide(input, canonical = policyInputText(input)) {
+    decide(input) {
+      const canonical = policyInputText(input);
       const known = memo.get(canonical);
       if (known !== undefined) return known;
       const { decision, cacheable } = evaluate(prepared, input);

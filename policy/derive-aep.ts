@@ -6,14 +6,19 @@ import {
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
 import { nativeTextHash } from '#runtime/crypto/node';
-import { aepOf, type BuiltAep, type Decision, type PinnedIntake } from '#sql/proofs/rebuild-aep';
-import { policyInputText, type PolicyEngine, type PolicyInput } from './decide.js';
+import {
+  aepOf,
+  type BuiltAep,
+  type Decision,
+  type PinnedIntake,
+  policyInputOf,
+} from '#sql/proofs/rebuild-aep';
+import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */
 export interface DerivedAep extends BuiltAep {
   requestHash: string;
   decision: Decision;
-  input: PrintedInput;
 }
 
 /**
@@ -33,37 +38,15 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
     );
   }
   const request = readRequest(intake, document);
-  const policyInput = policyInputOf(intake, request);
-  const input = printedInput(policyInput);
+  const input = policyInputOf(intake, request);
   const decision = {
-    ...policy.decide(policyInput, input.text),
-    inputHash: input.hash,
+    ...policy.decide(input),
     engineVersion: policy.engineVersion,
     keyId,
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
-  return { ...aepOf(decided, request, decision), requestHash, decision, input };
-}
-
-/** A policy input in its RFC 8785 form, and the SHA-256 of that form. */
-export interface PrintedInput {
-  text: string;
-  hash: string;
-}
-
-const KEPT_INPUTS = 10_000;
-const inputs = new Map<string, PrintedInput>();
-
-/** Caches the hash, because equal inputs are common. */
-function printedInput(input: PolicyInput): PrintedInput {
-  const text = policyInputText(input);
-  const known = inputs.get(text);
-  if (known !== undefined) return known;
-  const printed = { text, hash: nativeTextHash(text) };
-  if (inputs.size >= KEPT_INPUTS) inputs.clear();
-  inputs.set(text, printed);
-  return printed;
+  return { ...aepOf(decided, request, decision, input), requestHash, decision };
 }
 
 /** The request of an admission, validated. */
@@ -78,27 +61,6 @@ export function readRequest(
   const request = schema.parse(document);
   if (request.tenant_id === tenantId) return request;
   throw new IntakeMismatchError('the request names another tenant than its acceptance');
-}
-
-export function policyInputOf(
-  { tenantId, environment, fixtureHash, bound = false }: PinnedIntake & { bound?: boolean },
-  request: ExecuteRequest | AgentEnvelope,
-): PolicyInput {
-  const agent = 'kind' in request ? request.agent : null;
-  const ref = 'kind' in request ? undefined : request.proof_chain_fixture_ref;
-  return {
-    schema_version: 'svc.policy.input/1.1',
-    tenant: { tenant_id: tenantId, environment },
-    environment,
-    lane: agent === null ? 'execute' : 'agent',
-    action: 'action' in request ? request.action : null,
-    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound },
-    tool: 'tool' in request ? (request.tool ?? null) : null,
-    fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
-    facts: 'facts' in request ? (request.facts ?? {}) : {},
-    approval: null,
-    budgets: {},
-  };
 }
 
 /** The stored admission differs from the accepted one, so it must not be committed. */

@@ -6,22 +6,11 @@ import { hashHex } from '#protocol/hash';
 import { canonicalize, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
-import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
+import { type PinnedIntake, policyInputOf } from '#sql/proofs/rebuild-aep';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import {
-  type PolicyInput,
-  evaluate,
-  preparse,
-  type PolicyEngine,
-  type PreparedTexts,
-} from './decide.js';
-import {
-  deriveAep,
-  type DerivedAep,
-  IntakeMismatchError,
-  policyInputOf,
-  readRequest,
-} from './derive-aep.js';
+import type { PolicyInput } from '#protocol/policy-input';
+import { evaluate, preparse, type PolicyEngine, type PreparedTexts } from './decide.js';
+import { deriveAep, type DerivedAep, IntakeMismatchError, readRequest } from './derive-aep.js';
 import {
   CEDAR_VERSION,
   manifestOf,
@@ -58,10 +47,8 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
     return {
       differences: [
         {
-          pointer: '/request_hash',
-          recorded:
-            (isObject(recorded.aep) ? own(recorded.aep, 'request_hash') : undefined) ??
-            intake.requestHash.toString('hex'),
+          pointer: '/request_commitment',
+          recorded: intake.requestHash.toString('hex'),
           replayed: hashHex(nativeSha256, intake.request),
         },
       ],

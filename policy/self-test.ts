@@ -1,4 +1,5 @@
-import { preparePolicyEngine, type PolicyInput } from './decide.js';
+import type { PolicyInput } from '#protocol/policy-input';
+import { preparePolicyEngine } from './decide.js';
 import { inputSchema } from './input-schema.js';
 import { makePolicySet } from './policy-set.js';
 
@@ -8,7 +9,6 @@ export class PolicySelfTestError extends Error {
 }
 
 const PROBE: PolicyInput = {
-  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: 'self-test', environment: 'sandbox' },
   environment: 'sandbox',
   lane: 'execute',

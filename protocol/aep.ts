@@ -4,6 +4,7 @@ import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
 import {
   type Aep,
+  type AepAgent,
   AEP_PAYLOAD_TYPE,
   type AepSubject,
   type DsseEnvelope,
@@ -28,7 +29,9 @@ export interface AepInput {
   environment: Environment;
   tenant_id: string;
   subject: AepSubject;
-  request_hash: string;
+  request_commitment: string;
+  /** Ascending. */
+  commitments: string[];
   /** `reasons` may be in any order. */
   decision: { effect: Effect; reasons: readonly string[] };
   policy: { digest: string; input_hash: string; engine_version: string };
@@ -53,6 +56,7 @@ export function buildAep(input: AepInput): Aep {
   const { proof, certificate, passport, trust } = input.valid_until;
   return {
     accepted_at: input.accepted_at,
+    commitments: input.commitments,
     decision: {
       effect: input.decision.effect,
       // The order of the policy engine's reasons varies.
@@ -60,6 +64,7 @@ export function buildAep(input: AepInput): Aep {
     },
     environment: input.environment,
     evidence: {
+      approval: null,
       fixture_hash: input.evidence.fixture_hash,
       fixture_ref: input.evidence.fixture_ref,
     },
@@ -72,7 +77,7 @@ export function buildAep(input: AepInput): Aep {
       input_hash: input.policy.input_hash,
     },
     proof_id: input.proof_id,
-    request_hash: input.request_hash,
+    request_commitment: input.request_commitment,
     salt: input.salt,
     schema_version: SCHEMA.aep,
     subject: orderedSubject(input.subject),
@@ -88,32 +93,35 @@ function orderedSubject(subject: AepSubject): AepSubject {
     case 'execute':
       return { action: subject.action, intent_id: subject.intent_id, kind: subject.kind };
     case 'admission': {
-      const { action, agent, arguments_hash, kind, parent_proof_id, tool } = subject;
-      const { framework, id } = agent;
+      const { action, agent, kind, parent_proof_id, tool } = subject;
       return {
         action,
-        agent: { ...(framework === undefined ? {} : { framework }), id },
-        ...(arguments_hash === undefined ? {} : { arguments_hash }),
+        agent: orderedAgent(agent),
         kind,
         ...(parent_proof_id === undefined ? {} : { parent_proof_id }),
         ...(tool === undefined ? {} : { tool }),
       };
     }
     case 'outcome': {
-      const { kind, parent_proof_id, result, result_hash } = subject;
-      return {
-        kind,
-        parent_proof_id,
-        result,
-        ...(result_hash === undefined ? {} : { result_hash }),
-      };
+      const { agent, kind, parent_proof_id, result } = subject;
+      return { agent: orderedAgent(agent), kind, parent_proof_id, result };
     }
   }
 }
 
-/** The AEP's members about the request of an admission. */
-export function subjectOf(request: ExecuteRequest | AgentEnvelope): AepSubject {
-  return orderedSubject('kind' in request ? request : { kind: 'execute', ...request });
+function orderedAgent({ bound, framework, id }: AepAgent): AepAgent {
+  return { bound, ...(framework === undefined ? {} : { framework }), id };
+}
+
+/**
+ * The AEP's members about the request of an admission.
+ *
+ * @param bound whether the API key that sent the request is restricted to its agent
+ */
+export function subjectOf(request: ExecuteRequest | AgentEnvelope, bound: boolean): AepSubject {
+  if (!('kind' in request)) return orderedSubject({ kind: 'execute', ...request });
+  const { agent, ...rest } = request;
+  return orderedSubject({ ...rest, agent: { ...agent, bound } });
 }
 
 /** The bytes that are signed and hashed into `aep_hash`: the AEP's RFC 8785 form. */
@@ -209,7 +217,8 @@ export function buildEnvelope(
   };
 }
 
-export interface ProofRecordInput extends ReceiptFacts {
+export interface ProofRecordInput {
+  proof_id: string;
   aep: Uint8Array;
   /** 64 bytes */
   signature: Uint8Array;
@@ -226,8 +235,6 @@ export function buildProofRecord(
     proof_id: input.proof_id,
     aep_hash: hashHex(sha256, input.aep),
     envelope: buildEnvelope(input.aep, input.signature, input.key_id, base64),
-    request_hash: input.request_hash,
-    response_hash: buildReceipt(sha256, input).response_hash,
   };
 }
 
@@ -238,8 +245,6 @@ export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
     aep_hash: record.aep_hash,
     envelope: { payload, payloadType, signatures: [{ keyid, sig }] },
     proof_id: record.proof_id,
-    request_hash: record.request_hash,
-    response_hash: record.response_hash,
     schema_version: record.schema_version,
   });
   // Every member is ASCII.
@@ -247,7 +252,7 @@ export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
 }
 
 /** The hashes in the log entry of a proof. */
-export interface Commitments {
+export interface LoggedHashes {
   aep_hash: string;
   proof_record_hash: string;
 }
@@ -255,11 +260,11 @@ export interface Commitments {
 /** `toBase64`, or a faster encoder of the platform. */
 export type Base64 = (bytes: Uint8Array) => string;
 
-export function proofCommitments(
+export function loggedHashes(
   sha256: Sha256,
   input: ProofRecordInput,
   base64: Base64 = toBase64,
-): Commitments {
+): LoggedHashes {
   const record = buildProofRecord(sha256, input, base64);
   return { aep_hash: record.aep_hash, proof_record_hash: proofRecordHash(sha256, record) };
 }

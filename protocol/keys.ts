@@ -54,9 +54,9 @@ export interface KeyState {
   state: KeyStatus;
 }
 
-export interface KeyedEntry {
+export interface KeyedEntry<E extends LogEntry = LogEntry> {
   leafIndex: number;
-  entry: LogEntry;
+  entry: E;
 }
 
 /**

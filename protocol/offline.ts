@@ -1,6 +1,7 @@
 import { AEP_PAYLOAD_TYPE, type Receipt } from './aep.js';
 import { fromBase64 } from './bytes.js';
 import { canonicalBytes } from './json.js';
+import { disclosedIn } from './commitments.js';
 import type { Checkpoint } from './checkpoint.js';
 import { pae, parseEnvelope } from './dsse.js';
 import { parseEntry } from './entries.js';
@@ -20,6 +21,7 @@ import {
   type TextOrBytes,
   type OfflineFault,
   type OfflineResult,
+  type Place,
   type Placed,
   type SignedDocument,
   placeFields,
@@ -70,8 +72,8 @@ export interface OfflineOptions {
 }
 
 /**
- * Checks an exported proof (`svc.registry.proof_export/1.0`) or the evidence of a receipt
- * (`svc.runtime.receipt_evidence/1.0`) against pinned keys. Parses text and
+ * Checks an exported proof (`svc.registry.proof_export/1.1`) or the evidence of a receipt
+ * (`svc.runtime.receipt_evidence/1.1`) against pinned keys. Parses text and
  * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, not
  * even its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
  * unusable pins, which the caller supplies. The verdict in the document is unsigned, and only the
@@ -112,9 +114,11 @@ export function verifyOffline(
     return notAuthentic({ code: 'bad_signature', detail }, log);
   }
   const ended = endOf(document, now);
-  const result = placed(document, pinned, log, log && placeInLog(document, tlogProof, log, crypto));
-  const isFaultless = result.decidable && result.faults.length === 0;
-  return isFaultless && ended !== null ? { ...result, status: ended } : result;
+  const found = log && placeInLog(document, tlogProof, log, crypto);
+  const result = placed(document, pinned, log, found);
+  if (!result.decidable || !result.authentic) return result;
+  const shown = { ...result, ...disclosedIn(document) };
+  return result.faults.length === 0 && ended !== null ? { ...shown, status: ended } : shown;
 }
 
 /** Whether a public key of 32 bytes signed the AEP. */
@@ -146,7 +150,28 @@ function placeInLog(
   const text = tlogProof ?? own ?? undefined;
   if (text === undefined && inclusion === undefined) return null;
   const read = text === undefined ? { claim: claimOf(inclusion!) } : readTlogProof(text);
-  return 'fault' in read ? read : placeOf(canonicalBytes(entry), read.claim, log, crypto);
+  if ('fault' in read) return read;
+  const found = placeOf(canonicalBytes(entry), read.claim, log, crypto);
+  return 'fault' in found ? found : (keyFault(document.key, found.place, log, crypto) ?? found);
+}
+
+/** The activation of the AEP key must be in the tree too, before the proof. */
+function keyFault(
+  { entry, tlog_proof }: SignedDocument['key'],
+  { leafIndex }: Place,
+  log: LogPin,
+  crypto: VerifyCrypto,
+): { fault: OfflineFault } | null {
+  if (tlog_proof === null) return null;
+  const read = readTlogProof(tlog_proof);
+  // The witnesses have cosigned the checkpoint over the proof, and with it every earlier entry.
+  const unwitnessed = { ...log, policy: null };
+  const found =
+    'fault' in read ? read : placeOf(canonicalBytes(entry), read.claim, unwitnessed, crypto);
+  if (!('fault' in found) && found.place.leafIndex < leafIndex) return null;
+  const detail =
+    'fault' in found ? found.fault.detail : 'the key was activated after the proof was logged';
+  return { fault: { code: 'key_not_activated', detail, pointer: '/key/tlog_proof' } };
 }
 
 function claimOf(inclusion: InclusionProof): InclusionClaim {

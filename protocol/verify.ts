@@ -1,11 +1,6 @@
 import { equalBytes } from './bytes.js';
-import {
-  AEP_PAYLOAD_TYPE,
-  type Base64,
-  type Commitments,
-  proofCommitments,
-  requestTypeOf,
-} from './aep.js';
+import { AEP_PAYLOAD_TYPE, type Base64, type LoggedHashes, loggedHashes } from './aep.js';
+import { commitmentTo, REQUEST_HASH, saltsFrom } from './commitments.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { memberUnlikeAep, parseEntry } from './entries.js';
@@ -29,6 +24,8 @@ export interface VerifyCrypto {
 export interface ProofEvidence {
   proof_id: string;
   request: Uint8Array | null;
+  /** The seed of the salts, 32 bytes; null once erased. */
+  seed: Uint8Array | null;
   aep: Uint8Array;
   /** The AEP whose RFC 8785 form the caller made as `aep`; absent when the bytes must be parsed. */
   builtAep?: Aep;
@@ -75,12 +72,12 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
       : { aep: aepSchema.safeParse(evidence.builtAep).data ?? null, isCanonical: true };
   const parsed = attempt(() => parseEntry(evidence.entry));
   const entry = parsed?.type === 'proof' ? parsed : undefined;
-  const made = aep === null ? undefined : attempt(() => commitments(crypto, evidence, aep));
+  const made = aep === null ? undefined : attempt(() => hashesOf(crypto, evidence, aep));
   const publicKey = evidence.key?.publicKey ?? null;
   const checks = [
     requestCheck(sha256, evidence, aep),
     check('aep_canonical', isCanonical, 'the AEP is not in its RFC 8785 form'),
-    check('aep_schema', aep !== null, 'the AEP does not have the fields of svc.aep/1.0'),
+    check('aep_schema', aep !== null, 'the AEP does not have the fields of svc.aep/1.1'),
     check(
       'aep_identity',
       aep?.proof_id === evidence.proof_id && aep.accepted_at === entry?.time,
@@ -115,7 +112,7 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
   return { checks, aep };
 }
 
-/** Untrusted bytes, parsed: `aep` is null unless they have the fields of svc.aep/1.0. Never throws. */
+/** Untrusted bytes, parsed: `aep` is null unless they have the fields of svc.aep/1.1. Never throws. */
 export function readAep(bytes: Uint8Array): { aep: Aep | null; isCanonical: boolean } {
   const document = attempt(() => parseStrict(bytes));
   if (document === undefined) return { aep: null, isCanonical: false };
@@ -131,18 +128,21 @@ export function allPassed(checks: readonly Check[]): boolean {
 }
 
 function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | null): Check {
-  const { request } = evidence;
-  if (request === null) {
+  const { request, seed } = evidence;
+  if (request === null || seed === null) {
     return {
       name: 'request_hash',
       result: 'not_applicable',
       detail: 'the request has been erased',
     };
   }
-  const hash = attempt(() => documentHash(sha256, parseStrict(request)));
+  const commitment = attempt(() => {
+    const hash = documentHash(sha256, parseStrict(request));
+    return commitmentTo(sha256, [saltsFrom(sha256, seed)(REQUEST_HASH), REQUEST_HASH, hash]);
+  });
   return check(
     'request_hash',
-    hash !== undefined && hash === aep?.request_hash,
+    commitment !== undefined && commitment === aep?.request_commitment,
     'the AEP is about another request',
   );
 }
@@ -172,21 +172,18 @@ function inclusionCheck(sha256: Sha256, evidence: ProofEvidence): Check {
   return check('inclusion', included, `the entry is not leaf ${leafIndex} of the tree`);
 }
 
-function commitments(
+function hashesOf(
   { sha256, base64 }: VerifyCrypto,
   evidence: ProofEvidence,
   aep: Aep,
-): Commitments {
+): LoggedHashes {
   const record = {
     proof_id: evidence.proof_id,
     aep: evidence.aep,
     signature: evidence.signature,
     key_id: aep.key_id,
-    request_hash: aep.request_hash,
-    effect: aep.decision.effect,
-    lane: requestTypeOf(aep.subject),
   };
-  return proofCommitments(sha256, record, base64);
+  return loggedHashes(sha256, record, base64);
 }
 
 function check(name: CheckName, passed: boolean, otherwise: string): Check {

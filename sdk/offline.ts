@@ -22,8 +22,8 @@ import { crypto, withPins } from './pins.js';
  * No document makes the function throw. An unusable pin throws `SdkError` with the code
  * `unusable_pin`, and one of `PIN_ERRORS` in `pin`.
  *
- * @param exported an export (`svc.registry.proof_export/1.0`) or the evidence of a receipt
- *   (`svc.runtime.receipt_evidence/1.0`) as text or bytes, or the value that the SDK returned. Prefer
+ * @param exported an export (`svc.registry.proof_export/1.1`) or the evidence of a receipt
+ *   (`svc.runtime.receipt_evidence/1.1`) as text or bytes, or the value that the SDK returned. Prefer
  *   text: a lenient parser may drop one of two members of the same name
  * @param trust AEP keys (32 bytes, base64url or JWK) and the log's C2SP vkey and origin, from another
  *   source than the document

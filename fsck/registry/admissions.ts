@@ -6,8 +6,6 @@ import {
   batchesFrom,
   type CheckedBatch,
   STRAYS,
-  inputsFrom,
-  knownInputs,
 } from '#sql/fsck/admissions';
 import type { FindingCode, Report } from '../findings.js';
 import { FIRST_ID, isRequestOf, MAX_ROWS, pages, type RegistryContext } from './context.js';
@@ -122,35 +120,5 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
 export async function checkStrays({ sql, findings }: RegistryContext): Promise<void> {
   for (const [query, code, expected] of STRAY_FINDINGS) {
     for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
-  }
-}
-
-const INPUTS_PER_PAGE = 5_000;
-const whereOf = (hash: string): string => `svc.policy_input input_hash=${hash}`;
-
-/**
- * Checks that every policy input named in an AEP is stored.
- *
- * @param named from the hash (hex) of a policy input to the id of a proof that names it
- */
-export async function checkNamedInputs(
-  { sql, findings }: Pick<RegistryContext, 'sql' | 'findings'>,
-  named: ReadonlyMap<string, string>,
-): Promise<void> {
-  const known = await knownInputs(sql, [...named.keys()]);
-  for (const [hash, proofId] of named) {
-    if (known.has(hash)) continue;
-    findings.add('policy_input_missing', whereOf(hash), `the policy input of proof ${proofId}`);
-  }
-}
-
-/** Checks that stored policy inputs match their hashes. */
-export async function checkStoredInputs({ sql, findings }: RegistryContext): Promise<void> {
-  for await (const rows of pages('hash', INPUTS_PER_PAGE, '', (...page) =>
-    inputsFrom(sql, ...page),
-  )) {
-    for (const { hash, isRight } of rows) {
-      if (!isRight) findings.add('policy_input_altered', whereOf(hash), 'the input of that hash');
-    }
   }
 }

@@ -100,6 +100,7 @@ export function checkProof(
   const { checks, aep } = examineProof(crypto, {
     proof_id: filedUnder,
     request: proof.request,
+    seed: proof.seed,
     aep: rebuilt.bytes,
     builtAep: rebuilt.aep,
     signature,
@@ -149,7 +150,7 @@ export function checkProof(
 /** Payload that an outcome or an agent request does not have. */
 const OPTIONAL: ReadonlySet<string> = new Set(['action', 'intent_id']);
 
-const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'salt']);
+const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed']);
 
 /** Whether a log row is a proof with consistent rows, regardless of the tree. */
 export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8Array): boolean {

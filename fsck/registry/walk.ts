@@ -12,7 +12,6 @@ import {
 } from './check-leaf.js';
 import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import type { RegistryContext } from './context.js';
-import { checkNamedInputs } from './admissions.js';
 import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
 import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
 
@@ -42,8 +41,6 @@ export class RegistryWalk {
   private readonly log: LogTree;
   private readonly verdictEntries: VerdictEntries;
   private readonly state: Omit<WalkState, 'log' | 'verdictEntries'>;
-  /** From the hash of a policy input to a proof of the current step that names it. */
-  private readonly inputs = new Map<string, string>();
 
   constructor(
     readonly ctx: RegistryContext,
@@ -103,8 +100,6 @@ export class RegistryWalk {
       }
     }
     checkStrayExpiries(chunk, results, add);
-    await checkNamedInputs(this.ctx, this.inputs);
-    this.inputs.clear();
     return results;
   }
 
@@ -147,7 +142,6 @@ export class RegistryWalk {
     if (verifies === null && leaf.proof !== null && !leaf.isErased)
       keys.addUnknownKey(leaf.proof.keyId, leafIndex);
     if (aep === null) return { ...fails, proofId, verifies };
-    this.inputs.set(aep.policy.input_hash, proofId);
     const { environment, key_id: keyId } = aep;
     const decision = { ...decidedIn(aep), environment, keyId };
     const isVoided = verifies === false && faults.length === 0;

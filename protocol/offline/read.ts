@@ -3,18 +3,18 @@ import {
   aepBytes,
   buildProofRecord,
   buildReceipt,
-  type ProofRecordInput,
   requestTypeOf,
   proofRecordHash,
   type Receipt,
 } from '../aep.js';
 import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8, equalBytes } from '../bytes.js';
 import type { Checkpoint } from '../checkpoint.js';
+import { type Disclosure, firstUncommitted, REQUEST_HASH } from '../commitments.js';
 import { parseEnvelope } from '../dsse.js';
 import { memberUnlikeAep } from '../entries.js';
 import { attempt, ProtocolError, STRICT_JSON_CODES } from '../errors.js';
 import { hashHex, type Sha256 } from '../hash.js';
-import { parseStrict, pointerStep, canonicalize, isCanonical } from '../json.js';
+import { type JsonValue, parseStrict, pointerStep, canonicalize, isCanonical } from '../json.js';
 import { jwkThumbprint } from '../keys.js';
 import type { Aep } from '../schemas/aep.js';
 import type { LogEntry } from '../schemas/log-entry.js';
@@ -30,12 +30,12 @@ import { readAep } from '../verify.js';
 /** A document as text or as its UTF-8 bytes. */
 export type TextOrBytes = string | Uint8Array;
 
-/** An export, or the evidence of a receipt, which has no keys and no verdict. */
+/** An export, or the evidence of a receipt, which has no verdict. */
 export interface SignedDocument
   extends
     Pick<ProofExport, 'aep' | 'entry' | 'envelope' | 'proof_id' | 'proof_record'>,
-    Pick<ProofExport, 'request_hash' | 'response_hash'>,
-    Partial<Pick<ProofExport, 'inclusion' | 'keys' | 'verdict'>> {
+    Pick<ProofExport, 'disclosures' | 'key'>,
+    Partial<Pick<ProofExport, 'inclusion' | 'verdict'>> {
   tlog_proof?: string | null;
 }
 
@@ -71,10 +71,10 @@ function readDocument(input: unknown): ReadDocument {
 
 /** The evidence in the form of an export: its AEP is only in the envelope. */
 function signedPart(
-  { proof_record, entry, tlog_proof }: ReceiptEvidence,
+  { proof_record, entry, key, disclosures, tlog_proof }: ReceiptEvidence,
   ctx: z.RefinementCtx,
 ): SignedDocument {
-  const { envelope, request_hash, response_hash } = proof_record;
+  const { envelope } = proof_record;
   const { aep } = readAep(parseEnvelope(envelope).payload);
   if (aep === null) {
     const path = ['proof_record', 'envelope', 'payload'];
@@ -82,7 +82,7 @@ function signedPart(
     return z.NEVER;
   }
   const { proof_id } = aep;
-  return { proof_id, aep, envelope, proof_record, entry, request_hash, response_hash, tlog_proof };
+  return { proof_id, aep, envelope, proof_record, entry, key, disclosures, tlog_proof };
 }
 
 function isText(value: unknown): value is TextOrBytes {
@@ -157,59 +157,50 @@ function findInconsistency(
 
 /** Compares the shown AEP with the one in the envelope, and the key ids. */
 function findEnvelopeInconsistency(document: SignedDocument, sha256: Sha256): OfflineFault | null {
-  const { aep, envelope, keys, entry, proof_id } = document;
+  const { aep, envelope, inclusion, key, entry, proof_id } = document;
   const { payload, keyid } = parseEnvelope(envelope);
-  const at = keys === undefined ? '/proof_record/envelope' : '/envelope';
+  const at = inclusion === undefined ? '/proof_record/envelope' : '/envelope';
   return firstBroken([
     ['payload_not_canonical', `${at}/payload`, isCanonical(payload)],
     ['payload_mismatch', '/aep', equalBytes(payload, aepBytes(aep))],
     ['proof_id_mismatch', '/proof_id', proof_id === aep.proof_id],
     ['proof_id_mismatch', '/entry/proof_id', entry.proof_id === aep.proof_id],
     ['key_id_mismatch', `${at}/signatures/0/keyid`, keyid === aep.key_id],
-    ...(keys ?? []).flatMap(({ key_id, public_key }): Rule[] => [
-      ['key_id_mismatch', '/keys/0/key_id', key_id === aep.key_id],
-      [
-        'key_id_mismatch',
-        '/keys/0/public_key',
-        jwkThumbprint(sha256, fromBase64Url(public_key)) === aep.key_id,
-      ],
-    ]),
+    ['key_id_mismatch', '/key/entry', isActivationOf(key.entry, aep.key_id, sha256)],
   ]);
 }
 
+function isActivationOf(
+  { change, key_id, public_key, use }: SignedDocument['key']['entry'],
+  keyId: string,
+  sha256: Sha256,
+): boolean {
+  const isActivation = use === 'aep' && change === 'activate' && key_id === keyId;
+  return isActivation && jwkThumbprint(sha256, fromBase64Url(public_key)) === keyId;
+}
+
 /**
- * Compares the hashes, the log entry and the receipt with those that follow from the AEP and its
- * signature.
+ * Compares the hashes, the log entry, the disclosed values and the receipt with those that follow from
+ * the AEP and its signature.
  */
 function findCommitmentInconsistency(
   document: SignedDocument,
   sha256: Sha256,
   receipt: Receipt | undefined,
 ): OfflineFault | null {
-  const { aep, entry } = document;
+  const { aep, disclosures, entry } = document;
   const { payload, signature } = parseEnvelope(document.envelope);
-  const facts: ProofRecordInput = {
-    proof_id: aep.proof_id,
-    aep: payload,
-    signature,
-    key_id: aep.key_id,
-    request_hash: aep.request_hash,
-    effect: aep.decision.effect,
-    lane: requestTypeOf(aep.subject),
-  };
-  const record = buildProofRecord(sha256, facts);
+  const { key_id, proof_id } = aep;
+  const record = buildProofRecord(sha256, { proof_id, aep: payload, signature, key_id });
   const recordHash = proofRecordHash(sha256, record);
   const unlikeAep = memberUnlikeAep(entry, aep);
-  const isReceipt =
-    receipt === undefined || canonicalize(receipt) === canonicalize(buildReceipt(sha256, facts));
+  const uncommitted = firstUncommitted(sha256, aep, disclosures);
   return firstBroken([
     [
       'proof_record_mismatch',
       '/proof_record',
       canonicalize(document.proof_record) === canonicalize(record),
     ],
-    ['request_hash_mismatch', '/request_hash', document.request_hash === record.request_hash],
-    ['response_hash_mismatch', '/response_hash', document.response_hash === record.response_hash],
     ['entry_mismatch', `/entry/${unlikeAep ?? ''}`, unlikeAep === null],
     ['aep_hash_mismatch', '/entry/aep_hash', entry.aep_hash === hashHex(sha256, payload)],
     [
@@ -217,8 +208,31 @@ function findCommitmentInconsistency(
       '/entry/proof_record_hash',
       entry.proof_record_hash === recordHash,
     ],
-    ['response_hash_mismatch', '/proof_record/response_hash', isReceipt],
+    ['disclosure_mismatch', `/disclosures/${uncommitted}`, uncommitted === -1],
+    [
+      'receipt_mismatch',
+      '/disclosures',
+      receipt === undefined || isReceiptOf(aep, disclosures, receipt, sha256),
+    ],
   ]);
+}
+
+/** Whether the AEP and its disclosed request hash give the receipt. */
+function isReceiptOf(
+  aep: Aep,
+  disclosures: readonly Disclosure[],
+  receipt: Receipt,
+  sha256: Sha256,
+): boolean {
+  const requestHash = disclosures.find(([, name]) => name === REQUEST_HASH)?.[2];
+  if (typeof requestHash !== 'string') return false;
+  const expected = buildReceipt(sha256, {
+    lane: requestTypeOf(aep.subject),
+    proof_id: aep.proof_id,
+    request_hash: requestHash,
+    effect: aep.decision.effect,
+  });
+  return canonicalize(receipt) === canonicalize(expected);
 }
 
 const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
@@ -227,11 +241,11 @@ const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
   proof_id_mismatch: 'proof_id differs from the id that the AEP gives',
   key_id_mismatch: 'the key id differs from the one in the AEP',
   proof_record_mismatch: 'the proof record differs from the one derived from the envelope',
-  request_hash_mismatch: 'request_hash differs from the one in the AEP',
-  response_hash_mismatch: 'the receipt differs from the one derived from the AEP',
   entry_mismatch: 'the log entry differs from the AEP',
   aep_hash_mismatch: 'the log entry commits to another AEP',
   proof_record_hash_mismatch: 'the log entry commits to another proof record',
+  disclosure_mismatch: 'the AEP does not commit to the disclosed value',
+  receipt_mismatch: 'the receipt differs from the one derived from the AEP and the request hash',
 };
 
 type Rule = [code: OfflineFaultCode, pointer: string, holds: boolean];
@@ -260,11 +274,12 @@ export const OFFLINE_FAULTS = [
   'proof_id_mismatch',
   'key_id_mismatch',
   'proof_record_mismatch',
-  'request_hash_mismatch',
-  'response_hash_mismatch',
   'entry_mismatch',
   'aep_hash_mismatch',
   'proof_record_hash_mismatch',
+  'disclosure_mismatch',
+  'receipt_mismatch',
+  'key_not_activated',
   // signature and key
   'bad_signature',
   'key_not_in_force',
@@ -323,6 +338,9 @@ export type OfflineResult =
       included?: boolean;
       /** Absent unless authentic. */
       aep?: Aep;
+      /** The disclosed values of the request by name, and the number of withheld ones; as `aep`. */
+      disclosed?: Record<string, JsonValue>;
+      withheld?: number;
       /**
        * `REVOKED`, or another status without validity, when the document states it. `EXPIRED` when the
        * validity of the proof has ended. Else `unknown since checkpoint <size>` when included, else

@@ -16,21 +16,29 @@ import {
   timeSchema,
 } from './primitives.js';
 
+const aepAgentSchema = z.strictObject({
+  id: textSchema,
+  framework: textSchema.exactOptional(),
+  /** Whether the API key that sent the request is restricted to this agent. */
+  bound: z.boolean(),
+});
+
+export type AepAgent = z.infer<typeof aepAgentSchema>;
+
 export const aepSubjectSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('execute'), intent_id: intentIdSchema, action: actionSchema }),
   z.strictObject({
     kind: z.literal('admission'),
-    agent: z.strictObject({ id: textSchema, framework: textSchema.exactOptional() }),
+    agent: aepAgentSchema,
     action: actionSchema,
     tool: textSchema.exactOptional(),
-    arguments_hash: hashSchema.exactOptional(),
     parent_proof_id: proofIdSchema.exactOptional(),
   }),
   z.strictObject({
     kind: z.literal('outcome'),
+    agent: aepAgentSchema,
     parent_proof_id: proofIdSchema,
     result: z.enum(['succeeded', 'failed']),
-    result_hash: hashSchema.exactOptional(),
   }),
 ]);
 export type AepSubject = z.infer<typeof aepSubjectSchema>;
@@ -50,6 +58,7 @@ export const aepPolicySchema = z.strictObject({
 export const aepEvidenceSchema = z.strictObject({
   fixture_ref: fixtureRefSchema.nullable(),
   fixture_hash: hashSchema.nullable(),
+  approval: z.null(),
 });
 
 const endSchema = timeSchema.nullable();
@@ -72,7 +81,9 @@ export const aepSchema = z
     environment: environmentSchema,
     tenant_id: tenantIdSchema,
     subject: aepSubjectSchema,
-    request_hash: hashSchema,
+    request_commitment: hashSchema,
+    /** Commitments to other values of the request. */
+    commitments: z.array(hashSchema).refine(isSortedSet, 'expected hashes, sorted, each once'),
     decision: aepDecisionSchema,
     policy: aepPolicySchema,
     evidence: aepEvidenceSchema,
@@ -111,13 +122,11 @@ export const dsseEnvelopeSchema = z.strictObject({
 });
 export type DsseEnvelope = z.infer<typeof dsseEnvelopeSchema>;
 
-/** Hashes of an AEP's envelope, request and response, which the log commits to as well. */
+/** The signed AEP of a proof; its log entry has the hash of this document. */
 export const proofRecordSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofRecord),
   proof_id: proofIdSchema,
   aep_hash: hashSchema,
   envelope: dsseEnvelopeSchema,
-  request_hash: hashSchema,
-  response_hash: hashSchema,
 });
 export type ProofRecord = z.infer<typeof proofRecordSchema>;

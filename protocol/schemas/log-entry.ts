@@ -57,7 +57,7 @@ export const delegationSchema = z.strictObject({
 });
 export type Delegation = z.infer<typeof delegationSchema>;
 
-const aepKeyEntrySchema = z
+export const aepKeyEntrySchema = z
   .strictObject({
     ...keyEntry,
     use: z.enum(['aep', 'aep_root']),

@@ -1,7 +1,8 @@
 import * as z from 'zod';
 import { aepSchema, dsseEnvelopeSchema, proofRecordSchema } from './aep.js';
 import { agentReceiptSchema, executeReceiptSchema } from './admission.js';
-import { proofEntrySchema } from './log-entry.js';
+import { aepKeyEntrySchema, proofEntrySchema } from './log-entry.js';
+import { disclosureSchema } from './proof-export.js';
 
 /** Receipts, and documents that are signed or committed to in the log. They never gain members. */
 export const FIXED_SCHEMAS: readonly z.ZodType[] = [
@@ -11,6 +12,8 @@ export const FIXED_SCHEMAS: readonly z.ZodType[] = [
   dsseEnvelopeSchema,
   proofRecordSchema,
   proofEntrySchema,
+  aepKeyEntrySchema,
+  disclosureSchema,
 ];
 
 type Schema = z.core.$ZodType;

@@ -1,14 +1,15 @@
 import * as z from 'zod';
+import { attempt } from '../errors.js';
+import { canonicalize, type JsonValue } from '../json.js';
 import { aepDecisionSchema, aepSchema, dsseEnvelopeSchema, proofRecordSchema } from './aep.js';
 import { SCHEMA } from './ids.js';
-import { proofEntrySchema } from './log-entry.js';
+import { aepKeyEntrySchema, proofEntrySchema } from './log-entry.js';
 import {
+  HASH_PATTERN,
   hashSchema,
-  keyIdSchema,
   logIndexSchema,
   merkleHashSchema,
   proofIdSchema,
-  publicKeySchema,
 } from './primitives.js';
 import { verdictStatementSchema } from './verdict.js';
 
@@ -51,10 +52,30 @@ export const inclusionResponseSchema = z.discriminatedUnion('state', [
 ]);
 export type InclusionResponse = z.infer<typeof inclusionResponseSchema>;
 
+const isJson = (value: unknown): boolean =>
+  attempt(() => canonicalize(value as JsonValue)) !== undefined;
+
+/** A salt, a name and a value; the AEP has the hash of the three (after RFC 9901). */
+export const disclosureSchema = z.tuple([
+  z.string().regex(HASH_PATTERN, 'expected 32 bytes in hex'),
+  z.string().min(1),
+  z.unknown().refine(isJson, 'expected JSON') as unknown as z.ZodType<JsonValue>,
+]);
+
+/** Ascending by name. */
+const disclosuresSchema = z.array(disclosureSchema);
+
+/** The log entry that activates the AEP key of a proof. */
+const activationSchema = z.strictObject({
+  entry: aepKeyEntrySchema,
+  /** C2SP tlog-proof of `entry`; null until a checkpoint covers the proof. */
+  tlog_proof: z.string().nullable(),
+});
+
 /**
- * Everything that offline verification needs except trusted keys: the keys in the document only
- * identify those that readers must obtain from another source. The verdict is unsigned, so only the
- * registry can confirm it.
+ * Everything that offline verification needs except trusted keys: the key in the document only
+ * identifies the one that readers must obtain from another source. The verdict is unsigned, so only
+ * the registry can confirm it.
  */
 export const proofExportSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofExport),
@@ -64,9 +85,10 @@ export const proofExportSchema = z.strictObject({
   proof_record: proofRecordSchema,
   entry: proofEntrySchema,
   inclusion: inclusionProofSchema,
-  keys: z.tuple([z.strictObject({ key_id: keyIdSchema, public_key: publicKeySchema })]),
-  request_hash: hashSchema,
-  response_hash: hashSchema,
+  key: activationSchema,
+  approval: z.null(),
+  /** That of `request_hash`, or the values that the tenant chose to disclose. */
+  disclosures: disclosuresSchema,
   /** The registry's statement at the time of the export. */
   verdict: verdictStatementSchema,
   /** The log's C2SP verifier key; null where the engine is not configured with it. */
@@ -75,13 +97,16 @@ export const proofExportSchema = z.strictObject({
 export type ProofExport = z.infer<typeof proofExportSchema>;
 
 /**
- * The signed proof behind a receipt: the proof record has the hashes of request and receipt, and the
- * log entry commits to both.
+ * The signed proof behind a receipt: the AEP in the proof record commits to the request hash that
+ * `disclosures` shows, and the log entry to the AEP.
  */
 export const receiptEvidenceSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.receiptEvidence),
   proof_record: proofRecordSchema,
   entry: proofEntrySchema,
+  key: activationSchema,
+  approval: z.null(),
+  disclosures: disclosuresSchema,
   /** C2SP tlog-proof of `entry` under the first checkpoint that covers it; null before that. */
   tlog_proof: z.string().nullable(),
 });

@@ -75,6 +75,7 @@ export const VERIFY_CHECK_NAMES = [
   'submitted_aep',
   'submitted_envelope',
   'submitted_record',
+  'submitted_disclosures',
   'submitted_entry',
   'submitted_inclusion',
   'submitted_keys',
@@ -129,6 +130,9 @@ export const verdictSchema = z
     cause: z.enum(VERDICT_CAUSES).nullable(),
     checks: z.array(verifyCheckSchema),
     key: verdictKeySchema.nullable(),
+    /** The disclosed values of a submitted export, by name, and how many it withholds. */
+    disclosed: z.record(z.string(), z.unknown()).nullable(),
+    withheld: z.int().nullable(),
     /** The registry's current statement on its own proof; null when it has no such proof. */
     verdict: verdictStatementSchema.nullable(),
     log_size: logIndexSchema,

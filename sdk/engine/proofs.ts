@@ -196,12 +196,19 @@ const EXPORT_FORMATS: Formats<ExportFormats> = {
  * `GET /v1/proofs/{proof_id}/export`: a proof to keep, by default as `json`. Throws `not_ready`
  * shortly after an admission, before verification and a signed checkpoint; both precede the public
  * verdict, so wait for the verdict. `canonicalJson` of a JSON response is the file, byte for byte.
+ *
+ * @param input `disclose`: the names of the values of the request that the document shows, in place of
+ *   its hash: facts, `arguments_hash`, `result_hash`, `request_hash`
  */
 export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,
-  input: { proof_id: string; format?: F },
+  input: { proof_id: string; format?: F; disclose?: readonly string[] },
 ): Promise<RequestHashEnvelope<ExportFormats[F]>> {
-  return readInFormat(options, EXPORT_FORMATS, input, 'export');
+  const { disclose } = input;
+  return readInFormat(options, EXPORT_FORMATS, input, 'export', {
+    format: input.format ?? 'json',
+    ...(disclose !== undefined && { disclose: disclose.join(',') }),
+  });
 }
 
 /** `json`: may have the `state` `pending_checkpoint`; `tlog-proof`: a C2SP `.tlog-proof`. */
@@ -237,6 +244,7 @@ export async function getProofInclusionHttp<F extends InclusionFormat = 'json'>(
   options: EngineOptions,
   input: { proof_id: string; format?: F },
 ): Promise<RequestHashEnvelope<InclusionFormats[F]>> {
+  // Only the Accept header selects the format of an inclusion.
   return readInFormat(options, INCLUSION_FORMATS, input, 'inclusion');
 }
 
@@ -245,6 +253,7 @@ async function readInFormat<All, F extends keyof All & string>(
   formats: Formats<All>,
   { proof_id, format = 'json' as F }: { proof_id: string; format?: F },
   resource: 'export' | 'inclusion',
+  query: Record<string, string> = {},
 ): Promise<RequestHashEnvelope<All[F]>> {
   const engine = openEngine(options);
   const proofId = requireProofId(proof_id);
@@ -254,8 +263,6 @@ async function readInFormat<All, F extends keyof All & string>(
   }
   const { accept, read } = formats[format];
   const path = `/v1/proofs/${proofId}/${resource}`;
-  // Only the Accept header selects the format of an inclusion.
-  const query = resource === 'export' ? { format } : {};
   return requestEnvelope(engine, { method: 'GET', path, query, accept }, (answer) => {
     requireType(answer, accept);
     return read(answer, proofId);

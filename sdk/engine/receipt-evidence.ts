@@ -84,8 +84,17 @@ async function read(
   const path = `/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`;
   const answer = await engine.read({ method: 'GET', path });
   const document = readDocument(answer, receiptEvidenceSchema);
-  const { schema_version, proof_record, entry, tlog_proof } = document;
-  const evidence = { schema_version, proof_record, entry, tlog_proof };
+  const { schema_version, proof_record, entry, key, approval, disclosures, tlog_proof } = document;
+  const { entry: activation, tlog_proof: keyProof } = key;
+  const evidence = {
+    schema_version,
+    proof_record,
+    entry,
+    key: { entry: activation, tlog_proof: keyProof },
+    approval,
+    disclosures,
+    tlog_proof,
+  };
   const { pins, store } = options.receiptEvidence || {};
   const verification = verify(evidence, receipt, pins);
   await store?.(evidence, receipt);

@@ -60,13 +60,13 @@ interface PackedRow extends SharedRow {
 async function load(sql: Db, pending: Fragment): Promise<PendingIntake[]> {
   const rows = await sql<PackedRow[]>`
     select ${sharedColumns(sql)}, p.chunk_id as "chunkId", p.batch_id as "batchId", p.answers,
-      string_agg(uuid_send(i.proof_id) || i.salt || i.request_hash
+      string_agg(uuid_send(i.proof_id) || i.seed || i.request_hash
         || int4send(length(i.request)) || i.request, '') as packed
     from (${pending}) p
     -- "offset 0": a join may be planned with the whole table, and the cached plan stays while it grows.
     cross join lateral (select * from svc.intake where proof_id = p.proof_id offset 0) i
     join svc.tenant t using (tenant_no)
-    group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
+    group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.bound, i.policy_digest,
       i.fixture_hash, i.validity, p.chunk_id, p.batch_id, p.answers`;
   return rows.flatMap(unpack).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
 }
@@ -82,7 +82,7 @@ function unpack({ packed, chunkId, batchId, answers, ...row }: PackedRow): Pendi
     found.push({
       ...shared,
       proofId: packed.toString('hex', at, at + 16),
-      salt: packed.subarray(at + 16, at + 48),
+      seed: packed.subarray(at + 16, at + 48),
       requestHash: packed.subarray(at + 48, at + 80),
       request: packed.subarray(at + HEAD_BYTES, end),
     });
@@ -195,23 +195,4 @@ export async function refuse(
     select * from unnest(${ids}::uuid[], ${refusals.map(({ code }) => code)}::text[],
       ${refusals.map(({ detail }) => detail)}::text[])`;
   await tx`update svc.intake set refused = true where proof_id = any(${ids}::uuid[])`;
-}
-
-/** A policy input: its RFC 8785 text, and the SHA-256 of the text in lower-case hex. */
-export interface NewInput {
-  text: string;
-  hash: string;
-}
-
-/** Stores each distinct input once, because equal inputs are common. */
-export async function storeInputs(tx: Transaction, given: readonly NewInput[]): Promise<void> {
-  const inputs = [...new Map(given.map(({ hash, text }) => [hash, text]))];
-  if (inputs.length === 0) return;
-  await tx`
-    insert into svc.policy_input ${tx(
-      inputs.map(([hash, text]) => ({
-        input_hash: Buffer.from(hash, 'hex'),
-        input: Buffer.from(text),
-      })),
-    )} on conflict do nothing`;
 }

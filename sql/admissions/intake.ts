@@ -21,7 +21,7 @@ export interface IntakeItem {
   lane: Lane;
   request: Uint8Array;
   requestHash: Uint8Array;
-  salt: Uint8Array;
+  seed: Uint8Array;
   fixtureRef: string | null;
   idempotencyKey: string | null;
   /** The caller's API key: revoking it also rejects its pending admissions. */
@@ -239,28 +239,28 @@ export async function insertIntake(
 function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: Fragment) {
   const requests = bytesOf(items.map(({ request }) => request));
   const hashes = bytesOf(items.map(({ requestHash }) => requestHash));
-  const salts = bytesOf(items.map(({ salt }) => salt));
+  const seeds = bytesOf(items.map(({ seed }) => seed));
   return tx<{ id: string }[]>`
     with policy as materialized (${policy})
     insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-      accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
+      accepted_at, seed, policy_digest, fixture_hash, validity, key_no)
     select i.proof_id, i.tenant_no, i.lane, t.environment,
       substring(packed.requests from i.request_start for i.request_length),
       substring(packed.hashes from i.hash_start for i.hash_length), policy.at,
-      substring(packed.salts from i.salt_start for i.salt_length), policy.digest,
+      substring(packed.seeds from i.seed_start for i.seed_length), policy.digest,
       f.fixture_hash, ${pinnedValidity(tx)}, i.key_no
     from policy cross join (select ${requests.bytes}::bytea as requests,
-      ${hashes.bytes}::bytea as hashes, ${salts.bytes}::bytea as salts) packed
+      ${hashes.bytes}::bytea as hashes, ${seeds.bytes}::bytea as seeds) packed
     cross join unnest(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
       ${arrayOf(items.map(({ tenantNo }) => tenantNo))}::integer[],
       ${arrayOf(items.map(({ lane }) => lane))}::smallint[],
       ${requests.starts}::integer[], ${requests.lengths}::integer[],
       ${hashes.starts}::integer[], ${hashes.lengths}::integer[],
-      ${salts.starts}::integer[], ${salts.lengths}::integer[],
+      ${seeds.starts}::integer[], ${seeds.lengths}::integer[],
       ${items.map(({ fixtureRef }) => fixtureRef)}::text[],
       ${items.map(({ keyNo }) => keyNo)}::integer[])
       with ordinality as i(proof_id, tenant_no, lane, request_start, request_length, hash_start,
-        hash_length, salt_start, salt_length, fixture_ref, key_no, n)
+        hash_length, seed_start, seed_length, fixture_ref, key_no, n)
     join svc.tenant t using (tenant_no)
     left join svc.fixture f using (fixture_ref)
     order by i.n
@@ -315,7 +315,7 @@ async function findExistingProofIds(
 const pinnedValidity = (sql: Db) =>
   sql`nullif(t.validity, ${JSON.stringify(UNLIMITED)}::text::jsonb)`;
 
-type SharedColumn = Exclude<keyof PinnedIntake, 'proofId' | 'request' | 'requestHash' | 'salt'>;
+type SharedColumn = Exclude<keyof PinnedIntake, 'proofId' | 'request' | 'requestHash' | 'seed'>;
 export type SharedRow = Omit<Pick<PinnedIntake, SharedColumn>, 'acceptedAt' | 'validity'> & {
   acceptedAt: Date;
   validity: Validity | null;
@@ -324,7 +324,7 @@ export type SharedRow = Omit<Pick<PinnedIntake, SharedColumn>, 'acceptedAt' | 'v
 /** Columns of a SharedRow, from `svc.intake i join svc.tenant t`. */
 export const sharedColumns = (sql: Db) => sql`
   i.tenant_no as "tenantNo", t.tenant_id as "tenantId", i.lane, i.environment,
-  i.accepted_at as "acceptedAt", i.policy_digest as "policyDigest",
+  i.accepted_at as "acceptedAt", i.bound, i.policy_digest as "policyDigest",
   i.fixture_hash as "fixtureHash", i.validity`;
 
 export const sharedPins = ({ acceptedAt, validity, ...row }: SharedRow) => ({
@@ -342,10 +342,10 @@ export function readPinnedIntake(
   return asTenants(sql, [tenantNo], async (tx) => {
     const [row] = await tx<(SharedRow & Omit<PinnedIntake, SharedColumn>)[]>`
       select ${sharedColumns(tx)}, i.proof_id as "proofId", i.request,
-        i.request_hash as "requestHash", i.salt
+        i.request_hash as "requestHash", i.seed
       from svc.intake i join svc.tenant t using (tenant_no)
       where i.proof_id = ${proofId}::uuid and i.tenant_no = ${tenantNo}
-        and num_nulls(i.request, i.request_hash, i.salt) = 0`;
+        and num_nulls(i.request, i.request_hash, i.seed) = 0`;
     return row === undefined ? null : { ...row, ...sharedPins(row) };
   });
 }

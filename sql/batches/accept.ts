@@ -34,8 +34,8 @@ export interface NewBatch {
   items: BatchItem[];
   /** The problems of the invalid items, as JSON, by index. */
   problems: ReadonlyMap<number, string>;
-  /** The salts of the items, 32 bytes each, in order. */
-  salts: Uint8Array;
+  /** The seeds of the items, 32 bytes each, in order. */
+  seeds: Uint8Array;
 }
 
 /** Queue limits that hold after the batch is accepted. */
@@ -189,9 +189,9 @@ function admissionsOf(batch: NewBatch): ItemAdmissions {
   return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 
-function intakeRow({ tenantNo, keyNo, salts }: NewBatch, item: BatchItem): IntakeRow {
-  const salt = salts.subarray(item.index * 32, item.index * 32 + 32);
-  return { ...item, requestHash: Buffer.from(item.requestHash, 'hex'), tenantNo, keyNo, salt };
+function intakeRow({ tenantNo, keyNo, seeds }: NewBatch, item: BatchItem): IntakeRow {
+  const seed = seeds.subarray(item.index * 32, item.index * 32 + 32);
+  return { ...item, requestHash: Buffer.from(item.requestHash, 'hex'), tenantNo, keyNo, seed };
 }
 
 const unnested = (tx: Transaction, rows: readonly Admission[]) => tx`

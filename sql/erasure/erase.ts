@@ -19,8 +19,6 @@ export interface Erased {
   /** Whether this transaction erased the payload; false when it was erased before. */
   isNew: boolean;
   requestHash: Buffer | null;
-  /** The hash of the policy input; null when the admission was rejected. */
-  inputHash: Buffer | null;
 }
 
 /**
@@ -38,7 +36,7 @@ export async function erasePayloads(
   // Pending admissions are not locked: a worker that holds the append lock may reject them.
   const settled = await tx<(Erased & { leafIndex: number | null })[]>`
     select i.proof_id as "proofId", i.tenant_no as "tenantNo", i.lane, i.request_hash as "requestHash",
-      e.input_hash as "inputHash", e.leaf_index as "leafIndex",
+      e.leaf_index as "leafIndex",
       not exists (select from svc.erasure x where x.proof_id = i.proof_id) as "isNew"
     from svc.intake i left join svc.log_entry e using (proof_id)
     where i.proof_id = any(${[...proofIds]}::uuid[]) and (e.proof_id is not null or i.refused)
@@ -54,11 +52,11 @@ export async function erasePayloads(
       from unnest(${ids}::uuid[], ${fresh.map(({ leafIndex }) => leafIndex)}::bigint[])
         as fresh(proof_id, leaf_index)`;
     await tx`
-      update svc.intake set request = null, request_hash = null, salt = null
+      update svc.intake set request = null, request_hash = null, seed = null
       where proof_id = any(${ids}::uuid[])`;
     await tx`
       update svc.log_entry
-      set signature = null, input_hash = null, reasons = null, action = null, intent_id = null
+      set signature = null, reasons = null, action = null, intent_id = null
       where proof_id = any(${ids}::uuid[])`;
     await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
   }
@@ -129,7 +127,7 @@ export async function holdKeys(tx: Transaction): Promise<void> {
  * keys that are also bound to kept data.
  */
 export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
-  for (const { proofId, tenantNo, lane, requestHash, inputHash } of erased) {
+  for (const { proofId, tenantNo, lane, requestHash } of erased) {
     if (requestHash !== null) {
       await tx`
         delete from svc.idempotency_key
@@ -141,7 +139,6 @@ export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): P
       where b.tenant_no = ${tenantNo} and b.items_hash is not null
         and ${proofId}::uuid = any(p.proof_ids)`;
     await eraseBatches(tx, tenantNo, batches);
-    if (inputHash !== null) await eraseInput(tx, tenantNo, inputHash);
   }
 }
 
@@ -168,24 +165,6 @@ async function eraseBatches(
       from unnest(${batches.map(({ hash }) => hash.toString('hex'))}::text[]) as asked(hash))`;
 }
 
-/**
- * Deletes a policy input unless a kept proof uses it. Inputs name their tenant, so only that
- * tenant's proofs can use them. Proofs appended meanwhile are checked last, under the append lock.
- */
-async function eraseInput(tx: Transaction, tenantNo: number, inputHash: Buffer): Promise<void> {
-  const [before] = await tx<{ is_kept: boolean; last: number | null }[]>`
-    select exists (select from svc.log_entry
-        where tenant_no = ${tenantNo} and input_hash = ${inputHash}) as is_kept,
-      (select max(leaf_index) from svc.log_entry where tenant_no = ${tenantNo}) as last`;
-  if (before?.is_kept !== false) return;
-  await tx`select svc.hold_appends()`;
-  const [since] = await tx<{ is_kept: boolean }[]>`
-    select exists (select from svc.log_entry where tenant_no = ${tenantNo}
-      and leaf_index > ${before.last ?? -1} and input_hash = ${inputHash}) as is_kept`;
-  if (since?.is_kept !== false) return;
-  await tx`delete from svc.policy_input where input_hash = ${inputHash}`;
-}
-
 export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
   const [row] = await sql<{ no: number }[]>`
     select tenant_no as no from svc.tenant where tenant_id = ${tenantId}`;
@@ -209,7 +188,7 @@ export async function unerasedFrom(
 
 /**
  * Erases what remains of a tenant after its admissions: revocation reasons added since, idempotency
- * keys without an admission, batch hashes and problems, and inputs that no AEP names.
+ * keys without an admission, and batch hashes and problems.
  *
  * @returns the number of pending revocations of erased proofs, whose reasons are kept for now
  */
@@ -227,7 +206,6 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
   await eraseBatchesOf(tx, tenantNo);
   // Row-level security hides keys that are bound to kept admissions.
   await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
-  await eraseTenantInputs(tx, tenantNo);
   const [waiting] = await tx<[{ n: number }]>`
     select count(*) as n from svc.revocation_pending join svc.revocation_request r using (request_id)
     join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`;
@@ -256,18 +234,4 @@ async function eraseBatchesOf(tx: Transaction, tenantNo: number): Promise<void> 
   await tx`
     update svc.batch_part set problems = null
     where batch_id = any(${batches.map(({ id }) => id)}::uuid[]) and problems is not null`;
-}
-
-async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<void> {
-  const inputs = await tx<{ hash: string }[]>`
-    select encode(input_hash, 'hex') as hash from svc.policy_input
-    where convert_from(input, 'UTF8')::jsonb #>> '{tenant,tenant_id}' =
-      (select tenant_id from svc.tenant where tenant_no = ${tenantNo})`;
-  if (inputs.length === 0) return;
-  await tx`select svc.hold_appends()`;
-  await tx`
-    delete from svc.policy_input where input_hash in (
-      select decode(hash, 'hex') from unnest(${inputs.map(({ hash }) => hash)}::text[]) as asked(hash))
-      and input_hash not in (select input_hash from svc.log_entry
-        where tenant_no = ${tenantNo} and input_hash is not null)`;
 }

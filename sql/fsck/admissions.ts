@@ -31,8 +31,8 @@ export async function admissionsFrom(
 ): Promise<AdmissionRow[]> {
   const rows = await sql<(AdmissionRow & { request: Buffer | null; requestHash: Buffer | null })[]>`
     select i.proof_id as "proofId", i.refused as "isRefused", "hasProof",
-      num_nulls(request, request_hash, salt) > 0 as "lacksPayload",
-      num_nonnulls(request, request_hash, salt) > 0 as "hasPayload",
+      num_nulls(request, request_hash, seed) > 0 as "lacksPayload",
+      num_nonnulls(request, request_hash, seed) > 0 as "hasPayload",
       case when not "hasProof" then i.request end as request,
       case when not "hasProof" then i.request_hash end as "requestHash",
       (select true from svc.refusal r where r.proof_id = i.proof_id) is not null as "hasRefusal",
@@ -121,22 +121,6 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       where t.batch_id = b.batch_id) items
     order by b.batch_id`;
   return rows.map((row) => ({ ...row, batchId: batchIdOf(row.batchId) }));
-}
-
-/** Which of the input hashes (hex) are stored. */
-export async function knownInputs(sql: Db, hashes: readonly string[]): Promise<Set<string>> {
-  const rows = await sql<{ hash: string }[]>`
-    select asked.hash from unnest(${[...hashes]}::text[]) as asked(hash)
-    join svc.policy_input i on i.input_hash = decode(asked.hash, 'hex')`;
-  return new Set(rows.map(({ hash }) => hash));
-}
-
-/** Policy inputs after `after` (hex), and whether the content of each matches its hash. */
-export function inputsFrom(sql: Db, after: string, limit: number) {
-  return sql<{ hash: string; isRight: boolean }[]>`
-    select encode(input_hash, 'hex') as hash, sha256(input) = input_hash as "isRight"
-    from svc.policy_input where input_hash > ${Buffer.from(after, 'hex')}
-    order by input_hash limit ${limit}`;
 }
 
 type Query = (sql: Db, limit: number) => Promise<{ at: string }[]>;

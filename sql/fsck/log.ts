@@ -133,6 +133,7 @@ export interface StoredLeaf {
 interface StoredProofRow extends SubjectColumns {
   keyId: string;
   request: Buffer | null;
+  seed: Buffer | null;
   /** The hash of the request in the intake row, in hex. */
   requestHash: string;
   signature: Buffer | null;
@@ -184,9 +185,8 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
             payload: {
               request: row.request,
               request_hash: row.requestHash,
-              salt: row.salt,
+              seed: row.seed,
               signature: row.signature,
-              input_hash: row.inputHash,
               reasons: row.reasons,
               action: row.action,
               intent_id: row.intentId,

@@ -147,7 +147,7 @@ async function insertEntries(tx: Transaction, size: number, entries: NewEntry[])
   )}`;
 }
 
-const HASHES_BYTES = 3 * 32 + 64;
+const HASHES_BYTES = 2 * 32 + 64;
 
 async function insertProofs(
   tx: Transaction,
@@ -155,8 +155,8 @@ async function insertProofs(
 ): Promise<void> {
   // The byte columns of all rows in one parameter: the driver escapes an array of them byte by byte.
   const packed = Buffer.concat(
-    proofs.flatMap(({ aepHash, proofRecordHash, decision, signature }) => [
-      Buffer.from(aepHash + proofRecordHash + decision.inputHash, 'hex'),
+    proofs.flatMap(({ aepHash, proofRecordHash, signature }) => [
+      Buffer.from(aepHash + proofRecordHash, 'hex'),
       signature,
     ]),
   );
@@ -166,11 +166,11 @@ async function insertProofs(
   const subjects = proofs.map(({ subject }) => subject);
   await tx`
     insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id, effect,
-      environment, key_id, aep_hash, proof_record_hash, engine_version, signature, input_hash, reasons,
+      environment, key_id, aep_hash, proof_record_hash, engine_version, signature, reasons,
       action, intent_id, validity)
     select leaf_index, to_timestamp(at / 1000.0), tenant_no, ${PROOF}, lane, is_outcome, proof_id, effect,
-      environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(97, 64)},
-      ${part(65, 32)}, reasons, action, intent_id, validity
+      environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(65, 64)},
+      reasons, action, intent_id, validity
     from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
       ${arrayOf(proofs.map(({ at }) => at))}::bigint[],
       ${arrayOf(proofs.map(({ tenantNo }) => tenantNo))}::int[],

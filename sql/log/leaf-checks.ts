@@ -32,6 +32,7 @@ export interface LeafEvidence {
 interface ProofRow extends SubjectColumns {
   keyId: string;
   request: Buffer | null;
+  seed: Buffer | null;
   signature: Buffer | null;
   /** Null after an erasure, and when the rows do not form an AEP. */
   rebuilt: BuiltAep | null;
@@ -44,7 +45,7 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
   const rows = await sql<(EntryRow & AepRow & SubjectColumns & { isBare: boolean })[]>`
     select ${aepColumns(sql)}, ${entryColumns(sql)}, case when i.lane = e.lane then e.lane end as lane,
       e.action, e.intent_id as "intentId",
-      num_nonnulls(i.request, i.request_hash, i.salt, e.signature, e.input_hash, e.reasons, e.action,
+      num_nonnulls(i.request, i.request_hash, i.seed, e.signature, e.reasons, e.action,
         e.intent_id) = 0 as "isBare"
     from svc.log_entry e
     left join svc.intake i on i.proof_id = e.proof_id

@@ -49,12 +49,6 @@ create table svc.policy_activation (
   active_from   timestamptz(3) not null default now()
 );
 
--- The evaluated inputs by hash. Equal inputs are common, so the table stays small.
-create table svc.policy_input (
-  input_hash bytea primary key check (length(input_hash) = 32),
-  input      bytea not null
-);
-
 create table svc.fixture (
   fixture_ref  text primary key,
   fixture_hash bytea not null check (length(fixture_hash) = 32),
@@ -74,7 +68,8 @@ create table svc.intake (
   request       bytea,                                            -- RFC 8785 form
   request_hash  bytea check (length(request_hash) = 32),
   accepted_at   timestamptz(3) not null,
-  salt          bytea check (length(salt) = 32),
+  seed          bytea check (length(seed) = 32),                  -- the salts of the AEP follow from it
+  bound         boolean not null default false,                   -- the API key is restricted to the agent of the request
   policy_digest bytea not null,
   fixture_hash  bytea,
   validity      jsonb,                                            -- null: unlimited
@@ -143,7 +138,6 @@ create table svc.log_entry (
   validity          jsonb,                                        -- as in svc.intake; null: unlimited
   -- Payload, which can be erased.
   signature         bytea,
-  input_hash        bytea,
   reasons           jsonb,                                        -- the deciding policies
   action            text,                                         -- null for an outcome
   intent_id         text collate "C",                             -- null for the agent request type
@@ -153,7 +147,7 @@ create table svc.log_entry (
       and length(aep_hash) = 32 and length(proof_record_hash) = 32 and num_nonnulls(revokes, body) = 0
     else body is not null and (revokes is not null) = (kind = 2)
       and num_nonnulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
-        proof_record_hash, engine_version, validity, signature, input_hash, reasons, action, intent_id) = 0 end)
+        proof_record_hash, engine_version, validity, signature, reasons, action, intent_id) = 0 end)
 );
 create index log_entry_status on svc.log_entry (revokes) where kind = 2;
 create index log_entry_key on svc.log_entry (leaf_index) where kind = 3;

@@ -24,7 +24,7 @@ begin
   end loop;
   foreach name in array array['audit', 'batch', 'batch_part', 'batch_progress', 'checkpoint',
     'ended_checkpoint', 'ended_log', 'erasure', 'fixture', 'grant_change', 'grant_head', 'intake', 'log_entry',
-    'log_head', 'package_member', 'policy_activation', 'policy_input', 'policy_set',
+    'log_head', 'package_member', 'policy_activation', 'policy_set',
     'revocation_reason', 'revocation_request', 'share_expiry', 'share_revocation', 'share_token',
     'status_exception', 'tenant', 'tile', 'trust_package', 'verdict'] loop
     execute format('create trigger no_truncate before truncate on svc.%I
@@ -197,7 +197,7 @@ create trigger keeps_its_id before update of proof_id, tenant_no, policy_digest 
 -- Replaces foreign keys: referenced rows never disappear, so no lock is needed.
 create function svc.intake_references_exist() returns trigger language plpgsql as $$
 begin
-  if exists (select from added where request is null or request_hash is null or salt is null) then
+  if exists (select from added where request is null or request_hash is null or seed is null) then
     raise exception 'an intake has no payload' using errcode = 'not_null_violation';
   end if;
   if exists (select from (select distinct tenant_no from added) a

@@ -40,11 +40,11 @@ begin
   return new;
 end $$;
 
-create trigger only_erases before update of request, request_hash, salt on svc.intake for each row
+create trigger only_erases before update of request, request_hash, seed on svc.intake for each row
   when (current_user = 'svc_erase') -- no other role may update these columns
-  execute function svc.only_erases('{request,request_hash,salt}', 'proof_id');
+  execute function svc.only_erases('{request,request_hash,seed}', 'proof_id');
 create trigger only_erases before update on svc.log_entry for each row
-  execute function svc.only_erases('{signature,input_hash,reasons,action,intent_id}', 'proof_id');
+  execute function svc.only_erases('{signature,reasons,action,intent_id}', 'proof_id');
 create trigger only_erases before update on svc.revocation_request for each row
   when (old.document is distinct from new.document)
   execute function svc.only_erases('{document}', 'proof_id');
@@ -101,20 +101,6 @@ end $$;
 create trigger recorded before update on svc.batch for each row execute function svc.batch_is_erased();
 create trigger recorded before update on svc.batch_part for each row execute function svc.batch_is_erased();
 
--- The eraser checks that no kept AEP names the input; the trigger, that its tenant has an erasure.
-create trigger append_only before update on svc.policy_input for each row execute function svc.refuse_change();
-create function svc.input_is_erased() returns trigger language plpgsql as $$
-declare
-  named constant text := convert_from(old.input, 'UTF8')::jsonb #>> '{tenant,tenant_id}';
-begin
-  if not exists (select from svc.tenant t join svc.intake i using (tenant_no)
-      join svc.erasure e using (proof_id) where t.tenant_id = named) then
-    raise exception 'svc.policy_input is append-only, and no admission of its tenant was erased' using errcode = 'insufficient_privilege';
-  end if;
-  return old;
-end $$;
-create trigger only_erases before delete on svc.policy_input for each row execute function svc.input_is_erased();
-
 -- The detail of a rejection may quote the request.
 create function svc.detail_is_erased() returns trigger language plpgsql as $$
 begin
@@ -134,9 +120,9 @@ begin
     raise exception 'admission % has no outcome', new.proof_id using errcode = 'insufficient_privilege';
   end if;
   if not exists (select from svc.intake i where i.proof_id = new.proof_id
-      and i.request is null and i.request_hash is null and i.salt is null)
+      and i.request is null and i.request_hash is null and i.seed is null)
      or exists (select from svc.log_entry e where e.proof_id = new.proof_id
-      and (num_nonnulls(e.signature, e.input_hash, e.reasons, e.action, e.intent_id) > 0
+      and (num_nonnulls(e.signature, e.reasons, e.action, e.intent_id) > 0
         or e.leaf_index is distinct from new.leaf_index))
      or (new.leaf_index is not null
       and not exists (select from svc.log_entry e where e.proof_id = new.proof_id)) then

@@ -53,7 +53,6 @@ grant usage on schema svc
 grant execute on function svc.tenants_in_scope(), svc.pending_depth(integer), svc.batch_pending(integer) to svc_engine;
 grant execute on function svc.record_heartbeat(uuid, jsonb) to svc_engine, svc_worker, svc_verifier, svc_publisher;
 grant execute on function svc.end_log(text, text) to svc_admin;
-grant execute on function svc.hold_appends() to svc_erase;
 
 -- Grants; sql/db/roles.ts lists the same, and programs refuse to start with more -----------------
 
@@ -70,11 +69,11 @@ grant insert on svc.batch, svc.batch_part, svc.batch_progress, svc.batch_watch, 
 
 -- worker: commits outcomes. It cannot accept admissions or write verdicts, and sees no key's hash.
 grant select on svc.batch_part, svc.batch_progress, svc.batch_watch, svc.chunk_lease, svc.chunk_pending,
-  svc.fixture, svc.intake, svc.intake_pending, svc.lane, svc.log_entry, svc.log_head, svc.policy_activation, svc.policy_input,
+  svc.fixture, svc.intake, svc.intake_pending, svc.lane, svc.log_entry, svc.log_head, svc.policy_activation,
   svc.policy_set, svc.refusal, svc.revocation_pending, svc.revocation_request, svc.status_exception,
   svc.tenant, svc.tile to svc_worker;
 grant select (key_id, tenant_no, key_no, expires_at, revoked_at) on svc.api_key to svc_worker;
-grant insert on svc.chunk_lease, svc.log_entry, svc.policy_input, svc.refusal, svc.revocation_reason,
+grant insert on svc.chunk_lease, svc.log_entry, svc.refusal, svc.revocation_reason,
   svc.status_exception, svc.tile to svc_worker;
 grant insert on svc.intake_pending to svc_worker; -- for chunks that it splits
 grant update (pending, admitted, denied, refused, completed_at) on svc.batch_progress to svc_worker;
@@ -109,7 +108,7 @@ grant insert on svc.checkpoint to svc_publisher;
 grant select on svc.api_key, svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_watch,
   svc.checkpoint, svc.chunk_pending, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.expiry, svc.fixture,
   svc.heartbeat, svc.idempotency_key, svc.intake, svc.intake_pending, svc.lane, svc.log_entry, svc.log_head,
-  svc.package_member, svc.policy_activation, svc.policy_input, svc.policy_set, svc.refusal,
+  svc.package_member, svc.policy_activation, svc.policy_set, svc.refusal,
   svc.revocation_pending, svc.revocation_reason, svc.revocation_request, svc.scrub, svc.share_revocation,
   svc.share_token, svc.status_exception, svc.tenant, svc.tile, svc.trust_package, svc.verdict to svc_admin;
 grant insert on svc.api_key, svc.fixture, svc.log_entry, svc.policy_activation, svc.policy_set,
@@ -122,22 +121,22 @@ grant update (hashes) on svc.tile to svc_admin;
 
 -- erase: nulls payload.
 grant select on svc.batch, svc.batch_part, svc.erasure, svc.idempotency_key, svc.intake, svc.log_entry,
-  svc.policy_input, svc.refusal, svc.revocation_pending, svc.revocation_reason,
+  svc.refusal, svc.revocation_pending, svc.revocation_reason,
   svc.revocation_request, svc.status_exception, svc.tenant to svc_erase;
 grant insert on svc.erasure, svc.status_exception to svc_erase;
 grant update (items_hash) on svc.batch to svc_erase;
 grant update (problems) on svc.batch_part to svc_erase;
-grant update (request, request_hash, salt) on svc.intake to svc_erase;
-grant update (signature, input_hash, reasons, action, intent_id) on svc.log_entry to svc_erase;
+grant update (request, request_hash, seed) on svc.intake to svc_erase;
+grant update (signature, reasons, action, intent_id) on svc.log_entry to svc_erase;
 grant update (detail) on svc.refusal to svc_erase;
 grant update (document) on svc.revocation_request, svc.revocation_reason to svc_erase;
-grant delete on svc.policy_input, svc.idempotency_key to svc_erase;
+grant delete on svc.idempotency_key to svc_erase;
 
 -- fsck: reads everything but API keys and changes nothing.
 grant select on svc.audit, svc.batch, svc.batch_part, svc.batch_progress, svc.batch_watch, svc.checkpoint,
   svc.chunk_pending, svc.ended_checkpoint, svc.ended_log, svc.erasure, svc.erasure_due, svc.expiry, svc.fixture,
   svc.grant_change, svc.grant_head, svc.intake, svc.intake_pending, svc.log_entry, svc.log_head,
-  svc.package_member, svc.policy_input, svc.policy_set, svc.refusal, svc.revocation_pending,
+  svc.package_member, svc.policy_set, svc.refusal, svc.revocation_pending,
   svc.revocation_reason, svc.revocation_request, svc.scrub, svc.share_due, svc.share_expiry,
   svc.share_revocation, svc.share_token, svc.tenant, svc.tile, svc.trust_package, svc.upkeep, svc.verdict
   to svc_fsck;

@@ -27,6 +27,7 @@ export interface StoredProof {
   signature: Buffer | null;
   request: Buffer | null;
   requestHash: Buffer | null;
+  seed: Buffer | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;
   /** Epoch milliseconds. */
@@ -51,7 +52,7 @@ export function readProof(
       select ${aepColumns(tx)}, e.leaf_index as "leafIndex", e.lane, e.is_outcome as "isOutcome",
         e.validity as "entryValidity", e.at = i.accepted_at as "hasIntakeTime", e.aep_hash as "aepHash",
         e.proof_record_hash as "proofRecordHash",
-        num_nulls(i.request, i.request_hash, i.salt, e.input_hash, e.reasons) = 0 as "isWhole",
+        num_nulls(i.request, i.request_hash, i.seed, e.reasons) = 0 as "isWhole",
         substring(l.hashes from (e.leaf_index % 256)::int * 32 + 1 for 32) as "leafHash",
         case when e.signature is null then
           (select true from svc.erasure x where x.proof_id = e.proof_id) end is not null as "isErased"

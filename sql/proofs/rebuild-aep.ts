@@ -1,11 +1,14 @@
 import { buildAep, subjectOf } from '#protocol/aep';
 import { attempt } from '#protocol/errors';
+import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { orderedText, parseStrict } from '#protocol/json';
+import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import type { Aep, FullValidity } from '#protocol/schemas/aep';
 import { type Decided, type Effect, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Environment } from '#protocol/schemas/primitives';
+import { nativeSha256, nativeTextHash } from '#runtime/crypto/node';
 import type { Db } from '../db/transaction.js';
 
 /** The validity of each artifact of an admission, in seconds from acceptance; null: unlimited. */
@@ -27,7 +30,10 @@ export interface PinnedIntake {
   requestHash: Buffer;
   /** Epoch milliseconds. */
   acceptedAt: number;
-  salt: Buffer;
+  /** From which the salts of the AEP follow, 32 bytes. */
+  seed: Buffer;
+  /** Whether the API key that sent the request is restricted to the agent of the request. */
+  bound: boolean;
   policyDigest: Buffer;
   fixtureHash: Buffer | null;
   validity: Validity;
@@ -65,7 +71,6 @@ function endsOf(acceptedAt: number, validity: Validity): FullValidity {
 export interface Decision {
   effect: Effect;
   reasons: readonly string[];
-  inputHash: string;
   engineVersion: string;
   keyId: string;
 }
@@ -76,23 +81,53 @@ export interface BuiltAep {
   bytes: Buffer;
 }
 
+/** What policies can refer to in an admission. */
+export function policyInputOf(
+  { bound, environment, fixtureHash, tenantId }: PolicyPins,
+  request: ExecuteRequest | AgentEnvelope,
+): PolicyInput {
+  const agent = 'kind' in request ? request.agent : null;
+  const ref = 'kind' in request ? undefined : request.proof_chain_fixture_ref;
+  return {
+    tenant: { tenant_id: tenantId, environment },
+    environment,
+    lane: agent === null ? 'execute' : 'agent',
+    action: 'action' in request ? request.action : null,
+    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound },
+    tool: 'tool' in request ? (request.tool ?? null) : null,
+    fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
+    facts: 'facts' in request ? (request.facts ?? {}) : {},
+    approval: null,
+    budgets: {},
+  };
+}
+
+type PolicyPins = Pick<PinnedIntake, 'bound' | 'environment' | 'fixtureHash' | 'tenantId'>;
+
+/** The hash of a policy input, lower-case hex. */
+export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
+  nativeTextHash(policyInputText(input, saltOf('input')));
+
 /** The AEP of an admission: a function of what it pinned, its request and its decision. */
 export function aepOf(
   intake: Omit<PinnedIntake, 'tenantNo' | 'lane' | 'request'>,
   request: ExecuteRequest | AgentEnvelope,
-  { effect, reasons, inputHash, engineVersion, keyId }: Decision,
+  { effect, reasons, engineVersion, keyId }: Decision,
+  input: PolicyInput = policyInputOf(intake, request),
 ): BuiltAep {
-  const { validity, acceptedAt } = intake;
+  const { validity, acceptedAt, seed } = intake;
+  const saltOf = saltsFrom(nativeSha256, seed);
+  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'));
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
     tenant_id: intake.tenantId,
-    subject: subjectOf(request),
-    request_hash: intake.requestHash.toString('hex'),
+    subject: subjectOf(request, intake.bound),
+    ...commitmentsOf(nativeSha256, disclosures),
     decision: { effect, reasons },
     policy: {
       digest: intake.policyDigest.toString('hex'),
-      input_hash: inputHash,
+      input_hash: inputHashOf(input, saltOf),
       engine_version: engineVersion,
     },
     evidence: {
@@ -101,7 +136,7 @@ export function aepOf(
     },
     accepted_at: formatTime(acceptedAt),
     valid_until: endsOf(acceptedAt, validity),
-    salt: intake.salt.toString('hex'),
+    salt: saltOf('aep'),
     key_id: keyId,
   });
   return { aep, bytes: Buffer.from(orderedText(aep)) };
@@ -115,6 +150,7 @@ export interface AepRow {
   effect: Effect;
   keyId: string;
   engineVersion: string;
+  bound: boolean;
   at: Date;
   policyDigest: Buffer;
   fixtureHash: Buffer | null;
@@ -122,9 +158,7 @@ export interface AepRow {
   /** From here on payload: null after an erasure. */
   request: Buffer | null;
   requestHash: Buffer | null;
-  salt: Buffer | null;
-  /** Hex. */
-  inputHash: string | null;
+  seed: Buffer | null;
   reasons: string[] | null;
   signature: Buffer | null;
 }
@@ -133,22 +167,20 @@ export interface AepRow {
 export const aepColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
   e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
-  i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash", i.salt,
-  encode(e.input_hash, 'hex') as "inputHash", e.reasons, e.signature`;
+  i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
+  i.seed, e.reasons, e.signature`;
 
 /**
  * The AEP that was signed, from its row; null when the row does not form one. An altered row gives
  * another AEP: the caller must compare its hash with the one in the log.
  */
 export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {
-  const { request, requestHash, salt, inputHash, reasons } = row;
-  if (request === null || requestHash === null || salt === null) return null;
-  if (inputHash === null || reasons === null) return null;
-  const pinned = { acceptedAt: at.getTime(), validity: validity ?? UNLIMITED, requestHash, salt };
+  const { request, requestHash, seed, reasons } = row;
+  if (request === null || requestHash === null || seed === null || reasons === null) return null;
+  const pinned = { acceptedAt: at.getTime(), validity: validity ?? UNLIMITED, requestHash, seed };
   const rebuilt = attempt(() =>
     aepOf({ ...row, ...pinned }, parseStrict(request) as unknown as ExecuteRequest, {
       ...row,
-      inputHash,
       reasons,
     }),
   );

@@ -299,7 +299,7 @@ export class Erasure extends Act {
     const [row] = await database.sql<{ records: number; remains: boolean }[]>`
       select (select count(*) from svc.audit where object = 'erasure' and operation = 'INSERT'
           and (after ->> 'proof_id')::uuid = ${this.proofId})::int as records,
-        num_nonnulls(i.request, i.request_hash, i.salt, e.signature, e.input_hash, e.reasons,
+        num_nonnulls(i.request, i.request_hash, i.seed, e.signature, e.reasons,
           e.action, e.intent_id) > 0 as remains
       from svc.intake i join svc.log_entry e using (proof_id)
       where proof_id = ${this.proofId}::uuid`;

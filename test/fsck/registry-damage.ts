@@ -20,7 +20,6 @@ const LAST_VERDICT =
 const VALID_BATCH =
   'exists (select from svc.batch_progress g where g.batch_id = b.batch_id and g.invalid = 0)';
 const FIRST_BATCH = '(select min(batch_id::text)::uuid from svc.batch)';
-const FIRST_INPUT = 'input_hash = (select min(input_hash) from svc.policy_input)';
 const A_DAY_LATER = `expires_at = expires_at + interval '1 day'`;
 const FIRST_PACKAGE = '(select min(package_id::text)::uuid from svc.trust_package)';
 
@@ -35,11 +34,8 @@ const erasure = (id: string): string => `
   insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.log_entry
   where proof_id = ${id};`;
 const withoutPayload = (id: string): string =>
-  set(
-    'log_entry',
-    'signature = null, input_hash = null, reasons = null, action = null, intent_id = null',
-    id,
-  ) + set('intake', 'request = null, request_hash = null, salt = null', id);
+  set('log_entry', 'signature = null, reasons = null, action = null, intent_id = null', id) +
+  set('intake', 'request = null, request_hash = null, seed = null', id);
 /** An erased proof with its verdict, or before the verifier recorded it. */
 export const erased = (id: string, leaf: string): string =>
   erasure(id) + withoutPayload(id) + failed(leaf, 'erased');
@@ -83,7 +79,6 @@ const column = (table: 'log_entry' | 'intake', code: FindingCode, change: string
   failing(code, (id) => set(table, change, id));
 
 const payloads: Damage[] = [
-  [{ aep_altered: 1, verdict_passes: 1 }, (id) => set('log_entry', flip('input_hash', 3), id)],
   column('log_entry', 'signature_invalid', flip('signature')),
   column('intake', 'request_altered', flip('request', 60)),
   column('log_entry', 'proof_payload_missing', 'signature = null'),
@@ -99,7 +94,7 @@ const payloads: Damage[] = [
 ];
 
 const columns: Damage[] = [
-  column('intake', 'aep_altered', flip('salt', 1)),
+  column('intake', 'aep_altered', flip('seed', 1)),
   column('intake', 'aep_altered', flip('policy_digest', 1)),
   column('intake', 'aep_altered', `fixture_hash = sha256('')`),
   column(
@@ -107,7 +102,6 @@ const columns: Damage[] = [
     'aep_altered',
     `validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'`,
   ),
-  column('log_entry', 'aep_altered', flip('input_hash', 3)),
   column('log_entry', 'aep_altered', `reasons = '["other"]'`),
   column('log_entry', 'aep_altered', `reasons = '3'`),
   column('log_entry', 'leaf_altered', `effect = 'DENY'`),
@@ -164,7 +158,6 @@ const rows: Damage[] = [
   ),
   run('revocation_reason_missing', 'delete from svc.revocation_reason'),
   run('expiry_missing', `delete from svc.expiry where artifact_kind = 'passport'`),
-  run('policy_input_missing', `delete from svc.policy_input where ${FIRST_INPUT}`),
   update(
     'share_target_missing',
     'share_token',
@@ -193,7 +186,6 @@ const derived: Damage[] = [
   update('verdict_root_differs', 'verdict', flip('root', 1), LAST_VERDICT),
   update('revocation_reason_altered', 'revocation_reason', flip('document', 20)),
   update('expiry_differs', 'expiry', A_DAY_LATER),
-  update('policy_input_altered', 'policy_input', flip('input', 3), FIRST_INPUT),
   [
     { package_differs: 1 },
     (id) => `update svc.package_member set proof_id = ${id} where position = 0

@@ -103,7 +103,7 @@ const MUTATIONS: readonly Mutation[] = [
 
 const VALUES: readonly unknown[] = [
   ...[null, true, 0, -0, 1e30, -1, 2 ** 53, 0.5, '', 'a', '\0', '\ud800', [], {}, [[]]],
-  ...['2026-11-20T17:29:00.123Z', 'f'.repeat(64), 'A'.repeat(43), 'svc.aep/1.0', 'x'.repeat(600)],
+  ...['2026-11-20T17:29:00.123Z', 'f'.repeat(64), 'A'.repeat(43), 'svc.aep/1.1', 'x'.repeat(600)],
 ];
 
 /** A document with one changed value, name or member. */

@@ -11,7 +11,7 @@ const MAY_IMPORT: Record<string, string[]> = {
   protocol: [],
   sdk: ['protocol'],
   runtime: ['protocol'],
-  sql: ['protocol'],
+  sql: ['protocol', 'runtime'],
   policy: SERVER,
   api: [...SERVER, 'policy'],
   workers: [...SERVER, 'policy'],

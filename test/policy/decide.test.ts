@@ -6,17 +6,12 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
 import { policyCache } from '#policy/check';
-import {
-  preparePolicyEngine,
-  type Decision,
-  type PolicyEngine,
-  type PolicyInput,
-} from '#policy/decide';
+import { preparePolicyEngine, type Decision, type PolicyEngine } from '#policy/decide';
+import type { PolicyInput } from '#protocol/policy-input';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
 import { freshDatabase } from '../fixtures/database.js';
 
 const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
-  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: 'acme', environment: 'sandbox' },
   environment: 'sandbox',
   lane: 'execute',

@@ -3,14 +3,10 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parsePolicyCases, runPolicyCase } from '#policy/cases';
 import { checkPolicyTexts } from '#policy/check';
-import {
-  policyInputText,
-  preparePolicyEngine,
-  type PolicyEngine,
-  type PolicyInput,
-} from '#policy/decide';
+import { preparePolicyEngine, type PolicyEngine } from '#policy/decide';
 import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
 import { canonicalize, type JsonValue } from '#protocol/json';
+import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { Facts } from '#protocol/schemas/facts';
 import { packageRoot } from '#runtime/process/files';
 
@@ -22,7 +18,6 @@ const text = readFileSync(join(DEFAULT, 'schema.cedarschema'), 'utf8');
 const schemaWith = (facts: string): string => text.replace('facts: {}', `facts: { ${facts} }`);
 
 const refund = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput => ({
-  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: 'acme', environment: 'live' },
   environment: 'live',
   lane: 'agent',
@@ -184,5 +179,6 @@ it('policyInputText > is the canonical form, whatever the order of the facts', (
     { b: ['x'], a1: { decimal: '1.0' }, a: -0 },
     { fixture: { ref: 'f', hash: null } },
   );
-  expect(policyInputText(input)).toBe(canonicalize(input as unknown as JsonValue));
+  const document = { ...input, schema_version: 'svc.policy.input/1.1', salt: 's' };
+  expect(policyInputText(input, 's')).toBe(canonicalize(document as unknown as JsonValue));
 });

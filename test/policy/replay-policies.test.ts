@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { PolicyInput } from '#policy/decide';
+import type { PolicyInput } from '#protocol/policy-input';
 import { makePolicySet } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
 
@@ -14,7 +14,6 @@ const SCHEMA = `namespace Svc {
 }`;
 
 const INPUT: PolicyInput = {
-  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: 'acme', environment: 'sandbox' },
   environment: 'sandbox',
   lane: 'execute',

@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
 import { preparePolicyEngine } from '#policy/decide';
-import {
-  IntakeMismatchError,
-  policyInputOf,
-  readRequest,
-  UnknownRequestTypeError,
-} from '#policy/derive-aep';
+import { IntakeMismatchError, readRequest, UnknownRequestTypeError } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay';
@@ -14,7 +9,7 @@ import { subjectOf } from '#protocol/aep';
 import type { JsonValue } from '#protocol/json';
 import { aepSubjectSchema } from '#protocol/schemas/aep';
 import { packageRoot } from '#runtime/process/files';
-import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
+import { type PinnedIntake, policyInputOf } from '#sql/proofs/rebuild-aep';
 import { admissionEnvelope, outcomeEnvelope } from '../fixtures/agent.js';
 import { executeBody, without } from '../fixtures/engine.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -31,7 +26,8 @@ function intake(overrides: Partial<PinnedIntake> = {}): PinnedIntake {
     request: Buffer.alloc(0),
     requestHash: Buffer.alloc(32),
     acceptedAt: 0,
-    salt: Buffer.alloc(32),
+    seed: Buffer.alloc(32),
+    bound: false,
     policyDigest: Buffer.alloc(32),
     fixtureHash: null,
     validity: { proof: null, certificate: null, passport: null, trust: null },
@@ -42,39 +38,40 @@ function intake(overrides: Partial<PinnedIntake> = {}): PinnedIntake {
 const read = (body: Record<string, unknown>, overrides: Partial<PinnedIntake> = {}) => {
   const pinned = intake(overrides);
   const request = readRequest(pinned, body as JsonValue);
-  const subject = subjectOf(request);
+  const subject = subjectOf(request, pinned.bound);
   expect(aepSubjectSchema.parse(subject)).toEqual(subject);
   return { subject, policyInput: policyInputOf(pinned, request) };
 };
 
 const common = {
-  schema_version: 'svc.policy.input/1.1',
   tenant: { tenant_id: TENANT, environment: 'sandbox' },
   environment: 'sandbox',
+  facts: {},
+  approval: null,
+  budgets: {},
 };
 
 describe('admission envelope', () => {
-  it('puts agent, action and hashes into the AEP, and only policy-relevant fields into the policy input', () => {
-    const body = admissionEnvelope({ parent_proof_id: PARENT });
-    const { subject, policyInput } = read(body);
+  it('puts agent and action into the AEP, and only policy-relevant fields into the policy input', () => {
+    const facts = { amount: { decimal: '480.00' } };
+    const body = admissionEnvelope({ parent_proof_id: PARENT, facts });
+    const { subject, policyInput } = read(body, { bound: true });
+    const agent = { id: 'agent-7', framework: 'langgraph', bound: true };
     expect(subject).toEqual({
       kind: 'admission',
-      agent: body['agent'],
+      agent,
       action: 'BOOK_RESERVATION',
       tool: 'reservations.create',
-      arguments_hash: body['arguments_hash'],
       parent_proof_id: PARENT,
     });
     expect(policyInput).toEqual({
       ...common,
       lane: 'agent',
       action: 'BOOK_RESERVATION',
-      agent: { id: 'agent-7', framework: 'langgraph', bound: false },
+      agent,
       tool: 'reservations.create',
       fixture: null,
-      facts: {},
-      approval: null,
-      budgets: {},
+      facts,
     });
   });
 
@@ -83,7 +80,7 @@ describe('admission envelope', () => {
     const { subject, policyInput } = read(without(body, 'tool', 'arguments_hash'));
     expect(subject).toEqual({
       kind: 'admission',
-      agent: { id: 'bare' },
+      agent: { id: 'bare', bound: false },
       action: 'BOOK_RESERVATION',
     });
     expect(policyInput).toMatchObject({
@@ -100,9 +97,9 @@ describe('outcome envelope', () => {
     );
     expect(subject).toEqual({
       kind: 'outcome',
+      agent: { id: 'agent-7', framework: 'langgraph', bound: false },
       parent_proof_id: PARENT,
       result: 'failed',
-      result_hash: 'c'.repeat(64),
     });
     expect(policyInput).toEqual({
       ...common,
@@ -111,9 +108,6 @@ describe('outcome envelope', () => {
       agent: { id: 'agent-7', framework: 'langgraph', bound: false },
       tool: null,
       fixture: null,
-      facts: {},
-      approval: null,
-      budgets: {},
     });
   });
 

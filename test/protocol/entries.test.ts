@@ -19,7 +19,7 @@ describe('log entries', () => {
       fc.property(anyAep, (aep) => {
         const bytes = proofEntryBytes({
           proof_id: aep.proof_id,
-          aep_hash: aep.request_hash,
+          aep_hash: aep.request_commitment,
           proof_record_hash: aep.salt,
           ...repeatedIn(aep),
         });

@@ -297,7 +297,7 @@ describe('monitor of watched proofs', () => {
     const otherSignature = receiptEvidence(77, { ...log.keys.aep, sign: () => signatures[0].sig });
     for (const [evidence, detail] of [
       [stranger, 'the log has no AEP key'],
-      [unsigned, 'entry_mismatch'],
+      [unsigned, 'key_id_mismatch'],
       [otherSignature, 'did not sign it'],
     ] as const) {
       const found = await look({ watched: text(evidence) });

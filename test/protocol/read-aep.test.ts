@@ -94,7 +94,7 @@ describe('readAep', () => {
     ['a long name', { subject: { ...subject, intent_id: 'a'.repeat(513) } }],
     ['a name with U+0000', { subject: { ...subject, intent_id: 'a\0' } }],
     ['a long reference', { evidence: { ...evidence, fixture_ref: 'a'.repeat(513) } }],
-    ['another version', { schema_version: 'svc.aep/1.1' }],
+    ['another version', { schema_version: 'svc.aep/1.0' }],
     ['a further member', { zone: 'a' }],
     ['a further member of the subject', { subject: { ...subject, zone: 'a' } }],
   ])('rejects %s', (_, change) => {

@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import {
-  AEP_PAYLOAD_TYPE,
-  aepBytes,
-  buildProofRecord,
-  requestTypeOf,
-  proofRecordHash,
-} from '#protocol/aep';
+import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, proofRecordHash } from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
+import { commitmentsOf, type Disclosure } from '#protocol/commitments';
 import { pae } from '#protocol/dsse';
 import { entryBytes, parseEntry, proofEntryBytes, repeatedIn } from '#protocol/entries';
 import { keyStateAt } from '#protocol/keys';
@@ -36,6 +31,7 @@ function evidenceOf(proof: WorkedProof): ProofEvidence {
   return {
     proof_id: proof.proofId,
     request: proof.request,
+    seed: proof.seed,
     aep: proof.aepBytes,
     signature: proof.signature,
     entry: proof.entry,
@@ -67,9 +63,6 @@ function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
     aep: bytes,
     signature,
     key_id: aep.key_id,
-    request_hash: aep.request_hash,
-    effect: aep.decision.effect,
-    lane: requestTypeOf(aep.subject),
   });
   const entry = proofEntryBytes({
     proof_id: admitted.proofId,
@@ -191,13 +184,21 @@ describe('verifyProof', () => {
     ],
     [
       'a signed and logged AEP of another request',
-      { ...resigned({ ...admitted.aep, request_hash: denied.aep.request_hash }), ...unlogged },
+      {
+        ...resigned({ ...admitted.aep, request_commitment: denied.aep.request_commitment }),
+        ...unlogged,
+      },
       'request_hash inclusion',
     ],
     [
       'a signed and logged AEP with the hash of another spelling of the request',
       {
-        ...resigned({ ...admitted.aep, request_hash: hashHex(sha256, utf8(` ${text}`)) }),
+        ...resigned({
+          ...admitted.aep,
+          ...commitmentsOf(sha256, [
+            admitted.disclosures[0]!.with(2, hashHex(sha256, utf8(` ${text}`))) as Disclosure,
+          ]),
+        }),
         ...unlogged,
         request: utf8(` ${text}`),
       },
@@ -210,7 +211,7 @@ describe('verifyProof', () => {
     ],
     [
       'a signed AEP outside its schema',
-      signedBytes(utf8('{"schema_version":"svc.aep/1.0"}')),
+      signedBytes(utf8('{"schema_version":"svc.aep/1.1"}')),
       'request_hash aep_schema aep_identity aep_hash signing_key proof_record_hash',
     ],
   ])('fails %s', (_, change, expected) => {

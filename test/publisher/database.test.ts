@@ -50,7 +50,7 @@ describe('publisher on PostgreSQL', () => {
     expect((await snapshot.published()).status(id!)).toBe('VALID');
     await withoutTriggers(
       db,
-      `update svc.intake set salt = set_byte(salt, 5, get_byte(salt, 5) # 1)
+      `update svc.intake set seed = set_byte(seed, 5, get_byte(seed, 5) # 1)
         where proof_id = '${id!}'::uuid`,
     );
     await scrub(registry.verify, 10_000);

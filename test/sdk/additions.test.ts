@@ -22,8 +22,8 @@ afterAll(() => Promise.all([world.close(), facades.close()]));
 const FIXED = [
   'svc.runtime.intent_execute.response/1.0',
   'svc.agent.admission.response/1.0',
-  'svc.aep/1.0',
-  'svc.registry.proof_record/1.0',
+  'svc.aep/1.1',
+  'svc.registry.proof_record/1.1',
   'svc.registry.entry/1.1',
 ];
 const isFixed = (object: Record<string, JsonValue>): boolean =>

@@ -258,14 +258,15 @@ describe('svc verify online', () => {
     const { admitted, denied, folder, run } = cli;
     const { response } = await exportProofHttp(world.options, { proof_id: admitted });
     const file = await folder.write('proof.json', [response]);
-    const altered = { ...response, request_hash: '0'.repeat(64) };
+    const record = { ...response.proof_record, aep_hash: '0'.repeat(64) };
+    const altered = { ...response, proof_record: record };
     const bad = await folder.write('altered.json', [altered]);
     const cases: [string[], number, RegExp][] = [
-      [[admitted], 0, /^VALID\n[\s\S]*checks +15 passed, 7 not applicable, 0 failed\n$/],
+      [[admitted], 0, /^VALID\n[\s\S]*checks +15 passed, 8 not applicable, 0 failed\n$/],
       [[file], 0, /^VALID\n/],
       [[denied], 4, /^VALID {2}\(of a denial\)\n/],
       [[bad], 1, /^INVALID {2}\(altered\)\n[\s\S]*failed +submitted_record[\s\S]*, 1 failed\n$/],
-      [[UNKNOWN], 1, /^NOT_FOUND[\s\S]*checks +0 passed, 21 not applicable, 1 failed\n$/],
+      [[UNKNOWN], 1, /^NOT_FOUND[\s\S]*checks +0 passed, 22 not applicable, 1 failed\n$/],
     ];
     await Promise.all(
       cases.map(async ([args, code, output]) => {
@@ -345,11 +346,11 @@ describe('svc export, inclusion and replay', () => {
         expect([args, (await run(args)).code]).toEqual([args, code]);
       }),
     );
-    const aep = { ...response.aep, request_hash: '0'.repeat(64) };
+    const aep = { ...response.aep, request_commitment: '0'.repeat(64) };
     const other = await folder.write('diverging', [{ ...response, aep }]);
     const diverging = await run(['replay', other]);
     expect(diverging.code).toBe(1);
-    expect(diverging.stdout).toMatch(/^divergence\n[\s\S]*differs +\/request_hash/);
+    expect(diverging.stdout).toMatch(/^divergence\n[\s\S]*differs +\/request_commitment/);
     const same = await run(['replay', admitted, '--policy', response.aep.policy.digest]);
     expect(same.stdout).toContain('ADMIT, the same');
   });

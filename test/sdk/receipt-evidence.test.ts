@@ -95,7 +95,7 @@ describe('evidence of a receipt', () => {
     for (const caller of [unpinned, options]) {
       world.network.faults.push(swap);
       const { fault } = await sdkError(readReceiptEvidenceHttp(caller, one!), 'evidence_rejected');
-      expect(fault).toBe('response_hash_mismatch');
+      expect(fault).toBe('receipt_mismatch');
     }
     const strangers = keeper(world, { pins: { aepKeys: [testKey().raw] } });
     const error = await sdkError(

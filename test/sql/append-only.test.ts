@@ -25,7 +25,6 @@ const STATUS = { ...OF_ALL, kind: '2', revokes: 'gen_random_uuid()', body: `'x'`
 const KEY = { ...OF_ALL, kind: '3', body: `'x'` };
 const PAYLOAD = {
   signature: `'x'`,
-  input_hash: `'x'`,
   reasons: `'[]'`,
   action: `'A'`,
   intent_id: `'i'`,
@@ -58,7 +57,6 @@ describe('append-only tables', () => {
     ['verdict', `outcome = 'pass'`],
     ['policy_set', `files = '{}'`],
     ['policy_activation', 'active_from = now()'],
-    ['policy_input', `input = ''`],
     ['fixture', `content = ''`],
   ])('%s rejects updates (%s) and deletes, even by its owner', async (table, change) => {
     await expect(db.sql.unsafe(`update svc.${table} set ${change}`)).rejects.toThrow(/append-only/);
@@ -110,8 +108,8 @@ describe('append-only tables', () => {
     await points(`insert into svc.intake_pending values ('${stranger}', now())`);
     const copy = (tenant: string, digest: string) => `
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-        accepted_at, salt, policy_digest, validity)
-      select '${stranger}', ${tenant}, lane, environment, request, sha256('other'), accepted_at, salt,
+        accepted_at, seed, policy_digest, validity)
+      select '${stranger}', ${tenant}, lane, environment, request, sha256('other'), accepted_at, seed,
         ${digest}, validity from svc.intake limit 1`;
     await points(copy('tenant_no + 99', 'policy_digest'));
     await points(copy('tenant_no', `sha256('x')`));

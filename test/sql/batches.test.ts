@@ -119,7 +119,7 @@ describe('acceptBatch', () => {
           requestHash: fromHex(item.requestHash),
           proofId: newId(),
           tenantNo: registry.tenantNo,
-          salt: randomBytes(32),
+          seed: randomBytes(32),
           idempotencyKey: null,
           keyNo: null,
         })),

@@ -139,7 +139,7 @@ describe('database role svc_erase', () => {
     const erasing = transaction(db.as('svc_erase'), async (tx) => {
       await tx`insert into svc.erasure (proof_id, actor, reason_ref) values (${id}, 'ada', 'CASE-1')`;
       await tx`
-        update svc.intake set request = null, request_hash = null, salt = null where proof_id = ${id}`;
+        update svc.intake set request = null, request_hash = null, seed = null where proof_id = ${id}`;
     });
     await expect(erasing).rejects.toThrow(/has no outcome/);
   });

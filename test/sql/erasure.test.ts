@@ -32,10 +32,9 @@ describe('database role svc_erase', () => {
   const record = (id: string): string =>
     `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
      select proof_id, leaf_index, 'ada', 'x' from svc.log_entry ${where(id)};`;
-  const NULLED =
-    'signature = null, input_hash = null, reasons = null, action = null, intent_id = null';
+  const NULLED = 'signature = null, reasons = null, action = null, intent_id = null';
   const intake = (id: string): string =>
-    `update svc.intake set request = null, request_hash = null, salt = null ${where(id)};`;
+    `update svc.intake set request = null, request_hash = null, seed = null ${where(id)};`;
   const run = (statements: string) => eraser().begin((tx) => tx.unsafe(statements));
 
   const refused: [what: string, statements: (id: string) => string, why: RegExp][] = [
@@ -75,11 +74,6 @@ describe('database role svc_erase', () => {
         ${intake(id)} update svc.log_entry set ${NULLED} ${where(id)}`,
       /is not erased/,
     ],
-    [
-      'an input of a tenant without an erasure',
-      () => `delete from svc.policy_input`,
-      /append-only/,
-    ],
     ['a batch without an erasure', () => `update svc.batch set items_hash = null`, /was erased/],
   ];
 
@@ -98,7 +92,7 @@ describe('database role svc_erase', () => {
     await expect(run(`delete from svc.erasure`)).rejects.toThrow(/permission denied/);
     await expect(db.sql`delete from svc.erasure`).rejects.toThrow(/append-only/);
     await expect(
-      run(`update svc.intake set request = '\\x01', request_hash = sha256('a'), salt = sha256('a')
+      run(`update svc.intake set request = '\\x01', request_hash = sha256('a'), seed = sha256('a')
         ${where(id)}`),
     ).rejects.toThrow(/only be erased/);
   });
@@ -129,9 +123,6 @@ describe('erasePayloads', () => {
     expect(length).toBeGreaterThan(8);
 
     await erase(first);
-    // The other proof has an equal policy input, which therefore remains.
-    const [kept] = await db.sql`select from svc.policy_input where input like '%MARKWORTH%'::bytea`;
-    expect(kept).toBeDefined();
     await erase(other.proofId);
     expect(await valuesHolding(db.sql, marks)).toEqual([]);
     expect(await entries(first)).toEqual(logged);

@@ -44,7 +44,7 @@ describe('acceptIntake of a group', () => {
   it('accepts the group completely or not at all', async () => {
     const before = await pendingDepth(registry.engine, 1000);
     const keyed = { ...registry.item(), idempotencyKey: 'of-a-failed-group' };
-    const broken = { ...registry.item(), salt: randomBytes(31) };
+    const broken = { ...registry.item(), seed: randomBytes(31) };
     await expect(accept(keyed, broken)).rejects.toThrow(/check constraint/);
     expect(await pendingDepth(registry.engine, 1000)).toBe(before);
     const bound = await db.sql`select from svc.idempotency_key where key = 'of-a-failed-group'`;

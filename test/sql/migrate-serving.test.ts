@@ -99,7 +99,7 @@ describe('migrate while the old version serves', () => {
   });
 
   it('stops the old version from starting when the migration is breaking', async () => {
-    await copy.add(1, '-- The column is gone.\n-- breaking: intake.salt moved\nselect 1;');
+    await copy.add(1, '-- The column is gone.\n-- breaking: intake.seed moved\nselect 1;');
     await migrate(db.sql, copy.folder);
     const old = requireSchema(db.as('svc_worker'), copy.known);
     await expect(old).rejects.toThrow(SchemaMismatchError);

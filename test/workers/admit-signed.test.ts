@@ -7,6 +7,7 @@ import { putFixture, setValidity } from '#sql/tenants/administration';
 import { appendKeyChange } from '#sql/lifecycle/entries';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { toBase64Url, toHex, utf8 } from '#protocol/bytes';
+import { commitmentsOf, REQUEST_HASH, saltsFrom } from '#protocol/commitments';
 import { canonicalBytes } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatTime } from '#protocol/time';
@@ -18,7 +19,7 @@ import { readProof } from '#sql/proofs/read';
 import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { CEDAR_VERSION, makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { accepted, aepOf, inputOf, itemWith, stateOf } from '../fixtures/admissions.js';
+import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { TENANT } from '../fixtures/registry.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
@@ -49,17 +50,20 @@ describe('signed proof', () => {
       certificate: endOf('certificate'),
       trust: endOf('trust'),
     };
+    const saltOf = saltsFrom(nativeSha256, item.seed);
     const aep = await aepOf(registry, id);
     expect(aep).toMatchObject({
       proof_id: id,
       tenant_id: TENANT,
       environment: 'sandbox',
-      request_hash: toHex(item.requestHash),
+      ...commitmentsOf(nativeSha256, [
+        [saltOf(REQUEST_HASH), REQUEST_HASH, toHex(item.requestHash)],
+      ]),
       policy: { digest: (await activePolicy(registry.engine))?.toString('hex') },
       evidence: { fixture_ref: 'fixture-known', fixture_hash: toHex(fixtureHash) },
       valid_until: ends,
       accepted_at: formatTime(proof!.acceptedAt),
-      salt: toHex(item.salt),
+      salt: saltOf('aep'),
       key_id: registry.admit.keyId,
     });
     expect(aep.policy.engine_version).toBe(CEDAR_VERSION);
@@ -73,14 +77,16 @@ describe('signed proof', () => {
     ).toEqual(ends);
   });
 
-  it('contains the hash of the stored policy input', async () => {
-    const [id = ''] = await registry.admitAll([
-      registry.item({ action: 'SEND_REPORT', proof_chain_fixture_ref: 'fixture-known' }),
-    ]);
+  it('contains the salted hash of the policy input', async () => {
+    const item = registry.item({
+      action: 'SEND_REPORT',
+      proof_chain_fixture_ref: 'fixture-known',
+    });
+    const [id = ''] = await registry.admitAll([item]);
     const aep = await aepOf(registry, id);
-    const input = await inputOf(db, aep);
-    expect(input).toEqual({
-      schema_version: 'svc.policy.input/1.0',
+    const input = {
+      schema_version: 'svc.policy.input/1.1',
+      salt: saltsFrom(nativeSha256, item.seed)('input'),
       tenant: { tenant_id: TENANT, environment: 'sandbox' },
       environment: 'sandbox',
       lane: 'execute',
@@ -88,7 +94,10 @@ describe('signed proof', () => {
       agent: null,
       tool: null,
       fixture: { ref: 'fixture-known', hash: aep.evidence.fixture_hash },
-    });
+      facts: {},
+      approval: null,
+      budgets: {},
+    };
     expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(aep.policy.input_hash);
   });
 

@@ -12,14 +12,7 @@ import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/check';
 import { UnknownRequestTypeError } from '#policy/derive-aep';
 import { PolicySetError } from '#policy/policy-set';
-import {
-  accepted,
-  aepOf,
-  hearOutcomes,
-  inputOf,
-  itemWith,
-  stateOf,
-} from '../fixtures/admissions.js';
+import { accepted, aepOf, hearOutcomes, itemWith, stateOf } from '../fixtures/admissions.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
 import { beforeRow } from '../fixtures/database.js';
 import { TENANT } from '../fixtures/registry.js';
@@ -168,10 +161,6 @@ describe('admission that is accepted and not yet appended', () => {
     await setLane(registry.admin, 'live', false);
     const aep = await aepOf(registry, open, tenantNo);
     expect(aep.environment).toBe('live');
-    expect(await inputOf(db, aep)).toMatchObject({
-      tenant: { tenant_id: tenantId, environment: 'live' },
-      environment: 'live',
-    });
   });
 
   it('is rejected when its environment is paused while a worker waits for the append lock', async () => {

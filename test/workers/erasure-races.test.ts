@@ -118,7 +118,7 @@ describe('leaf that is erased after a scrubber read it', () => {
   ])('gets no pass verdict when it %s', async (_, isRepaired) => {
     const [id = ''] = await world.admit(1);
     const { verify } = world.registry;
-    const flip = `update svc.intake set salt = set_byte(salt, 5, get_byte(salt, 5) # 1)
+    const flip = `update svc.intake set seed = set_byte(seed, 5, get_byte(seed, 5) # 1)
       where proof_id = '${id}'`;
     const outcome = async (): Promise<string> => {
       const [row] = await db.sql<{ outcome: string }[]>`

@@ -181,10 +181,10 @@ describe('leaf', () => {
 
   it('fails without its neighbours when a row of it is missing or out of range', async () => {
     const damages = [
-      ...['signature', 'input_hash', 'reasons'].map(
+      ...['signature', 'reasons'].map(
         (payload) => `update svc.log_entry set ${payload} = null where ${byId}`,
       ),
-      ...['request', 'request_hash', 'salt'].map(
+      ...['request', 'request_hash', 'seed'].map(
         (payload) => `update svc.intake set ${payload} = null where ${byId}`,
       ),
       `delete from svc.intake where ${byId}`,

@@ -1,6 +1,6 @@
-import { deriveAep, type PrintedInput } from '#policy/derive-aep';
+import { deriveAep } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
-import { AEP_PAYLOAD_TYPE, proofCommitments, requestTypeOf } from '#protocol/aep';
+import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
 import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
@@ -9,7 +9,6 @@ import {
   claimPending,
   gatesOf,
   refuse,
-  storeInputs,
   type Gate,
   type PendingIntake,
 } from '#sql/admissions/append';
@@ -118,10 +117,6 @@ async function appendClaimed(
     rejected.map(({ intake: { proofId }, ...why }) => ({ proofId, ...why })),
   );
   await pipeline(
-    storeInputs(
-      tx,
-      admitted.map(({ input }) => input),
-    ),
     appendLocked(
       tx,
       nativeSha256,
@@ -221,7 +216,6 @@ export interface Prepared {
   /** Log commitments, lower-case hex. */
   aepHash: string;
   proofRecordHash: string;
-  input: PrintedInput;
 }
 
 /**
@@ -230,19 +224,16 @@ export interface Prepared {
  */
 export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
   const policy = await context.policy(intake.policyDigest);
-  const { aep, bytes, requestHash, decision, input } = deriveAep(intake, policy, context.keyId);
+  const { aep, bytes, decision } = deriveAep(intake, policy, context.keyId);
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
-  const commitments = proofCommitments(
+  const hashes = loggedHashes(
     nativeSha256,
     {
       proof_id: intake.proofId,
       aep: bytes,
       signature,
       key_id: context.keyId,
-      request_hash: requestHash,
-      effect,
-      lane: requestTypeOf(aep.subject),
     },
     nativeBase64,
   );
@@ -252,8 +243,7 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     subject: aep.subject,
     decision,
     signature,
-    aepHash: commitments.aep_hash,
-    proofRecordHash: commitments.proof_record_hash,
-    input,
+    aepHash: hashes.aep_hash,
+    proofRecordHash: hashes.proof_record_hash,
   };
 }

@@ -56,13 +56,14 @@ export function checkLeaf(
     const isOwn = entry?.type === 'proof' && entry.proof_id === leaf.filedUnder;
     return { checks: [...ERASED_CHECKS, ...checkEntry(leaf, isOwn, leafHashInTree)], aep: null };
   }
-  const { proofId, request, rebuilt, signature, keyId } = leaf.proof;
+  const { proofId, request, rebuilt, seed, signature, keyId } = leaf.proof;
   if (rebuilt === null || signature === null) {
     const detail = 'the rows do not form an AEP with a signature';
     return { checks: [{ name: 'aep_hash', result: 'fail', detail }], aep: null };
   }
   const found = examineProof(crypto, {
     request,
+    seed,
     aep: rebuilt.bytes,
     builtAep: rebuilt.aep,
     signature,

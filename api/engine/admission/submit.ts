@@ -8,8 +8,8 @@ import { wakeWorkers, type EngineContext } from '../context.js';
 import { newUuidHex } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
 
-/** An admission without its proof id and salt. */
-export type Submission = Omit<IntakeItem, 'proofId' | 'salt'> & {
+/** An admission without its proof id and seed. */
+export type Submission = Omit<IntakeItem, 'proofId' | 'seed'> & {
   /** Request id, for the worker's log lines. */
   requestId: string;
 };
@@ -17,9 +17,9 @@ export type Submission = Omit<IntakeItem, 'proofId' | 'salt'> & {
 /** Resolves once the admission is durable in the registry, even if the queue fails. */
 export type Submit = (submission: Submission) => Promise<IntakeOutcome>;
 
-type Unsalted = Submission & { proofId: string };
+type Unseeded = Submission & { proofId: string };
 
-const SALT_BYTES = 32;
+const SEED_BYTES = 32;
 
 /** Wait of an admission that arrives alone: those of one client often arrive in the same moment. */
 const ALONE_MS = 2;
@@ -47,19 +47,19 @@ const LOCKED = { total: 4, perOwner: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS
  * the items of the group, and new items of the blocked tenant, use single transactions.
  */
 export function createSubmit(ctx: EngineContext): Submit {
-  async function run(unsalted: Unsalted[], lockTimeoutMs: () => number): Promise<IntakeOutcome[]> {
-    const salts = randomBytes(unsalted.length * SALT_BYTES);
-    const items = unsalted.map((item, i) => ({
+  async function run(unseeded: Unseeded[], lockTimeoutMs: () => number): Promise<IntakeOutcome[]> {
+    const seeds = randomBytes(unseeded.length * SEED_BYTES);
+    const items = unseeded.map((item, i) => ({
       ...item,
-      salt: salts.subarray(i * SALT_BYTES, (i + 1) * SALT_BYTES),
+      seed: seeds.subarray(i * SEED_BYTES, (i + 1) * SEED_BYTES),
     }));
     const outcomes = await acceptIntake(ctx.sql, items, lockTimeoutMs);
     // The admissions are durable: the response no longer depends on the queue.
-    const accepted = unsalted.filter((_, i) => outcomes[i]?.outcome === 'accepted');
+    const accepted = unseeded.filter((_, i) => outcomes[i]?.outcome === 'accepted');
     if (accepted.length > 0) enqueue(accepted);
     return outcomes;
   }
-  function enqueue(accepted: Unsalted[]): void {
+  function enqueue(accepted: Unseeded[]): void {
     const proofIds = accepted.map(({ proofId }) => proofId);
     const requestIds = accepted.map(({ requestId }) => requestId);
     void wakeWorkers(
@@ -69,7 +69,7 @@ export function createSubmit(ctx: EngineContext): Submit {
       { admissions: proofIds.length },
     );
   }
-  const submitTogether = coalesce<Unsalted, IntakeOutcome>({
+  const submitTogether = coalesce<Unseeded, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
     aloneMs: ALONE_MS,
     maxItems: ctx.coalesceItems,
@@ -84,7 +84,7 @@ export function createSubmit(ctx: EngineContext): Submit {
   /** Number of admissions in `locked`, by tenant. */
   const waiting = new Map<number, number>();
 
-  async function submitSingly(item: Unsalted, deadline: number): Promise<IntakeOutcome> {
+  async function submitSingly(item: Unseeded, deadline: number): Promise<IntakeOutcome> {
     const { tenantNo } = item;
     // At least 1: for PostgreSQL 0 means no limit.
     const leftMs = (): number => Math.max(1, Math.ceil(deadline - performance.now()));
@@ -103,7 +103,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     }
   }
 
-  async function runOne(item: Unsalted, lockTimeoutMs: () => number): Promise<IntakeOutcome> {
+  async function runOne(item: Unseeded, lockTimeoutMs: () => number): Promise<IntakeOutcome> {
     const [outcome] = await run([item], lockTimeoutMs);
     if (outcome === undefined) throw new Error('an admission has no outcome');
     return outcome;

@@ -176,7 +176,7 @@ async function accept(
     total,
     items: accepted,
     problems: new Map([...wrong].map(([index, problem]) => [index, stored(problem)])),
-    salts: randomBytes(total * 32),
+    seeds: randomBytes(total * 32),
   };
   const outcome = await commits
     .run(tenantNo, () => acceptBatch(ctx.sql, intake, room))

@@ -242,7 +242,8 @@ export TOKEN_HASH=… # token_hash of a share token`,
 function workedExample(): WorkedExample {
   const { aep, entry, envelope, inclusion, proof_record: record, proof_id } = exampleExport;
   const { checkpoint, leaf_index, path, tree_size } = inclusion;
-  const facts = { proof_id, request_hash: aep.request_hash, effect: 'ADMIT' } as const;
+  const requestHash = exampleExport.disclosures[0]?.[2] as string;
+  const facts = { proof_id, request_hash: requestHash, effect: 'ADMIT' } as const;
   const leaf = toBase64(leafHash(sha256, proofEntryBytes(entry)));
   const root = toBase64(uncheckedCheckpoint(checkpoint).root);
   const tlogProof = formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint });
@@ -285,15 +286,18 @@ function workedExample(): WorkedExample {
         schema_version: SCHEMA.receiptEvidence,
         proof_record: record,
         entry,
+        key: exampleExport.key,
+        approval: null,
+        disclosures: exampleExport.disclosures,
         tlog_proof: tlogProof,
       },
       ProofId: proof_id,
       PackageId: `pkg_${proof_id}`,
-      ShareToken: `share_${exampleExport.keys[0].public_key}`,
+      ShareToken: `share_${exampleExport.key.entry.public_key}`,
       Time: aep.accepted_at,
-      Hash: aep.request_hash,
+      Hash: requestHash,
       KeyId: aep.key_id,
-      PublicKey: exampleExport.keys[0].public_key,
+      PublicKey: exampleExport.key.entry.public_key,
       Action: action,
       TenantId: aep.tenant_id,
     },
@@ -305,8 +309,8 @@ function workedExample(): WorkedExample {
       root,
       aep_hash: record.aep_hash,
       proof_record_hash: entry.proof_record_hash,
-      request_hash: aep.request_hash,
-      response_hash: record.response_hash,
+      request_hash: requestHash,
+      response_hash: buildReceipt(sha256, { ...facts, lane: 'execute' }).response_hash,
       policy_digest: aep.policy.digest,
       input_hash: aep.policy.input_hash,
       log_vkey: exampleExport.log_vkey,

@@ -4,8 +4,9 @@ import { uncheckedCheckpoint } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
 import { hashHex } from '#protocol/hash';
 import { ID_PREFIX } from '#protocol/ids';
+import { canonicalize } from '#protocol/json';
 import { leafHash } from '#protocol/merkle';
-import type { AepSubject } from '#protocol/schemas/aep';
+import type { AepAgent, AepSubject } from '#protocol/schemas/aep';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import {
   ARTIFACT_KINDS,
@@ -65,6 +66,11 @@ export function buildPdfModel(
     sections: [
       { title: 'Parties', fields: partyFields(document) },
       { title: 'Decision', fields: decisionFields(document) },
+      {
+        title: 'Disclosed values',
+        note: 'The proof commits to these values of the request, and to the withheld ones.',
+        fields: disclosureFields(document),
+      },
       { title: 'Valid until', fields: endFields(document) },
       { title: 'Trust chain', ...chainEndOf(document), fields: chainFields(document) },
       { title: 'Place in the log', fields: logFields(document) },
@@ -108,20 +114,37 @@ function subjectFields(subject: AepSubject): Field[] {
       return [field('Intent', exact(subject.intent_id)), field('Action', exact(subject.action))];
     case 'admission':
       return [
-        field('Agent', exact(subject.agent.id)),
-        ...given('Agent framework', subject.agent.framework),
+        ...agentFields(subject.agent),
         field('Action', exact(subject.action)),
         ...given('Tool', subject.tool),
-        ...given('Arguments hash', subject.arguments_hash),
         ...given('Parent proof', subject.parent_proof_id),
       ];
     case 'outcome':
       return [
+        ...agentFields(subject.agent),
         field('Outcome of proof', exact(subject.parent_proof_id)),
         field('Reported result', exact(subject.result)),
-        ...given('Result hash', subject.result_hash),
       ];
   }
+}
+
+function agentFields({ bound, framework, id }: AepAgent): Field[] {
+  return [
+    field('Agent', exact(id)),
+    field('Agent identity', words(bound ? 'bound to the API key' : 'claimed by the caller')),
+    ...given('Agent framework', framework),
+  ];
+}
+
+/** The values that the document discloses, and how many the proof commits to besides. */
+function disclosureFields({ aep, disclosures }: ProofExport): Field[] {
+  const withheld = aep.commitments.length + 1 - disclosures.length;
+  return [
+    ...disclosures.map(([, name, value]) =>
+      field(name, exact(typeof value === 'string' ? value : canonicalize(value))),
+    ),
+    field('Withheld values', words(String(withheld))),
+  ];
 }
 
 function decisionFields({ aep }: ProofExport): Field[] {
@@ -210,21 +233,19 @@ function logFields(document: ProofExport): Field[] {
   ];
 }
 
-function hashFields({ entry, request_hash, response_hash }: ProofExport, json: Uint8Array) {
+function hashFields({ entry }: ProofExport, json: Uint8Array) {
   return [
-    field('Request', exact(request_hash)),
     field('AEP', exact(entry.aep_hash)),
     field('Proof record', exact(entry.proof_record_hash)),
-    field('Response', exact(response_hash)),
     field('Attached file', exact(hashHex(nativeSha256, json))),
   ];
 }
 
-function keyFields({ aep, envelope, keys, log_vkey }: ProofExport): Field[] {
+function keyFields({ aep, envelope, key, log_vkey }: ProofExport): Field[] {
   const advice = 'These fields only identify the keys. Obtain the keys from an independent source.';
   return [
     field('Key id', exact(aep.key_id)),
-    field('Public key', exact(keys[0].public_key)),
+    field('Public key', exact(key.entry.public_key)),
     field('Signature', exact(envelope.signatures[0].sig)),
     field('Log key', log_vkey === null ? words('not stated by the engine') : exact(log_vkey)),
     field('Trust', words(advice)),

@@ -1,28 +1,27 @@
 import * as z from 'zod';
-import { toBase64Url } from '#protocol/bytes';
+import { type Disclosure, REQUEST_HASH } from '#protocol/commitments';
 import { canonicalBytes } from '#protocol/json';
-import { keyStateAt } from '#protocol/keys';
 import { AEP_PAYLOAD_TYPE, aepSchema } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom } from '#sql/log/checkpoints';
-import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
+import { proofHistory } from '#sql/proofs/read';
 import type { EngineContext } from '../context.js';
 import { requireAcceptable, tenantOperation } from '../http/gates.js';
 import { parseQuery } from '../http/paging.js';
-import { Problem } from '../http/problem.js';
+import { at, Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, NOT_MODIFIED, type Call } from '../operation.js';
-import { proveInclusion, vkeyFor } from './inclusion.js';
-import { statementOf, altered, documentsOf, findProof } from './stored-proof.js';
+import { proveActivation, proveInclusion, vkeyFor } from './inclusion.js';
+import { statementOf, documentsOf, findProof } from './stored-proof.js';
 
 interface Format {
   /** Media types of the same bytes, the preferred one first. */
   types: readonly [string, ...string[]];
   fileName: (proofId: string) => string;
-  make: (call: Call, proofId: string) => Promise<Uint8Array>;
+  make: (call: Call, proofId: string, disclosed: readonly string[]) => Promise<Uint8Array>;
 }
 
 const FORMATS = {
@@ -45,9 +44,22 @@ const FORMATS = {
 
 const FORMAT_NAMES = Object.keys(FORMATS) as (keyof typeof FORMATS)[];
 
-const querySchema = z.strictObject({
-  format: z.enum(FORMAT_NAMES, `expected one of ${FORMAT_NAMES.join(', ')}`).default('json'),
-});
+const querySchema = z
+  .strictObject({
+    format: z.enum(FORMAT_NAMES, `expected one of ${FORMAT_NAMES.join(', ')}`).default('json'),
+    disclose: z
+      .string()
+      .meta({
+        description:
+          'Names of the values to disclose, separated by commas, in place of `request_hash`: facts, ' +
+          '`arguments_hash`, `result_hash`, `request_hash`.',
+      })
+      .exactOptional(),
+  })
+  .refine(({ format, disclose }) => disclose === undefined || format !== 'aep-json', {
+    path: ['disclose'],
+    message: 'an AEP has no values to disclose',
+  });
 
 export const exportOperation = tenantOperation(
   {
@@ -57,7 +69,8 @@ export const exportOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'Export a proof',
     description:
-      '`json` contains everything needed to verify the proof offline, and its current verdict; ' +
+      '`json` contains everything needed to verify the proof offline, and its current verdict. It ' +
+      'discloses the hash of the request or, with `disclose`, the named values and no others; ' +
       '`aep-json` is the signed AEP, byte for byte as it was hashed; `pdf` is a document for people ' +
       'with the `json` export attached. `curl -OJ` saves the file under its name.',
     scopes: ['export'],
@@ -92,10 +105,12 @@ export const exportOperation = tenantOperation(
   },
   async (call) => {
     const { req, res } = call;
-    const format: Format = FORMATS[parseQuery(querySchema, req).format];
+    const query = parseQuery(querySchema, req);
+    const format: Format = FORMATS[query.format];
     const type = requireAcceptable(req, format.types);
     const proofId = String(req.params['proof_id']);
-    const body = await format.make(call, proofId);
+    const disclosed = query.disclose?.split(',') ?? [REQUEST_HASH];
+    const body = await format.make(call, proofId, disclosed);
     addLogFields(res, { proof_id: proofId });
     res.setHeader('Content-Disposition', `attachment; filename="${format.fileName(proofId)}"`);
     sendRevalidatable(req, res, type, body);
@@ -111,6 +126,7 @@ async function readExport(
   sql: Pool,
   tenantNo: number,
   proofId: string,
+  disclosed: readonly string[],
 ): Promise<ProofExport> {
   const stored = await findProof(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
@@ -122,6 +138,7 @@ async function readExport(
   const { under } = await proveInclusion(sql, stored, entry, checkpoint);
   if (under === null) throw new Problem('pending_checkpoint');
   const { aep, record } = payload;
+  const { checkpoint: covering, proof } = under;
   return {
     schema_version: SCHEMA.proofExport,
     proof_id: stored.proofId,
@@ -129,24 +146,41 @@ async function readExport(
     envelope: record.envelope,
     proof_record: record,
     entry,
-    inclusion: under.proof,
-    keys: [{ key_id: aep.key_id, public_key: publicKeyOf(history, stored, aep.key_id) }],
-    request_hash: record.request_hash,
-    response_hash: record.response_hash,
+    inclusion: proof,
+    key: await proveActivation(sql, stored, aep.key_id, history.keys, covering),
+    approval: null,
+    disclosures: chosen(payload.disclosures, disclosed),
     verdict,
-    log_vkey: vkeyFor(under.checkpoint.note, ctx),
+    log_vkey: vkeyFor(covering.note, ctx),
   };
 }
 
-/** Reads the public key from the log, because the AEP contains only the key id. */
-function publicKeyOf({ keys }: ProofHistory, stored: StoredProof, keyId: string): string {
-  const { publicKey } = keyStateAt(keys ?? [], keyId, stored.leafIndex, Number.MAX_SAFE_INTEGER);
-  if (publicKey === null) throw altered(stored, 'key_id');
-  return toBase64Url(publicKey);
+/**
+ * The disclosures with the given names. The name of a fact may lack its prefix `fact.`, unless a value
+ * that is no fact has that name.
+ */
+function chosen(all: readonly Disclosure[], given: readonly string[]): Disclosure[] {
+  const names = new Set(all.map(([, name]) => name));
+  const wanted = given.map((name) => (names.has(name) ? name : `fact.${name}`));
+  const unknown = given.filter((_, i) => !names.has(wanted[i]!));
+  if (unknown.length > 0) {
+    throw new Problem(
+      'invalid_query',
+      `This proof commits to no ${unknown.join(', ')}, only to ${[...names].join(', ')}.`,
+      at('/disclose', 'must name values that the proof commits to'),
+    );
+  }
+  return all.filter(([, name]) => wanted.includes(name));
 }
 
-async function exportJson({ ctx, inTenant }: Call, proofId: string): Promise<Uint8Array> {
-  return canonicalBytes(await inTenant((sql, tenantNo) => readExport(ctx, sql, tenantNo, proofId)));
+async function exportJson(
+  { ctx, inTenant }: Call,
+  proofId: string,
+  disclosed: readonly string[],
+): Promise<Uint8Array> {
+  return canonicalBytes(
+    await inTenant((sql, tenantNo) => readExport(ctx, sql, tenantNo, proofId, disclosed)),
+  );
 }
 
 async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Array> {
@@ -156,9 +190,13 @@ async function exportAep({ inTenant }: Call, proofId: string): Promise<Uint8Arra
   return stored.aep;
 }
 
-async function exportPdf(call: Call, proofId: string): Promise<Uint8Array> {
+async function exportPdf(
+  call: Call,
+  proofId: string,
+  disclosed: readonly string[],
+): Promise<Uint8Array> {
   const { caller, ctx } = call;
-  const json = await exportJson(call, proofId);
+  const json = await exportJson(call, proofId, disclosed);
   const lookupUrl = `${ctx.publicUrl}/api/public/verify/proof/${proofId}`;
   return ctx.pdf.render({ json, lookupUrl }, caller.tenantNo);
 }

@@ -5,12 +5,14 @@ import {
   inclusionResponseSchema,
   type InclusionResponse,
   type InclusionProof,
+  type ProofExport,
 } from '#protocol/schemas/proof-export';
-import type { ProofEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry, LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import type { StoredProof } from '#sql/proofs/read';
 import { uncheckedCheckpoint } from '#protocol/checkpoint';
-import { proofEntryBytes } from '#protocol/entries';
+import { isAepKeyEntry } from '#protocol/entries';
+import type { KeyedEntry } from '#protocol/keys';
 import { ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { openNote, parseVkey } from '#protocol/note';
@@ -57,7 +59,7 @@ export const inclusionOperation = tenantOperation(
     });
     addLogFields(res, { proof_id: stored.proofId });
     if (type === 'text/plain') {
-      const text = tlogProofOf(stored, proven);
+      const text = tlogProofOf(proven);
       // A tlog-proof cannot express "pending", so text/plain gets an error where JSON has a state.
       if (text === null) throw new Problem('pending_checkpoint');
       sendRevalidatable(req, res, 'text/plain; charset=utf-8', utf8(text));
@@ -86,10 +88,10 @@ function responseOf(
 }
 
 /** The C2SP tlog-proof; null while no checkpoint covers the leaf. */
-export function tlogProofOf({ leafIndex }: StoredProof, { under }: ProvenInclusion): string | null {
+export function tlogProofOf({ under }: ProvenInclusion): string | null {
   if (under === null) return null;
   return formatTlogProof({
-    index: leafIndex,
+    index: under.proof.leaf_index,
     path: under.path,
     checkpoint: under.checkpoint.note,
   });
@@ -104,16 +106,17 @@ export interface ProvenInclusion {
 /**
  * Proves a leaf under a signed checkpoint from O(log n) tiles. Verifies the proof before returning it.
  *
+ * @param stored the proof that is read, named in errors
  * @throws Problem integrity_failure
  */
 export async function proveInclusion(
   sql: Db,
   stored: StoredProof,
-  entry: ProofEntry,
+  entry: LogEntry,
   checkpoint: StoredCheckpoint | null,
+  index = stored.leafIndex,
 ): Promise<ProvenInclusion> {
-  const index = stored.leafIndex;
-  const hash = leafHash(nativeSha256, proofEntryBytes(entry));
+  const hash = leafHash(nativeSha256, canonicalBytes(entry));
   if (checkpoint === null || index >= checkpoint.treeSize) return { leafHash: hash, under: null };
   const { note, treeSize, root } = checkpoint;
   try {
@@ -140,6 +143,33 @@ export async function proveInclusion(
   } catch (error) {
     throw error instanceof ProtocolError ? altered(stored, 'the log', error) : error;
   }
+}
+
+export function activationOf(
+  keys: readonly KeyedEntry[],
+  keyId: string,
+): KeyedEntry<AepKeyEntry> | null {
+  for (const { entry, leafIndex } of keys) {
+    if (isAepKeyEntry(entry) && entry.key_id === keyId && entry.change === 'activate') {
+      return { entry, leafIndex };
+    }
+  }
+  return null;
+}
+
+/** The log entry that activated the AEP key of a proof, with its inclusion under the checkpoint. */
+export async function proveActivation(
+  sql: Db,
+  stored: StoredProof,
+  keyId: string,
+  keys: readonly KeyedEntry[] | null,
+  checkpoint: StoredCheckpoint | null,
+): Promise<ProofExport['key']> {
+  const activation = activationOf(keys ?? [], keyId);
+  if (activation === null) throw altered(stored, 'key_id');
+  const { entry, leafIndex } = activation;
+  const proven = await proveInclusion(sql, stored, entry, checkpoint, leafIndex);
+  return { entry, tlog_proof: tlogProofOf(proven) };
 }
 
 /**

@@ -1,14 +1,16 @@
+import { REQUEST_HASH } from '#protocol/commitments';
 import { canonicalBytes } from '#protocol/json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { receiptEvidenceSchema, type ReceiptEvidence } from '#protocol/schemas/proof-export';
 import type { Pool } from '#sql/db/transaction';
 import { firstCheckpointFrom } from '#sql/log/checkpoints';
+import { keysInLog } from '#sql/log/log';
 import { tenantOperation } from '../http/gates.js';
 import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
-import { proveInclusion, tlogProofOf } from './inclusion.js';
+import { proveActivation, proveInclusion, tlogProofOf } from './inclusion.js';
 import { documentsOf, findProof } from './stored-proof.js';
 
 export const receiptEvidenceOperation = tenantOperation(
@@ -19,8 +21,8 @@ export const receiptEvidenceOperation = tenantOperation(
     tag: 'Proofs',
     summary: 'Get the evidence of a receipt',
     description:
-      'The receipt itself is not signed. Its evidence is the signed proof record with the hash of the ' +
-      'receipt, available at once, and the log entry. `tlog_proof` is null until a signed checkpoint ' +
+      'The receipt itself is not signed. Its evidence is the signed proof record, available at once, the ' +
+      'disclosed request hash, from which the receipt follows, and the log entry. `tlog_proof` is null until a signed checkpoint ' +
       'covers the entry, at the latest after the `max_merge_delay` of the snapshot. Keep the ' +
       'evidence: with it a monitor finds an omitted entry.',
     scopes: ['read'],
@@ -53,10 +55,15 @@ async function readEvidence(
   if (payload === null) throw new Problem('payload_erased');
   const checkpoint = await firstCheckpointFrom(sql, stored.leafIndex + 1);
   const proven = await proveInclusion(sql, stored, entry, checkpoint);
+  const { aep, disclosures, record } = payload;
+  const keys = await keysInLog(sql);
   return {
     schema_version: SCHEMA.receiptEvidence,
-    proof_record: payload.record,
+    proof_record: record,
     entry,
-    tlog_proof: tlogProofOf(stored, proven),
+    key: await proveActivation(sql, stored, aep.key_id, keys, checkpoint),
+    approval: null,
+    disclosures: disclosures.filter(([, name]) => name === REQUEST_HASH),
+    tlog_proof: tlogProofOf(proven),
   };
 }

@@ -7,6 +7,7 @@ import {
   type ReceiptFacts,
 } from '#protocol/aep';
 import { equalBytes, toHex } from '#protocol/bytes';
+import { type Disclosure, disclosuresOf, saltsFrom } from '#protocol/commitments';
 import { isAepKeyEntry, proofEntryBytes } from '#protocol/entries';
 import { hashHex } from '#protocol/hash';
 import {
@@ -18,6 +19,7 @@ import { isProofId } from '#protocol/ids';
 import { parseStrict } from '#protocol/json';
 import { type KeyedEntry, keyStateAt } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
+import type { ExecuteRequest } from '#protocol/schemas/admission';
 import { type Aep, aepSchema, type ProofRecord } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
@@ -50,7 +52,7 @@ export async function findProof(
 export interface ProofDocuments {
   entry: ProofEntry;
   /** Null after erasure: only the commitments in the log remain. */
-  payload: { aep: Aep; record: ProofRecord; receipt: Receipt } | null;
+  payload: { aep: Aep; record: ProofRecord; receipt: Receipt; disclosures: Disclosure[] } | null;
 }
 
 /**
@@ -85,26 +87,37 @@ export function isLogged(stored: StoredProof): boolean {
 }
 
 function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
-  const { aep, signature, keyId, requestHash } = stored;
-  if (aep === null || signature === null || requestHash === null) {
+  const { aep, keyId, proofId, request, requestHash, seed, signature } = stored;
+  if (!aep || !signature || !request || !requestHash || !seed) {
     // A missing payload without a recorded erasure is a loss, not an erasure.
     if (!stored.isErased) throw altered(stored, 'the missing payload');
     return null;
   }
   const facts: ReceiptFacts = {
     lane: stored.lane === 1 ? 'execute' : 'agent',
-    proof_id: stored.proofId,
+    proof_id: proofId,
     request_hash: toHex(requestHash),
     effect: stored.effect,
   };
   if (hashHex(nativeSha256, aep) !== toHex(stored.aepHash)) throw altered(stored, 'aep_hash');
-  const record = buildProofRecord(nativeSha256, { ...facts, aep, signature, key_id: keyId });
+  const record = buildProofRecord(nativeSha256, {
+    proof_id: proofId,
+    aep,
+    signature,
+    key_id: keyId,
+  });
   if (proofRecordHash(nativeSha256, record) !== toHex(stored.proofRecordHash)) {
     throw altered(stored, 'proof_record_hash');
   }
   const document = aepSchema.parse(parseStrict(aep));
   if (!isRowOf(stored, document)) throw altered(stored, 'a column');
-  return { aep: document, record, receipt: buildReceipt(nativeSha256, facts) };
+  const disclosures = disclosuresOf(
+    saltsFrom(nativeSha256, seed),
+    parseStrict(request) as unknown as ExecuteRequest,
+    facts.request_hash,
+  );
+  const receipt = buildReceipt(nativeSha256, facts);
+  return { aep: document, record, receipt, disclosures };
 }
 
 export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean {
@@ -115,8 +128,7 @@ export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean 
     stored.environment === aep.environment &&
     stored.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
     stored.keyId === aep.key_id &&
-    (stored.isErased ||
-      (stored.requestHash !== null && toHex(stored.requestHash) === aep.request_hash)) &&
+    (stored.isErased || stored.requestHash !== null) &&
     formatTime(stored.acceptedAt) === aep.accepted_at
   );
 }

@@ -38,7 +38,7 @@ export const replayOperation = tenantOperation(
     tag: 'Verification',
     summary: 'Replay a decision',
     description:
-      'Derives the AEP again from the accepted request, with the policy set, time and salt pinned at ' +
+      'Derives the AEP again from the accepted request, with the policy set, time and seed pinned at ' +
       'admission. With `policy_digest`, also reports what that policy set would have decided. The ' +
       'response names every difference; values need a key with the scope read or export.',
     scopes: ['verify'],

@@ -1,6 +1,9 @@
-import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '#protocol/aep';
-import { equalBytes, fromBase64, toBase64Url, toHex } from '#protocol/bytes';
-import { canonicalize, type JsonValue } from '#protocol/json';
+import { aepBytes, buildProofRecord, proofRecordHash } from '#protocol/aep';
+import { equalBytes, fromBase64, toHex } from '#protocol/bytes';
+import { firstUncommitted } from '#protocol/commitments';
+import { attempt } from '#protocol/errors';
+import { canonicalBytes, canonicalize, type JsonValue } from '#protocol/json';
+import type { KeyedEntry } from '#protocol/keys';
 import { parseEnvelope, type OpenEnvelope } from '#protocol/dsse';
 import { hashHex } from '#protocol/hash';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
@@ -15,6 +18,7 @@ import {
   type VerdictCause,
   type VerdictKey,
 } from '#protocol/schemas/verdict';
+import { parseTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { StoredCheckpoint } from '#sql/log/checkpoints';
 import type { StoredProof, ProofHistory } from '#sql/proofs/read';
@@ -46,8 +50,8 @@ function signedOf(aep: Aep, envelope: DsseEnvelope): Submission['signed'] {
 export interface Registered {
   stored: StoredProof;
   entry: Uint8Array;
-  /** The proof's AEP key in the log; null if the log has none. */
-  publicKey: Uint8Array | null;
+  /** The entry that activated the proof's AEP key; null if the log has none. */
+  activation: KeyedEntry | null;
   /** Every statement that the registry can have made about the proof. */
   statements: VerdictStatement[];
   checkpoint: StoredCheckpoint | null;
@@ -77,12 +81,13 @@ export function submittedChecks(submission: Submission, registered: Registered):
     ],
     [
       'submitted_record',
-      exported &&
-        isRecordLogged &&
-        same(exported.proof_record, record) &&
-        exported.request_hash === record.request_hash &&
-        exported.response_hash === record.response_hash,
-      'the proof record, or a hash beside it, is not what was logged',
+      exported && isRecordLogged && same(exported.proof_record, record),
+      'the proof record is not what was logged',
+    ],
+    [
+      'submitted_disclosures',
+      exported && firstUncommitted(nativeSha256, exported.aep, exported.disclosures) === -1,
+      'the AEP does not commit to a disclosed value',
     ],
     [
       'submitted_entry',
@@ -119,9 +124,6 @@ function rebuilt(signed: NonNullable<Submission['signed']>, stored: StoredProof)
     aep: open.payload,
     signature: open.signature,
     key_id: aep.key_id,
-    request_hash: aep.request_hash,
-    effect: aep.decision.effect,
-    lane: requestTypeOf(aep.subject),
   });
 }
 
@@ -141,13 +143,31 @@ function isIncluded(inclusion: InclusionProof, { stored, entry, checkpoint }: Re
   );
 }
 
-function areKeys(document: ProofExport, { publicKey, logVkey }: Registered): boolean {
-  const [key] = document.keys;
+function areKeys(document: ProofExport, registered: Registered): boolean {
+  const { activation, checkpoint, logVkey } = registered;
+  const { entry, tlog_proof: text } = document.key;
   return (
-    publicKey !== null &&
-    key.key_id === document.aep.key_id &&
-    key.public_key === toBase64Url(publicKey) &&
+    activation !== null &&
+    same(entry, activation.entry) &&
+    (text === null || isTlogProofOf(text, activation, checkpoint)) &&
     (document.log_vkey === logVkey || signedBy(document.inclusion.checkpoint, document.log_vkey))
+  );
+}
+
+/** Whether the text proves an entry under the checkpoint of the export. */
+function isTlogProofOf(
+  text: string,
+  { entry, leafIndex: index }: KeyedEntry,
+  checkpoint: StoredCheckpoint | null,
+): boolean {
+  const proof = attempt(() => parseTlogProof(text));
+  if (proof === undefined || checkpoint === null || proof.checkpoint !== checkpoint.note)
+    return false;
+  const { treeSize: size, root } = checkpoint;
+  const hash = leafHash(nativeSha256, canonicalBytes(entry));
+  return (
+    proof.index === index &&
+    verifyInclusion(nativeSha256, { index, size, leafHash: hash, path: proof.path, root })
   );
 }
 

@@ -8,11 +8,12 @@ import {
 import { verifyBodySchema } from '#protocol/schemas/proof-export';
 import { decidedIn } from '#protocol/aep';
 import { fromHex, toHex } from '#protocol/bytes';
+import { disclosedIn } from '#protocol/commitments';
 import { proofEntryBytes } from '#protocol/entries';
 import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
 import { ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
-import { parseStrict } from '#protocol/json';
+import { parseStrict, type JsonValue } from '#protocol/json';
 import { jwkThumbprint, keyStateAt } from '#protocol/keys';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { canAssertValidity } from '#protocol/status';
@@ -39,7 +40,7 @@ import {
   statementOf,
   statementsOf,
 } from '../proofs/stored-proof.js';
-import { vkeyFor } from '../proofs/inclusion.js';
+import { activationOf, vkeyFor } from '../proofs/inclusion.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 
@@ -80,7 +81,7 @@ export const verifyOperation = tenantOperation(
     const submission = submissionOf(parseBody(verifyBodySchema, body));
     addLogFields(res, { proof_id: submission.proofId });
     const verdict = await inTenant((sql, tenantNo) => verification(ctx, sql, tenantNo, submission));
-    sendJson(res, 200, verdict);
+    sendJson(res, 200, verdict as unknown as JsonValue);
   },
 );
 
@@ -109,6 +110,9 @@ export async function verification(
   const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
   const cause = causeOf(checks, keyFound, stored?.isErased ?? false);
   const status = statusOf(cause, verdict);
+  const isAltered = checks.some(
+    ({ name, result }) => name.startsWith('submitted_') && result === 'fail',
+  );
   return {
     schema_version: SCHEMA.verdict,
     proof_id: submission.proofId,
@@ -118,6 +122,9 @@ export async function verification(
     cause,
     checks,
     key,
+    ...(stored !== null && !isAltered && submission.exported !== null
+      ? disclosedIn(submission.exported)
+      : { disclosed: null, withheld: null }),
     verdict,
     log_size: logSize,
   };
@@ -181,6 +188,7 @@ async function verifyStored(
           proof_id: stored.proofId,
           // A request that was lost, not erased, has the wrong hash.
           request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
+          seed: stored.seed ?? (stored.isErased ? null : new Uint8Array()),
           aep,
           signature,
           entry,
@@ -198,7 +206,7 @@ async function verifyStored(
     ...submittedChecks(submission, {
       stored,
       entry,
-      publicKey: known.publicKey,
+      activation: activationOf(keys, keyId),
       statements: statementsOf(decided, history),
       checkpoint,
       logVkey: checkpoint === null ? ctx.logVkey : vkeyFor(checkpoint.note, ctx),

@@ -23,8 +23,8 @@ import { unresolvedResponse } from '../lookup/views.js';
  * Source of the examples, which the code of the answers renders, so that ids, hashes, key and path
  * verify. They show the proof before its revocation.
  */
-const { aep, entry, inclusion, keys, log_vkey, proof_id, verdict } = exampleExport;
-const [signer] = keys;
+const { aep, entry, inclusion, key, log_vkey, proof_id, verdict } = exampleExport;
+const signer = key.entry;
 // Never empty: the proof was exported with the log key.
 const LOG_VKEY = log_vkey ?? '';
 const LOG_ORIGIN = parseVkey(LOG_VKEY, sha256).name;

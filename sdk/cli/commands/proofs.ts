@@ -25,7 +25,7 @@ const formatOption = (formats: readonly string[]): Option =>
   new Option('--format <FORMAT>', 'format of the file').choices(formats).default('json');
 
 export function addExport(add: AddCommand): Command {
-  return add<FileOptions<ExportFormat>>(
+  return add<FileOptions<ExportFormat> & { disclose?: string }>(
     {
       name: 'export',
       summary: 'Export a proof as a file for offline verification, as its AEP, or as a PDF',
@@ -33,15 +33,20 @@ export function addExport(add: AddCommand): Command {
       examples: [
         'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f -o proof.json',
         'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --format pdf -o proof.pdf',
+        'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --disclose amount,currency -o amount.json',
       ],
     },
     async (invocation) => {
       const { argument: proof_id, options, engine, terminal } = invocation;
-      const { format, out } = options;
+      const { disclose, format, out } = options;
       if (format === 'pdf' && out === undefined && terminal.outIsTerminal) {
         throw new UsageError('a terminal cannot show a PDF: give --out FILE');
       }
-      const envelope = await exportProofHttp(engine(), { proof_id, format });
+      const envelope = await exportProofHttp(engine(), {
+        proof_id,
+        format,
+        ...(disclose !== undefined && { disclose: disclose.split(',') }),
+      });
       const { response } = envelope;
       const bytes = response instanceof Uint8Array ? response : utf8(canonicalJson(response));
       await writeResponse(invocation, bytes, envelope);
@@ -50,6 +55,7 @@ export function addExport(add: AddCommand): Command {
   )
     .argument('<PROOF_ID>')
     .addOption(formatOption(['json', 'aep-json', 'pdf'] satisfies ExportFormat[]))
+    .option('--disclose <NAMES>', 'show only these values of the request, such as facts')
     .addOption(outOption());
 }
 

@@ -3,7 +3,14 @@ import { toBase64 } from '../../../protocol/bytes.js';
 import { attempt } from '../../../protocol/errors.js';
 import { parseEvidence } from '../../../protocol/evidence/verify.js';
 import { isProofId } from '../../../protocol/ids.js';
-import { verifyEvidence, verifyOffline, verifyProofHttp, type OfflineResult } from '../../index.js';
+import {
+  canonicalJson,
+  verifyEvidence,
+  verifyOffline,
+  verifyProofHttp,
+  type JsonValue,
+  type OfflineResult,
+} from '../../index.js';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
@@ -61,7 +68,8 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
   const envelope = await (isProofId(argument)
     ? verifyProofHttp(engine, { proof_id: argument })
     : sendExport(argument, (document) => verifyProofHttp(engine, document)));
-  const { proof_id, status, can_assert_validity, cause, checks, effect } = envelope.response;
+  const { proof_id, status, can_assert_validity, cause, checks, disclosed, effect, withheld } =
+    envelope.response;
   const exitCode =
     cause === 'not_verified_yet'
       ? EXIT.undecided
@@ -73,6 +81,7 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
   const denial = can_assert_validity && effect === 'DENY' ? '  (of a denial)' : '';
   terminal.print(styled(exitCode, cause === null ? status + denial : `${status}  (${cause})`));
   terminal.print(...row('proof', proof_id));
+  printDisclosed(terminal, disclosed, withheld);
   for (const { name, result, detail } of checks) {
     if (result === 'fail') terminal.print(...row('failed', `${name}: ${detail ?? ''}`));
   }
@@ -155,13 +164,14 @@ function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): v
     terminal.print(...row('why', result.detail));
     return;
   }
-  const { aep, status, faults, under, leafIndex } = result;
+  const { aep, disclosed, faults, leafIndex, status, under, withheld } = result;
   const prefix = isWithdrawn(status) ? `${status}: ` : '';
   terminal.print(styled(exitCode, prefix + headline(result, exitCode)));
   if (aep !== undefined) {
     terminal.print(...row('proof', aep.proof_id));
     terminal.print(...row('accepted at', aep.accepted_at));
   }
+  printDisclosed(terminal, disclosed, withheld);
   if (under !== undefined) {
     terminal.print(...row('log', `${under.origin}, leaf ${String(leafIndex)}`));
   }
@@ -172,6 +182,19 @@ function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): v
       'to decide inclusion, pin the log too (--pins, --log-vkey); for evidence from before a checkpoint, give --tlog-proof';
     terminal.print(...row('next', next));
   }
+}
+
+function printDisclosed(
+  terminal: Terminal,
+  disclosed: Record<string, unknown> | null | undefined,
+  withheld: number | null | undefined,
+): void {
+  if (!disclosed) return;
+  for (const [name, value] of Object.entries(disclosed)) {
+    const text = typeof value === 'string' ? value : canonicalJson(value as JsonValue);
+    terminal.print(...row('disclosed', `${name}: ${text}`));
+  }
+  terminal.print(...row('withheld', `${String(withheld)} values`));
 }
 
 function headline(

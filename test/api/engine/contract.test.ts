@@ -136,7 +136,9 @@ it('engine OpenAPI document > allows additional members in responses, except in 
     return found;
   };
   const roots = ['ExecuteReceipt', 'AgentReceipt', 'Aep', 'DsseEnvelope', 'ProofRecord'];
-  const fixed = reachable([...roots, 'ProofEntry'].map((id) => `#/components/schemas/${id}`));
+  const fixed = reachable(
+    [...roots, 'ProofEntry', 'AepKeyEntry'].map((id) => `#/components/schemas/${id}`),
+  );
   const answered = reachable(api.operations.map(({ operation }) => operation.responses));
   expect([...answered].filter((id) => isClosed(id) && !fixed.has(id))).toEqual([]);
   for (const id of roots) expect([id, isClosed(id)]).toEqual([id, true]);

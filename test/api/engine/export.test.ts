@@ -36,7 +36,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(document).toMatchObject({
       proof_id: id,
       log_vkey: setup.log.vkey,
-      keys: [{ public_key: toBase64Url(setup.registry.admit.signer.publicKey) }],
+      key: { entry: { public_key: toBase64Url(setup.registry.admit.signer.publicKey) } },
       verdict: { verification_status: 'VALID', can_assert_validity: true },
     });
     const { log, registry } = setup;

@@ -105,7 +105,7 @@ describe('facts of a single request', () => {
     });
   });
 
-  it('are replayed with the request, under its policy set and another', async ({
+  it('are verified and replayed with the request, under its policy set and another', async ({
     activate,
     setup,
   }) => {
@@ -118,9 +118,14 @@ describe('facts of a single request', () => {
     );
     await activate();
     const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
+    const proof_id = json['registry_proof_id'];
+    await setup.publish();
+    const schema_version = 'svc.verification.verify_request/1.0';
+    const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id });
+    expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
     const replay = await setup.post('/v1/proofs/replay', {
       schema_version: 'svc.verification.replay_request/1.0',
-      proof_id: json['registry_proof_id'],
+      proof_id,
       policy_digest: digest,
     });
     expect(replay.json).toMatchObject({

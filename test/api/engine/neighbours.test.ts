@@ -130,9 +130,9 @@ describe('engine with an admission that waits for an open transaction', () => {
     return holdLock(
       db.sql,
       `insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-          accepted_at, salt, policy_digest, validity)
+          accepted_at, seed, policy_digest, validity)
         select gen_random_uuid(), ${String(registry.tenantNo)}, 1, environment,
-          '\\x${toHex(request)}', '\\x${hash}', now(), salt, policy_digest, validity
+          '\\x${toHex(request)}', '\\x${hash}', now(), seed, policy_digest, validity
         from svc.intake limit 1`,
     );
   }

@@ -37,8 +37,7 @@ describe('PDF export', () => {
       'fixture-1',
       entry.aep_hash,
       entry.proof_record_hash,
-      document.request_hash,
-      document.response_hash,
+      admitted.requestHash,
       aep.key_id,
       String(inclusion.leaf_index),
       String(inclusion.tree_size),
@@ -88,7 +87,12 @@ describe('PDF verdict', () => {
     [
       'a report',
       {
-        subject: { kind: 'outcome', parent_proof_id: admitted.proofId, result: 'failed' },
+        subject: {
+          kind: 'outcome',
+          agent: { id: 'a', bound: false },
+          parent_proof_id: admitted.proofId,
+          result: 'failed',
+        },
       },
       'Admitted: a report that an action failed · proof VALID',
     ],

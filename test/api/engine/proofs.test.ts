@@ -27,12 +27,10 @@ describe('GET /v1/proofs/{proof_id}', () => {
     expect(documentHash(nativeSha256, view.aep)).toBe(view.log_entry.aep_hash);
     expect(documentHash(nativeSha256, view.proof_record)).toBe(view.log_entry.proof_record_hash);
     expect(fromBase64(view.proof_record!.envelope.payload)).toEqual(canonicalBytes(view.aep));
-    expect(view.receipt!.response_hash).toBe(view.proof_record!.response_hash);
   });
 
   it.for([
-    ['salt', 'intake', 'salt'],
-    ['input hash', 'log_entry', 'input_hash'],
+    ['seed', 'intake', 'seed'],
     ['signature', 'log_entry', 'signature'],
     ['logged hash', 'log_entry', 'aep_hash'],
   ] as const)('responds with 500 when the %s was altered', async ([, table, column], { setup }) => {
@@ -83,12 +81,16 @@ describe('GET /v1/proofs/{proof_id}/receipt-evidence', () => {
     const other = { ...receipt, status: 'DENIED' as const };
     expect(verifyOffline(first, pins, crypto, { receipt: other })).toMatchObject({
       authentic: false,
-      faults: [{ code: 'response_hash_mismatch' }],
+      faults: [{ code: 'receipt_mismatch' }],
     });
 
     await log.publish();
     const later = await evidence();
-    expect(later).toEqual({ ...first, tlog_proof: expect.any(String) as string });
+    expect(later).toEqual({
+      ...first,
+      key: { ...first.key, tlog_proof: expect.any(String) as string },
+      tlog_proof: expect.any(String) as string,
+    });
     expect(verifyOffline(later, pins, crypto, { receipt })).toMatchObject({ included: true });
     const text = later.tlog_proof!.replace(/^index \d+/m, 'index 0');
     expect(verifyOffline({ ...later, tlog_proof: text }, pins, crypto)).toMatchObject({

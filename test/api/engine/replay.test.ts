@@ -185,12 +185,11 @@ describe('replay after tampering', () => {
 
   it.for([
     ['intake', 'accepted_at', `accepted_at + interval '1 second'`, '/accepted_at'],
-    ['intake', 'salt', `decode(repeat('00', 32), 'hex')`, ''],
+    ['intake', 'seed', `decode(repeat('00', 32), 'hex')`, ''],
     ['intake', 'fixture_hash', `decode(repeat('00', 32), 'hex')`, ''],
-    ['intake', 'request', `'x'`, '/request_hash'],
+    ['intake', 'request', `'x'`, '/request_commitment'],
     ['log_entry', 'effect', `'DENY'`, '/decision/effect', `'ADMIT'`],
     ['log_entry', 'reasons', `'["another"]'`, '/decision/reasons'],
-    ['log_entry', 'input_hash', `decode(repeat('00', 32), 'hex')`, '/policy/input_hash'],
     ['log_entry', 'environment', `'live'`, '/environment', `'sandbox'`],
   ] as const)(
     'reports a changed row: %s.%s',

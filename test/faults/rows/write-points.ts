@@ -97,7 +97,6 @@ export const WRITE_POINTS: WritePoint[] = [
     also: [
       'delete from svc.chunk_pending where chunk_id = any($1::uuid[]) and current_setting',
       'delete from svc.intake_pending ',
-      'insert into svc.policy_input ',
       'insert into svc.tile ',
       'update svc.log_head ',
       'update svc.batch_progress ',
@@ -208,13 +207,12 @@ export const WRITE_POINTS: WritePoint[] = [
     of: ['admin'],
     has: ['insert into svc.erasure ', 'select svc.append_erasure('],
     also: [
-      'update svc.intake set request = null, request_hash = null, salt = null ',
-      'update svc.log_entry set signature = null, input_hash = null, reasons = null, action = null, intent_id = null ',
+      'update svc.intake set request = null, request_hash = null, seed = null ',
+      'update svc.log_entry set signature = null, reasons = null, action = null, intent_id = null ',
       "update svc.refusal set detail = '' ",
       'update svc.revocation_request r set document = null ',
       'update svc.revocation_reason set document = null ',
       'delete from svc.idempotency_key ',
-      'delete from svc.policy_input ',
       'update svc.batch set items_hash = null ',
     ],
     provoke: act('erasure'),
@@ -225,11 +223,7 @@ export const WRITE_POINTS: WritePoint[] = [
 export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'erasure/erase.ts',
-    [
-      'delete from svc.idempotency_key ',
-      'update svc.batch_part set problems = null ',
-      'delete from svc.policy_input where input_hash in ',
-    ],
+    ['delete from svc.idempotency_key ', 'update svc.batch_part set problems = null '],
     'the next run of `erase tenant` continues it: test/programs/admin-erase.test.ts kills it',
   ],
   [

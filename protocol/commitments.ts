@@ -1,0 +1,119 @@
+import { concat, utf8 } from './bytes.js';
+import { documentHash, hashHex, type Sha256 } from './hash.js';
+import type { JsonValue } from './json.js';
+import type { AgentEnvelope, ExecuteRequest } from './schemas/admission.js';
+
+/** The block size of SHA-256, in bytes. */
+const BLOCK = 64;
+
+/** HMAC-SHA-256 (RFC 2104) in lower-case hex; `key` has at most 64 bytes. */
+function hmacHex(sha256: Sha256, key: Uint8Array, message: Uint8Array): string {
+  const inner = new Uint8Array(BLOCK).fill(0x36);
+  const outer = new Uint8Array(BLOCK).fill(0x5c);
+  for (let i = 0; i < key.length; i++) {
+    inner[i]! ^= key[i]!;
+    outer[i]! ^= key[i]!;
+  }
+  return hashHex(sha256, concat(outer, sha256(concat(inner, message))));
+}
+
+/** The salt for a name, 32 bytes in hex. */
+export type SaltOf = (name: string) => string;
+
+/**
+ * The salts of one decision. Each is an HMAC under the seed, so a salt that becomes known reveals no
+ * other one.
+ *
+ * @param seed 32 random bytes, which never leave the service
+ */
+export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
+  return (name) => hmacHex(sha256, seed, utf8(name));
+}
+
+/** A value with the salt of its name: what a reader needs to check a commitment (after RFC 9901). */
+export type Disclosure = [salt: string, name: string, value: JsonValue];
+
+/** The commitment to a disclosed value, lower-case hex. */
+export function commitmentTo(sha256: Sha256, disclosure: Disclosure): string {
+  return documentHash(sha256, disclosure);
+}
+
+export const REQUEST_HASH = 'request_hash';
+
+/** The values of a request that its AEP commits to, besides its hash, by the name of each. */
+export function committedValues(
+  request: ExecuteRequest | AgentEnvelope,
+): Record<string, JsonValue> {
+  const values: Record<string, JsonValue> = {};
+  const { facts = {} } = request as { facts?: Record<string, JsonValue> };
+  for (const [name, value] of Object.entries(facts)) values[`fact.${name}`] = value;
+  for (const name of ['arguments_hash', 'result_hash'] as const) {
+    const value = (request as Partial<Record<typeof name, string>>)[name];
+    if (value !== undefined) values[name] = value;
+  }
+  return values;
+}
+
+/** Every value that an AEP commits to, with its salt, ascending by name. */
+export function disclosuresOf(
+  saltOf: SaltOf,
+  request: ExecuteRequest | AgentEnvelope,
+  requestHash: string,
+): Disclosure[] {
+  const values: Record<string, JsonValue> = {
+    ...committedValues(request),
+    [REQUEST_HASH]: requestHash,
+  };
+  return Object.keys(values)
+    .sort()
+    .map((name) => [saltOf(name), name, values[name]!]);
+}
+
+/** The two members of an AEP that commit to values. */
+export interface CommittedIn {
+  request_commitment: string;
+  /** Ascending, so that the order reveals no name. */
+  commitments: string[];
+}
+
+export function commitmentsOf(sha256: Sha256, disclosures: readonly Disclosure[]): CommittedIn {
+  const found: CommittedIn = { request_commitment: '', commitments: [] };
+  for (const disclosure of disclosures) {
+    const commitment = commitmentTo(sha256, disclosure);
+    if (disclosure[1] === REQUEST_HASH) found.request_commitment = commitment;
+    else found.commitments.push(commitment);
+  }
+  found.commitments.sort();
+  return found;
+}
+
+/** Checked disclosures by name, and how many other values the AEP commits to. */
+export function disclosedIn({
+  aep,
+  disclosures,
+}: {
+  aep: CommittedIn;
+  disclosures: readonly Disclosure[];
+}): { disclosed: Record<string, JsonValue>; withheld: number } {
+  return {
+    disclosed: Object.fromEntries(disclosures.map(([, name, value]) => [name, value])),
+    withheld: aep.commitments.length + 1 - disclosures.length,
+  };
+}
+
+/** The index of the first disclosure that the AEP does not commit to, or that is out of order; or -1. */
+export function firstUncommitted(
+  sha256: Sha256,
+  aep: CommittedIn,
+  disclosures: readonly Disclosure[],
+): number {
+  return disclosures.findIndex((disclosure, i) => {
+    const [, name] = disclosure;
+    const commitment = commitmentTo(sha256, disclosure);
+    const isCommitted =
+      name === REQUEST_HASH
+        ? commitment === aep.request_commitment
+        : aep.commitments.includes(commitment);
+    return !isCommitted || (i > 0 && disclosures[i - 1]![1] >= name);
+  });
+}

@@ -1,0 +1,44 @@
+import { orderedText } from './json.js';
+import type { Facts } from './schemas/facts.js';
+import type { Environment } from './schemas/primitives.js';
+
+/**
+ * The input of a policy decision, without its salt: only what policies can refer to, and no identifier
+ * or time of the request, so equal inputs are common and share a decision.
+ */
+export interface PolicyInput {
+  tenant: { tenant_id: string; environment: Environment };
+  environment: Environment;
+  lane: 'execute' | 'agent';
+  /** Null for an outcome, which no policy decides. */
+  action: string | null;
+  agent: { id: string; framework: string | null; bound: boolean } | null;
+  tool: string | null;
+  fixture: { ref: string; hash: string | null } | null;
+  facts: Facts;
+  approval: null;
+  budgets: Record<string, never>;
+}
+
+/**
+ * The RFC 8785 form of `svc.policy.input/1.1`, whose hash is in the AEP. The salt keeps the hash from
+ * confirming a guessed input; without a salt, equal inputs have equal texts.
+ */
+export function policyInputText(input: PolicyInput, salt?: string): string {
+  const { action, agent, approval, budgets, environment, facts, fixture, lane, tenant, tool } =
+    input;
+  return orderedText({
+    action,
+    agent: agent && { bound: agent.bound, framework: agent.framework, id: agent.id },
+    approval,
+    budgets,
+    environment,
+    facts: Object.fromEntries(Object.entries(facts).sort(([a], [b]) => (a < b ? -1 : 1))),
+    fixture: fixture && { hash: fixture.hash, ref: fixture.ref },
+    lane,
+    ...(salt !== undefined && { salt }),
+    schema_version: 'svc.policy.input/1.1',
+    tenant: { environment: tenant.environment, tenant_id: tenant.tenant_id },
+    tool,
+  });
+}
