@@ -90,7 +90,7 @@ async function ensureApiKey(tx: Db, key: ApiKey): Promise<void> {
     keyId: key.keyId,
     tenantId: TENANT,
     secretHash: apiKeySecretHash(nativeSha256, key.secret),
-    scopes: ['admit', 'read', 'export', 'verify', 'lifecycle'],
+    scopes: ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys'],
     reviewRef: 'embedded-stack',
   });
 }

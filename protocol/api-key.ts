@@ -14,6 +14,8 @@ import type { Sha256 } from './hash.js';
  */
 export const API_KEY_PATTERN = /^svc_sk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})([0-9A-Za-z]{6})$/;
 
+export const API_KEY_ID_PATTERN = /^[a-z0-9]{12}$/;
+
 export interface ApiKey {
   keyId: string;
   /** 32 bytes */
@@ -36,7 +38,7 @@ export function parseApiKey(text: string): ApiKey | null {
 
 /** @throws RangeError when the id or the secret is malformed */
 export function formatApiKey({ keyId, secret }: ApiKey): string {
-  if (!/^[a-z0-9]{12}$/.test(keyId)) throw new RangeError('key id: 12 characters of [a-z0-9]');
+  if (!API_KEY_ID_PATTERN.test(keyId)) throw new RangeError('key id: 12 characters of [a-z0-9]');
   if (secret.length !== SECRET_BYTES) throw new RangeError(`secret: ${SECRET_BYTES} bytes`);
   const text = `svc_sk_${keyId}_${toBase64Url(secret)}`;
   return text + checksum(text);

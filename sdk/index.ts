@@ -19,6 +19,7 @@ export {
   followBatchHttp,
 } from './engine/batch.js';
 export type { RequestHashEnvelope } from './engine/engine.js';
+export * from './engine/keys.js';
 export * from './engine/proofs.js';
 export {
   readReceiptEvidenceHttp,
@@ -77,6 +78,13 @@ export type {
   ExecuteReceipt,
   ExecuteRequest,
 } from '../protocol/schemas/admission.js';
+export type {
+  ApiKeyList,
+  CreatedApiKey,
+  KeyRestriction,
+  ListedApiKey,
+  Scope,
+} from '../protocol/schemas/api-keys.js';
 export type { Batch } from '../protocol/schemas/batch.js';
 export type {
   Facade as LookupResponse,

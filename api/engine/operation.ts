@@ -1,6 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type * as z from 'zod';
 import { STRICT_JSON_CODES } from '#protocol/errors';
+import type { Scope } from '#protocol/schemas/api-keys';
 import type { Pool } from '#sql/db/transaction';
 import type {
   OperationSpec as DescribedOperation,
@@ -12,9 +13,6 @@ import type { Submit } from './admission/submit.js';
 import type { EngineContext } from './context.js';
 import type { Authenticate, Caller } from './http/authenticate.js';
 import type { ProblemCode } from './http/problem.js';
-
-export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'admin'] as const;
-export type Scope = (typeof SCOPES)[number];
 
 export interface EngineDeps {
   ctx: EngineContext;
@@ -28,7 +26,7 @@ export interface EngineDeps {
 
 /** Specification of one operation. The OpenAPI document is generated from these only. */
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
-  tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Service';
+  tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Keys' | 'Service';
   /** Any one of these scopes is enough. Empty: no API key needed. */
   scopes: readonly Scope[];
   /** Media types of the successful response, the preferred one first. */

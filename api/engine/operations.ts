@@ -7,6 +7,7 @@ import { createBatchOperation } from './batches/create-batch.js';
 import * as batches from './batches/results.js';
 import type { EngineContext } from './context.js';
 import { sendBytes, serveFixed } from './http/respond.js';
+import * as apiKeys from './keys/api-keys.js';
 import * as packages from './lifecycle/packages.js';
 import * as revocations from './lifecycle/revocations.js';
 import * as shareTokens from './lifecycle/share-tokens.js';
@@ -126,6 +127,9 @@ export const OPERATIONS: readonly Operation[] = [
   packages.createPackageOperation,
   packages.listPackagesOperation,
   packages.readPackageOperation,
+  apiKeys.createApiKeyOperation,
+  apiKeys.listApiKeysOperation,
+  apiKeys.revokeApiKeyOperation,
   healthzOperation,
   readyzOperation,
   ...documentationOperations,

@@ -1,7 +1,6 @@
-import { randomBytes } from 'node:crypto';
-import { SCOPES } from '#api/engine/operation';
-import { apiKeyIdFrom, apiKeySecretHash, formatApiKey, parseApiKey } from '#protocol/api-key';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { API_KEY_ID_PATTERN, parseApiKey } from '#protocol/api-key';
+import { type KeyRestriction, keyRestrictionSchema, SCOPES } from '#protocol/schemas/api-keys';
+import { newApiKey } from '#runtime/crypto/api-key';
 import {
   expireApiKey,
   insertApiKey,
@@ -33,10 +32,14 @@ export function addApiKeyCommands(add: AddCommand): void {
       'reference of the architectural review that approved the key, such as a ticket',
     )
     .option('--scopes <list>', `comma-separated, of ${SCOPES.join(', ')}`, 'admit,read')
-    .option('--expires-in <seconds>', 'lifetime, or none', 'none');
+    .option('--expires-in <seconds>', 'lifetime, or none', 'none')
+    .option('--agent <agent_id>', 'restrict the key to envelopes of this agent')
+    .option('--action <patterns...>', 'restrict the key to actions; * stands for any characters')
+    .option('--tool <patterns...>', 'restrict the key to tools; * stands for any characters')
+    .option('--environment <name>', 'restrict the key to sandbox or live');
   add(
     'key rotate <key_id>',
-    'Issue the successor of a key, with its tenant, scopes and review',
+    'Issue the successor of a key, with its tenant, scopes, restriction and review',
     'k3f9a2m4x7q1 --overlap 3600',
     rotate,
   ).option('--overlap <seconds>', 'how long the old key stays valid', '86400');
@@ -76,16 +79,20 @@ export function addApiKeyCommands(add: AddCommand): void {
 async function issue(
   { act }: Admin,
   tenantId: string,
-  options: { review: string; scopes: string; expiresIn: string },
+  options: { review: string; scopes: string; expiresIn: string } & RestrictionOptions,
 ): Promise<Outcome> {
   const reviewRef = words(options.review, 'the review reference');
   const listed = options.scopes.split(',').map((scope) => oneOf(scope.trim(), SCOPES));
   const scopes = [...new Set(listed)];
+  const restriction = restrictionFrom(options);
+  if (restriction !== null && scopes.some((scope) => scope === 'keys' || scope === 'admin')) {
+    throw new UsageError('a restricted key cannot have the scope keys or admin');
+  }
   const lifetime = secondsOrNone(options.expiresIn);
   if (lifetime === 0) throw new UsageError('the lifetime of a key must not be 0 seconds');
-  const { keyId, secretHash, text } = newKey();
+  const { keyId, secretHash, text } = newApiKey();
   const expiresAt = await act((tx) =>
-    insertApiKey(tx, { keyId, tenantId, secretHash, scopes, reviewRef, lifetime }),
+    insertApiKey(tx, { keyId, tenantId, secretHash, scopes, restriction, reviewRef, lifetime }),
   );
   return {
     document: {
@@ -93,10 +100,33 @@ async function issue(
       key_id: keyId,
       tenant_id: tenantId,
       scopes,
+      restriction,
       review: reviewRef,
       expires_at: expiresAt,
     },
   };
+}
+
+interface RestrictionOptions {
+  agent?: string;
+  action?: string[];
+  tool?: string[];
+  environment?: string;
+}
+
+function restrictionFrom(options: RestrictionOptions): KeyRestriction | null {
+  const given = {
+    agent_id: options.agent,
+    actions: options.action,
+    tools: options.tool,
+    environment: options.environment,
+  };
+  const members = Object.entries(given).filter(([, value]) => value !== undefined);
+  if (members.length === 0) return null;
+  const result = keyRestrictionSchema.safeParse(Object.fromEntries(members));
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  throw new UsageError(`the restriction is invalid: ${issue?.path.join('.')}: ${issue?.message}`);
 }
 
 async function rotate(
@@ -106,7 +136,7 @@ async function rotate(
 ): Promise<Outcome> {
   const oldKeyId = keyIdFrom(oldKey);
   const overlap = seconds(options.overlap);
-  const { keyId, secretHash, text } = newKey();
+  const { keyId, secretHash, text } = newApiKey();
   const rotated = await act((tx) =>
     rotateApiKey(tx, { oldKeyId, newKeyId: keyId, secretHash, overlap }),
   );
@@ -116,6 +146,7 @@ async function rotate(
       key_id: keyId,
       tenant_id: rotated.tenantId,
       scopes: rotated.scopes,
+      restriction: rotated.restriction,
       review: rotated.reviewRef,
       expires_at: rotated.newExpiresAt,
       replaces: oldKeyId,
@@ -124,16 +155,10 @@ async function rotate(
   };
 }
 
-function newKey(): { keyId: string; secretHash: Uint8Array; text: string } {
-  const [keyId, secret] = [apiKeyIdFrom(randomBytes(8)), randomBytes(32)];
-  const secretHash = apiKeySecretHash(nativeSha256, secret);
-  return { keyId, secretHash, text: formatApiKey({ keyId, secret }) };
-}
-
 /** Returns the id of a key. Accepts the whole key as well, for reports of leaked keys. */
 function keyIdFrom(text: string): string {
   const keyId = parseApiKey(text)?.keyId ?? text;
-  if (/^[a-z0-9]{12}$/.test(keyId)) return keyId;
+  if (API_KEY_ID_PATTERN.test(keyId)) return keyId;
   // Does not quote the input, which may be a mistyped key.
   throw new UsageError('a key id is 12 characters of a-z and 0-9: key list <tenant_id> shows them');
 }

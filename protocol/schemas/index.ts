@@ -1,5 +1,6 @@
 export * from './aep.js';
 export * from './admission.js';
+export * from './api-keys.js';
 export * from './batch.js';
 export * from './facade.js';
 export * from './facts.js';

@@ -156,7 +156,12 @@ export interface Gate {
   environmentOpen: boolean;
   /** The caller's API key is not revoked; its expiry since acceptance does not matter. */
   keyHolds: boolean;
-  /** The environment is the tenant's, the acceptance time has passed, and the policy was active then. */
+  /** The agent to which the API key is restricted; null: to none. */
+  agentId: string | null;
+  /**
+   * The environment is the tenant's, the acceptance time has passed, the policy was active then, and
+   * the admission is bound exactly when its key is restricted to an agent.
+   */
   pinsHold: boolean;
 }
 
@@ -167,17 +172,19 @@ export interface Gate {
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
   const rows = await tx<(Gate & { ids: string })[]>`
     select i.ids, t.allowlisted, l.open as "environmentOpen",
-      i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
-        and k.tenant_no = i.tenant_no and k.revoked_at is null) as "keyHolds",
-      i.environment = t.environment
+      i.key_no is null or (k.key_no is not null and k.revoked_at is null) as "keyHolds",
+      k.agent_id as "agentId",
+      i.environment = t.environment and i.bound = (k.agent_id is not null)
         and i.accepted_at <= clock_timestamp() + interval '1 second'
         and exists (select from svc.policy_activation a
           where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as "pinsHold"
-    from (select tenant_no, key_no, environment, policy_digest, accepted_at, ${packIds(tx)} as ids
+    from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at,
+        ${packIds(tx)} as ids
       from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])
-      group by tenant_no, key_no, environment, policy_digest, accepted_at) i
+      group by tenant_no, key_no, bound, environment, policy_digest, accepted_at) i
     join svc.tenant t using (tenant_no)
-    join svc.lane l on l.environment = t.environment`;
+    join svc.lane l on l.environment = t.environment
+    left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no`;
   return new Map(
     rows.flatMap(({ ids, ...gate }) => unpackIds(ids).map((proofId) => [proofId, gate] as const)),
   );

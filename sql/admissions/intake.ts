@@ -243,12 +243,12 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
   return tx<{ id: string }[]>`
     with policy as materialized (${policy})
     insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-      accepted_at, seed, policy_digest, fixture_hash, validity, key_no)
+      accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound)
     select i.proof_id, i.tenant_no, i.lane, t.environment,
       substring(packed.requests from i.request_start for i.request_length),
       substring(packed.hashes from i.hash_start for i.hash_length), policy.at,
       substring(packed.seeds from i.seed_start for i.seed_length), policy.digest,
-      f.fixture_hash, ${pinnedValidity(tx)}, i.key_no
+      f.fixture_hash, ${pinnedValidity(tx)}, i.key_no, k.agent_id is not null
     from policy cross join (select ${requests.bytes}::bytea as requests,
       ${hashes.bytes}::bytea as hashes, ${seeds.bytes}::bytea as seeds) packed
     cross join unnest(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
@@ -263,6 +263,7 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
         hash_length, seed_start, seed_length, fixture_ref, key_no, n)
     join svc.tenant t using (tenant_no)
     left join svc.fixture f using (fixture_ref)
+    left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no
     order by i.n
     on conflict (tenant_no, lane, request_hash) where not refused do nothing
     returning proof_id as id`;

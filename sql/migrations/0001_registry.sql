@@ -33,8 +33,18 @@ create table svc.api_key (
   expires_at  timestamptz(3),
   revoked_at  timestamptz(3),
   key_no      integer generated always as identity unique,
-  replaces    text references svc.api_key                         -- rotation: the predecessor
+  replaces    text references svc.api_key,                        -- rotation: the predecessor
+  created_by  text references svc.api_key,                        -- the key that created it by API
+  -- The restriction; null: none. `*` in a pattern stands for any run of characters.
+  agent_id    text check (agent_id <> ''),
+  actions     text[] check (cardinality(actions) > 0),            -- patterns
+  tools       text[] check (cardinality(tools) > 0),              -- patterns
+  environment text check (environment in ('sandbox', 'live')),
+  constraint restricted_key_manages_no_keys check (
+    num_nonnulls(agent_id, actions, tools, environment) = 0 or not scopes && array['admin', 'keys'])
 );
+create index api_key_of_tenant on svc.api_key (tenant_no, created_at, key_id);
+create index api_key_created on svc.api_key (created_by) where created_by is not null;
 
 create table svc.policy_set (
   digest     bytea primary key check (length(digest) = 32),
@@ -69,12 +79,12 @@ create table svc.intake (
   request_hash  bytea check (length(request_hash) = 32),
   accepted_at   timestamptz(3) not null,
   seed          bytea check (length(seed) = 32),                  -- the salts of the AEP follow from it
-  bound         boolean not null default false,                   -- the API key is restricted to the agent of the request
   policy_digest bytea not null,
   fixture_hash  bytea,
   validity      jsonb,                                            -- null: unlimited
   refused       boolean not null default false,
-  key_no        integer                                           -- revoking the key also rejects its pending admissions
+  key_no        integer,                                          -- revoking the key also rejects its pending admissions
+  bound         boolean not null default false                    -- the key is restricted to an agent, which the request names
 );
 -- The deduplication key. A rejected admission releases it.
 create unique index intake_identity on svc.intake (tenant_no, lane, request_hash) where not refused;

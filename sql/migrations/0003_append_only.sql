@@ -63,6 +63,15 @@ end $$;
 create trigger audited after insert on svc.log_entry for each row
   when (new.kind in (2, 3)) execute function svc.record_act();
 
+-- A stolen key may have created others.
+create function svc.revoke_created_keys() returns trigger language plpgsql as $$
+begin
+  update svc.api_key set revoked_at = new.revoked_at where created_by = new.key_id and revoked_at is null;
+  return null;
+end $$;
+create trigger revokes_created after update of revoked_at on svc.api_key for each row
+  when (old.revoked_at is null and new.revoked_at is not null) execute function svc.revoke_created_keys();
+
 -- The log --------------------------------------------------------------------------------------
 
 create function svc.tile_only_grows() returns trigger language plpgsql as $$

@@ -46,11 +46,55 @@ create function svc.record_heartbeat(of uuid, is_ready jsonb) returns void langu
   delete from svc.heartbeat where role = session_user and beat_at < clock_timestamp() - interval '1 day';
 $$;
 
+-- The engine changes keys only by the two functions below, for a key that manages the keys of its tenant.
+-- Locks that key: its revocation waits for the change, and then also revokes what it created.
+create function svc.lock_managing_key(managing integer, act text) returns svc.api_key language plpgsql as $$
+declare
+  manager svc.api_key;
+begin
+  select * into manager from svc.api_key k where k.key_no = managing
+    and k.tenant_no = any (svc.tenants_in_scope()) and k.scopes && array['admin', 'keys']
+    and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp()) for share;
+  perform set_config('svc.actor', 'key ' || manager.key_id, true), set_config('svc.act', act, true);
+  return manager;
+end $$;
+
+-- False: the managing key may not create keys now. The new key has at most its scopes and its lifetime.
+create function svc.create_api_key(managing integer, id text, hash bytea, wanted text[], restriction jsonb,
+    until timestamptz) returns boolean
+  language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  manager constant svc.api_key := svc.lock_managing_key(managing, 'key create');
+begin
+  insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at, created_by,
+    agent_id, actions, tools, environment)
+  select id, manager.tenant_no, hash, wanted, manager.review_ref, least(until, manager.expires_at),
+    manager.key_id, r.agent_id, r.actions, r.tools, r.environment
+  from jsonb_to_record(restriction) as r(agent_id text, actions text[], tools text[], environment text)
+  where manager.scopes @> wanted or 'admin' = any (manager.scopes);
+  return found;
+end $$;
+
+-- False: the managing key may not revoke keys now.
+create function svc.revoke_api_key(managing integer, id text) returns boolean
+  language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  manager svc.api_key;
+begin
+  -- Workers check keys under the append lock: they sign nothing for a revoked key.
+  perform svc.hold_appends();
+  manager := svc.lock_managing_key(managing, 'key revoke');
+  update svc.api_key k set revoked_at = clock_timestamp()
+    where k.key_id = id and k.tenant_no = manager.tenant_no and k.revoked_at is null;
+  return manager.key_id is not null;
+end $$;
+
 revoke all on schema svc from public;
 revoke all on all functions in schema svc from public;
 grant usage on schema svc
   to svc_engine, svc_worker, svc_verifier, svc_publisher, svc_admin, svc_fsck, svc_erase;
-grant execute on function svc.tenants_in_scope(), svc.pending_depth(integer), svc.batch_pending(integer) to svc_engine;
+grant execute on function svc.tenants_in_scope(), svc.pending_depth(integer), svc.batch_pending(integer),
+  svc.create_api_key(integer, text, bytea, text[], jsonb, timestamptz), svc.revoke_api_key(integer, text) to svc_engine;
 grant execute on function svc.record_heartbeat(uuid, jsonb) to svc_engine, svc_worker, svc_verifier, svc_publisher;
 grant execute on function svc.end_log(text, text) to svc_admin;
 
@@ -72,7 +116,7 @@ grant select on svc.batch_part, svc.batch_progress, svc.batch_watch, svc.chunk_l
   svc.fixture, svc.intake, svc.intake_pending, svc.lane, svc.log_entry, svc.log_head, svc.policy_activation,
   svc.policy_set, svc.refusal, svc.revocation_pending, svc.revocation_request, svc.status_exception,
   svc.tenant, svc.tile to svc_worker;
-grant select (key_id, tenant_no, key_no, expires_at, revoked_at) on svc.api_key to svc_worker;
+grant select (key_id, tenant_no, key_no, expires_at, revoked_at, agent_id) on svc.api_key to svc_worker;
 grant insert on svc.chunk_lease, svc.log_entry, svc.refusal, svc.revocation_reason,
   svc.status_exception, svc.tile to svc_worker;
 grant insert on svc.intake_pending to svc_worker; -- for chunks that it splits
@@ -150,18 +194,18 @@ do $$
 declare
   name text;
 begin
-  foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_watch', 'chunk_lease',
+  foreach name in array array['api_key', 'batch', 'batch_part', 'batch_progress', 'batch_watch', 'chunk_lease',
     'chunk_pending', 'erasure', 'grant_change', 'idempotency_key', 'intake', 'intake_pending', 'log_entry',
     'package_member', 'refusal', 'revocation_pending', 'revocation_request', 'share_due', 'share_expiry', 'share_revocation',
     'share_token', 'status_exception', 'trust_package'] loop
     execute format('alter table svc.%I enable row level security', name);
     execute format('alter table svc.%I force row level security', name);
-    if name not in ('chunk_lease', 'idempotency_key', 'status_exception') then
+    if name not in ('api_key', 'chunk_lease', 'idempotency_key', 'status_exception') then
       execute format('create policy checked on svc.%I for select to svc_fsck using (true)', name);
     end if;
   end loop;
   -- The other programs serve every tenant; their grants limit them.
-  foreach name in array array['batch', 'batch_part', 'batch_progress', 'batch_watch', 'chunk_pending',
+  foreach name in array array['api_key', 'batch', 'batch_part', 'batch_progress', 'batch_watch', 'chunk_pending',
     'idempotency_key', 'intake', 'intake_pending', 'log_entry', 'package_member', 'refusal',
     'revocation_pending', 'revocation_request', 'share_revocation', 'share_token', 'trust_package'] loop
     execute format('create policy whole_registry on svc.%I
@@ -180,6 +224,9 @@ begin
       using (tenant_no = any ((select svc.tenants_in_scope())::integer[]))', name);
   end loop;
 end $$;
+-- Authentication, which precedes the scope, finds the keys of every tenant by their ids.
+create policy own_tenants on svc.api_key to svc_engine
+  using ((select svc.tenants_in_scope()) is null or tenant_no = any ((select svc.tenants_in_scope())::integer[]));
 -- Status and key entries are public.
 create policy own_tenants on svc.log_entry to svc_engine
   using (kind <> 1 or tenant_no = any ((select svc.tenants_in_scope())::integer[]));
@@ -236,6 +283,7 @@ create policy own_tenants on svc.batch_watch to svc_engine
     where b.batch_id = batch_watch.batch_id and i.proof_id = batch_watch.proof_id));
 
 -- For the functions and triggers that run as the owner.
+create policy managed on svc.api_key to current_user using (true);
 create policy counted on svc.intake_pending for select to current_user using (true);
 create policy counted on svc.chunk_pending for select to current_user using (true);
 create policy counted on svc.batch_progress for select to current_user using (true);

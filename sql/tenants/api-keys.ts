@@ -1,6 +1,8 @@
-import { inMs, type WithDates } from '../db/columns.js';
-import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { AdministrationError, joinTransaction, noTenant, withGateLock } from './audit.js';
+import type { KeyRestriction, Scope } from '#protocol/schemas/api-keys';
+import type { Environment } from '#protocol/schemas/primitives';
+import { comparableTime, inMs, type ListPlace, type WithDates } from '../db/columns.js';
+import { asTenants, type Db, type Pool, type Transaction } from '../db/transaction.js';
+import { AdministrationError, noTenant, withGateLock } from './audit.js';
 
 export interface NewApiKey {
   keyId: string;
@@ -9,6 +11,7 @@ export interface NewApiKey {
   scopes: string[];
   /** The architectural review that approved the key. */
   reviewRef: string;
+  restriction?: KeyRestriction | null;
   /** Lifetime from now by the database clock, in seconds; null: unlimited. */
   lifetime?: number | null;
   /** The expiry in epoch milliseconds, instead of a lifetime. */
@@ -19,17 +22,24 @@ export interface NewApiKey {
 export async function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
   const { lifetime = null, expiresAt = null } = key;
   const [row] = await sql<{ expiresAt: Date | null }[]>`
-    insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at)
+    insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at,
+      agent_id, actions, tools, environment)
     select ${key.keyId}, tenant_no, ${key.secretHash}, ${key.scopes}, ${key.reviewRef},
       coalesce(${expiresAt === null ? null : new Date(expiresAt)}::timestamptz,
-        clock_timestamp() + make_interval(secs => ${lifetime}::double precision))
-    from svc.tenant where tenant_id = ${key.tenantId}
+        clock_timestamp() + make_interval(secs => ${lifetime}::double precision)),
+      r.agent_id, r.actions, r.tools, r.environment
+    from svc.tenant t, jsonb_to_record(${JSON.stringify(key.restriction ?? {})}::text::jsonb)
+      as r(agent_id text, actions text[], tools text[], environment text)
+    where tenant_id = ${key.tenantId}
     returning expires_at as "expiresAt"`;
   if (row === undefined) throw noTenant(key.tenantId);
   return row.expiresAt;
 }
 
-/** Revokes a key permanently; accepted admissions that are not yet signed are rejected, too. */
+/**
+ * Revokes a key and the keys that it created, permanently; their accepted admissions that are not yet
+ * signed are rejected, too.
+ */
 export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
   return withGateLock(sql, async (tx) => {
     const rows = await tx`
@@ -58,14 +68,15 @@ export async function expireApiKey(sql: Db, keyId: string, seconds: number): Pro
 export interface Rotation {
   tenantId: string;
   scopes: string[];
+  restriction: KeyRestriction | null;
   reviewRef: string;
   newExpiresAt: Date | null;
   oldExpiresAt: Date;
 }
 
 /**
- * Issues the successor of a key with the same tenant, scopes, review and lifetime. The old key expires
- * after the overlap.
+ * Issues the successor of a key with the same tenant, scopes, restriction, review, creator and lifetime.
+ * The old key expires after the overlap.
  *
  * @throws AdministrationError when the old key is unknown, inactive or already rotated
  */
@@ -73,7 +84,8 @@ export function rotateApiKey(
   sql: Pool | Transaction,
   rotation: { oldKeyId: string; newKeyId: string; secretHash: Uint8Array; overlap: number },
 ): Promise<Rotation> {
-  return joinTransaction(sql, async (tx) => {
+  // Excludes the revocation of the creator, which would not find the successor.
+  return withGateLock(sql, async (tx) => {
     const { oldKeyId, newKeyId, secretHash, overlap } = rotation;
     const [old] = await tx<{ state: KeyState; tenantId: string }[]>`
       select ${tx.unsafe(STATE)} as state, t.tenant_id as "tenantId"
@@ -89,13 +101,13 @@ export function rotateApiKey(
     if (successor !== undefined) {
       throw new AdministrationError(`key ${oldKeyId} was already rotated, to ${successor.id}`);
     }
-    const [fresh] = await tx<Pick<Rotation, 'scopes' | 'reviewRef' | 'newExpiresAt'>[]>`
-      insert into svc.api_key
-        (key_id, tenant_no, secret_hash, scopes, review_ref, replaces, expires_at)
+    const [fresh] = await tx<Omit<Rotation, 'tenantId' | 'oldExpiresAt'>[]>`
+      insert into svc.api_key as k (key_id, tenant_no, secret_hash, scopes, review_ref, replaces,
+        expires_at, created_by, agent_id, actions, tools, environment)
       select ${newKeyId}, tenant_no, ${secretHash}, scopes, review_ref, key_id,
-        clock_timestamp() + (expires_at - created_at)
+        clock_timestamp() + (expires_at - created_at), created_by, agent_id, actions, tools, environment
       from svc.api_key where key_id = ${oldKeyId}
-      returning scopes, review_ref as "reviewRef", expires_at as "newExpiresAt"`;
+      returning scopes, ${restrictionOf(tx)}, review_ref as "reviewRef", expires_at as "newExpiresAt"`;
     if (fresh === undefined) throw noKey(oldKeyId);
     const oldExpiresAt = await expireApiKey(tx, oldKeyId, overlap);
     return { tenantId: old.tenantId, ...fresh, oldExpiresAt };
@@ -107,13 +119,21 @@ export type KeyState = 'active' | 'expired' | 'revoked';
 const STATE = `case when k.revoked_at is not null then 'revoked'
   when k.expires_at <= clock_timestamp() then 'expired' else 'active' end`;
 
+/** The restriction of `svc.api_key k` as in the API; null: none. */
+const restrictionOf = (sql: Db) => sql`
+  nullif(jsonb_strip_nulls(jsonb_build_object('agent_id', k.agent_id, 'actions', k.actions,
+    'tools', k.tools, 'environment', k.environment)), '{}') as restriction`;
+
 /** The public part of a key: never the hash of its secret. */
 export interface ApiKeyRow {
   keyId: string;
   state: KeyState;
-  scopes: string[];
+  scopes: Scope[];
+  restriction: KeyRestriction | null;
   reviewRef: string;
   replaces: string | null;
+  /** The key that created it by API. */
+  createdBy: string | null;
   createdAt: Date;
   expiresAt: Date | null;
   revokedAt: Date | null;
@@ -123,10 +143,91 @@ export async function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[
   const [tenant] = await sql`select from svc.tenant where tenant_id = ${tenantId}`;
   if (tenant === undefined) throw noTenant(tenantId);
   return sql<ApiKeyRow[]>`
-    select k.key_id as "keyId", ${sql.unsafe(STATE)} as state, k.scopes, k.review_ref as "reviewRef",
-      k.replaces, k.created_at as "createdAt", k.expires_at as "expiresAt", k.revoked_at as "revokedAt"
-    from svc.api_key k join svc.tenant t using (tenant_no)
+    select ${keyColumns(sql)} from svc.api_key k join svc.tenant t using (tenant_no)
     where t.tenant_id = ${tenantId} order by k.key_no`;
+}
+
+/** Columns of an ApiKeyRow, from `svc.api_key k`. */
+const keyColumns = (sql: Db) => sql`
+  k.key_id as "keyId", ${sql.unsafe(STATE)} as state, k.scopes, ${restrictionOf(sql)},
+  k.review_ref as "reviewRef", k.replaces, k.created_by as "createdBy", k.created_at as "createdAt",
+  k.expires_at as "expiresAt", k.revoked_at as "revokedAt"`;
+
+export interface NewTenantKey {
+  keyId: string;
+  secretHash: Uint8Array;
+  scopes: readonly Scope[];
+  restriction: KeyRestriction | null;
+  /** Epoch milliseconds; null: with the key that creates it. */
+  expiresAt: number | null;
+}
+
+/**
+ * Creates a key of the tenant for its key `managing`, which must have the scopes. The review, and the
+ * latest expiry, are those of that key.
+ *
+ * @returns null when the key `managing` may not create keys any more
+ */
+export function createTenantKey(
+  sql: Pool,
+  tenantNo: number,
+  managing: number,
+  { keyId, secretHash, scopes, restriction, expiresAt }: NewTenantKey,
+): Promise<ApiKeyRow | null> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const [made] = await tx<[{ created: boolean }]>`
+      select svc.create_api_key(${managing}, ${keyId}, ${secretHash}, ${[...scopes]}::text[],
+        ${JSON.stringify(restriction ?? {})}::text::jsonb,
+        ${expiresAt === null ? null : comparableTime(expiresAt)}::timestamptz) as created`;
+    if (!made.created) return null;
+    const [key] = await tx<ApiKeyRow[]>`
+      select ${keyColumns(tx)} from svc.api_key k
+      where k.key_id = ${keyId} and k.tenant_no = ${tenantNo}`;
+    return key ?? null;
+  });
+}
+
+/** The tenant's keys after `after`, newest first, including expired and revoked ones. */
+export function listTenantKeys(
+  sql: Pool,
+  tenantNo: number,
+  limit: number,
+  after: ListPlace | null,
+): Promise<ApiKeyRow[]> {
+  return asTenants(sql, [tenantNo], (tx) => {
+    const behind =
+      after === null
+        ? tx``
+        : tx`and (k.created_at, k.key_id) < (${new Date(after.createdAt)}::timestamptz, ${after.id})`;
+    return tx<ApiKeyRow[]>`
+      select ${keyColumns(tx)} from svc.api_key k
+      where k.tenant_no = ${tenantNo} ${behind}
+      order by k.created_at desc, k.key_id desc limit ${limit}`;
+  });
+}
+
+/**
+ * Revokes a key of the tenant, and the keys that it created, for its key `managing`; idempotent.
+ *
+ * @returns `unknown` when the tenant has no such key; `rejected` when `managing` may not revoke keys
+ */
+export function revokeTenantKey(
+  sql: Pool,
+  tenantNo: number,
+  managing: number,
+  keyId: string,
+): Promise<'revoked' | 'unknown' | 'rejected'> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const [own] = await tx<{ isRevoked: boolean }[]>`
+      select revoked_at is not null as "isRevoked" from svc.api_key
+      where key_id = ${keyId} and tenant_no = ${tenantNo}`;
+    if (own === undefined) return 'unknown';
+    // A repetition takes no append lock.
+    if (own.isRevoked) return 'revoked';
+    const [made] = await tx<[{ revoked: boolean }]>`
+      select svc.revoke_api_key(${managing}, ${keyId}) as revoked`;
+    return made.revoked ? 'revoked' : 'rejected';
+  });
 }
 
 function noKey(keyId: string): AdministrationError {
@@ -135,7 +236,7 @@ function noKey(keyId: string): AdministrationError {
   );
 }
 
-export type Environment = 'sandbox' | 'live';
+export type { Environment };
 
 /** The current state of an API key, for every gate. */
 export interface Credential {
@@ -148,6 +249,7 @@ export interface Credential {
   allowlisted: boolean;
   environmentOpen: boolean;
   scopes: string[];
+  restriction: KeyRestriction | null;
   expiresAt: number | null;
   revokedAt: number | null;
   /** Requests per second; null: the engine's default. */
@@ -160,7 +262,7 @@ export async function authenticate(sql: Db, keyIds: string[]): Promise<Map<strin
   const rows = await sql<Row[]>`
     select k.key_id as "keyId", k.secret_hash as "secretHash", k.key_no as "keyNo",
       k.tenant_no as "tenantNo", t.tenant_id as "tenantId", t.environment, t.allowlisted,
-      l.open as "environmentOpen", k.scopes, k.expires_at as "expiresAt", k.revoked_at as "revokedAt",
+      l.open as "environmentOpen", k.scopes, ${restrictionOf(sql)}, k.expires_at as "expiresAt", k.revoked_at as "revokedAt",
       t.rate_limit as "rateLimit"
     from svc.api_key k
     join svc.tenant t using (tenant_no)

@@ -27,10 +27,10 @@ function intake(overrides: Partial<PinnedIntake> = {}): PinnedIntake {
     requestHash: Buffer.alloc(32),
     acceptedAt: 0,
     seed: Buffer.alloc(32),
-    bound: false,
     policyDigest: Buffer.alloc(32),
     fixtureHash: null,
     validity: { proof: null, certificate: null, passport: null, trust: null },
+    bound: false,
     ...overrides,
   };
 }

@@ -60,6 +60,35 @@ describe('admin key issue', () => {
   });
 });
 
+describe('admin key issue with a restriction', () => {
+  const options = ['--agent', 'agent-7', '--action', 'BOOK_*', 'PAY', '--tool', 'a b.*'];
+  const restriction = { agent_id: 'agent-7', actions: ['BOOK_*', 'PAY'], tools: ['a b.*'] };
+
+  it('creates a key that keeps the restriction when it is rotated', async () => {
+    const issued = await issue(...options);
+    expect(issued).toMatchObject({ restriction });
+    expect(await statusWith(issued['api_key'])).toBe(403);
+    const rotated = await done(admin('key', 'rotate', String(issued['key_id'])));
+    expect(rotated).toMatchObject({ restriction });
+    expect(await statusWith(rotated['api_key'])).toBe(403);
+    const keys = (await done(admin('key', 'list', TENANT))) as unknown as { key_id: string }[];
+    for (const { key_id: id } of [issued, rotated]) {
+      expect(keys.find(({ key_id }) => key_id === id)).toMatchObject({ restriction });
+    }
+  });
+
+  it('rejects an invalid restriction, and a restricted key that manages keys', async () => {
+    for (const [given, reason] of [
+      [['--action', 'book'], 'actions.0: expected an action'],
+      [['--environment', 'test'], 'environment: '],
+      [[...options, '--scopes', 'admit,keys'], 'cannot have the scope keys or admin'],
+    ] as const) {
+      const { code, err } = await admin('key', 'issue', TENANT, '--review', 'REV-1', ...given);
+      expect([code, err]).toEqual([2, expect.stringContaining(reason)]);
+    }
+  });
+});
+
 it('admin key expire > can move an expiry earlier, but never later', async () => {
   const { key_id: keyId } = await issue('--expires-in', '60');
   for (const [seconds, atMost] of [

@@ -103,6 +103,15 @@ const calls: Record<string, Calls> = {
   replayProofHttp: (engine) => [sdk.replayProofHttp(engine, proof)],
   listProofPageHttp: (engine) => [sdk.listProofPageHttp(engine)],
   listProofsHttp: (engine) => [listOf(sdk.listProofsHttp(engine))],
+  createApiKeyHttp: (engine) => [
+    sdk.createApiKeyHttp(engine, { scopes: ['admit'], restriction: { agent_id: 'a' } }),
+  ],
+  listApiKeyPageHttp: (engine) => [sdk.listApiKeyPageHttp(engine)],
+  revokeApiKeyHttp: (engine) => [
+    sdk
+      .createApiKeyHttp(engine, { scopes: ['read'] })
+      .then((made) => sdk.revokeApiKeyHttp(engine, made)),
+  ],
   lookupHttp: (_engine, registry) => [
     sdk.lookupHttp(registry, { kind: 'proof', identifier: facades.proof }),
     sdk.lookupHttp(registry, { kind: 'package', identifier: facades.packageId }),
@@ -143,6 +152,7 @@ const WITHOUT = [
   'admitBatchHttp',
   'followBatchHttp',
   'readReceiptEvidenceHttp',
+  'revokeApiKeyHttp',
 ];
 
 describe('response member that a later version adds', () => {

@@ -79,4 +79,25 @@ describe('API key stored with an admission', () => {
     const strangers = await issueKey(registry, { tenantId: 'stranger' });
     expect(await settled(item(await keyNoOf(strangers)))).toMatchObject(refused);
   });
+
+  it('must be restricted to the agent of an admission that is bound, and of no other', async () => {
+    const keyNo = await keyNoOf(await issueKey(registry, { restriction: { agent_id: 'agent-7' } }));
+    const own = () => ({ ...agentItem(registry, admissionEnvelope()), keyNo });
+    expect(await settled(own())).toMatchObject({ state: 'proved' });
+    const misfit = { state: 'refused', code: 'processing_failed' };
+    const another = agentItem(registry, admissionEnvelope({ agent: { id: 'agent-8' } }));
+    for (const item of [
+      { ...another, keyNo },
+      { ...registry.item(), keyNo },
+    ]) {
+      expect(await settled(item)).toMatchObject(misfit);
+    }
+    for (const item of [own(), agentItem(registry, admissionEnvelope())]) {
+      await acceptIntake(registry.engine, [item]);
+      await db.sql`update svc.intake set bound = not bound where proof_id = ${item.proofId}::uuid`;
+      await processAdmissions(registry.admit, [item.proofId]);
+      const outcome = (await registry.readOutcomes([item.proofId])).get(item.proofId);
+      expect(outcome).toMatchObject(misfit);
+    }
+  });
 });

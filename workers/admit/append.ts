@@ -108,7 +108,8 @@ async function appendClaimed(
   for (const item of claimed) {
     const { intake } = item;
     const { proofId } = intake;
-    const rejection = rejectionBy(context, gates.get(proofId), parentFaults.get(proofId));
+    const gate = gates.get(proofId);
+    const rejection = rejectionBy(context, item.subject, gate, parentFaults.get(proofId));
     if (rejection === null) admitted.push(item);
     else rejected.push({ intake, ...rejection });
   }
@@ -161,6 +162,7 @@ export const countOf = (
 /** Repeats the engine's checks: a gate may have closed since. Null: the item may be signed. */
 function rejectionBy(
   context: AdmitContext,
+  subject: AepSubject,
   gate: Gate | undefined,
   parentFault: string | undefined,
 ): Omit<Rejection, 'intake'> | null {
@@ -174,8 +176,9 @@ function rejectionBy(
     const detail = 'the tenant left the allowlist before signing';
     return { code: 'tenant_not_allowlisted', detail };
   }
-  if (!gate.pinsHold) {
-    const detail = 'the admission pins an environment, a time or a policy that was not in force';
+  if (!gate.pinsHold || !isOfAgent(subject, gate.agentId)) {
+    const detail =
+      'the admission pins an environment, a time, a policy or an agent that was not in force';
     return { code: 'processing_failed', detail };
   }
   if (parentFault !== undefined) {
@@ -183,6 +186,12 @@ function rejectionBy(
     return { code: 'processing_failed', detail };
   }
   return null;
+}
+
+/** Whether a key that is restricted to `agentId` may send this; null: it is restricted to no agent. */
+function isOfAgent(subject: AepSubject, agentId: string | null): boolean {
+  if (agentId === null) return true;
+  return subject.kind !== 'execute' && subject.agent.id === agentId;
 }
 
 /** Items with a forbidden parent: the worker does not rely on the engine's check. */

@@ -26,6 +26,7 @@ import { at, Problem, type ProblemCode } from '../http/problem.js';
 import { addLogFields, requestIdOf } from '../http/request-context.js';
 import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
+import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
 
 export function admissionOperation<Body extends AdmissionBody>(
@@ -73,7 +74,7 @@ async function accept<Body extends AdmissionBody>(
   if (body.idempotency_key !== undefined) {
     res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
-  requireOwnTenant(body, caller);
+  requireAllowed(body, caller);
   const [invalidFact = null] = await deps.checkFacts(caller.tenantNo, [parsed]);
   if (invalidFact !== null) throw invalidFact;
   if (parent !== null) await requireParent(ctx, caller, parent);
@@ -121,10 +122,7 @@ const PARENT_FAULTS = {
   ],
 } as const;
 
-export interface AdmissionBody {
-  tenant_id: string;
-  idempotency_key?: string;
-}
+export type AdmissionBody = ExecuteRequest | AgentEnvelope;
 
 export interface RequestType<Body extends AdmissionBody = AdmissionBody> {
   lane: Lane;
@@ -184,13 +182,15 @@ export function parseAdmission<Body extends AdmissionBody>(
   return { lane, body, request, requestHash, ...referencesOf(body) };
 }
 
-export function requireOwnTenant({ tenant_id }: AdmissionBody, { tenantId }: Caller): void {
-  if (tenant_id !== tenantId) {
+/** Throws a 403 when the key does not allow this request: another tenant, or a restriction. */
+export function requireAllowed(body: AdmissionBody, caller: Caller): void {
+  if (body.tenant_id !== caller.tenantId) {
     throw new Problem(
       'tenant_body_mismatch',
       at('/tenant_id', 'must be the tenant of the API key'),
     );
   }
+  requireKeyAllows(caller, body);
 }
 
 export const ADMISSION_HEADERS: Record<string, string> = {
@@ -214,6 +214,7 @@ const POST_PROBLEMS: readonly ProblemCode[] = [
   'queue_too_deep',
   'invalid_idempotency_key',
   'tenant_body_mismatch',
+  'key_restricted',
   'idempotency_conflict',
   'api_key_revoked',
   'policy_denied',

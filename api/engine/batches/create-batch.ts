@@ -73,6 +73,7 @@ const spec = specOf({
   },
   problems: [
     'lane_locked',
+    'key_restricted',
     'tenant_not_allowlisted',
     'queue_too_deep',
     'too_many_batches',

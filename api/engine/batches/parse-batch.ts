@@ -8,7 +8,7 @@ import {
   AGENT,
   EXECUTE,
   parseAdmission,
-  requireOwnTenant,
+  requireAllowed,
   type ParsedAdmission,
 } from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
@@ -316,7 +316,7 @@ function parseItem(item: SplitItem, limit: number, caller: Caller): Omit<ParsedI
   }
   const { body, ...parsed } =
     version === EXECUTE.version ? parseAdmission(EXECUTE, value) : parseAdmission(AGENT, value);
-  requireOwnTenant(body, caller);
+  requireAllowed(body, caller);
   return parsed;
 }
 

@@ -62,10 +62,12 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     if (key === null || found === undefined || !matches || !inForce)
       throw new Problem('unauthenticated');
     addLogFields(res, { key_id: keyId, tenant_id: found.tenantId });
-    const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes } = found;
+    const { keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen } = found;
+    const { scopes, restriction } = found;
     // Counted here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await countRequest(tenantNo));
-    return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, environmentOpen, scopes };
+    const tenant = { tenantNo, tenantId, environment, allowlisted, environmentOpen };
+    return { keyId, keyNo, ...tenant, scopes, restriction };
   };
 }
 

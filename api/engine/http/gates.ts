@@ -1,13 +1,14 @@
 import type { Request, RequestHandler, Response } from 'express';
+import type { Scope } from '#protocol/schemas/api-keys';
 import {
   specOf,
   type Call,
   type EngineDeps,
   type Operation,
   type OperationSpec,
-  type Scope,
   type SpecOf,
 } from '../operation.js';
+import { requireKeyEnvironment } from '../admission/key-restriction.js';
 import type { Caller } from './authenticate.js';
 import { Problem } from './problem.js';
 
@@ -27,6 +28,7 @@ export async function authorizeAdmission(
   }
   requireTenantHeader(req, caller);
   requireScope(caller, spec.scopes);
+  requireKeyEnvironment(caller);
   if (!caller.allowlisted) throw new Problem('tenant_not_allowlisted');
   await requireCapacity();
   return caller;

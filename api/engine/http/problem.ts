@@ -41,6 +41,7 @@ export const PROBLEMS = {
   scope_missing: [403, 'API key lacks scope'],
   tenant_not_allowlisted: [403, 'Tenant not allowlisted'],
   tenant_body_mismatch: [403, 'Another tenant in the body'],
+  key_restricted: [403, 'API key restricted'],
   api_key_revoked: [403, 'API key revoked'],
   policy_denied: [403, 'Action denied by policy'],
   route_not_found: [404, 'Not found'],
@@ -49,6 +50,7 @@ export const PROBLEMS = {
   revocation_not_found: [404, 'Revocation not found'],
   share_token_not_found: [404, 'Share token not found'],
   package_not_found: [404, 'Package not found'],
+  key_not_found: [404, 'API key not found'],
   batch_not_found: [404, 'Batch not found'],
   method_not_allowed: [405, 'Method not allowed'],
   not_acceptable: [406, 'Not acceptable'],
@@ -113,6 +115,8 @@ const DETAILS = {
   share_token_not_found:
     'This tenant has no share token with that hash. Check the hash in the list of share tokens.',
   package_not_found: 'This tenant has no package with that id. Check the id.',
+  key_not_found:
+    'This tenant has no API key with that id. Check the key id in the list of API keys.',
   batch_not_found: 'This tenant has no batch with that id. Check the id.',
   upload_too_slow:
     'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',

@@ -1,4 +1,5 @@
 import { buildReceipt } from '#protocol/aep';
+import { API_KEY_ID_PATTERN, formatApiKey } from '#protocol/api-key';
 import { fromBase64, toBase64, utf8 } from '#protocol/bytes';
 import { uncheckedCheckpoint } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
@@ -76,6 +77,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
       proof_id: pattern(PROOF_ID_PATTERN),
       package_id: pattern(PACKAGE_ID_PATTERN),
       token_hash: pattern(HASH_PATTERN),
+      key_id: pattern(API_KEY_ID_PATTERN),
     },
     headerSchemas: { 'X-Svc-Idempotency-Key': plainSchema(idempotencyKeySchema) },
     requestHeadersOf: ({ scopes }) => [...(scopes.length > 0 ? KEYED : []), REQUEST_ID],
@@ -114,7 +116,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
         type: 'apiKey',
         in: 'header',
         name: 'X-Svc-Api-Key',
-        description: 'An engine key, `svc_sk_…`, issued by the operator after a review.',
+        description: 'An engine key, `svc_sk_…`.',
       },
     },
     worked: workedExample(),
@@ -130,8 +132,8 @@ const GUIDE: readonly GuideSection[] = [
     id: 'authentication',
     title: 'Authentication',
     text: [
-      'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. Keys are issued by the operator after a review, never by this API. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason.',
-      'A key has scopes (`admit`, `read`, `export`, `verify`, `lifecycle`, `admin`). Each operation lists its scopes: a key needs any one of them, or `admin`. Revoking a key takes effect at once.',
+      'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. The operator issues the first key of a tenant after a review; a key with the scope `keys` creates others. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason.',
+      'A key has scopes (`admit`, `read`, `export`, `verify`, `lifecycle`, `keys`, `admin`). Each operation lists its scopes: a key needs any one of them, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: it admits nothing else. Revoking a key takes effect at once.',
       'Resources of other tenants get exactly the response of resources that do not exist.',
     ],
   },
@@ -141,7 +143,7 @@ const GUIDE: readonly GuideSection[] = [
     text: [
       'Every error is `application/problem+json` (RFC 9457). Switch on `code`; `status` and `code` are stable, `title` and `detail` are for people. `request_id` is the value of the `X-Request-Id` header: include it in support requests. For an invalid body, `errors` lists the faults, each with an RFC 6901 `pointer` into the body.',
       'A policy denial is an error as well, 403 `policy_denied`, so that a client that checks only the status stops. It is signed and logged like an admission and carries its `receipt`.',
-      'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope and allowlist (403), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body (403), facts (400), parent proof and idempotency key (422).',
+      'Admissions are checked in this order: key (401), rate (429), environment lock (423), tenant header, scope, environment of the key and allowlist (403), media type and size (415, 413), `Accept` (406), version, headers and body (400), tenant in the body and restriction of the key (403), facts (400), parent proof and idempotency key (422).',
       'Some errors belong to no operation: 404 `route_not_found` for an unknown path and 405 `method_not_allowed` with `Allow` for an unsupported method. Unreadable requests get 400 `malformed_request`, 408 `request_timeout` or 431 `headers_too_large`, and the connection closes.',
       'Every path with GET also supports HEAD, and every path supports OPTIONS with `Allow`.',
     ],
@@ -191,6 +193,7 @@ const TAGS: Record<string, string> = {
   Proofs: 'Read decisions and their inclusion in the log.',
   Verification: 'Verify proofs and replay decisions.',
   Lifecycle: 'Revoke, share and bundle proofs.',
+  Keys: 'Create, list and revoke the API keys of your tenant.',
   Service: 'Health and documentation; no API key needed.',
 };
 
@@ -247,6 +250,7 @@ function workedExample(): WorkedExample {
   const leaf = toBase64(leafHash(sha256, proofEntryBytes(entry)));
   const root = toBase64(uncheckedCheckpoint(checkpoint).root);
   const tlogProof = formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint });
+  const keyId = 'hqbkacmaciaa';
   const action = 'action' in aep.subject ? aep.subject.action : '';
   return {
     documents: {
@@ -297,6 +301,9 @@ function workedExample(): WorkedExample {
       Time: aep.accepted_at,
       Hash: requestHash,
       KeyId: aep.key_id,
+      ApiKey: formatApiKey({ keyId, secret: new Uint8Array(32) }),
+      ApiKeyId: keyId,
+      KeyRestriction: { agent_id: 'booking-agent-7', actions: ['BOOK_*', 'SEND_REPORT'] },
       PublicKey: exampleExport.key.entry.public_key,
       Action: action,
       TenantId: aep.tenant_id,

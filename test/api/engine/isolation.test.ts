@@ -13,7 +13,7 @@ import { engineTest, fillTenant, type Resources } from './setup.js';
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
-const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle'];
+const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys'];
 
 type Exported = Record<string, unknown>;
 
@@ -57,6 +57,7 @@ function unknownIds(): Resources {
     package_id: `pkg_${hexId()}`,
     token_hash: createHash('sha256').update(hexId()).digest('hex'),
     batch_id: `batch_${hexId()}`,
+    key_id: hexId().slice(-12),
   };
 }
 

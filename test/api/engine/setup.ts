@@ -187,7 +187,7 @@ function bytesOf(body: Body): string | Uint8Array {
 
 /** Ids of one resource of each kind; `second` is another proof, for operations on several. */
 export type Resources = Record<
-  'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id',
+  'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id' | 'key_id',
   string
 >;
 
@@ -219,6 +219,10 @@ export async function fillTenant(
     `/v1/proofs/${proof_id}/revocations`,
     revocationBody({ artifact_kind: 'certificate' }),
   );
+  const key = await make('/v1/keys', {
+    schema_version: 'svc.tenant.api_key_request/1.0',
+    scopes: ['read'],
+  });
   const batch = await make('/v1/batches', [body()]);
   await workBatches(registry);
   await publish();
@@ -228,6 +232,7 @@ export async function fillTenant(
     package_id: String(packaged['package_id']),
     token_hash: String(shared['token_hash']),
     batch_id: String(batch['batch_id']),
+    key_id: String(key['key_id']),
   };
 }
 

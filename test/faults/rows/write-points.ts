@@ -261,8 +261,13 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   ],
   [
     'tenants/api-keys.ts',
-    ['insert into svc.api_key ', 'update svc.api_key set '],
-    'the same: `admin key list` shows whether it was done',
+    [
+      'insert into svc.api_key ',
+      'update svc.api_key set ',
+      'select svc.create_api_key(',
+      'select svc.revoke_api_key(',
+    ],
+    'the same: `admin key list` and `GET /v1/keys` show whether it was done',
   ],
   [
     'tenants/administration.ts',

@@ -1,0 +1,73 @@
+import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { Caller } from '../http/authenticate.js';
+import { at, Problem } from '../http/problem.js';
+
+/** Throws a 403 when the key is restricted to another environment than that of its tenant. */
+export function requireKeyEnvironment({ restriction, environment }: Caller): void {
+  const allowed = restriction?.environment;
+  if (allowed === undefined || allowed === environment) return;
+  throw new Problem(
+    'key_restricted',
+    `This API key admits only in the ${allowed} environment, and its tenant is in ${environment}. Nothing was admitted. Use another key.`,
+  );
+}
+
+/** Throws a 403 when the restriction of the key excludes this request. */
+export function requireKeyAllows(
+  { restriction }: Pick<Caller, 'restriction'>,
+  body: ExecuteRequest | AgentEnvelope,
+): void {
+  if (restriction === null) return;
+  const { agent_id: agentId, actions, tools } = restriction;
+  const isExecute = !('kind' in body);
+  if (isExecute && (agentId !== undefined || tools !== undefined)) {
+    throw restricted('/schema_version', 'agent envelopes,', SCHEMA.agentEnvelope);
+  }
+  if (!isExecute && agentId !== undefined && body.agent.id !== agentId) {
+    throw restricted('/agent/id', 'the agent', agentId);
+  }
+  // An outcome has no action and no tool.
+  if ('kind' in body && body.kind === 'outcome') return;
+  if (actions?.some((pattern) => matchesPattern(pattern, body.action)) === false) {
+    throw restricted('/action', 'the actions', ...actions);
+  }
+  const tool = 'tool' in body ? body.tool : undefined;
+  if (tools?.some((pattern) => tool !== undefined && matchesPattern(pattern, tool)) === false) {
+    throw restricted('/tool', 'the tools', ...tools);
+  }
+}
+
+/** Bounds what each of 10,000 items of a batch stores. */
+const LONGEST_LIST = 200;
+
+function restricted(pointer: string, what: string, ...allowed: string[]): Problem {
+  const whole = allowed.join(', ');
+  const cut = Array.from(whole.slice(0, 2 * LONGEST_LIST))
+    .slice(0, LONGEST_LIST)
+    .join('');
+  const list = cut === whole ? whole : `${cut} …`;
+  return new Problem(
+    'key_restricted',
+    `This API key admits only ${what} ${list}. Nothing was admitted. Use another key.`,
+    at(pointer, `must be allowed: ${list}`),
+  );
+}
+
+/**
+ * Whether `name` has the form of `pattern`, in which `*` stands for any run of characters. Each part
+ * takes its first match: a regular expression could take exponential time.
+ */
+export function matchesPattern(pattern: string, name: string): boolean {
+  const [first = '', ...parts] = pattern.split('*');
+  const last = parts.pop();
+  if (last === undefined) return name === first;
+  if (!name.startsWith(first)) return false;
+  let end = first.length;
+  for (const part of parts) {
+    const found = name.indexOf(part, end);
+    if (found === -1) return false;
+    end = found + part.length;
+  }
+  return name.length - last.length >= end && name.endsWith(last);
+}

@@ -1,0 +1,149 @@
+import { API_KEY_ID_PATTERN } from '#protocol/api-key';
+import {
+  apiKeyListSchema,
+  apiKeyRequestSchema,
+  createdApiKeySchema,
+  type Scope,
+} from '#protocol/schemas/api-keys';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { formatTime, parseTime } from '#protocol/time';
+import { newApiKey } from '#runtime/crypto/api-key';
+import {
+  createTenantKey,
+  listTenantKeys,
+  revokeTenantKey,
+  type ApiKeyRow,
+} from '#sql/tenants/api-keys';
+import type { Caller } from '../http/authenticate.js';
+import { hasScope, tenantOperation } from '../http/gates.js';
+import { listOperation } from '../http/paging.js';
+import { parseBody, readBody } from '../http/parse-body.js';
+import { at, Problem } from '../http/problem.js';
+import { sendJson } from '../http/respond.js';
+import { json } from '../operation.js';
+
+export const createApiKeyOperation = tenantOperation(
+  {
+    id: 'createApiKey',
+    method: 'post',
+    path: '/v1/keys',
+    tag: 'Keys',
+    summary: 'Create an API key',
+    description:
+      'Creates a key of your tenant, with scopes that the calling key has, and not for longer than the ' +
+      'calling key. A restricted key admits only what its restriction allows, and can have neither the ' +
+      'scope `keys` nor `admin`. Only this response shows the key. Sending the same body again creates ' +
+      'another key: if the response is lost, revoke the key by its id from the list.',
+    scopes: ['keys'],
+    body: {
+      schema: apiKeyRequestSchema,
+      examples: {
+        agent: {
+          schema_version: SCHEMA.apiKeyRequest,
+          scopes: ['admit', 'read'],
+          restriction: {
+            agent_id: 'booking-agent-7',
+            actions: ['BOOK_*', 'SEND_REPORT'],
+            tools: ['reservations.*'],
+            environment: 'sandbox',
+          },
+          expires_at: '2036-12-31T23:59:59.000Z',
+        },
+      },
+    },
+    responses: { 201: json('Created. Only this response shows the key.', createdApiKeySchema) },
+    problems: ['expiry_over'],
+  },
+  async ({ caller, ctx, inTenant, req, res }) => {
+    const body = await readBody(req, ctx.bodyLimit);
+    const document = parseBody(apiKeyRequestSchema, body, SCHEMA.apiKeyRequest);
+    requireScopes(caller, document.scopes);
+    const expiresAt = document.expires_at === undefined ? null : parseTime(document.expires_at);
+    if (expiresAt !== null && expiresAt <= ctx.clock.now()) {
+      const detail = 'The key would expire at once. Send a later expires_at.';
+      throw new Problem('expiry_over', detail, at('/expires_at', 'must be in the future'));
+    }
+    const { keyId, secretHash, text } = newApiKey();
+    const { scopes, restriction = null } = document;
+    const made = { keyId, secretHash, scopes: [...new Set(scopes)], restriction, expiresAt };
+    const key = await inTenant((sql, tenantNo) =>
+      createTenantKey(sql, tenantNo, caller.keyNo, made),
+    );
+    if (key === null) throw new Problem('unauthenticated');
+    sendJson(res, 201, { schema_version: SCHEMA.apiKey, api_key: text, ...membersOf(key) });
+  },
+);
+
+/** A key grants no right that it lacks. */
+function requireScopes(caller: Caller, scopes: readonly Scope[]): void {
+  const lacking = scopes.findIndex((scope) => !hasScope(caller, [scope]));
+  if (lacking === -1) return;
+  throw new Problem(
+    'scope_missing',
+    `This API key lacks the scope ${String(scopes[lacking])}, so it cannot grant it. Nothing was created.`,
+    at(`/scopes/${String(lacking)}`, 'must be a scope of the calling key'),
+  );
+}
+
+const timeOrNull = (time: Date | null) => time && formatTime(time.getTime());
+
+const membersOf = ({ keyId, scopes, restriction, createdBy, createdAt, expiresAt }: ApiKeyRow) => ({
+  key_id: keyId,
+  scopes,
+  restriction,
+  created_by: createdBy,
+  created_at: formatTime(createdAt.getTime()),
+  expires_at: timeOrNull(expiresAt),
+});
+
+export const listApiKeysOperation = listOperation(
+  {
+    id: 'listApiKeys',
+    path: '/v1/keys',
+    tag: 'Keys',
+    summary: 'List API keys',
+    description:
+      'Newest first, including the keys that the operator issued. Without the keys themselves.',
+    scopes: ['keys'],
+    page: json('A page of API keys, including expired and revoked ones.', apiKeyListSchema),
+  },
+  {
+    name: 'keys',
+    version: SCHEMA.apiKeyList,
+    documentOf: (key: ApiKeyRow) => ({
+      ...membersOf(key),
+      state: key.state,
+      revoked_at: timeOrNull(key.revokedAt),
+    }),
+    id: API_KEY_ID_PATTERN,
+    placeOf: ({ createdAt, keyId }) => ({ createdAt: createdAt.getTime(), id: keyId }),
+    read: listTenantKeys,
+  },
+);
+
+export const revokeApiKeyOperation = tenantOperation(
+  {
+    id: 'revokeApiKey',
+    method: 'post',
+    path: '/v1/keys/{key_id}/revoke',
+    tag: 'Keys',
+    summary: 'Revoke an API key',
+    description:
+      'Revokes a key of your tenant, and every key that it created, at once and permanently. Their ' +
+      'admissions that are not signed yet are rejected. A key can revoke itself. Revoking again changes ' +
+      'nothing.',
+    scopes: ['keys'],
+    responses: { 204: { description: 'Revoked.' } },
+    problems: ['key_not_found'],
+  },
+  async ({ caller, inTenant, req, res }) => {
+    const keyId = String(req.params['key_id']);
+    const outcome = API_KEY_ID_PATTERN.test(keyId)
+      ? await inTenant((sql, tenantNo) => revokeTenantKey(sql, tenantNo, caller.keyNo, keyId))
+      : 'unknown';
+    if (outcome === 'unknown') throw new Problem('key_not_found');
+    if (outcome === 'rejected') throw new Problem('unauthenticated');
+    res.statusCode = 204;
+    res.end();
+  },
+);

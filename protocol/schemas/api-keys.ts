@@ -1,0 +1,89 @@
+import * as z from 'zod';
+import { API_KEY_ID_PATTERN, API_KEY_PATTERN } from '../api-key.js';
+import { SCHEMA } from './ids.js';
+import { environmentSchema, textSchema, timeSchema } from './primitives.js';
+
+/** The rights of an API key; `admin` includes all others. */
+export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys', 'admin'] as const;
+export const scopeSchema = z.enum(SCOPES);
+export type Scope = z.infer<typeof scopeSchema>;
+
+const MOST_PATTERNS = 32;
+
+/** Names in which `*` stands for any run of characters; one of them must match. */
+const patternsOf = (name: z.ZodType<string>) => z.array(name).min(1).max(MOST_PATTERNS);
+
+/** Limits what an API key may admit. */
+export const keyRestrictionSchema = z
+  .strictObject({
+    agent_id: textSchema
+      .meta({ description: 'The agent of each envelope. Such a key sends no execute requests.' })
+      .exactOptional(),
+    actions: patternsOf(z.string().regex(/^[A-Z0-9_.:*-]{1,128}$/, 'expected an action or pattern'))
+      .meta({ description: 'Patterns: one must match the action.' })
+      .exactOptional(),
+    tools: patternsOf(textSchema)
+      .meta({ description: 'Patterns: the action must have a tool, which one must match.' })
+      .exactOptional(),
+    environment: environmentSchema
+      .meta({ description: 'Your environment; with another one the key admits nothing.' })
+      .exactOptional(),
+  })
+  .refine((limits) => Object.keys(limits).length > 0, 'expected at least one member')
+  .meta({ minProperties: 1 });
+export type KeyRestriction = z.infer<typeof keyRestrictionSchema>;
+
+export const apiKeySchema = z.string().regex(API_KEY_PATTERN, 'expected an API key');
+export const apiKeyIdSchema = z.string().regex(API_KEY_ID_PATTERN, 'expected an API key id');
+
+/** Body of `POST /v1/keys`. */
+export const apiKeyRequestSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.apiKeyRequest),
+    scopes: z.array(scopeSchema).min(1).max(SCOPES.length),
+    restriction: keyRestrictionSchema.exactOptional(),
+    /** The key that creates it may expire earlier: then the new key expires with that one. */
+    expires_at: timeSchema.exactOptional(),
+  })
+  .superRefine(({ scopes, restriction }, context) => {
+    scopes.forEach((scope, index) => {
+      if (restriction === undefined || (scope !== 'keys' && scope !== 'admin')) return;
+      const message = 'a restricted key cannot manage keys';
+      context.addIssue({ code: 'custom', path: ['scopes', index], message });
+    });
+  });
+export type ApiKeyRequest = z.infer<typeof apiKeyRequestSchema>;
+
+const members = {
+  key_id: apiKeyIdSchema,
+  scopes: z.array(scopeSchema),
+  restriction: keyRestrictionSchema.nullable(),
+  /** The id of the key that created it; null when the operator issued it. */
+  created_by: apiKeyIdSchema.nullable(),
+  created_at: timeSchema,
+  expires_at: timeSchema.nullable(),
+};
+
+/** Answer of `POST /v1/keys`. */
+export const createdApiKeySchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.apiKey),
+  /** Returned only here; the service stores its hash. */
+  api_key: apiKeySchema,
+  ...members,
+});
+export type CreatedApiKey = z.infer<typeof createdApiKeySchema>;
+
+const listedApiKeySchema = z.strictObject({
+  ...members,
+  state: z.enum(['active', 'expired', 'revoked']),
+  revoked_at: timeSchema.nullable(),
+});
+export type ListedApiKey = z.infer<typeof listedApiKeySchema>;
+
+/** Answer of `GET /v1/keys`, newest first. */
+export const apiKeyListSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.apiKeyList),
+  keys: z.array(listedApiKeySchema),
+  next_cursor: z.string().nullable(),
+});
+export type ApiKeyList = z.infer<typeof apiKeyListSchema>;

@@ -1,0 +1,68 @@
+import {
+  apiKeyListSchema,
+  apiKeyRequestSchema,
+  createdApiKeySchema,
+  type ApiKeyList,
+  type ApiKeyRequest,
+  type CreatedApiKey,
+} from '../../protocol/schemas/api-keys.js';
+import { API_KEY_ID_PATTERN } from '../../protocol/api-key.js';
+import { SCHEMA } from '../../protocol/schemas/ids.js';
+import { canonicalBody } from '../canonical.js';
+import { SdkError } from '../errors.js';
+import { httpError, readDocument, validInput } from '../http/answers.js';
+import type { EngineOptions } from '../options.js';
+import { openEngine } from './engine.js';
+
+/** Scopes, and optionally a restriction and an expiry. */
+export type ApiKeyInput = Omit<ApiKeyRequest, 'schema_version'>;
+
+/**
+ * `POST /v1/keys`: creates an API key of the tenant, for example one for each agent; the calling key
+ * needs the scope `keys`. Only this response has the key.
+ *
+ * Never retries, because each request creates another key. After `timeout` or `network`, revoke keys
+ * in the list that you did not receive.
+ */
+export async function createApiKeyHttp(
+  options: EngineOptions,
+  input: ApiKeyInput,
+): Promise<CreatedApiKey> {
+  const engine = openEngine({ ...options, retry: { ...options.retry, attempts: 1 } });
+  const document = { schema_version: SCHEMA.apiKeyRequest, ...input };
+  const body = canonicalBody(validInput(apiKeyRequestSchema, document));
+  const answer = await engine.send({ method: 'POST', path: '/v1/keys', body });
+  if (answer.status !== 201) throw httpError(answer);
+  return readDocument(answer, createdApiKeySchema);
+}
+
+/** `GET /v1/keys`: one page of the API keys of the tenant, the newest first, without the keys themselves. */
+export async function listApiKeyPageHttp(
+  options: EngineOptions,
+  { cursor, limit }: { cursor?: string; limit?: number } = {},
+): Promise<ApiKeyList> {
+  const query = {
+    ...(cursor !== undefined && { cursor }),
+    ...(limit !== undefined && { limit: String(limit) }),
+  };
+  const answer = await openEngine(options).read({ method: 'GET', path: '/v1/keys', query });
+  return readDocument(answer, apiKeyListSchema);
+}
+
+/**
+ * `POST /v1/keys/{key_id}/revoke`: revokes an API key of the tenant and the keys that it created, at
+ * once and permanently.
+ */
+export async function revokeApiKeyHttp(
+  options: EngineOptions,
+  { key_id: keyId }: { key_id: string },
+): Promise<void> {
+  if (typeof keyId !== 'string' || !API_KEY_ID_PATTERN.test(keyId)) {
+    throw new SdkError('invalid_input', 'a key id is 12 characters of a-z and 0-9', {
+      pointer: '/key_id',
+    });
+  }
+  const request = { method: 'POST', path: `/v1/keys/${keyId}/revoke` } as const;
+  const answer = await openEngine(options).send(request);
+  if (answer.status !== 204) throw httpError(answer);
+}
