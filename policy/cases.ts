@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '#protocol/bytes';
 import { parseStrict, type JsonValue } from '#protocol/json';
+import { factsSchema } from '#protocol/schemas/facts';
 import {
   actionSchema,
   effectSchema,
@@ -14,7 +15,10 @@ import type { Decision, PolicyEngine } from './decide.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
 
-/** Only possible inputs: execute requests may have a fixture, agent requests have an agent. */
+/**
+ * Only possible inputs: execute requests may have a fixture, agent requests have an agent and may
+ * state facts.
+ */
 const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({
     ...common,
@@ -24,8 +28,13 @@ const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({
     ...common,
     lane: z.literal('agent'),
-    agent: z.strictObject({ id: textSchema, framework: textSchema.optional() }),
+    agent: z.strictObject({
+      id: textSchema,
+      framework: textSchema.optional(),
+      bound: z.boolean().default(false),
+    }),
     tool: textSchema.optional(),
+    facts: factsSchema.optional(),
   }),
 ]);
 
@@ -101,10 +110,10 @@ function policyInputOf({ input }: PolicyCase): PolicyInput {
     environment,
     lane,
     action,
-    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound: false },
+    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound: agent.bound },
     tool: (lane === 'agent' ? input.tool : null) ?? null,
     fixture: fixture && { ref: fixture.ref, hash: fixture.hash ?? null },
-    facts: {},
+    facts: (lane === 'agent' ? input.facts : null) ?? {},
     approval: null,
     budgets: {},
   };

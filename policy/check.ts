@@ -3,6 +3,7 @@ import { utf8 } from '#protocol/bytes';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
+import { type DeclaredFacts, declaredFacts, RESERVED_PREFIXES } from './facts.js';
 import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
@@ -34,10 +35,11 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
   // Runs even when the schema is wrong, so that one run reports everything.
-  found.push(...(await ruleProblems(policies)));
+  const facts = parsed.type === 'success' ? declaredFacts(schema) : undefined;
+  found.push(...(await ruleProblems(policies, facts)));
   if (parsed.type === 'success') {
     const differences = await schemaDifferences(schema);
-    found.push(...differences.map((message) => wholeFile(SCHEMA_FILE, 'error', message)));
+    found.push(...differences.map(({ message }) => wholeFile(SCHEMA_FILE, 'error', message)));
   }
   if (Object.keys(texts.policies).length === 0) {
     const message = 'the set has no policies, so it denies everything except outcomes';
@@ -52,8 +54,11 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
  * Checks the policies against the schema of real inputs, not their own schema: other rules would
  * never apply.
  */
-async function ruleProblems(policies: PolicyFiles['policies']): Promise<PolicyProblem[]> {
-  const schema = await inputSchema();
+async function ruleProblems(
+  policies: PolicyFiles['policies'],
+  facts?: DeclaredFacts,
+): Promise<PolicyProblem[]> {
+  const schema = await inputSchema(facts);
   const answer = cedar.validate({
     validationSettings: { mode: 'strict' },
     schema,
@@ -67,11 +72,16 @@ async function ruleProblems(policies: PolicyFiles['policies']): Promise<PolicyPr
   return [
     ...answer.validationErrors.map(of),
     ...answer.validationWarnings.map(of).map((one) => ({ ...one, severity: 'warning' as const })),
-    ...(await unknownAttributes(policies)).map(({ policyId, message }) =>
+    ...unknownAttributes(policies, schema).map(({ policyId, message }) =>
       wholeFile(policyFile(policyId), 'error', message),
     ),
+    ...Object.keys(policies)
+      .filter((id) => RESERVED_PREFIXES.some((prefix) => id.startsWith(prefix)))
+      .map((id) => wholeFile(policyFile(id), 'error', RESERVED_ID)),
   ];
 }
+
+const RESERVED_ID = `no policy id begins with ${RESERVED_PREFIXES.join(' or ')}: these are reasons of the engine`;
 
 const wholeFile = (
   file: string,
@@ -98,16 +108,26 @@ function placeOf(text: string, offset: number): { line: number; column: number }
 
 /**
  * Prepares a stored set that this process can run. Rejects a rule about something that no input
- * contains; the schema may differ from the input schema if no rule depends on the difference.
+ * contains; the schema may differ from the input schema if no rule depends on the difference and
+ * Cedar accepts the inputs.
  *
  * @throws PolicySetError
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const engine = await preparePolicyEngine(stored);
-  const problems = await ruleProblems(stored.files.policies);
+  const { schema, policies } = stored.files;
+  const problems = await ruleProblems(policies, declaredFacts(schema));
   const errors = problems.filter(({ severity }) => severity === 'error');
-  if (errors.length === 0) return engine;
-  throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
+  if (errors.length > 0) {
+    throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
+  }
+  rejectSchema((await schemaDifferences(schema)).filter(({ rejectsInputs }) => rejectsInputs));
+  return engine;
+}
+
+function rejectSchema(differences: { message: string }[]): void {
+  if (differences.length === 0) return;
+  throw new PolicySetError(differences.map(({ message }) => message).join('; '));
 }
 
 /** Why this process cannot run a stored set, or null. */
@@ -119,8 +139,7 @@ export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
 export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
     await openPolicySet(stored);
-    const differences = await schemaDifferences(stored.files.schema);
-    if (differences.length > 0) throw new PolicySetError(differences.join('; '));
+    rejectSchema(await schemaDifferences(stored.files.schema));
   });
 }
 

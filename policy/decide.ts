@@ -2,6 +2,7 @@ import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
+import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
 // Node 20 ends the process when V8 deoptimizes an inlined call of WebAssembly, as under many tenants.
@@ -37,7 +38,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
     );
   }
   const digest = set.digest.toString('hex');
-  preparse(digest, stored.files);
+  const prepared = preparse(digest, stored.files);
   const memo = new Map<string, Decision>();
   return {
     digest,
@@ -46,7 +47,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
       const canonical = policyInputText(input);
       const known = memo.get(canonical);
       if (known !== undefined) return known;
-      const { decision, cacheable } = evaluate(digest, input);
+      const { decision, cacheable } = evaluate(prepared, input);
       if (cacheable) {
         if (memo.size >= MEMO_LIMIT) memo.clear();
         memo.set(canonical, decision);
@@ -56,18 +57,25 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   };
 }
 
+/** Texts that the engine has loaded. */
+export interface PreparedTexts {
+  name: string;
+  facts: DeclaredFacts;
+}
+
 /**
  * Loads texts into the engine under a name, replacing earlier ones.
  *
  * @throws PolicySetError
  */
-export function preparse(name: string, files: PolicyFiles): void {
+export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   for (const answer of [
     cedar.preparseSchema(name, files.schema),
     cedar.preparsePolicySet(name, { staticPolicies: files.policies }),
   ]) {
     if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
   }
+  return { name, facts: declaredFacts(files.schema) };
 }
 
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
@@ -77,12 +85,14 @@ const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
  * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
  */
 export function evaluate(
-  name: string,
+  { name, facts }: PreparedTexts,
   input: PolicyInput,
 ): { decision: Decision; cacheable: boolean } {
   const { action } = input;
   // An outcome reports on an admitted action; denying it would only hide the outcome.
   if (action === null) return { decision: { effect: 'ADMIT', reasons: [] }, cacheable: true };
+  const unmet = unmetFacts(facts, action, input.facts);
+  if (unmet.length > 0) return { decision: deny(...unmet), cacheable: true };
   let answer: cedar.AuthorizationAnswer;
   try {
     answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
@@ -107,10 +117,11 @@ function callFor(
   const context: Record<string, cedar.CedarValueJson> = {
     environment: input.environment,
     lane: input.lane,
+    facts: cedarFacts(input.facts),
   };
   if (input.agent !== null) {
-    const { id, framework } = input.agent;
-    context['agent'] = framework === null ? { id } : { id, framework };
+    const { id, framework, bound } = input.agent;
+    context['agent'] = framework === null ? { id, bound } : { id, framework, bound };
   }
   if (input.tool !== null) context['tool'] = input.tool;
   if (input.fixture !== null) {

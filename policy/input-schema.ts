@@ -3,49 +3,70 @@ import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { packageRoot } from '#runtime/process/files';
 import type { PolicyFiles } from '#sql/admissions/policies';
-import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
+import { readSchema, type Type, within } from './cedar-schema.js';
+import {
+  type DeclaredFacts,
+  declaredFacts,
+  FACT_RULE,
+  factsRecord,
+  REQUIRED_FOR,
+} from './facts.js';
+import { SCHEMA_FILE } from './policy-set.js';
 
 let text: string | undefined;
 
-/** The schema of policy inputs, which `callFor` in decide.ts fills. */
-export async function inputSchema(): Promise<string> {
+/** The schema of policy inputs with these facts, which `callFor` in decide.ts fills. */
+export async function inputSchema(facts: DeclaredFacts = new Map()): Promise<string> {
   text ??= await readFile(join(packageRoot, 'policy', 'default', SCHEMA_FILE), 'utf8');
-  return text;
+  return text.replace('facts: {}', `facts: ${factsRecord(facts)}`);
+}
+
+interface SchemaDifference {
+  message: string;
+  /** Cedar rejects the inputs that have the undeclared attribute, which are all or many. */
+  rejectsInputs: boolean;
 }
 
 /**
  * The differences in meaning between a valid schema and {@link inputSchema}. Cedar accepts a rule
  * about anything that a schema declares, and silently skips the rule when no input contains it.
  */
-export async function schemaDifferences(schema: string): Promise<string[]> {
-  const inputs = declarationsOf(await inputSchema());
+export async function schemaDifferences(schema: string): Promise<SchemaDifference[]> {
+  const inputs = declarationsOf(await inputSchema(declaredFacts(schema)));
   const declared = declarationsOf(schema);
-  const differences: string[] = [];
+  const differences: SchemaDifference[] = [];
+  const add = (message: string, rejectsInputs = false): void =>
+    void differences.push({ message, rejectsInputs });
   for (const name of [...new Set([...declared.keys(), ...inputs.keys()])].sort()) {
     const [found, contained] = [declared.get(name), inputs.get(name)];
     const parent = parentOf(name);
     const isReported = declared.has(parent) !== inputs.has(parent);
     if (found === contained || isReported) continue;
     if (found === undefined) {
-      differences.push(`${name} is not declared, but inputs contain it (${contained})`);
+      const isRequired = !contained?.startsWith('optional ');
+      add(`${name} is not declared, but inputs contain it (${contained})`, isRequired);
+    } else if (parent === FACTS) {
+      add(`${name} is declared as ${found}: ${FACT_RULE}`);
     } else if (contained === undefined) {
-      differences.push(
-        `${name} is declared, but no input contains it: ${contentsOf(parent, inputs)}`,
-      );
+      add(`${name} is declared, but no input contains it: ${contentsOf(parent, inputs)}`);
     } else {
-      differences.push(`${name} is declared as ${found}, but inputs contain it as ${contained}`);
+      add(`${name} is declared as ${found}, but inputs contain it as ${contained}`);
     }
   }
   return differences;
 }
 
+const FACTS = 'context.facts';
+
 /**
  * The policies that test for an attribute that no input contains, so that the rule never applies.
+ *
+ * @param schema of inputs
  */
-export async function unknownAttributes(
+export function unknownAttributes(
   policies: PolicyFiles['policies'],
-): Promise<{ policyId: string; message: string }[]> {
-  const schema = await inputSchema();
+  schema: string,
+): { policyId: string; message: string }[] {
   const inputs = declarationsOf(schema);
   return Object.entries(policies).flatMap(([policyId, policy]) => {
     const answer = cedar.policyToJson(policy);
@@ -66,41 +87,13 @@ export async function unknownAttributes(
 /** Entity types and actions by name, attributes by path, each with its type. */
 type Declarations = Map<string, string>;
 
-interface Type {
-  type: string;
-  required?: boolean;
-  element?: Type;
-  attributes?: Record<string, Type>;
-}
-
-interface Namespace {
-  commonTypes?: Record<string, Type>;
-  entityTypes?: Record<string, { shape?: Type }>;
-  actions?: Record<string, { appliesTo?: { context?: Type } }>;
-}
-
 const EMPTY: Type = { type: 'Record' };
 
 function declarationsOf(schema: string): Declarations {
-  const answer = cedar.schemaToJsonWithResolvedTypes(schema);
-  if (answer.type !== 'success') {
-    throw new PolicySetError(answer.errors.map(({ message }) => message).join('; '));
-  }
-  const namespaces = Object.entries(answer.json as unknown as Record<string, Namespace>);
-  const common = new Map<string, Type>();
-  for (const [namespace, { commonTypes = {} }] of namespaces) {
-    for (const [name, type] of Object.entries(commonTypes))
-      common.set(within(namespace, name), type);
-  }
+  const { namespaces, resolve } = readSchema(schema);
   const declarations: Declarations = new Map();
-  const declare = (path: string, { required, ...use }: Type): void => {
-    const aliased = common.get(use.type);
-    if (aliased !== undefined) {
-      declare(path, required === undefined ? aliased : { ...aliased, required });
-      return;
-    }
-    const { type: name, element, attributes = {}, ...more } = use;
-    const type = name.replace('__cedar::', '');
+  const declare = (path: string, use: Type): void => {
+    const { required, type, element, attributes = {}, ...more } = resolve(use);
     declarations.set(path, `${required === false ? 'optional ' : ''}${type}${detail(more)}`);
     if (element !== undefined) declare(`${path}[]`, element);
     for (const [attribute, declared] of Object.entries(attributes)) {
@@ -124,13 +117,13 @@ function declarationsOf(schema: string): Declarations {
 /** Attribute names may contain a point, which must not read as a path separator. */
 const segment = (attribute: string): string => attribute.replaceAll('.', '\\u002e');
 
-const within = (namespace: string, name: string): string =>
-  namespace === '' ? name : `${namespace}::${name}`;
-
 /** The remaining meaningful members of a declaration, with sorted lists. */
-function detail(more: Record<string, unknown>): string {
-  const members = Object.entries(more)
-    .filter(([name]) => name !== 'annotations')
+function detail({ annotations, ...more }: Omit<Type, 'type'> & Record<string, unknown>): string {
+  const requiredFor = annotations?.[REQUIRED_FOR];
+  const members = Object.entries({
+    ...more,
+    ...(requiredFor !== undefined && { [REQUIRED_FOR]: requiredFor }),
+  })
     .map(([name, value]) => {
       const items = Array.isArray(value)
         ? value.map((one) => JSON.stringify(one)).sort()
@@ -141,7 +134,8 @@ function detail(more: Record<string, unknown>): string {
   return members.length === 0 ? '' : ` (${members.join('; ')})`;
 }
 
-const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('.')));
+const parentOf = (path: string): string =>
+  path.endsWith('[]') ? path.slice(0, -2) : path.slice(0, Math.max(0, path.lastIndexOf('.')));
 
 function contentsOf(parent: string, inputs: Declarations): string {
   const names = [...inputs.keys()].filter((name) => parentOf(name) === parent).sort();

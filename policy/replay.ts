@@ -9,7 +9,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { type PinnedIntake, policyInputOf } from '#sql/proofs/rebuild-aep';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import type { PolicyInput } from '#protocol/policy-input';
-import { evaluate, preparse, type PolicyEngine } from './decide.js';
+import { evaluate, preparse, type PolicyEngine, type PreparedTexts } from './decide.js';
 import { deriveAep, type DerivedAep, IntakeMismatchError, readRequest } from './derive-aep.js';
 import {
   CEDAR_VERSION,
@@ -133,20 +133,21 @@ export type ReplayPolicies = (stored: StoredPolicySet) => Promise<ReplayPolicy>;
  * least recently used one.
  */
 export function replayPolicies(limit = 16): ReplayPolicies {
-  const places = new Map<string, { name: string; usable: boolean }>();
+  /** Null for texts that do not parse or validate. */
+  const places = new Map<string, { name: string; texts: PreparedTexts | null }>();
 
-  const prepared = (files: PolicyFiles): { name: string; usable: boolean } => {
+  const prepared = (files: PolicyFiles): PreparedTexts | null => {
     const { schema, policies } = files;
     const content = hashHex(nativeSha256, utf8(canonicalize({ schema, policies })));
     let place = places.get(content);
     if (place === undefined) {
       const name = nextName();
-      place = { name, usable: load(name, files) };
+      place = { name, texts: load(name, files) };
     }
     // Reinserts the set as the most recently used one.
     places.delete(content);
     places.set(content, place);
-    return place;
+    return place.texts;
   };
 
   const nextName = (): string => {
@@ -166,21 +167,19 @@ export function replayPolicies(limit = 16): ReplayPolicies {
       engineVersion: CEDAR_VERSION,
       // Looks the set up per decision and uses it without an await, so that it is not replaced.
       decide(input) {
-        const { name, usable: ready } = prepared(files);
-        return ready ? evaluate(name, input).decision : { effect: 'DENY', reasons: [] };
+        const texts = prepared(files);
+        return texts === null ? { effect: 'DENY', reasons: [] } : evaluate(texts, input).decision;
       },
     };
   };
 }
 
-/** Loads a set into the engine; returns false for texts that do not parse or validate. */
-function load(name: string, files: PolicyFiles): boolean {
+function load(name: string, files: PolicyFiles): PreparedTexts | null {
   try {
     requireValid(files);
-    preparse(name, files);
-    return true;
+    return preparse(name, files);
   } catch (error) {
-    if (error instanceof PolicySetError) return false;
+    if (error instanceof PolicySetError) return null;
     throw error;
   }
 }

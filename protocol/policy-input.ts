@@ -1,4 +1,5 @@
-import { type JsonValue, orderedText } from './json.js';
+import { orderedText } from './json.js';
+import type { Facts } from './schemas/facts.js';
 import type { Environment } from './schemas/primitives.js';
 
 /**
@@ -14,7 +15,7 @@ export interface PolicyInput {
   agent: { id: string; framework: string | null; bound: boolean } | null;
   tool: string | null;
   fixture: { ref: string; hash: string | null } | null;
-  facts: Record<string, JsonValue>;
+  facts: Facts;
   approval: null;
   budgets: Record<string, never>;
 }
@@ -32,7 +33,7 @@ export function policyInputText(input: PolicyInput, salt?: string): string {
     approval,
     budgets,
     environment,
-    facts,
+    facts: Object.fromEntries(Object.entries(facts).sort(([a], [b]) => (a < b ? -1 : 1))),
     fixture: fixture && { hash: fixture.hash, ref: fixture.ref },
     lane,
     ...(salt !== undefined && { salt }),

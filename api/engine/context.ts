@@ -70,7 +70,7 @@ export const ENGINE_DEFAULTS = {
   coalesceItems: 256,
   // Fits the longest valid body with every character escaped. Longer bodies only add white space,
   // which would be stored and parsed again by worker and verifier.
-  bodyLimit: 32 * 1024,
+  bodyLimit: 64 * 1024,
   batchLimit: 32 * 1024 * 1024,
   batchesAtOnce: 4,
   batchesOfOneTenant: 2,

@@ -9,6 +9,7 @@ import { engineOpenApi } from './openapi/document.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
+import { createFactCheck } from './admission/facts.js';
 import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */
@@ -17,6 +18,7 @@ export function createEngine(ctx: EngineContext): Express {
     ctx,
     authenticate: createAuthenticate(ctx),
     requireCapacity: createCapacityCheck(ctx),
+    checkFacts: createFactCheck(ctx),
     submit: createSubmit(ctx),
     openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };

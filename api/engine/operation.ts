@@ -8,6 +8,7 @@ import type {
   ResponseSpec,
   OpenApiDocument,
 } from '../openapi/types.js';
+import type { CheckFacts } from './admission/facts.js';
 import type { Submit } from './admission/submit.js';
 import type { EngineContext } from './context.js';
 import type { Authenticate, Caller } from './http/authenticate.js';
@@ -18,6 +19,7 @@ export interface EngineDeps {
   authenticate: Authenticate;
   /** Throws a 503 while the queue of undecided admissions is full. */
   requireCapacity: () => Promise<void>;
+  checkFacts: CheckFacts;
   submit: Submit;
   openApi: OpenApiDocument;
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { factsSchema } from './facts.js';
 import { SCHEMA } from './ids.js';
 import {
   actionSchema,
@@ -82,11 +83,20 @@ const envelopeMembers = {
   idempotency_key: idempotencyKeySchema
     .meta({ description: 'Opaque; returned in the header of that name.' })
     .exactOptional(),
+  tool_call_id: textSchema
+    .meta({ description: 'The id that the model gave to the tool call.' })
+    .exactOptional(),
+  traceparent: z
+    .string()
+    .regex(/^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'expected a W3C traceparent, version 00')
+    .refine((text) => !/-0+-/.test(text), 'expected ids that are not all zeros')
+    .meta({ description: 'W3C Trace Context of the call.' })
+    .exactOptional(),
 };
 
 /**
  * An agent requests permission to use a tool. The arguments stay with the agent; the envelope has
- * their hash.
+ * their hash, and the facts that the policy decides on.
  */
 export const agentAdmissionSchema = z.strictObject({
   ...envelopeMembers,
@@ -98,6 +108,12 @@ export const agentAdmissionSchema = z.strictObject({
     .exactOptional(),
   parent_proof_id: proofIdSchema
     .meta({ description: 'An earlier proof of your tenant that led to this action.' })
+    .exactOptional(),
+  facts: factsSchema
+    .meta({
+      description:
+        'Values that the policy decides on, by name, at most 4,096 bytes in RFC 8785 form. The schema of the policy set gives each name its type.',
+    })
     .exactOptional(),
 });
 

@@ -2,7 +2,7 @@
 export const SCHEMA = {
   executeRequest: 'svc.runtime.intent_execute.request/1.0',
   executeReceipt: 'svc.runtime.intent_execute.response/1.0',
-  agentEnvelope: 'svc.agent.admission.envelope/1.0',
+  agentEnvelope: 'svc.agent.admission.envelope/1.1',
   agentReceipt: 'svc.agent.admission.response/1.0',
   admissionStatus: 'svc.runtime.admission_status/1.0',
   receiptEvidence: 'svc.runtime.receipt_evidence/1.1',

@@ -3,6 +3,7 @@ export * from './admission.js';
 export * from './api-keys.js';
 export * from './batch.js';
 export * from './facade.js';
+export * from './facts.js';
 export * from './ids.js';
 export * from './lifecycle.js';
 export * from './log-entry.js';

@@ -62,18 +62,22 @@ export type Environment = z.infer<typeof environmentSchema>;
 export const TEXT_MAX = 512;
 
 /**
- * A name or reference that a caller chose: 1 to 512 Unicode code points. A refinement counts them,
- * because validators define length differently and the limits of a signed format must not vary.
+ * Text of `min` to `max` Unicode code points. A refinement counts them, because validators define
+ * length differently and the limits of a signed format must not vary.
  */
-export const textSchema = z
-  .string()
-  .refine((text) => {
-    if (text.length > 2 * TEXT_MAX) return false;
-    const points = Array.from(text).length;
-    return points >= 1 && points <= TEXT_MAX;
-  }, `expected 1 to ${TEXT_MAX} characters`)
-  // JSON Schema counts code points as well.
-  .meta({ minLength: 1, maxLength: TEXT_MAX });
+export const textOf = (min: number, max: number) =>
+  z
+    .string()
+    .refine((text) => {
+      if (text.length > 2 * max) return false;
+      const points = Array.from(text).length;
+      return points >= min && points <= max;
+    }, `expected ${min} to ${max} characters`)
+    // JSON Schema counts code points as well.
+    .meta({ minLength: min, maxLength: max });
+
+/** A name or reference that a caller chose. */
+export const textSchema = textOf(1, TEXT_MAX);
 
 /** For `refine`: validity is asserted exactly when the status asserts it. */
 export const assertsByStatus = (of: {

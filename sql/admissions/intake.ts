@@ -279,10 +279,24 @@ const insertPending = (tx: Transaction, items: readonly IntakeItem[]) => tx`
   where proof_id = any(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[])
     and xmin = pg_current_xact_id()::xid`;
 
+/** For each request of the tenant, the proof id of its admission, or null. */
+export function findAdmitted(
+  sql: Pool,
+  tenantNo: number,
+  requests: readonly { lane: Lane; requestHash: string }[],
+): Promise<(string | null)[]> {
+  const items = requests.map(({ lane, requestHash }) => ({
+    tenantNo,
+    lane,
+    requestHash: Buffer.from(requestHash, 'hex'),
+  }));
+  return asTenants(sql, [tenantNo], (tx) => findExistingProofIds(tx, items));
+}
+
 /** For each item, the proof id that its deduplication key already has, or null. */
 async function findExistingProofIds(
   tx: Db,
-  items: readonly IntakeRow[],
+  items: readonly Pick<IntakeRow, 'tenantNo' | 'lane' | 'requestHash'>[],
 ): Promise<(string | null)[]> {
   const hashes = items.map((item) => item.requestHash);
   const rows = await tx<{ id: string | null }[]>`

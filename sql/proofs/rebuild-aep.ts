@@ -96,7 +96,7 @@ export function policyInputOf(
     agent: agent && { id: agent.id, framework: agent.framework ?? null, bound },
     tool: 'tool' in request ? (request.tool ?? null) : null,
     fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
-    facts: {},
+    facts: 'facts' in request ? (request.facts ?? {}) : {},
     approval: null,
     budgets: {},
   };

@@ -118,6 +118,11 @@ describe('policy condition', () => {
     ['resource == Svc::Operation::"BOOK_RESERVATION"', {}, { action: 'OTHER' }],
     ['context has agent && context.agent.id == "a"', agent('a'), agent('b')],
     ['context has agent && context.agent has framework', agent('a', 'f'), agent('a')],
+    [
+      'context has agent && context.agent.bound',
+      { agent: { id: 'a', framework: null, bound: true } },
+      agent('a'),
+    ],
     ['context has tool && context.tool == "t"', { tool: 't' }, { tool: 'u' }],
     ['context has fixture && context.fixture.ref == "f"', fixture(hash), { fixture: null }],
     ['context has fixture && context.fixture.resolved', fixture(hash), fixture(null)],

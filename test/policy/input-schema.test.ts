@@ -17,7 +17,7 @@ it('inputSchema > reads the schema file again after a failed read', async () => 
 describe('unknownAttributes', () => {
   const found = async (condition: string): Promise<string[]> => {
     const rule = `forbid (principal, action, resource) when { ${condition} };`;
-    return (await unknownAttributes({ rule })).map(({ message }) => message);
+    return unknownAttributes({ rule }, await inputSchema()).map(({ message }) => message);
   };
   const either = (record: string): string =>
     `(if context.lane == "x" then ${record} else ${record})`;

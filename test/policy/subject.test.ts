@@ -53,7 +53,8 @@ const common = {
 
 describe('admission envelope', () => {
   it('puts agent and action into the AEP, and only policy-relevant fields into the policy input', () => {
-    const body = admissionEnvelope({ parent_proof_id: PARENT });
+    const facts = { amount: { decimal: '480.00' } };
+    const body = admissionEnvelope({ parent_proof_id: PARENT, facts });
     const { subject, policyInput } = read(body, { bound: true });
     const agent = { id: 'agent-7', framework: 'langgraph', bound: true };
     expect(subject).toEqual({
@@ -70,6 +71,7 @@ describe('admission envelope', () => {
       agent,
       tool: 'reservations.create',
       fixture: null,
+      facts,
     });
   });
 

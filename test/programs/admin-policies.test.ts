@@ -104,7 +104,7 @@ describe('admin policy validate', () => {
 
   it('accepts a schema that differs only in its text', async () => {
     const reworded = schema
-      .replace('agent?: Agent', 'agent?: { framework?: __cedar::String, id: String }')
+      .replace('agent?: Agent', 'agent?: { framework?: __cedar::String, id: String, bound: Bool }')
       .replace('principal: Tenant', 'principal: [Svc::Tenant]')
       .replace('  entity Operation;', '  @doc("any")\n  entity Operation {};');
     const folder = folderWith({ 'schema.cedarschema': reworded });
@@ -245,6 +245,18 @@ describe('policy that refers to an unknown attribute', () => {
 });
 
 describe('policy set that this version cannot run', () => {
+  it.each(['facts: {},', ', bound: Bool'])(
+    'includes one whose schema lacks an attribute that inputs always contain: %s',
+    async (removed) => {
+      const files = await readPolicyFolder(SHIPPED);
+      const stored = await makePolicySet({ ...files, schema: files.schema.replace(removed, '') });
+      await storePolicySet(registry.admin, stored);
+      await expect(policyCache(registry.admit.sql)(stored.digest)).rejects.toThrow(
+        'is not declared, but inputs contain it',
+      );
+    },
+  );
+
   it('is reported by admin policy list, and logged by the worker before it is needed', async () => {
     const lines: unknown[] = [];
     const log = logger('worker', 'silent');

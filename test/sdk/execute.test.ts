@@ -202,4 +202,12 @@ describe('admitHttp', () => {
     const second = await admitHttp(world.options, input);
     expect(second.registry_proof_id).not.toBe(first.registry_proof_id);
   });
+
+  it('sends the facts of an admission, after a check of their form', () => {
+    const input = { kind: 'admission', agent, action: 'ISSUE_REFUND' } as const;
+    const facts = { amount: { decimal: '480.00' }, currency: 'EUR', tags: ['a', 'b'] };
+    expect(agentEnvelope('acme', { ...input, facts })).toMatchObject({ facts });
+    const wrong = { ...facts, amount: { decimal: '4.00001' } };
+    expect(() => agentEnvelope('acme', { ...input, facts: wrong })).toThrow('/facts/amount');
+  });
 });

@@ -54,6 +54,18 @@ describe('worker rejects an agent envelope', () => {
   });
 });
 
+describe('worker denies an agent envelope', () => {
+  it('whose facts do not fit the pinned policy set, as after a change of the active set', async () => {
+    const facts = { amount: { decimal: '480.00' }, vip: true };
+    const item = agentItem(registry, admissionEnvelope({ facts }));
+    expect(await settled(item)).toMatchObject({
+      state: 'proved',
+      effect: 'DENY',
+      reasons: ['fact.amount', 'fact.vip'],
+    });
+  });
+});
+
 describe('API key stored with an admission', () => {
   const refused = { state: 'refused', code: 'api_key_revoked' };
 

@@ -4,6 +4,7 @@ import { parentFault } from '#policy/parent';
 import { hashHex } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import { canonicalize, type JsonValue } from '#protocol/json';
+import type { Facts } from '#protocol/schemas/facts';
 import {
   agentEnvelopeSchema,
   type AgentEnvelope,
@@ -74,6 +75,8 @@ async function accept<Body extends AdmissionBody>(
     res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
   requireAllowed(body, caller);
+  const [invalidFact = null] = await deps.checkFacts(caller.tenantNo, [parsed]);
+  if (invalidFact !== null) throw invalidFact;
   if (parent !== null) await requireParent(ctx, caller, parent);
 
   const { keyNo, tenantNo } = caller;
@@ -125,21 +128,26 @@ export interface RequestType<Body extends AdmissionBody = AdmissionBody> {
   lane: Lane;
   schema: z.ZodType<Body>;
   version: string;
-  referencesOf: (body: Body) => Pick<ParsedAdmission, 'fixtureRef' | 'parent'>;
+  referencesOf: (body: Body) => Pick<ParsedAdmission, 'facts' | 'fixtureRef' | 'parent'>;
 }
 
 export const EXECUTE: RequestType<ExecuteRequest> = {
   lane: 1,
   schema: executeRequestSchema,
   version: SCHEMA.executeRequest,
-  referencesOf: (body) => ({ fixtureRef: body.proof_chain_fixture_ref ?? null, parent: null }),
+  referencesOf: (body) => ({
+    facts: {},
+    fixtureRef: body.proof_chain_fixture_ref ?? null,
+    parent: null,
+  }),
 };
 
 export const AGENT: RequestType<AgentEnvelope> = {
   lane: 2,
   schema: agentEnvelopeSchema,
   version: SCHEMA.agentEnvelope,
-  referencesOf: ({ kind, parent_proof_id: proofId }) => ({
+  referencesOf: ({ kind, parent_proof_id: proofId, ...body }) => ({
+    facts: ('facts' in body ? body.facts : undefined) ?? {},
     fixtureRef: null,
     parent: proofId === undefined ? null : { kind, proofId },
   }),
@@ -150,13 +158,14 @@ export interface NamedParent {
   proofId: string;
 }
 
-/** A body that matches its schema. Its tenant and parent are not checked yet. */
+/** A body that matches its schema. Its tenant, facts and parent are not checked yet. */
 export interface ParsedAdmission {
   lane: Lane;
   body: AdmissionBody;
   /** The body in RFC 8785 form, which is stored, and its SHA-256 in lower-case hex. */
   request: Buffer;
   requestHash: string;
+  facts: Facts;
   fixtureRef: string | null;
   /** The parent to check in the registry before acceptance. */
   parent: NamedParent | null;
@@ -262,7 +271,7 @@ export const agentAdmissionOperation = admissionOperation(
     path: '/v1/agent/admissions',
     summary: 'Admit an agent action or record its outcome',
     description:
-      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash. An envelope of kind `outcome` reports the result of an admitted action and names its proof. A decision is no evidence that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
+      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash, and the `facts` that the policy decides on. An envelope of kind `outcome` reports the result of an admitted action and names its proof. A decision is no evidence that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
     body: {
       schema: agentEnvelopeSchema,
       examples: {
@@ -285,7 +294,7 @@ export const agentAdmissionOperation = admissionOperation(
       },
     },
     responses: responses(agentReceiptSchema),
-    problems: [...POST_PROBLEMS, 'parent_not_found', 'parent_not_admitted'],
+    problems: [...POST_PROBLEMS, 'invalid_fact', 'parent_not_found', 'parent_not_admitted'],
   }),
   AGENT,
 );

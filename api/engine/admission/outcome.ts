@@ -1,4 +1,5 @@
 import type { Response } from 'express';
+import { factSentence } from '#policy/facts';
 import { buildReceipt, receiptBytes } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -62,17 +63,25 @@ function receiptOf(proofId: string, { effect, lane, requestHash }: Proved) {
 /** A policy denial has a receipt. It is a 403, so that a client that checks only the status stops. */
 function denial(proofId: string, outcome: Proved, known: Map<string, string>): Problem {
   const { reasons } = outcome;
-  const sentences = Object.fromEntries(
-    reasons.flatMap((policy) => {
-      const sentence = known.get(policy);
-      return sentence === undefined ? [] : [[policy, sentence]];
-    }),
-  );
+  const sentences = sentencesOf(reasons, known);
   const because =
     reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
   return new Problem('policy_denied', Object.values(sentences).join(' ') || because, {
     members: { receipt: receiptOf(proofId, outcome), reasons, sentences },
   });
+}
+
+/** The sentences of the reasons that have one. */
+export function sentencesOf(
+  reasons: readonly string[],
+  known: ReadonlyMap<string, string>,
+): Record<string, string> {
+  return Object.fromEntries(
+    reasons.flatMap((reason) => {
+      const sentence = factSentence(reason) ?? known.get(reason);
+      return sentence === undefined ? [] : [[reason, sentence]];
+    }),
+  );
 }
 
 const REJECTIONS = {

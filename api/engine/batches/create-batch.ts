@@ -116,7 +116,7 @@ function createBatch(deps: EngineDeps): RequestHandler {
       const idempotencyKey = readAdmissionHeaders(req, spec);
       if (batch.fault !== null) throw batch.fault;
       const about = { requestId: requestIdOf(res), idempotencyKey };
-      const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room, commits);
+      const { batchId, isRepeat } = await accept(deps, caller, batch, about, room, commits);
       isAccepted = true;
       addLogFields(res, { batch_id: batchId });
       const stored = await readBatch(ctx.sql, caller.tenantNo, batchId);
@@ -144,7 +144,7 @@ function roomOf({ maxQueuedAdmissions }: EngineContext): Room {
 }
 
 async function accept(
-  ctx: EngineContext,
+  { checkFacts, ctx }: EngineDeps,
   { tenantNo, keyNo }: Caller,
   batch: ParsedBatch,
   about: { requestId: string; idempotencyKey: string | null },
@@ -156,8 +156,17 @@ async function accept(
   for (const [index, problem] of await missingParents(ctx.tenantSql, tenantNo, items)) {
     wrong.set(index, problem);
   }
+  const all = [...items];
+  const facts = await checkFacts(
+    tenantNo,
+    all.map(([, item]) => item),
+  );
+  all.forEach(([index], at) => {
+    const problem = facts[at] ?? null;
+    if (problem !== null) wrong.set(index, problem);
+  });
   const accepted: BatchItem[] = [];
-  for (const [index, item] of items) if (!wrong.has(index)) accepted.push({ index, ...item });
+  for (const [index, item] of all) if (!wrong.has(index)) accepted.push({ index, ...item });
   const batchHex = newUuidHex();
   const intake = {
     ...about,

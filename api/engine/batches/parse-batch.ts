@@ -185,7 +185,7 @@ export function lineSplitter(itemLimit: number): Splitter {
 export const JSON_ARRAY = 'application/json';
 export const JSON_LINES = 'application/x-ndjson';
 
-/** A valid item whose parent is still to be checked with a query. */
+/** A valid item whose facts and parent are still to be checked with a query. */
 export interface ParsedItem extends Omit<ParsedAdmission, 'body'> {
   /** Id of the future proof. */
   proofId: string;

@@ -33,6 +33,7 @@ export const PROBLEMS = {
   missing_field: [400, 'Missing field'],
   unknown_field: [400, 'Unknown field'],
   invalid_field: [400, 'Invalid field'],
+  invalid_fact: [400, 'Invalid fact'],
   empty_batch: [400, 'Empty batch'],
   unauthenticated: [401, 'Missing or invalid API key'],
   tenant_header_missing: [403, 'Missing tenant header'],
@@ -94,6 +95,8 @@ const DETAILS = {
   unsupported_api_version:
     'The only API version is v1. Send svc-api-version: v1 or omit the header.',
   invalid_idempotency_key: 'X-Svc-Idempotency-Key must be 1 to 255 characters of printable ASCII.',
+  invalid_fact:
+    'The active policy set does not declare a fact, or declares it with another type. Correct the facts listed in errors.',
   empty_batch: 'A batch must have at least one item.',
   unauthenticated: 'Send a valid engine key in X-Svc-Api-Key.',
   tenant_header_missing: 'X-Svc-Tenant-Id is missing. Send your tenant id in it.',

@@ -16,6 +16,7 @@ import { readPinnedIntake } from '#sql/admissions/intake';
 import { readPolicySet } from '#sql/admissions/policies';
 import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
+import { sentencesOf } from '../admission/outcome.js';
 import type { Caller } from '../http/authenticate.js';
 import { hasScope, tenantOperation } from '../http/gates.js';
 import { parseBody, readBody } from '../http/parse-body.js';
@@ -130,14 +131,10 @@ async function counterfactual(
   if (input === null) return null;
   const decision = (await policies(set)).decide(input);
   const recorded = aepDecisionSchema.safeParse((aep as Partial<Aep> | null)?.decision).data;
-  const sentences = decision.reasons.flatMap((id) => {
-    const sentence = Object.hasOwn(set.files.sentences, id) ? set.files.sentences[id] : undefined;
-    return sentence === undefined ? [] : [[id, sentence] as const];
-  });
   return {
     policy_digest: digest,
     decision,
-    sentences: Object.fromEntries(sentences),
+    sentences: sentencesOf(decision.reasons, new Map(Object.entries(set.files.sentences))),
     differs: recorded === undefined || canonicalize(recorded) !== canonicalize({ ...decision }),
   };
 }

@@ -110,6 +110,7 @@ describe('admission checks', () => {
     const walker = await keyFor({ tenantId: tenant, scopes: ['read'] });
     const own = { tenant_id: tenant };
     const bound = admissionEnvelope(own);
+    const child = admissionEnvelope({ ...own, parent_proof_id: ABSENT_ID });
     const headers: Record<string, string> = {
       'X-Svc-Api-Key': 'wrong',
       'X-Svc-Tenant-Id': 'wrong',
@@ -139,7 +140,8 @@ describe('admission checks', () => {
       [400, 'invalid_idempotency_key', () => (headers['X-Svc-Idempotency-Key'] = 'bound')],
       [400, 'malformed_json', () => send({ schema_version: '0' })],
       [400, 'unsupported_schema_version', () => send(outcomeEnvelope(ABSENT_ID))],
-      [403, 'tenant_body_mismatch', () => send(outcomeEnvelope(ABSENT_ID, own))],
+      [403, 'tenant_body_mismatch', () => send({ ...child, facts: { amount: 1 } })],
+      [400, 'invalid_fact', () => send(child)],
       [422, 'parent_not_found', () => send(admissionEnvelope(own))],
       [422, 'idempotency_conflict', () => send(bound)],
     ];

@@ -9,7 +9,7 @@ import type { Caller } from '#api/engine/http/authenticate';
 import { executeBodies } from '../../fixtures/batches.js';
 import { TENANT } from '../../fixtures/registry.js';
 
-const LIMITS = { body: 32 * 1024 * 1024, item: 32 * 1024, items: 10_000 };
+const LIMITS = { body: 32 * 1024 * 1024, item: 64 * 1024, items: 10_000 };
 
 describe('parseBatch', () => {
   it('yields to the event loop during a large chunk', async () => {

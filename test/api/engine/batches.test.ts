@@ -241,7 +241,7 @@ describe('invalid batch item', () => {
 
   it('is rejected when not UTF-8 or above the item size limit', async ({ completed, send }) => {
     const good = JSON.stringify(executeBody());
-    const long = JSON.stringify({ text: 'x'.repeat(40_000), more: '],}{"' });
+    const long = JSON.stringify({ text: 'x'.repeat(70_000), more: '],}{"' });
     const body = Buffer.concat([
       Buffer.from('["'),
       Buffer.of(0xff),

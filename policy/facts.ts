@@ -1,0 +1,129 @@
+import type * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import { FACT_NAME_PATTERN, type FactValue, type Facts } from '#protocol/schemas/facts';
+import { ACTION_PATTERN } from '#protocol/schemas/primitives';
+import { readSchema } from './cedar-schema.js';
+
+/** The Cedar types of facts, and how an agent writes a value. */
+const FORMS = {
+  String: 'a string',
+  Long: 'an integer',
+  Bool: 'true or false',
+  decimal: 'a decimal such as {"decimal":"480.00"}',
+  'Set<String>': 'an array of strings in ascending order',
+} as const;
+type FactType = keyof typeof FORMS;
+
+/** The facts that the schema of a policy set declares, by name. */
+export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: string[] }>;
+
+/** The annotation of a fact that lists the actions which require the fact, separated by commas. */
+export const REQUIRED_FOR = 'required_for';
+
+/**
+ * The facts that a schema declares in `context.facts`. Leaves out an attribute that is not declared
+ * as a fact must be: a request that states it is denied.
+ *
+ * @throws PolicySetError when the schema does not parse
+ */
+export function declaredFacts(schema: string): DeclaredFacts {
+  const { namespaces, resolve } = readSchema(schema);
+  const context = new Map(namespaces).get('Svc')?.actions?.['admit']?.appliesTo?.context;
+  const facts = context && resolve(context).attributes?.['facts'];
+  const attributes = Object.entries((facts && resolve(facts).attributes) ?? {});
+  return new Map(
+    attributes.flatMap(([name, declared]) => {
+      const { annotations = {}, element, ...use } = resolve(declared);
+      const type = element === undefined ? use.type : `${use.type}<${resolve(element).type}>`;
+      const requiredFor = annotations[REQUIRED_FOR]?.split(',') ?? [];
+      const isFact =
+        FACT_NAME_PATTERN.test(name) &&
+        isFactType(type) &&
+        requiredFor.every((action) => ACTION_PATTERN.test(action)) &&
+        // A misspelled annotation would require nothing.
+        Object.keys(annotations).every((one) => one === REQUIRED_FOR || one === 'doc');
+      return isFact ? [[name, { type, requiredFor }]] : [];
+    }),
+  );
+}
+
+function isFactType(type: string): type is FactType {
+  return Object.hasOwn(FORMS, type);
+}
+
+export const FACT_RULE = `declare a fact as an optional ${Object.keys(FORMS)
+  .join(', ')
+  .replace(
+    /, (?=[^,]*$)/,
+    ' or ',
+  )} with a name of a-z, 0-9 and _ that begins with a letter, and with no annotations but @doc and @${REQUIRED_FOR}("ACTION,ACTION")`;
+
+/** The text of a record type that declares the facts. */
+export function factsRecord(facts: DeclaredFacts): string {
+  const attributes = [...facts].map(([name, { type, requiredFor }]) => {
+    const annotation =
+      requiredFor.length > 0 ? `@${REQUIRED_FOR}("${requiredFor.join(',')}") ` : '';
+    return `${annotation}"${name}"?: ${type}`;
+  });
+  return `{ ${attributes.join(', ')} }`;
+}
+
+const REASON_PREFIX = 'fact.';
+
+/**
+ * The reasons to deny an action without an evaluation, sorted: facts that the action requires and
+ * the request lacks, and stated facts that the schema does not declare with this type.
+ */
+export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts): string[] {
+  const lacking = [...declared].flatMap(([name, { requiredFor }]) =>
+    requiredFor.includes(action) && !Object.hasOwn(facts, name) ? [name] : [],
+  );
+  return [...lacking, ...misfits(declared, facts)].map((name) => REASON_PREFIX + name).sort();
+}
+
+/** A sentence about a reason of {@link unmetFacts}; undefined for the id of a policy. */
+export function factSentence(reason: string): string | undefined {
+  if (!reason.startsWith(REASON_PREFIX)) return undefined;
+  return `The policy requires the fact ${reason.slice(REASON_PREFIX.length)} for this action.`;
+}
+
+/** Prefixes of the reasons that are not ids of policies. */
+export const RESERVED_PREFIXES = [REASON_PREFIX, 'budget.'];
+
+function misfits(declared: DeclaredFacts, facts: Facts): string[] {
+  return Object.entries(facts).flatMap(([name, value]) =>
+    declared.get(name)?.type === typeOf(value) ? [] : [name],
+  );
+}
+
+/** The stated facts that the schema does not declare with this type, each with the expectation. */
+export function factFaults(
+  declared: DeclaredFacts,
+  facts: Facts,
+): { name: string; expected: string }[] {
+  return misfits(declared, facts).map((name) => {
+    const type = declared.get(name)?.type;
+    const expected =
+      type === undefined
+        ? 'is not a fact that the active policy set declares'
+        : `must be ${FORMS[type]}`;
+    return { name, expected };
+  });
+}
+
+function typeOf(value: FactValue): FactType {
+  if (typeof value === 'string') return 'String';
+  if (typeof value === 'number') return 'Long';
+  if (typeof value === 'boolean') return 'Bool';
+  return Array.isArray(value) ? 'Set<String>' : 'decimal';
+}
+
+export function cedarFacts(facts: Facts): Record<string, cedar.CedarValueJson> {
+  return Object.fromEntries(
+    Object.entries(facts).map(([name, value]) => [
+      name,
+      typeof value === 'object' && 'decimal' in value
+        ? { __extn: { fn: 'decimal', arg: value.decimal } }
+        : value,
+    ]),
+  );
+}

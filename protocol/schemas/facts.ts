@@ -1,0 +1,82 @@
+import * as z from 'zod';
+import { utf8 } from '../bytes.js';
+import { textOf } from './primitives.js';
+
+export const FACT_NAME_PATTERN = /^[a-z][a-z0-9_]{0,63}$/;
+const DECIMAL_PATTERN = /^-?(0|[1-9][0-9]{0,14})\.[0-9]{1,4}$/;
+const FACTS_MAX = 32;
+const FACTS_BYTES_MAX = 4_096;
+const SET_MAX = 32;
+
+const stringSchema = textOf(0, 1_024);
+
+/** A Cedar decimal: 64 bits in units of 10⁻⁴, without the least, which has no negation. */
+const decimalSchema = z
+  .string()
+  .refine(
+    isDecimal,
+    'expected a decimal with one to four places, such as 480.00, within ±922337203685477.5807',
+  )
+  .meta({
+    pattern: DECIMAL_PATTERN.source,
+    description: 'A Cedar decimal, not a negative zero, within ±922337203685477.5807.',
+  });
+
+function isDecimal(text: string): boolean {
+  if (!DECIMAL_PATTERN.test(text)) return false;
+  const [whole = '', places = ''] = text.replace('-', '').split('.');
+  const units = BigInt(whole + places.padEnd(4, '0'));
+  const isNegativeZero = units === 0n && text.startsWith('-');
+  return units < 2n ** 63n && !isNegativeZero;
+}
+
+const factValueSchema = z.union(
+  [
+    stringSchema,
+    z.int(),
+    z.boolean(),
+    z.strictObject({ decimal: decimalSchema }),
+    z
+      .array(stringSchema)
+      .max(SET_MAX)
+      .refine(isAscending, 'expected strings in ascending order, each once')
+      .meta({ description: 'Strings in ascending order of UTF-16 code units, each once.' }),
+  ],
+  'expected a string, an integer, a boolean, {"decimal": …} or an array of strings',
+);
+export type FactValue = z.infer<typeof factValueSchema>;
+
+function isAscending(items: readonly string[]): boolean {
+  return items.every((item, i) => i === 0 || items[i - 1]! < item);
+}
+
+const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
+
+const recordSchema = z
+  .record(z.string().regex(FACT_NAME_PATTERN), factValueSchema, {
+    error: ({ code }) => (code === 'invalid_key' ? NAME_FAULT : undefined),
+  })
+  .refine((facts) => {
+    const count = Object.keys(facts).length;
+    return count >= 1 && count <= FACTS_MAX;
+  }, `expected 1 to ${FACTS_MAX} facts`)
+  .refine(
+    // As long as the canonical form, in which only the order differs.
+    (facts) => utf8(JSON.stringify(facts)).length <= FACTS_BYTES_MAX,
+    `expected at most ${FACTS_BYTES_MAX} bytes in canonical form`,
+  )
+  .meta({ minProperties: 1, maxProperties: FACTS_MAX });
+export type Facts = z.infer<typeof recordSchema>;
+
+/** What an agent states about an action, for the policy to decide on. */
+export const factsSchema = z
+  .unknown()
+  .superRefine((facts, context) => {
+    const { error } = recordSchema.safeParse(facts);
+    for (const issue of error?.issues ?? []) context.addIssue({ ...issue });
+    // The record drops a member of this name, which the stored request would still have.
+    if (typeof facts === 'object' && facts !== null && Object.hasOwn(facts, '__proto__')) {
+      context.addIssue({ code: 'custom', path: ['__proto__'], message: NAME_FAULT });
+    }
+  })
+  .meta(recordSchema.toJSONSchema()) as z.ZodType as z.ZodType<Facts>;

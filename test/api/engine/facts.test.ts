@@ -1,0 +1,163 @@
+import { join } from 'node:path';
+import { describe, expect } from 'vitest';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { packageRoot } from '#runtime/process/files';
+import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { admissionEnvelope } from '../../fixtures/agent.js';
+import { batchCall, batchIn, resultsOf } from '../../fixtures/batches.js';
+import { headersFor, workBatches } from '../../fixtures/engine.js';
+import { expectProblem } from '../../fixtures/problem.js';
+import { engineTest } from './setup.js';
+
+const PATH = '/v1/agent/admissions';
+const AMOUNT = { decimal: '480.00' };
+
+const files = await readPolicyFolder(join(packageRoot, 'examples', 'policies', 'refunds'));
+
+const refund = (facts: object) => admissionEnvelope({ action: 'ISSUE_REFUND', facts });
+
+const it = engineTest({ rateLimit: 100_000 }).extend<{
+  /** Activates the example set for refunds, with changes to its schema. Returns its digest. */
+  activate: (change?: (schema: string) => string) => Promise<string>;
+  countIntake: () => Promise<number>;
+}>({
+  activate: async ({ setup: { registry } }, use) =>
+    use(async (change = (schema) => schema) => {
+      const set = await makePolicySet({ ...files, schema: change(files.schema) });
+      await storePolicySet(registry.admin, set);
+      await activatePolicy(registry.admin, set.digest);
+      return set.digest.toString('hex');
+    }),
+  countIntake: async ({ setup: { db } }, use) =>
+    use(async () => {
+      const [row] = await db.sql<[{ count: number }]>`select count(*)::int from svc.intake`;
+      return row.count;
+    }),
+});
+
+const WRONG: [facts: Record<string, unknown>, errors: { pointer: string; detail: RegExp }[]][] = [
+  [
+    { amount: '480.00', currency: 'EUR' },
+    [{ pointer: '/facts/amount', detail: /^must be a decimal such as/ }],
+  ],
+  [
+    { amount: AMOUNT, currency: 978, vip: true },
+    [
+      { pointer: '/facts/currency', detail: /^must be a string/ },
+      { pointer: '/facts/vip', detail: /^is not a fact that the active policy set declares/ },
+    ],
+  ],
+];
+const expected = (errors: (typeof WRONG)[0][1]) =>
+  errors.map(({ pointer, detail }) => ({
+    pointer,
+    detail: expect.stringMatching(detail) as string,
+  }));
+
+describe('facts of a single request', () => {
+  it('that do not fit the active policy set get 400, and nothing is stored', async ({
+    activate,
+    countIntake,
+    setup,
+  }) => {
+    await activate();
+    const before = await countIntake();
+    for (const [facts, errors] of WRONG) {
+      const reply = await setup.post(PATH, refund(facts));
+      expectProblem(reply, 400, 'invalid_fact');
+      expect(reply.json['errors']).toEqual(expected(errors));
+    }
+    expect(await countIntake()).toBe(before);
+    const sound = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
+    expect(sound.json).toMatchObject({ status: 'ADMITTED' });
+  });
+
+  it('are named by the denial when a required one is missing', async ({ activate, setup }) => {
+    await activate();
+    const reply = await setup.post(PATH, refund({ currency: 'EUR' }));
+    expectProblem(reply, 403, 'policy_denied');
+    expect(reply.json).toMatchObject({
+      detail: 'The policy requires the fact amount for this action.',
+      reasons: ['fact.amount'],
+      sentences: { 'fact.amount': 'The policy requires the fact amount for this action.' },
+    });
+  });
+
+  it('fit a policy set from its activation on, and a repeated request gets its first receipt', async ({
+    activate,
+    setup,
+  }) => {
+    await activate();
+    const body = refund({ amount: AMOUNT, currency: 'EUR', vip: true });
+    expectProblem(await setup.post(PATH, body), 400, 'invalid_fact');
+    await activate((schema) => schema.replace('facts: {', 'facts: { vip?: Bool,'));
+    const admitted = await setup.post(PATH, body);
+    expect(admitted.json).toMatchObject({ status: 'ADMITTED' });
+    await activate();
+    // An engine that has not read a policy set yet, as after a second.
+    await setup.withEngine({}, async ({ call }) => {
+      const send = (fields: object) =>
+        call({ path: PATH, headers: headersFor(setup.key), body: JSON.stringify(fields) });
+      expectProblem(await send(refund(body['facts'] as object)), 400, 'invalid_fact');
+      const repeated = await send(body);
+      expect(repeated.bytes).toEqual(admitted.bytes);
+      expect(repeated.headers['idempotent-replayed']).toBe('true');
+    });
+  });
+
+  it('are verified and replayed with the request, under its policy set and another', async ({
+    activate,
+    setup,
+  }) => {
+    await activate();
+    const digest = await activate((schema) =>
+      schema.replace(
+        'currency?: String',
+        'currency?: String, @required_for("ISSUE_REFUND") order?: Long',
+      ),
+    );
+    await activate();
+    const { json } = await setup.post(PATH, refund({ amount: AMOUNT, currency: 'EUR' }));
+    const proof_id = json['registry_proof_id'];
+    await setup.publish();
+    const schema_version = 'svc.verification.verify_request/1.0';
+    const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id });
+    expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
+    const replay = await setup.post('/v1/proofs/replay', {
+      schema_version: 'svc.verification.replay_request/1.0',
+      proof_id,
+      policy_digest: digest,
+    });
+    expect(replay.json).toMatchObject({
+      result: 'match',
+      counterfactual: {
+        decision: { effect: 'DENY', reasons: ['fact.order'] },
+        sentences: { 'fact.order': 'The policy requires the fact order for this action.' },
+      },
+    });
+  });
+});
+
+it('facts of a batch > reject only the items that do not fit', async ({
+  activate,
+  countIntake,
+  setup: { engine, key, registry },
+}) => {
+  await activate();
+  const before = await countIntake();
+  const items = [
+    ...WRONG.map(([facts]) => refund(facts)),
+    refund({ amount: AMOUNT, currency: 'EUR' }),
+  ];
+  const { batch_id: batchId } = batchIn(await engine.call(batchCall(key, items)));
+  expect(await countIntake()).toBe(before + 1);
+  await workBatches(registry);
+  expect(await resultsOf(engine, key, batchId)).toMatchObject([
+    ...WRONG.map(([, errors]) => ({
+      state: 'invalid',
+      status: 400,
+      problem: { code: 'invalid_fact', errors: expected(errors) },
+    })),
+    { state: 'admitted' },
+  ]);
+});
