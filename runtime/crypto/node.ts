@@ -8,7 +8,10 @@ import {
   verify,
 } from 'node:crypto';
 import { type Ed25519Verify, strictEd25519 } from '#protocol/ed25519';
+import { toBase64Url } from '#protocol/bytes';
+import { attempt } from '#protocol/errors';
 import type { Sha256 } from '#protocol/hash';
+import type { P256Verify } from '#protocol/p256';
 import { OperatorError } from '../process/operator-error.js';
 import { createPrivateFile, readPrivateFile } from '../process/files.js';
 
@@ -56,6 +59,14 @@ function publicKeyObject(raw: Uint8Array): KeyObject {
 export const nativeVerify: Ed25519Verify = strictEd25519((publicKey, message, signature) =>
   verify(null, message, publicKeyObject(publicKey), signature),
 );
+
+/** OpenSSL's ECDSA; it rejects a point that is not on the curve. */
+export const nativeVerifyP256: P256Verify = ({ x, y }, message, signature) =>
+  attempt(() => {
+    const jwk = { kty: 'EC', crv: 'P-256', x: toBase64Url(x), y: toBase64Url(y) };
+    const key = createPublicKey({ key: jwk, format: 'jwk' });
+    return verify('sha256', message, { key, dsaEncoding: 'ieee-p1363' }, signature);
+  }) ?? false;
 
 /** A private key that can sign but not be exported. */
 export interface SigningKey {

@@ -1,0 +1,108 @@
+import { concat, equalBytes, fromBase64Url, toBase64Url, utf8 } from './bytes.js';
+import { pae } from './dsse.js';
+import { type Ed25519Verify, isPoint, isUsablePublicKey } from './ed25519.js';
+import { attempt } from './errors.js';
+import { documentHash, type Sha256 } from './hash.js';
+import { canonicalBytes, type JsonValue, parseStrict } from './json.js';
+import { fromDer, isOnP256, type P256Key, type P256Verify } from './p256.js';
+import type {
+  Approval,
+  ApproverKey,
+  ApproverSignature,
+  Registration,
+} from './schemas/approvals.js';
+
+export interface ApprovalCrypto {
+  sha256: Sha256;
+  /** A strict verification: `nobleVerify`, or another implementation wrapped by `strictEd25519`. */
+  verify: Ed25519Verify;
+  verifyP256: P256Verify;
+}
+
+/** The bytes that an approver signs, or whose SHA-256 is the challenge of a WebAuthn assertion. */
+export const approvalToSign = (statement: Approval['statement']): Uint8Array =>
+  pae('application/vnd.svc.agent.approval+json', canonicalBytes(statement));
+
+/** The bytes that an approver signs to register a key. */
+export const registrationToSign = (unsigned: Omit<Registration, 'signature'>): Uint8Array =>
+  pae('application/vnd.svc.registry.approver+json', canonicalBytes(unsigned));
+
+/** Whether the registered key signed the registration, which proves its possession. */
+export function verifyRegistration(crypto: ApprovalCrypto, registration: Registration): boolean {
+  const { signature, ...unsigned } = registration;
+  return isSignedBy(crypto, registration, registrationToSign(unsigned), signature);
+}
+
+/**
+ * Whether the registered approver signed the approval. Checks neither its expiry nor the pending
+ * proof that it names.
+ */
+export function verifyApproval(
+  crypto: ApprovalCrypto,
+  { statement, signature }: Approval,
+  registration: Registration,
+): boolean {
+  return (
+    statement.registration_hash === documentHash(crypto.sha256, registration) &&
+    statement.tenant_id === registration.tenant_id &&
+    isSignedBy(crypto, registration, approvalToSign(statement), signature)
+  );
+}
+
+/** The form of the signature is that of the registration. */
+function isSignedBy(
+  crypto: ApprovalCrypto,
+  { public_key, webauthn }: Registration,
+  message: Uint8Array,
+  signature: ApproverSignature,
+): boolean {
+  const signed =
+    signature.type === 'ed25519'
+      ? message
+      : assertedBytes(crypto.sha256, webauthn, crypto.sha256(message), signature);
+  if (signed === null || (webauthn === null) !== (signature.type === 'ed25519')) return false;
+  return verifies(crypto, public_key, signed, fromBase64Url(signature.sig));
+}
+
+function verifies(
+  { verify, verifyP256 }: ApprovalCrypto,
+  key: ApproverKey,
+  message: Uint8Array,
+  signature: Uint8Array,
+): boolean {
+  const x = fromBase64Url(key.x);
+  if (key.kty === 'OKP') {
+    return isUsablePublicKey(x) && isPoint(x) && verify(x, message, signature);
+  }
+  const point: P256Key = { x, y: fromBase64Url(key.y) };
+  const raw = fromDer(signature);
+  return raw !== null && isOnP256(point) && verifyP256(point, message, raw);
+}
+
+const RP_ID_HASH_BYTES = 32;
+/** RP id hash, flags, signature counter. */
+const AUTHENTICATOR_DATA_BYTES = RP_ID_HASH_BYTES + 1 + 4;
+/** User present, and user verified. */
+const UP_AND_UV = 0x01 | 0x04;
+
+/** The bytes that an assertion signs (WebAuthn 2 §7.2); null when it is not about the challenge. */
+function assertedBytes(
+  sha256: Sha256,
+  webauthn: Registration['webauthn'],
+  challenge: Uint8Array,
+  signature: ApproverSignature & { type: 'webauthn' },
+): Uint8Array | null {
+  const authenticatorData = fromBase64Url(signature.authenticator_data);
+  const clientData = fromBase64Url(signature.client_data_json);
+  if (webauthn === null || authenticatorData.length < AUTHENTICATOR_DATA_BYTES) return null;
+  const stated = attempt(() => parseStrict(clientData)) as Record<string, JsonValue> | undefined;
+  const isExpected =
+    stated?.['type'] === 'webauthn.get' &&
+    stated['challenge'] === toBase64Url(challenge) &&
+    // A page of another site must not obtain the assertion in a frame.
+    stated['crossOrigin'] !== true &&
+    webauthn.origins.includes(stated['origin'] as string) &&
+    equalBytes(authenticatorData.subarray(0, RP_ID_HASH_BYTES), sha256(utf8(webauthn.rp_id))) &&
+    (authenticatorData[RP_ID_HASH_BYTES]! & UP_AND_UV) === UP_AND_UV;
+  return isExpected ? concat(authenticatorData, sha256(clientData)) : null;
+}

@@ -1,0 +1,158 @@
+import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import { expect, it } from 'vitest';
+import {
+  approvalToSign,
+  registrationToSign,
+  verifyApproval,
+  verifyRegistration,
+} from '#protocol/approvals';
+import { fromBase64Url, toBase64Url, utf8 } from '#protocol/bytes';
+import { documentHash } from '#protocol/hash';
+import { fromDer, isOnP256 } from '#protocol/p256';
+import {
+  type Approval,
+  approvalSchema,
+  type ApproverKey,
+  type ApproverSignature,
+  type Registration,
+  registrationSchema,
+} from '#protocol/schemas/approvals';
+import { nativeSha256 as sha256, nativeVerify, nativeVerifyP256 } from '#runtime/crypto/node';
+import next from '../../protocol/vectors/next.json' with { type: 'json' };
+
+const crypto = { sha256, verify: nativeVerify, verifyP256: nativeVerifyP256 };
+const registrations = next.registrations.map((one) => registrationSchema.parse(one));
+const approvals = next.approvals.map(({ envelope }) => approvalSchema.parse(envelope));
+
+it('registrations and approvals of the Python implementation verify', () => {
+  expect(registrations.map((one) => verifyRegistration(crypto, one))).toEqual([true, true]);
+  approvals.forEach((approval, i) => {
+    expect(documentHash(sha256, approval)).toBe(next.approvals[i]!.approval_hash);
+    expect(verifyApproval(crypto, approval, registrations[i]!)).toBe(true);
+  });
+});
+
+interface Assertion {
+  clientData: Record<string, unknown>;
+  authenticatorData: Buffer;
+}
+
+/** An approver with a passkey, whose assertions `alter` changes before they are signed. */
+function passkey(kind: 'ec' | 'ed25519', alter: (assertion: Assertion) => void = () => undefined) {
+  const { privateKey, publicKey } =
+    kind === 'ec'
+      ? generateKeyPairSync('ec', { namedCurve: 'P-256' })
+      : generateKeyPairSync('ed25519');
+  const signed = (message: Uint8Array): ApproverSignature => {
+    const assertion: Assertion = {
+      clientData: {
+        type: 'webauthn.get',
+        challenge: toBase64Url(sha256(message)),
+        origin: 'https://approve.example',
+        crossOrigin: false,
+      },
+      authenticatorData: Buffer.concat([
+        sha256(utf8('approve.example')),
+        Buffer.from('0500000000', 'hex'),
+      ]),
+    };
+    alter(assertion);
+    const clientData = utf8(JSON.stringify(assertion.clientData));
+    const covered = Buffer.concat([assertion.authenticatorData, sha256(clientData)]);
+    return {
+      type: 'webauthn',
+      authenticator_data: toBase64Url(assertion.authenticatorData),
+      client_data_json: toBase64Url(clientData),
+      sig: toBase64Url(signatureOf(privateKey, covered)),
+    };
+  };
+  return { signed, key: publicKey.export({ format: 'jwk' }) as ApproverKey };
+}
+
+const signatureOf = (key: KeyObject, message: Uint8Array): Buffer =>
+  sign(key.asymmetricKeyType === 'ec' ? 'sha256' : null, message, key);
+
+function signedWith({ signed, key }: ReturnType<typeof passkey>): [Approval, Registration] {
+  const unsigned = { ...registrations[0]!, public_key: key } as Partial<Registration>;
+  delete unsigned.signature;
+  const registration = registrationSchema.parse({
+    ...unsigned,
+    signature: signed(registrationToSign(unsigned as Registration)),
+  });
+  const statement = {
+    ...approvals[0]!.statement,
+    registration_hash: documentHash(sha256, registration),
+  };
+  const signature = signed(approvalToSign(statement));
+  return [approvalSchema.parse({ ...approvals[0], statement, signature }), registration];
+}
+
+it.each(['ec', 'ed25519'] as const)('an approval by a passkey verifies: %s', (kind) => {
+  const [approval, registration] = signedWith(passkey(kind));
+  expect(verifyRegistration(crypto, registration)).toBe(true);
+  expect(verifyApproval(crypto, approval, registration)).toBe(true);
+});
+
+const ASSERTIONS: Record<string, (assertion: Assertion) => void> = {
+  'another challenge': ({ clientData }) => (clientData['challenge'] = toBase64Url(utf8('other'))),
+  'another origin': ({ clientData }) => (clientData['origin'] = 'https://evil.example'),
+  'no origin': ({ clientData }) => delete clientData['origin'],
+  'another type': ({ clientData }) => (clientData['type'] = 'webauthn.create'),
+  'a cross-origin frame': ({ clientData }) => (clientData['crossOrigin'] = true),
+  'another RP id': ({ authenticatorData }) => (authenticatorData[0]! ^= 1),
+  'a user who is not verified': ({ authenticatorData }) => (authenticatorData[32] = 0x01),
+  'no user': ({ authenticatorData }) => (authenticatorData[32] = 0x04),
+  'short authenticator data': (assertion) =>
+    (assertion.authenticatorData = assertion.authenticatorData.subarray(0, 36)),
+};
+
+it.each(Object.entries(ASSERTIONS))('a signed assertion with %s does not verify', (_, alter) => {
+  const [approval, registration] = signedWith(passkey('ec', alter));
+  expect(verifyRegistration(crypto, registration)).toBe(false);
+  expect(verifyApproval(crypto, approval, registration)).toBe(false);
+});
+
+it('an approval of another registration, tenant, decision or signature form does not verify', () => {
+  const [approval, other] = [approvals[0]!, registrations[1]!];
+  const registration = registrations[0]!;
+  const altered = (statement: Partial<Approval['statement']>): Approval => ({
+    ...approval,
+    statement: { ...approval.statement, ...statement },
+  });
+  const registration_hash = documentHash(sha256, other);
+  const foreign: Registration = { ...registration, tenant_id: 'globex' };
+  for (const [one, of] of [
+    [approval, other],
+    [altered({ registration_hash }), other],
+    [altered({ decision: 'reject' }), registration],
+    [altered({ expires_at: '2027-11-22T08:20:00.000Z' }), registration],
+    [altered({ registration_hash: documentHash(sha256, foreign) }), foreign],
+    [{ ...approval, signature: approvals[1]!.signature }, registration],
+    [{ ...approvals[1]!, signature: approval.signature }, other],
+  ] as const) {
+    expect(verifyApproval(crypto, one, of)).toBe(false);
+  }
+  const [webauthn, plain] = [registration.webauthn, { ...registration, webauthn: null }];
+  expect(verifyRegistration(crypto, plain)).toBe(false);
+  expect(registrationSchema.safeParse(plain).success).toBe(false);
+  expect(verifyRegistration(crypto, { ...other, webauthn })).toBe(false);
+});
+
+it('a key that is not on the curve, and a signature that is not in DER, are rejected', () => {
+  const { public_key, signature } = registrations[0]! as Registration & {
+    public_key: { kty: 'EC' };
+  };
+  const [x, y] = [fromBase64Url(public_key.x), fromBase64Url(public_key.y)];
+  expect(isOnP256({ x, y })).toBe(true);
+  expect(isOnP256({ x: y, y: x })).toBe(false);
+  const der = fromBase64Url(signature.sig);
+  expect(fromDer(der)).toHaveLength(64);
+  const long = Uint8Array.from([...der, 0]);
+  const longer = Uint8Array.from([0x30, der[1]! + 1, ...der.subarray(2), 0]);
+  // 0 before an integer whose first bit is not set, and a negative integer.
+  const padded = Uint8Array.of(0x30, 7, 2, 2, 0, 1, 2, 1, 1);
+  const negative = Uint8Array.of(0x30, 6, 2, 1, 0x81, 2, 1, 1);
+  for (const one of [long, longer, padded, negative, der.subarray(0, -1), new Uint8Array()]) {
+    expect(fromDer(one)).toBeNull();
+  }
+});
