@@ -13,7 +13,13 @@ import {
 import type { PolicyInput } from '#protocol/policy-input';
 import type { Decision, PolicyEngine } from './decide.js';
 
-const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
+const common = {
+  tenant: tenantIdSchema,
+  environment: environmentSchema,
+  action: actionSchema,
+  /** Whether the decision is the second one, with an approval. */
+  approved: z.boolean().default(false),
+};
 
 /**
  * Only possible inputs: execute requests may have a fixture, agent requests have an agent and may
@@ -114,7 +120,9 @@ function policyInputOf({ input }: PolicyCase): PolicyInput {
     tool: (lane === 'agent' ? input.tool : null) ?? null,
     fixture: fixture && { ref: fixture.ref, hash: fixture.hash ?? null },
     facts: (lane === 'agent' ? input.facts : null) ?? {},
-    approval: null,
+    approval: input.approved
+      ? { approver: 'policy test', registration_hash: '0'.repeat(64) }
+      : null,
     budgets: {},
   };
 }

@@ -3,6 +3,7 @@ import { utf8 } from '#protocol/bytes';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
+import { REQUIRES_RULE, unsoundRequirements } from './approval.js';
 import { type DeclaredFacts, declaredFacts, RESERVED_PREFIXES } from './facts.js';
 import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
@@ -78,6 +79,7 @@ async function ruleProblems(
     ...Object.keys(policies)
       .filter((id) => RESERVED_PREFIXES.some((prefix) => id.startsWith(prefix)))
       .map((id) => wholeFile(policyFile(id), 'error', RESERVED_ID)),
+    ...unsoundRequirements(policies).map((id) => wholeFile(policyFile(id), 'error', REQUIRES_RULE)),
   ];
 }
 

@@ -1,7 +1,9 @@
 import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
+import type { Effect } from '#protocol/status';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
+import { requiringApproval } from './approval.js';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
@@ -9,7 +11,7 @@ import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy
 setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
 export interface Decision {
-  effect: 'ADMIT' | 'DENY';
+  effect: Effect;
   /** Ids of the deciding policies, sorted: the engine's order varies between equal calls. */
   reasons: string[];
 }
@@ -61,6 +63,8 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
 export interface PreparedTexts {
   name: string;
   facts: DeclaredFacts;
+  /** Ids of the policies that an approval waives. */
+  waived: ReadonlySet<string>;
 }
 
 /**
@@ -69,13 +73,29 @@ export interface PreparedTexts {
  * @throws PolicySetError
  */
 export function preparse(name: string, files: PolicyFiles): PreparedTexts {
+  const { policies, schema } = files;
+  const waived = new Set(requiringApproval(policies));
+  const kept = Object.fromEntries(Object.entries(policies).filter(([id]) => !waived.has(id)));
   for (const answer of [
-    cedar.preparseSchema(name, files.schema),
-    cedar.preparsePolicySet(name, { staticPolicies: files.policies }),
+    cedar.preparseSchema(name, schema),
+    cedar.preparsePolicySet(name, { staticPolicies: policies }),
+    ...(waived.size > 0
+      ? [cedar.preparsePolicySet(waivedName(name), { staticPolicies: kept })]
+      : []),
   ]) {
     if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
   }
-  return { name, facts: declaredFacts(files.schema) };
+  return { name, facts: declaredFacts(schema), waived };
+}
+
+/** The name of the texts without the policies that an approval waives. */
+const waivedName = (name: string): string => `${name} approved`;
+
+interface Evaluation {
+  decision: Decision;
+  cacheable: boolean;
+  /** A policy failed to evaluate, so that the reasons are the policies that failed. */
+  hasErrors?: boolean;
 }
 
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
@@ -84,18 +104,30 @@ const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
  * Evaluates one input, failing closed. Cedar skips a policy whose evaluation errs, so a `forbid`
  * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
  */
-export function evaluate(
-  { name, facts }: PreparedTexts,
-  input: PolicyInput,
-): { decision: Decision; cacheable: boolean } {
+export function evaluate({ name, facts, waived }: PreparedTexts, input: PolicyInput): Evaluation {
   const { action } = input;
   // An outcome reports on an admitted action; denying it would only hide the outcome.
   if (action === null) return { decision: { effect: 'ADMIT', reasons: [] }, cacheable: true };
   const unmet = unmetFacts(facts, action, input.facts);
   if (unmet.length > 0) return { decision: deny(...unmet), cacheable: true };
+  const evaluated = (policies: string): Evaluation =>
+    authorize(callFor(name, policies, { ...input, action }));
+  if (waived.size > 0 && input.approval !== null) return evaluated(waivedName(name));
+  const found = evaluated(name);
+  const reasons = found.decision.reasons.filter((reason) => waived.has(reason));
+  if (found.hasErrors || found.decision.effect === 'ADMIT' || reasons.length === 0) return found;
+  // Without the waived policies, which deny: another denial, or an error, stays a denial.
+  const approved = evaluated(waivedName(name));
+  if (approved.decision.effect !== 'ADMIT') {
+    return { ...found, cacheable: found.cacheable && approved.cacheable };
+  }
+  return { decision: { effect: 'REQUIRE_APPROVAL', reasons }, cacheable: true };
+}
+
+function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
   let answer: cedar.AuthorizationAnswer;
   try {
-    answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
+    answer = cedar.statefulIsAuthorized(call);
   } catch {
     // Not cached, because the engine failed and may succeed with the next call.
     return { decision: deny(), cacheable: false };
@@ -104,7 +136,7 @@ export function evaluate(
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
     const erred = diagnostics.errors.map((error) => error.policyId);
-    return { decision: deny(...[...new Set(erred)].sort()), cacheable: true };
+    return { decision: deny(...[...new Set(erred)].sort()), cacheable: true, hasErrors: true };
   }
   const effect = decision === 'allow' ? 'ADMIT' : 'DENY';
   return { decision: { effect, reasons: [...diagnostics.reason].sort() }, cacheable: true };
@@ -112,6 +144,7 @@ export function evaluate(
 
 function callFor(
   name: string,
+  policies: string,
   input: PolicyInput & { action: string },
 ): cedar.StatefulAuthorizationCall {
   const context: Record<string, cedar.CedarValueJson> = {
@@ -135,7 +168,7 @@ function callFor(
     resource: { type: 'Svc::Operation', id: input.action },
     context,
     entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],
-    preparsedPolicySetId: name,
+    preparsedPolicySetId: policies,
     preparsedSchemaName: name,
     validateRequest: true,
   };

@@ -1,4 +1,5 @@
 import type { PolicyInput } from '#protocol/policy-input';
+import type { Effect } from '#protocol/status';
 import { preparePolicyEngine } from './decide.js';
 import { inputSchema } from './input-schema.js';
 import { makePolicySet } from './policy-set.js';
@@ -21,26 +22,33 @@ const PROBE: PolicyInput = {
   budgets: {},
 };
 
+const HELD = { ...PROBE, action: 'HELD' };
+const APPROVAL = { approver: 'self-test', registration_hash: '0'.repeat(64) };
+
 const POLICIES = {
   'permits-all': 'permit (principal, action, resource);',
   'forbids-one': 'forbid (principal, action, resource == Svc::Operation::"FORBIDDEN");',
+  'holds-one': `@requires("approval")
+    forbid (principal, action, resource == Svc::Operation::"HELD");`,
   'errs-on-one': `forbid (principal, action, resource == Svc::Operation::"ERRS")
     when { 9223372036854775807 + 1 == 0 };`,
 };
 
 /**
  * Proves at start that this process denies a forbidden request, one whose `forbid` errs, and one
- * outside the schema; and that it admits an allowed one.
+ * outside the schema; that it admits an allowed one; and that an approval is required and waives it.
  *
  * @throws PolicySelfTestError
  */
 export async function policySelfTest(): Promise<void> {
   const files = { schema: await inputSchema(), policies: POLICIES, sentences: {} };
   const engine = await preparePolicyEngine(await makePolicySet(files));
-  const expected: [string, PolicyInput, 'ADMIT' | 'DENY'][] = [
+  const expected: [string, PolicyInput, Effect][] = [
     ['an allowed request', PROBE, 'ADMIT'],
     ['a forbidden request', { ...PROBE, action: 'FORBIDDEN' }, 'DENY'],
     ['a forbid that errs', { ...PROBE, action: 'ERRS' }, 'DENY'],
+    ['a request that needs an approval', HELD, 'REQUIRE_APPROVAL'],
+    ['an approved request', { ...HELD, approval: APPROVAL }, 'ADMIT'],
     ['a request outside the schema', { ...PROBE, tool: 1 as unknown as string }, 'DENY'],
   ];
   for (const [what, input, effect] of expected) {

@@ -166,7 +166,7 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
           schema_version: SCHEMA.agentReceipt,
           receipt_id: `svc-agent-admission-${start}` as const,
         };
-  const status = facts.effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
+  const status = RECEIPT_STATUS[facts.effect];
   // The receipt in canonical order, without its own hash.
   const unhashed = {
     receipt_id: own.receipt_id,
@@ -185,6 +185,12 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
     vee_recorded: true,
   };
 }
+
+const RECEIPT_STATUS = {
+  ADMIT: 'ADMITTED',
+  DENY: 'DENIED',
+  REQUIRE_APPROVAL: 'APPROVAL_REQUIRED',
+} as const satisfies Record<Effect, Receipt['status']>;
 
 export function receiptBytes(receipt: Receipt): Uint8Array {
   return orderedBytes(orderedReceipt(receipt));

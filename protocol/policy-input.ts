@@ -2,6 +2,12 @@ import { orderedText } from './json.js';
 import type { Facts } from './schemas/facts.js';
 import type { Environment } from './schemas/primitives.js';
 
+/** The approval that a second decision is made with. */
+export interface PolicyApproval {
+  approver: string;
+  registration_hash: string;
+}
+
 /**
  * The input of a policy decision, without its salt: only what policies can refer to, and no identifier
  * or time of the request, so equal inputs are common and share a decision.
@@ -16,7 +22,7 @@ export interface PolicyInput {
   tool: string | null;
   fixture: { ref: string; hash: string | null } | null;
   facts: Facts;
-  approval: null;
+  approval: PolicyApproval | null;
   budgets: Record<string, never>;
 }
 
@@ -30,7 +36,10 @@ export function policyInputText(input: PolicyInput, salt?: string): string {
   return orderedText({
     action,
     agent: agent && { bound: agent.bound, framework: agent.framework, id: agent.id },
-    approval,
+    approval: approval && {
+      approver: approval.approver,
+      registration_hash: approval.registration_hash,
+    },
     budgets,
     environment,
     facts: Object.fromEntries(Object.entries(facts).sort(([a], [b]) => (a < b ? -1 : 1))),

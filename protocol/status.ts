@@ -13,7 +13,8 @@ export type VerificationStatus = (typeof STATUSES)[number];
 export const ARTIFACT_KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
-export const EFFECTS = ['ADMIT', 'DENY'] as const;
+/** In the order of their numbers in the map. Only `ADMIT` permits. */
+export const EFFECTS = ['ADMIT', 'DENY', 'REQUIRE_APPROVAL'] as const;
 export type Effect = (typeof EFFECTS)[number];
 
 const ASSERTING: ReadonlySet<string> = new Set<VerificationStatus>([

@@ -14,6 +14,8 @@ import type { AgentReceipt, ExecuteReceipt } from '../protocol/schemas/admission
  *   is missing or incomplete. The service may have acted in all three cases: send the call again.
  * - `unexpected_response`: the server is not this API, or answered another request.
  * - `policy_denied`: a proven denial; `denial` has the receipt.
+ * - `approval_required`: a proven decision that the action needs an approval; `approval` has the receipt.
+ *   The action is not admitted.
  * - `unauthenticated` (401), `forbidden` (403), `not_found` (404), `not_ready` (409), `gone` (410),
  *   `invalid_request` (other 4xx), `lane_locked` (423), `rate_limited` (429), `engine_failed` (500),
  *   `unavailable` (502, 503, 504): the service rejected the request; `problem` has the reason.
@@ -28,6 +30,7 @@ export const SDK_ERROR_CODES = [
   'network',
   'unexpected_response',
   'policy_denied',
+  'approval_required',
   'unauthenticated',
   'forbidden',
   'not_found',
@@ -64,12 +67,20 @@ export interface Denial {
   sentences: Record<string, string>;
 }
 
+/** A policy's decision that an action needs an approval. The action is not admitted. */
+export interface RequiredApproval {
+  receipt: (ExecuteReceipt | AgentReceipt) & { status: 'APPROVAL_REQUIRED' };
+  /** An approval that arrives then or later has no effect. */
+  expires_at: string;
+}
+
 /** Details of an error besides its code, where known. */
 export interface SdkErrorDetails {
   /** HTTP status of the response. */
   status?: number;
   problem?: ServiceProblem;
   denial?: Denial;
+  approval?: RequiredApproval;
   /** RFC 6901 pointer into the input, with `invalid_input`. */
   pointer?: string;
   /** Why a pin is unusable, with `unusable_pin`. */
@@ -98,6 +109,7 @@ export class SdkError extends Error {
   readonly status?: number;
   readonly problem?: ServiceProblem;
   readonly denial?: Denial;
+  readonly approval?: RequiredApproval;
   readonly pointer?: string;
   readonly pin?: PinErrorCode;
   readonly fault?: ProtocolErrorCode | OfflineFaultCode;

@@ -93,7 +93,7 @@ function batchFault(batch: CheckedBatch): string | null {
     return `items_hash ${batch.foundHash} of its items, found ${batch.itemsHash}`;
   }
   if (counted === null) return 'its counts in svc.batch_progress';
-  for (const name of ['invalid', 'replayed', 'admitted', 'denied', 'refused'] as const) {
+  for (const name of Object.keys(found) as (keyof typeof found)[]) {
     // Items that repeat an earlier admission are counted shortly after its outcome.
     const mayLag = !batch.isComplete && name !== 'invalid' && name !== 'replayed';
     const holds = mayLag ? counted[name] <= found[name] : counted[name] === found[name];

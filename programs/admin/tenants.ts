@@ -4,6 +4,7 @@ import {
   listLanes,
   listTenants,
   setAllowlisted,
+  setApprovalTime,
   setLane,
   setRateLimit,
   setValidity,
@@ -19,6 +20,7 @@ import {
 
 const ENVIRONMENTS = ['sandbox', 'live'] as const;
 const MAX_PER_SECOND = 1_000_000;
+const MAX_APPROVAL_SECONDS = 7 * 24 * 60 * 60;
 const APPLIES_TO_ACCEPTED = 'also applies to accepted admissions that are not yet signed';
 
 type Validities = [proof: string, passport: string, certificate: string, trust: string];
@@ -61,6 +63,16 @@ export function addTenantCommands(add: AddCommand): void {
       };
       await act((tx) => setValidity(tx, tenantId, validity));
       return { document: { tenant_id: tenantId, validity } };
+    },
+  );
+  add(
+    'tenant approval <tenant_id> <seconds>',
+    'Set how long new admissions that require an approval wait for it; 900 by default',
+    'acme 3600',
+    async ({ act }, tenantId: string, text: string) => {
+      const seconds = wholeNumber(text, 1, MAX_APPROVAL_SECONDS);
+      await act((tx) => setApprovalTime(tx, tenantId, seconds));
+      return { document: { tenant_id: tenantId, approval_seconds: seconds } };
     },
   );
   add(

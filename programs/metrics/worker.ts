@@ -6,7 +6,7 @@ import type { AdmitMetrics, Stage } from '#workers/admit/context';
 import type { Readings } from './readings.js';
 
 const STAGES: readonly Stage[] = ['load', 'prepare', 'lock', 'append', 'commit'];
-const OUTCOMES = ['admitted', 'denied', 'refused'] as const;
+const OUTCOMES = ['admitted', 'denied', 'approval_required', 'refused'] as const;
 const GROUPS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000];
 
 export function admitMetrics(registry: Registry): AdmitMetrics {
@@ -47,7 +47,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   return {
     committed: (counts) => {
       for (const outcome of OUTCOMES) outcomes.of({ outcome }).n += counts[outcome];
-      const all = counts.admitted + counts.denied + counts.refused;
+      const all = OUTCOMES.reduce((sum, outcome) => sum + counts[outcome], 0);
       // 0 when another worker had committed all of them.
       if (all > 0) items.observe(all);
     },

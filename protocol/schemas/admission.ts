@@ -36,7 +36,7 @@ export type ExecuteRequest = z.infer<typeof executeRequestSchema>;
 
 /** The members that receipts of both request types share. */
 export const receiptMembers = {
-  status: z.enum(['ADMITTED', 'DENIED']),
+  status: z.enum(['ADMITTED', 'DENIED', 'APPROVAL_REQUIRED']),
   request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
   registry_proof_id: proofIdSchema.meta({ description: 'The proof id.' }),
   response_hash: hashSchema.meta({
@@ -145,3 +145,14 @@ export const agentReceiptSchema = z.strictObject({
   ...receiptMembers,
 });
 export type AgentReceipt = z.infer<typeof agentReceiptSchema>;
+
+/** The body of a 202: the decision, signed and in the log, requires an approval. */
+export const approvalRequiredSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.admissionStatus),
+  proof_id: proofIdSchema,
+  state: z.literal('approval_required'),
+  receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
+  expires_at: timeSchema.meta({
+    description: 'An approval that arrives then or later has no effect.',
+  }),
+});

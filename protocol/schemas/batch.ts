@@ -28,6 +28,7 @@ const countSchema = z.int().nonnegative();
 export const BATCH_ITEM_STATES = [
   'admitted',
   'denied',
+  'approval_required',
   'refused',
   'invalid',
   'pending',
@@ -44,6 +45,9 @@ export const batchSchema = z
       total: countSchema.min(1).meta({ description: 'Items, the sum of the other counts.' }),
       admitted: countSchema.meta({ description: 'Signed and in the log, with the effect ADMIT.' }),
       denied: countSchema.meta({ description: 'Signed and in the log, with the effect DENY.' }),
+      approval_required: countSchema.meta({
+        description: 'Signed and in the log, with the effect REQUIRE_APPROVAL.',
+      }),
       refused: countSchema.meta({ description: 'Accepted, and rejected before they were signed.' }),
       invalid: countSchema.meta({ description: 'Never accepted, because the item is invalid.' }),
       pending: countSchema.meta({ description: 'Durable, undecided.' }),
@@ -59,8 +63,7 @@ export const batchSchema = z
   })
   .refine(
     ({ counts, state, completed_at: completedAt }) =>
-      counts.admitted + counts.denied + counts.refused + counts.invalid + counts.pending ===
-        counts.total &&
+      2 * counts.total === Object.values(counts).reduce((sum, count) => sum + count) &&
       (state === 'completed') === (counts.pending === 0) &&
       (state === 'completed') === (completedAt !== null),
     { path: ['counts'], message: 'the counts add up to the total and match the state' },
@@ -71,7 +74,15 @@ export const batchSchema = z
         schema_version: SCHEMA.batch,
         batch_id: 'batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         state: 'processing',
-        counts: { total: 3, admitted: 1, denied: 0, refused: 0, invalid: 1, pending: 1 },
+        counts: {
+          total: 3,
+          admitted: 1,
+          denied: 0,
+          approval_required: 0,
+          refused: 0,
+          invalid: 1,
+          pending: 1,
+        },
         replayed: 0,
         rate: 12.5,
         accepted_at: '2026-11-20T17:29:00.123Z',
@@ -93,7 +104,8 @@ export const batchResultSchema = z.strictObject({
   index: countSchema.meta({ description: 'Position in the batch, from 0.' }),
   state: z.enum(BATCH_ITEM_STATES),
   status: z.int().min(200).max(599).meta({
-    description: 'HTTP status of the item as a single request; 202 while pending.',
+    description:
+      'HTTP status of the item as a single request; 202 while pending or for a required approval.',
   }),
   proof_id: proofIdSchema
     .meta({ description: 'Proof id of the admission; absent for an invalid item.' })
@@ -103,6 +115,9 @@ export const batchResultSchema = z.strictObject({
     .meta({ description: 'The item has an earlier admission, in this batch or before it.' })
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
+  expires_at: timeSchema
+    .meta({ description: 'For a required approval: from when on an approval has no effect.' })
+    .exactOptional(),
   problem: problemSchema.exactOptional(),
 });
 export type BatchResult = z.infer<typeof batchResultSchema>;

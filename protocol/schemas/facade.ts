@@ -7,6 +7,7 @@ import { proofEntrySchema } from './log-entry.js';
 import {
   artifactKindSchema,
   assertsByStatus,
+  effectSchema,
   environmentSchema,
   hashSchema,
   keyIdSchema,
@@ -23,7 +24,7 @@ const facadeArtifactSchema = z.strictObject({
   aep_hash: hashSchema,
   proof_record_hash: hashSchema,
   artifact_level: z.string().min(1),
-  effect: z.enum(['ADMIT', 'DENY', 'REQUIRE_APPROVAL']),
+  effect: effectSchema,
   environment: environmentSchema,
 });
 

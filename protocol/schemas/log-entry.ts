@@ -4,6 +4,7 @@ import { fullValiditySchema, proofValiditySchema } from './aep.js';
 import { SCHEMA } from './ids.js';
 import {
   artifactKindSchema,
+  effectSchema,
   environmentSchema,
   hashSchema,
   keyIdSchema,
@@ -25,7 +26,7 @@ export const proofEntrySchema = z
     proof_id: proofIdSchema,
     aep_hash: hashSchema,
     proof_record_hash: hashSchema,
-    effect: z.enum(['ADMIT', 'DENY', 'REQUIRE_APPROVAL']),
+    effect: effectSchema,
     environment: environmentSchema,
     key_id: keyIdSchema,
     valid_until: z.union([fullValiditySchema, proofValiditySchema]),

@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { fromBase64 } from '../bytes.js';
 import { attempt } from '../errors.js';
 import { PROOF_ID_PATTERN } from '../ids.js';
-import { canAssertValidity } from '../status.js';
+import { canAssertValidity, EFFECTS } from '../status.js';
 import { isTime, TIME_PATTERN } from '../time.js';
 
 export const HASH_PATTERN = /^[0-9a-f]{64}$/;
@@ -53,7 +53,7 @@ export const actionSchema = z
   .string()
   .regex(ACTION_PATTERN, 'expected an upper-case token: 1 to 128 of A-Z 0-9 _ . : -');
 export const environmentSchema = z.enum(['sandbox', 'live']);
-export const effectSchema = z.enum(['ADMIT', 'DENY']);
+export const effectSchema = z.enum(EFFECTS);
 export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 'trust']);
 export const logIndexSchema = z.int().nonnegative();
 

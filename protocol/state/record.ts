@@ -2,7 +2,7 @@ import { fromBase64Url, fromHex, toBase64Url } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import { mapKey } from '../map/nodes.js';
 import { HASH_BYTES } from '../merkle.js';
-import { ARTIFACT_KINDS, type ArtifactKind } from '../status.js';
+import { ARTIFACT_KINDS, type ArtifactKind, type Effect, EFFECTS } from '../status.js';
 
 /**
  * The values of the map of public records (spec/next.md, section 9): functions of the log's entries.
@@ -15,13 +15,12 @@ const EVENT_BYTES = 13;
 const REVOCATION_BYTES = EVENT_BYTES + 1 + HASH_BYTES;
 
 /** In the order of their numbers in a record. */
-const EFFECTS = ['ADMIT', 'DENY', 'REQUIRE_APPROVAL'] as const;
 const VERDICTS = ['none', 'pass', 'fail'] as const;
 const EVENTS = ['passed', 'failed', 'restored', 'erased', 'lost', 'revoked'] as const;
 
 /** Times are milliseconds since 1970. */
 export interface PublicProof {
-  effect: (typeof EFFECTS)[number];
+  effect: Effect;
   isLive: boolean;
   /** Whether it has a certificate, a passport and trust. */
   hasArtifacts: boolean;

@@ -218,12 +218,15 @@ function notAdmitted(tool: string, action: string, cause: unknown): NotAdmittedE
   if (!(cause instanceof SdkError)) {
     return new NotAdmittedError('undecided', tool, 'its admission failed', { action, cause });
   }
-  const { code, message, denial } = cause;
+  const { approval, code, message, denial } = cause;
   const proofId = denial?.receipt.registry_proof_id ?? cause.proofId;
   const details = { action, cause, ...(proofId !== undefined && { proofId }) };
   if (denial !== undefined) {
     const reason = `denied by policy: ${message}`;
     return new NotAdmittedError('denied', tool, reason, { ...details, denial });
+  }
+  if (approval !== undefined) {
+    return new NotAdmittedError('approval_required', tool, message, { ...details, approval });
   }
   if (code === 'aborted') return new NotAdmittedError('aborted', tool, 'aborted', details);
   if (code === 'invalid_input') {

@@ -1,7 +1,7 @@
 import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
 import { agentEnvelope, type Admitted } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
-import { type Denial, SdkError } from '../errors.js';
+import { type Denial, type RequiredApproval, SdkError } from '../errors.js';
 import type { EngineOptions } from '../options.js';
 
 /** An admitted action. */
@@ -91,6 +91,7 @@ function invalid(pointer: string, message: string): SdkError {
  * Why a tool did not run: a closed set.
  *
  * - `denied`: a proven policy denial; see `denial.receipt` and `proofId`.
+ * - `approval_required`: the action needs an approval; see `approval` and `proofId`.
  * - `undecided`: no admission in time. The engine was unreachable, rejected the request, or sent an
  *   unexpected response; `cause` is the `SdkError`. With a `proofId`, a decision may follow.
  * - `invalid_call`: arguments that are not plain JSON, or a name without an action. No request was sent.
@@ -99,6 +100,7 @@ function invalid(pointer: string, message: string): SdkError {
  */
 export const NOT_ADMITTED_CODES = [
   'denied',
+  'approval_required',
   'undecided',
   'invalid_call',
   'arguments_changed',
@@ -112,6 +114,7 @@ export interface NotAdmittedDetails {
   action?: string;
   proofId?: string;
   denial?: Denial;
+  approval?: RequiredApproval;
   cause?: unknown;
 }
 
@@ -124,6 +127,7 @@ export class NotAdmittedError extends Error {
   /** The proof of the decision, if any. */
   readonly proofId?: string;
   readonly denial?: Denial;
+  readonly approval?: RequiredApproval;
 
   constructor(code: NotAdmittedCode, tool: string, why: string, details: NotAdmittedDetails = {}) {
     const { cause, ...rest } = details;

@@ -12,7 +12,7 @@ export const EXIT = {
   usage: 2,
   /** Unreachable, request rejected, no key pinned, or not verified yet. */
   undecided: 3,
-  /** A proven policy denial. */
+  /** A proven policy denial, or a required approval. */
   denied: 4,
   interrupted: 130,
 } as const;
@@ -23,6 +23,7 @@ const BY_ERROR: Partial<Record<SdkErrorCode, ExitCode>> = {
   unusable_pin: EXIT.usage,
   evidence_rejected: EXIT.negative,
   policy_denied: EXIT.denied,
+  approval_required: EXIT.denied,
   aborted: EXIT.interrupted,
 };
 

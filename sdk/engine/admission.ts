@@ -13,11 +13,12 @@ import {
   type ExecuteReceipt,
   type ExecuteRequest,
   admissionStatusSchema,
+  approvalRequiredSchema,
 } from '../../protocol/schemas/admission.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { formatTime } from '../../protocol/time.js';
 import { canonicalBody } from '../canonical.js';
-import { isDenial, SdkError, type Denial } from '../errors.js';
+import { type Denial, type RequiredApproval, SdkError } from '../errors.js';
 import { retryAfterMs, validInput, httpError, readDocument, unexpected } from '../http/answers.js';
 import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
@@ -46,7 +47,8 @@ export function executeRequest(tenantId: string, input: ExecuteInput): ExecuteRe
  * signed and in the log. The same input returns the first receipt again, so a retry is safe. The
  * idempotency header is the hash of the canonical request.
  *
- * Throws `SdkError`: `policy_denied` for a denial, with its receipt in `denial`; `lane_locked`,
+ * Throws `SdkError`: `policy_denied` for a denial, with its receipt in `denial`; `approval_required`,
+ * with its receipt in `approval`; `lane_locked`,
  * `forbidden`, `rate_limited`, `unavailable` and others without a decision. Returns only a receipt
  * with the status `ADMITTED` and the hash of this request.
  */
@@ -126,7 +128,8 @@ async function admit<R extends Receipt>(
     fetchEvidence(receipt);
     return receipt;
   } catch (error) {
-    if (isDenial(error)) fetchEvidence(error.denial.receipt);
+    const decided = error instanceof SdkError ? (error.denial ?? error.approval) : undefined;
+    if (decided !== undefined) fetchEvidence(decided.receipt);
     throw error;
   }
 }
@@ -235,6 +238,23 @@ export function denialIn<R extends Receipt>(
   };
 }
 
+const undecidedSchema = z.discriminatedUnion('state', [
+  admissionStatusSchema,
+  approvalRequiredSchema,
+]);
+
+/** The required approval in an answer; null without the receipt of this decision. */
+export function approvalIn<R extends Receipt>(
+  answer: { receipt?: unknown; expires_at?: string },
+  expected: ExpectedReceipt<R>,
+): RequiredApproval | null {
+  const receipt = expected.schema.safeParse(answer.receipt).data;
+  if (receipt?.status !== 'APPROVAL_REQUIRED' || !matches(receipt, expected)) return null;
+  const { expires_at } = answer;
+  if (expires_at === undefined) return null;
+  return { receipt: receipt as RequiredApproval['receipt'], expires_at };
+}
+
 function isText(value: unknown): value is string {
   return typeof value === 'string';
 }
@@ -256,11 +276,18 @@ function readAdmission<R extends Receipt>(
     return { state: 'admitted', receipt };
   }
   if (answer.status === 202) {
-    const { proof_id: proofId } = readDocument(answer, admissionStatusSchema);
+    const status = readDocument(answer, undecidedSchema);
+    const { proof_id: proofId } = status;
     // Follows only locations on this engine. Browsers hide the header from other origins.
     const location = answer.headers.get('location') ?? `/v1/admissions/${proofId}`;
     const isSame = proofId === (expected.proofId ?? proofId);
     if (!isSame || !location.endsWith(`/v1/admissions/${proofId}`)) throw mismatch(answer);
+    if (status.state === 'approval_required') {
+      const approval = approvalIn(status, { ...expected, proofId });
+      if (approval === null) throw mismatch(answer);
+      const message = `the action requires an approval before ${approval.expires_at}`;
+      throw new SdkError('approval_required', message, { status: 202, approval, proofId });
+    }
     return { state: 'pending', proofId };
   }
   const error = httpError(answer);

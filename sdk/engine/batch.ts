@@ -10,12 +10,13 @@ import {
   type BatchResult,
 } from '../../protocol/schemas/batch.js';
 import { canonicalBody } from '../canonical.js';
-import { SdkError, type Denial, type ServiceProblem } from '../errors.js';
+import { SdkError, type Denial, type RequiredApproval, type ServiceProblem } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';
 import type { HttpClient } from '../http/client.js';
 import { openDeadline } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import {
+  approvalIn,
   denialIn,
   isAdmission,
   receiptSchema,
@@ -34,6 +35,7 @@ export interface BatchProgress {
   accepted: number;
   admitted: number;
   denied: number;
+  approval_required: number;
   refused: number;
   invalid: number;
   pending: number;
@@ -127,6 +129,7 @@ function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) =>
       accepted: sum('total'),
       admitted: sum('admitted'),
       denied: sum('denied'),
+      approval_required: sum('approval_required'),
       refused: sum('refused'),
       invalid: sum('invalid'),
       pending: sum('pending'),
@@ -218,6 +221,7 @@ export type BatchItemResult = {
 } & (
   | { state: 'admitted'; receipt: Admitted<Receipt> }
   | { state: 'denied'; denial: Denial }
+  | { state: 'approval_required'; approval: RequiredApproval }
   /** `refused`: accepted, but closed before its signature. `invalid`: the item was never accepted. */
   | { state: 'refused' | 'invalid'; problem: ServiceProblem }
   /** The service erased the item or its fault later. */
@@ -352,6 +356,10 @@ function itemResult(
     case 'denied': {
       const denial = denialIn({ ...problem }, expected);
       return denial === null ? null : { ...about, state: 'denied', denial };
+    }
+    case 'approval_required': {
+      const approval = approvalIn(result, expected);
+      return approval === null ? null : { ...about, state: 'approval_required', approval };
     }
     case 'refused':
     case 'invalid':

@@ -19,6 +19,7 @@ import {
   type ProofView,
   proofViewSchema,
 } from '../../protocol/schemas/proof-view.js';
+import type { Effect } from '../../protocol/status.js';
 import { verdictSchema, type Verdict } from '../../protocol/schemas/verdict.js';
 import { parseTlogProof } from '../../protocol/tlog-proof.js';
 import { canonicalBody } from '../canonical.js';
@@ -103,7 +104,7 @@ export async function replayProofHttp(
 export interface ProofFilter {
   action?: string;
   status?: 'VALID' | 'REVOKED' | 'EXPIRED' | 'BACKEND_LOOKUP_REQUIRED';
-  effect?: 'ADMIT' | 'DENY';
+  effect?: Effect;
   /** The request type. */
   lane?: 'execute' | 'agent';
   intent_id?: string;

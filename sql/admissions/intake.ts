@@ -1,3 +1,4 @@
+import type { Effect } from '#protocol/status';
 import { arrayOf, bytesOf } from '../db/columns.js';
 import { PolicyMissingError } from '../db/errors.js';
 import {
@@ -353,7 +354,7 @@ export function readPinnedIntake(
 
 /** The part of a parent proof that an envelope's validation may use. */
 export interface Parent {
-  effect: 'ADMIT' | 'DENY';
+  effect: Effect;
   kind: 'action' | 'outcome';
 }
 

@@ -1,3 +1,4 @@
+import type { Effect } from '#protocol/status';
 import {
   type Db,
   type Pool,
@@ -5,17 +6,20 @@ import {
   type OwnId,
   type Transaction,
 } from '../db/transaction.js';
+import { APPROVAL_SECONDS } from '../proofs/rebuild-aep.js';
 
 export type Outcome =
   | {
       state: 'proved';
       lane: 1 | 2;
-      effect: 'ADMIT' | 'DENY';
+      effect: Effect;
       requestHash: Buffer;
       leafIndex: number;
       reasons: string[];
       policyDigest: Buffer;
       acceptedAt: number;
+      /** How long a required approval is awaited. */
+      approvalSeconds: number;
     }
   | { state: 'refused'; code: string; detail: string }
   /** Admitted or denied; the payload has been erased. */
@@ -24,14 +28,15 @@ export type Outcome =
 export interface OutcomeRow {
   proofId: string;
   lane: 1 | 2;
-  effect: 'ADMIT' | 'DENY' | null;
+  effect: Effect | null;
   /** Null once the payload is erased. */
   requestHash: Buffer | null;
   leafIndex: number;
-  /** Null unless the admission was denied. */
+  /** Null for an admission. */
   reasons: string[] | null;
   policyDigest: Buffer;
   acceptedAt: Date;
+  approvalSeconds: number;
   code: string | null;
   detail: string;
 }
@@ -39,14 +44,25 @@ export interface OutcomeRow {
 /** Columns of an OutcomeRow, from `svc.intake i` with `svc.log_entry e` and `svc.refusal r`. */
 export const outcomeColumns = (sql: Db) => sql`
   i.proof_id as "proofId", i.lane, e.effect, i.request_hash as "requestHash",
-  e.leaf_index as "leafIndex", case when e.effect = 'DENY' then e.reasons end as reasons,
-  i.policy_digest as "policyDigest", i.accepted_at as "acceptedAt", r.code, r.detail`;
+  e.leaf_index as "leafIndex", case when e.effect <> 'ADMIT' then e.reasons end as reasons,
+  i.policy_digest as "policyDigest", i.accepted_at as "acceptedAt",
+  coalesce((i.validity ->> 'approval')::integer, ${APPROVAL_SECONDS}) as "approvalSeconds", r.code, r.detail`;
 
 export function outcomeOf(row: OutcomeRow): Outcome | null {
-  const { lane, effect, requestHash, leafIndex, policyDigest, acceptedAt, code, detail } = row;
+  const {
+    lane,
+    effect,
+    requestHash,
+    leafIndex,
+    policyDigest,
+    acceptedAt,
+    approvalSeconds,
+    code,
+    detail,
+  } = row;
   if (effect === null) return code === null ? null : { state: 'refused', code, detail };
   if (requestHash === null) return { state: 'erased' };
-  const decided = { lane, effect, requestHash, leafIndex, policyDigest };
+  const decided = { lane, effect, requestHash, leafIndex, policyDigest, approvalSeconds };
   const reasons = row.reasons ?? [];
   return { state: 'proved', ...decided, reasons, acceptedAt: acceptedAt.getTime() };
 }

@@ -1,3 +1,4 @@
+import { decidedState, type DecidedState } from './chunks.js';
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
@@ -99,10 +100,10 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
   await insertChunks(tx, batch, pointing, pins.at);
   const replayed = pointing.isReplay.filter(Boolean).length;
   await tx`
-    insert into svc.batch_progress (batch_id, tenant_no, awaited, pending, admitted, denied, refused,
-      invalid, replayed, completed_at)
+    insert into svc.batch_progress (batch_id, tenant_no, awaited, pending, admitted, denied,
+      approval_required, refused, invalid, replayed, completed_at)
     values (${hexOf(batch.batchId)}, ${batch.tenantNo}, ${awaited}, ${awaited},
-      ${earlier.admitted}, ${earlier.denied}, 0, ${batch.problems.size}, ${replayed},
+      ${earlier.admitted}, ${earlier.denied}, ${earlier.approval_required}, 0, ${batch.problems.size}, ${replayed},
       ${awaited === 0 ? pins.at : null})`;
   return { outcome: 'accepted', batchId: batch.batchId, awaited };
 }
@@ -206,16 +207,16 @@ async function insertWatches(
   tx: Transaction,
   { batchId, tenantNo }: NewBatch,
   before: readonly Admission[],
-): Promise<{ pending: number; admitted: number; denied: number }> {
-  const counts = { pending: 0, admitted: 0, denied: 0 };
+): Promise<Record<'pending' | DecidedState, number>> {
+  const counts = { pending: 0, admitted: 0, denied: 0, approval_required: 0 };
   for (const rows of slices(before, ROWS_PER_STATEMENT)) {
-    const decided = await tx<{ id: string; effect: 'admitted' | 'denied' }[]>`
-      select proof_id as id, case effect when 'ADMIT' then 'admitted' else 'denied' end as effect
-      from svc.log_entry where tenant_no = ${tenantNo}
+    const decided = await tx<{ id: string; state: DecidedState }[]>`
+      select proof_id as id, ${decidedState(tx)} as state
+      from svc.log_entry e where tenant_no = ${tenantNo}
         and proof_id = any(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[])`;
-    const effects = new Map(decided.map(({ id, effect }) => [id, effect]));
-    for (const one of rows) counts[effects.get(one.proofId) ?? 'pending'] += one.items;
-    const watched = rows.filter(({ proofId }) => !effects.has(proofId));
+    const states = new Map(decided.map(({ id, state }) => [id, state]));
+    for (const one of rows) counts[states.get(one.proofId) ?? 'pending'] += one.items;
+    const watched = rows.filter(({ proofId }) => !states.has(proofId));
     if (watched.length === 0) continue;
     await tx`
       insert into svc.batch_watch (proof_id, batch_id, items)

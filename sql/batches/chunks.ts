@@ -1,11 +1,23 @@
+import type { Effect } from '#protocol/status';
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
 import type { BatchRef } from '../admissions/append.js';
 import { lockHead } from '../log/append.js';
 
+/** The state of a batch item with a decision. */
+export type DecidedState = 'admitted' | 'denied' | 'approval_required';
+
+export const stateOf = (effect: Effect): DecidedState =>
+  (({ ADMIT: 'admitted', DENY: 'denied', REQUIRE_APPROVAL: 'approval_required' }) as const)[effect];
+
+/** The state by the effect of `svc.log_entry e`; null without a decision. */
+export const decidedState = (sql: Db) => sql`
+  case e.effect when 'ADMIT' then 'admitted' when 'DENY' then 'denied'
+    when 'REQUIRE_APPROVAL' then 'approval_required' end`;
+
 export interface BatchOutcomeCount {
   share: BatchRef;
-  outcome: 'admitted' | 'denied' | 'refused';
+  outcome: DecidedState | 'refused';
 }
 
 /**
@@ -20,25 +32,32 @@ export async function countOutcomes(
   if (tallies.length === 0) return;
   const sums = new Map<string, Record<BatchOutcomeCount['outcome'], number>>();
   for (const { share, outcome } of tallies) {
-    const counted = sums.get(share.batchId) ?? { admitted: 0, denied: 0, refused: 0 };
+    const counted = sums.get(share.batchId) ?? {
+      admitted: 0,
+      denied: 0,
+      approval_required: 0,
+      refused: 0,
+    };
     counted[outcome] += share.items;
     sums.set(share.batchId, counted);
   }
   const rows = [...sums];
   await tx`
     update svc.batch_progress g set
-      pending = g.pending - s.admitted - s.denied - s.refused,
+      pending = g.pending - s.admitted - s.denied - s.approval_required - s.refused,
       admitted = g.admitted + s.admitted,
       denied = g.denied + s.denied,
+      approval_required = g.approval_required + s.approval_required,
       refused = g.refused + s.refused,
-      completed_at = case when g.pending = s.admitted + s.denied + s.refused
+      completed_at = case when g.pending = s.admitted + s.denied + s.approval_required + s.refused
         then date_trunc('milliseconds', clock_timestamp()) end
     from unnest(
       ${rows.map(([id]) => hexOf(id))}::uuid[],
       ${rows.map(([, counted]) => counted.admitted)}::integer[],
       ${rows.map(([, counted]) => counted.denied)}::integer[],
+      ${rows.map(([, counted]) => counted.approval_required)}::integer[],
       ${rows.map(([, counted]) => counted.refused)}::integer[])
-      as s(batch_id, admitted, denied, refused)
+      as s(batch_id, admitted, denied, approval_required, refused)
     where g.batch_id = s.batch_id`;
 }
 
@@ -167,8 +186,7 @@ async function countWatched(tx: Transaction, found: WatchedItem[]): Promise<numb
       where (proof_id, batch_id) in (select * from unnest(
         ${found.map(({ proof }) => proof)}::uuid[], ${found.map(({ batch }) => batch)}::uuid[]))
       returning proof_id, batch_id, items)
-    select g.batch_id as batch, g.items, case e.effect when 'ADMIT' then 'admitted'
-      when 'DENY' then 'denied' else 'refused' end as outcome
+    select g.batch_id as batch, g.items, coalesce(${decidedState(tx)}, 'refused') as outcome
     from gone g left join svc.log_entry e using (proof_id)`;
   await countOutcomes(
     tx,

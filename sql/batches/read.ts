@@ -15,6 +15,7 @@ export interface Batch {
   total: number;
   admitted: number;
   denied: number;
+  approvalRequired: number;
   refused: number;
   invalid: number;
   pending: number;
@@ -30,7 +31,7 @@ type BatchRow = WithDates<Batch, 'acceptedAt' | 'completedAt'>;
 
 const columns = (sql: Db) => sql`
   b.batch_id as "batchId", b.accepted_at as "acceptedAt", g.completed_at as "completedAt", b.total,
-  g.admitted, g.denied, g.refused, g.invalid, g.pending, g.replayed, g.awaited - g.pending as settled,
+  g.admitted, g.denied, g.approval_required as "approvalRequired", g.refused, g.invalid, g.pending, g.replayed, g.awaited - g.pending as settled,
   (extract(epoch from coalesce(g.completed_at, clock_timestamp()) - b.accepted_at) * 1000)::float8
     as "elapsedMs"`;
 

@@ -62,7 +62,10 @@ export async function waitingLongerThan(
   return row;
 }
 
-type ItemCounts = Record<'admitted' | 'denied' | 'refused' | 'invalid' | 'replayed', number>;
+type ItemCounts = Record<
+  'admitted' | 'denied' | 'approval_required' | 'refused' | 'invalid' | 'replayed',
+  number
+>;
 
 /** A batch with its stored counts and those computed from its items. */
 export interface CheckedBatch {
@@ -90,9 +93,10 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       encode(items.hash, 'hex') as "foundHash", parts.whole as "arePartsWhole",
       g.completed_at is not null as "isComplete", items.strays, items.erased,
       case when g.batch_id is not null then json_build_object('admitted', g.admitted,
-        'denied', g.denied, 'refused', g.refused, 'invalid', g.invalid, 'replayed', g.replayed,
+        'denied', g.denied, 'approval_required', g.approval_required, 'refused', g.refused, 'invalid', g.invalid, 'replayed', g.replayed,
         'pending', g.pending) end as counted,
-      json_build_object('admitted', items.admitted, 'denied', items.denied, 'refused', items.refused,
+      json_build_object('admitted', items.admitted, 'denied', items.denied,
+        'approval_required', items.approval_required, 'refused', items.refused,
         'invalid', items.invalid, 'replayed', items.replayed) as found
     from (select * from svc.batch where batch_id > ${hexOf(after)}::uuid
       order by batch_id limit ${limit}) b
@@ -106,6 +110,7 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
     cross join lateral (
       select count(*) filter (where e.effect = 'ADMIT') as admitted,
         count(*) filter (where e.effect = 'DENY') as denied,
+        count(*) filter (where e.effect = 'REQUIRE_APPROVAL') as approval_required,
         count(*) filter (where e.proof_id is null and i.refused) as refused,
         count(*) filter (where u.proof_id is null) as invalid,
         count(*) filter (where u.replayed) as replayed,

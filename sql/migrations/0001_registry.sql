@@ -10,7 +10,8 @@ create table svc.tenant (
   tenant_id   text not null unique check (tenant_id ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$'),
   environment text not null check (environment in ('sandbox', 'live')),
   allowlisted boolean not null default false,
-  -- {"proof": seconds|null, "certificate": …, "passport": …, "trust": …}
+  -- {"proof": seconds|null, "certificate": …, "passport": …, "trust": …}; "approval": seconds for an
+  -- approval, absent for the default
   validity    jsonb not null default '{"proof":null,"certificate":null,"passport":null,"trust":null}',
   created_at  timestamptz(3) not null default now(),
   rate_limit  integer check (rate_limit > 0)                      -- requests per second; null: the engine's default
@@ -138,7 +139,7 @@ create table svc.log_entry (
   is_outcome        boolean,
   proof_id          uuid unique,
   revokes           uuid,                                         -- status: the proof
-  effect            text check (effect in ('ADMIT', 'DENY')),
+  effect            text check (effect in ('ADMIT', 'DENY', 'REQUIRE_APPROVAL')),
   environment       text,
   key_id            text,
   aep_hash          bytea,

@@ -125,6 +125,7 @@ create table svc.batch_progress (
   pending      integer not null check (pending between 0 and awaited),
   admitted     integer not null check (admitted >= 0),
   denied       integer not null check (denied >= 0),
+  approval_required integer not null check (approval_required >= 0),
   refused      integer not null check (refused >= 0),
   invalid      integer not null check (invalid >= 0),
   replayed     integer not null check (replayed >= 0),

@@ -278,8 +278,9 @@ create trigger has_no_proof before update of refused on svc.intake for each row 
 create function svc.progress_only_counts() returns trigger language plpgsql as $$
 begin
   if new.admitted < old.admitted or new.denied < old.denied or new.refused < old.refused
-     or new.pending + new.admitted + new.denied + new.refused
-       <> old.pending + old.admitted + old.denied + old.refused
+     or new.approval_required < old.approval_required
+     or new.pending + new.admitted + new.denied + new.approval_required + new.refused
+       <> old.pending + old.admitted + old.denied + old.approval_required + old.refused
      or (new.batch_id, new.tenant_no, new.awaited, new.invalid, new.replayed)
        is distinct from (old.batch_id, old.tenant_no, old.awaited, old.invalid, old.replayed)
      or old.completed_at is not null then

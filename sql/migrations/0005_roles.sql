@@ -120,7 +120,7 @@ grant select (key_id, tenant_no, key_no, expires_at, revoked_at, agent_id) on sv
 grant insert on svc.chunk_lease, svc.log_entry, svc.refusal, svc.revocation_reason,
   svc.status_exception, svc.tile to svc_worker;
 grant insert on svc.intake_pending to svc_worker; -- for chunks that it splits
-grant update (pending, admitted, denied, refused, completed_at) on svc.batch_progress to svc_worker;
+grant update (pending, admitted, denied, approval_required, refused, completed_at) on svc.batch_progress to svc_worker;
 grant update (lease_no) on svc.chunk_lease to svc_worker;
 grant update (leased_at) on svc.chunk_pending to svc_worker;
 grant update (refused) on svc.intake, svc.revocation_request to svc_worker;

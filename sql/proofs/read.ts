@@ -3,6 +3,7 @@ import { ProtocolError } from '#protocol/errors';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
+import type { Effect } from '#protocol/status';
 import { parseTime } from '#protocol/time';
 import { type Pool, asTenants, type Db } from '../db/transaction.js';
 import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
@@ -16,7 +17,7 @@ export interface StoredProof {
   tenantId: string;
   leafIndex: number;
   lane: 1 | 2;
-  effect: 'ADMIT' | 'DENY';
+  effect: Effect;
   isOutcome: boolean;
   /** As in the log entry; null: unlimited. */
   entryValidity: Validity | null;

@@ -17,7 +17,11 @@ export interface Validity {
   certificate: number | null;
   passport: number | null;
   trust: number | null;
+  /** Seconds for an approval of the action; absent: {@link APPROVAL_SECONDS}. */
+  approval?: number;
 }
+
+export const APPROVAL_SECONDS = 900;
 
 /** An accepted admission with every input pinned: the decision is a pure function of these. */
 export interface PinnedIntake {

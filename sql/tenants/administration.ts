@@ -53,7 +53,15 @@ export async function setValidity(
   validity: Record<ArtifactKind, number | null>,
 ): Promise<void> {
   const rows = await sql`
-    update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
+    update svc.tenant set validity = validity || ${sql.json(validity)} where tenant_id = ${tenantId}`;
+  if (rows.count === 0) throw noTenant(tenantId);
+}
+
+/** Sets how long an action that requires an approval waits for it. */
+export async function setApprovalTime(sql: Db, tenantId: string, seconds: number): Promise<void> {
+  const rows = await sql`
+    update svc.tenant set validity = validity || ${sql.json({ approval: seconds })}
+    where tenant_id = ${tenantId}`;
   if (rows.count === 0) throw noTenant(tenantId);
 }
 

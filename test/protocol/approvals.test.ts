@@ -72,7 +72,15 @@ function passkey(kind: 'ec' | 'ed25519', alter: (assertion: Assertion) => void =
 const signatureOf = (key: KeyObject, message: Uint8Array): Buffer =>
   sign(key.asymmetricKeyType === 'ec' ? 'sha256' : null, message, key);
 
-function signedWith({ signed, key }: ReturnType<typeof passkey>): [Approval, Registration] {
+interface Signer {
+  key: ApproverKey;
+  signed: (message: Uint8Array) => ApproverSignature;
+}
+
+function signedWith(
+  { signed, key }: Signer,
+  others: Partial<Approval['statement']> = {},
+): [Approval, Registration] {
   const unsigned = { ...registrations[0]!, public_key: key } as Partial<Registration>;
   delete unsigned.signature;
   const registration = registrationSchema.parse({
@@ -82,6 +90,7 @@ function signedWith({ signed, key }: ReturnType<typeof passkey>): [Approval, Reg
   const statement = {
     ...approvals[0]!.statement,
     registration_hash: documentHash(sha256, registration),
+    ...others,
   };
   const signature = signed(approvalToSign(statement));
   return [approvalSchema.parse({ ...approvals[0], statement, signature }), registration];
@@ -112,30 +121,38 @@ it.each(Object.entries(ASSERTIONS))('a signed assertion with %s does not verify'
   expect(verifyApproval(crypto, approval, registration)).toBe(false);
 });
 
-it('an approval of another registration, tenant, decision or signature form does not verify', () => {
+it('an altered approval, or one of another registration, does not verify', () => {
   const [approval, other] = [approvals[0]!, registrations[1]!];
   const registration = registrations[0]!;
   const altered = (statement: Partial<Approval['statement']>): Approval => ({
     ...approval,
     statement: { ...approval.statement, ...statement },
   });
-  const registration_hash = documentHash(sha256, other);
-  const foreign: Registration = { ...registration, tenant_id: 'globex' };
   for (const [one, of] of [
     [approval, other],
-    [altered({ registration_hash }), other],
     [altered({ decision: 'reject' }), registration],
     [altered({ expires_at: '2027-11-22T08:20:00.000Z' }), registration],
-    [altered({ registration_hash: documentHash(sha256, foreign) }), foreign],
     [{ ...approval, signature: approvals[1]!.signature }, registration],
-    [{ ...approvals[1]!, signature: approval.signature }, other],
+    // Signed by the key, about another registration or tenant.
+    signedWith(passkey('ec'), { registration_hash: documentHash(sha256, other) }),
+    signedWith(passkey('ec'), { tenant_id: 'globex' }),
   ] as const) {
     expect(verifyApproval(crypto, one, of)).toBe(false);
   }
-  const [webauthn, plain] = [registration.webauthn, { ...registration, webauthn: null }];
-  expect(verifyRegistration(crypto, plain)).toBe(false);
-  expect(registrationSchema.safeParse(plain).success).toBe(false);
-  expect(verifyRegistration(crypto, { ...other, webauthn })).toBe(false);
+});
+
+it('the form of a signature is that of the registration', () => {
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519');
+  const plain: Signer = {
+    key: publicKey.export({ format: 'jwk' }) as ApproverKey,
+    signed: (message) => ({ type: 'ed25519', sig: toBase64Url(sign(null, message, privateKey)) }),
+  };
+  const [approval, registration] = signedWith(plain);
+  expect(verifyRegistration(crypto, registration)).toBe(false);
+  expect(verifyApproval(crypto, approval, registration)).toBe(false);
+  const unbound = { ...registrations[0]!, webauthn: null };
+  expect(verifyRegistration(crypto, unbound)).toBe(false);
+  expect(registrationSchema.safeParse(unbound).success).toBe(false);
 });
 
 it('a key that is not on the curve, and a signature that is not in DER, are rejected', () => {
@@ -144,6 +161,12 @@ it('a key that is not on the curve, and a signature that is not in DER, are reje
   };
   const [x, y] = [fromBase64Url(public_key.x), fromBase64Url(public_key.y)];
   expect(isOnP256({ x, y })).toBe(true);
+  // With a verification that does not check the point.
+  const [, passkeyed] = signedWith({
+    ...passkey('ec'),
+    key: { ...public_key, x: public_key.y, y: public_key.x },
+  });
+  expect(verifyRegistration({ ...crypto, verifyP256: () => true }, passkeyed)).toBe(false);
   expect(isOnP256({ x: y, y: x })).toBe(false);
   const der = fromBase64Url(signature.sig);
   expect(fromDer(der)).toHaveLength(64);

@@ -96,7 +96,7 @@ async function fill(tx: Transaction, tenant: number, proof: string): Promise<voi
     insert into svc.batch_part (batch_id, first_index, proof_ids)
     values (${batch}::uuid, 0, array[${proof}::uuid])`;
   await tx`
-    insert into svc.batch_progress values (${batch}::uuid, ${tenant}, 1, 1, 0, 0, 0, 0, 0, null)`;
+    insert into svc.batch_progress values (${batch}::uuid, ${tenant}, 1, 1, 0, 0, 0, 0, 0, 0, null)`;
   await tx`insert into svc.batch_watch values (${proof}::uuid, ${batch}::uuid, 1)`;
 }
 

@@ -14,7 +14,7 @@ import {
 } from '#sql/admissions/append';
 import { parentsOf } from '#sql/admissions/intake';
 import { announceOutcomes } from '#sql/admissions/outcomes';
-import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
+import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
 import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
 import { type EntryBody, keyEntries } from '#sql/log/log';
@@ -73,10 +73,11 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
   // admissions pending; a crash after it needs no recovery.
   metrics.took('commit', performance.now() - commitStart);
   const { admitted, rejected } = appended;
-  const denied = admitted.filter(({ effect }) => effect === 'DENY').length;
+  const count = (wanted: Effect) => admitted.filter(({ effect }) => effect === wanted).length;
   metrics.committed({
-    admitted: admitted.length - denied,
-    denied,
+    admitted: count('ADMIT'),
+    denied: count('DENY'),
+    approval_required: count('REQUIRE_APPROVAL'),
     refused: rejected.length,
   });
   return appended;
@@ -145,9 +146,7 @@ async function appendClaimed(
     ),
     countOutcomes(tx, [
       ...rejected.flatMap(({ intake }) => countOf(intake, 'refused')),
-      ...admitted.flatMap(({ intake, effect }) =>
-        countOf(intake, effect === 'ADMIT' ? 'admitted' : 'denied'),
-      ),
+      ...admitted.flatMap(({ intake, effect }) => countOf(intake, stateOf(effect))),
     ]),
   );
   return { admitted, rejected };

@@ -59,6 +59,7 @@ export type Stage = 'load' | 'prepare' | 'lock' | 'append' | 'commit';
 export interface OutcomeCounts {
   admitted: number;
   denied: number;
+  approval_required: number;
   refused: number;
 }
 

@@ -169,7 +169,7 @@ async function quarantine(
     return true;
   });
   if (!isClaimed) return;
-  context.metrics?.committed({ admitted: 0, denied: 0, refused: 1 });
+  context.metrics?.committed({ admitted: 0, denied: 0, approval_required: 0, refused: 1 });
   context.log.error(
     { err: error, ...idsOf(proofId, requests), ...(batch !== null && { batch_id: batch.batchId }) },
     'admission quarantined: it is rejected and never signed',

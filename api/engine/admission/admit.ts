@@ -12,6 +12,7 @@ import {
   type ExecuteRequest,
   admissionStatusSchema,
   agentReceiptSchema,
+  approvalRequiredSchema,
   executeReceiptSchema,
 } from '#protocol/schemas/admission';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -222,10 +223,16 @@ const POST_PROBLEMS: readonly ProblemCode[] = [
   'policy_missing',
 ];
 
+const undecidedSchema = z.discriminatedUnion('state', [
+  admissionStatusSchema,
+  approvalRequiredSchema,
+]);
+const UNDECIDED = 'Accepted and durable, not decided yet; or signed, and requires an approval';
+
 function responses(receipt: z.ZodType) {
   return {
     200: json('Admitted: signed and in the log.', receipt),
-    202: json('Accepted and durable, not decided yet: follow `Location`.', admissionStatusSchema, {
+    202: json(`${UNDECIDED}: follow \`Location\`.`, undecidedSchema, {
       Location: 'Path of the admission.',
       'Retry-After': 'Seconds.',
     }),
@@ -313,7 +320,7 @@ export const readAdmissionOperation = tenantOperation(
         'Admitted: the receipt that the POST returns for a decided admission.',
         z.union([executeReceiptSchema, agentReceiptSchema]),
       ),
-      202: json('Accepted and durable, not decided yet.', admissionStatusSchema, {
+      202: json(`${UNDECIDED}.`, undecidedSchema, {
         Location: 'This address.',
         'Retry-After': 'Seconds.',
       }),

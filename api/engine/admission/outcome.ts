@@ -3,6 +3,7 @@ import { factSentence } from '#policy/facts';
 import { buildReceipt, receiptBytes } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
+import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Outcome } from '#sql/admissions/outcomes';
 import { policyAnnotations } from '#sql/admissions/policies';
@@ -22,6 +23,10 @@ export async function sendOutcome(
   proofId: string,
   outcome: Outcome,
 ): Promise<void> {
+  if (outcome.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL') {
+    sendUndecided(res, { proof_id: proofId, ...approvalRequired(proofId, outcome) });
+    return;
+  }
   const result = await receiptOrProblem(proofId, outcome, (digest) =>
     policyAnnotations(sql, digest),
   );
@@ -30,13 +35,22 @@ export async function sendOutcome(
 }
 
 export function sendPending(res: Response, proofId: string): void {
-  res.setHeader('Location', `/v1/admissions/${proofId}`);
+  sendUndecided(res, { proof_id: proofId, state: 'pending' });
+}
+
+function sendUndecided(res: Response, status: { proof_id: string; state: string }): void {
+  res.setHeader('Location', `/v1/admissions/${status.proof_id}`);
   res.setHeader('Retry-After', '1');
-  sendJson(res, 202, {
-    schema_version: SCHEMA.admissionStatus,
-    proof_id: proofId,
-    state: 'pending',
-  });
+  sendJson(res, 202, { schema_version: SCHEMA.admissionStatus, ...status });
+}
+
+/** The decision that requires an approval, and until when an approval counts. */
+export function approvalRequired(proofId: string, outcome: Proved) {
+  return {
+    state: 'approval_required',
+    receipt: receiptOf(proofId, outcome),
+    expires_at: formatTime(outcome.acceptedAt + outcome.approvalSeconds * 1000),
+  } as const;
 }
 
 /** The receipt of an admission, or the problem that the client gets instead. */

@@ -21,7 +21,7 @@ import {
   type Batch,
   type ItemOutcome,
 } from '#sql/batches/read';
-import { receiptOrProblem, type Sentences } from '../admission/outcome.js';
+import { approvalRequired, receiptOrProblem, type Sentences } from '../admission/outcome.js';
 import { Problem, type ProblemCode } from '../http/problem.js';
 import {
   cursorSchema,
@@ -81,11 +81,12 @@ async function requireBatch({ inTenant, req }: Call): Promise<Batch> {
 
 export function batchDocument(batch: Batch): BatchDocument {
   const { total, admitted, denied, refused, invalid, pending } = batch;
+  const approval_required = batch.approvalRequired;
   return {
     schema_version: SCHEMA.batch,
     batch_id: batch.batchId,
     state: batch.completedAt === null ? 'processing' : 'completed',
-    counts: { total, admitted, denied, refused, invalid, pending },
+    counts: { total, admitted, denied, approval_required, refused, invalid, pending },
     replayed: batch.replayed,
     rate: Math.round((batch.settled * 10_000) / Math.max(1, batch.elapsedMs)) / 10,
     accepted_at: formatTime(batch.acceptedAt),
@@ -208,6 +209,9 @@ async function resultOf(
   const { proofId, outcome } = item;
   const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
   if (outcome === null) return { index, state: 'pending', status: 202, ...own };
+  if (outcome.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL') {
+    return { index, status: 202, ...own, ...approvalRequired(proofId, outcome) };
+  }
   const result = await receiptOrProblem(proofId, outcome, sentences);
   if (!(result instanceof Problem)) {
     return { index, state: 'admitted', status: 200, ...own, receipt: result };
@@ -218,9 +222,10 @@ async function resultOf(
 
 /** Canonical JSON, written in sorted order directly where possible: several times faster. */
 function resultBytes(result: BatchResult): Uint8Array {
-  const { index, problem, proof_id, receipt, replayed, state, status } = result;
+  const { expires_at, index, problem, proof_id, receipt, replayed, state, status } = result;
   if (problem !== undefined) return canonicalBytes(result as unknown as JsonValue);
   return orderedBytes({
+    ...(expires_at !== undefined && { expires_at }),
     index,
     ...(proof_id !== undefined && { proof_id }),
     ...(receipt && { receipt: orderedReceipt(receipt) }),

@@ -12,6 +12,7 @@ import {
   ARTIFACT_KINDS,
   trustChainOf,
   type ArtifactKind,
+  type Effect,
   canAssertValidity,
 } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -149,11 +150,10 @@ function disclosureFields({ aep, disclosures }: ProofExport): Field[] {
 
 function decisionFields({ aep }: ProofExport): Field[] {
   const { decision, evidence, policy } = aep;
-  const denied = decision.effect === 'DENY';
   const { fixture_ref: ref, fixture_hash: hash } = evidence;
   return [
-    field('Effect', words(denied ? 'Denied (DENY)' : 'Admitted (ADMIT)')),
-    ...reasonFields(decision.reasons, denied),
+    field('Effect', words(`${EFFECT_WORDS[decision.effect]} (${decision.effect})`)),
+    ...reasonFields(decision.reasons, decision.effect === 'DENY'),
     field('Accepted at', exact(aep.accepted_at)),
     field('Policy digest', exact(policy.digest)),
     field('Policy input hash', exact(policy.input_hash)),
@@ -203,9 +203,10 @@ function chainFields({ aep, entry, proof_id, verdict }: ProofExport): Field[] {
 }
 
 function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
-  if (aep.decision.effect === 'DENY') {
+  const { effect } = aep.decision;
+  if (effect !== 'ADMIT') {
     return {
-      note: 'The chain of a denial ends with its verification: a denied action has no passport, certificate or trust.',
+      note: `The chain of a ${NOUNS[effect]} ends with its verification: only an admitted action has a passport, certificate and trust.`,
     };
   }
   return aep.subject.kind === 'outcome'
@@ -266,17 +267,21 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
   const { verification_status: status, artifacts } = verdict;
   const asserts = verdict.can_assert_validity && canAssertValidity(status);
   const sandbox = aep.environment === 'sandbox';
-  const denied = aep.decision.effect === 'DENY';
+  const { effect } = aep.decision;
   const isOutcome = aep.subject.kind === 'outcome';
   // Artifacts of a valid proof may be revoked or expired.
   const ended = ARTIFACT_KINDS.filter((kind) => ENDED.has(artifacts[kind])).map(
     (kind) => `${kind} ${artifacts[kind]}`,
   );
-  const effect = effectOf(aep.subject, denied);
+  const stated = effectOf(aep.subject, effect);
   const text = asserts
     ? // Only the first ended artifact of the chain: later ones depend on it and ended with it.
-      [effect, `proof ${denied ? 'of the denial ' : ''}${status}`, ...ended.slice(0, 1)]
-    : [effect];
+      [
+        stated,
+        `proof ${effect === 'ADMIT' ? '' : `of the ${NOUNS[effect]} `}${status}`,
+        ...ended.slice(0, 1),
+      ]
+    : [stated];
   return {
     text: [
       ...(asserts ? [] : [ENDED.has(status) ? status : 'NOT ASSERTED']),
@@ -286,12 +291,12 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
     asserts,
     asserted: asserts
       ? [
-          decided(isOutcome, denied),
+          decided(isOutcome, effect),
           ...(ended.length > 0 ? [`Artifacts of this proof have ended: ${ended.join(', ')}.`] : []),
         ]
       : [assertsNothing(status)],
     notAsserted: [
-      notInferable(isOutcome, denied),
+      notInferable(isOutcome, effect),
       ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
       'Later changes of its status: use the public lookup above.',
     ],
@@ -300,11 +305,22 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
 
 const ENDED: ReadonlySet<string> = new Set(['REVOKED', 'EXPIRED']);
 
-function effectOf(subject: AepSubject, denied: boolean): string {
-  const effect = denied ? 'Denied' : 'Admitted';
+const EFFECT_WORDS: Record<Effect, string> = {
+  ADMIT: 'Admitted',
+  DENY: 'Denied',
+  REQUIRE_APPROVAL: 'Approval required',
+};
+const NOUNS: Record<Effect, string> = {
+  ADMIT: 'decision',
+  DENY: 'denial',
+  REQUIRE_APPROVAL: 'required approval',
+};
+
+function effectOf(subject: AepSubject, effect: Effect): string {
+  const stated = EFFECT_WORDS[effect];
   return subject.kind === 'outcome'
-    ? `${effect}: a report that an action ${subject.result}`
-    : effect;
+    ? `${stated}: a report that an action ${subject.result}`
+    : stated;
 }
 
 function assertsNothing(status: string): string {
@@ -315,17 +331,21 @@ function assertsNothing(status: string): string {
   return `This proof ${end}. It no longer asserts anything. The fields below show what it recorded.`;
 }
 
-function decided(isOutcome: boolean, denied: boolean): string {
+function decided(isOutcome: boolean, effect: Effect): string {
   const object = isOutcome
     ? 'the report on how an admitted action ended'
     : 'the action named below';
-  const [effect, noun] = denied ? ['denied', 'denial'] : ['admitted', 'decision'];
-  return `By the policy in force when it was accepted, ${object} was ${effect}. That ${noun} is recorded, signed and in the log.`;
+  const was = {
+    ADMIT: 'was admitted',
+    DENY: 'was denied',
+    REQUIRE_APPROVAL: 'was not admitted without an approval',
+  }[effect];
+  return `By the policy in force when it was accepted, ${object} ${was}. That ${NOUNS[effect]} is recorded, signed and in the log.`;
 }
 
-function notInferable(isOutcome: boolean, denied: boolean): string {
+function notInferable(isOutcome: boolean, effect: Effect): string {
   if (isOutcome) return 'That the report is true: it records what was reported.';
-  return denied
+  return effect !== 'ADMIT'
     ? 'That the action was not carried out all the same: it records a decision.'
     : 'That the action was carried out, or how it ended: it records a decision.';
 }

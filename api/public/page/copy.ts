@@ -55,6 +55,7 @@ export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
   if (members !== null) return packageCopy(status, members.length);
   if (lookup.matched_on === null) return byToken ? UNRESOLVABLE_TOKEN : UNRESOLVED;
   if (artifact.effect === 'DENY') return denialCopy(relayed);
+  if (artifact.effect === 'REQUIRE_APPROVAL') return requiredApprovalCopy(relayed);
   if (isOutcome(relayed) && asserts) return OUTCOME;
   const headline = POSITIVE[status]?.(kind);
   if (headline !== undefined) {
@@ -183,6 +184,44 @@ function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy
     mark: 'open',
     headline: 'Denied, and not confirmed',
     lead: `The log has an entry for this denial, but the verification system does not confirm it.`,
+    claims: [],
+    nonClaims: [ALLOWED, UNDECIDED],
+  };
+}
+
+/** Like a denial: the headline never reads as an approval. */
+function requiredApprovalCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
+  const { verification_status: status, can_assert_validity: asserts } = verification;
+  if (asserts) {
+    return {
+      mark: 'denied',
+      headline: 'Not admitted: approval required',
+      lead: `The action was not admitted without an approval. This is a valid ${kind} of that decision.`,
+      claims: [
+        'The policy in force required an approval of an action, and did not admit it.',
+        'The log named below contains the signed proof of this decision.',
+        'The verification system checked that proof and its place in the log.',
+      ],
+      nonClaims: [
+        'That anything was allowed. An approval leads to another decision, with a proof of its own.',
+        'What the action was, who requested it, or whether it was approved. None of this is public.',
+        `That this stays true. The proof can be revoked or expire. ${ENDS}`,
+      ],
+    };
+  }
+  if (status === 'REVOKED' || status === 'EXPIRED') {
+    return {
+      mark: SHORT[status].mark,
+      headline: `Not admitted, and ${status.toLowerCase()}`,
+      lead: `The action was not admitted without an approval, and the ${kind} of this decision is no longer valid.`,
+      claims: [],
+      nonClaims: [ALLOWED, HOLDS],
+    };
+  }
+  return {
+    mark: 'open',
+    headline: 'Not admitted, and not confirmed',
+    lead: 'The log has an entry for a required approval, but the verification system does not confirm it.',
     claims: [],
     nonClaims: [ALLOWED, UNDECIDED],
   };

@@ -1,6 +1,6 @@
 import type { PublicTrustChain } from '#protocol/schemas/facade';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import { type VerificationStatus, TRUST_CHAIN_SEQUENCE } from '#protocol/status';
+import { type Effect, type VerificationStatus, TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { html, type Html } from '../../docs/html.js';
 import { count, NOUN, SHORT, upperFirst, type Mark } from './copy.js';
 import { copyButton, fact, fold, markOf, time, ownPath, pageUrl } from './document.js';
@@ -228,6 +228,11 @@ function line(when: Html, what: Html, turn?: Mark): Html {
   </li>`;
 }
 
+const NOT_ADMITTED: Record<Exclude<Effect, 'ADMIT'>, string> = {
+  DENY: 'denial',
+  REQUIRE_APPROVAL: 'required approval',
+};
+
 type ChainLink = PublicTrustChain['links'][number];
 
 /** Stages without a verdict and without a page. */
@@ -236,7 +241,7 @@ const FACTS = ['execution', 'evidence'];
 /** Lists the stages of the chain, then the missing stages in the documented order. */
 export function chainSection(relayed: Relayed, links: readonly ChainLink[]): Html {
   const { sequence } = relayed.trust_chain;
-  const isDenial = relayed.artifact.effect === 'DENY';
+  const { effect = 'ADMIT' } = relayed.artifact;
   const missing = TRUST_CHAIN_SEQUENCE.filter((stage) => !sequence.includes(stage));
   return html`<section aria-labelledby="chain-title">
     <h2 id="chain-title">Trust chain</h2>
@@ -246,7 +251,7 @@ export function chainSection(relayed: Relayed, links: readonly ChainLink[]): Htm
         reached(
           stage,
           links.find((link) => link.stage === stage),
-          isDenial,
+          effect,
         ),
       )}
       ${missing.map(
@@ -271,6 +276,9 @@ function sentence(relayed: Relayed): string {
   if (artifact.effect === 'DENY') {
     return 'A denial has no passport, certificate or trust: its chain ends with the verification.';
   }
+  if (artifact.effect === 'REQUIRE_APPROVAL') {
+    return 'A required approval has no passport, certificate or trust: its chain ends with the verification.';
+  }
   if (isOutcome(relayed)) {
     return 'An outcome has no passport, certificate or trust: its chain ends with the verification.';
   }
@@ -281,8 +289,8 @@ function sentence(relayed: Relayed): string {
   return 'The chain is complete. From verification onwards, each link leads to its own verdict.';
 }
 
-function reached(stage: string, link: ChainLink | undefined, isDenial: boolean): Html {
-  const verdict = verdictOn(link, isDenial);
+function reached(stage: string, link: ChainLink | undefined, effect: Effect): Html {
+  const verdict = verdictOn(link, effect);
   const name =
     link === undefined || FACTS.includes(stage)
       ? html`${nameOf(stage)}`
@@ -293,17 +301,16 @@ function reached(stage: string, link: ChainLink | undefined, isDenial: boolean):
   </li>`;
 }
 
-/** The symbol for valid would read as approval of a denied action: a denial gets its own symbol. */
+/** The symbol for valid would read as approval of an action that was not admitted. */
 function verdictOn(
   link: ChainLink | undefined,
-  isDenial: boolean,
+  effect: Effect,
 ): { word: string; mark: Mark } | null {
   const status = link?.verification_status ?? null;
   if (status === null) return null;
   const { word, mark } = SHORT[status];
-  return isDenial && mark === 'good'
-    ? { word: `${word}, of the denial`, mark: 'denied' }
-    : { word, mark };
+  if (effect === 'ADMIT' || mark !== 'good') return { word, mark };
+  return { word: `${word}, of the ${NOT_ADMITTED[effect]}`, mark: 'denied' };
 }
 
 function nameOf(stage: string): string {

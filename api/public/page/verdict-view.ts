@@ -107,6 +107,9 @@ function factsOf(resolved: Relayed, { events }: VerdictView): Html {
 function assertion(relayed: Relayed | null): string {
   if (relayed?.verification.can_assert_validity !== true) return 'No';
   if (relayed.artifact.effect === 'DENY') return 'Yes, for the proof of the denial';
+  if (relayed.artifact.effect === 'REQUIRE_APPROVAL') {
+    return 'Yes, for the proof that an approval was required';
+  }
   return isOutcome(relayed) ? 'Yes, for the proof that an outcome was reported' : 'Yes';
 }
 

@@ -40,7 +40,7 @@ export function addAdmit(add: AddCommand): Command {
       description:
         'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its nonce. The command checks all lines before it sends the first batch. The same file again returns the first receipts, so run an interrupted command again. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
         'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items; run it again to fetch it, or to fetch all of it under a checkpoint.\n\n' +
-        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when the policy denied an item and no item was rejected, and 3 when the command could not finish, or could not store the evidence of an admission.',
+        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when the policy denied an item or requires an approval of it, and no item was rejected, and 3 when the command could not finish, or could not store the evidence of an admission.',
       examples: [
         'svc admit actions.ndjson',
         'svc admit actions.ndjson --json | jq -r .proof_id',
@@ -115,7 +115,9 @@ async function openEvidenceKeeper(
         ? result.receipt
         : result.state === 'denied'
           ? result.denial.receipt
-          : null;
+          : result.state === 'approval_required'
+            ? result.approval.receipt
+            : null;
     if (receipt !== null) {
       const { registry_proof_id: proofId } = receipt;
       if (!kept.has(proofId)) kept.set(proofId, store(receipt));
@@ -201,6 +203,7 @@ async function follow(invocation: Invocation<PinOptions>): Promise<ExitCode> {
 const CODES: Record<BatchItemResult['state'], ExitCode> = {
   admitted: EXIT.success,
   denied: EXIT.denied,
+  approval_required: EXIT.denied,
   refused: EXIT.negative,
   invalid: EXIT.negative,
   erased: EXIT.negative,
@@ -211,7 +214,14 @@ function openBatchOutput(
   { terminal, json }: { terminal: Terminal; json: boolean },
   document: (result: BatchItemResult) => object = (result) => result,
 ) {
-  const counts = { admitted: 0, denied: 0, refused: 0, invalid: 0, erased: 0 };
+  const counts = {
+    admitted: 0,
+    denied: 0,
+    approval_required: 0,
+    refused: 0,
+    invalid: 0,
+    erased: 0,
+  };
   let replayed = 0;
   let exitCode: ExitCode = EXIT.success;
   return {
@@ -249,6 +259,7 @@ function printItem(terminal: Terminal, result: BatchItemResult): void {
 
 function reason(result: BatchItemResult): string {
   if (result.state === 'admitted') return '';
+  if (result.state === 'approval_required') return `until ${result.approval.expires_at}`;
   if (result.state !== 'denied') return `${result.problem.code}: ${result.problem.detail}`;
   const { sentences, reasons } = result.denial;
   return Object.values(sentences).join(' ') || reasons.join(', ');

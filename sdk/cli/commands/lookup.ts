@@ -111,7 +111,7 @@ export function addKeys(add: AddCommand): Command {
   );
 }
 
-const EFFECT_NOTES = {
+export const EFFECT_NOTES = {
   ADMIT: '',
   DENY: '  (of a denial)',
   REQUIRE_APPROVAL: '  (of a required approval)',

@@ -16,7 +16,7 @@ import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
 import { sendExport, readInput } from '../files.js';
 import { evidencePins, logPinOptions, maxAgeOption, readPins, type PinOptions } from '../pins.js';
-import { kindOf, printLookup } from './lookup.js';
+import { EFFECT_NOTES, kindOf, printLookup } from './lookup.js';
 
 type VerifyOptions = PinOptions & { offline?: true; id?: string; tlogProof?: string };
 
@@ -78,7 +78,7 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
     terminal.printJson(envelope);
     return exitCode;
   }
-  const denial = can_assert_validity && effect === 'DENY' ? '  (of a denial)' : '';
+  const denial = can_assert_validity ? EFFECT_NOTES[effect ?? 'ADMIT'] : '';
   terminal.print(styled(exitCode, cause === null ? status + denial : `${status}  (${cause})`));
   terminal.print(...row('proof', proof_id));
   printDisclosed(terminal, disclosed, withheld);

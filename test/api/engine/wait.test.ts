@@ -11,6 +11,7 @@ const proved: Outcome = {
   leafIndex: 0,
   reasons: [],
   policyDigest: Buffer.alloc(32),
+  approvalSeconds: 900,
   acceptedAt: 0,
 };
 

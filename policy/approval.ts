@@ -1,0 +1,28 @@
+import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import type { PolicyFiles } from '#sql/admissions/policies';
+
+/** The annotation of a `forbid` that an approval waives, and its only value. */
+const ANNOTATION = 'requires';
+const APPROVAL = 'approval';
+
+function annotated(policies: PolicyFiles['policies']) {
+  return Object.entries(policies).flatMap(([id, text]) => {
+    const answer = cedar.policyToJson(text);
+    if (answer.type !== 'success') return [];
+    const { annotations = {}, effect } = answer.json;
+    if (!Object.hasOwn(annotations, ANNOTATION)) return [];
+    return [{ id, isSound: effect === 'forbid' && annotations[ANNOTATION] === APPROVAL }];
+  });
+}
+
+/** The ids of the policies that an approval waives. */
+export function requiringApproval(policies: PolicyFiles['policies']): string[] {
+  return annotated(policies).flatMap(({ id, isSound }) => (isSound ? [id] : []));
+}
+
+/** The ids of the policies whose annotation means nothing. */
+export function unsoundRequirements(policies: PolicyFiles['policies']): string[] {
+  return annotated(policies).flatMap(({ id, isSound }) => (isSound ? [] : [id]));
+}
+
+export const REQUIRES_RULE = `use @${ANNOTATION}("${APPROVAL}") with this value, on a forbid only: it denies until an approval`;

@@ -1,0 +1,74 @@
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { packageRoot } from '#runtime/process/files';
+import { admitted } from '#sdk/adapters/index';
+import {
+  admitBatchHttp,
+  executeIntentHttp,
+  executeRequest,
+  followAdmissionHttp,
+  readReceiptEvidenceHttp,
+} from '#sdk/index';
+import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { sdkError } from '../fixtures/sdk-error.js';
+import { intent, sdkTest } from '../fixtures/sdk-world.js';
+
+const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+const policies = {
+  permit: 'permit (principal, action, resource);',
+  hold: '@requires("approval") forbid (principal, action, resource == Svc::Operation::"PAY");',
+};
+
+const it = sdkTest().extend<{ activated: null }>({
+  activated: [
+    async ({ world: { registry } }, use) => {
+      const set = await makePolicySet({ schema, policies, sentences: {} });
+      await storePolicySet(registry.admin, set);
+      await activatePolicy(registry.admin, set.digest);
+      await use(null);
+    },
+    { auto: true },
+  ],
+});
+
+it('a required approval is an error with its receipt, and never an admission', async ({
+  world,
+}) => {
+  const input = intent({ action: 'PAY' });
+  const error = await sdkError(executeIntentHttp(world.options, input), 'approval_required');
+  const { approval, proofId } = error;
+  expect(error).toMatchObject({ status: 202, retryable: false });
+  expect(approval?.receipt).toMatchObject({
+    status: 'APPROVAL_REQUIRED',
+    registry_proof_id: proofId,
+  });
+  expect(
+    (await readReceiptEvidenceHttp(world.options, approval!.receipt)).evidence.entry.effect,
+  ).toBe('REQUIRE_APPROVAL');
+  const followed = await sdkError(
+    followAdmissionHttp(world.options, { proof_id: proofId! }),
+    'approval_required',
+  );
+  expect(followed.approval).toEqual(approval);
+
+  const items = [executeRequest('acme', input)];
+  const results = await Array.fromAsync(admitBatchHttp(world.options, items));
+  expect(results).toMatchObject([{ state: 'approval_required', approval, replayed: true }]);
+});
+
+it('an adapter does not run a tool that requires an approval', async ({ world }) => {
+  let runs = 0;
+  const pay = admitted(() => Promise.resolve((runs += 1)), {
+    engine: world.options,
+    agent: { id: 'agent-1' },
+    tool: 'pay',
+    action: 'PAY',
+    onOutcomeError: () => undefined,
+  });
+  await expect(pay()).rejects.toMatchObject({
+    code: 'approval_required',
+    approval: { receipt: { status: 'APPROVAL_REQUIRED' } },
+  });
+  expect(runs).toBe(0);
+});
