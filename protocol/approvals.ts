@@ -4,6 +4,7 @@ import { type Ed25519Verify, isPoint, isUsablePublicKey } from './ed25519.js';
 import { attempt } from './errors.js';
 import { documentHash, type Sha256 } from './hash.js';
 import { canonicalBytes, type JsonValue, parseStrict } from './json.js';
+import type { KeyedEntry } from './keys.js';
 import { fromDer, isOnP256, type P256Key, type P256Verify } from './p256.js';
 import type {
   Approval,
@@ -77,6 +78,24 @@ function verifies(
   const point: P256Key = { x, y: fromBase64Url(key.y) };
   const raw = fromDer(signature);
   return raw !== null && isOnP256(point) && verifyP256(point, message, raw);
+}
+
+/** Whether a registration may approve at `leafIndex`: activated below it, and not retired since. */
+export function isActiveApprover(
+  keyEntries: readonly KeyedEntry[],
+  registrationHash: string,
+  leafIndex: number,
+): boolean {
+  const changes = keyEntries.flatMap(({ leafIndex: at, entry }) =>
+    at < leafIndex &&
+    entry.type === 'key' &&
+    entry.use === 'approver' &&
+    entry.registration_hash === registrationHash
+      ? [entry.change]
+      : [],
+  );
+  const activated = changes.indexOf('activate');
+  return activated !== -1 && !changes.slice(activated).includes('retire');
 }
 
 const RP_ID_HASH_BYTES = 32;

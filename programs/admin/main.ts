@@ -7,6 +7,7 @@ import { withAuditContext } from '#sql/tenants/audit';
 import type { Pool } from '#sql/db/transaction';
 import { openDatabase } from '../database.js';
 import { addAepKeyCommands } from './aep-keys.js';
+import { addApproverCommands } from './approvers.js';
 import { addAuditCommands } from './audit.js';
 import {
   UsageError,
@@ -128,6 +129,7 @@ function buildProgram(terminal?: Terminal, executed?: Execute): Command {
   addPolicyCommands(add);
   addFixtureCommands(add);
   addAepKeyCommands(add);
+  addApproverCommands(add);
   addProofCommands(add);
   addLogCommands(add);
   addAuditCommands(add);

@@ -7,6 +7,7 @@ import {
   sign,
   verify,
 } from 'node:crypto';
+import type { ApprovalCrypto } from '#protocol/approvals';
 import { type Ed25519Verify, strictEd25519 } from '#protocol/ed25519';
 import { toBase64Url } from '#protocol/bytes';
 import { attempt } from '#protocol/errors';
@@ -67,6 +68,12 @@ export const nativeVerifyP256: P256Verify = ({ x, y }, message, signature) =>
     const key = createPublicKey({ key: jwk, format: 'jwk' });
     return verify('sha256', message, { key, dsaEncoding: 'ieee-p1363' }, signature);
   }) ?? false;
+
+export const nativeApprovalCrypto: ApprovalCrypto = {
+  sha256: nativeSha256,
+  verify: nativeVerify,
+  verifyP256: nativeVerifyP256,
+};
 
 /** A private key that can sign but not be exported. */
 export interface SigningKey {

@@ -184,6 +184,7 @@ export const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
 /** The tables that row-level security scopes to one tenant, directly or through their parent. */
 export const TENANT_TABLES = [
   'api_key',
+  'approver',
   'batch',
   'batch_part',
   'batch_progress',

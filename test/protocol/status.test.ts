@@ -15,7 +15,7 @@ const subsets: ArtifactKind[][] = Array.from({ length: 16 }, (_, bits) =>
   ARTIFACT_KINDS.filter((_, i) => (bits >> i) & 1),
 );
 
-/** All facts: 4 kinds, 2 effects, outcome or not, 3 verdicts, 16 revoked and 16 expired sets. */
+/** All facts: 4 kinds, 3 effects, outcome or not, 3 verdicts, 16 revoked and 16 expired sets. */
 const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   EFFECTS.flatMap((effect) =>
     [false, true].flatMap((isOutcome) =>
@@ -44,13 +44,13 @@ const POSITIVE = {
 
 describe('verificationStatus', () => {
   it('follows the documented rules for all facts', () => {
-    expect(everything).toHaveLength(4 * 2 * 2 * 3 * 16 * 16);
+    expect(everything).toHaveLength(4 * 3 * 2 * 3 * 16 * 16);
     for (const facts of everything) {
       const ended = (set: readonly ArtifactKind[]) =>
         DEPENDS_ON[facts.kind].some((kind) => set.includes(kind));
       let expected: string;
       if (facts.verdict !== 'pass') expected = 'BACKEND_LOOKUP_REQUIRED';
-      else if ((facts.effect === 'DENY' || facts.isOutcome) && facts.kind !== 'proof')
+      else if ((facts.effect !== 'ADMIT' || facts.isOutcome) && facts.kind !== 'proof')
         expected = 'BACKEND_LOOKUP_REQUIRED';
       else if (ended(facts.revoked)) expected = 'REVOKED';
       else if (ended(facts.expired)) expected = 'EXPIRED';

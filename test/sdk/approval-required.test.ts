@@ -53,8 +53,9 @@ it('a required approval is an error with its receipt, and never an admission', a
   expect(followed.approval).toEqual(approval);
 
   const items = [executeRequest('acme', input)];
-  const results = await Array.fromAsync(admitBatchHttp(world.options, items));
-  expect(results).toMatchObject([{ state: 'approval_required', approval, replayed: true }]);
+  for await (const result of admitBatchHttp(world.options, items)) {
+    expect(result).toMatchObject({ state: 'approval_required', approval, replayed: true });
+  }
 });
 
 it('an adapter does not run a tool that requires an approval', async ({ world }) => {

@@ -53,6 +53,9 @@ beforeAll(async () => {
     `insert into svc.erasure
       select proof_id, leaf_index, now(), 'ada', 'x' from svc.log_entry where kind = 1`,
   );
+  await db.sql`
+    insert into svc.approver (registration_hash, tenant_no, document)
+    select sha256(int4send(tenant_no)), tenant_no, '' from svc.tenant`;
   await db.sql`insert into svc.share_expiry select token_hash from svc.share_token`;
   await db.sql`
     insert into svc.status_exception
@@ -240,7 +243,7 @@ describe('engine role can insert only', () => {
       'the progress of a batch',
       (tx: Transaction) => tx`
         insert into svc.batch_progress
-        values (${theirBatch}::uuid, ${ours}, 0, 0, 0, 0, 0, 0, 0, now())`,
+        values (${theirBatch}::uuid, ${ours}, 0, 0, 0, 0, 0, 0, 0, 0, now())`,
     ],
     [
       'a pending chunk of a batch',

@@ -1,0 +1,62 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parseEntry } from '#protocol/entries';
+import { canonicalBytes } from '#protocol/json';
+import type { Registration } from '#protocol/schemas/approvals';
+import { keyEntries } from '#sql/log/log';
+import { done } from '../fixtures/admin.js';
+import { newApprover } from '../fixtures/approvals.js';
+import { TENANT } from '../fixtures/registry.js';
+import { testFolder, testRegistry } from './world.js';
+
+const { db, registry, admin } = await testRegistry();
+const folder = await testFolder();
+
+function fileOf(registration: Registration): string {
+  const file = join(folder, `${registration.salt}.json`);
+  writeFileSync(file, canonicalBytes(registration));
+  return file;
+}
+
+describe('admin approver', () => {
+  it('logs the hash of a registration and its retirement, and keeps the document', async () => {
+    const { registration, registrationHash } = newApprover();
+    const state = async () => (await done(admin('approver', 'list', TENANT))) as unknown;
+    await done(admin('approver', 'add', TENANT, fileOf(registration)));
+    expect(await state()).toEqual([
+      { registration_hash: registrationHash, approver: 'ops-lead', state: 'active' },
+    ]);
+    const [stored] = await db.sql<{ document: Buffer }[]>`select document from svc.approver`;
+    expect(stored?.document).toEqual(Buffer.from(canonicalBytes(registration)));
+    expect((await admin('approver', 'add', TENANT, fileOf(registration))).err).toMatch(
+      /already in the log/,
+    );
+    await done(admin('approver', 'retire', registrationHash, '--confirm', registrationHash));
+    expect(await state()).toMatchObject([{ state: 'retired' }]);
+    const changes = (await keyEntries(registry.admin)).flatMap(({ body }) => {
+      const entry = parseEntry(body);
+      return entry.type === 'key' && entry.use === 'approver' ? [entry] : [];
+    });
+    expect(changes).toMatchObject([
+      { registration_hash: registrationHash, change: 'activate' },
+      { registration_hash: registrationHash, change: 'retire' },
+    ]);
+  });
+
+  it('rejects a registration that is of another tenant, not signed by its key, or malformed', async () => {
+    const own = newApprover().registration;
+    for (const [registration, why] of [
+      [newApprover('rival').registration, /of the tenant rival/],
+      [{ ...own, signature: newApprover().registration.signature }, /possession/],
+      [{ ...own, approver: 'someone else' }, /possession/],
+      [{ ...own, salt: '00' }, /salt expected 64/],
+    ] as const) {
+      expect((await admin('approver', 'add', TENANT, fileOf(registration))).err).toMatch(why);
+    }
+    const unknown = '00'.repeat(32);
+    expect((await admin('approver', 'retire', unknown, '--confirm', unknown)).err).toMatch(
+      /never activated/,
+    );
+  });
+});
