@@ -12,6 +12,7 @@ import {
   type Decision,
   type PinnedIntake,
   policyInputOf,
+  readStoredApproval,
 } from '#sql/proofs/rebuild-aep';
 import type { PolicyEngine } from './decide.js';
 
@@ -40,13 +41,20 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
   const request = readRequest(intake, document);
   const input = policyInputOf(intake, request);
   const decision = {
-    ...policy.decide(input),
+    ...(rejectionIn(intake) ?? policy.decide(input)),
     engineVersion: policy.engineVersion,
     keyId,
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
   return { ...aepOf(decided, request, decision, input), requestHash, decision };
+}
+
+/** An approver's rejection denies with the reasons of the pending proof, and evaluates nothing. */
+function rejectionIn({ approval }: PinnedIntake): Pick<Decision, 'effect' | 'reasons'> | null {
+  const stored = readStoredApproval(approval);
+  if (stored?.envelope.statement.decision !== 'reject') return null;
+  return { effect: 'DENY', reasons: stored.reasons };
 }
 
 /** The request of an admission, validated. */

@@ -35,7 +35,7 @@ export interface AepInput {
   /** `reasons` may be in any order. */
   decision: { effect: Effect; reasons: readonly string[] };
   policy: { digest: string; input_hash: string; engine_version: string };
-  evidence: { fixture_ref: string | null; fixture_hash: string | null };
+  evidence: Aep['evidence'];
   /**
    * The tenant's validity settings applied to `accepted_at`; a denial or an outcome uses only the
    * setting for the proof.
@@ -54,6 +54,7 @@ export function decidedIn({ decision, subject }: Pick<AepInput, 'decision' | 'su
 /** The AEP with its members in RFC 8785 order, as `orderedText` requires. */
 export function buildAep(input: AepInput): Aep {
   const { proof, certificate, passport, trust } = input.valid_until;
+  const { approval } = input.evidence;
   return {
     accepted_at: input.accepted_at,
     commitments: input.commitments,
@@ -64,7 +65,11 @@ export function buildAep(input: AepInput): Aep {
     },
     environment: input.environment,
     evidence: {
-      approval: null,
+      approval: approval && {
+        approval_hash: approval.approval_hash,
+        pending_proof_id: approval.pending_proof_id,
+        registration_hash: approval.registration_hash,
+      },
       fixture_hash: input.evidence.fixture_hash,
       fixture_ref: input.evidence.fixture_ref,
     },

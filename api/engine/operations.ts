@@ -3,6 +3,7 @@ import { utf8 } from '#protocol/bytes';
 import { healthCheck, type Readiness } from '#runtime/ops/health';
 import { documentation } from '../docs/operations.js';
 import * as admissions from './admission/admit.js';
+import { approveOperation } from './admission/approve.js';
 import { createBatchOperation } from './batches/create-batch.js';
 import * as batches from './batches/results.js';
 import type { EngineContext } from './context.js';
@@ -108,6 +109,7 @@ export const OPERATIONS: readonly Operation[] = [
   admissions.executeOperation,
   admissions.agentAdmissionOperation,
   admissions.readAdmissionOperation,
+  approveOperation,
   createBatchOperation,
   batches.listBatchesOperation,
   batches.readBatchOperation,

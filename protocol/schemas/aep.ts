@@ -58,7 +58,14 @@ export const aepPolicySchema = z.strictObject({
 export const aepEvidenceSchema = z.strictObject({
   fixture_ref: fixtureRefSchema.nullable(),
   fixture_hash: hashSchema.nullable(),
-  approval: z.null(),
+  /** The approval that caused a second decision. */
+  approval: z
+    .strictObject({
+      pending_proof_id: proofIdSchema,
+      approval_hash: hashSchema,
+      registration_hash: hashSchema,
+    })
+    .nullable(),
 });
 
 const endSchema = timeSchema.nullable();

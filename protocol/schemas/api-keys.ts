@@ -4,7 +4,16 @@ import { SCHEMA } from './ids.js';
 import { environmentSchema, textSchema, timeSchema } from './primitives.js';
 
 /** The rights of an API key; `admin` includes all others. */
-export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys', 'admin'] as const;
+export const SCOPES = [
+  'admit',
+  'approve',
+  'read',
+  'export',
+  'verify',
+  'lifecycle',
+  'keys',
+  'admin',
+] as const;
 export const scopeSchema = z.enum(SCOPES);
 export type Scope = z.infer<typeof scopeSchema>;
 

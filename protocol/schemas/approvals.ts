@@ -88,3 +88,12 @@ export const approvalSchema = z.strictObject({
   signature: approverSignatureSchema,
 });
 export type Approval = z.infer<typeof approvalSchema>;
+
+/** What a second decision is made with. Private: its AEP has the hashes of the first two. */
+export const storedApprovalSchema = z.strictObject({
+  envelope: approvalSchema,
+  registration: registrationSchema,
+  /** Of the pending proof. */
+  reasons: z.array(textSchema),
+});
+export type StoredApproval = z.infer<typeof storedApprovalSchema>;

@@ -164,7 +164,13 @@ async function poll<R extends Receipt>(
   const request = { method: 'GET', path: `/v1/admissions/${proofId}` } as const;
   for (;;) {
     const answer = await withProofId(proofId, () => engine.send(request, deadline));
-    const admission: AdmissionState<R> = readAdmission(answer, expected);
+    // An approval leads to a second decision about the request, which has a proof of its own.
+    const { requestHash, schema } = expected;
+    const isSecond = requestHash !== null && answer.status !== 202;
+    const admission: AdmissionState<R> = readAdmission(
+      answer,
+      isSecond ? { requestHash, schema } : expected,
+    );
     if (admission.state === 'admitted') return admission.receipt;
     await withProofId(proofId, () => pause(answer.headers, deadline));
   }

@@ -67,7 +67,7 @@ async function load(sql: Db, pending: Fragment): Promise<PendingIntake[]> {
     cross join lateral (select * from svc.intake where proof_id = p.proof_id offset 0) i
     join svc.tenant t using (tenant_no)
     group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.bound, i.policy_digest,
-      i.fixture_hash, i.validity, p.chunk_id, p.batch_id, p.answers`;
+      i.fixture_hash, i.validity, i.approval, p.chunk_id, p.batch_id, p.answers`;
   return rows.flatMap(unpack).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
 }
 
@@ -174,14 +174,16 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
     select i.ids, t.allowlisted, l.open as "environmentOpen",
       i.key_no is null or (k.key_no is not null and k.revoked_at is null) as "keyHolds",
       k.agent_id as "agentId",
-      i.environment = t.environment and i.bound = (k.agent_id is not null)
+      i.environment = t.environment
+        -- A second decision is bound as its pending proof is.
+        and (i.bound = (k.agent_id is not null) or i.approves is not null)
         and i.accepted_at <= clock_timestamp() + interval '1 second'
         and exists (select from svc.policy_activation a
           where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as "pinsHold"
-    from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at,
+    from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves,
         ${packIds(tx)} as ids
       from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])
-      group by tenant_no, key_no, bound, environment, policy_digest, accepted_at) i
+      group by tenant_no, key_no, bound, environment, policy_digest, accepted_at, approves) i
     join svc.tenant t using (tenant_no)
     join svc.lane l on l.environment = t.environment
     left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no`;

@@ -266,7 +266,7 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
     left join svc.fixture f using (fixture_ref)
     left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no
     order by i.n
-    on conflict (tenant_no, lane, request_hash) where not refused do nothing
+    on conflict (tenant_no, lane, request_hash) where not refused and approves is null do nothing
     returning proof_id as id`;
 }
 
@@ -274,7 +274,7 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
  * A separate statement: the row check needs a visible intake row, and a statement does not see its
  * own inserts. Only ids inserted by this transaction are pending; a retry may contain earlier ids.
  */
-const insertPending = (tx: Transaction, items: readonly IntakeItem[]) => tx`
+export const insertPending = (tx: Transaction, items: readonly Pick<IntakeItem, 'proofId'>[]) => tx`
   insert into svc.intake_pending (proof_id, accepted_at)
   select proof_id, accepted_at from svc.intake
   where proof_id = any(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[])
@@ -308,13 +308,13 @@ async function findExistingProofIds(
       ${byteas(tx, hashes)})
       with ordinality as asked(tenant_no, lane, request_hash, n)
     left join svc.intake i on i.tenant_no = asked.tenant_no and i.lane = asked.lane
-      and i.request_hash = asked.request_hash and not i.refused
+      and i.request_hash = asked.request_hash and not i.refused and i.approves is null
     order by asked.n`;
   return rows.map(({ id }) => id);
 }
 
 /** The validity that an admission pins, from `svc.tenant t`; null when every validity is unlimited. */
-const pinnedValidity = (sql: Db) =>
+export const pinnedValidity = (sql: Db) =>
   sql`nullif(t.validity, ${JSON.stringify(UNLIMITED)}::text::jsonb)`;
 
 type SharedColumn = Exclude<keyof PinnedIntake, 'proofId' | 'request' | 'requestHash' | 'seed'>;
@@ -327,7 +327,7 @@ export type SharedRow = Omit<Pick<PinnedIntake, SharedColumn>, 'acceptedAt' | 'v
 export const sharedColumns = (sql: Db) => sql`
   i.tenant_no as "tenantNo", t.tenant_id as "tenantId", i.lane, i.environment,
   i.accepted_at as "acceptedAt", i.bound, i.policy_digest as "policyDigest",
-  i.fixture_hash as "fixtureHash", i.validity`;
+  i.fixture_hash as "fixtureHash", i.validity, i.approval`;
 
 export const sharedPins = ({ acceptedAt, validity, ...row }: SharedRow) => ({
   ...row,

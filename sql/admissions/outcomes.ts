@@ -11,6 +11,7 @@ import { APPROVAL_SECONDS } from '../proofs/rebuild-aep.js';
 export type Outcome =
   | {
       state: 'proved';
+      proofId: string;
       lane: 1 | 2;
       effect: Effect;
       requestHash: Buffer;
@@ -62,21 +63,61 @@ export function outcomeOf(row: OutcomeRow): Outcome | null {
   } = row;
   if (effect === null) return code === null ? null : { state: 'refused', code, detail };
   if (requestHash === null) return { state: 'erased' };
-  const decided = { lane, effect, requestHash, leafIndex, policyDigest, approvalSeconds };
+  const decided = {
+    proofId: row.proofId,
+    lane,
+    effect,
+    requestHash,
+    leafIndex,
+    policyDigest,
+    approvalSeconds,
+  };
   const reasons = row.reasons ?? [];
   return { state: 'proved', ...decided, reasons, acceptedAt: acceptedAt.getTime() };
 }
 
-/** The outcomes of `admissions` by proof id. Pending admissions and those of other tenants are absent. */
+/** The outcomes of `admissions` by proof id; that of its second decision once a pending proof has one. Pending admissions and those of other tenants are absent. */
 export async function readOutcomes(
   sql: Pool,
   admissions: readonly OwnId[],
 ): Promise<Map<string, Outcome>> {
   const rows = await readOutcomeRows(sql, admissions);
-  return new Map(
-    rows.flatMap((row) => {
+  const outcomes = new Map(
+    rows.flatMap((row): [string, Outcome][] => {
       const outcome = outcomeOf(row);
       return outcome === null ? [] : [[row.proofId, outcome]];
+    }),
+  );
+  const pending = admissions.filter(({ id }) => requiresApproval(outcomes.get(id)));
+  for (const [id, second] of await secondDecisions(sql, pending)) outcomes.set(id, second);
+  return outcomes;
+}
+
+const requiresApproval = (outcome: Outcome | undefined): boolean =>
+  outcome?.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL';
+
+/** The second decisions of those pending proofs that have one, by the id of the pending proof. */
+async function secondDecisions(
+  sql: Pool,
+  pending: readonly OwnId[],
+): Promise<Map<string, Outcome>> {
+  if (pending.length === 0) return new Map();
+  const tenants = pending.map(({ tenantNo }) => tenantNo);
+  const rows = await readAsTenants(
+    sql,
+    tenants,
+    (tx) => tx<(OutcomeRow & { approves: string })[]>`
+      select i.approves, ${outcomeColumns(tx)}
+      from unnest(${pending.map(({ id }) => id)}::uuid[], ${tenants}::int[]) as asked(approves, tenant_no)
+      join svc.intake i on i.approves = asked.approves and i.tenant_no = asked.tenant_no
+        and not i.refused
+      join svc.log_entry e on e.proof_id = i.proof_id and e.tenant_no + 0 = i.tenant_no
+      left join svc.refusal r on r.proof_id = i.proof_id`,
+  );
+  return new Map(
+    rows.flatMap((row): [string, Outcome][] => {
+      const outcome = outcomeOf(row);
+      return outcome === null ? [] : [[row.approves, outcome]];
     }),
   );
 }
@@ -103,8 +144,13 @@ export async function admissionState(
   tenantNo: number,
   proofId: string,
 ): Promise<'pending' | Outcome | null> {
-  const [row] = await readOutcomeRows(sql, [{ tenantNo, id: proofId }]);
-  return row === undefined ? null : (outcomeOf(row) ?? 'pending');
+  const asked = { tenantNo, id: proofId };
+  const [row] = await readOutcomeRows(sql, [asked]);
+  if (row === undefined) return null;
+  const outcome = outcomeOf(row);
+  if (outcome === null) return 'pending';
+  const second = requiresApproval(outcome) ? await secondDecisions(sql, [asked]) : null;
+  return second?.get(proofId) ?? outcome;
 }
 
 /** Notifications on this channel have joined ids of admissions or revocations as their payload. */

@@ -52,7 +52,7 @@ export async function erasePayloads(
       from unnest(${ids}::uuid[], ${fresh.map(({ leafIndex }) => leafIndex)}::bigint[])
         as fresh(proof_id, leaf_index)`;
     await tx`
-      update svc.intake set request = null, request_hash = null, seed = null
+      update svc.intake set request = null, request_hash = null, seed = null, approval = null
       where proof_id = any(${ids}::uuid[])`;
     await tx`
       update svc.log_entry

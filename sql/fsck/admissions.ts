@@ -31,8 +31,8 @@ export async function admissionsFrom(
 ): Promise<AdmissionRow[]> {
   const rows = await sql<(AdmissionRow & { request: Buffer | null; requestHash: Buffer | null })[]>`
     select i.proof_id as "proofId", i.refused as "isRefused", "hasProof",
-      num_nulls(request, request_hash, seed) > 0 as "lacksPayload",
-      num_nonnulls(request, request_hash, seed) > 0 as "hasPayload",
+      num_nulls(request, request_hash, seed) > 0 or (approves is null) <> (approval is null) as "lacksPayload",
+      num_nonnulls(request, request_hash, seed, approval) > 0 as "hasPayload",
       case when not "hasProof" then i.request end as request,
       case when not "hasProof" then i.request_hash end as "requestHash",
       (select true from svc.refusal r where r.proof_id = i.proof_id) is not null as "hasRefusal",
@@ -189,7 +189,7 @@ export const STRAYS = {
   duplicates: (sql, limit) => sql`
     select 'svc.intake proof_id='
       || string_agg(replace(proof_id::text, '-', ''), ',' order by proof_id) as at
-    from svc.intake where not refused and request_hash is not null
+    from svc.intake where not refused and request_hash is not null and approves is null
     group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`,
   policySets: (sql, limit) => sql`
     select 'svc.policy_set digest=' || encode(digest, 'hex') as at from svc.policy_set

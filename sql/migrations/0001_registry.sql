@@ -85,10 +85,15 @@ create table svc.intake (
   validity      jsonb,                                            -- null: unlimited
   refused       boolean not null default false,
   key_no        integer,                                          -- revoking the key also rejects its pending admissions
-  bound         boolean not null default false                    -- the key is restricted to an agent, which the request names
+  bound         boolean not null default false,                   -- the key is restricted to an agent, which the request names
+  approves      uuid,                                             -- second decision: the pending proof
+  approval      bytea,                                            -- second decision: approval, registration and reasons of the pending proof
+  check (approval is null or approves is not null)
 );
 -- The deduplication key. A rejected admission releases it.
-create unique index intake_identity on svc.intake (tenant_no, lane, request_hash) where not refused;
+create unique index intake_identity on svc.intake (tenant_no, lane, request_hash) where not refused and approves is null;
+-- A pending proof has one second decision. A rejected approval releases it.
+create unique index intake_approves on svc.intake (approves) where not refused and approves is not null;
 
 -- Single admissions without an outcome. Deleting the row is the claim, so only one transaction can append.
 -- The admissions of a batch are pending in svc.chunk_pending until their chunk is split.

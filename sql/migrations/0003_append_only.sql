@@ -200,13 +200,14 @@ end $$;
 
 create trigger keeps_its_number before update of tenant_no on svc.tenant
   for each row execute function svc.refuse_change();
-create trigger keeps_its_id before update of proof_id, tenant_no, policy_digest on svc.intake
+create trigger keeps_its_id before update of proof_id, tenant_no, policy_digest, approves on svc.intake
   for each row execute function svc.refuse_change();
 
 -- Replaces foreign keys: referenced rows never disappear, so no lock is needed.
 create function svc.intake_references_exist() returns trigger language plpgsql as $$
 begin
-  if exists (select from added where request is null or request_hash is null or seed is null) then
+  if exists (select from added where request is null or request_hash is null or seed is null
+      or (approves is null) <> (approval is null)) then
     raise exception 'an intake has no payload' using errcode = 'not_null_violation';
   end if;
   if exists (select from (select distinct tenant_no from added) a

@@ -40,9 +40,9 @@ begin
   return new;
 end $$;
 
-create trigger only_erases before update of request, request_hash, seed on svc.intake for each row
+create trigger only_erases before update of request, request_hash, seed, approval on svc.intake for each row
   when (current_user = 'svc_erase') -- no other role may update these columns
-  execute function svc.only_erases('{request,request_hash,seed}', 'proof_id');
+  execute function svc.only_erases('{request,request_hash,seed,approval}', 'proof_id');
 create trigger only_erases before update on svc.log_entry for each row
   execute function svc.only_erases('{signature,reasons,action,intent_id}', 'proof_id');
 create trigger only_erases before update on svc.revocation_request for each row
@@ -120,7 +120,8 @@ begin
     raise exception 'admission % has no outcome', new.proof_id using errcode = 'insufficient_privilege';
   end if;
   if not exists (select from svc.intake i where i.proof_id = new.proof_id
-      and i.request is null and i.request_hash is null and i.seed is null)
+      and i.request is null and i.request_hash is null and i.seed is null
+      and i.approval is null)
      or exists (select from svc.log_entry e where e.proof_id = new.proof_id
       and (num_nonnulls(e.signature, e.reasons, e.action, e.intent_id) > 0
         or e.leaf_index is distinct from new.leaf_index))

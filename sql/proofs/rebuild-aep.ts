@@ -1,9 +1,11 @@
 import { buildAep, subjectOf } from '#protocol/aep';
 import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
+import { documentHash } from '#protocol/hash';
 import { orderedText, parseStrict } from '#protocol/json';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
+import { type StoredApproval, storedApprovalSchema } from '#protocol/schemas/approvals';
 import type { Aep, FullValidity } from '#protocol/schemas/aep';
 import { type Decided, type Effect, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -41,6 +43,8 @@ export interface PinnedIntake {
   policyDigest: Buffer;
   fixtureHash: Buffer | null;
   validity: Validity;
+  /** Of a second decision: a `StoredApproval`; null for a first one. */
+  approval: Buffer | null;
 }
 
 export const UNLIMITED: Validity = {
@@ -87,9 +91,10 @@ export interface BuiltAep {
 
 /** What policies can refer to in an admission. */
 export function policyInputOf(
-  { bound, environment, fixtureHash, tenantId }: PolicyPins,
+  { approval, bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
 ): PolicyInput {
+  const stored = readStoredApproval(approval);
   const agent = 'kind' in request ? request.agent : null;
   const ref = 'kind' in request ? undefined : request.proof_chain_fixture_ref;
   return {
@@ -101,12 +106,34 @@ export function policyInputOf(
     tool: 'tool' in request ? (request.tool ?? null) : null,
     fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
     facts: 'facts' in request ? (request.facts ?? {}) : {},
-    approval: null,
+    approval: stored && {
+      approver: stored.registration.approver,
+      registration_hash: stored.envelope.statement.registration_hash,
+    },
     budgets: {},
   };
 }
 
-type PolicyPins = Pick<PinnedIntake, 'bound' | 'environment' | 'fixtureHash' | 'tenantId'>;
+type PolicyPins = Pick<
+  PinnedIntake,
+  'approval' | 'bound' | 'environment' | 'fixtureHash' | 'tenantId'
+>;
+
+/** @throws ProtocolError or ZodError unless the bytes are a stored approval */
+export function readStoredApproval(bytes: Buffer | null): StoredApproval | null {
+  return bytes === null ? null : storedApprovalSchema.parse(parseStrict(bytes));
+}
+
+function approvalEvidence(bytes: Buffer | null): Aep['evidence']['approval'] {
+  const stored = readStoredApproval(bytes);
+  if (stored === null) return null;
+  const { proof_id, registration_hash } = stored.envelope.statement;
+  return {
+    pending_proof_id: proof_id,
+    approval_hash: documentHash(nativeSha256, stored.envelope),
+    registration_hash,
+  };
+}
 
 /** The hash of a policy input, lower-case hex. */
 export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
@@ -137,6 +164,7 @@ export function aepOf(
     evidence: {
       fixture_ref: 'kind' in request ? null : (request.proof_chain_fixture_ref ?? null),
       fixture_hash: intake.fixtureHash?.toString('hex') ?? null,
+      approval: approvalEvidence(intake.approval),
     },
     accepted_at: formatTime(acceptedAt),
     valid_until: endsOf(acceptedAt, validity),
@@ -163,6 +191,7 @@ export interface AepRow {
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
+  approval: Buffer | null;
   reasons: string[] | null;
   signature: Buffer | null;
 }
@@ -172,7 +201,7 @@ export const aepColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
   e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
-  i.seed, e.reasons, e.signature`;
+  i.seed, i.approval, e.reasons, e.signature`;
 
 /**
  * The AEP that was signed, from its row; null when the row does not form one. An altered row gives

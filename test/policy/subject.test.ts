@@ -31,6 +31,7 @@ function intake(overrides: Partial<PinnedIntake> = {}): PinnedIntake {
     fixtureHash: null,
     validity: { proof: null, certificate: null, passport: null, trust: null },
     bound: false,
+    approval: null,
     ...overrides,
   };
 }

@@ -19,6 +19,7 @@ import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
 import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
+import { faultsOfApprovals } from './approvals.js';
 import {
   type AdmitContext,
   keyStateAtHead,
@@ -104,13 +105,22 @@ async function appendClaimed(
   }
 
   const parentFaults = await faultsOfParents(tx, claimed);
+  const approvalFaults = await faultsOfApprovals(
+    tx,
+    claimed.map(({ intake }) => intake),
+    keys,
+    size,
+  );
   const rejected: Rejection[] = [];
   const admitted: Prepared[] = [];
   for (const item of claimed) {
     const { intake } = item;
     const { proofId } = intake;
     const gate = gates.get(proofId);
-    const rejection = rejectionBy(context, item.subject, gate, parentFaults.get(proofId));
+    const rejection =
+      rejectionBy(context, item.subject, gate, parentFaults.get(proofId)) ??
+      approvalFaults.get(proofId) ??
+      null;
     if (rejection === null) admitted.push(item);
     else rejected.push({ intake, ...rejection });
   }

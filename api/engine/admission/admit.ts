@@ -53,7 +53,7 @@ export function admissionOperation<Body extends AdmissionBody>(
         { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, signal: clientGone(res) },
       );
       if (outcome === null) sendPending(res, proofId);
-      else await sendOutcome(ctx, res, proofId, outcome);
+      else await sendOutcome(ctx, res, outcome);
     };
   };
   return { spec, handler };
@@ -327,6 +327,7 @@ export const readAdmissionOperation = tenantOperation(
     },
     problems: [
       'admission_not_found',
+      'approval_rejected',
       'policy_denied',
       'payload_erased',
       'lane_locked',
@@ -343,6 +344,6 @@ export const readAdmissionOperation = tenantOperation(
     if (state === null) throw new Problem('admission_not_found');
     addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPending(res, proofId);
-    else await sendOutcome(ctx, res, proofId, state);
+    else await sendOutcome(ctx, res, state);
   },
 );

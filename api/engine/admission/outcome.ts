@@ -20,16 +20,13 @@ export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
 export async function sendOutcome(
   { sql }: EngineContext,
   res: Response,
-  proofId: string,
   outcome: Outcome,
 ): Promise<void> {
   if (outcome.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL') {
-    sendUndecided(res, { proof_id: proofId, ...approvalRequired(proofId, outcome) });
+    sendUndecided(res, { proof_id: outcome.proofId, ...approvalRequired(outcome) });
     return;
   }
-  const result = await receiptOrProblem(proofId, outcome, (digest) =>
-    policyAnnotations(sql, digest),
-  );
+  const result = await receiptOrProblem(outcome, (digest) => policyAnnotations(sql, digest));
   if (result instanceof Problem) throw result;
   sendBytes(res, 200, 'application/json', receiptBytes(result));
 }
@@ -45,27 +42,26 @@ function sendUndecided(res: Response, status: { proof_id: string; state: string 
 }
 
 /** The decision that requires an approval, and until when an approval counts. */
-export function approvalRequired(proofId: string, outcome: Proved) {
+export function approvalRequired(outcome: Proved) {
   return {
     state: 'approval_required',
-    receipt: receiptOf(proofId, outcome),
+    receipt: receiptOf(outcome),
     expires_at: formatTime(outcome.acceptedAt + outcome.approvalSeconds * 1000),
   } as const;
 }
 
 /** The receipt of an admission, or the problem that the client gets instead. */
 export async function receiptOrProblem(
-  proofId: string,
   outcome: Outcome,
   sentences: Sentences,
 ): Promise<ReturnType<typeof receiptOf> | Problem> {
   if (outcome.state === 'erased') return new Problem('payload_erased');
   if (outcome.state === 'refused') return rejection(outcome.code);
-  if (outcome.effect === 'ADMIT') return receiptOf(proofId, outcome);
-  return denial(proofId, outcome, await sentences(outcome.policyDigest));
+  if (outcome.effect === 'ADMIT') return receiptOf(outcome);
+  return denial(outcome, await sentences(outcome.policyDigest));
 }
 
-function receiptOf(proofId: string, { effect, lane, requestHash }: Proved) {
+function receiptOf({ effect, lane, proofId, requestHash }: Proved) {
   return buildReceipt(nativeSha256, {
     proof_id: proofId,
     request_hash: toHex(requestHash),
@@ -75,13 +71,13 @@ function receiptOf(proofId: string, { effect, lane, requestHash }: Proved) {
 }
 
 /** A policy denial has a receipt. It is a 403, so that a client that checks only the status stops. */
-function denial(proofId: string, outcome: Proved, known: Map<string, string>): Problem {
+function denial(outcome: Proved, known: Map<string, string>): Problem {
   const { reasons } = outcome;
   const sentences = sentencesOf(reasons, known);
   const because =
     reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
   return new Problem('policy_denied', Object.values(sentences).join(' ') || because, {
-    members: { receipt: receiptOf(proofId, outcome), reasons, sentences },
+    members: { receipt: receiptOf(outcome), reasons, sentences },
   });
 }
 
@@ -99,6 +95,8 @@ export function sentencesOf(
 }
 
 const REJECTIONS = {
+  approval_rejected:
+    'The approval was not in force any more when the second decision was made. Nothing was admitted. Send another approval.',
   lane_locked:
     'The environment was locked before the proof was signed. Nothing was admitted. Send a new request later.',
   tenant_not_allowlisted:

@@ -210,9 +210,9 @@ async function resultOf(
   const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
   if (outcome === null) return { index, state: 'pending', status: 202, ...own };
   if (outcome.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL') {
-    return { index, status: 202, ...own, ...approvalRequired(proofId, outcome) };
+    return { index, status: 202, ...own, ...approvalRequired(outcome) };
   }
-  const result = await receiptOrProblem(proofId, outcome, sentences);
+  const result = await receiptOrProblem(outcome, sentences);
   if (!(result instanceof Problem)) {
     return { index, state: 'admitted', status: 200, ...own, receipt: result };
   }

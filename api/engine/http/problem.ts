@@ -47,6 +47,7 @@ export const PROBLEMS = {
   route_not_found: [404, 'Not found'],
   admission_not_found: [404, 'Admission not found'],
   proof_not_found: [404, 'Proof not found'],
+  pending_proof_not_found: [404, 'Pending proof not found'],
   revocation_not_found: [404, 'Revocation not found'],
   share_token_not_found: [404, 'Share token not found'],
   package_not_found: [404, 'Package not found'],
@@ -56,6 +57,7 @@ export const PROBLEMS = {
   not_acceptable: [406, 'Not acceptable'],
   request_timeout: [408, 'Request timeout'],
   upload_too_slow: [408, 'Slow upload'],
+  already_decided: [409, 'Already decided'],
   pending_verdict: [409, 'Proof not yet verified'],
   payload_erased: [410, 'Payload erased'],
   pending_checkpoint: [409, 'No checkpoint covers the proof yet'],
@@ -68,6 +70,7 @@ export const PROBLEMS = {
   idempotency_conflict: [422, 'Idempotency key used for another body'],
   parent_not_found: [422, 'Parent proof not found'],
   parent_not_admitted: [422, 'Parent proof not an admitted action'],
+  approval_rejected: [422, 'Approval rejected'],
   artifact_absent: [422, 'Artifact absent'],
   share_target_unknown: [422, 'Unknown share target'],
   expiry_over: [422, 'Expiry not in the future'],
@@ -110,6 +113,10 @@ const DETAILS = {
   admission_not_found:
     'This tenant has no admission with that id. Check the id in the Location header of the 202.',
   proof_not_found: 'This tenant has no proof with that id. Check the id.',
+  pending_proof_not_found:
+    'This tenant has no proof with that id. Check proof_id in the statement.',
+  already_decided:
+    'Another approval of this proof was accepted before. Read the admission for its second decision.',
   revocation_not_found:
     'This tenant has requested no revocation of that artifact. Check the proof id and the artifact kind.',
   share_token_not_found:

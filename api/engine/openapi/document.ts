@@ -234,6 +234,10 @@ export TOKEN_HASH=… # token_hash of a share token`,
     ],
     inBody: [
       [/^( {2}"tenant_id": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
+      [
+        /^( {4}"schema_version": "svc\.agent\.approval\/1\.0",\n {4}"tenant_id": )"[^"]*"/gm,
+        '$1"$SVC_TENANT_ID"',
+      ],
       [/^( {2}"(?:parent_)?proof_id": )"[^"]*"/gm, '$1"$PROOF_ID"'],
       [/^( {2}"proof_ids": )\[[^\]]*\]/gm, '$1["$PROOF_ID"]'],
       [/^( {2}"package_id": )"[^"]*"/gm, '$1"$PACKAGE_ID"'],

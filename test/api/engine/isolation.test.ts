@@ -13,7 +13,7 @@ import { engineTest, fillTenant, type Resources } from './setup.js';
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
-const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys'];
+const ALL_SCOPES = ['admit', 'approve', 'read', 'export', 'verify', 'lifecycle', 'keys'];
 
 type Exported = Record<string, unknown>;
 

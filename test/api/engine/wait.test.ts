@@ -5,6 +5,7 @@ import type { Outcome } from '#sql/admissions/outcomes';
 
 const proved: Outcome = {
   state: 'proved',
+  proofId: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
   lane: 1,
   effect: 'ADMIT',
   requestHash: Buffer.alloc(32),

@@ -255,6 +255,11 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'only after a key compromise or the erasure of a failed proof: test/workers/verify.test.ts',
   ],
   [
+    'admissions/approvals.ts',
+    ['insert into svc.intake '],
+    'the approver sends the same approval again: test/api/engine/approvals.test.ts repeats it',
+  ],
+  [
     'lifecycle/approvers.ts',
     ['insert into svc.approver '],
     'an operator without a success message repeats the command, which reports the current state',

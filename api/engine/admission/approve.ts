@@ -1,0 +1,132 @@
+import { randomBytes } from 'node:crypto';
+import { approvalFault } from '#policy/approval-fault';
+import { isActiveApprover } from '#protocol/approvals';
+import { canonicalBytes } from '#protocol/json';
+import { admissionStatusSchema } from '#protocol/schemas/admission';
+import { approvalSchema } from '#protocol/schemas/approvals';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { nativeApprovalCrypto } from '#runtime/crypto/node';
+import { acceptApproval, readPendingProof } from '#sql/admissions/approvals';
+import { readApprover } from '#sql/lifecycle/approvers';
+import { asTenants } from '#sql/db/transaction';
+import { keysInLog, treeSize } from '#sql/log/log';
+import { wakeWorkers } from '../context.js';
+import { tenantOperation } from '../http/gates.js';
+import { parseBody, readBody } from '../http/parse-body.js';
+import { at, Problem } from '../http/problem.js';
+import { addLogFields, newUuidHex, requestIdOf } from '../http/request-context.js';
+import { json } from '../operation.js';
+import { sendPending } from './outcome.js';
+
+const SEED_BYTES = 32;
+
+export const approveOperation = tenantOperation(
+  {
+    id: 'approveAction',
+    method: 'post',
+    path: '/v1/approvals',
+    tag: 'Admission',
+    summary: 'Approve or reject an action that requires an approval',
+    description:
+      'Takes the decision of a registered approver, signed with the approver’s key, about a proof with the effect `REQUIRE_APPROVAL`. It causes a second decision with a proof of its own: follow `Location`. A pending proof has one second decision; the same approval again returns it, with `Idempotent-Replayed: true`.',
+    scopes: ['approve'],
+    body: {
+      schema: approvalSchema,
+      examples: {
+        approve: {
+          schema_version: SCHEMA.approvalEnvelope,
+          statement: {
+            schema_version: SCHEMA.approval,
+            tenant_id: 'demo',
+            proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+            aep_hash: '06aa5be8026fafae14575512d7fc0506b67f9b1803891656cab6e80df7037dc1',
+            decision: 'approve',
+            registration_hash: 'd12f20a82d4668f7cdd1da49f95ab398114804deab5970121239a94b116845e5',
+            expires_at: '2026-11-22T08:20:00.000Z',
+            nonce: 'QEFCQ0RFRkdISUpLTE1OTw',
+          },
+          signature: {
+            type: 'ed25519',
+            sig: 'hIctqCdGS0oxL2lvOv4Eymir2tvLOMKTw4xBB0BBTI87kixIsfB9lJrNuYIREF1EhaknS_azWBwc3SbLyz4PDg',
+          },
+        },
+      },
+    },
+    responses: {
+      202: json('Accepted and durable: the second decision follows.', admissionStatusSchema, {
+        Location: 'Path of the second decision.',
+        'Retry-After': 'Seconds.',
+        'Idempotent-Replayed': '`true` if this approval was accepted before.',
+      }),
+    },
+    problems: [
+      'tenant_body_mismatch',
+      'pending_proof_not_found',
+      'already_decided',
+      'approval_rejected',
+    ],
+  },
+  async ({ caller, ctx, inTenant, req, res }) => {
+    const envelope = parseBody(
+      approvalSchema,
+      await readBody(req, ctx.bodyLimit),
+      SCHEMA.approvalEnvelope,
+    );
+    const { aep_hash, proof_id: pendingId, registration_hash, tenant_id } = envelope.statement;
+    if (tenant_id !== caller.tenantId) {
+      throw new Problem(
+        'tenant_body_mismatch',
+        at('/statement/tenant_id', 'must be the tenant of the API key'),
+      );
+    }
+    addLogFields(res, { proof_id: pendingId });
+    const found = await inTenant(async (sql, tenantNo) => {
+      const [pending, registration, keys, size] = [
+        await readPendingProof(sql, tenantNo, pendingId),
+        await asTenants(sql, [tenantNo], (tx) => readApprover(tx, tenantNo, registration_hash)),
+        await keysInLog(sql),
+        await treeSize(sql),
+      ];
+      return { pending, registration, keys, size };
+    });
+    const { keys, pending, registration, size } = found;
+    if (pending === null) throw new Problem('pending_proof_not_found');
+    if (keys === null) throw new Error('a key entry of the log is unreadable');
+    if (registration === null) throw rejected('the tenant has no such registration');
+    const stored = { envelope, registration, reasons: pending.reasons ?? [] };
+    const isActive = isActiveApprover(keys, registration_hash, size);
+    // Expiry counts from the time that acceptance sets: the worker checks it.
+    const faultAt = (acceptedAt: number): string | null =>
+      approvalFault(nativeApprovalCrypto, stored, { pending, isActive, acceptedAt });
+    const item = {
+      proofId: newUuidHex(),
+      pending: pendingId,
+      seed: randomBytes(SEED_BYTES),
+      approval: canonicalBytes(stored),
+      keyNo: caller.keyNo,
+    };
+    const accepted = await inTenant((sql, tenantNo) =>
+      acceptApproval(sql, tenantNo, item, (time) => faultAt(time.getTime())),
+    );
+    switch (accepted.outcome) {
+      case 'already_decided':
+        throw new Problem('already_decided');
+      case 'rejected':
+        throw rejected(accepted.fault);
+      case 'repeat':
+        res.setHeader('Idempotent-Replayed', 'true');
+        break;
+      case 'accepted':
+        void wakeWorkers(
+          ctx,
+          (queue) => queue.add([accepted.proofId], [requestIdOf(res)]),
+          'the second decision is delayed until stale admissions are requeued',
+          { proof_id: accepted.proofId, aep_hash },
+        );
+    }
+    sendPending(res, accepted.proofId);
+  },
+);
+
+const rejected = (fault: string): Problem =>
+  new Problem('approval_rejected', `Nothing was admitted: ${fault}.`);

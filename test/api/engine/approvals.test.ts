@@ -1,0 +1,234 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import type { Approval } from '#protocol/schemas/approvals';
+import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
+import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { setApprovalTime } from '#sql/tenants/administration';
+import { admissionEnvelope } from '../../fixtures/agent.js';
+import { newApprover } from '../../fixtures/approvals.js';
+import { issueKey, type Reply } from '../../fixtures/engine.js';
+import { eraseProof } from '../../fixtures/erase.js';
+import { expectProblem } from '../../fixtures/problem.js';
+import { TENANT } from '../../fixtures/registry.js';
+import { type Setup, withSetup } from './setup.js';
+
+const AGENT = '/v1/agent/admissions';
+const PATH = '/v1/approvals';
+const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+const PERMIT = 'permit (principal, action, resource);';
+const HOLD = '@requires("approval") forbid (principal, action, resource == Svc::Operation::"PAY");';
+
+let setup: Setup;
+let end: () => void;
+const approver = newApprover();
+
+beforeAll(async () => {
+  await new Promise<void>((opened, failed) => {
+    withSetup({ rateLimit: 100_000 }, async (one) => {
+      setup = one;
+      opened();
+      await new Promise<void>((closed) => (end = closed));
+    }).catch(failed);
+  });
+  await activate({ permit: PERMIT, hold: HOLD });
+  await addApprover(setup.registry.admin, approver.registration);
+});
+afterAll(() => end());
+
+async function activate(policies: Record<string, string>): Promise<void> {
+  const set = await makePolicySet({ schema, policies, sentences: {} });
+  await storePolicySet(setup.registry.admin, set);
+  await activatePolicy(setup.registry.admin, set.digest);
+}
+
+interface Pending {
+  envelope: Record<string, unknown>;
+  proof_id: string;
+  aep_hash: string;
+}
+
+/** An admission that requires an approval. */
+async function held(): Promise<Pending> {
+  const envelope = admissionEnvelope({ action: 'PAY' });
+  const reply = await setup.post(AGENT, envelope);
+  expect(reply.json).toMatchObject({ state: 'approval_required' });
+  const proof_id = String(reply.json['proof_id']);
+  const view = await setup.get(`/v1/proofs/${proof_id}`);
+  return { envelope, proof_id, aep_hash: String((view.json['log_entry'] as Pending).aep_hash) };
+}
+
+const about = ({ proof_id, aep_hash }: Pending) => ({ proof_id, aep_hash });
+const send = (approval: Approval): Promise<Reply> => setup.post(PATH, { ...approval });
+
+/** The signed AEP of the second decision that an accepted approval caused. */
+async function secondOf(reply: Reply) {
+  expect(reply.status).toBe(202);
+  const proof_id = String(reply.json['proof_id']);
+  const stateOf = async () => (await setup.get(`/v1/admissions/${proof_id}`)).status;
+  await expect.poll(stateOf).not.toBe(202);
+  const { json } = await setup.get(`/v1/proofs/${proof_id}`);
+  return { proof_id, aep: json['aep'] as { decision: object; evidence: object } };
+}
+
+it('an approval causes a second decision, which the repeated admission returns', async () => {
+  const pending = await held();
+  const approval = approver.approve(about(pending));
+  const sent = await send(approval);
+  const { aep, proof_id } = await secondOf(sent);
+  expect(aep.decision).toEqual({ effect: 'ADMIT', reasons: ['permit'] });
+  expect(aep.evidence).toMatchObject({
+    approval: {
+      pending_proof_id: pending.proof_id,
+      registration_hash: approver.registrationHash,
+    },
+  });
+  for (const reply of [
+    await setup.post(AGENT, pending.envelope),
+    await setup.get(`/v1/admissions/${pending.proof_id}`),
+    await setup.get(`/v1/admissions/${proof_id}`),
+  ]) {
+    expect(reply.status).toBe(200);
+    expect(reply.json).toMatchObject({ status: 'ADMITTED', registry_proof_id: proof_id });
+  }
+  // The same approval again is a repeat, even when it could not be accepted any more.
+  const again = await send(approval);
+  expect(again.json).toEqual(sent.json);
+  expect(again.headers['idempotent-replayed']).toBe('true');
+  // Another one finds the pending proof decided.
+  expectProblem(await send(approver.approve(about(pending))), 409, 'already_decided');
+
+  await setup.publish();
+  for (const id of [pending.proof_id, proof_id]) {
+    const schema_version = 'svc.verification.verify_request/1.0';
+    const verified = await setup.post('/v1/proofs/verify', { schema_version, proof_id: id });
+    expect(verified.json).toMatchObject({ verdict: { verification_status: 'VALID' } });
+    const replay = await setup.post('/v1/proofs/replay', {
+      schema_version: 'svc.verification.replay_request/1.0',
+      proof_id: id,
+    });
+    expect(replay.json).toMatchObject({ result: 'match' });
+  }
+});
+
+it('a rejection is a denial with the reasons of the pending proof', async () => {
+  const pending = await held();
+  const { aep } = await secondOf(
+    await send(approver.approve(about(pending), { decision: 'reject' })),
+  );
+  expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['hold'] });
+  expectProblem(await setup.post(AGENT, pending.envelope), 403, 'policy_denied');
+});
+
+it('an approval does not waive another policy of the set in force', async () => {
+  const pending = await held();
+  await activate({ permit: PERMIT, hold: HOLD, never: 'forbid (principal, action, resource);' });
+  const { aep } = await secondOf(await send(approver.approve(about(pending))));
+  await activate({ permit: PERMIT, hold: HOLD });
+  expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['never'] });
+});
+
+it('of two approvals at once, one causes the second decision', async () => {
+  const pending = await held();
+  const all = [0, 1, 2, 3].map(() => send(approver.approve(about(pending))));
+  const statuses = (await Promise.all(all)).map(({ status }) => status).sort();
+  expect(statuses).toEqual([202, 409, 409, 409]);
+});
+
+const ATTACKS: Record<string, (pending: Pending) => Promise<Approval>> = {
+  'of another pending proof': async (pending) => {
+    const other = approver.approve(about(await held()));
+    const statement = { ...other.statement, proof_id: pending.proof_id };
+    return { ...other, statement };
+  },
+  'of another AEP': (pending) =>
+    Promise.resolve(approver.approve({ ...about(pending), aep_hash: '00'.repeat(32) })),
+  'that has expired': (pending) =>
+    Promise.resolve(approver.approve(about(pending), { expires_at: formatTime(Date.now()) })),
+  'by an approver who is not registered': (pending) =>
+    Promise.resolve(newApprover().approve(about(pending))),
+  'by an approver of another tenant': async (pending) => {
+    const foreign = newApprover('rival');
+    await addApprover(setup.registry.admin, foreign.registration);
+    return foreign.approve(about(pending), { tenant_id: TENANT });
+  },
+  'by a retired approver': async (pending) => {
+    const retired = newApprover();
+    await addApprover(setup.registry.admin, retired.registration);
+    await retireApprover(setup.registry.admin, retired.registrationHash);
+    return retired.approve(about(pending));
+  },
+  'that another key signed': (pending) => {
+    const { signature } = newApprover().approve(about(pending));
+    return Promise.resolve({ ...approver.approve(about(pending)), signature });
+  },
+  'of a revoked proof': async (pending) => {
+    await appendRevocation(setup.registry.admin, nativeSha256, {
+      proofId: pending.proof_id,
+      artifactKind: 'proof',
+      reason: 'x',
+      actor: 'ada',
+      salt: '11'.repeat(32),
+    });
+    return approver.approve(about(pending));
+  },
+  'of an erased proof': async (pending) => {
+    await eraseProof(setup.db, pending.proof_id);
+    return approver.approve(about(pending));
+  },
+};
+
+it.each(Object.entries(ATTACKS))('an approval %s has no effect', async (_, attack) => {
+  await setup.registry.addTenant('rival').catch(() => undefined);
+  const pending = await held();
+  const approval = await attack(pending);
+  expectProblem(await send(approval), 422, 'approval_rejected');
+});
+
+it('an approval of a decided or unknown proof, or by a key without the scope, has no effect', async () => {
+  const pending = await held();
+  const admitted = await setup.post(AGENT, admissionEnvelope({ action: 'SHIP' }));
+  const proof_id = String(admitted.json['registry_proof_id']);
+  const approval = approver.approve({ ...about(pending), proof_id });
+  expectProblem(await send(approval), 422, 'approval_rejected');
+  const unknown = approver.approve({
+    ...about(pending),
+    proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+  });
+  expectProblem(await send(unknown), 404, 'pending_proof_not_found');
+  const key = await issueKey(setup.registry, { scopes: ['admit', 'read'] });
+  const reply = await setup.post(
+    PATH,
+    { ...approver.approve(about(pending)) },
+    { 'X-Svc-Api-Key': key },
+  );
+  expectProblem(reply, 403, 'scope_missing');
+});
+
+it('an approval after the time of the tenant has no effect', async () => {
+  await setApprovalTime(setup.registry.admin, TENANT, 1);
+  const pending = await held();
+  await setApprovalTime(setup.registry.admin, TENANT, 900);
+  await new Promise((resume) => setTimeout(resume, 1_100));
+  expectProblem(await send(approver.approve(about(pending))), 422, 'approval_rejected');
+});
+
+it('the worker repeats the checks before it signs', async () => {
+  const late = newApprover();
+  await addApprover(setup.registry.admin, late.registration);
+  const pending = await held();
+  setup.engine.worker.rests = true;
+  const sent = await send(late.approve(about(pending)));
+  await retireApprover(setup.registry.admin, late.registrationHash);
+  setup.engine.worker.rests = false;
+  await setup.engine.worker.work();
+  const second = await setup.get(`/v1/admissions/${String(sent.json['proof_id'])}`);
+  expectProblem(second, 422, 'approval_rejected');
+  // The pending proof can be decided by another approval.
+  const { aep } = await secondOf(await send(approver.approve(about(pending))));
+  expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
+});

@@ -1,0 +1,49 @@
+import { approvalFault } from '#policy/approval-fault';
+import { isActiveApprover } from '#protocol/approvals';
+import { parseEntry } from '#protocol/entries';
+import { nativeApprovalCrypto } from '#runtime/crypto/node';
+import { readSecondDecisions } from '#sql/admissions/approvals';
+import type { PendingIntake } from '#sql/admissions/append';
+import type { Transaction } from '#sql/db/transaction';
+import type { EntryBody } from '#sql/log/log';
+import { readStoredApproval } from '#sql/proofs/rebuild-aep';
+
+/**
+ * Why the approvals of second decisions have no effect, by proof id: the worker does not rely on the
+ * engine's check. Reads nothing for a group without second decisions.
+ *
+ * @param size the index of the next leaf, under the append lock
+ */
+export async function faultsOfApprovals(
+  tx: Transaction,
+  intakes: readonly PendingIntake[],
+  keys: readonly EntryBody[],
+  size: number,
+): Promise<Map<string, { code: string; detail: string }>> {
+  const seconds = intakes.filter(({ approval }) => approval !== null);
+  if (seconds.length === 0) return new Map();
+  const entries = keys.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
+  const found = await readSecondDecisions(
+    tx,
+    seconds.map(({ proofId }) => proofId),
+  );
+  const rows = new Map(found.map((row) => [row.proofId, row]));
+  return new Map(
+    seconds.flatMap(({ proofId, acceptedAt, approval }) => {
+      const stored = readStoredApproval(approval)!;
+      const { pending = null, isSame } = rows.get(proofId) ?? { isSame: false };
+      const hash = stored.envelope.statement.registration_hash;
+      const fault =
+        pending === null
+          ? 'there is no such pending proof'
+          : !isSame && pending.request !== null
+            ? 'the request differs from that of the pending proof'
+            : approvalFault(nativeApprovalCrypto, stored, {
+                pending,
+                acceptedAt,
+                isActive: isActiveApprover(entries, hash, size),
+              });
+      return fault === null ? [] : [[proofId, { code: 'approval_rejected', detail: fault }]];
+    }),
+  );
+}
