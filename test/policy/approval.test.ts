@@ -1,8 +1,10 @@
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { parsePolicyCases, runPolicyCase } from '#policy/cases';
 import { checkPolicyTexts, whyNotActivate } from '#policy/check';
 import { preparePolicyEngine, type PolicyEngine } from '#policy/decide';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
 import type { PolicyInput } from '#protocol/policy-input';
 import { packageRoot } from '#runtime/process/files';
 
@@ -32,6 +34,15 @@ async function decisions(policies: Record<string, string>, action?: string) {
   const engine: PolicyEngine = await preparePolicyEngine(await setOf(policies));
   return [false, true].map((approved) => engine.decide(input(approved, action)));
 }
+
+const EXAMPLE = join(packageRoot, 'examples', 'policies', 'approval');
+
+it('the example set has no problems and decides its cases as expected', async () => {
+  expect(await checkPolicyTexts(await readPolicyTexts(EXAMPLE))).toEqual([]);
+  const engine = await preparePolicyEngine(await makePolicySet(await readPolicyFolder(EXAMPLE)));
+  const cases = parsePolicyCases(readFileSync(join(EXAMPLE, 'cases.json')));
+  expect(cases.filter((one) => !runPolicyCase(engine, one).passed)).toEqual([]);
+});
 
 const DENY = (...reasons: string[]) => ({ effect: 'DENY', reasons });
 const ADMIT = (...reasons: string[]) => ({ effect: 'ADMIT', reasons });
