@@ -193,7 +193,9 @@ it('an approval of a decided or unknown proof, or by a key without the scope, ha
   const pending = await held();
   const admitted = await setup.post(AGENT, admissionEnvelope({ action: 'SHIP' }));
   const proof_id = String(admitted.json['registry_proof_id']);
-  const approval = approver.approve({ ...about(pending), proof_id });
+  const view = await setup.get(`/v1/proofs/${proof_id}`);
+  const { aep_hash } = view.json['log_entry'] as Pending;
+  const approval = approver.approve({ proof_id, aep_hash });
   expectProblem(await send(approval), 422, 'approval_rejected');
   const unknown = approver.approve({
     ...about(pending),
