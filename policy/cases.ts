@@ -11,6 +11,8 @@ import {
   textSchema,
 } from '#protocol/schemas/primitives';
 import type { PolicyInput } from '#protocol/policy-input';
+import type { PolicyFiles } from '#sql/admissions/policies';
+import { policyFile } from './check.js';
 import type { Decision, PolicyEngine } from './decide.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
@@ -99,6 +101,27 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
     decided,
     passed: decided.effect === one.expect && isSame,
   };
+}
+
+/** How many cases each policy decided, by its id. */
+export function coverageOf(
+  { policies }: PolicyFiles,
+  results: readonly CaseResult[],
+): Record<string, number> {
+  const counts = Object.fromEntries(Object.keys(policies).map((id) => [id, 0]));
+  for (const { decided } of results) {
+    for (const id of decided.reasons) if (id in counts) counts[id]! += 1;
+  }
+  return counts;
+}
+
+/** Why the cases do not support an activation, or null: each must pass, and each policy decide one. */
+export function whyNotCovered(files: PolicyFiles, results: readonly CaseResult[]): string | null {
+  const failed = results.find(({ passed }) => !passed);
+  if (failed !== undefined) return `the case ${JSON.stringify(failed.name)} fails`;
+  const idle = Object.entries(coverageOf(files, results)).filter(([, count]) => count === 0);
+  if (idle.length === 0) return null;
+  return `no case is decided by ${idle.map(([id]) => policyFile(id)).join(', ')}`;
 }
 
 function policyInputOf({ input }: PolicyCase): PolicyInput {
