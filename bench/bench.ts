@@ -4,6 +4,7 @@ import { runScenarios } from './harness/run.js';
 import type { Scenario } from './harness/scenario.js';
 import { batch } from './scenarios/batch.js';
 import { execute } from './scenarios/execute.js';
+import { facts } from './scenarios/facts.js';
 import { fairness } from './scenarios/fairness.js';
 import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
@@ -19,6 +20,7 @@ const SCENARIOS: readonly Scenario[] = [
   batch,
   execute,
   paced,
+  facts,
   fairness,
   freshness,
   tenants,
