@@ -69,12 +69,8 @@ export interface PreparedTexts {
  * @throws PolicySetError
  */
 export function preparse(name: string, files: PolicyFiles): PreparedTexts {
-  for (const answer of [
-    cedar.preparseSchema(name, files.schema),
-    cedar.preparsePolicySet(name, { staticPolicies: files.policies }),
-  ]) {
-    if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
-  }
+  const answer = cedar.preparsePolicySet(name, { staticPolicies: files.policies });
+  if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
   return { name, facts: declaredFacts(files.schema) };
 }
 
@@ -91,6 +87,7 @@ export function evaluate(
   const { action } = input;
   // An outcome reports on an admitted action; denying it would only hide the outcome.
   if (action === null) return { decision: { effect: 'ADMIT', reasons: [] }, cacheable: true };
+  if (!isWellTyped(input)) return { decision: deny(), cacheable: true };
   const unmet = unmetFacts(facts, action, input.facts);
   if (unmet.length > 0) return { decision: deny(...unmet), cacheable: true };
   let answer: cedar.AuthorizationAnswer;
@@ -108,6 +105,19 @@ export function evaluate(
   }
   const effect = decision === 'allow' ? 'ADMIT' : 'DENY';
   return { decision: { effect, reasons: [...diagnostics.reason].sort() }, cacheable: true };
+}
+
+/**
+ * Whether the attributes have the types that the schema declares. Cedar compares values of other types
+ * without an error, which could skip a `forbid`.
+ */
+function isWellTyped({ action, agent, environment, fixture, lane, tenant, tool }: PolicyInput) {
+  const texts: unknown[] = [action, environment, lane, tenant.tenant_id, tenant.environment];
+  if (tool !== null) texts.push(tool);
+  if (agent !== null) texts.push(agent.id, agent.framework ?? '');
+  if (fixture !== null) texts.push(fixture.ref, fixture.hash ?? '');
+  const isBool = agent === null || typeof agent.bound === 'boolean';
+  return isBool && texts.every((text) => typeof text === 'string');
 }
 
 function callFor(
@@ -136,7 +146,7 @@ function callFor(
     context,
     entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],
     preparsedPolicySetId: name,
-    preparsedSchemaName: name,
-    validateRequest: true,
+    // `isWellTyped` and `unmetFacts` check the types, in a fraction of the time.
+    validateRequest: false,
   };
 }
