@@ -2,6 +2,7 @@ import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
+import { type Counters, unmetBudgets } from './counters.js';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 
@@ -18,6 +19,7 @@ export interface Decision {
 export interface PolicyEngine {
   digest: string;
   engineVersion: string;
+  counters: Counters;
   /** Pass `canonical`, the input's RFC 8785 form, if it is already computed. */
   decide(input: PolicyInput, canonical?: string): Decision;
 }
@@ -43,6 +45,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   return {
     digest,
     engineVersion: CEDAR_VERSION,
+    counters: prepared.counters,
     decide(input) {
       const canonical = policyInputText(input);
       const known = memo.get(canonical);
@@ -61,6 +64,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
 export interface PreparedTexts {
   name: string;
   facts: DeclaredFacts;
+  counters: Counters;
 }
 
 /**
@@ -71,7 +75,7 @@ export interface PreparedTexts {
 export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   const answer = cedar.preparsePolicySet(name, { staticPolicies: files.policies });
   if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
-  return { name, facts: declaredFacts(files.schema) };
+  return { name, facts: declaredFacts(files.schema), counters: files.counters ?? {} };
 }
 
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
@@ -81,15 +85,17 @@ const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
  * that errs would not prevent an allow: any error denies, and only an explicit allow admits.
  */
 export function evaluate(
-  { name, facts }: PreparedTexts,
+  { name, facts, counters }: PreparedTexts,
   input: PolicyInput,
 ): { decision: Decision; cacheable: boolean } {
   const { action } = input;
   // An outcome reports on an admitted action; denying it would only hide the outcome.
   if (action === null) return { decision: { effect: 'ADMIT', reasons: [] }, cacheable: true };
   if (!isWellTyped(input)) return { decision: deny(), cacheable: true };
-  const unmet = unmetFacts(facts, action, input.facts);
-  if (unmet.length > 0) return { decision: deny(...unmet), cacheable: true };
+  const unmet = [...unmetFacts(facts, action, input.facts), ...unmetBudgets(counters, input)];
+  if (unmet.length > 0) {
+    return { decision: deny(...[...new Set(unmet)].sort()), cacheable: true };
+  }
   let answer: cedar.AuthorizationAnswer;
   try {
     answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
@@ -128,6 +134,12 @@ function callFor(
     environment: input.environment,
     lane: input.lane,
     facts: cedarFacts(input.facts),
+    budgets: Object.fromEntries(
+      Object.entries(input.budgets).map(([counter, { before, after }]) => [
+        counter,
+        { before, after },
+      ]),
+    ),
   };
   if (input.agent !== null) {
     const { id, framework, bound } = input.agent;

@@ -16,7 +16,13 @@ import {
   type PolicyProblem,
 } from '#policy/check';
 import { preparePolicyEngine } from '#policy/decide';
-import { makePolicySet, readPolicyFolder, readPolicyTexts, SCHEMA_FILE } from '#policy/policy-set';
+import {
+  COUNTERS_FILE,
+  makePolicySet,
+  readPolicyFolder,
+  readPolicyTexts,
+  SCHEMA_FILE,
+} from '#policy/policy-set';
 import { toHex } from '#protocol/bytes';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
@@ -264,6 +270,9 @@ const textsOf = ({ files }: StoredPolicySet): Map<string, string> =>
   new Map([
     [SCHEMA_FILE, files.schema],
     ...Object.entries(files.policies).map(([id, text]) => [policyFile(id), text] as const),
+    ...(Object.keys(files.counters ?? {}).length > 0
+      ? [[COUNTERS_FILE, JSON.stringify(files.counters, null, 2)] as const]
+      : []),
   ]);
 
 /** The changes from the first set to the second. */

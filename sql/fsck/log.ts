@@ -188,6 +188,7 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
               seed: row.seed,
               signature: row.signature,
               reasons: row.reasons,
+              budgets: row.budgets,
               action: row.action,
               intent_id: row.intentId,
             },

@@ -2,7 +2,7 @@ import { buildAep, subjectOf } from '#protocol/aep';
 import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { orderedText, parseStrict } from '#protocol/json';
-import { type PolicyInput, policyInputText } from '#protocol/policy-input';
+import { type Budgets, type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import type { Aep, FullValidity } from '#protocol/schemas/aep';
 import { type Decided, type Effect, isProofOnly } from '#protocol/status';
@@ -71,6 +71,7 @@ function endsOf(acceptedAt: number, validity: Validity): FullValidity {
 export interface Decision {
   effect: Effect;
   reasons: readonly string[];
+  budgets: Budgets;
   engineVersion: string;
   keyId: string;
 }
@@ -85,6 +86,7 @@ export interface BuiltAep {
 export function policyInputOf(
   { bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
+  budgets: Budgets = {},
 ): PolicyInput {
   const agent = 'kind' in request ? request.agent : null;
   const ref = 'kind' in request ? undefined : request.proof_chain_fixture_ref;
@@ -98,7 +100,7 @@ export function policyInputOf(
     fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
     facts: 'facts' in request ? (request.facts ?? {}) : {},
     approval: null,
-    budgets: {},
+    budgets,
   };
 }
 
@@ -112,12 +114,12 @@ export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
 export function aepOf(
   intake: Omit<PinnedIntake, 'tenantNo' | 'lane' | 'request'>,
   request: ExecuteRequest | AgentEnvelope,
-  { effect, reasons, engineVersion, keyId }: Decision,
-  input: PolicyInput = policyInputOf(intake, request),
+  { effect, reasons, budgets, engineVersion, keyId }: Decision,
+  input: PolicyInput = policyInputOf(intake, request, budgets),
 ): BuiltAep {
   const { validity, acceptedAt, seed } = intake;
   const saltOf = saltsFrom(nativeSha256, seed);
-  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'));
+  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'), budgets);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -160,6 +162,8 @@ export interface AepRow {
   requestHash: Buffer | null;
   seed: Buffer | null;
   reasons: string[] | null;
+  /** Null without counters too. */
+  budgets: Budgets | null;
   signature: Buffer | null;
 }
 
@@ -168,7 +172,7 @@ export const aepColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
   e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
-  i.seed, e.reasons, e.signature`;
+  i.seed, e.reasons, e.budgets, e.signature`;
 
 /**
  * The AEP that was signed, from its row; null when the row does not form one. An altered row gives
@@ -182,6 +186,7 @@ export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {
     aepOf({ ...row, ...pinned }, parseStrict(request) as unknown as ExecuteRequest, {
       ...row,
       reasons,
+      budgets: row.budgets ?? {},
     }),
   );
   return rebuilt ?? null;
