@@ -26,9 +26,12 @@ const counterSchema = z.strictObject({
 });
 export type Counter = PolicyCounter;
 
+const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
+
 export const countersSchema: z.ZodType<Counters> = z.record(
-  z.string().regex(FACT_NAME_PATTERN, `expected a name that matches ${FACT_NAME_PATTERN.source}`),
+  z.string().regex(FACT_NAME_PATTERN),
   counterSchema,
+  { error: ({ code }) => (code === 'invalid_key' ? NAME_FAULT : undefined) },
 );
 /** The counters of a policy set, by name. */
 export type Counters = Record<string, Counter>;

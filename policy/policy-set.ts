@@ -46,7 +46,9 @@ async function readCounters(folder: string): Promise<Counters> {
   const bytes = await readFile(join(folder, COUNTERS_FILE));
   const parsed = countersSchema.safeParse(attempt(() => parseStrict(bytes)));
   if (parsed.success) return parsed.data;
-  const issues = parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+  const issues = parsed.error.issues.map(
+    ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
+  );
   throw new PolicySetError(`${COUNTERS_FILE}: ${issues.join('; ')}`);
 }
 

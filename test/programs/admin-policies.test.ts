@@ -305,7 +305,7 @@ describe('policy that refers to an unknown attribute', () => {
 });
 
 describe('policy set that this version cannot run', () => {
-  it.each(['facts: {},', ', bound: Bool'])(
+  it.each(['facts: {},', 'budgets: {},', ', bound: Bool'])(
     'includes one whose schema lacks an attribute that inputs always contain: %s',
     async (removed) => {
       const files = await readPolicyFolder(SHIPPED);
