@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '#protocol/bytes';
+import { budgetsOf } from '#protocol/counters';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { factsSchema } from '#protocol/schemas/facts';
 import {

@@ -1,8 +1,9 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
+import type { Counters } from '#protocol/counters';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
-import { counterFaults, type Counters } from './counters.js';
+import { counterFaults } from './counters.js';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { type DeclaredFacts, declaredFacts, RESERVED_PREFIXES } from './facts.js';
 import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';

@@ -1,8 +1,9 @@
 import { setFlagsFromString } from 'node:v8';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import type { Counters } from '#protocol/counters';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import { type Counters, unmetBudgets } from './counters.js';
+import { unmetBudgets } from './counters.js';
 import { cedarFacts, type DeclaredFacts, declaredFacts, unmetFacts } from './facts.js';
 import { CEDAR_VERSION, makePolicySet, messages, PolicySetError } from './policy-set.js';
 

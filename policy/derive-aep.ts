@@ -1,3 +1,4 @@
+import { budgetsOf } from '#protocol/counters';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
@@ -14,13 +15,11 @@ import {
   policyInputOf,
 } from '#sql/proofs/rebuild-aep';
 import type { Budget, PolicyInput } from '#protocol/policy-input';
-import { budgetsOf } from './counters.js';
 import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */
 export interface DerivedAep extends BuiltAep {
   requestHash: string;
-  input: PolicyInput;
   decision: Decision;
 }
 
@@ -58,7 +57,7 @@ export function deriveAep(
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
-  return { ...aepOf(decided, request, decision, input), requestHash, input, decision };
+  return { ...aepOf(decided, request, decision, input), requestHash, decision };
 }
 
 /** The value of each counter before an action, and its window. */

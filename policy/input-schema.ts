@@ -1,10 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import type { Counters } from '#protocol/counters';
 import { packageRoot } from '#runtime/process/files';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readSchema, type Type, within } from './cedar-schema.js';
-import { budgetsRecord, type Counters } from './counters.js';
+import { budgetsRecord } from './counters.js';
 import {
   type DeclaredFacts,
   declaredFacts,

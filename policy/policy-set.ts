@@ -2,6 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import type { Counters } from '#protocol/counters';
 import { attempt } from '#protocol/errors';
 import { canonicalize, parseStrict } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';
@@ -9,7 +10,7 @@ import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import { type Counters, countersSchema } from './counters.js';
+import { countersSchema } from './counters.js';
 
 /**
  * The policy texts are unusable: they do not parse, do not validate, or do not match their digest.

@@ -1,6 +1,7 @@
 import * as z from 'zod';
 import { ZodError } from 'zod';
 import { utf8 } from '#protocol/bytes';
+import { budgetsOf, counterKey } from '#protocol/counters';
 import { attempt, ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { canonicalize, pointerStep, type JsonValue } from '#protocol/json';
@@ -9,7 +10,6 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import type { Budgets, PolicyInput } from '#protocol/policy-input';
-import { budgetsOf, counterKey } from './counters.js';
 import {
   type Decision,
   evaluate,
@@ -147,7 +147,7 @@ export function decideUnder(
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
       const counter = counters[name];
-      return counter && counterKey(name, counter, input);
+      return counter && counterKey(nativeSha256, name, counter, input);
     });
     return keys[0] === keys[1];
   });

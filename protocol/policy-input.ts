@@ -21,14 +21,14 @@ export interface PolicyInput {
   budgets: Record<string, Omit<Budget, 'window'>>;
 }
 
-/** The value of a counter for one action: a count, or a sum in units of 10⁻⁴. */
-export interface Budget {
+/** The value of a counter for one action: a count, or a sum in units of 10⁻⁴. A JSON value. */
+export type Budget = {
   /** The UTC day of acceptance. */
   window: { day: string };
   before: number;
   /** With this action; only an admitted one moves the counter. */
   after: number;
-}
+};
 
 /** By the name of each counter. */
 export type Budgets = Record<string, Budget>;

@@ -52,3 +52,15 @@ export async function setCounters(tx: Transaction, rows: readonly CounterRow[]):
     on conflict (tenant_no, key, period)
       do update set value = excluded.value, leaf_index = excluded.leaf_index`;
 }
+
+/** Before every counter. */
+export const FIRST_COUNTER: CounterRef = { tenantNo: 0, key: '', day: '' };
+
+/** The next counters by tenant, key and day. */
+export function counterRows(sql: Db, { tenantNo, key, day }: CounterRef): Promise<CounterRow[]> {
+  return sql<CounterRow[]>`
+    select tenant_no as "tenantNo", encode(key, 'hex') as key, period as day, name, value,
+      leaf_index as "leafIndex"
+    from svc.counter where (tenant_no, key, period) > (${tenantNo}, decode(${key}, 'hex'), ${day})
+    order by tenant_no, key, period limit 1000`;
+}

@@ -1,3 +1,4 @@
+import type { Counters } from '#protocol/counters';
 import { AdministrationError } from '../tenants/audit.js';
 import type { Db } from '../db/transaction.js';
 
@@ -15,16 +16,8 @@ export interface PolicyFiles {
   /** One description per policy id, shown with a denial. */
   sentences: Record<string, string>;
   /** By name; absent without any. */
-  counters?: Record<string, PolicyCounter>;
+  counters?: Counters;
 }
-
-/** A type and not an interface, so that it is a JSON value. */
-export type PolicyCounter = {
-  actions: string[] | null;
-  sum: string | null;
-  per: 'tenant' | 'agent';
-  window: 'day';
-};
 
 /** A policy set by digest, or null. Sets are never deleted, so that replay can use the original. */
 export async function readPolicySet(sql: Db, digest: Uint8Array): Promise<StoredPolicySet | null> {

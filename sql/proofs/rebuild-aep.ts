@@ -80,6 +80,8 @@ export interface Decision {
 export interface BuiltAep {
   aep: Aep;
   bytes: Buffer;
+  /** What the policies decided on. */
+  input: PolicyInput;
 }
 
 /** What policies can refer to in an admission. */
@@ -141,7 +143,7 @@ export function aepOf(
     salt: saltOf('aep'),
     key_id: keyId,
   });
-  return { aep, bytes: Buffer.from(orderedText(aep)) };
+  return { aep, bytes: Buffer.from(orderedText(aep)), input };
 }
 
 /** The columns of a proof that give its AEP again. */

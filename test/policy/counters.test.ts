@@ -5,11 +5,13 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parsePolicyCases, runPolicyCase } from '#policy/cases';
 import { checkPolicyTexts, whyNotActivate } from '#policy/check';
-import { budgetsOf, counterKey, type Counter, unmetBudgets } from '#policy/counters';
+import { unmetBudgets } from '#policy/counters';
 import { preparePolicyEngine } from '#policy/decide';
 import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
+import { budgetsOf, type Counter, counterKey } from '#protocol/counters';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { Facts } from '#protocol/schemas/facts';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import next from '../../protocol/vectors/next.json' with { type: 'json' };
 
@@ -91,13 +93,13 @@ describe('counter', () => {
   it('is another one for another agent, name or definition, but not for other actions', () => {
     const given = input({});
     const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
-    const key = counterKey('c', sum, given);
-    expect(counterKey('c', { ...sum, actions: null }, given)).toBe(key);
+    const key = counterKey(nativeSha256, 'c', sum, given);
+    expect(counterKey(nativeSha256, 'c', { ...sum, actions: null }, given)).toBe(key);
     const others = [
-      counterKey('c', sum, other),
-      counterKey('d', sum, given),
-      counterKey('c', { ...sum, sum: null }, given),
-      counterKey('c', { ...sum, per: 'tenant' }, given),
+      counterKey(nativeSha256, 'c', sum, other),
+      counterKey(nativeSha256, 'd', sum, given),
+      counterKey(nativeSha256, 'c', { ...sum, sum: null }, given),
+      counterKey(nativeSha256, 'c', { ...sum, per: 'tenant' }, given),
     ];
     expect(new Set([key, ...others]).size).toBe(5);
   });

@@ -1,7 +1,9 @@
-import { appliedCounters, counterKey, type Counters } from '#policy/counters';
+import { appliedCounters, counterKey, type Counters } from '#protocol/counters';
 import type { Befores } from '#policy/derive-aep';
 import type { PolicyInput } from '#protocol/policy-input';
+import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
 import {
   counterId,
   type CounterRef,
@@ -10,7 +12,6 @@ import {
 } from '#sql/admissions/counters';
 import type { Decision, PinnedIntake } from '#sql/proofs/rebuild-aep';
 import type { Transaction } from '#sql/db/transaction';
-import type { Prepared } from './append.js';
 
 /** Values of counters by id; 0 when absent. */
 export type CounterValues = Map<string, number>;
@@ -39,7 +40,7 @@ export function beforesIn(
   const day = dayOf(intake);
   return Object.fromEntries(
     appliedCounters(counters, input).map(([name, counter]) => {
-      const key = counterKey(name, counter, input);
+      const key = counterKey(nativeSha256, name, counter, input);
       const id = key === null ? '' : counterId({ tenantNo: intake.tenantNo, key, day });
       return [name, { window: { day }, before: values.get(id) ?? 0 }];
     }),
@@ -56,13 +57,19 @@ export function movesOf(
   counters: Counters,
 ): CounterMove[] {
   return Object.entries(budgets).flatMap(([name, { before, after }]) => {
-    const key = counterKey(name, counters[name]!, input);
+    const key = counterKey(nativeSha256, name, counters[name]!, input);
     if (key === null) return [];
     return [{ tenantNo: intake.tenantNo, key, day: dayOf(intake), name, before, after }];
   });
 }
 
-export function move(values: CounterValues, { effect, moves }: Prepared): void {
+/** A decision with the counters that it moves if it admits. */
+interface Decided {
+  effect: Effect;
+  moves: CounterMove[];
+}
+
+export function move(values: CounterValues, { effect, moves }: Decided): void {
   if (effect !== 'ADMIT') return;
   for (const one of moves) values.set(counterId(one), one.after);
 }
@@ -73,11 +80,11 @@ export function move(values: CounterValues, { effect, moves }: Prepared): void {
  *
  * @param size the index of the first proof
  */
-export async function settleCounters(
+export async function settleCounters<T extends Decided>(
   tx: Transaction,
-  admitted: Prepared[],
+  admitted: T[],
   size: number,
-  prepareAgain: (item: Prepared, values: CounterValues) => Promise<Prepared>,
+  prepareAgain: (item: T, values: CounterValues) => Promise<T>,
 ): Promise<CounterRow[]> {
   const refs = admitted.flatMap(({ moves }) => moves);
   if (refs.length === 0) return [];
