@@ -15,7 +15,6 @@ import type { PolicyInput } from '#protocol/policy-input';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { policyFile } from './check.js';
-import { budgetsOf } from './counters.js';
 import type { Decision, PolicyEngine } from './decide.js';
 
 const common = {
