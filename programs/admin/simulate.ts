@@ -83,7 +83,11 @@ function redecided(
   row: DecidedAdmission,
   request: Buffer,
 ): { kind: 'unchanged' | 'denied' | 'admitted' | 'reasons'; change: Change } | null {
-  const input = policyInputOf(row, parseStrict(request) as unknown as ExecuteRequest);
+  const input = policyInputOf(
+    row,
+    parseStrict(request) as unknown as ExecuteRequest,
+    row.budgets ?? {},
+  );
   if (input.action === null) return null;
   const { effect, reasons } = engine.decide(input);
   const text = (decided: Effect, by: readonly string[]) => `${decided} [${by.join(', ')}]`;
