@@ -1,3 +1,4 @@
+import { budgetsOf } from '#protocol/counters';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
@@ -14,6 +15,7 @@ import {
   policyInputOf,
   readStoredApproval,
 } from '#sql/proofs/rebuild-aep';
+import type { Budget, PolicyInput } from '#protocol/policy-input';
 import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */
@@ -26,10 +28,16 @@ export interface DerivedAep extends BuiltAep {
  * canonicalize → evaluate → AEP. A pure function of the intake row, its pinned policy set and the
  * id of the signing key: workers decide with it, and replay repeats the decision.
  *
+ * @param beforesOf the values of the counters before this action
  * @throws IntakeMismatchError when the stored request is not the accepted one
  * @throws UnknownRequestTypeError
  */
-export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
+export function deriveAep(
+  intake: PinnedIntake,
+  policy: PolicyEngine,
+  keyId: string,
+  beforesOf: (input: PolicyInput) => Befores,
+): DerivedAep {
   const document = parseStrict(intake.request);
   // Canonicalized again: the engine could have stored another spelling, for a second admission.
   const requestHash = nativeTextHash(canonicalize(document));
@@ -39,9 +47,12 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
     );
   }
   const request = readRequest(intake, document);
-  const input = policyInputOf(intake, request);
+  const pinned = policyInputOf(intake, request);
+  const budgets = budgetsOf(policy.counters, pinned, beforesOf(pinned));
+  const input = { ...pinned, budgets };
   const decision = {
     ...(rejectionIn(intake) ?? policy.decide(input)),
+    budgets,
     engineVersion: policy.engineVersion,
     keyId,
   };
@@ -56,6 +67,8 @@ function rejectionIn({ approval }: PinnedIntake): Pick<Decision, 'effect' | 'rea
   if (stored?.envelope.statement.decision !== 'reject') return null;
   return { effect: 'DENY', reasons: stored.reasons };
 }
+/** The value of each counter before an action, and its window. */
+export type Befores = Record<string, Omit<Budget, 'after'>>;
 
 /** The request of an admission, validated. */
 export function readRequest(

@@ -148,7 +148,7 @@ export function checkProof(
 }
 
 /** Payload that an outcome or an agent request does not have. */
-const OPTIONAL: ReadonlySet<string> = new Set(['action', 'intent_id']);
+const OPTIONAL: ReadonlySet<string> = new Set(['budgets', 'action', 'intent_id']);
 
 const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed']);
 

@@ -3,7 +3,7 @@ import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { documentHash } from '#protocol/hash';
 import { orderedText, parseStrict } from '#protocol/json';
-import { type PolicyInput, policyInputText } from '#protocol/policy-input';
+import { type Budgets, type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { type StoredApproval, storedApprovalSchema } from '#protocol/schemas/approvals';
 import type { Aep, FullValidity } from '#protocol/schemas/aep';
@@ -79,6 +79,7 @@ function endsOf(acceptedAt: number, validity: Validity): FullValidity {
 export interface Decision {
   effect: Effect;
   reasons: readonly string[];
+  budgets: Budgets;
   engineVersion: string;
   keyId: string;
 }
@@ -87,12 +88,15 @@ export interface Decision {
 export interface BuiltAep {
   aep: Aep;
   bytes: Buffer;
+  /** What the policies decided on. */
+  input: PolicyInput;
 }
 
 /** What policies can refer to in an admission. */
 export function policyInputOf(
   { approval, bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
+  budgets: Budgets = {},
 ): PolicyInput {
   const stored = readStoredApproval(approval);
   const agent = 'kind' in request ? request.agent : null;
@@ -110,7 +114,7 @@ export function policyInputOf(
       approver: stored.registration.approver,
       registration_hash: stored.envelope.statement.registration_hash,
     },
-    budgets: {},
+    budgets,
   };
 }
 
@@ -143,12 +147,12 @@ export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
 export function aepOf(
   intake: Omit<PinnedIntake, 'tenantNo' | 'lane' | 'request'>,
   request: ExecuteRequest | AgentEnvelope,
-  { effect, reasons, engineVersion, keyId }: Decision,
-  input: PolicyInput = policyInputOf(intake, request),
+  { effect, reasons, budgets, engineVersion, keyId }: Decision,
+  input: PolicyInput = policyInputOf(intake, request, budgets),
 ): BuiltAep {
   const { validity, acceptedAt, seed } = intake;
   const saltOf = saltsFrom(nativeSha256, seed);
-  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'));
+  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'), budgets);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -171,7 +175,7 @@ export function aepOf(
     salt: saltOf('aep'),
     key_id: keyId,
   });
-  return { aep, bytes: Buffer.from(orderedText(aep)) };
+  return { aep, bytes: Buffer.from(orderedText(aep)), input };
 }
 
 /** The columns of a proof that give its AEP again. */
@@ -193,6 +197,8 @@ export interface AepRow {
   seed: Buffer | null;
   approval: Buffer | null;
   reasons: string[] | null;
+  /** Null without counters too. */
+  budgets: Budgets | null;
   signature: Buffer | null;
 }
 
@@ -201,7 +207,7 @@ export const aepColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
   e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
-  i.seed, i.approval, e.reasons, e.signature`;
+  i.seed, i.approval, e.reasons, e.budgets, e.signature`;
 
 /**
  * The AEP that was signed, from its row; null when the row does not form one. An altered row gives
@@ -215,6 +221,7 @@ export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {
     aepOf({ ...row, ...pinned }, parseStrict(request) as unknown as ExecuteRequest, {
       ...row,
       reasons,
+      budgets: row.budgets ?? {},
     }),
   );
   return rebuilt ?? null;

@@ -12,6 +12,7 @@ import {
   type Gate,
   type PendingIntake,
 } from '#sql/admissions/append';
+import { setCounters } from '#sql/admissions/counters';
 import { parentsOf } from '#sql/admissions/intake';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
@@ -20,6 +21,15 @@ import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/ap
 import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import { faultsOfApprovals } from './approvals.js';
+import {
+  beforesIn,
+  type CounterMove,
+  type CounterValues,
+  expectedValues,
+  move,
+  movesOf,
+  settleCounters,
+} from './budgets.js';
 import {
   type AdmitContext,
   keyStateAtHead,
@@ -128,6 +138,9 @@ async function appendClaimed(
     tx,
     rejected.map(({ intake: { proofId }, ...why }) => ({ proofId, ...why })),
   );
+  const counters = await settleCounters(tx, admitted, size, ({ intake }, values) =>
+    prepare(context, intake, values),
+  );
   await pipeline(
     appendLocked(
       tx,
@@ -149,6 +162,7 @@ async function appendClaimed(
       })),
       lastTile,
     ),
+    setCounters(tx, counters),
     // No caller waits for the outcome of a batch item.
     announceOutcomes(
       tx,
@@ -230,6 +244,8 @@ export interface Prepared {
   effect: Effect;
   subject: AepSubject;
   decision: Decision;
+  /** The counters that it moves if it is admitted. */
+  moves: CounterMove[];
   signature: Uint8Array;
   /** Log commitments, lower-case hex. */
   aepHash: string;
@@ -238,11 +254,20 @@ export interface Prepared {
 
 /**
  * Derives the AEP (canonicalize, evaluate), hashes and signs it. Deterministic for an intake row,
- * policy set and key, as Ed25519 is: a repeated run gives the same bytes.
+ * policy set, key and counters, as Ed25519 is: a repeated run gives the same bytes.
+ *
+ * @param values of the counters, which an admission moves
  */
-export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
+export async function prepare(
+  context: AdmitContext,
+  intake: PendingIntake,
+  values: CounterValues = expectedValues,
+): Promise<Prepared> {
   const policy = await context.policy(intake.policyDigest);
-  const { aep, bytes, decision } = deriveAep(intake, policy, context.keyId);
+  const { counters } = policy;
+  const { aep, bytes, decision, input } = deriveAep(intake, policy, context.keyId, (pinned) =>
+    beforesIn(values, intake, pinned, counters),
+  );
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
   const hashes = loggedHashes(
@@ -255,13 +280,16 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     },
     nativeBase64,
   );
-  return {
+  const prepared: Prepared = {
     intake,
     effect,
     subject: aep.subject,
     decision,
+    moves: movesOf(intake, input, decision, counters),
     signature,
     aepHash: hashes.aep_hash,
     proofRecordHash: hashes.proof_record_hash,
   };
+  move(values, prepared);
+  return prepared;
 }
