@@ -4,6 +4,7 @@ import { healthCheck, type Readiness } from '#runtime/ops/health';
 import { documentation } from '../docs/operations.js';
 import * as admissions from './admission/admit.js';
 import { approveOperation } from './admission/approve.js';
+import { approvalRequestOperation } from './admission/approval-request.js';
 import { createBatchOperation } from './batches/create-batch.js';
 import * as batches from './batches/results.js';
 import type { EngineContext } from './context.js';
@@ -110,6 +111,7 @@ export const OPERATIONS: readonly Operation[] = [
   admissions.agentAdmissionOperation,
   admissions.readAdmissionOperation,
   approveOperation,
+  approvalRequestOperation,
   createBatchOperation,
   batches.listBatchesOperation,
   batches.readBatchOperation,

@@ -8,6 +8,7 @@ export const SCHEMA = {
   receiptEvidence: 'svc.runtime.receipt_evidence/1.1',
   approvalEnvelope: 'svc.agent.approval.envelope/1.0',
   approval: 'svc.agent.approval/1.0',
+  approvalRequest: 'svc.agent.approval.request/1.0',
   approver: 'svc.registry.approver/1.0',
   batch: 'svc.runtime.batch/1.0',
   batchList: 'svc.runtime.batch_list/1.0',

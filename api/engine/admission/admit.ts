@@ -314,7 +314,7 @@ export const readAdmissionOperation = tenantOperation(
     path: '/v1/admissions/{proof_id}',
     tag: 'Admission',
     summary: 'Retrieve an admission',
-    scopes: ['admit', 'read'],
+    scopes: ['admit', 'approve', 'read'],
     responses: {
       200: json(
         'Admitted: the receipt that the POST returns for a decided admission.',

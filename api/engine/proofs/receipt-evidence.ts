@@ -38,17 +38,20 @@ export const receiptEvidenceOperation = tenantOperation(
   },
   async ({ inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
-    const evidence = await inTenant((sql, tenantNo) => readEvidence(sql, tenantNo, proofId));
+    const evidence = await inTenant((sql, tenantNo) =>
+      readEvidence(sql, tenantNo, proofId, (name) => name === REQUEST_HASH),
+    );
     addLogFields(res, { proof_id: proofId });
     sendRevalidatable(req, res, 'application/json', canonicalBytes(evidence));
   },
 );
 
 /** Under the first checkpoint that covers the entry, so that later answers are the same document. */
-async function readEvidence(
+export async function readEvidence(
   sql: Pool,
   tenantNo: number,
   proofId: string,
+  isDisclosed: (name: string) => boolean,
 ): Promise<ReceiptEvidence> {
   const stored = await findProof(sql, tenantNo, proofId);
   const { entry, payload } = documentsOf(stored);
@@ -63,7 +66,7 @@ async function readEvidence(
     entry,
     key: await proveActivation(sql, stored, aep.key_id, keys, checkpoint),
     approval: null,
-    disclosures: disclosures.filter(([, name]) => name === REQUEST_HASH),
+    disclosures: disclosures.filter(([, name]) => isDisclosed(name)),
     tlog_proof: tlogProofOf(proven),
   };
 }

@@ -1,0 +1,86 @@
+import { REQUEST_HASH } from './commitments.js';
+import { fromUtf8 } from './bytes.js';
+import { canonicalBytes, type JsonValue } from './json.js';
+import { readSigned } from './offline/read.js';
+import type { Sha256 } from './hash.js';
+import type { Aep } from './schemas/aep.js';
+import type { ApprovalRequest } from './schemas/approval-request.js';
+import { formatTime, parseTime } from './time.js';
+
+/** What an approver decides about; every member but `notes` follows from the AEP. */
+export interface ApprovalSubject {
+  aep: Aep;
+  aepHash: string;
+  requestHash: string;
+  /** Name and value of everything else that the AEP commits to, ascending. */
+  values: readonly (readonly [name: string, value: JsonValue])[];
+  /** Statements of the server only. */
+  notes: Pick<ApprovalRequest, 'expires_at' | 'sentences'>;
+}
+
+/**
+ * Recomputes the AEP hash and all commitments of a pending proof, so that an approver signs what was
+ * shown: a server may alter or withhold a value.
+ */
+export function readApprovalRequest(
+  sha256: Sha256,
+  { evidence, ...notes }: ApprovalRequest,
+  expected: { proofId: string; tenantId: string },
+): { subject: ApprovalSubject } | { fault: string } {
+  const read = readSigned(evidence, sha256);
+  if ('fault' in read) return { fault: read.fault.detail };
+  const { aep, disclosures, entry } = read.document;
+  const { expires_at, sentences } = notes;
+  const requestHash = disclosures.find(([, name]) => name === REQUEST_HASH)?.[2];
+  const values = disclosures.flatMap(([, name, value]) =>
+    name === REQUEST_HASH ? [] : [[name, value] as const],
+  );
+  if (aep.proof_id !== expected.proofId) return { fault: 'it is about another proof' };
+  if (aep.tenant_id !== expected.tenantId) return { fault: 'it is about another tenant' };
+  if (aep.decision.effect !== 'REQUIRE_APPROVAL') return { fault: 'it requires no approval' };
+  if (typeof requestHash !== 'string' || values.length !== aep.commitments.length) {
+    return { fault: 'the server withholds values of the request' };
+  }
+  const { aep_hash: aepHash } = entry;
+  return { subject: { aep, aepHash, requestHash, values, notes: { expires_at, sentences } } };
+}
+
+/** The rows that an approver reads before the decision: label and text. */
+export function describeSubject({ aep, notes, values }: ApprovalSubject): [string, string][] {
+  const { subject, environment, decision, accepted_at } = aep;
+  const rows: [string, string | undefined][] = [];
+  if ('action' in subject) rows.push(['action', subject.action]);
+  if (subject.kind === 'execute') rows.push(['intent', subject.intent_id]);
+  else {
+    const { bound, framework, id } = subject.agent;
+    rows.push(['agent', `${id} (${bound ? 'bound by its API key' : 'claimed by the caller'})`]);
+    rows.push(['framework', framework]);
+  }
+  if (subject.kind === 'admission') {
+    rows.push(['tool', subject.tool], ['parent proof', subject.parent_proof_id]);
+  }
+  rows.push(
+    ...values.map(([name, value]): [string, string] => [
+      // A fact must not pass for another row, such as the agent.
+      name.replace('.', ' '),
+      typeof value === 'string' ? value : fromUtf8(canonicalBytes(value)),
+    ]),
+    ['environment', environment],
+    ['requested at', accepted_at],
+    ['approve before', notes.expires_at],
+    ...decision.reasons.map((id): [string, string] => [
+      'required by',
+      notes.sentences[id] === undefined ? id : `${id}: ${notes.sentences[id]}`,
+    ]),
+    ['proof', aep.proof_id],
+  );
+  return rows.filter((one): one is [string, string] => one[1] !== undefined);
+}
+
+/** Long enough to arrive, and too short for a signature that leaks to be used later. */
+const SIGNED_FOR_MS = 5 * 60_000;
+
+/** `expires_at` of an approval that is signed at `now`, in epoch milliseconds. */
+export function approvalExpiry({ expires_at }: { expires_at: string }, now: number): string {
+  return formatTime(Math.min(parseTime(expires_at), now + SIGNED_FOR_MS));
+}
