@@ -1,6 +1,5 @@
 import { REQUEST_HASH } from './commitments.js';
-import { fromUtf8 } from './bytes.js';
-import { canonicalBytes, type JsonValue } from './json.js';
+import { canonicalize, type JsonValue } from './json.js';
 import { readSigned } from './offline/read.js';
 import type { Sha256 } from './hash.js';
 import type { Aep } from './schemas/aep.js';
@@ -63,7 +62,7 @@ export function describeSubject({ aep, notes, values }: ApprovalSubject): [strin
     ...values.map(([name, value]): [string, string] => [
       // A fact must not pass for another row, such as the agent.
       name.replace('.', ' '),
-      typeof value === 'string' ? value : fromUtf8(canonicalBytes(value)),
+      textOf(value),
     ]),
     ['environment', environment],
     ['requested at', accepted_at],
@@ -75,6 +74,11 @@ export function describeSubject({ aep, notes, values }: ApprovalSubject): [strin
     ['proof', aep.proof_id],
   );
   return rows.filter((one): one is [string, string] => one[1] !== undefined);
+}
+
+function textOf(value: JsonValue): string {
+  const text = (value as { decimal?: JsonValue } | null)?.decimal ?? value;
+  return typeof text === 'string' ? text : canonicalize(text);
 }
 
 /** Long enough to arrive, and too short for a signature that leaks to be used later. */

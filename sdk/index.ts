@@ -18,6 +18,7 @@ export {
   type BatchItemResult,
   followBatchHttp,
 } from './engine/batch.js';
+export * from './engine/approvals.js';
 export type { RequestHashEnvelope } from './engine/engine.js';
 export * from './engine/keys.js';
 export * from './engine/proofs.js';

@@ -117,7 +117,7 @@ export async function followAdmissionHttp(
 }
 
 /** Runs a call, and starts to fetch the evidence of the receipt that it returns or throws. */
-async function admit<R extends Receipt>(
+export async function admit<R extends Receipt>(
   engine: HttpClient,
   options: EngineOptions,
   run: (deadline: Deadline) => Promise<Admitted<R>>,
@@ -155,7 +155,7 @@ async function submit<R extends Receipt>(
   });
 }
 
-async function poll<R extends Receipt>(
+export async function poll<R extends Receipt>(
   engine: HttpClient,
   expected: ExpectedReceipt<R> & { proofId: string },
   deadline: Deadline,
@@ -165,8 +165,8 @@ async function poll<R extends Receipt>(
   for (;;) {
     const answer = await withProofId(proofId, () => engine.send(request, deadline));
     // An approval leads to a second decision about the request, which has a proof of its own.
-    const { requestHash, schema } = expected;
-    const isSecond = requestHash !== null && answer.status !== 202;
+    const { followsApproval, requestHash, schema } = expected;
+    const isSecond = (requestHash !== null || followsApproval === true) && answer.status !== 202;
     const admission: AdmissionState<R> = readAdmission(
       answer,
       isSecond ? { requestHash, schema } : expected,
@@ -204,6 +204,8 @@ export interface ExpectedReceipt<R extends Receipt> {
   /** SHA-256 of the sent canonical body; null when another process sent it. */
   requestHash: string | null;
   proofId?: string;
+  /** Whether the receipt of a second decision, which has another proof id, is expected too. */
+  followsApproval?: boolean;
 }
 
 /** Recomputes the hashes that bind a receipt to its request. */

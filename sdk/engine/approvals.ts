@@ -1,0 +1,223 @@
+import { getPublicKeyAsync, signAsync } from '@noble/ed25519';
+import { approvalToSign, registrationToSign } from '../../protocol/approvals.js';
+import {
+  type ApprovalSubject,
+  readApprovalRequest as readSubject,
+} from '../../protocol/approval-request.js';
+import {
+  equalBytes,
+  fromBase64,
+  fromHex,
+  isBytes,
+  toBase64Url,
+  toHex,
+} from '../../protocol/bytes.js';
+import { attempt } from '../../protocol/errors.js';
+import { nobleSha256 } from '../../protocol/hash.js';
+import { admissionStatusSchema } from '../../protocol/schemas/admission.js';
+import { approvalRequestSchema } from '../../protocol/schemas/approval-request.js';
+import {
+  type Approval,
+  approvalSchema,
+  approvalStatementSchema,
+  type ApprovalStatement,
+  type Registration,
+  registrationSchema,
+} from '../../protocol/schemas/approvals.js';
+import { SCHEMA } from '../../protocol/schemas/ids.js';
+import { parseTime } from '../../protocol/time.js';
+import { canonicalBody, canonicalHash } from '../canonical.js';
+import { type RequiredApproval, SdkError } from '../errors.js';
+import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
+import { backoffMs } from '../http/client.js';
+import type { EngineOptions } from '../options.js';
+import { admit, type Admitted, poll, type Receipt, receiptSchema } from './admission.js';
+import { openEngine, requireProofId } from './engine.js';
+
+export type { Approval, ApprovalSubject, Registration as ApproverRegistration };
+
+/**
+ * An Ed25519 private key: its 32 bytes, or a PEM file (PKCS #8), which
+ * `openssl genpkey -algorithm ed25519` writes.
+ */
+export type ApproverPrivateKey = Uint8Array | string;
+
+/** A registered approver who signs with a key in a file. */
+export interface Approver {
+  privateKey: ApproverPrivateKey;
+  registration: Registration;
+}
+
+/**
+ * The registration of an approver, which proves possession of the key. The operator adds it with
+ * `admin approver add`. Each call makes another one, with a random salt: keep it, approvals name its
+ * hash. Throws `invalid_input`.
+ */
+export async function createApproverRegistration(input: {
+  tenantId: string;
+  /** The name of the approver, which policies and auditors see. */
+  approver: string;
+  privateKey: ApproverPrivateKey;
+}): Promise<Registration> {
+  const seed = seedOf(input.privateKey);
+  const unsigned = {
+    schema_version: SCHEMA.approver,
+    tenant_id: input.tenantId,
+    approver: input.approver,
+    public_key: { kty: 'OKP', crv: 'Ed25519', x: await publicKeyOf(seed) },
+    webauthn: null,
+    salt: randomHex(32),
+  } as const;
+  return validInput(registrationSchema, {
+    ...unsigned,
+    signature: await signWith(seed, registrationToSign(unsigned)),
+  });
+}
+
+/** What an approver decides; `aep_hash` is the hash that the approver recomputed. */
+export type ApprovalInput = Pick<
+  ApprovalStatement,
+  'proof_id' | 'aep_hash' | 'decision' | 'expires_at'
+>;
+
+/**
+ * Signs a decision about a pending proof. Take `aep_hash` from {@link readApprovalRequest}, which
+ * recomputes it. Throws `invalid_input`, also for the key of another registration.
+ */
+export async function signApproval(
+  { privateKey, registration }: Approver,
+  input: ApprovalInput,
+): Promise<Approval> {
+  const { public_key, tenant_id, webauthn } = validInput(registrationSchema, registration);
+  const seed = seedOf(privateKey);
+  if (webauthn !== null || public_key.x !== (await publicKeyOf(seed))) {
+    throw invalidKey('it is not the key of this registration');
+  }
+  const { proof_id, aep_hash, decision, expires_at } = input;
+  const statement = validInput(approvalStatementSchema, {
+    schema_version: SCHEMA.approval,
+    tenant_id,
+    proof_id,
+    aep_hash,
+    decision,
+    registration_hash: canonicalHash(registration),
+    expires_at,
+    nonce: randomHex(16),
+  });
+  const signature = await signWith(seed, approvalToSign(statement));
+  return { schema_version: SCHEMA.approvalEnvelope, statement, signature };
+}
+
+/**
+ * `GET /v1/approvals/{proof_id}`: what an approver decides about, recomputed from the signed proof.
+ * Needs a key with the scope `approve`.
+ *
+ * Throws `evidence_rejected` when hashes or commitments do not fit, a value is withheld, or the proof is
+ * another one; `not_ready` (`already_decided`) and `not_found`.
+ */
+export async function readApprovalRequest(
+  options: EngineOptions,
+  input: { proof_id: string },
+): Promise<ApprovalSubject> {
+  const engine = openEngine(options);
+  const proofId = requireProofId(input.proof_id);
+  const answer = await engine.read({ method: 'GET', path: `/v1/approvals/${proofId}` });
+  const request = readDocument(answer, approvalRequestSchema);
+  const { tenantId } = options;
+  const read = readSubject(nobleSha256, request, { proofId, tenantId });
+  if ('subject' in read) return read.subject;
+  throw new SdkError('evidence_rejected', `the pending proof does not verify: ${read.fault}`);
+}
+
+/**
+ * `POST /v1/approvals`: submits a signed decision, and returns the proof id of the second decision that
+ * it causes; `followAdmissionHttp` waits for that. The same approval again returns the same id.
+ *
+ * Throws `invalid_request` (`approval_rejected`), `not_ready` (`already_decided`), `not_found` and others
+ * without a decision.
+ */
+export async function submitApproval(
+  options: EngineOptions,
+  approval: Approval,
+): Promise<{ proof_id: string }> {
+  const engine = openEngine(options);
+  const body = canonicalBody(validInput(approvalSchema, approval));
+  const answer = await engine.send({ method: 'POST', path: '/v1/approvals', body });
+  if (answer.status !== 202) throw httpError(answer);
+  const { proof_id } = readDocument(answer, admissionStatusSchema);
+  if (proof_id !== approval.statement.proof_id) return { proof_id };
+  throw unexpected(answer, 'the second decision has the id of the pending proof');
+}
+
+const POLL = { baseDelayMs: 1_000, maxDelayMs: 5_000 };
+/** An approval that arrived in time may be decided a little later. */
+const DECIDED_WITHIN_MS = 30_000;
+
+/**
+ * Waits until an approver has decided about a required approval, and returns the receipt of the second
+ * decision, which the action may run under.
+ *
+ * Throws `policy_denied` for a rejection and for a policy that denies, `approval_required` when the
+ * approval expired, and `timeout` or `aborted`, after which another call may return the receipt.
+ * Without `timeoutMs` it waits until the approval expires, and outlasts failures of the service.
+ *
+ * @param input `approval.receipt` of the error `approval_required`; or the id of the pending proof, whose
+ *   request the SDK then does not know: the engine may answer with the receipt of another one
+ */
+export async function waitForApproval(
+  options: EngineOptions,
+  input: RequiredApproval['receipt'] | { proof_id: string },
+): Promise<Admitted<Receipt>> {
+  const receipt = 'registry_proof_id' in input ? input : null;
+  const proofId = requireProofId(receipt?.registry_proof_id ?? (input as never)['proof_id']);
+  const patient = { ...options, timeoutMs: options.timeoutMs ?? Infinity };
+  const engine = openEngine(patient);
+  return admit(engine, patient, async (deadline) => {
+    let requestHash = receipt?.request_hash ?? null;
+    let pending: SdkError | null = null;
+    for (let sent = 1; ; sent++) {
+      const expected = { schema: receiptSchema, requestHash, proofId, followsApproval: true };
+      try {
+        const decided = await poll(engine, expected, deadline);
+        if (requestHash === null || decided.registry_proof_id !== proofId) return decided;
+        const message = 'the engine admits a proof that requires an approval';
+        throw new SdkError('unexpected_response', message, { proofId });
+      } catch (error) {
+        if (!(error instanceof SdkError) || deadline.signal.aborted) throw error;
+        if (error.approval !== undefined) {
+          pending = error;
+          requestHash = error.approval.receipt.request_hash;
+        } else if (!error.retryable || pending === null) throw error;
+      }
+      const { expires_at } = pending.approval!;
+      if (Date.now() >= parseTime(expires_at) + DECIDED_WITHIN_MS) throw pending;
+      await deadline.sleep(backoffMs(sent, { ...POLL, ...options.retry }, Math.random()));
+    }
+  });
+}
+
+/** PKCS #8 before the 32 bytes of an Ed25519 key (RFC 8410). */
+const PKCS8 = fromHex('302e020100300506032b657004220420');
+const PEM = /^-----BEGIN PRIVATE KEY-----\s([A-Za-z0-9+/=\s]+)-----END PRIVATE KEY-----\s*$/;
+
+function seedOf(privateKey: ApproverPrivateKey): Uint8Array {
+  const [, text = ''] = isBytes(privateKey) ? [] : (PEM.exec(privateKey) ?? []);
+  const der = attempt(() => fromBase64(text.replaceAll(/\s/g, '')));
+  const isPem = der !== undefined && equalBytes(der.subarray(0, PKCS8.length), PKCS8);
+  const seed = isBytes(privateKey) ? privateKey : isPem ? der.subarray(PKCS8.length) : null;
+  if (seed?.length === 32) return seed;
+  throw invalidKey('expected an Ed25519 key: 32 bytes, or PKCS #8 in PEM');
+}
+
+function invalidKey(message: string): SdkError {
+  return new SdkError('invalid_input', `/privateKey: ${message}`, { pointer: '/privateKey' });
+}
+
+const publicKeyOf = async (seed: Uint8Array) => toBase64Url(await getPublicKeyAsync(seed));
+
+const signWith = async (seed: Uint8Array, message: Uint8Array) => ({
+  type: 'ed25519' as const,
+  sig: toBase64Url(await signAsync(message, seed)),
+});
+
+const randomHex = (length: number) => toHex(crypto.getRandomValues(new Uint8Array(length)));
