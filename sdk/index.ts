@@ -18,7 +18,19 @@ export {
   type BatchItemResult,
   followBatchHttp,
 } from './engine/batch.js';
-export * from './engine/approvals.js';
+export {
+  type Approval,
+  type ApprovalInput,
+  type ApprovalSubject,
+  type Approver,
+  type ApproverPrivateKey,
+  type ApproverRegistration,
+  createApproverRegistration,
+  readApprovalRequest,
+  signApproval,
+  submitApproval,
+  waitForApproval,
+} from './engine/approvals.js';
 export type { RequestHashEnvelope } from './engine/engine.js';
 export * from './engine/keys.js';
 export * from './engine/proofs.js';

@@ -19,6 +19,7 @@ export interface Invocation<Options = object> {
   /** Reads the settings on demand: a command that sends no key requires none. */
   engine: () => EngineOptions;
   registry: () => PublicOptions;
+  tenant: () => string;
   terminal: Terminal;
   signal: AbortSignal;
 }
@@ -56,8 +57,12 @@ export function engineOptions(options: CommonOptions, signal: AbortSignal): Engi
     ...callOptions(options, signal),
     engineUrl: address(options.engineUrl, '--engine-url', 'SVC_ENGINE_URL'),
     apiKey: apiKey(process.env),
-    tenantId: required(options.tenant, '--tenant', 'SVC_TENANT_ID'),
+    tenantId: tenantId(options),
   };
+}
+
+export function tenantId({ tenant }: CommonOptions): string {
+  return required(tenant, '--tenant', 'SVC_TENANT_ID');
 }
 
 export function publicOptions(options: CommonOptions, signal: AbortSignal): PublicOptions {

@@ -6,10 +6,12 @@ import {
   type CommonOptions,
   engineOptions,
   publicOptions,
+  tenantId,
   UsageError,
 } from './config.js';
 import { EXIT, type ExitCode, exitCodeOf, type Terminal } from './terminal.js';
 import { addAdmit, addFollow } from './commands/admit.js';
+import { addApprove, addApprover } from './commands/approve.js';
 import { addEvidence, addKeys, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
 import { addMonitor } from './commands/monitor.js';
@@ -56,6 +58,7 @@ export async function main(
           return engine;
         },
         registry: () => publicOptions(options, signal),
+        tenant: () => tenantId(options),
       });
     };
     return new Command(texts.name).action((...given: unknown[]) => {
@@ -115,6 +118,8 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addVerify,
     addAdmit,
     addFollow,
+    addApprove,
+    addApprover,
     addExport,
     addInclusion,
     addReplay,

@@ -84,7 +84,7 @@ export function styled(code: ExitCode, text: string): Part {
 }
 
 export function row(label: string, text: string): Part[] {
-  return [{ style: 'dim', text: label.padEnd(14) }, text];
+  return [{ style: 'dim', text: `${label.padEnd(13)} ` }, text];
 }
 
 /** No colours outside a terminal, not even for FORCE_COLOR. Node honours NO_COLOR. */

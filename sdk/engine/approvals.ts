@@ -74,6 +74,14 @@ export async function createApproverRegistration(input: {
   });
 }
 
+/** The seed of the key of a registration. Throws `invalid_input`. */
+export async function requireApprover({ privateKey, registration }: Approver): Promise<Uint8Array> {
+  const { public_key, webauthn } = validInput(registrationSchema, registration);
+  const seed = seedOf(privateKey);
+  if (webauthn === null && public_key.x === (await publicKeyOf(seed))) return seed;
+  throw invalidKey('it is not the key of this registration');
+}
+
 /** What an approver decides; `aep_hash` is the hash that the approver recomputed. */
 export type ApprovalInput = Pick<
   ApprovalStatement,
@@ -84,19 +92,13 @@ export type ApprovalInput = Pick<
  * Signs a decision about a pending proof. Take `aep_hash` from {@link readApprovalRequest}, which
  * recomputes it. Throws `invalid_input`, also for the key of another registration.
  */
-export async function signApproval(
-  { privateKey, registration }: Approver,
-  input: ApprovalInput,
-): Promise<Approval> {
-  const { public_key, tenant_id, webauthn } = validInput(registrationSchema, registration);
-  const seed = seedOf(privateKey);
-  if (webauthn !== null || public_key.x !== (await publicKeyOf(seed))) {
-    throw invalidKey('it is not the key of this registration');
-  }
+export async function signApproval(approver: Approver, input: ApprovalInput): Promise<Approval> {
+  const seed = await requireApprover(approver);
+  const { registration } = approver;
   const { proof_id, aep_hash, decision, expires_at } = input;
   const statement = validInput(approvalStatementSchema, {
     schema_version: SCHEMA.approval,
-    tenant_id,
+    tenant_id: registration.tenant_id,
     proof_id,
     aep_hash,
     decision,

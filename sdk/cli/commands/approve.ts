@@ -1,0 +1,191 @@
+import { Option, type Command } from 'commander';
+import { generateKeyPairSync } from 'node:crypto';
+import { once } from 'node:events';
+import { stat, writeFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline/promises';
+import { approvalExpiry, describeSubject } from '../../../protocol/approval-request.js';
+import { utf8 } from '../../../protocol/bytes.js';
+import {
+  type ApprovalSubject,
+  type Approver,
+  type ApproverRegistration,
+  canonicalHash,
+  canonicalJson,
+  createApproverRegistration,
+  followAdmissionHttp,
+  readApprovalRequest,
+  SdkError,
+  signApproval,
+  submitApproval,
+} from '../../index.js';
+import { requireApprover } from '../../engine/approvals.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { readDocument, readText, writeOutput } from '../files.js';
+import { EXIT, type ExitCode, row, styled } from '../terminal.js';
+
+interface KeyOptions {
+  key: string;
+  registration: string;
+}
+
+const keyOptions = (): Option[] => [
+  new Option('--key <FILE>', 'private key of the approver, in PEM').makeOptionMandatory(),
+  new Option('--registration <FILE>', 'registration of the approver').default('registration.json'),
+];
+
+export function addApprover(add: AddCommand): Command {
+  const command = add<KeyOptions>(
+    {
+      name: 'approver',
+      summary: 'Create the registration of an approver, and a key unless it exists',
+      description:
+        'NAME is what policies and auditors see. Hand the registration to the operator, who adds it with `admin approver add`, and keep it: `svc approve` needs both files. A new key file has the mode 0600. An existing one is an Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` writes it. Needs SVC_TENANT_ID, and sends no request.',
+      examples: ['svc approver ops-lead --key ops-lead.pem'],
+    },
+    async ({ argument: approver, json, options, tenant, terminal }) => {
+      const tenantId = tenant();
+      await createKey(options.key);
+      const privateKey = await readKey(options.key);
+      const registration = await createApproverRegistration({ tenantId, approver, privateKey });
+      await writeOutput(options.registration, utf8(canonicalJson(registration)));
+      const created = {
+        registration_hash: canonicalHash(registration),
+        key: options.key,
+        registration: options.registration,
+      };
+      if (json) terminal.printJson(created);
+      else {
+        for (const one of Object.entries(created)) terminal.print(...row(...one));
+        terminal.printError(`next, by the operator: admin approver add ${tenantId} FILE`);
+      }
+      return EXIT.success;
+    },
+  ).argument('<NAME>');
+  for (const option of keyOptions()) command.addOption(option);
+  return command;
+}
+
+/** Never replaces a key: approvals under its registration would end. */
+async function createKey(file: string): Promise<void> {
+  const { privateKey } = generateKeyPairSync('ed25519');
+  const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
+  try {
+    await writeFile(file, pem, { flag: 'wx', mode: 0o600 });
+  } catch (cause) {
+    const { code = 'unknown error' } = cause as NodeJS.ErrnoException;
+    if (code !== 'EEXIST') throw new UsageError(`${file} cannot be written: ${code}`, { cause });
+  }
+}
+
+type ApproveOptions = KeyOptions & { reject?: true; yes?: true };
+
+export function addApprove(add: AddCommand): Command {
+  const command = add<ApproveOptions>(
+    {
+      name: 'approve',
+      summary: 'Approve or reject an action that requires an approval',
+      description:
+        'Shows what is requested, signs the decision with the key of a registered approver, and waits for the second decision. The command recomputes the AEP hash that it signs, and every value that it shows, from the signed proof; explanations of policies are the statement of the engine. Needs SVC_ENGINE_URL, SVC_TENANT_ID and an API key with the scope approve.\n\n' +
+        'Exits 0 when the action is admitted, 4 when it is denied, also by --reject, 1 when the engine shows values that do not fit the proof, and 3 when you did not confirm, the approval was rejected, or its effect is not known.',
+      examples: [
+        'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem',
+        'svc approve 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --key ops-lead.pem --reject --yes',
+      ],
+    },
+    approve,
+  ).argument('<PROOF_ID>');
+  for (const option of keyOptions()) command.addOption(option);
+  return command
+    .option('--reject', 'reject the action')
+    .option('-y, --yes', 'do not ask for confirmation');
+}
+
+async function approve(invocation: Invocation<ApproveOptions>): Promise<ExitCode> {
+  const { argument: proof_id, json, options, terminal } = invocation;
+  const engine = invocation.engine();
+  if (options.yes !== true) requireTerminal(invocation);
+  const approver = await readApprover(options, engine.tenantId);
+  const subject = await readApprovalRequest(engine, { proof_id });
+  const decision = options.reject === true ? 'reject' : 'approve';
+  if (!json) for (const one of describeSubject(subject)) terminal.print(...row(...one));
+  if (options.yes !== true && !(await isConfirmed(invocation, decision))) {
+    terminal.printError('nothing was signed');
+    return EXIT.undecided;
+  }
+  const approval = await signApproval(approver, {
+    proof_id,
+    aep_hash: subject.aepHash,
+    decision,
+    expires_at: approvalExpiry(subject.notes, Date.now()),
+  });
+  const second = await submitApproval(engine, approval);
+  const { code, status } = await outcomeOf(
+    followAdmissionHttp({ ...engine, receiptEvidence: false }, second),
+    subject,
+  );
+  if (json) terminal.printJson({ decision, status, pending_proof_id: proof_id, ...second });
+  else {
+    terminal.print(styled(code, status));
+    terminal.print(...row('proof', second.proof_id));
+  }
+  return code;
+}
+
+/** A rejection is a denial, with the receipt of the second decision. */
+async function outcomeOf(
+  followed: ReturnType<typeof followAdmissionHttp>,
+  { requestHash }: ApprovalSubject,
+): Promise<{ code: ExitCode; status: 'ADMITTED' | 'DENIED' }> {
+  const receipt = await followed.catch((error: unknown) => {
+    if (error instanceof SdkError && error.denial !== undefined) return error.denial.receipt;
+    throw error;
+  });
+  const { request_hash, status } = receipt;
+  if (request_hash !== requestHash) {
+    throw new SdkError('unexpected_response', 'the second decision is about another request');
+  }
+  return { status, code: status === 'ADMITTED' ? EXIT.success : EXIT.denied };
+}
+
+async function readApprover({ key, registration: file }: KeyOptions, tenantId: string) {
+  const registration = (await readDocument(file)) as never as ApproverRegistration;
+  const approver: Approver = { privateKey: await readKey(key), registration };
+  try {
+    await requireApprover(approver);
+  } catch (cause) {
+    const message = `${key} and ${file} are not those of an approver: ${(cause as Error).message}`;
+    throw new UsageError(message, { cause });
+  }
+  if (registration.tenant_id === tenantId) return approver;
+  throw new UsageError(`${file} is a registration of the tenant ${registration.tenant_id}`);
+}
+
+/** Windows has no such modes. */
+async function readKey(file: string): Promise<string> {
+  const { mode = 0 } = (await stat(file).catch(() => null)) ?? {};
+  if ((mode & 0o077) === 0 || process.platform === 'win32') return readText(file);
+  throw new UsageError(`${file} is readable by other users: chmod 600 ${file}`);
+}
+
+/** The approver must see the rows that the confirmation is about. */
+function requireTerminal({ json, terminal }: Invocation<ApproveOptions>): void {
+  const isTerminal = terminal.outIsTerminal && terminal.errorIsTerminal && process.stdin.isTTY;
+  if (isTerminal && !json) return;
+  throw new UsageError('without a terminal, and with --json, confirm with --yes');
+}
+
+async function isConfirmed(
+  { signal }: Invocation<ApproveOptions>,
+  decision: 'approve' | 'reject',
+): Promise<boolean> {
+  // Not as a terminal: the line editor would keep SIGINT from the process.
+  const lines = createInterface({ input: process.stdin, output: process.stderr, terminal: false });
+  try {
+    const prompt = `Type ${decision} to sign this decision: `;
+    const ended = once(lines, 'close').then(() => '');
+    const typed = await Promise.race([lines.question(prompt, { signal }), ended]);
+    return typed.trim() === decision;
+  } finally {
+    lines.close();
+  }
+}

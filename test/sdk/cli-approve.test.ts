@@ -1,0 +1,154 @@
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { registrationSchema, type Registration } from '#protocol/schemas/approvals';
+import { admitHttp } from '#sdk/index';
+import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
+import { activateApprovalSet, refund } from '../fixtures/approval-world.js';
+import { issueKey } from '../fixtures/engine.js';
+import { sdkError } from '../fixtures/sdk-error.js';
+import { sdkTest } from '../fixtures/sdk-world.js';
+import { openFolder, svc, svcOnTerminal, type RunOptions } from '../fixtures/svc.js';
+
+interface Cli {
+  folder: string;
+  env: Record<string, string>;
+  run(args: string[], options?: RunOptions): ReturnType<typeof svc>;
+  /** A proof that requires an approval. */
+  held(): Promise<string>;
+  registration: Registration;
+}
+
+const it = sdkTest().extend<{ cli: Cli }>({
+  cli: [
+    async ({ world }, use) => {
+      const { registry } = world;
+      await activateApprovalSet(registry);
+      const folder = await openFolder();
+      const env = {
+        SVC_ENGINE_URL: world.network.url,
+        SVC_TENANT_ID: world.options.tenantId,
+        SVC_API_KEY: await issueKey(registry, { scopes: ['approve'] }),
+      };
+      const run: Cli['run'] = (args, options = {}) =>
+        svc(args, { cwd: folder.path, ...options, env: { ...env, ...options.env } });
+      const created = await run(['approver', 'ops-lead', '--key', 'ops.pem'], {
+        env: { SVC_ENGINE_URL: '' },
+      });
+      expect(created).toMatchObject({ code: 0 });
+      const text = await readFile(join(folder.path, 'registration.json'), 'utf8');
+      const registration = registrationSchema.parse(JSON.parse(text));
+      const { registrationHash } = await addApprover(registry.admin, registration);
+      expect(created.stdout).toContain(registrationHash);
+      const held = async (): Promise<string> =>
+        (await sdkError(admitHttp(world.options, refund()), 'approval_required')).proofId!;
+      await use({ folder: folder.path, env, run, held, registration });
+      await folder.remove();
+    },
+    { scope: 'file' },
+  ],
+});
+const onLinux = it.skipIf(process.platform !== 'linux');
+
+it('svc approver keeps an existing key, which only its owner can read', async ({ cli }) => {
+  const { mode } = await stat(join(cli.folder, 'ops.pem'));
+  expect(mode & 0o777).toBe(0o600);
+  const args = ['approver', 'again', '--key', 'ops.pem', '--registration', 'again.json', '--json'];
+  const { lines } = await cli.run(args);
+  expect(lines).toMatchObject([{ key: 'ops.pem', registration: 'again.json' }]);
+  const again = JSON.parse(await readFile(join(cli.folder, 'again.json'), 'utf8')) as Registration;
+  expect(again.public_key).toEqual(cli.registration.public_key);
+  expect(again.salt).not.toBe(cli.registration.salt);
+});
+
+it('svc approve shows the action and its facts, and exits with the second decision', async ({
+  cli,
+}) => {
+  const proof = await cli.held();
+  const approved = await cli.run(['approve', proof, '--key', 'ops.pem', '--yes']);
+  expect(approved).toMatchObject({ code: 0, stderr: '' });
+  expect(approved.stdout.replaceAll(/ {2,}/g, ' ')).toMatch(
+    /^action ISSUE_REFUND\nagent support-1 \(claimed by the caller\)\ntool payments\.refund\nfact amount 480\.00\nfact currency EUR\n[\s\S]*required by refunds-above-200: A refund above 200\.00 needs an approval\.\n[\s\S]*\nADMITTED\n/,
+  );
+  const rejected = await cli.run([
+    ...['approve', await cli.held(), '--key', 'ops.pem', '--reject', '--yes', '--json'],
+  ]);
+  expect(rejected).toMatchObject({ code: 4, stderr: '' });
+  expect(rejected.lines).toMatchObject([{ decision: 'reject', status: 'DENIED' }]);
+  const again = await cli.run(['approve', proof, '--key', 'ops.pem', '--yes']);
+  expect(again).toMatchObject({ code: 3, stdout: '' });
+  expect(again.stderr).toContain('already_decided');
+});
+
+it('svc approve signs nothing for a server that alters a value', async ({ cli, world }) => {
+  const proof = await cli.held();
+  world.network.faults.push({ kind: 'changed', change: (body) => body.replace('480.00', '4.80') });
+  world.network.seen.length = 0;
+  const ran = await cli.run(['approve', proof, '--key', 'ops.pem', '--yes']);
+  expect(ran).toMatchObject({ code: 1, stdout: '' });
+  expect(world.network.seen.map(({ method }) => method)).toEqual(['GET']);
+});
+
+it('svc approve reports a wrong file, setting or confirmation before any request', async ({
+  cli,
+  world,
+}) => {
+  const proof = await cli.held();
+  world.network.seen.length = 0;
+  const approve = ['approve', proof, '--key'];
+  await cli.run(['approver', 'other', '--key', 'other.pem', '--registration', 'other.json']);
+  const cases: [string[], RegExp, Record<string, string>?][] = [
+    [[...approve, 'ops.pem'], /confirm with --yes/],
+    [[...approve, 'nowhere.pem', '--yes'], /cannot be read/],
+    [[...approve, 'other.pem', '--yes'], /not the key of this registration/],
+    [[...approve, 'ops.pem', '--registration', 'ops.pem', '--yes'], /is not JSON/],
+    [[...approve, 'ops.pem', '--yes'], /registration of the tenant/, { SVC_TENANT_ID: 'rival' }],
+    [['approve', 'neither', '--key', 'ops.pem', '--yes'], /proof id/],
+  ];
+  for (const [args, message, env = {}] of cases) {
+    const ran = await cli.run(args, { env });
+    expect(ran).toMatchObject({ code: 2, stdout: '' });
+    expect(ran.stderr).toMatch(message);
+  }
+  expect(world.network.seen).toEqual([]);
+});
+
+it('svc approve reports an approval without effect', async ({ cli, world }) => {
+  const { admin } = world.registry;
+  await cli.run(['approver', 'late', '--key', 'late.pem', '--registration', 'late.json']);
+  const file = join(cli.folder, 'late.json');
+  const registration = registrationSchema.parse(JSON.parse(await readFile(file, 'utf8')));
+  const approve = ['approve', await cli.held(), '--key', 'late.pem', '--yes'];
+  const args = [...approve, '--registration', 'late.json'];
+  const unknown = await cli.run(args);
+  expect(unknown.code).toBe(3);
+  expect(unknown.stderr).toMatch(/approval_rejected: .* no such registration/);
+  const { registrationHash } = await addApprover(admin, registration);
+  await retireApprover(admin, registrationHash);
+  const retired = await cli.run(args);
+  expect(retired.code).toBe(3);
+  expect(retired.stderr).toMatch(/approval_rejected: .* not active/);
+});
+
+onLinux('svc approve signs only after a confirmation on the terminal', async ({ cli, world }) => {
+  const proof = await cli.held();
+  const at = (name: string): string => join(cli.folder, name);
+  const args = [
+    'approve',
+    proof,
+    '--key',
+    at('ops.pem'),
+    '--registration',
+    at('registration.json'),
+  ];
+  for (const stdin of ['reject\n', 'y\n', '']) {
+    world.network.seen.length = 0;
+    const declined = await svcOnTerminal(args, { env: cli.env, stdin });
+    expect(declined.code).toBe(3);
+    expect(declined.stdout).toMatch(/480\.00[\s\S]*nothing was signed/);
+    expect(world.network.seen.map(({ method }) => method)).toEqual(['GET']);
+  }
+  const confirmed = await svcOnTerminal(args, { env: cli.env, stdin: 'approve\n' });
+  expect(confirmed.code).toBe(0);
+  expect(confirmed.stdout).toContain('ADMITTED');
+});
