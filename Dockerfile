@@ -7,8 +7,8 @@ COPY package.json package-lock.json ./
 COPY sdk/package.json sdk/
 RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
-RUN npx tsc --build programs api/public/browser \
-  && npx rolldown --config api/public/browser/rolldown.config.js
+RUN npx tsc --build programs api/browser \
+  && npx rolldown --config api/browser/rolldown.config.js
 
 # Only packages that the programs import: none for builds, tests or the embedded database.
 FROM ${NODE} AS dependencies

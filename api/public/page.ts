@@ -5,6 +5,7 @@ import { formatVkey } from '#protocol/note';
 import { chainView, historyView } from '#protocol/state/views';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { OperationSpec } from '../openapi/types.js';
+import { pagePolicy, readScript } from '../pages/assets.js';
 import {
   CACHE_NEVER,
   CACHE_PRIVATE,
@@ -32,22 +33,12 @@ import {
   MAX_IDENTIFIER,
 } from './page/document.js';
 import { membersIn, readAnswer, textOf, type PageModel } from './page/relayed.js';
-import { readScript } from './page/evidence.js';
 import { verdictView } from './page/verdict-view.js';
 import { whenFetched } from './snapshot/pages.js';
 import { currentValidSnapshot } from './snapshot/poller.js';
 import type { Snapshot } from './snapshot/snapshot.js';
 
-const CONTENT_POLICY = [
-  "default-src 'none'",
-  "style-src 'self'",
-  "script-src 'self'",
-  "connect-src 'self'",
-  "img-src 'self'",
-  "form-action 'self'",
-  "base-uri 'none'",
-  "frame-ancestors 'none'",
-].join('; ');
+const CONTENT_POLICY = pagePolicy("'self'");
 
 /** GET /: the search form, or with an identifier the verdict of the JSON route as a page. */
 async function getPage(exchange: Exchange): Promise<void> {
@@ -211,7 +202,7 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
   },
   asset('pageStyle', '/page/style.css', 'text/css', () => STYLE),
   asset('pageScript', '/page/copy.js', 'text/javascript', () => SCRIPT),
-  asset('pageVerifier', '/page/verify.js', 'text/javascript', () => readScript('verify.js')),
-  asset('pageProver', '/page/prove.js', 'text/javascript', () => readScript('prove.js')),
+  asset('pageVerifier', '/page/verify.js', 'text/javascript', () => readScript('page/verify.js')),
+  asset('pageProver', '/page/prove.js', 'text/javascript', () => readScript('page/prove.js')),
   asset('pageIcon', '/page/icon.svg', 'image/svg+xml', () => ICON),
 ];

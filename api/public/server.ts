@@ -10,8 +10,8 @@ import { Problem } from './http/problem.js';
 import { handleLookup, routeOfLookup, decoded } from './lookup/routes.js';
 import { type PublicContext, type Exchange, pathPattern } from './operation.js';
 import { OPERATIONS } from './operations.js';
+import { readScript } from '../pages/assets.js';
 import { Checkpoints } from './log/checkpoints.js';
-import { readScript, SCRIPTS } from './page/evidence.js';
 import type { PageMemory } from './snapshot/pages.js';
 import { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
@@ -54,7 +54,7 @@ export function createPublicServer(options: PublicServerOptions): PublicServer {
   const { clock, log } = settings;
   const trust = pinKeys(nativeSha256, [logVkey].flat());
   // Without its script, the page would verify nothing and not report it.
-  for (const name of SCRIPTS) readScript(name);
+  for (const script of ['page/verify.js', 'page/prove.js'] as const) readScript(script);
   const poller = new SnapshotPoller({ source, trust, pageMemory, clock, log });
   const checkpoints = new Checkpoints(source, trust, clock);
   const ctx: PublicContext = { publicUrl: null, ...settings, source, trust, poller, checkpoints };

@@ -115,7 +115,7 @@ describe('imports', () => {
   it('keep protocol, scripts of the page and the core of the SDK free of Node, of I/O and of all but three packages', () => {
     const core = all.filter(
       ({ file, folder }) =>
-        (folder === 'sdk' && !SDK_RIM.test(file)) || file.startsWith('api/public/browser/'),
+        (folder === 'sdk' && !SDK_RIM.test(file)) || file.startsWith('api/browser/'),
     );
     expect(core.length).toBeGreaterThan(0);
     const wrong = [...all.filter(({ folder }) => folder === 'protocol'), ...core].flatMap(
@@ -125,7 +125,7 @@ describe('imports', () => {
             const target = targetOf(source, one);
             return target === null
               ? !KERNEL_PACKAGES.some((allowed) => allowed.test(one))
-              : SDK_RIM.test(target) || /^api\/(?!public\/browser\/)/.test(target);
+              : SDK_RIM.test(target) || /^api\/(?!browser\/)/.test(target);
           })
           .map((one) => `${source.file} imports ${one}`),
     );

@@ -1,20 +1,4 @@
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { OperatorError } from '#runtime/process/operator-error';
-import { packageRoot } from '#runtime/process/files';
 import { html, type Html } from '../../docs/html.js';
-
-export const SCRIPTS = ['verify.js', 'prove.js'] as const;
-
-/** A script of `api/public/browser` as bundled by the build. */
-export function readScript(name: (typeof SCRIPTS)[number]): string {
-  const path = join(packageRoot, 'dist', 'page', name);
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (cause) {
-    throw new OperatorError(`${path} cannot be read: run npm run build.`, { cause });
-  }
-}
 
 /** The shown answer, for the script that verifies it in the browser. */
 export interface ServedAnswer {
