@@ -18,4 +18,4 @@ const bundle = (script, dir) => ({
 });
 
 // Bundles the compiled scripts of the pages. Only readers with a pinned key load prove.js.
-export default defineConfig([bundle('verify', 'page')]);
+export default defineConfig([bundle('verify', 'page'), bundle('approve', 'approval-page')]);

@@ -4,6 +4,7 @@ import { healthCheck, type Readiness } from '#runtime/ops/health';
 import { documentation } from '../docs/operations.js';
 import * as admissions from './admission/admit.js';
 import { approveOperation } from './admission/approve.js';
+import { APPROVAL_PAGE } from './admission/approval-page.js';
 import { approvalRequestOperation } from './admission/approval-request.js';
 import { createBatchOperation } from './batches/create-batch.js';
 import * as batches from './batches/results.js';
@@ -136,5 +137,6 @@ export const OPERATIONS: readonly Operation[] = [
   apiKeys.revokeApiKeyOperation,
   healthzOperation,
   readyzOperation,
+  ...APPROVAL_PAGE,
   ...documentationOperations,
 ];

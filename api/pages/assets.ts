@@ -17,7 +17,9 @@ export const pagePolicy = (formAction: "'self'" | "'none'"): string =>
   ].join('; ');
 
 /** A script of `api/browser` as bundled by the build. */
-export function readScript(file: 'page/verify.js' | 'page/prove.js'): string {
+export function readScript(
+  file: 'page/verify.js' | 'page/prove.js' | 'approval-page/approve.js',
+): string {
   const path = join(packageRoot, 'dist', file);
   try {
     return readFileSync(path, 'utf8');

@@ -1,0 +1,248 @@
+import axe from 'axe-core';
+import { type Browser, chromium, type Page } from 'playwright-core';
+import { readFile } from 'node:fs/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { parseStrict } from '#protocol/json';
+import { type Registration, registrationSchema } from '#protocol/schemas/approvals';
+import { admitHttp } from '#sdk/index';
+import { addApprover } from '#sql/lifecycle/approvers';
+import { activateApprovalSet, refund } from '../../fixtures/approval-world.js';
+import { chromiumArgs, chromiumPath, withoutChromium } from '../../fixtures/chromium.js';
+import { issueKey } from '../../fixtures/engine.js';
+import { TENANT } from '../../fixtures/registry.js';
+import { sdkError } from '../../fixtures/sdk-error.js';
+import { openSdkWorld, type SdkWorld } from '../../fixtures/sdk-world.js';
+
+const PHONE = { width: 375, height: 740 };
+const EDDSA = -8;
+const ES256 = -7;
+
+describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
+  `page for approvals in a browser${withoutChromium}`,
+  () => {
+    let world: SdkWorld;
+    let browser: Browser;
+    let apiKey: string;
+    /** A page under an IP address has no RP id. */
+    const named = (url: string): string => url.replace('127.0.0.1', 'localhost');
+
+    beforeAll(async () => {
+      world = await openSdkWorld();
+      await activateApprovalSet(world.registry);
+      apiKey = await issueKey(world.registry, { scopes: ['approve'] });
+      browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });
+    });
+    afterAll(async () => {
+      await browser?.close();
+      await world.close();
+    });
+    afterEach(async () => {
+      for (const context of browser.contexts()) await context.close();
+      world.network.faults.length = 0;
+    });
+
+    interface Opened {
+      page: Page;
+      complaints: string[];
+      /** The bodies of approvals that the page sent. */
+      sent: string[];
+      setUserVerified(isUserVerified: boolean): Promise<void>;
+    }
+
+    /** Opens the page on a phone with an authenticator that supports one algorithm. */
+    async function open(algorithm = ES256, origin = named(world.network.url)): Promise<Opened> {
+      const context = await browser.newContext({ viewport: PHONE });
+      const page = await context.newPage();
+      const complaints: string[] = [];
+      const sent: string[] = [];
+      page.on('pageerror', (error) => complaints.push(error.message));
+      page.on('console', (message) => {
+        // The test narrows the list of algorithms, and expects rejected requests.
+        const isExpected = /^Failed to load resource|pubKeyCredParams/.test(message.text());
+        if (!isExpected) complaints.push(message.text());
+      });
+      page.on('request', (request) => {
+        if (request.method() === 'POST') sent.push(request.postData() ?? '');
+      });
+      const cdp = await context.newCDPSession(page);
+      await cdp.send('WebAuthn.enable');
+      const { authenticatorId } = await cdp.send('WebAuthn.addVirtualAuthenticator', {
+        options: {
+          protocol: 'ctap2',
+          transport: 'internal',
+          hasUserVerification: true,
+          isUserVerified: true,
+          automaticPresenceSimulation: true,
+        },
+      });
+      // Keeps one algorithm of the page's list, because the virtual authenticator supports both.
+      await page.addInitScript(`
+        const create = navigator.credentials.create.bind(navigator.credentials);
+        navigator.credentials.create = ({ publicKey }) => create({ publicKey: {
+          ...publicKey,
+          pubKeyCredParams: publicKey.pubKeyCredParams.filter(({ alg }) => alg === ${algorithm}),
+        } });`);
+      await page.goto(`${origin}/approve`);
+      const setUserVerified = async (isUserVerified: boolean): Promise<void> => {
+        await cdp.send('WebAuthn.setUserVerified', { authenticatorId, isUserVerified });
+      };
+      return { page, complaints, sent, setUserVerified };
+    }
+
+    async function register(page: Page): Promise<Registration> {
+      await page.getByLabel('Tenant ID').fill(TENANT);
+      await page.getByLabel('Your name').fill('ops-lead');
+      await page.getByRole('button', { name: 'Register' }).click();
+      const [download] = await Promise.all([
+        page.waitForEvent('download'),
+        page.getByRole('link', { name: 'Save registration.json' }).click(),
+      ]);
+      const text = await readFile(await download.path());
+      const registration = registrationSchema.parse(parseStrict(text));
+      await addApprover(world.registry.admin, registration);
+      return registration;
+    }
+
+    const held = async (): Promise<string> =>
+      (await sdkError(admitHttp(world.options, refund()), 'approval_required')).proofId!;
+
+    async function show(page: Page, proofId: string): Promise<void> {
+      await page.getByLabel('API key').fill(apiKey);
+      await page.getByLabel('Proof ID').fill(proofId);
+      await page.getByRole('button', { name: 'Show the request' }).click();
+    }
+
+    const decide = (page: Page, name: 'Approve' | 'Reject'): Promise<void> =>
+      page.getByRole('button', { name, exact: true }).click();
+
+    const alert = (page: Page): Promise<string> =>
+      page.getByRole('alert').filter({ hasText: /./ }).innerText();
+
+    it.each([
+      ['ES256', ES256, 'EC'],
+      ['Ed25519', EDDSA, 'OKP'],
+    ])('registers a key of %s, shows a request, and approves it', async (_, algorithm, kty) => {
+      const { page, complaints } = await open(algorithm);
+      const registration = await register(page);
+      expect(registration).toMatchObject({
+        public_key: { kty },
+        webauthn: { rp_id: 'localhost', origins: [named(world.network.url)] },
+      });
+      const proofId = await held();
+      await show(page, proofId);
+      await page.getByText('Requested action').waitFor();
+      const rows = (await page.locator('#rows').innerText()).replaceAll('\n', ' ');
+      expect(rows).toMatch(
+        /action ISSUE_REFUND agent support-1 \(claimed by the caller\) .* fact amount 480\.00 /,
+      );
+      await decide(page, 'Approve');
+      await page.getByText('The action is admitted: the agent may act.').waitFor();
+      await show(page, proofId);
+      expect(await alert(page)).toContain('Another approval of this proof was accepted before.');
+      expect(complaints).toEqual([]);
+      const stored: string = await page.evaluate('JSON.stringify([localStorage, sessionStorage])');
+      expect(stored).not.toContain(apiKey);
+    });
+
+    it('rejects a request with a registration from a file, by keyboard only', async () => {
+      const { page } = await open();
+      const registration = await register(page);
+      await page.getByRole('button', { name: 'Forget this registration' }).click();
+      await page.goto(`${named(world.network.url)}/approve#${await held()}`);
+      await page.reload();
+      await page.getByLabel('Your registration file').setInputFiles({
+        name: 'registration.json',
+        mimeType: 'application/json',
+        buffer: Buffer.from(JSON.stringify(registration)),
+      });
+      await page.getByLabel('API key').focus();
+      await page.keyboard.type(apiKey);
+      await page.keyboard.press('Enter');
+      await page.locator('#request-title:focus').waitFor();
+      await page.keyboard.press('Tab');
+      await page.keyboard.press('Tab');
+      await page.keyboard.press('Enter');
+      await page.getByText('The action is denied: the agent may not act.').waitFor();
+    });
+
+    it('signs nothing without user verification', async () => {
+      const { page, sent, setUserVerified } = await open();
+      await register(page);
+      await show(page, await held());
+      await page.getByText('Requested action').waitFor();
+      await setUserVerified(false);
+      await decide(page, 'Approve');
+      expect(await alert(page)).toContain('Nothing was signed');
+      expect(sent).toEqual([]);
+      await setUserVerified(true);
+      await decide(page, 'Approve');
+      await page.getByText('The action is admitted').waitFor();
+    });
+
+    it('signs nothing at another origin, whose assertion the engine does not accept', async () => {
+      const { page, sent } = await open();
+      const registration = await register(page);
+      const elsewhere = named(world.engine.url);
+      await page.goto(`${elsewhere}/approve`);
+      const text = JSON.stringify(JSON.stringify(registration));
+      await page.evaluate(`localStorage.setItem('svc-approver-registration', ${text})`);
+      await page.reload();
+      await show(page, await held());
+      await page.getByText('Requested action').waitFor();
+      await decide(page, 'Approve');
+      expect(await alert(page)).toContain(`this registration is for ${named(world.network.url)}`);
+      expect(sent).toEqual([]);
+
+      // A page that leaves the check out.
+      await page.route('**/approve.js', async (route) => {
+        const script = await (await route.fetch()).text();
+        const body = script.replace('.includes(location.origin)', '.length');
+        expect(body).not.toBe(script);
+        await route.fulfill({ body, contentType: 'text/javascript' });
+      });
+      await page.reload();
+      await show(page, await held());
+      await page.getByText('Requested action').waitFor();
+      await decide(page, 'Approve');
+      expect(await alert(page)).toContain('its signature does not verify');
+    });
+
+    it('shows no request that does not fit the signed proof', async () => {
+      const { page, sent } = await open();
+      await register(page);
+      const proofId = await held();
+      await page.getByLabel('Proof ID').fill(proofId);
+      world.network.faults.push({ kind: 'changed', change: (body) => body.replace('480.', '4.') });
+      await show(page, proofId);
+      expect(await alert(page)).toBe(
+        'Do not decide. The request does not fit the signed proof: the AEP does not commit to the disclosed value.',
+      );
+      expect(await page.getByRole('button', { name: 'Approve', exact: true }).count()).toBe(0);
+      expect(sent).toEqual([]);
+    });
+
+    it('has no accessibility violation and does not scroll sideways, light and dark', async () => {
+      const { page } = await open();
+      await register(page);
+      await show(page, await held());
+      await page.getByText('Requested action').waitFor();
+      for (const colorScheme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme });
+        await page.evaluate(axe.source);
+        const { violations } = await page.evaluate(() =>
+          (globalThis as unknown as { axe: typeof axe }).axe.run(),
+        );
+        expect.soft(violations.map(({ id, nodes }) => [id, nodes[0]?.html])).toEqual([]);
+        const overflow = 'document.documentElement.scrollWidth - innerWidth';
+        expect.soft(await page.evaluate(overflow)).toBe(0);
+        const directory = process.env['SCREENSHOTS'];
+        if (directory !== undefined) {
+          await page.screenshot({
+            path: `${directory}/approve-${colorScheme}.png`,
+            fullPage: true,
+          });
+        }
+      }
+    });
+  },
+);
