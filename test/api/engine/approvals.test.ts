@@ -5,7 +5,7 @@ import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { activatePolicy, type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
@@ -40,8 +40,11 @@ beforeAll(async () => {
 });
 afterAll(() => end());
 
-async function activate(policies: Record<string, string>): Promise<void> {
-  const set = await makePolicySet({ schema, policies, sentences: {} });
+async function activate(
+  policies: Record<string, string>,
+  changes: Partial<PolicyFiles> = {},
+): Promise<void> {
+  const set = await makePolicySet({ schema, policies, sentences: {}, ...changes });
   await storePolicySet(setup.registry.admin, set);
   await activatePolicy(setup.registry.admin, set.digest);
 }
@@ -130,6 +133,40 @@ it('an approval does not waive another policy of the set in force', async () => 
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   await activate({ permit: PERMIT, hold: HOLD });
   expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['never'] });
+});
+
+it('only an approved second decision moves a counter', async () => {
+  const limit = `forbid (principal, action, resource) unless {
+    context.budgets has payments && context.budgets.payments.after <= 1 };`;
+  await activate(
+    { permit: PERMIT, hold: HOLD, limit },
+    {
+      schema: schema.replace(
+        'budgets: {}',
+        'budgets: { payments?: { before: Long, after: Long } }',
+      ),
+      counters: { payments: { actions: ['PAY'], sum: null, per: 'tenant', window: 'day' } },
+    },
+  );
+  const all = [await held(), await held(), await held()];
+  const decided = async (at: number, decision: 'approve' | 'reject') => {
+    const sent = await send(approver.approve(about(all[at]!), { decision }));
+    const { aep, proof_id } = await secondOf(sent);
+    const [row] = await setup.db.sql<{ values: number[] }[]>`
+      select array[(budgets #>> '{payments,before}')::int, (budgets #>> '{payments,after}')::int] as values
+      from svc.log_entry where proof_id = ${proof_id}::uuid`;
+    return { ...aep.decision, values: row?.values };
+  };
+  const rejected = await decided(0, 'reject');
+  const first = await decided(1, 'approve');
+  const second = await decided(2, 'approve');
+  await activate({ permit: PERMIT, hold: HOLD });
+  expect([rejected, first, second]).toEqual([
+    { effect: 'DENY', reasons: ['hold'], values: [0, 1] },
+    { effect: 'ADMIT', reasons: ['permit'], values: [0, 1] },
+    { effect: 'DENY', reasons: ['limit'], values: [1, 2] },
+  ]);
+  expect(await setup.db.sql`select value from svc.counter`).toEqual([{ value: 1 }]);
 });
 
 it('of two approvals at once, one causes the second decision', async () => {
