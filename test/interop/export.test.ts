@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import type { JsonValue } from '#protocol/json';
 import { verifyOffline, type OfflineTrust } from '#protocol/offline';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { engineTest } from '../api/engine/setup.js';
 import { admissionEnvelope } from '../fixtures/agent.js';
@@ -15,7 +15,7 @@ import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 const it = engineTest({ scopes: ['admit', 'read', 'export'] });
 
 const resultOf = (text: string, trust: OfflineTrust) => {
-  const verified = verifyOffline(text, trust, { sha256: nativeSha256, verify: nativeVerify });
+  const verified = verifyOffline(text, trust, nativeCrypto);
   if (!verified.decidable) return { undecidable: verified.cause };
   const { authentic, included, status, faults, disclosed, withheld } = verified;
   return { authentic, included, status, fault: faults[0]?.code, disclosed, withheld };
