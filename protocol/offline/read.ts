@@ -224,12 +224,14 @@ function isApprovalOf({ aep, approval }: SignedDocument, sha256: Sha256): boolea
   const named = aep.evidence.approval;
   if (named === null || approval === null) return named === approval;
   const { entry, envelope, registration } = approval;
-  const { decision, expires_at, proof_id, tenant_id } = envelope.statement;
+  const { decision, expires_at, proof_id, registration_hash, tenant_id } = envelope.statement;
   return (
     documentHash(sha256, envelope) === named.approval_hash &&
     documentHash(sha256, registration) === named.registration_hash &&
     proof_id === named.pending_proof_id &&
+    registration_hash === named.registration_hash &&
     tenant_id === aep.tenant_id &&
+    registration.tenant_id === aep.tenant_id &&
     aep.accepted_at < expires_at &&
     (decision === 'approve' || aep.decision.effect === 'DENY') &&
     entry.change === 'activate' &&

@@ -78,6 +78,36 @@ it.runIf(hasPython)(
   60_000,
 );
 
+it.runIf(hasPython)(
+  'Python > verifies altered approvals like this code',
+  async () => {
+    const named = ['approved', 'approved-with-ed25519', 'approval-rejected'];
+    const valid = offlineVectors['valid/offline.json']!.filter(({ name }) => named.includes(name));
+    const cases = valid.flatMap(({ export: text, trust }) => {
+      const document = JSON.parse(text!) as { approval: JsonValue };
+      return [...alterations(document.approval)].map(({ what, document: approval }) => ({
+        ...{ what, trust },
+        export: JSON.stringify({ ...document, approval }),
+      }));
+    });
+    const found = await pythonLines<object>('export.py', ['--lines'], cases);
+    const own = cases.map(({ export: text, trust }) =>
+      resultOf(text, {
+        aepKeys: trust.aep_keys as string[],
+        log: { vkey: trust.log_vkey!, origin: trust.log_origin! },
+      }),
+    );
+    expect(cases.length).toBeGreaterThan(500);
+    const accepted = cases.filter((_, i) => own[i]!.included === true).map(({ what }) => what);
+    expect(new Set(accepted)).toEqual(new Set(['/tlog_proof: null']));
+    const differences = cases
+      .map(({ what }, i) => ({ what, python: found[i], own: own[i]! }))
+      .filter(({ python, own }) => JSON.stringify(sorted(python)) !== JSON.stringify(sorted(own)));
+    expect(differences).toEqual([]);
+  },
+  60_000,
+);
+
 const sorted = (value: unknown) =>
   Object.entries(value as object)
     .filter(([, one]) => one !== undefined)

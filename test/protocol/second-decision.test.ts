@@ -24,7 +24,7 @@ const LEAF = 3;
 type Statement = Partial<Approval['statement']>;
 
 /** A second decision as a worker could have signed it. */
-function second({ by = approver, statement = {} as Statement, aep = {} as Partial<Aep> } = {}) {
+function second({ by = approver, statement = {}, aep = {} } = {}) {
   const envelope = by.approve(about, { expires_at: LATER, ...statement });
   const stored = { envelope, registration: by.registration, reasons: pending.reasons };
   const evidence: ApprovalEvidence = {

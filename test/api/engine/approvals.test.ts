@@ -6,7 +6,9 @@ import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { leafHash } from '#protocol/merkle';
 import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { verifyOffline } from '#protocol/offline';
+import { proofExportSchema, receiptEvidenceSchema } from '#protocol/schemas/proof-export';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { activatePolicy, type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
 import { readEvidence } from '#sql/log/leaf-checks';
@@ -22,7 +24,7 @@ import { issueKey, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
-import { byId, verdictIn } from '../../fixtures/verify-call.js';
+import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
 import { type Setup, withSetup } from './setup.js';
 
 const AGENT = '/v1/agent/admissions';
@@ -123,6 +125,51 @@ it('an approval causes a second decision, which the repeated admission returns',
       proof_id: id,
     });
     expect(replay.json).toMatchObject({ result: 'match' });
+  }
+});
+
+it('exports and receipt evidence prove the approval', async () => {
+  const { get, log, post, registry } = setup;
+  const pending = await held();
+  const approval = approver.approve(about(pending));
+  const { proof_id } = await secondOf(await send(approval));
+  const path = `/v1/proofs/${proof_id}`;
+  const early = receiptEvidenceSchema.parse((await get(`${path}/receipt-evidence`)).json);
+  expect(early.approval).toMatchObject({ envelope: approval, tlog_proof: null });
+  await setup.publish();
+  const exported = proofExportSchema.parse((await get(`${path}/export`)).json);
+  const evidence = receiptEvidenceSchema.parse((await get(`${path}/receipt-evidence`)).json);
+  const trust = {
+    aepKeys: [registry.admit.signer.publicKey],
+    log: { vkey: log.vkey, origin: log.origin },
+  };
+  for (const document of [exported, evidence]) {
+    expect(document.approval).toMatchObject({
+      envelope: approval,
+      registration: approver.registration,
+      entry: { change: 'activate', registration_hash: approver.registrationHash },
+      tlog_proof: expect.any(String) as string,
+    });
+    const result = verifyOffline(document, trust, nativeCrypto);
+    expect(result).toMatchObject({ authentic: true, included: true, faults: [] });
+  }
+  const genuine = verdictIn(await post('/v1/proofs/verify', exported));
+  expect([genuine.status, checkOf(genuine, 'submitted_approval')]).toEqual(['VALID', 'pass']);
+  expect(checkOf(genuine, 'approval')).toBe('pass');
+  const first = proofExportSchema.parse((await get(`/v1/proofs/${pending.proof_id}/export`)).json);
+  expect(first.approval).toBeNull();
+  const { approval: shown } = exported;
+  for (const altered of [
+    null,
+    { ...shown!, envelope: approver.approve(about(pending)) },
+    { ...shown!, registration: newApprover().registration },
+    { ...shown!, entry: { ...shown!.entry, time: '2026-01-01T00:00:00.000Z' } },
+    { ...shown!, tlog_proof: exported.key.tlog_proof },
+  ]) {
+    const body = { ...exported, approval: altered };
+    const verdict = verdictIn(await post('/v1/proofs/verify', body));
+    expect([verdict.status, verdict.cause]).toEqual(['INVALID', 'altered']);
+    expect(checkOf(verdict, 'submitted_approval')).toBe('fail');
   }
 });
 
