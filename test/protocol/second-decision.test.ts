@@ -21,8 +21,6 @@ const about = { proof_id: pending.proofId, aep_hash: pending.aepHash };
 const LATER = '2026-11-20T17:30:00.000Z';
 const LEAF = 3;
 
-type Statement = Partial<Approval['statement']>;
-
 /** A second decision as a worker could have signed it. */
 function second({ by = approver, statement = {}, aep = {} } = {}) {
   const envelope = by.approve(about, { expires_at: LATER, ...statement });
