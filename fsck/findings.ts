@@ -54,6 +54,9 @@ export const FINDINGS = {
   signature_invalid: row(RESTORE),
   proof_record_differs: row(RESTORE),
   request_altered: row(RESTORE),
+  approval_invalid: row(
+    'restore the rows of the proof and of its pending proof from a backup; if they are right, find out which worker signed it',
+  ),
   columns_differ: row(RESTORE),
   // Admissions
   intake_missing: row(RESTORE),

@@ -62,7 +62,9 @@ export function deriveAep(
 }
 
 /** An approver's rejection denies with the reasons of the pending proof, and evaluates nothing. */
-function rejectionIn({ approval }: PinnedIntake): Pick<Decision, 'effect' | 'reasons'> | null {
+export function rejectionIn({
+  approval,
+}: Pick<PinnedIntake, 'approval'>): Pick<Decision, 'effect' | 'reasons'> | null {
   const stored = readStoredApproval(approval);
   if (stored?.envelope.statement.decision !== 'reject') return null;
   return { effect: 'DENY', reasons: stored.reasons };

@@ -1,7 +1,7 @@
 import { WakeableSleep } from '#runtime/concurrency';
 import { verifierConfig } from '#runtime/config';
 import { jwkThumbprint } from '#protocol/keys';
-import { loadSigningKey, nativeBase64, nativeSha256 } from '#runtime/crypto/node';
+import { loadSigningKey, nativeBase64, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
@@ -35,7 +35,7 @@ const code = await runProgram('verifier', async (program) => {
       'sodium-native has no binary for this platform: OpenSSL verifies signatures, in 1.5 times the time',
     );
   }
-  const crypto = { sha256: nativeSha256, verify: signatures.verify, base64: nativeBase64 };
+  const crypto = { ...nativeCrypto, verify: signatures.verify, base64: nativeBase64 };
   const pulses = verifierHeartbeats();
   if (ops.registry !== null) {
     verifierGauges(

@@ -6,12 +6,16 @@ import { documentHash, type Sha256 } from './hash.js';
 import { canonicalBytes, type JsonValue, parseStrict } from './json.js';
 import type { KeyedEntry } from './keys.js';
 import { fromDer, isOnP256, type P256Key, type P256Verify } from './p256.js';
+import type { Aep } from './schemas/aep.js';
 import type {
   Approval,
   ApproverKey,
   ApproverSignature,
   Registration,
+  StoredApproval,
 } from './schemas/approvals.js';
+import type { Effect } from './status.js';
+import { parseTime } from './time.js';
 
 export interface ApprovalCrypto {
   sha256: Sha256;
@@ -48,6 +52,106 @@ export function verifyApproval(
     statement.tenant_id === registration.tenant_id &&
     isSignedBy(crypto, registration, approvalToSign(statement), signature)
   );
+}
+
+/** The proof that an approval is about, as the log has it. */
+export interface PendingProof {
+  proofId: string;
+  tenantId: string;
+  effect: Effect;
+  /** Lower-case hex. */
+  aepHash: string;
+  /** Null once the payload is erased. */
+  reasons: readonly string[] | null;
+}
+
+/** Why an approval never was one of a pending proof, or null. */
+export function approvalFault(
+  crypto: ApprovalCrypto,
+  { envelope, registration, reasons }: StoredApproval,
+  {
+    acceptedAt,
+    isActive,
+    pending,
+  }: { acceptedAt: number; isActive: boolean; pending: PendingProof },
+): string | null {
+  const { statement } = envelope;
+  if (pending.effect !== 'REQUIRE_APPROVAL') return 'the proof requires no approval';
+  if (statement.proof_id !== pending.proofId || statement.aep_hash !== pending.aepHash) {
+    return 'the approval names another proof or AEP';
+  }
+  if (statement.tenant_id !== pending.tenantId) return 'the approval names another tenant';
+  if (acceptedAt >= parseTime(statement.expires_at)) return 'the approval has expired';
+  if (!isActive) return 'the registration of the approver is not active';
+  if (
+    !verifyRegistration(crypto, registration) ||
+    !verifyApproval(crypto, envelope, registration)
+  ) {
+    return 'its signature does not verify';
+  }
+  return pending.reasons === null || reasons.join('\n') === pending.reasons.join('\n')
+    ? null
+    : 'the reasons differ from those of the pending proof';
+}
+
+/** What the registry has about the approval of a second decision. */
+export interface ApprovalEvidence extends RecordedApproval {
+  /** Whether the registration is active at the leaf of the second decision. */
+  isActive: boolean;
+}
+
+export interface RecordedApproval {
+  stored: StoredApproval;
+  /** Null when the tenant has no such proof. */
+  pending: (PendingProof & { leafIndex: number }) | null;
+  /** Whether both decisions are about the same request; null once that of the first is erased. */
+  isSame: boolean | null;
+  /** Whether no other proof names the pending proof. */
+  isOnly: boolean;
+}
+
+/** Adds the state of the registration at a leaf. */
+export function approvalAt(
+  leafIndex: number,
+  keys: readonly KeyedEntry[],
+  recorded: RecordedApproval | null,
+): ApprovalEvidence | null {
+  if (recorded === null) return null;
+  const { registration_hash } = recorded.stored.envelope.statement;
+  return { ...recorded, isActive: isActiveApprover(keys, registration_hash, leafIndex) };
+}
+
+/** Why the approval that an AEP names did not cause this second decision, or null. */
+export function secondDecisionFault(
+  crypto: ApprovalCrypto,
+  aep: Aep,
+  leafIndex: number,
+  evidence: ApprovalEvidence | null,
+): string | null {
+  const named = aep.evidence.approval;
+  if (evidence === null || named === null) return 'the approval is missing';
+  const { isActive, isOnly, isSame, pending, stored } = evidence;
+  const { envelope, registration } = stored;
+  if (
+    documentHash(crypto.sha256, envelope) !== named.approval_hash ||
+    documentHash(crypto.sha256, registration) !== named.registration_hash
+  ) {
+    return 'the AEP names another approval or registration';
+  }
+  if (pending?.proofId !== named.pending_proof_id || pending.leafIndex >= leafIndex) {
+    return 'the log has no such proof before this one';
+  }
+  if (pending.tenantId !== aep.tenant_id) return 'the pending proof is of another tenant';
+  const acceptedAt = parseTime(aep.accepted_at);
+  const fault = approvalFault(crypto, stored, { acceptedAt, isActive, pending });
+  if (fault !== null) return fault;
+  if (isSame === false) return 'the request differs from that of the pending proof';
+  if (!isOnly) return 'another proof is a second decision about the same pending proof';
+  const { effect, reasons } = aep.decision;
+  const isRejection = effect === 'DENY' && reasons.join('\n') === stored.reasons.join('\n');
+  return envelope.statement.decision === 'approve' || isRejection
+    ? null
+    : 'the rejection differs from the decision';
 }
 
 /** The form of the signature is that of the registration. */

@@ -1,4 +1,5 @@
 import { AEP_PAYLOAD_TYPE, type Receipt } from './aep.js';
+import { verifyApproval, verifyRegistration } from './approvals.js';
 import { fromBase64 } from './bytes.js';
 import { canonicalBytes } from './json.js';
 import { disclosedIn } from './commitments.js';
@@ -12,7 +13,7 @@ import type { InclusionProof } from './schemas/proof-export.js';
 import { canAssertValidity } from './status.js';
 import { formatTime } from './time.js';
 import { parseTlogProof } from './tlog-proof.js';
-import type { VerifyCrypto } from './verify.js';
+import type { ProofCrypto, VerifyCrypto } from './verify.js';
 import {
   bytesOf,
   faultOf,
@@ -85,7 +86,7 @@ export interface OfflineOptions {
 export function verifyOffline(
   exported: unknown,
   trust: OfflineTrust,
-  crypto: VerifyCrypto,
+  crypto: ProofCrypto,
   { tlogProof, now, receipt }: OfflineOptions = {},
 ): OfflineResult {
   const pins = readAepKeys(crypto.sha256, trust.aepKeys);
@@ -113,6 +114,11 @@ export function verifyOffline(
     const detail = 'the signature does not verify under the pinned key';
     return notAuthentic({ code: 'bad_signature', detail }, log);
   }
+  const { approval } = document;
+  if (approval !== null && !isApproved(crypto, approval)) {
+    const detail = 'the signature of the approval or of its registration does not verify';
+    return notAuthentic({ code: 'bad_approval_signature', detail, pointer: '/approval' }, log);
+  }
   const ended = endOf(document, now);
   const found = log && placeInLog(document, tlogProof, log, crypto);
   const result = placed(document, pinned, log, found);
@@ -120,6 +126,13 @@ export function verifyOffline(
   const shown = { ...result, ...disclosedIn(document) };
   return result.faults.length === 0 && ended !== null ? { ...shown, status: ended } : shown;
 }
+
+/** Whether the approver signed registration and approval, which the AEP names. */
+const isApproved = (
+  crypto: ProofCrypto,
+  { envelope, registration }: NonNullable<SignedDocument['approval']>,
+): boolean =>
+  verifyRegistration(crypto, registration) && verifyApproval(crypto, envelope, registration);
 
 /** Whether a public key of 32 bytes signed the AEP. */
 export function isSignedBy(
@@ -152,15 +165,32 @@ function placeInLog(
   const read = text === undefined ? { claim: claimOf(inclusion!) } : readTlogProof(text);
   if ('fault' in read) return read;
   const found = placeOf(canonicalBytes(entry), read.claim, log, crypto);
-  return 'fault' in found ? found : (keyFault(document.key, found.place, log, crypto) ?? found);
+  if ('fault' in found) return found;
+  const { approval, key } = document;
+  return (
+    activationFault(key, found.place, log, crypto, KEY) ??
+    (approval && activationFault(approval, found.place, log, crypto, APPROVER)) ??
+    found
+  );
 }
 
-/** The activation of the AEP key must be in the tree too, before the proof. */
-function keyFault(
-  { entry, tlog_proof }: SignedDocument['key'],
+const KEY = { code: 'key_not_activated', what: 'key', pointer: '/key/tlog_proof' } as const;
+const APPROVER = {
+  code: 'approver_not_activated',
+  what: 'approver',
+  pointer: '/approval/tlog_proof',
+} as const;
+
+/** The activation of the AEP key, and of the approver, must be in the tree too, before the proof. */
+function activationFault(
+  {
+    entry,
+    tlog_proof,
+  }: Pick<NonNullable<SignedDocument['approval' | 'key']>, 'entry' | 'tlog_proof'>,
   { leafIndex }: Place,
   log: LogPin,
   crypto: VerifyCrypto,
+  { code, pointer, what }: typeof KEY | typeof APPROVER,
 ): { fault: OfflineFault } | null {
   if (tlog_proof === null) return null;
   const read = readTlogProof(tlog_proof);
@@ -170,8 +200,8 @@ function keyFault(
     'fault' in read ? read : placeOf(canonicalBytes(entry), read.claim, unwitnessed, crypto);
   if (!('fault' in found) && found.place.leafIndex < leafIndex) return null;
   const detail =
-    'fault' in found ? found.fault.detail : 'the key was activated after the proof was logged';
-  return { fault: { code: 'key_not_activated', detail, pointer: '/key/tlog_proof' } };
+    'fault' in found ? found.fault.detail : `the ${what} was activated after the proof was logged`;
+  return { fault: { code, detail, pointer } };
 }
 
 function claimOf(inclusion: InclusionProof): InclusionClaim {

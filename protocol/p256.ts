@@ -1,3 +1,5 @@
+import { nobleSha256 } from './hash.js';
+
 /** A public key of ECDSA with P-256: two coordinates of 32 bytes, big-endian. */
 export interface P256Key {
   x: Uint8Array;
@@ -10,9 +12,58 @@ export interface P256Key {
  */
 export type P256Verify = (key: P256Key, message: Uint8Array, signature: Uint8Array) => boolean;
 
-/** Field prime and the coefficient b of the curve (SP 800-186 §3.2.1.3). */
+/** Field prime, coefficient b, base point and its order (SP 800-186 §3.2.1.3). */
 const P = 2n ** 256n - 2n ** 224n + 2n ** 192n + 2n ** 96n - 1n;
 const B = 0x5ac635d8aa3a93e7b3ebbd55769886bc651d06b0cc53b0f63bce3c3e27d2604bn;
+const G: Point = [
+  0x6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296n,
+  0x4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5n,
+];
+const N = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
+
+/** Null: the point at infinity. */
+type Point = readonly [x: bigint, y: bigint] | null;
+
+/** Verification in JavaScript (FIPS 186-5 §6.4.2), of public values only: its time depends on them. */
+export const p256Verify: P256Verify = (key, message, signature) => {
+  if (!isOnP256(key) || signature.length !== 2 * COORDINATE_BYTES) return false;
+  const q: Point = [bigEndian(key.x), bigEndian(key.y)];
+  const r = bigEndian(signature.subarray(0, COORDINATE_BYTES));
+  const s = bigEndian(signature.subarray(COORDINATE_BYTES));
+  if (r === 0n || r >= N || s === 0n || s >= N) return false;
+  const w = inverse(s, N);
+  const [u, v] = [(bigEndian(nobleSha256(message)) * w) % N, (r * w) % N];
+  const both = sum(G, q);
+  let point: Point = null;
+  for (let bit = 255n; bit >= 0n; bit--) {
+    point = sum(point, point);
+    const [ofG, ofQ] = [(u >> bit) & 1n, (v >> bit) & 1n];
+    if (ofG + ofQ > 0n) point = sum(point, ofG === 0n ? q : ofQ === 0n ? G : both);
+  }
+  return point !== null && point[0] % N === r;
+};
+
+function sum(a: Point, b: Point): Point {
+  if (a === null || b === null) return a ?? b;
+  const [[x1, y1], [x2, y2]] = [a, b];
+  if (x1 === x2 && (y1 + y2) % P === 0n) return null;
+  const slope =
+    x1 === x2 ? 3n * (x1 * x1 - 1n) * inverse(2n * y1, P) : (y2 - y1) * inverse(x2 - x1, P);
+  const x = modulo(slope * slope - x1 - x2, P);
+  return [x, modulo(slope * (x1 - x) - y1, P)];
+}
+
+/** The inverse modulo a prime, by Euclid's algorithm. */
+function inverse(value: bigint, prime: bigint): bigint {
+  let [a, b, factor, next] = [modulo(value, prime), prime, 1n, 0n];
+  while (a > 1n) {
+    const quotient = b / a;
+    [a, b, factor, next] = [b - quotient * a, a, next - quotient * factor, factor];
+  }
+  return modulo(factor, prime);
+}
+
+const modulo = (value: bigint, divisor: bigint): bigint => ((value % divisor) + divisor) % divisor;
 
 /** Whether the coordinates are those of a point on the curve, which the key of a weak curve is not. */
 export function isOnP256(key: P256Key): boolean {

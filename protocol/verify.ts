@@ -1,3 +1,4 @@
+import { type ApprovalCrypto, type ApprovalEvidence, secondDecisionFault } from './approvals.js';
 import { equalBytes } from './bytes.js';
 import { AEP_PAYLOAD_TYPE, type Base64, type LoggedHashes, loggedHashes } from './aep.js';
 import { commitmentTo, REQUEST_HASH, saltsFrom } from './commitments.js';
@@ -21,6 +22,9 @@ export interface VerifyCrypto {
   base64?: Base64;
 }
 
+/** Also verifies the signatures of approvers. */
+export type ProofCrypto = VerifyCrypto & ApprovalCrypto;
+
 export interface ProofEvidence {
   proof_id: string;
   request: Uint8Array | null;
@@ -39,6 +43,8 @@ export interface ProofEvidence {
    * when the log does not know the key.
    */
   key: KeyState | null;
+  /** Of a second decision; null for another proof, and when the rows have none. */
+  approval: ApprovalEvidence | null;
   /**
    * Either the leaf hash at `leafIndex` of a tree whose root the caller has verified, or an
    * inclusion proof for a root that the caller trusts.
@@ -58,13 +64,13 @@ export interface ProofFindings {
  * Re-derives a proof from its bytes, down to the leaf of the log. Only the key state and the tree
  * are trusted; every other input may be an attacker's. Never throws. The checks are independent, so
  * a forged part fails under its own name; a check that cannot be computed fails too. Only the hash
- * of an erased request is `not_applicable`.
+ * of an erased request and the approval of another proof than a second decision are `not_applicable`.
  */
-export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Check[] {
+export function verifyProof(crypto: ProofCrypto, evidence: ProofEvidence): Check[] {
   return examineProof(crypto, evidence).checks;
 }
 
-export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): ProofFindings {
+export function examineProof(crypto: ProofCrypto, evidence: ProofEvidence): ProofFindings {
   const { sha256 } = crypto;
   const { aep, isCanonical } =
     evidence.builtAep === undefined
@@ -108,6 +114,7 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
       'the log entry is not the canonical entry of this proof',
     ),
     inclusionCheck(sha256, evidence),
+    approvalCheck(crypto, evidence, aep),
   ];
   return { checks, aep };
 }
@@ -170,6 +177,22 @@ function inclusionCheck(sha256: Sha256, evidence: ProofEvidence): Check {
       ? equalBytes(hash, inclusion.leafHashInTree)
       : verifyInclusion(sha256, { index: leafIndex, leafHash: hash, ...inclusion });
   return check('inclusion', included, `the entry is not leaf ${leafIndex} of the tree`);
+}
+
+function approvalCheck(
+  crypto: ProofCrypto,
+  { approval, leafIndex }: ProofEvidence,
+  aep: Aep | null,
+): Check {
+  if (aep !== null && aep.evidence.approval === null) {
+    return {
+      name: 'approval',
+      result: 'not_applicable',
+      detail: 'no approval caused the decision',
+    };
+  }
+  const fault = aep && secondDecisionFault(crypto, aep, leafIndex, approval);
+  return check('approval', aep !== null && fault === null, fault ?? 'no AEP names an approval');
 }
 
 function hashesOf(

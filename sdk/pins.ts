@@ -1,11 +1,12 @@
 import { nobleVerify } from '../protocol/ed25519.js';
 import { ProtocolError } from '../protocol/errors.js';
 import { nobleSha256 } from '../protocol/hash.js';
+import { p256Verify } from '../protocol/p256.js';
 import { PIN_ERRORS } from '../protocol/offline.js';
 import { SdkError } from './errors.js';
 
 /** The same implementation in Node and every browser. */
-export const crypto = { sha256: nobleSha256, verify: nobleVerify };
+export const crypto = { sha256: nobleSha256, verify: nobleVerify, verifyP256: p256Verify };
 
 /** Turns the ProtocolError of an unusable pin into the SdkError `unusable_pin`. */
 export function withPins<T>(check: () => T): T {

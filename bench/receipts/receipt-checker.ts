@@ -7,7 +7,7 @@ import { type OfflineTrust, verifyOffline } from '#protocol/offline';
 import type { BatchResult, BatchResults } from '#protocol/schemas/batch';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { Effect } from '#protocol/status';
-import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { loadSigningKey, nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import {
   exportProofHttp,
   waitForVerdictHttp,
@@ -203,7 +203,7 @@ export function receiptFaults(evidence: ReceiptEvidence, trust: OfflineTrust): s
   const status = effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
   const effects = [verdict.artifact.effect, exported.aep.decision.effect];
   const leafIn = (options: { receipt: Receipt } | { tlogProof: string }): number | undefined => {
-    const result = verifyOffline(exported, trust, CRYPTO, options);
+    const result = verifyOffline(exported, trust, nativeCrypto, options);
     return result.decidable && result.included === true ? result.leafIndex : undefined;
   };
   const checks = {
@@ -222,5 +222,3 @@ export function receiptFaults(evidence: ReceiptEvidence, trust: OfflineTrust): s
   };
   return Object.entries(checks).flatMap(([fault, passed]) => (passed ? [] : [fault]));
 }
-
-const CRYPTO = { sha256: nativeSha256, verify: nativeVerify };

@@ -1,3 +1,4 @@
+import { approvalAt } from '#protocol/approvals';
 import { toHex } from '#protocol/bytes';
 import { readEntry, parseRevocationReason } from '#protocol/entries';
 import type { Aep } from '#protocol/schemas/aep';
@@ -5,7 +6,7 @@ import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { type ArtifactKind, type Decided, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { examineProof } from '#protocol/verify';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import type { StoredLeaf } from '#sql/fsck/log';
 import { proofAbout, reasonDocument } from '#sql/fsck/lifecycle';
 import { columnsUnlikeAep, filedEntry } from '#sql/log/leaf-checks';
@@ -29,7 +30,7 @@ export interface LeafCheckResult {
 /** The proofs of a chunk, by leaf index. */
 export type ChunkCheckResult = ReadonlyMap<number, LeafCheckResult>;
 
-const crypto = { sha256: nativeSha256, verify: nativeVerify };
+const crypto = nativeCrypto;
 
 /** A root cause; findings that only follow from it are not reported. */
 export interface Fault {
@@ -107,6 +108,7 @@ export function checkProof(
     entry: leaf.entry,
     leafIndex,
     key,
+    approval: approvalAt(leafIndex, keys.entries, proof.approval),
     inclusion: { leafHashInTree: inTree },
   });
   const failed = new Set(checks.flatMap(({ name, result }) => (result === 'fail' ? [name] : [])));
@@ -116,6 +118,14 @@ export function checkProof(
   if (failed.has('aep_hash')) return altered();
   if (failed.has('aep_schema')) {
     return fails('aep_invalid', 'an AEP with the fields of svc.aep/1.0');
+  }
+  const approval = checks.find(({ name }) => name === 'approval');
+  if (approval?.result === 'fail') {
+    fault(
+      'approval_invalid',
+      `an approval of this decision, found: ${approval.detail ?? ''}`,
+      'intake',
+    );
   }
   if (failed.has('request_hash')) fault('request_altered', request, 'intake');
   const isKeyUnknown = failed.has('signing_key') && key.state === 'unknown';
@@ -140,6 +150,7 @@ export function checkProof(
     isUnsigned ||
     failed.has('proof_record_hash') ||
     failed.has('request_hash') ||
+    failed.has('approval') ||
     columns.length > 0 ||
     // The verifier requires these two to agree.
     pinned.includes('tenant_no') ||
@@ -148,9 +159,9 @@ export function checkProof(
 }
 
 /** Payload that an outcome or an agent request does not have. */
-const OPTIONAL: ReadonlySet<string> = new Set(['budgets', 'action', 'intent_id']);
+const OPTIONAL: ReadonlySet<string> = new Set(['approval', 'budgets', 'action', 'intent_id']);
 
-const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed']);
+const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed', 'approval']);
 
 /** Whether a log row is a proof with consistent rows, regardless of the tree. */
 export function isConsistent(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8Array): boolean {

@@ -3,7 +3,7 @@ import { attempt } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import { registrationSchema } from '#protocol/schemas/approvals';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
-import { nativeApprovalCrypto } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { addApprover, listApprovers, retireApprover } from '#sql/lifecycle/approvers';
 import { keysInLog, treeSize } from '#sql/log/log';
@@ -34,7 +34,7 @@ export function addApproverCommands(add: AddCommand): void {
       if (registration.tenant_id !== tenantId) {
         throw new UsageError(`${file} is a registration of the tenant ${registration.tenant_id}`);
       }
-      if (!verifyRegistration(nativeApprovalCrypto, registration)) {
+      if (!verifyRegistration(nativeCrypto, registration)) {
         throw new OperatorError(
           `${file} does not prove possession of its key: the signature does not verify`,
         );

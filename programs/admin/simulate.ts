@@ -1,11 +1,13 @@
 import { SingleBar } from 'cli-progress';
 import { preparePolicyEngine, type PolicyEngine } from '#policy/decide';
+import { rejectionIn } from '#policy/derive-aep';
 import { parseStrict } from '#protocol/json';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
 import type { Effect } from '#protocol/status';
 import type { DecidedAdmission } from '#sql/admissions/decided';
 import { decidedBelow } from '#sql/admissions/decided';
 import type { StoredPolicySet } from '#sql/admissions/policies';
+import { type DecidedState, stateOf } from '#sql/batches/chunks';
 import type { Pool } from '#sql/db/transaction';
 import { treeSize } from '#sql/log/log';
 import { policyInputOf } from '#sql/proofs/rebuild-aep';
@@ -34,7 +36,15 @@ export async function simulate(
   const sql = await database();
   const engine = await preparePolicyEngine(set);
   const from = Date.now() - periodOf(since);
-  const counts = { admissions: 0, unchanged: 0, denied: 0, admitted: 0, reasons: 0, erased: 0 };
+  const counts = {
+    admissions: 0,
+    unchanged: 0,
+    denied: 0,
+    approval_required: 0,
+    admitted: 0,
+    reasons: 0,
+    erased: 0,
+  };
   const changes: Change[] = [];
   const bar = new SingleBar({
     format: 'simulating {bar} {value} leaves, back to {at}',
@@ -56,12 +66,13 @@ export async function simulate(
     bar.update(size - last.leafIndex, { at: last.at.toISOString() });
   }
   bar.stop();
-  const { admissions, unchanged, denied, admitted, reasons, erased } = counts;
+  const { admissions, unchanged, denied, approval_required, admitted, reasons, erased } = counts;
   return {
     document: { since: new Date(from), ...counts, changes },
     text:
       (changes.length === 0 ? '' : `${table(changes)}\n`) +
       `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
+      `${approval_required} require an approval, ` +
       `${admitted} admitted, ${reasons} decided by other rules; ${erased} erased ones left out\n`,
   };
 }
@@ -82,14 +93,14 @@ function redecided(
   engine: PolicyEngine,
   row: DecidedAdmission,
   request: Buffer,
-): { kind: 'unchanged' | 'denied' | 'admitted' | 'reasons'; change: Change } | null {
+): { kind: 'unchanged' | DecidedState | 'reasons'; change: Change } | null {
   const input = policyInputOf(
     row,
     parseStrict(request) as unknown as ExecuteRequest,
     row.budgets ?? {},
   );
   if (input.action === null) return null;
-  const { effect, reasons } = engine.decide(input);
+  const { effect, reasons } = rejectionIn(row) ?? engine.decide(input);
   const text = (decided: Effect, by: readonly string[]) => `${decided} [${by.join(', ')}]`;
   const [recorded, simulated] = [text(row.effect, row.reasons ?? []), text(effect, reasons)];
   const change = {
@@ -101,7 +112,7 @@ function redecided(
   };
   if (recorded === simulated) return { kind: 'unchanged', change };
   if (effect === row.effect) return { kind: 'reasons', change };
-  return { kind: effect === 'ADMIT' ? 'admitted' : 'denied', change };
+  return { kind: stateOf(effect), change };
 }
 
 /** A period such as 90m, 12h or 7d, in milliseconds. */

@@ -13,7 +13,7 @@ import { type Disclosure, firstUncommitted, REQUEST_HASH } from '../commitments.
 import { parseEnvelope } from '../dsse.js';
 import { memberUnlikeAep } from '../entries.js';
 import { attempt, ProtocolError, STRICT_JSON_CODES } from '../errors.js';
-import { hashHex, type Sha256 } from '../hash.js';
+import { documentHash, hashHex, type Sha256 } from '../hash.js';
 import { type JsonValue, parseStrict, pointerStep, canonicalize, isCanonical } from '../json.js';
 import { jwkThumbprint } from '../keys.js';
 import type { Aep } from '../schemas/aep.js';
@@ -34,7 +34,7 @@ export type TextOrBytes = string | Uint8Array;
 export interface SignedDocument
   extends
     Pick<ProofExport, 'aep' | 'entry' | 'envelope' | 'proof_id' | 'proof_record'>,
-    Pick<ProofExport, 'disclosures' | 'key'>,
+    Pick<ProofExport, 'approval' | 'disclosures' | 'key'>,
     Partial<Pick<ProofExport, 'inclusion' | 'verdict'>> {
   tlog_proof?: string | null;
 }
@@ -71,7 +71,7 @@ function readDocument(input: unknown): ReadDocument {
 
 /** The evidence in the form of an export: its AEP is only in the envelope. */
 function signedPart(
-  { proof_record, entry, key, disclosures, tlog_proof }: ReceiptEvidence,
+  { approval, proof_record, entry, key, disclosures, tlog_proof }: ReceiptEvidence,
   ctx: z.RefinementCtx,
 ): SignedDocument {
   const { envelope } = proof_record;
@@ -82,7 +82,7 @@ function signedPart(
     return z.NEVER;
   }
   const { proof_id } = aep;
-  return { proof_id, aep, envelope, proof_record, entry, key, disclosures, tlog_proof };
+  return { proof_id, aep, envelope, proof_record, entry, key, approval, disclosures, tlog_proof };
 }
 
 function isText(value: unknown): value is TextOrBytes {
@@ -130,7 +130,8 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
   if (typeof found !== 'string') return fault('malformed_export');
   if (member === 'schema_version') return fault('wrong_schema_version');
   if (member === 'payloadType') return fault('wrong_payload_type');
-  const decode = ENCODED[member];
+  // The bytes of an approval are no part of the signed document.
+  const decode = issue.path[0] === 'approval' ? undefined : ENCODED[member];
   if (decode !== undefined && attempt(() => decode(found)) === undefined) {
     return fault('malformed_base64', 'not canonical base64');
   }
@@ -209,12 +210,33 @@ function findCommitmentInconsistency(
       entry.proof_record_hash === recordHash,
     ],
     ['disclosure_mismatch', `/disclosures/${uncommitted}`, uncommitted === -1],
+    ['approval_mismatch', '/approval', isApprovalOf(document, sha256)],
     [
       'receipt_mismatch',
       '/disclosures',
       receipt === undefined || isReceiptOf(aep, disclosures, receipt, sha256),
     ],
   ]);
+}
+
+/** Whether the approval, with the activation of its registration, is the one that the AEP names. */
+function isApprovalOf({ aep, approval }: SignedDocument, sha256: Sha256): boolean {
+  const named = aep.evidence.approval;
+  if (named === null || approval === null) return named === approval;
+  const { entry, envelope, registration } = approval;
+  const { decision, expires_at, proof_id, registration_hash, tenant_id } = envelope.statement;
+  return (
+    documentHash(sha256, envelope) === named.approval_hash &&
+    documentHash(sha256, registration) === named.registration_hash &&
+    proof_id === named.pending_proof_id &&
+    registration_hash === named.registration_hash &&
+    tenant_id === aep.tenant_id &&
+    registration.tenant_id === aep.tenant_id &&
+    aep.accepted_at < expires_at &&
+    (decision === 'approve' || aep.decision.effect === 'DENY') &&
+    entry.change === 'activate' &&
+    entry.registration_hash === named.registration_hash
+  );
 }
 
 /** Whether the AEP and its disclosed request hash give the receipt. */
@@ -245,6 +267,7 @@ const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
   aep_hash_mismatch: 'the log entry commits to another AEP',
   proof_record_hash_mismatch: 'the log entry commits to another proof record',
   disclosure_mismatch: 'the AEP does not commit to the disclosed value',
+  approval_mismatch: 'the AEP names another approval, or it does not fit the decision',
   receipt_mismatch: 'the receipt differs from the one derived from the AEP and the request hash',
 };
 
@@ -278,10 +301,13 @@ export const OFFLINE_FAULTS = [
   'aep_hash_mismatch',
   'proof_record_hash_mismatch',
   'disclosure_mismatch',
+  'approval_mismatch',
   'receipt_mismatch',
   'key_not_activated',
+  'approver_not_activated',
   // signature and key
   'bad_signature',
+  'bad_approval_signature',
   'key_not_in_force',
   // log
   'malformed_tlog_proof',

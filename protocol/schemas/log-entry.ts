@@ -78,6 +78,13 @@ export const aepKeyEntrySchema = z
     { path: ['delegation'], message: 'allowed for the activation of an AEP key only' },
   );
 
+export const approverEntrySchema = z.strictObject({
+  ...keyEntry,
+  use: z.literal('approver'),
+  registration_hash: hashSchema,
+  change: z.enum(['activate', 'retire']),
+});
+
 export const keyEntrySchema = z.discriminatedUnion('use', [
   aepKeyEntrySchema,
   z.strictObject({
@@ -98,14 +105,10 @@ export const keyEntrySchema = z.discriminatedUnion('use', [
       path: ['from_size'],
       message: 'required for a retirement, absent otherwise',
     }),
-  z.strictObject({
-    ...keyEntry,
-    use: z.literal('approver'),
-    registration_hash: hashSchema,
-    change: z.enum(['activate', 'retire']),
-  }),
+  approverEntrySchema,
 ]);
 export type KeyEntry = z.infer<typeof keyEntrySchema>;
+export type ApproverEntry = z.infer<typeof approverEntrySchema>;
 export type AepKeyEntry = z.infer<typeof aepKeyEntrySchema> & { use: 'aep' };
 
 /** The most ranges of one erasure entry. */

@@ -2,8 +2,9 @@ import * as z from 'zod';
 import { attempt } from '../errors.js';
 import { canonicalize, type JsonValue } from '../json.js';
 import { aepDecisionSchema, aepSchema, dsseEnvelopeSchema, proofRecordSchema } from './aep.js';
+import { approvalSchema, registrationSchema } from './approvals.js';
 import { SCHEMA } from './ids.js';
-import { aepKeyEntrySchema, proofEntrySchema } from './log-entry.js';
+import { aepKeyEntrySchema, approverEntrySchema, proofEntrySchema } from './log-entry.js';
 import {
   HASH_PATTERN,
   hashSchema,
@@ -72,6 +73,15 @@ const activationSchema = z.strictObject({
   tlog_proof: z.string().nullable(),
 });
 
+/** The approval of a second decision, and the log entry that activates the registration. */
+const exportedApprovalSchema = z.strictObject({
+  envelope: approvalSchema,
+  registration: registrationSchema,
+  entry: approverEntrySchema,
+  tlog_proof: z.string().nullable(),
+});
+export type ExportedApproval = z.infer<typeof exportedApprovalSchema>;
+
 /**
  * Everything that offline verification needs except trusted keys: the key in the document only
  * identifies the one that readers must obtain from another source. The verdict is unsigned, so only
@@ -86,7 +96,7 @@ export const proofExportSchema = z.strictObject({
   entry: proofEntrySchema,
   inclusion: inclusionProofSchema,
   key: activationSchema,
-  approval: z.null(),
+  approval: exportedApprovalSchema.nullable(),
   /** That of `request_hash`, or the values that the tenant chose to disclose. */
   disclosures: disclosuresSchema,
   /** The registry's statement at the time of the export. */
@@ -105,7 +115,7 @@ export const receiptEvidenceSchema = z.strictObject({
   proof_record: proofRecordSchema,
   entry: proofEntrySchema,
   key: activationSchema,
-  approval: z.null(),
+  approval: exportedApprovalSchema.nullable(),
   disclosures: disclosuresSchema,
   /** C2SP tlog-proof of `entry` under the first checkpoint that covers it; null before that. */
   tlog_proof: z.string().nullable(),

@@ -22,6 +22,7 @@ export const CHECK_NAMES = [
   'proof_record_hash',
   'log_entry',
   'inclusion',
+  'approval',
 ] as const;
 
 /** Name of the check that the published columns of the registry's row match the AEP. */
@@ -79,6 +80,7 @@ export const VERIFY_CHECK_NAMES = [
   'submitted_entry',
   'submitted_inclusion',
   'submitted_keys',
+  'submitted_approval',
   'submitted_verdict',
   'verdict',
   'not_revoked',

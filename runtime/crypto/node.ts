@@ -69,7 +69,7 @@ export const nativeVerifyP256: P256Verify = ({ x, y }, message, signature) =>
     return verify('sha256', message, { key, dsaEncoding: 'ieee-p1363' }, signature);
   }) ?? false;
 
-export const nativeApprovalCrypto: ApprovalCrypto = {
+export const nativeCrypto: ApprovalCrypto = {
   sha256: nativeSha256,
   verify: nativeVerify,
   verifyP256: nativeVerifyP256,

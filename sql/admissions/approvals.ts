@@ -1,81 +1,8 @@
 import { attempt } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
-import type { Effect } from '#protocol/status';
-import { arrayOf } from '../db/columns.js';
-import { asTenants, type Db, type Pool, type Transaction } from '../db/transaction.js';
-import { APPROVAL_SECONDS } from '../proofs/rebuild-aep.js';
+import { asTenants, type Pool, type Transaction } from '../db/transaction.js';
 import { insertPending, type PinnedPolicy, pinnedValidity, pinPolicy } from './intake.js';
-
-/** The part of a pending proof on which its second decision depends. */
-export interface PendingProof {
-  proofId: string;
-  tenantId: string;
-  effect: Effect;
-  /** Lower-case hex. */
-  aepHash: string;
-  /** Null once the payload is erased. */
-  request: Buffer | null;
-  reasons: string[] | null;
-  isRevoked: boolean;
-  acceptedAt: Date;
-  approvalSeconds: number;
-}
-
-const pendingColumns = (sql: Db) => sql`
-  e.proof_id as "proofId", t.tenant_id as "tenantId", e.effect,
-  encode(e.aep_hash, 'hex') as "aepHash", p.request, e.reasons,
-  exists (select from svc.log_entry s where s.kind = 2 and s.revokes = e.proof_id) as "isRevoked",
-  p.accepted_at as "acceptedAt",
-  coalesce((p.validity ->> 'approval')::integer, ${APPROVAL_SECONDS}) as "approvalSeconds"`;
-
-/** One of the tenant's proofs; null when unknown. */
-export function readPendingProof(
-  sql: Pool,
-  tenantNo: number,
-  proofId: string,
-): Promise<PendingProof | null> {
-  return asTenants(sql, [tenantNo], async (tx) => {
-    const [row] = await tx<PendingProof[]>`
-      select ${pendingColumns(tx)}
-      from svc.log_entry e join svc.intake p using (proof_id) join svc.tenant t on t.tenant_no = e.tenant_no
-      where e.proof_id = ${proofId}::uuid and e.tenant_no = ${tenantNo} and p.tenant_no = ${tenantNo}`;
-    return row ?? null;
-  });
-}
-
-/** A second decision as accepted, beside its pending proof; null without one of its own tenant. */
-export interface SecondDecision {
-  proofId: string;
-  approves: string;
-  pending: PendingProof | null;
-  /** Whether request, environment and agent are those of the pending proof. */
-  isSame: boolean;
-}
-
-/** The second decisions among these admissions. */
-export async function readSecondDecisions(
-  tx: Db,
-  proofIds: readonly string[],
-): Promise<SecondDecision[]> {
-  const rows = await tx<
-    (Omit<SecondDecision, 'proofId' | 'pending'> & { second: string } & PendingProof)[]
-  >`
-    select i.proof_id as second, i.approves, ${pendingColumns(tx)},
-      (i.lane, i.request_hash, i.request, i.bound, i.environment)
-        is not distinct from (p.lane, p.request_hash, p.request, p.bound, p.environment) as "isSame"
-    from svc.intake i
-    left join svc.intake p on p.proof_id = i.approves and p.tenant_no = i.tenant_no
-    left join svc.log_entry e on e.proof_id = p.proof_id
-    left join svc.tenant t on t.tenant_no = p.tenant_no
-    where i.proof_id = any(${arrayOf(proofIds)}::uuid[]) and i.approves is not null`;
-  return rows.map(({ second, approves, isSame, ...pending }) => ({
-    proofId: second,
-    approves,
-    isSame,
-    pending: (pending.proofId as string | null) === null ? null : pending,
-  }));
-}
 
 export interface ApprovalItem {
   /** Of the second decision. */

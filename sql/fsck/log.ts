@@ -1,3 +1,4 @@
+import type { RecordedApproval } from '#protocol/approvals';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
 import type { ArtifactKind } from '#protocol/status';
@@ -14,6 +15,7 @@ import {
   type EntryRow,
 } from '../log/log.js';
 import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
+import { readApprovals } from '../proofs/second-decisions.js';
 
 export interface StoredVerdict extends VerdictInHistory {
   firstIndex: number;
@@ -142,6 +144,8 @@ interface StoredProofRow extends SubjectColumns {
   signature: Buffer | null;
   /** Null after an erasure, and when the rows do not form an AEP. */
   rebuilt: BuiltAep | null;
+  /** Of a second decision. */
+  approval: RecordedApproval | null;
   hasIntake: boolean;
   /** The columns of the intake row that differ from the log entry. */
   differing: string[];
@@ -151,7 +155,7 @@ interface StoredProofRow extends SubjectColumns {
 
 type Row = EntryRow &
   AepRow &
-  Omit<StoredProofRow, 'requestHash' | 'rebuilt' | 'payload'> &
+  Omit<StoredProofRow, 'requestHash' | 'rebuilt' | 'payload' | 'approval'> &
   Pick<StoredLeaf, 'isErased' | 'isErasureDue'>;
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
@@ -172,6 +176,7 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
     left join svc.erasure_due d on d.leaf_index = e.leaf_index
     where e.leaf_index >= ${from} and e.leaf_index < ${to}
     order by e.leaf_index`;
+  const approvals = await readApprovals(sql, rows);
   return rows.map((row) => ({
     leafIndex: row.leafIndex,
     entry: entryOrEmpty(row),
@@ -186,10 +191,12 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
             ...row,
             requestHash: row.requestHash?.toString('hex') ?? '',
             rebuilt: rebuildAep(row),
+            approval: approvals.get(row.proofId) ?? null,
             payload: {
               request: row.request,
               request_hash: row.requestHash,
               seed: row.seed,
+              approval: row.approval,
               signature: row.signature,
               reasons: row.reasons,
               budgets: row.budgets,

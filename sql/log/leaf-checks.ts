@@ -1,4 +1,5 @@
 import { requestTypeOf } from '#protocol/aep';
+import type { RecordedApproval } from '#protocol/approvals';
 import { readEntry } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { leafHash } from '#protocol/merkle';
@@ -9,6 +10,7 @@ import { parseTime } from '#protocol/time';
 import type { Db } from '../db/transaction.js';
 import { erasedAmong } from './verdicts.js';
 import { aepColumns, rebuildAep, type AepRow, type BuiltAep } from '../proofs/rebuild-aep.js';
+import { readApprovals } from '../proofs/second-decisions.js';
 import {
   entryColumns,
   entryOrEmpty,
@@ -36,6 +38,8 @@ interface ProofRow extends SubjectColumns {
   signature: Buffer | null;
   /** Null after an erasure, and when the rows do not form an AEP. */
   rebuilt: BuiltAep | null;
+  /** Of a second decision. */
+  approval: RecordedApproval | null;
   /** Whether the payload is gone and an erasure record exists. */
   isErased: boolean;
 }
@@ -56,13 +60,19 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
   // Read after the rows: if a concurrent erasure removed a payload, its record is then visible.
   const bare = rows.flatMap((row) => (isProof(row) && row.isBare ? [row.proofId] : []));
   const erased = await erasedAmong(sql, bare);
+  const approvals = await readApprovals(sql, rows);
   return rows.map((row) => ({
     leafIndex: row.leafIndex,
     entry: entryOrEmpty(row),
     kind: LEAF_KINDS[row.kind] ?? 'proof',
     filedUnder: row.proofId,
     proof: isProof(row)
-      ? { ...row, rebuilt: rebuildAep(row), isErased: erased.has(row.proofId) }
+      ? {
+          ...row,
+          rebuilt: rebuildAep(row),
+          approval: approvals.get(row.proofId) ?? null,
+          isErased: erased.has(row.proofId),
+        }
       : null,
   }));
 }

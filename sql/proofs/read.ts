@@ -1,3 +1,4 @@
+import type { RecordedApproval } from '#protocol/approvals';
 import { parseEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
@@ -11,6 +12,7 @@ import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
 import { verdictHistories } from '../log/verdicts.js';
 import type { Environment } from '../tenants/api-keys.js';
 import { aepColumns, rebuildAep, type AepRow, type Validity } from './rebuild-aep.js';
+import { readApprovals } from './second-decisions.js';
 
 /** A proof for its tenant; its payload is null after an erasure. */
 export interface StoredProof {
@@ -30,6 +32,8 @@ export interface StoredProof {
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
+  /** Of a second decision. */
+  approval: RecordedApproval | null;
   /** Null without counters too. */
   budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
@@ -50,7 +54,7 @@ export function readProof(
   tenantNo: number,
   proofId: string,
 ): Promise<StoredProof | null> {
-  type Row = AepRow & Omit<StoredProof, 'acceptedAt' | 'aep'> & { isWhole: boolean };
+  type Row = AepRow & Omit<StoredProof, 'acceptedAt' | 'aep' | 'approval'> & { isWhole: boolean };
   return asTenants(sql, [tenantNo], async (tx) => {
     const [row] = await tx<Row[]>`
       select ${aepColumns(tx)}, e.leaf_index as "leafIndex", e.lane, e.is_outcome as "isOutcome",
@@ -67,7 +71,8 @@ export function readProof(
       where e.proof_id = ${proofId}::uuid and e.tenant_no = ${tenantNo}`;
     if (row === undefined) return null;
     const aep = rebuildAep(row)?.bytes ?? (row.isWhole ? Buffer.alloc(0) : null);
-    return { ...row, aep, acceptedAt: row.at.getTime() };
+    const approval = (await readApprovals(tx, [row])).get(row.proofId) ?? null;
+    return { ...row, aep, approval, acceptedAt: row.at.getTime() };
   });
 }
 

@@ -21,7 +21,7 @@ import {
 } from '#protocol/state/record';
 import { decodeEntryBundle, encodeEntryBundle } from '#protocol/tiles';
 import { readAep } from '#protocol/verify';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto as crypto } from '#runtime/crypto/node';
 import { nextVectors } from '../fixtures/next-vectors.js';
 import {
   ACCEPTED,
@@ -38,7 +38,6 @@ import {
 const entries = vectors<{ canonical: string }[]>('log-entry').map(({ canonical }) => canonical);
 const envelopes = vectors<{ payload: string; envelope: unknown }[]>('envelope');
 const tiles = vectors<{ entries: { content_base64: string } }>('tiles');
-const crypto = { sha256: nativeSha256, verify: nativeVerify };
 const known = admission();
 const trust = {
   aepKeys: known.trust.aep_keys,

@@ -11,6 +11,7 @@ import sys
 from datetime import timezone
 from pathlib import Path
 
+from approvals import check_named, is_signed
 from export_forms import *
 from pins import read_key, read_log
 from reducer import read_entry
@@ -40,7 +41,7 @@ def receipt_of(aep, request_hash):
     receipt = {
         "schema_version": f"svc.{'runtime.intent_execute' if is_execute else 'agent.admission'}.response/1.0",
         "receipt_id": f"svc-{'runtime-execute' if is_execute else 'agent-admission'}-{request_hash[:16]}",
-        "status": {"ADMIT": "ADMITTED", "DENY": "DENIED"}[aep["decision"]["effect"]],
+        "status": {"ADMIT": "ADMITTED", "DENY": "DENIED", "REQUIRE_APPROVAL": "APPROVAL_REQUIRED"}[aep["decision"]["effect"]],
         "request_hash": request_hash,
         "registry_proof_id": aep["proof_id"],
         "vee_recorded": True,
@@ -92,6 +93,7 @@ def check_parts(document, is_evidence, receipt):
         named = [signed["request_commitment"]] if one[1] == "request_hash" else signed["commitments"]
         require(document_hash(one) in named, "disclosure_mismatch")
     require(is_ascending([code_units(one[1]) for one in document["disclosures"]]), "disclosure_mismatch")
+    require(check_named(document, signed), "approval_mismatch")
     disclosed = {name: value for _, name, value in document["disclosures"]}
     if receipt is not ABSENT:
         has_hash = is_hash(disclosed.get("request_hash"))
@@ -119,6 +121,7 @@ def verify_document(case, keys, log, result):
     _, public, _ = pinned[0]
     signature = from_base64(document["proof_record"]["envelope"]["signatures"][0]["sig"])
     require(verifies(public, pae("svc.aep", canonical(signed)), signature), "bad_signature")
+    require(document["approval"] is None or is_signed(document["approval"]), "bad_approval_signature")
     withheld = 1 + len(signed["commitments"]) - len(disclosed)
     authentic = {"authentic": True, "disclosed": disclosed, "withheld": withheld}
 
@@ -133,7 +136,9 @@ def verify_document(case, keys, log, result):
         return
     try:
         index, size = find_entry(document, tlog_proof, log)
-        check_activation(document["key"], log, index)
+        check_activation(document["key"], log, index, "key_not_activated")
+        if document["approval"] is not None:
+            check_activation(document["approval"], log, index, "approver_not_activated")
     except Invalid:
         if not ends:
             result |= authentic
@@ -153,14 +158,15 @@ def find_entry(document, tlog_proof, log):
     )
 
 
-def check_activation(key, log, below):
-    if key["tlog_proof"] is None:
+def check_activation(activated, log, below, code):
+    entry, text = activated["entry"], activated["tlog_proof"]
+    if text is None:
         return
     try:
-        index, _ = check_inclusion((*log[:2], None), key["entry"], *parse_tlog_proof(key["tlog_proof"]))
-        require(index < below, "key_not_activated")
+        index, _ = check_inclusion((*log[:2], None), entry, *parse_tlog_proof(text))
+        require(index < below, code)
     except Invalid as fault:
-        raise Invalid("key_not_activated") from fault
+        raise Invalid(code) from fault
 
 
 def status_of(document, signed, case, otherwise):

@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import type { JsonValue } from '#protocol/json';
 import { verifyOffline, type OfflineTrust } from '#protocol/offline';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { engineTest } from '../api/engine/setup.js';
 import { admissionEnvelope } from '../fixtures/agent.js';
@@ -15,7 +15,7 @@ import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 const it = engineTest({ scopes: ['admit', 'read', 'export'] });
 
 const resultOf = (text: string, trust: OfflineTrust) => {
-  const verified = verifyOffline(text, trust, { sha256: nativeSha256, verify: nativeVerify });
+  const verified = verifyOffline(text, trust, nativeCrypto);
   if (!verified.decidable) return { undecidable: verified.cause };
   const { authentic, included, status, faults, disclosed, withheld } = verified;
   return { authentic, included, status, fault: faults[0]?.code, disclosed, withheld };
@@ -72,6 +72,36 @@ it.runIf(hasPython)(
     const own = { aepKeys: [publicKey], log: { vkey: log.vkey, origin: log.origin } };
     const differences = cases
       .map((one, i) => ({ ...one, python: found[i], own: resultOf(one.export, own) }))
+      .filter(({ python, own }) => JSON.stringify(sorted(python)) !== JSON.stringify(sorted(own)));
+    expect(differences).toEqual([]);
+  },
+  60_000,
+);
+
+it.runIf(hasPython)(
+  'Python > verifies altered approvals like this code',
+  async () => {
+    const named = ['approved', 'approved-with-ed25519', 'approval-rejected'];
+    const valid = offlineVectors['valid/offline.json']!.filter(({ name }) => named.includes(name));
+    const cases = valid.flatMap(({ export: text, trust }) => {
+      const document = JSON.parse(text!) as { approval: JsonValue };
+      return [...alterations(document.approval)].map(({ what, document: approval }) => ({
+        ...{ what, trust },
+        export: JSON.stringify({ ...document, approval }),
+      }));
+    });
+    const found = await pythonLines<object>('export.py', ['--lines'], cases);
+    const own = cases.map(({ export: text, trust }) =>
+      resultOf(text, {
+        aepKeys: trust.aep_keys as string[],
+        log: { vkey: trust.log_vkey!, origin: trust.log_origin! },
+      }),
+    );
+    expect(cases.length).toBeGreaterThan(500);
+    const accepted = cases.filter((_, i) => own[i]!.included === true).map(({ what }) => what);
+    expect(new Set(accepted)).toEqual(new Set(['/tlog_proof: null']));
+    const differences = cases
+      .map(({ what }, i) => ({ what, python: found[i], own: own[i]! }))
       .filter(({ python, own }) => JSON.stringify(sorted(python)) !== JSON.stringify(sorted(own)));
     expect(differences).toEqual([]);
   },

@@ -66,6 +66,10 @@ def items(check_item, most=2**53, least=0, code=MALFORMED):
     return check
 
 
+def or_null(check_value):
+    return lambda value: None if value is None else check_value(value)
+
+
 version = lambda text: constant(text, "wrong_schema_version")
 word = lambda *words: that(one_of(*words))
 is_text = lambda value: isinstance(value, str)
@@ -84,6 +88,7 @@ VALID_UNTIL = that(either(has_ends("proof"), has_ends(*KINDS)))
 
 # spec/proof.md, 8 to 10
 
+TENANT_ID = "[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}"
 ACTION = that(form("[A-Z0-9_.:-]{1,128}"))
 AGENT = members(id=NAME, framework_=NAME, bound=BOOLEAN)
 SUBJECT = by(
@@ -106,16 +111,18 @@ AEP = members(
     execution_id=that(lambda value: is_text(value) and value.startswith("exec_")),
     proof_id=PROOF_ID,
     environment=ENVIRONMENT,
-    tenant_id=that(form("[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")),
+    tenant_id=that(form(TENANT_ID)),
     subject=SUBJECT,
     request_commitment=HASH,
     commitments=that(is_hashes),
-    decision=members(effect=word("ADMIT", "DENY"), reasons=that(is_names)),
+    decision=members(effect=word("ADMIT", "DENY", "REQUIRE_APPROVAL"), reasons=that(is_names)),
     policy=members(digest=HASH, input_hash=HASH, engine=word("cedar"), engine_version=NAME),
     evidence=members(
         fixture_ref=that(either(is_name, is_null)),
         fixture_hash=that(either(is_hash, is_null)),
-        approval=NULL,
+        approval=or_null(
+            members(pending_proof_id=PROOF_ID, approval_hash=HASH, registration_hash=HASH),
+        ),
     ),
     valid_until=VALID_UNTIL,
     accepted_at=TIME,
@@ -137,7 +144,7 @@ RECORD = members(
 # spec/log.md, 11
 
 
-entry_members = lambda kind, relation, **forms: members(
+entry_members = lambda kind, relation=lambda entry: True, **forms: members(
     relation, schema_version=version("svc.registry.entry/1.1"), type=word(kind), time=TIME, **forms
 )
 
@@ -172,8 +179,58 @@ KEY_ENTRY = entry_members(
     ),
 )
 
+APPROVER_ENTRY = entry_members(
+    "key", use=word("approver"), registration_hash=HASH, change=word("activate", "retire")
+)
+
+# spec/proof.md, Approvals
+
+is_base64url = lambda value: is_text(value) and 1 <= len(value) <= 4096 and from_base64url(value, None) is not None
+is_coordinate = lambda value: from_base64url(value, 32) is not None
+BYTES, COORDINATE, TENANT = map(that, (is_base64url, is_coordinate, form(TENANT_ID)))
+SIGNATURE = by(
+    "type",
+    ed25519=members(type=NAME, sig=BYTES),
+    webauthn=members(type=NAME, authenticator_data=BYTES, client_data_json=BYTES, sig=BYTES),
+)
+STATEMENT = members(
+    schema_version=version("svc.agent.approval/1.0"),
+    tenant_id=TENANT,
+    proof_id=PROOF_ID,
+    aep_hash=HASH,
+    decision=word("approve", "reject"),
+    registration_hash=HASH,
+    expires_at=TIME,
+    nonce=that(form("[A-Za-z0-9_-]{16,128}")),
+)
+REGISTRATION = members(
+    lambda value: value["public_key"]["kty"] == "OKP" or value["webauthn"] is not None,
+    schema_version=version("svc.registry.approver/1.0"),
+    tenant_id=TENANT,
+    approver=NAME,
+    public_key=by(
+        "kty",
+        OKP=members(kty=NAME, crv=word("Ed25519"), x=COORDINATE),
+        EC=members(kty=NAME, crv=word("P-256"), x=COORDINATE, y=COORDINATE),
+    ),
+    webauthn=or_null(members(rp_id=NAME, origins=items(NAME, 16, 1), credential_id=BYTES)),
+    salt=HASH,
+    signature=SIGNATURE,
+)
+APPROVAL_ENVELOPE = members(
+    schema_version=version("svc.agent.approval.envelope/1.0"), statement=STATEMENT, signature=SIGNATURE
+)
+
 # spec/answers.md, 17
 
+APPROVAL = or_null(
+    members(
+        envelope=APPROVAL_ENVELOPE,
+        registration=REGISTRATION,
+        entry=APPROVER_ENTRY,
+        tlog_proof=TEXT_OR_NULL,
+    )
+)
 INCLUSION = members(leaf_index=INDEX, tree_size=INDEX, path=items(bytes_in(32), 64), checkpoint=that(is_text))
 KEY = members(entry=KEY_ENTRY, tlog_proof=TEXT_OR_NULL)
 DISCLOSURES = items(
@@ -198,7 +255,7 @@ EXPORT = members(
     entry=PROOF_ENTRY,
     inclusion=INCLUSION,
     key=KEY,
-    approval=NULL,
+    approval=APPROVAL,
     disclosures=DISCLOSURES,
     verdict=VERDICT,
     log_vkey=that(lambda value: value is None or is_text(value) and value != ""),
@@ -208,7 +265,7 @@ RECEIPT_EVIDENCE = members(
     proof_record=RECORD,
     entry=PROOF_ENTRY,
     key=KEY,
-    approval=NULL,
+    approval=APPROVAL,
     disclosures=DISCLOSURES,
     tlog_proof=TEXT_OR_NULL,
 )

@@ -166,6 +166,62 @@ def verifies(public, message, signature):
     return encode_edwards(add_edwards(ED25519.multiply(scalar), (-x, y, z, -t))) == signature[:32]
 
 
+def add_weierstrass(one, other):
+    if one is None or other is None:
+        return one or other
+    (x1, y1), (x2, y2) = one, other
+    if x1 == x2 and y1 != y2:
+        return None
+    if one == other:
+        slope = 3 * (x1 * x1 - 1) * pow(2 * y1, -1, P256)
+    else:
+        slope = (y2 - y1) * pow(x2 - x1, -1, P256)
+    x = (slope * slope - x1 - x2) % P256
+    return x, (slope * (x1 - x) - y1) % P256
+
+
+P256 = 2**256 - 2**224 + 2**192 + 2**96 - 1
+# FIPS 186-4, D.1.2.3
+SECP256R1 = Curve(
+    P256,
+    0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551,
+    (
+        0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
+        0x4FE342E2FE1A7F9B8EE7EB4A7C0F9E162BCE33576B315ECECBB6406837BF51F5,
+    ),
+    add_weierstrass,
+)
+
+
+def asn1_integer(number):
+    encoded = number.to_bytes(number.bit_length() // 8 + 1, "big")
+    return bytes([0x02, len(encoded)]) + encoded
+
+
+def asn1_pair(r, s):
+    numbers = asn1_integer(r) + asn1_integer(s)
+    return bytes([0x30, len(numbers)]) + numbers
+
+
+def verifies_es256(point, message, signature):
+    """FIPS 186-5, 6.4.2, of a signature in DER."""
+    (x, y), order = point, SECP256R1.order
+    if x >= P256 or y >= P256 or (y * y - x**3 + 3 * x - P256_B) % P256 or len(signature) < 6:
+        return False
+    middle = 4 + signature[3]
+    r, s = (int.from_bytes(part, "big") for part in (signature[4:middle], signature[middle + 2 :]))
+    if not (0 < r < order and 0 < s < order) or asn1_pair(r, s) != signature:
+        return False
+    factor = pow(s, -1, order)
+    digest = int.from_bytes(sha256(message), "big")
+    both = [SECP256R1.multiply(one * factor % order, base) for one, base in ((digest, None), (r, point))]
+    total = add_weierstrass(*both)
+    return total is not None and total[0] % order == r
+
+
+P256_B = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
+
+
 # Trees and maps
 
 

@@ -16,31 +16,6 @@ ORIGIN = "log.example/svc"
 # Signatures
 
 
-def add_weierstrass(one, other):
-    (x1, y1), (x2, y2) = one, other
-    if one == other:
-        slope = 3 * (x1 * x1 - 1) * pow(2 * y1, -1, P256)
-    else:
-        slope = (y2 - y1) * pow(x2 - x1, -1, P256)
-    x = (slope * slope - x1 - x2) % P256
-    return x, (slope * (x1 - x) - y1) % P256
-
-
-P256 = 2**256 - 2**224 + 2**192 + 2**96 - 1
-# FIPS 186-4, D.1.2.3
-SECP256R1 = Curve(
-    P256,
-    0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551,
-    (
-        0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
-        0x4FE342E2FE1A7F9B8EE7EB4A7C0F9E162BCE33576B315ECECBB6406837BF51F5,
-    ),
-    add_weierstrass,
-)
-
-
-
-
 class Ed25519Key:
     """The key of a seed: 32 times the byte `number`."""
 
@@ -82,13 +57,7 @@ class EcdsaKey:
         digest = int.from_bytes(sha256(message), "big")
         r = SECP256R1.multiply(digest % order)[0] % order
         s = pow(digest, -1, order) * (digest + r * self.scalar) % order
-        numbers = b"".join(self.asn1_integer(number) for number in (r, s))
-        return bytes([0x30, len(numbers)]) + numbers
-
-    @staticmethod
-    def asn1_integer(number):
-        encoded = number.to_bytes(number.bit_length() // 8 + 1, "big")
-        return bytes([0x02, len(encoded)]) + encoded
+        return asn1_pair(r, s)
 
 
 root_key, worker_key, verifier_key, log_key = (Ed25519Key(n) for n in (1, 2, 3, 4))

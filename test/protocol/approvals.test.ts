@@ -1,4 +1,4 @@
-import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
+import { createECDH, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { expect, it } from 'vitest';
 import {
   approvalToSign,
@@ -8,7 +8,7 @@ import {
 } from '#protocol/approvals';
 import { fromBase64Url, toBase64Url, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
-import { fromDer, isOnP256 } from '#protocol/p256';
+import { fromDer, isOnP256, p256Verify } from '#protocol/p256';
 import {
   type Approval,
   approvalSchema,
@@ -20,7 +20,7 @@ import {
 import { nativeSha256 as sha256, nativeVerify, nativeVerifyP256 } from '#runtime/crypto/node';
 import next from '../../protocol/vectors/next.json' with { type: 'json' };
 
-const crypto = { sha256, verify: nativeVerify, verifyP256: nativeVerifyP256 };
+const crypto = { sha256, verify: nativeVerify, verifyP256: p256Verify };
 const registrations = next.registrations.map((one) => registrationSchema.parse(one));
 const approvals = next.approvals.map(({ envelope }) => approvalSchema.parse(envelope));
 
@@ -179,3 +179,56 @@ it('a key that is not on the curve, and a signature that is not in DER, are reje
     expect(fromDer(one)).toBeNull();
   }
 });
+
+const N = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
+const bytesOf = (value: bigint) => Buffer.from(value.toString(16).padStart(64, '0'), 'hex');
+const numberIn = (bytes: Uint8Array) => BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
+
+it('the verification in JavaScript agrees with OpenSSL', () => {
+  for (let round = 0; round < 12; round++) {
+    const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const jwk = publicKey.export({ format: 'jwk' }) as { x: string; y: string };
+    const key = { x: fromBase64Url(jwk.x), y: fromBase64Url(jwk.y) };
+    const message = utf8(`message ${round}`);
+    const good = sign('sha256', message, { key: privateKey, dsaEncoding: 'ieee-p1363' });
+    const [r, s] = [numberIn(good.subarray(0, 32)), numberIn(good.subarray(32))];
+    const odd: [bigint, bigint][] = [
+      [r, N - s],
+      [r, (s + 1n) % N],
+      [s, r],
+      [0n, s],
+      [r, 0n],
+      [N, s],
+      [r, N],
+      [numberIn(sha256(message)) % N, 1n],
+      [1n, 1n],
+    ];
+    for (const signature of [good, ...odd.map((pair) => Buffer.concat(pair.map(bytesOf)))]) {
+      const expected = nativeVerifyP256(key, message, signature);
+      expect(p256Verify(key, message, signature)).toBe(expected);
+      expect(expected).toBe(signature === good || numberIn(signature.subarray(32)) === N - s);
+    }
+    expect(p256Verify(key, utf8('other'), good)).toBe(false);
+    expect(p256Verify(key, message, good.subarray(1))).toBe(false);
+    expect(p256Verify({ x: key.y, y: key.x }, message, good)).toBe(false);
+  }
+});
+
+it('a sum of equal and of opposite points is right', () => {
+  // The key of the secret 1 or n - 1 is the base point or its opposite, so the sum G + Q is 2G or infinite.
+  for (const d of [1n, N - 1n, 2n]) {
+    const ecdh = createECDH('prime256v1');
+    ecdh.setPrivateKey(bytesOf(d));
+    const point = ecdh.getPublicKey();
+    const key = { x: point.subarray(1, 33), y: point.subarray(33) };
+    for (const message of [1, 2, 3, 4].map((i) => utf8(`message ${i}`))) {
+      // With the nonce 1, r is the x of the base point.
+      const r = numberIn(G_X) % N;
+      const z = numberIn(sha256(message));
+      const signature = Buffer.concat([bytesOf(r), bytesOf((z + r * d) % N)]);
+      expect(nativeVerifyP256(key, message, signature)).toBe(true);
+      expect(p256Verify(key, message, signature)).toBe(true);
+    }
+  }
+});
+const G_X = Buffer.from('6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296', 'hex');

@@ -10,8 +10,9 @@ import {
   verifyOffline,
   verifyTlogProof,
 } from '#protocol/offline';
-import type { VerifyCrypto } from '#protocol/verify';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { p256Verify } from '#protocol/p256';
+import type { ProofCrypto } from '#protocol/verify';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { bulkVerification } from '#runtime/crypto/sodium';
 import { madeCheckpoints, madeExports } from '../fixtures/offline-vectors/made.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
@@ -23,7 +24,7 @@ const all = Object.values(offlineVectors).flat();
 const published = new Map(all.map((vector) => [vector.name, vector]));
 const refused = all.filter((vector) => !offlineVectors['valid/offline.json']!.includes(vector));
 
-const apiOf = (crypto: VerifyCrypto): OfflineApi => ({
+const apiOf = (crypto: ProofCrypto): OfflineApi => ({
   verifyOffline: (exported, trust, options) => verifyOffline(exported, trust, crypto, options),
   verifyTlogProof: (tlogProof, entry, trust) => verifyTlogProof(tlogProof, entry, trust, crypto),
   pinErrorOf: (error) => {
@@ -34,9 +35,9 @@ const apiOf = (crypto: VerifyCrypto): OfflineApi => ({
 
 const libsodium = await bulkVerification();
 const implementations = [
-  ['OpenSSL', apiOf({ sha256: nativeSha256, verify: nativeVerify })],
-  ['noble', apiOf({ sha256: nobleSha256, verify: nobleVerify })],
-  ['libsodium', apiOf({ sha256: nativeSha256, verify: libsodium.verify })],
+  ['OpenSSL', apiOf(nativeCrypto)],
+  ['noble', apiOf({ sha256: nobleSha256, verify: nobleVerify, verifyP256: p256Verify })],
+  ['libsodium', apiOf({ ...nativeCrypto, verify: libsodium.verify })],
 ] as const;
 
 describe('offline verification vectors', () => {

@@ -4,12 +4,12 @@ import { toBase64Url } from '#protocol/bytes';
 import { canonicalBytes, canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import { publicJwk } from '#protocol/keys';
 import { verifyOffline, verifyTlogProof, type OfflineTrust } from '#protocol/offline';
-import { nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { sha256 } from '../fixtures/leaves.js';
 import { admitted, aepKey, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
 import { refusal } from '../fixtures/refusal.js';
 
-const crypto = { sha256, verify: nativeVerify };
+const crypto = { ...nativeCrypto, sha256 };
 const trust: OfflineTrust = { aepKeys: [aepKey.publicKey], log: { vkey: logVkey, origin: ORIGIN } };
 const exported = parseStrict(canonicalBytes(exportOf(admitted)));
 

@@ -10,7 +10,7 @@ import type { Aep } from '#protocol/schemas/aep';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { CHECK_NAMES } from '#protocol/schemas/verdict';
 import { allPassed, verifyProof, type CheckName, type ProofEvidence } from '#protocol/verify';
-import { nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto } from '#runtime/crypto/node';
 import { hashHex } from '#protocol/hash';
 import { sha256 } from '../fixtures/leaves.js';
 import {
@@ -25,7 +25,7 @@ import {
 } from '../fixtures/worked-log.js';
 import { inclusionPath } from '../fixtures/tree.js';
 
-const crypto = { sha256, verify: nativeVerify };
+const crypto = { ...nativeCrypto, sha256 };
 
 function evidenceOf(proof: WorkedProof): ProofEvidence {
   return {
@@ -37,6 +37,7 @@ function evidenceOf(proof: WorkedProof): ProofEvidence {
     entry: proof.entry,
     leafIndex: proof.leafIndex,
     key: keyStateAt(keyEntries, aepKey.keyId, proof.leafIndex, leaves.length),
+    approval: null,
     inclusion: { size: leaves.length, path: inclusionPath(sha256, leaves, proof.leafIndex), root },
   };
 }
@@ -212,7 +213,7 @@ describe('verifyProof', () => {
     [
       'a signed AEP outside its schema',
       signedBytes(utf8('{"schema_version":"svc.aep/1.1"}')),
-      'request_hash aep_schema aep_identity aep_hash signing_key proof_record_hash',
+      'request_hash aep_schema aep_identity aep_hash signing_key proof_record_hash approval',
     ],
   ])('fails %s', (_, change, expected) => {
     expect(failed(change).join(' ')).toBe(expected);

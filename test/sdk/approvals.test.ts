@@ -4,7 +4,7 @@ import { buildReceipt } from '#protocol/aep';
 import { verifyRegistration } from '#protocol/approvals';
 import { documentHash } from '#protocol/hash';
 import { formatTime } from '#protocol/time';
-import { nativeApprovalCrypto, nativeSha256 } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import {
   admitHttp,
   agentEnvelope,
@@ -80,7 +80,7 @@ it('an approver with the scope approve reads, signs and submits; the waiting age
   asApprover,
   world,
 }) => {
-  expect(verifyRegistration(nativeApprovalCrypto, approver.registration)).toBe(true);
+  expect(verifyRegistration(nativeCrypto, approver.registration)).toBe(true);
   const { approval, envelope, proofId } = await held(world);
   const subject = await readApprovalRequest(asApprover, { proof_id: proofId });
   expect(subject).toMatchObject({

@@ -1,8 +1,8 @@
-import { approvalFault } from '#policy/approval-fault';
+import { whyNotApprove } from '#policy/approval-fault';
 import { isActiveApprover } from '#protocol/approvals';
 import { parseEntry } from '#protocol/entries';
-import { nativeApprovalCrypto } from '#runtime/crypto/node';
-import { readSecondDecisions } from '#sql/admissions/approvals';
+import { nativeCrypto } from '#runtime/crypto/node';
+import { readSecondDecisions } from '#sql/proofs/second-decisions';
 import type { PendingIntake } from '#sql/admissions/append';
 import type { Transaction } from '#sql/db/transaction';
 import type { EntryBody } from '#sql/log/log';
@@ -23,26 +23,27 @@ export async function faultsOfApprovals(
   const seconds = intakes.filter(({ approval }) => approval !== null);
   if (seconds.length === 0) return new Map();
   const entries = keys.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
-  const found = await readSecondDecisions(
+  const rows = await readSecondDecisions(
     tx,
     seconds.map(({ proofId }) => proofId),
   );
-  const rows = new Map(found.map((row) => [row.proofId, row]));
   return new Map(
     seconds.flatMap(({ proofId, acceptedAt, approval }) => {
       const stored = readStoredApproval(approval)!;
-      const { pending = null, isSame } = rows.get(proofId) ?? { isSame: false };
+      const { pending = null, isOnly, isSame } = rows.get(proofId) ?? {};
       const hash = stored.envelope.statement.registration_hash;
       const fault =
         pending === null
           ? 'there is no such pending proof'
-          : !isSame && pending.request !== null
+          : isSame === false
             ? 'the request differs from that of the pending proof'
-            : approvalFault(nativeApprovalCrypto, stored, {
-                pending,
-                acceptedAt,
-                isActive: isActiveApprover(entries, hash, size),
-              });
+            : isOnly === false
+              ? 'the pending proof has a second decision'
+              : whyNotApprove(nativeCrypto, stored, {
+                  pending,
+                  acceptedAt,
+                  isActive: isActiveApprover(entries, hash, size),
+                });
       return fault === null ? [] : [[proofId, { code: 'approval_rejected', detail: fault }]];
     }),
   );

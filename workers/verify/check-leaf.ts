@@ -1,3 +1,4 @@
+import { approvalAt } from '#protocol/approvals';
 import { equalBytes } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
 import { keyStateAt, type KeyedEntry } from '#protocol/keys';
@@ -10,7 +11,7 @@ import {
   examineProof,
   type Check,
   type ProofFindings,
-  type VerifyCrypto,
+  type ProofCrypto,
 } from '#protocol/verify';
 import { isSignedVerdict } from '#protocol/verdict-entries';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -35,7 +36,7 @@ import type { VerifyContext } from './context.js';
  *   signature is not checked
  */
 export function checkLeaf(
-  crypto: VerifyCrypto,
+  crypto: ProofCrypto,
   leaf: LeafEvidence,
   keys: readonly KeyedEntry[],
   logSize: number,
@@ -56,7 +57,7 @@ export function checkLeaf(
     const isOwn = entry?.type === 'proof' && entry.proof_id === leaf.filedUnder;
     return { checks: [...ERASED_CHECKS, ...checkEntry(leaf, isOwn, leafHashInTree)], aep: null };
   }
-  const { proofId, request, rebuilt, seed, signature, keyId } = leaf.proof;
+  const { approval, proofId, request, rebuilt, seed, signature, keyId } = leaf.proof;
   if (rebuilt === null || signature === null) {
     const detail = 'the rows do not form an AEP with a signature';
     return { checks: [{ name: 'aep_hash', result: 'fail', detail }], aep: null };
@@ -71,6 +72,7 @@ export function checkLeaf(
     entry: leaf.entry,
     leafIndex: leaf.leafIndex,
     key: keyStateAt(keys, keyId, leaf.leafIndex, logSize),
+    approval: approvalAt(leaf.leafIndex, keys, approval),
     inclusion: { leafHashInTree },
   });
   found.checks.push(checkColumns(leaf.proof, found.aep));

@@ -1,6 +1,6 @@
 import { keyStateAt, type KeyedEntry } from '#protocol/keys';
 import type { TileReader } from '#protocol/tiles';
-import type { VerifyCrypto, Check } from '#protocol/verify';
+import type { Check, ProofCrypto } from '#protocol/verify';
 import type { WakeableSleep } from '#runtime/concurrency';
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Logger } from '#runtime/process/log';
@@ -23,7 +23,7 @@ export interface VerifyContext {
   sql: Pool;
   /** Default: no verdict entries, and no check of their signatures. */
   signer?: VerdictSigner;
-  crypto: VerifyCrypto;
+  crypto: ProofCrypto;
   log: Logger;
   /** Proofs of compromised keys that no log line has reported yet. */
   voided: VoidedProofs;

@@ -1,15 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import { approvalFault } from '#policy/approval-fault';
+import { whyNotApprove } from '#policy/approval-fault';
 import { isActiveApprover } from '#protocol/approvals';
 import { canonicalBytes } from '#protocol/json';
 import { admissionStatusSchema } from '#protocol/schemas/admission';
 import { approvalSchema } from '#protocol/schemas/approvals';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { nativeApprovalCrypto } from '#runtime/crypto/node';
-import { acceptApproval, readPendingProof } from '#sql/admissions/approvals';
+import { nativeCrypto } from '#runtime/crypto/node';
+import { acceptApproval } from '#sql/admissions/approvals';
 import { readApprover } from '#sql/lifecycle/approvers';
 import { asTenants } from '#sql/db/transaction';
 import { keysInLog, treeSize } from '#sql/log/log';
+import { readPendingProof } from '#sql/proofs/second-decisions';
 import { wakeWorkers } from '../context.js';
 import { tenantOperation } from '../http/gates.js';
 import { parseBody, readBody } from '../http/parse-body.js';
@@ -93,11 +94,11 @@ export const approveOperation = tenantOperation(
     if (pending === null) throw new Problem('pending_proof_not_found');
     if (keys === null) throw new Error('a key entry of the log is unreadable');
     if (registration === null) throw rejected('the tenant has no such registration');
-    const stored = { envelope, registration, reasons: pending.reasons ?? [] };
+    const stored = { envelope, registration, reasons: [...(pending.reasons ?? [])] };
     const isActive = isActiveApprover(keys, registration_hash, size);
     // Expiry counts from the time that acceptance sets: the worker checks it.
     const faultAt = (acceptedAt: number): string | null =>
-      approvalFault(nativeApprovalCrypto, stored, { pending, isActive, acceptedAt });
+      whyNotApprove(nativeCrypto, stored, { pending, isActive, acceptedAt });
     const item = {
       proofId: newUuidHex(),
       pending: pendingId,

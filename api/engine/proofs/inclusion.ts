@@ -7,7 +7,7 @@ import {
   type InclusionProof,
   type ProofExport,
 } from '#protocol/schemas/proof-export';
-import type { AepKeyEntry, LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
+import type { AepKeyEntry, ApproverEntry, LogEntry, ProofEntry } from '#protocol/schemas/log-entry';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import type { StoredProof } from '#sql/proofs/read';
 import { uncheckedCheckpoint } from '#protocol/checkpoint';
@@ -157,6 +157,17 @@ export function activationOf(
   return null;
 }
 
+export function approverActivationOf(
+  keys: readonly KeyedEntry[],
+  registrationHash: string,
+): KeyedEntry<ApproverEntry> | null {
+  for (const { entry, leafIndex } of keys) {
+    if (entry.type !== 'key' || entry.use !== 'approver' || entry.change !== 'activate') continue;
+    if (entry.registration_hash === registrationHash) return { entry, leafIndex };
+  }
+  return null;
+}
+
 /** The log entry that activated the AEP key of a proof, with its inclusion under the checkpoint. */
 export async function proveActivation(
   sql: Db,
@@ -170,6 +181,22 @@ export async function proveActivation(
   const { entry, leafIndex } = activation;
   const proven = await proveInclusion(sql, stored, entry, checkpoint, leafIndex);
   return { entry, tlog_proof: tlogProofOf(proven) };
+}
+
+/** The approval of a second decision, with the activation of its registration; else null. */
+export async function proveApproval(
+  sql: Db,
+  stored: StoredProof,
+  keys: readonly KeyedEntry[] | null,
+  checkpoint: StoredCheckpoint | null,
+): Promise<ProofExport['approval']> {
+  if (stored.approval === null) return null;
+  const { envelope, registration } = stored.approval.stored;
+  const activation = approverActivationOf(keys ?? [], envelope.statement.registration_hash);
+  if (activation === null) throw altered(stored, 'the registration of the approver');
+  const { entry, leafIndex } = activation;
+  const proven = await proveInclusion(sql, stored, entry, checkpoint, leafIndex);
+  return { envelope, registration, entry, tlog_proof: tlogProofOf(proven) };
 }
 
 /**

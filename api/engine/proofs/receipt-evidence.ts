@@ -10,7 +10,7 @@ import { Problem } from '../http/problem.js';
 import { addLogFields } from '../http/request-context.js';
 import { sendRevalidatable } from '../http/respond.js';
 import { ETAG_HEADER, json, NOT_MODIFIED } from '../operation.js';
-import { proveActivation, proveInclusion, tlogProofOf } from './inclusion.js';
+import { proveActivation, proveApproval, proveInclusion, tlogProofOf } from './inclusion.js';
 import { documentsOf, findProof } from './stored-proof.js';
 
 export const receiptEvidenceOperation = tenantOperation(
@@ -65,7 +65,7 @@ export async function readEvidence(
     proof_record: record,
     entry,
     key: await proveActivation(sql, stored, aep.key_id, keys, checkpoint),
-    approval: null,
+    approval: await proveApproval(sql, stored, keys, checkpoint),
     disclosures: disclosures.filter(([, name]) => isDisclosed(name)),
     tlog_proof: tlogProofOf(proven),
   };

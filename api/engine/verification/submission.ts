@@ -52,6 +52,8 @@ export interface Registered {
   entry: Uint8Array;
   /** The entry that activated the proof's AEP key; null if the log has none. */
   activation: KeyedEntry | null;
+  /** The entry that activated the registration of a second decision's approver; null without one. */
+  approverActivation: KeyedEntry | null;
   /** Every statement that the registry can have made about the proof. */
   statements: VerdictStatement[];
   checkpoint: StoredCheckpoint | null;
@@ -105,6 +107,11 @@ export function submittedChecks(submission: Submission, registered: Registered):
       'a key differs from the one in the log, or from the one that signed the checkpoint',
     ],
     [
+      'submitted_approval',
+      exported && isApprovalOf(exported, registered),
+      'the approval differs from the stored one, or its registration from the one in the log',
+    ],
+    [
       'submitted_verdict',
       exported && registered.statements.some((statement) => same(statement, exported.verdict)),
       'the registry never made this statement',
@@ -151,6 +158,19 @@ function areKeys(document: ProofExport, registered: Registered): boolean {
     same(entry, activation.entry) &&
     (text === null || isTlogProofOf(text, activation, checkpoint)) &&
     (document.log_vkey === logVkey || signedBy(document.inclusion.checkpoint, document.log_vkey))
+  );
+}
+
+function isApprovalOf({ approval }: ProofExport, registered: Registered): boolean {
+  const { approverActivation: activation, checkpoint, stored } = registered;
+  const logged = stored.approval?.stored;
+  if (approval === null || logged === undefined) return approval === null && logged === undefined;
+  const { entry, envelope, registration, tlog_proof: text } = approval;
+  return (
+    activation !== null &&
+    same(entry, activation.entry) &&
+    same([envelope, registration], [logged.envelope, logged.registration]) &&
+    (text === null || isTlogProofOf(text, activation, checkpoint))
   );
 }
 

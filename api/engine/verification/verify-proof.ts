@@ -7,6 +7,7 @@ import {
 } from '#protocol/schemas/verdict';
 import { verifyBodySchema } from '#protocol/schemas/proof-export';
 import { decidedIn } from '#protocol/aep';
+import { approvalAt } from '#protocol/approvals';
 import { fromHex, toHex } from '#protocol/bytes';
 import { disclosedIn } from '#protocol/commitments';
 import { proofEntryBytes } from '#protocol/entries';
@@ -19,7 +20,7 @@ import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { canAssertValidity } from '#protocol/status';
 import { inclusionFromTiles } from '#protocol/tiles';
 import { verifyProof, type ProofEvidence } from '#protocol/verify';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { checkpointAt } from '#sql/log/checkpoints';
 import type { Db, Pool } from '#sql/db/transaction';
 import { keysInLog, readTile, treeSize } from '#sql/log/log';
@@ -40,7 +41,7 @@ import {
   statementOf,
   statementsOf,
 } from '../proofs/stored-proof.js';
-import { activationOf, vkeyFor } from '../proofs/inclusion.js';
+import { activationOf, approverActivationOf, vkeyFor } from '../proofs/inclusion.js';
 import { submissionOf, submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, statusChecks, statusOf } from './submission.js';
 
@@ -84,8 +85,6 @@ export const verifyOperation = tenantOperation(
     sendJson(res, 200, verdict as unknown as JsonValue);
   },
 );
-
-const crypto = { sha256: nativeSha256, verify: nativeVerify };
 
 /** Ids of small-order keys, under which anyone can produce signatures that verify. */
 const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
@@ -184,7 +183,7 @@ async function verifyStored(
   const derived: Check[] =
     aep === null || signature === null
       ? [withoutPayload(stored)]
-      : verifyProof(crypto, {
+      : verifyProof(nativeCrypto, {
           proof_id: stored.proofId,
           // A request that was lost, not erased, has the wrong hash.
           request: stored.request ?? (stored.isErased ? null : new Uint8Array()),
@@ -194,6 +193,7 @@ async function verifyStored(
           entry,
           leafIndex,
           key: known,
+          approval: approvalAt(leafIndex, keys, stored.approval),
           inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
         });
   // Without the logged AEP, the columns assert nothing.
@@ -207,6 +207,10 @@ async function verifyStored(
       stored,
       entry,
       activation: activationOf(keys, keyId),
+      approverActivation: approverActivationOf(
+        keys,
+        stored.approval?.stored.envelope.statement.registration_hash ?? '',
+      ),
       statements: statementsOf(decided, history),
       checkpoint,
       logVkey: checkpoint === null ? ctx.logVkey : vkeyFor(checkpoint.note, ctx),

@@ -1,11 +1,20 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { checkProof } from '#fsck/registry/check-leaf';
+import { KeyHistory } from '#fsck/registry/context';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { leafHash } from '#protocol/merkle';
 import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto/node';
+import { verifyOffline } from '#protocol/offline';
+import { proofExportSchema, receiptEvidenceSchema } from '#protocol/schemas/proof-export';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
-import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { activatePolicy, type PolicyFiles, storePolicySet } from '#sql/admissions/policies';
+import { readEvidence } from '#sql/log/leaf-checks';
+import { keyEntries, keysInLog } from '#sql/log/log';
+import { readChunk } from '#sql/fsck/log';
+import { checkLeaf } from '#workers/verify/check-leaf';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
@@ -15,6 +24,7 @@ import { issueKey, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
+import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
 import { type Setup, withSetup } from './setup.js';
 
 const AGENT = '/v1/agent/admissions';
@@ -40,8 +50,11 @@ beforeAll(async () => {
 });
 afterAll(() => end());
 
-async function activate(policies: Record<string, string>): Promise<void> {
-  const set = await makePolicySet({ schema, policies, sentences: {} });
+async function activate(
+  policies: Record<string, string>,
+  changes: Partial<PolicyFiles> = {},
+): Promise<void> {
+  const set = await makePolicySet({ schema, policies, sentences: {}, ...changes });
   await storePolicySet(setup.registry.admin, set);
   await activatePolicy(setup.registry.admin, set.digest);
 }
@@ -115,6 +128,51 @@ it('an approval causes a second decision, which the repeated admission returns',
   }
 });
 
+it('exports and receipt evidence prove the approval', async () => {
+  const { get, log, post, registry } = setup;
+  const pending = await held();
+  const approval = approver.approve(about(pending));
+  const { proof_id } = await secondOf(await send(approval));
+  const path = `/v1/proofs/${proof_id}`;
+  const early = receiptEvidenceSchema.parse((await get(`${path}/receipt-evidence`)).json);
+  expect(early.approval).toMatchObject({ envelope: approval, tlog_proof: null });
+  await setup.publish();
+  const exported = proofExportSchema.parse((await get(`${path}/export`)).json);
+  const evidence = receiptEvidenceSchema.parse((await get(`${path}/receipt-evidence`)).json);
+  const trust = {
+    aepKeys: [registry.admit.signer.publicKey],
+    log: { vkey: log.vkey, origin: log.origin },
+  };
+  for (const document of [exported, evidence]) {
+    expect(document.approval).toMatchObject({
+      envelope: approval,
+      registration: approver.registration,
+      entry: { change: 'activate', registration_hash: approver.registrationHash },
+      tlog_proof: expect.any(String) as string,
+    });
+    const result = verifyOffline(document, trust, nativeCrypto);
+    expect(result).toMatchObject({ authentic: true, included: true, faults: [] });
+  }
+  const genuine = verdictIn(await post('/v1/proofs/verify', exported));
+  expect([genuine.status, checkOf(genuine, 'submitted_approval')]).toEqual(['VALID', 'pass']);
+  expect(checkOf(genuine, 'approval')).toBe('pass');
+  const first = proofExportSchema.parse((await get(`/v1/proofs/${pending.proof_id}/export`)).json);
+  expect(first.approval).toBeNull();
+  const { approval: shown } = exported;
+  for (const altered of [
+    null,
+    { ...shown!, envelope: approver.approve(about(pending)) },
+    { ...shown!, registration: newApprover().registration },
+    { ...shown!, entry: { ...shown!.entry, time: '2026-01-01T00:00:00.000Z' } },
+    { ...shown!, tlog_proof: exported.key.tlog_proof },
+  ]) {
+    const body = { ...exported, approval: altered };
+    const verdict = verdictIn(await post('/v1/proofs/verify', body));
+    expect([verdict.status, verdict.cause]).toEqual(['INVALID', 'altered']);
+    expect(checkOf(verdict, 'submitted_approval')).toBe('fail');
+  }
+});
+
 it('a rejection is a denial with the reasons of the pending proof', async () => {
   const pending = await held();
   const { aep } = await secondOf(
@@ -130,6 +188,40 @@ it('an approval does not waive another policy of the set in force', async () => 
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   await activate({ permit: PERMIT, hold: HOLD });
   expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['never'] });
+});
+
+it('only an approved second decision moves a counter', async () => {
+  const limit = `forbid (principal, action, resource) unless {
+    context.budgets has payments && context.budgets.payments.after <= 1 };`;
+  await activate(
+    { permit: PERMIT, hold: HOLD, limit },
+    {
+      schema: schema.replace(
+        'budgets: {}',
+        'budgets: { payments?: { before: Long, after: Long } }',
+      ),
+      counters: { payments: { actions: ['PAY'], sum: null, per: 'tenant', window: 'day' } },
+    },
+  );
+  const all = [await held(), await held(), await held()];
+  const decided = async (at: number, decision: 'approve' | 'reject') => {
+    const sent = await send(approver.approve(about(all[at]!), { decision }));
+    const { aep, proof_id } = await secondOf(sent);
+    const [row] = await setup.db.sql<{ values: number[] }[]>`
+      select array[(budgets #>> '{payments,before}')::int, (budgets #>> '{payments,after}')::int] as values
+      from svc.log_entry where proof_id = ${proof_id}::uuid`;
+    return { ...aep.decision, values: row?.values };
+  };
+  const rejected = await decided(0, 'reject');
+  const first = await decided(1, 'approve');
+  const second = await decided(2, 'approve');
+  await activate({ permit: PERMIT, hold: HOLD });
+  expect([rejected, first, second]).toEqual([
+    { effect: 'DENY', reasons: ['hold'], values: [0, 1] },
+    { effect: 'ADMIT', reasons: ['permit'], values: [0, 1] },
+    { effect: 'DENY', reasons: ['limit'], values: [1, 2] },
+  ]);
+  expect(await setup.db.sql`select value from svc.counter`).toEqual([{ value: 1 }]);
 });
 
 it('of two approvals at once, one causes the second decision', async () => {
@@ -209,6 +301,85 @@ it('an approval of a decided or unknown proof, or by a key without the scope, ha
     { 'X-Svc-Api-Key': key },
   );
   expectProblem(reply, 403, 'scope_missing');
+});
+
+/** The failed checks of the verifier and the engine, and the findings of fsck. */
+async function verified(proofId: string) {
+  const { db, post, registry } = setup;
+  const [{ at }] = await db.sql<[{ at: number }]>`
+    select leaf_index as at from svc.log_entry where proof_id = ${proofId}::uuid`;
+  const [size, keys] = [await setup.treeSize(), (await keysInLog(db.sql))!];
+  const [leaf] = await readEvidence(registry.verify.sql, at, at + 1);
+  const inTree = leafHash(nativeSha256, leaf!.entry);
+  const { checks } = checkLeaf(registry.verify.crypto, leaf!, keys, size, inTree);
+  const { leaves } = await readChunk(db.as('svc_fsck'), 0, size);
+  const row = leaves.find(({ leafIndex }) => leafIndex === at)!;
+  const history = KeyHistory.read(await keyEntries(db.sql), size);
+  const verdict = verdictIn(await post('/v1/proofs/verify', byId(proofId)));
+  const failed = (all: typeof verdict.checks) =>
+    all.flatMap(({ name, result }) => (result === 'fail' ? [name] : []));
+  return {
+    verifier: failed(checks),
+    engine: failed(verdict.checks),
+    fsck: checkProof(row, history, inTree, true).faults.map(({ code }) => code),
+  };
+}
+
+const OK = { verifier: [], engine: [], fsck: [] };
+
+it.each<[what: string, table: string, change: string, whose: 'second' | 'pending' | 'approver']>([
+  ['its pending proof is another one', 'intake', 'approves = gen_random_uuid()', 'second'],
+  ['its pending proof is in the log later', 'log_entry', 'leaf_index = 9999', 'pending'],
+  ['its pending proof required no approval', 'log_entry', `effect = 'DENY'`, 'pending'],
+  ['its pending proof has another AEP', 'log_entry', `aep_hash = sha256('')`, 'pending'],
+  ['its pending proof has other reasons', 'log_entry', `reasons = '["other"]'`, 'pending'],
+  ['its pending proof is about another request', 'intake', `request = '{}'`, 'pending'],
+  ['its pending proof is gone', 'log_entry', 'proof_id = gen_random_uuid()', 'pending'],
+  [
+    'its approver was not active',
+    'log_entry',
+    `body = convert_to(replace(convert_from(body, 'UTF8'), '"activate"', '"retire"'), 'UTF8')`,
+    'approver',
+  ],
+])('every program reports a second decision of which %s', async (_, table, change, whose) => {
+  const pending = await held();
+  const { proof_id } = await secondOf(await send(approver.approve(about(pending))));
+  await setup.publish();
+  expect(await verified(proof_id)).toEqual(OK);
+  const which = whose === 'second' ? proof_id : pending.proof_id;
+  const rows =
+    whose === 'approver'
+      ? `kind = 3 and convert_from(body, 'UTF8') like '%${approver.registrationHash}%'`
+      : `proof_id = '${which}'`;
+  const fails = { verifier: ['approval'], engine: ['approval'], fsck: ['approval_invalid'] };
+  await setup.whileAltered(table, change, rows, async () => {
+    expect(await verified(proof_id)).toEqual(fails);
+  });
+  expect(await verified(proof_id)).toEqual(OK);
+});
+
+it('every program reports an altered or missing approval', async () => {
+  const pending = await held();
+  const { proof_id } = await secondOf(await send(approver.approve(about(pending))));
+  await setup.publish();
+  for (const change of [
+    'null',
+    `'{}'`,
+    `convert_to(replace(convert_from(approval, 'UTF8'), '"ops-lead"', '"ops-boss"'), 'UTF8')`,
+    `convert_to(replace(convert_from(approval, 'UTF8'), '"approve"', '"reject"'), 'UTF8')`,
+  ]) {
+    await setup.whileAltered(
+      'intake',
+      `approval = ${change}`,
+      `proof_id = '${proof_id}'`,
+      async () => {
+        const found = await verified(proof_id);
+        expect(found.verifier).toContain('aep_hash');
+        expect(found.engine).toContain('published_columns');
+        expect(found.fsck).toEqual(['aep_altered']);
+      },
+    );
+  }
 });
 
 it('an approval after the time of the tenant has no effect', async () => {

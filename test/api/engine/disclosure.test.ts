@@ -4,7 +4,7 @@ import { documentHash } from '#protocol/hash';
 import { canonicalize, type JsonValue } from '#protocol/json';
 import { verifyOffline } from '#protocol/offline';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { engineTest, type Setup } from './setup.js';
 
@@ -35,8 +35,7 @@ describe('export with disclosed values', () => {
       aepKeys: [setup.registry.admit.signer.publicKey],
       log: { vkey: setup.log.vkey, origin: setup.log.origin },
     };
-    const crypto = { sha256: nativeSha256, verify: nativeVerify };
-    expect(verifyOffline(document, pins, crypto)).toMatchObject({
+    expect(verifyOffline(document, pins, nativeCrypto)).toMatchObject({
       authentic: true,
       included: true,
       disclosed,
@@ -54,6 +53,14 @@ describe('export with disclosed values', () => {
     const { status, json } = await setup.get(path);
     expect([status, json['code']]).toEqual([400, 'invalid_query']);
     expect(json['detail']).toContain('amount');
+  });
+
+  it('discloses nothing for an empty list, and rejects an empty name', async ({ setup }) => {
+    const proofId = await admitted(setup);
+    expect((await exported(setup, proofId, '')).disclosures).toEqual([]);
+    const { json } = await setup.get(`/v1/proofs/${proofId}/export?disclose=arguments_hash,`);
+    expect(json).toMatchObject({ code: 'invalid_query' });
+    expect(json['detail']).toContain('expected names separated by commas');
   });
 
   it('does not let a reader guess a withheld value', async ({ setup }) => {

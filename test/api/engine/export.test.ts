@@ -7,7 +7,7 @@ import { hashHex } from '#protocol/hash';
 import { verifyOffline } from '#protocol/offline';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/aep';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { readPdf } from '../../fixtures/pdf.js';
 import { testKey } from '../../fixtures/snapshot.js';
 import { checkpoint, logVkey, ORIGIN } from '../../fixtures/worked-log.js';
@@ -44,7 +44,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
       aepKeys: [registry.admit.signer.publicKey],
       log: { vkey: log.vkey, origin: log.origin },
     };
-    const crypto = { sha256: nativeSha256, verify: nativeVerify };
+    const crypto = nativeCrypto;
     expect(verifyOffline(document, pins, crypto)).toMatchObject({
       authentic: true,
       included: true,

@@ -8,7 +8,7 @@ import { documentHash } from '#protocol/hash';
 import { verifyOffline } from '#protocol/offline';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { nativeCrypto, nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { eraseProof } from '../../fixtures/erase.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
 import { executeReceiptSchema } from '#protocol/schemas/admission';
@@ -69,7 +69,7 @@ describe('GET /v1/proofs/{proof_id}/receipt-evidence', () => {
       aepKeys: [registry.admit.signer.publicKey],
       log: { vkey: log.vkey, origin: log.origin },
     };
-    const crypto = { sha256: nativeSha256, verify: nativeVerify };
+    const crypto = nativeCrypto;
 
     const first = await evidence();
     expect(first.tlog_proof).toBeNull();
