@@ -115,7 +115,7 @@ export async function signApproval(approver: Approver, input: ApprovalInput): Pr
  * Needs a key with the scope `approve`.
  *
  * Throws `evidence_rejected` when hashes or commitments do not fit, a value is withheld, or the proof is
- * another one; `not_ready` (`already_decided`) and `not_found`.
+ * another one; `invalid_request` (`already_decided`) and `not_found`.
  */
 export async function readApprovalRequest(
   options: EngineOptions,
@@ -135,8 +135,8 @@ export async function readApprovalRequest(
  * `POST /v1/approvals`: submits a signed decision, and returns the proof id of the second decision that
  * it causes; `followAdmissionHttp` waits for that. The same approval again returns the same id.
  *
- * Throws `invalid_request` (`approval_rejected`), `not_ready` (`already_decided`), `not_found` and others
- * without a decision.
+ * Throws `invalid_request` (`approval_rejected`, `already_decided`), `not_found` and others without a
+ * decision.
  */
 export async function submitApproval(
   options: EngineOptions,

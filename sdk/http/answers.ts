@@ -92,7 +92,10 @@ export function httpError(answer: Answer): SdkError {
     const message = `status ${String(status)} without a problem document: check the address`;
     return new SdkError('unexpected_response', message, details);
   }
-  const code = BY_STATUS[status] ?? (status < 500 ? 'invalid_request' : 'engine_failed');
+  const otherwise = status < 500 ? 'invalid_request' : 'engine_failed';
+  // The only 409 that a later call does not change.
+  const isFinal = problem?.code === 'already_decided';
+  const code = isFinal ? 'invalid_request' : (BY_STATUS[status] ?? otherwise);
   return new SdkError(code, problem ? describe(problem) : `status ${String(status)}`, details);
 }
 

@@ -104,8 +104,11 @@ it('an approver with the scope approve reads, signs and submits; the waiting age
   expect(await Promise.all(waiting)).toEqual([receipt, receipt]);
   expect(await admitHttp(world.options, envelope)).toEqual(receipt);
   expect(await waitForApproval(world.options, { proof_id: proofId })).toEqual(receipt);
-  const again = await sdkError(readApprovalRequest(asApprover, { proof_id: proofId }), 'not_ready');
-  expect(again.problem?.code).toBe('already_decided');
+  const again = await sdkError(
+    readApprovalRequest(asApprover, { proof_id: proofId }),
+    'invalid_request',
+  );
+  expect(again).toMatchObject({ retryable: false, problem: { code: 'already_decided' } });
 });
 
 it('a rejection is a denial for the waiting agent', async ({ approver, asApprover, world }) => {

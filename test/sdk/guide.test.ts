@@ -3,7 +3,12 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Registration } from '#protocol/schemas/approvals';
 import { packageRoot } from '#runtime/process/files';
+import { type EngineOptions, listProofPageHttp } from '#sdk/index';
+import { addApprover } from '#sql/lifecycle/approvers';
+import { activateApprovalSet } from '../fixtures/approval-world.js';
+import { issueKey } from '../fixtures/engine.js';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
 import { startStack, type RunningStack } from '../fixtures/stack.js';
 
@@ -72,6 +77,37 @@ describe('documented examples of the SDK', () => {
     expect(await node('proofs.js')).toMatch(/^[0-9a-f]{32} .*ADMIT .+\n$/);
     expect(await node('lookup.js')).toMatch(/^NOT_FOUND false [0-9]+\n$/);
   });
+
+  // Last, because it replaces the policy set.
+  it('wait for an approval, which the command line gives', async () => {
+    const read = (file: string): Promise<string> => readFile(join(project.directory, file), 'utf8');
+    const sql = stack.superuser();
+    await activateApprovalSet({ admin: sql });
+    const ready = JSON.parse(await read('ready.json')) as Record<string, string>;
+    const engine: EngineOptions = {
+      engineUrl: stack.engineUrl,
+      apiKey: ready['api_key']!,
+      tenantId: ready['tenant_id']!,
+    };
+    const apiKey = await issueKey({ admin: sql }, { ...engine, scopes: ['approve'] });
+    const svc = (...args: string[]): Promise<string> =>
+      project.run('env', [
+        `SVC_TENANT_ID=${engine.tenantId}`,
+        `SVC_ENGINE_URL=${engine.engineUrl}`,
+        `SVC_API_KEY=${apiKey}`,
+        ...['node', 'node_modules/svc-sdk/dist/cli/svc.js', ...args],
+      ]);
+    await svc('approver', 'ops-lead', '--key', 'ops-lead.pem');
+    const registration = JSON.parse(await read('registration.json')) as Registration;
+    await addApprover(sql, registration);
+    const waiting = node('approval.js');
+    const pending = async () =>
+      (await listProofPageHttp(engine, { effect: 'REQUIRE_APPROVAL' })).proofs[0]?.proof_id ?? '';
+    await expect.poll(pending, { timeout: 30_000 }).not.toBe('');
+    const approved = await svc('approve', await pending(), '--key', 'ops-lead.pem', '--yes');
+    expect(approved).toContain('ADMITTED');
+    expect(await waiting).toBe('ADMITTED\n');
+  }, 60_000);
 
   it('are all executed by these tests', () => {
     const named = [...guide.matchAll(/```js\n\/\/ (\S+)\n/g)].map(([, name]) => name);

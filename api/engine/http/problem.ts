@@ -114,7 +114,7 @@ const DETAILS = {
     'This tenant has no admission with that id. Check the id in the Location header of the 202.',
   proof_not_found: 'This tenant has no proof with that id. Check the id.',
   pending_proof_not_found:
-    'This tenant has no proof with that id. Check proof_id in the statement.',
+    'This tenant has no proof with that id. Check the id of the pending proof.',
   already_decided:
     'Another approval of this proof was accepted before. Read the admission for its second decision.',
   revocation_not_found:
