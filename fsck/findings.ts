@@ -77,6 +77,7 @@ export const FINDINGS = {
   ),
   policy_set_altered: row(RESTORE),
   fixture_altered: row(RESTORE),
+  registration_altered: row(RESTORE),
   // Verdicts
   verdict_gap: row('restore the rows of svc.verdict from a backup'),
   verdict_root_differs: row('restore the rows of svc.verdict from a backup'),

@@ -6,6 +6,7 @@ import {
   batchesFrom,
   type CheckedBatch,
   STRAYS,
+  unstoredRegistrations,
 } from '#sql/fsck/admissions';
 import type { FindingCode, Report } from '../findings.js';
 import { FIRST_ID, isRequestOf, MAX_ROWS, pages, type RegistryContext } from './context.js';
@@ -113,12 +114,20 @@ const STRAY_FINDINGS: [query: keyof typeof STRAYS, code: FindingCode, expected: 
   ['pending', 'intake_missing', 'the intake row of a pending admission'],
   ['duplicates', 'identity_twice', 'one admission per tenant, request type and request hash'],
   ['policySets', 'policy_set_altered', 'the content of that hash'],
+  ['registrations', 'registration_altered', 'the content of that hash'],
   ['fixtures', 'fixture_altered', 'the content of that hash'],
 ];
 
 /** Reports rows that contradict another row, or refer to a missing one. */
-export async function checkStrays({ sql, findings }: RegistryContext): Promise<void> {
+export async function checkStrays({ keys, sql, findings }: RegistryContext): Promise<void> {
   for (const [query, code, expected] of STRAY_FINDINGS) {
     for (const { at } of await STRAYS[query](sql, MAX_ROWS)) findings.add(code, at, expected);
+  }
+  const activated = keys.entries.flatMap(({ entry }) =>
+    entry.type === 'key' && entry.use === 'approver' ? [entry.registration_hash] : [],
+  );
+  for (const hash of await unstoredRegistrations(sql, [...new Set(activated)])) {
+    const where = `svc.approver registration_hash=${hash}`;
+    findings.add('registration_altered', where, 'the registration that the log activates');
   }
 }

@@ -194,7 +194,18 @@ export const STRAYS = {
   policySets: (sql, limit) => sql`
     select 'svc.policy_set digest=' || encode(digest, 'hex') as at from svc.policy_set
     where sha256(convert_to(manifest, 'UTF8')) is distinct from digest limit ${limit}`,
+  registrations: (sql, limit) => sql`
+    select 'svc.approver registration_hash=' || encode(registration_hash, 'hex') as at from svc.approver
+    where sha256(document) is distinct from registration_hash limit ${limit}`,
   fixtures: (sql, limit) => sql`
     select 'svc.fixture fixture_ref=' || fixture_ref as at from svc.fixture
     where sha256(content) is distinct from fixture_hash limit ${limit}`,
 } as const satisfies Record<string, Query>;
+
+/** Which of these registrations, by their hashes in hex, are not stored. */
+export async function unstoredRegistrations(sql: Db, hashes: readonly string[]): Promise<string[]> {
+  const rows = await sql<{ hash: string }[]>`
+    select hash from unnest(${[...hashes]}::text[]) as hash
+    where not exists (select from svc.approver where registration_hash = decode(hash, 'hex'))`;
+  return rows.map(({ hash }) => hash);
+}

@@ -2,7 +2,6 @@ import { expect, it } from 'vitest';
 import { type ApprovalEvidence, secondDecisionFault } from '#protocol/approvals';
 import { documentHash } from '#protocol/hash';
 import type { Aep } from '#protocol/schemas/aep';
-import type { Approval } from '#protocol/schemas/approvals';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { newApprover } from '../fixtures/approvals.js';
 import { admitted, denied } from '../fixtures/worked-log.js';

@@ -1,3 +1,5 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { checkProof } from '#fsck/registry/check-leaf';
@@ -22,6 +24,7 @@ import { admissionEnvelope } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
 import { issueKey, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
+import { checked } from '../../fixtures/planted.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
@@ -404,4 +407,24 @@ it('the worker repeats the checks before it signs', async () => {
   // The pending proof can be decided by another approval.
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   expect(aep.decision).toMatchObject({ effect: 'ADMIT' });
+});
+
+it('fsck finds an altered and a missing registration', async () => {
+  await setup.publish();
+  const home = mkdtempSync(join(tmpdir(), 'approvals-'));
+  const env = {
+    DATABASE_URL: setup.db.urlFor('svc_fsck'),
+    DATA_DIR: home,
+    LOG_VKEY: setup.log.vkey,
+  };
+  const corrupt = async () => (await checked(env, '--only', 'registry')).corrupt;
+  expect(await corrupt()).toEqual({});
+  const row = `registration_hash = '\\x${approver.registrationHash}'`;
+  await setup.whileAltered('approver', `document = '{}'`, row, async () => {
+    expect(await corrupt()).toEqual({ registration_altered: 1 });
+  });
+  await setup.whileAltered('approver', `registration_hash = sha256('{}')`, row, async () => {
+    expect(await corrupt()).toEqual({ registration_altered: 2 });
+  });
+  rmSync(home, { recursive: true });
 });
