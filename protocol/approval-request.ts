@@ -2,7 +2,7 @@ import { REQUEST_HASH } from './commitments.js';
 import { canonicalize, type JsonValue } from './json.js';
 import { readSigned } from './offline/read.js';
 import type { Sha256 } from './hash.js';
-import type { Aep } from './schemas/aep.js';
+import type { Aep, AepAgent } from './schemas/aep.js';
 import type { ApprovalRequest } from './schemas/approval-request.js';
 import { formatTime, parseTime } from './time.js';
 
@@ -44,26 +44,22 @@ export function readApprovalRequest(
   return { subject: { aep, aepHash, requestHash, values, notes: { expires_at, sentences } } };
 }
 
-/** The rows that an approver reads before the decision: label and text. */
+/**
+ * The rows that an approver reads before the decision: label and text. They include every member of the
+ * subject, also those that a later version adds.
+ */
 export function describeSubject({ aep, notes, values }: ApprovalSubject): [string, string][] {
   const { subject, environment, decision, accepted_at } = aep;
-  const rows: [string, string | undefined][] = [];
-  if ('action' in subject) rows.push(['action', subject.action]);
-  if (subject.kind === 'execute') rows.push(['intent', subject.intent_id]);
-  else {
-    const { bound, framework, id } = subject.agent;
-    rows.push(['agent', `${id} (${bound ? 'bound by its API key' : 'claimed by the caller'})`]);
-    rows.push(['framework', framework]);
-  }
-  if (subject.kind === 'admission') {
-    rows.push(['tool', subject.tool], ['parent proof', subject.parent_proof_id]);
-  }
-  rows.push(
-    ...values.map(([name, value]): [string, string] => [
-      // A fact must not pass for another row, such as the agent.
-      name.replace('.', ' '),
-      textOf(value),
-    ]),
+  return [
+    ...Object.entries(subject).flatMap(([name, value]): [string, string][] =>
+      name === 'kind'
+        ? []
+        : typeof value === 'object' && 'bound' in value
+          ? agentRows(value)
+          : [[name.replaceAll('_', ' '), textOf(value)]],
+    ),
+    // A fact must not pass for another row, such as the agent.
+    ...values.map(([name, value]): [string, string] => [name.replace('.', ' '), textOf(value)]),
     ['environment', environment],
     ['requested at', accepted_at],
     ['approve before', notes.expires_at],
@@ -72,9 +68,13 @@ export function describeSubject({ aep, notes, values }: ApprovalSubject): [strin
       notes.sentences[id] === undefined ? id : `${id}: ${notes.sentences[id]}`,
     ]),
     ['proof', aep.proof_id],
-  );
-  return rows.filter((one): one is [string, string] => one[1] !== undefined);
+  ];
 }
+
+const agentRows = ({ bound, framework, id }: AepAgent): [string, string][] => [
+  ['agent', `${id} (${bound ? 'bound by its API key' : 'claimed by the caller'})`],
+  ...(framework === undefined ? [] : [['framework', framework] satisfies [string, string]]),
+];
 
 function textOf(value: JsonValue): string {
   const text = (value as { decimal?: JsonValue } | null)?.decimal ?? value;

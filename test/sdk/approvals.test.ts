@@ -2,7 +2,9 @@ import { generateKeyPairSync } from 'node:crypto';
 import { expect } from 'vitest';
 import { buildReceipt } from '#protocol/aep';
 import { verifyRegistration } from '#protocol/approvals';
-import { documentHash } from '#protocol/hash';
+import { readApprovalRequest as checkRequest } from '#protocol/approval-request';
+import { documentHash, nobleSha256 } from '#protocol/hash';
+import { approvalRequestSchema } from '#protocol/schemas/approval-request';
 import { formatTime } from '#protocol/time';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import {
@@ -14,6 +16,7 @@ import {
   type EngineOptions,
   followAdmissionHttp,
   readApprovalRequest,
+  readReceiptEvidenceHttp,
   type Receipt,
   type SdkErrorCode,
   signApproval,
@@ -153,6 +156,25 @@ it('an approver does not sign for a server that shows another proof', async ({
   world.network.faults.push({ kind: 'changed', change: () => other });
   const options = { ...asApprover, engineUrl: world.network.url };
   await sdkError(readApprovalRequest(options, { proof_id: wanted.proofId }), 'evidence_rejected');
+});
+
+it('an approver reads pending proofs of the own tenant only', async ({ asApprover, world }) => {
+  const { proofId } = await held(world);
+  const request = approvalRequestSchema.parse(JSON.parse(await readRaw(asApprover, proofId)));
+  const expected = { proofId, tenantId: TENANT };
+  expect(checkRequest(nobleSha256, request, expected)).toHaveProperty('subject');
+  const foreign = { ...expected, tenantId: 'rival' };
+  expect(checkRequest(nobleSha256, request, foreign)).toEqual({
+    fault: 'it is about another tenant',
+  });
+  const admitted = await admitHttp(world.options, refund('20.00'));
+  const { evidence } = await readReceiptEvidenceHttp(world.options, admitted);
+  const { registry_proof_id: id } = admitted;
+  const other = { proofId: id, tenantId: TENANT };
+  expect(checkRequest(nobleSha256, { ...request, evidence }, other)).toEqual({
+    fault: 'it requires no approval',
+  });
+  await sdkError(readApprovalRequest(asApprover, { proof_id: id }), 'not_found');
 });
 
 async function readRaw({ apiKey, engineUrl, tenantId }: EngineOptions, id: string) {

@@ -68,7 +68,7 @@ it('svc approve shows the action and its facts, and exits with the second decisi
   const approved = await cli.run(['approve', proof, '--key', 'ops.pem', '--yes']);
   expect(approved).toMatchObject({ code: 0, stderr: '' });
   expect(approved.stdout.replaceAll(/ {2,}/g, ' ')).toMatch(
-    /^action ISSUE_REFUND\nagent support-1 \(claimed by the caller\)\ntool payments\.refund\nfact amount 480\.00\nfact currency EUR\n[\s\S]*required by refunds-above-200: A refund above 200\.00 needs an approval\.\n[\s\S]*\nADMITTED\n/,
+    /^agent support-1 \(claimed by the caller\)\naction ISSUE_REFUND\ntool payments\.refund\nfact amount 480\.00\nfact currency EUR\n[\s\S]*required by refunds-above-200: A refund above 200\.00 needs an approval\.\n[\s\S]*\nADMITTED\n/,
   );
   const rejected = await cli.run([
     ...['approve', await cli.held(), '--key', 'ops.pem', '--reject', '--yes', '--json'],

@@ -133,7 +133,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       await page.getByText('Requested action').waitFor();
       const rows = (await page.locator('#rows').innerText()).replaceAll('\n', ' ');
       expect(rows).toMatch(
-        /action ISSUE_REFUND agent support-1 \(claimed by the caller\) .* fact amount 480\.00 /,
+        /agent support-1 \(claimed by the caller\) action ISSUE_REFUND .* fact amount 480\.00 /,
       );
       await decide(page, 'Approve');
       await page.getByText('The action is admitted: the agent may act.').waitFor();
