@@ -245,6 +245,16 @@ it('no answer but the receipt of the second decision lets an agent act', async (
     };
     await sdkError(waitForApproval({ ...world.options, fetch: fetched }, receipt), code);
   }
+  // Without the receipt, the first answer names the request.
+  const bodies = [null, JSON.stringify(foreign)];
+  const first: typeof fetch = async (url, init) => {
+    const body = bodies.shift() ?? null;
+    const type = { 'content-type': 'application/json' };
+    return body === null ? fetch(url, init) : new Response(body, { headers: type });
+  };
+  const unnamed = { ...world.options, fetch: first, retry: FAST };
+  const { registry_proof_id: proof_id } = receipt;
+  await sdkError(waitForApproval(unnamed, { proof_id }), 'unexpected_response');
   const stopped = { ...world.options, signal: AbortSignal.abort() };
   await sdkError(waitForApproval(stopped, receipt), 'aborted');
   const short = { ...world.options, timeoutMs: 200 };
