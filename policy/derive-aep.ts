@@ -5,6 +5,7 @@ import {
   executeRequestSchema,
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import { nativeTextHash } from '#runtime/crypto/node';
 import {
   aepOf,
@@ -23,12 +24,18 @@ export interface DerivedAep extends BuiltAep {
 
 /**
  * canonicalize → evaluate → AEP. A pure function of the intake row, its pinned policy set and the
- * id of the signing key: workers decide with it, and replay repeats the decision.
+ * id of the signing key: workers decide with it, and replay repeats the decision. Only the AEP of a
+ * close also depends on the log.
  *
  * @throws IntakeMismatchError when the stored request is not the accepted one
  * @throws UnknownRequestTypeError
  */
-export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
+export function deriveAep(
+  intake: PinnedIntake,
+  policy: PolicyEngine,
+  keyId: string,
+  closedRun: ClosedRun | null = null,
+): DerivedAep {
   const document = parseStrict(intake.request);
   // Canonicalized again: the engine could have stored another spelling, for a second admission.
   const requestHash = nativeTextHash(canonicalize(document));
@@ -43,6 +50,7 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
     ...policy.decide(input),
     engineVersion: policy.engineVersion,
     keyId,
+    closedRun,
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };

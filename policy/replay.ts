@@ -4,6 +4,7 @@ import { utf8 } from '#protocol/bytes';
 import { attempt, ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { canonicalize, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { type PinnedIntake, policyInputOf } from '#sql/proofs/rebuild-aep';
@@ -28,6 +29,8 @@ export interface Recorded {
   aepHash: string;
   /** Taken from the record, because the worker's configuration determined the signing key. */
   keyId: string;
+  /** Of a close: what the log has of its run. */
+  closedRun?: ClosedRun | null;
 }
 
 export interface Replayed {
@@ -42,7 +45,7 @@ export interface Replayed {
  * recorded AEP, member by member, and with the log's commitment.
  */
 export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Recorded): Replayed {
-  const derived = derive(intake, policy, recorded.keyId);
+  const derived = derive(intake, policy, recorded);
   if (derived === null) {
     return {
       differences: [
@@ -68,9 +71,13 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
 }
 
 /** Derives the AEP again; null when the stored request cannot be the accepted one. */
-function derive(intake: PinnedIntake, policy: ReplayPolicy, keyId: string): DerivedAep | null {
+function derive(
+  intake: PinnedIntake,
+  policy: ReplayPolicy,
+  { closedRun, keyId }: Recorded,
+): DerivedAep | null {
   try {
-    return deriveAep(intake, policy, keyId);
+    return deriveAep(intake, policy, keyId, closedRun);
   } catch (error) {
     const isMismatch = error instanceof IntakeMismatchError || error instanceof ProtocolError;
     if (isMismatch || error instanceof ZodError) return null;

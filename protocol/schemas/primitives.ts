@@ -57,6 +57,13 @@ export const effectSchema = z.enum(['ADMIT', 'DENY']);
 export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 'trust']);
 export const logIndexSchema = z.int().nonnegative();
 
+/** A place in a run: the run's id is a UUIDv7 of the agent, in the form of a proof id. */
+export const runSchema = z.strictObject({
+  id: z.string().regex(PROOF_ID_PATTERN, 'expected a UUIDv7 as 32 lower-case hex characters'),
+  seq: logIndexSchema,
+});
+export type Run = z.infer<typeof runSchema>;
+
 export type Environment = z.infer<typeof environmentSchema>;
 
 export const TEXT_MAX = 512;

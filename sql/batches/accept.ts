@@ -1,4 +1,5 @@
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
+import type { RunPlace } from '../admissions/runs.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
@@ -9,6 +10,7 @@ import {
   type IntakeRow,
   type Lane,
   type PinnedPolicy,
+  type RunConflict,
 } from '../admissions/intake.js';
 
 export interface BatchItem {
@@ -19,6 +21,8 @@ export interface BatchItem {
   /** Lower-case hex. */
   requestHash: string;
   fixtureRef: string | null;
+  /** Null outside of runs. */
+  run: RunPlace | null;
 }
 
 export interface NewBatch {
@@ -49,7 +53,9 @@ export type BatchOutcome =
   | { outcome: 'accepted'; batchId: string; awaited: number }
   | { outcome: 'repeat'; batchId: string }
   | { outcome: 'idempotency_conflict' }
-  | { outcome: 'no_room' };
+  | { outcome: 'no_room' }
+  /** Nothing is stored: these items are invalid, by index. */
+  | { outcome: 'run_conflicts'; conflicts: ReadonlyMap<number, RunConflict> };
 
 /** The request type number of batches in the table of idempotency keys. */
 const BATCHES = 3;
@@ -158,10 +164,22 @@ async function insertAdmissions(
   pins: PinnedPolicy,
 ): Promise<ItemAdmissions> {
   const pointing = admissionsOf(batch);
+  const conflicts = new Map<Admission, RunConflict>();
   for (const some of slices(pointing.admissions, ROWS_PER_STATEMENT)) {
     const rows = some.map(({ row }) => row);
     const found = await insertOrFind(tx, rows, (open) => insertIntake(tx, open, pins));
-    for (const one of some) Object.assign(one, found.get(one.row));
+    for (const one of some) {
+      const admission = found.get(one.row);
+      if (typeof admission === 'string') conflicts.set(one, admission);
+      else Object.assign(one, admission);
+    }
+  }
+  if (conflicts.size > 0) {
+    const ofItems = batch.items.flatMap(({ index }) => {
+      const conflict = conflicts.get(pointing.of[index]!);
+      return conflict === undefined ? [] : [[index, conflict] as const];
+    });
+    throw new BatchRejected({ outcome: 'run_conflicts', conflicts: new Map(ofItems) });
   }
   for (const item of batch.items) {
     const admission = pointing.of[item.index];

@@ -2,6 +2,7 @@ import { parseEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { parseTime } from '#protocol/time';
 import { type Pool, asTenants, type Db } from '../db/transaction.js';
@@ -28,6 +29,7 @@ export interface StoredProof {
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
+  closedRun: ClosedRun | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;
   /** Epoch milliseconds. */

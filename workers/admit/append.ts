@@ -1,8 +1,9 @@
+import type { PolicyEngine } from '#policy/decide';
 import { deriveAep } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
-import type { AepSubject } from '#protocol/schemas/aep';
+import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
 import {
@@ -19,6 +20,7 @@ import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
 import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
+import { closedRunOf, faultsOfRuns, type RunFault } from './close.js';
 import {
   type AdmitContext,
   keyStateAtHead,
@@ -43,9 +45,29 @@ interface Rejection {
  * checks every gate again, and assigns leaf indexes. The proofs are committed when it returns;
  * nothing is written when it throws.
  */
-export async function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
-  const metrics = context.metrics ?? NO_METRICS;
+export function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
   const intakes = prepared.map(({ intake }) => intake);
+  return appendGroup(context, intakes, () => Promise.resolve(prepared));
+}
+
+/**
+ * Appends the close of a run. Its AEP depends on the log, so it is signed under the append lock: closes
+ * are rare.
+ */
+export async function appendClose(context: AdmitContext, intake: PendingIntake): Promise<Appended> {
+  const policy = await context.policy(intake.policyDigest);
+  return appendGroup(context, [intake], async (tx) => {
+    const { closedRun, runFault } = await closedRunOf(tx, intake);
+    return [{ ...sign(context, intake, policy, closedRun), runFault }];
+  });
+}
+
+async function appendGroup(
+  context: AdmitContext,
+  intakes: readonly PendingIntake[],
+  preparedIn: (tx: Transaction) => Promise<Prepared[]>,
+): Promise<Appended> {
+  const metrics = context.metrics ?? NO_METRICS;
   const ids = intakes.map(({ proofId }) => proofId);
   const lockStart = performance.now();
   let commitStart = 0;
@@ -54,7 +76,7 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
     async (tx, [size, ...claim]) => {
       const locked = performance.now();
       metrics.took('lock', locked - lockStart);
-      const result = await appendClaimed(tx, context, prepared, size, claim);
+      const result = await appendClaimed(tx, context, await preparedIn(tx), size, claim);
       commitStart = performance.now();
       if (claim[0].size > 0) metrics.took('append', commitStart - locked);
       return result;
@@ -103,13 +125,17 @@ async function appendClaimed(
   }
 
   const parentFaults = await faultsOfParents(tx, claimed);
+  const runFaults = await faultsOfRuns(tx, claimed);
   const rejected: Rejection[] = [];
   const admitted: Prepared[] = [];
   for (const item of claimed) {
     const { intake } = item;
     const { proofId } = intake;
     const gate = gates.get(proofId);
-    const rejection = rejectionBy(context, item.subject, gate, parentFaults.get(proofId));
+    const rejection =
+      rejectionBy(context, item.subject, gate, parentFaults.get(proofId)) ??
+      runFaults.get(proofId) ??
+      item.runFault;
     if (rejection === null) admitted.push(item);
     else rejected.push({ intake, ...rejection });
   }
@@ -197,7 +223,7 @@ function isOfAgent(subject: AepSubject, agentId: string | null): boolean {
 /** Items with a forbidden parent: the worker does not rely on the engine's check. */
 async function faultsOfParents(tx: Transaction, items: Prepared[]): Promise<Map<string, string>> {
   const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
-    if (subject.kind === 'execute' || subject.parent_proof_id === undefined) return [];
+    if (!('parent_proof_id' in subject)) return [];
     return [
       { proofId, kind: subject.kind, parent: { tenantNo, proofId: subject.parent_proof_id } },
     ];
@@ -225,6 +251,8 @@ export interface Prepared {
   /** Log commitments, lower-case hex. */
   aepHash: string;
   proofRecordHash: string;
+  /** Why a close cannot end its run, or null. */
+  runFault: RunFault | null;
 }
 
 /**
@@ -232,8 +260,16 @@ export interface Prepared {
  * policy set and key, as Ed25519 is: a repeated run gives the same bytes.
  */
 export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
-  const policy = await context.policy(intake.policyDigest);
-  const { aep, bytes, decision } = deriveAep(intake, policy, context.keyId);
+  return sign(context, intake, await context.policy(intake.policyDigest));
+}
+
+function sign(
+  context: AdmitContext,
+  intake: PendingIntake,
+  policy: PolicyEngine,
+  closedRun: ClosedRun | null = null,
+): Prepared {
+  const { aep, bytes, decision } = deriveAep(intake, policy, context.keyId, closedRun);
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
   const hashes = loggedHashes(
@@ -254,5 +290,6 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     signature,
     aepHash: hashes.aep_hash,
     proofRecordHash: hashes.proof_record_hash,
+    runFault: null,
   };
 }

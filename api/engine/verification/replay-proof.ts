@@ -80,6 +80,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     aep,
     aepHash: toHex(stored.aepHash),
     keyId: stored.keyId,
+    closedRun: stored.closedRun,
   });
   const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
   const sameEngine = policy.sameEngine && recordedVersion === CEDAR_VERSION;
