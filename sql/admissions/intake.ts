@@ -313,7 +313,7 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
       ${items.map(({ fixtureRef }) => fixtureRef)}::text[],
       ${items.map(({ keyNo }) => keyNo)}::integer[], ${items.map(({ run }) => run?.runKey ?? null)}::text[],
       ${items.map(({ run }) => run?.seq ?? null)}::bigint[],
-      ${items.map(({ run }) => run?.closes ?? null)}::boolean[])
+      ${arrayOf(items.map(({ run }) => run?.closes ?? 'NULL'))}::boolean[])
       with ordinality as i(proof_id, tenant_no, lane, request_start, request_length, hash_start,
         hash_length, seed_start, seed_length, fixture_ref, key_no, run_key, run_seq, run_closes, n)
     join svc.tenant t using (tenant_no)

@@ -64,6 +64,7 @@ export const PROBLEMS = {
   run_seq_taken: [409, 'Place in the run taken'],
   run_closed: [409, 'Run closed'],
   run_incomplete: [409, 'Run incomplete'],
+  run_open: [409, 'Run not closed'],
   body_too_large: [413, 'Body too large'],
   too_many_items: [413, 'Too many items'],
   unsupported_media_type: [415, 'Unsupported media type'],
@@ -127,6 +128,7 @@ const DETAILS = {
     'This tenant has no requests of that agent in a run with that id. Check the id and agent.',
   invalid_run:
     'The time in the id of the run is in the future. Nothing was admitted. Create the UUIDv7 with a correct clock.',
+  run_open: 'The run has no decided close yet. Send a close, and wait until it is decided.',
   run_seq_taken:
     'Another request of the run has this seq. Nothing was admitted. Send the request with the next seq.',
   run_closed: 'The run is closed. Nothing was admitted. Send the request in a new run.',
