@@ -8,7 +8,7 @@ import {
   runIdSchema,
   textSchema,
 } from './primitives.js';
-import { receiptEvidenceSchema } from './proof-export.js';
+import { disclosureSchema, receiptEvidenceSchema } from './proof-export.js';
 
 /** A proof that discloses chosen values: the members of receipt evidence. */
 export const disclosedExportSchema = receiptEvidenceSchema.extend({
@@ -23,7 +23,7 @@ export const erasedExportSchema = z.strictObject({
   entry: proofEntrySchema,
   key: z.null(),
   approval: z.null(),
-  disclosures: z.tuple([]),
+  disclosures: z.array(disclosureSchema).max(0),
   tlog_proof: z.string(),
 });
 

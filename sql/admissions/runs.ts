@@ -1,8 +1,8 @@
 import { documentHash } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
+import type { AepSubject } from '#protocol/schemas/aep';
 import { asTenants, type Db, type Pool } from '../db/transaction.js';
-import type { Lane } from './intake.js';
 
 /** The place of a request in a run, as its intake row has it. */
 export interface RunPlace {
@@ -22,6 +22,16 @@ export function runPlaceOf(request: ExecuteRequest | AgentEnvelope): RunPlace | 
   if (!('run' in request)) return null;
   const { agent, kind, run } = request;
   return { runKey: runKeyOf(agent.id, run.id), seq: run.seq, closes: kind === 'close' };
+}
+
+/** Whether this is the place of the subject's request in a run; null: outside of runs. */
+export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean {
+  if (!('run' in subject) || subject.run === undefined) return place === null;
+  return (
+    place?.runKey === runKeyOf(subject.agent.id, subject.run.id) &&
+    place.seq === subject.run.seq &&
+    place.closes === (subject.kind === 'close')
+  );
 }
 
 /** A request in a run, without rejected ones. */
@@ -66,7 +76,7 @@ export interface RunState {
 export function readRunStates(
   sql: Pool,
   tenantNo: number,
-  asked: readonly { lane: Lane; requestHash: string; run: RunPlace }[],
+  asked: readonly { lane: number; requestHash: string; run: RunPlace }[],
 ): Promise<RunState[]> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const rows = await tx<Omit<RunState, 'members'>[]>`

@@ -3,7 +3,7 @@ import { membersHash } from '#protocol/run';
 import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { PendingIntake } from '#sql/admissions/append';
-import { membersOf, placesOf, runKeyOf, type RunPlace } from '#sql/admissions/runs';
+import { isPlaceOf, membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
 import type { Db } from '#sql/db/transaction';
 
 /** Why an item must not be appended. */
@@ -46,13 +46,7 @@ function faultOf(
   place: (RunPlace & { isClosed: boolean }) | undefined,
 ): RunFault | null {
   const run = runOf(subject);
-  const isOwnPlace =
-    subject.kind !== 'execute' &&
-    run !== undefined &&
-    place?.runKey === runKeyOf(subject.agent.id, run.id) &&
-    place.seq === run.seq &&
-    place.closes === (subject.kind === 'close');
-  if (!isOwnPlace) {
+  if (run === undefined || place === undefined || !isPlaceOf(subject, place)) {
     return {
       code: 'processing_failed',
       detail: 'the stored place in a run is not the requested one',

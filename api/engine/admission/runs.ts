@@ -1,10 +1,15 @@
 import { incompleteness } from '#policy/run';
+import type { Lane } from '#sql/admissions/intake';
 import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/runs';
 import type { EngineContext } from '../context.js';
 import { at, Problem } from '../http/problem.js';
-import type { ParsedAdmission } from './admit.js';
 
-type Checked = Pick<ParsedAdmission, 'lane' | 'requestHash' | 'run'>;
+interface Checked {
+  lane: Lane;
+  /** Lower-case hex. */
+  requestHash: string;
+  run: RunPlace | null;
+}
 
 /**
  * The problems of requests whose runs are closed, or incomplete for a close, by index. A worker decides

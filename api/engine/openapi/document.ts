@@ -296,6 +296,7 @@ function workedExample(): WorkedExample {
         tlog_proof: tlogProof,
       },
       ProofId: proof_id,
+      RunId: '019aa2c1d0007000b1b2b3b4b5b6b7b8',
       PackageId: `pkg_${proof_id}`,
       ShareToken: `share_${exampleExport.key.entry.public_key}`,
       Time: aep.accepted_at,
