@@ -305,7 +305,7 @@ export const agentAdmissionOperation = admissionOperation(
           ...AGENT_EXAMPLE,
           kind: 'close',
           nonce: '5e6f708192a3b4c55e6f7081',
-          run: { id: '019aa2c1d0007000b1b2b3b4b5b6b7b8', seq: 2 },
+          run: { id: '019aa2c1d0007000b1b2b3b4b5b6b7b8', seq: 0 },
         },
       },
     },
