@@ -213,7 +213,7 @@ function missingNumbers(members: readonly PlacedMember[], end: number): number[]
   const found = new Set<number>();
   members.forEach(({ aep }, i) => {
     if (aep === null || !('run' in aep.subject)) return;
-    const { seq } = aep.subject.run!;
+    const { seq } = aep.subject.run;
     if (seq >= end || found.has(seq)) {
       fail(
         'seq_mismatch',

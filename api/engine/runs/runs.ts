@@ -111,7 +111,7 @@ export const runPackageOperation = tenantOperation(
   },
   async (call) => {
     const { close, members } = await findRun(call);
-    if (close?.leafIndex == null) throw new Problem('run_open');
+    if (close === null || close.leafIndex === null) throw new Problem('run_open');
     const end = close.leafIndex;
     const body = await call.inTenant((sql, tenantNo) =>
       packageOf(sql, tenantNo, members, { ...close, leafIndex: end }),
