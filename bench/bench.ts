@@ -3,7 +3,9 @@ import { reportResults, resultsFile, runCommand, UsageError } from './harness/co
 import { runScenarios } from './harness/run.js';
 import type { Scenario } from './harness/scenario.js';
 import { batch } from './scenarios/batch.js';
+import { budget } from './scenarios/budget.js';
 import { execute } from './scenarios/execute.js';
+import { facts } from './scenarios/facts.js';
 import { fairness } from './scenarios/fairness.js';
 import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
@@ -17,8 +19,10 @@ import { tenants } from './scenarios/tenants.js';
 /** In the order of a run: `growth` fills the registry that storage, lookup and memory share. */
 const SCENARIOS: readonly Scenario[] = [
   batch,
+  budget,
   execute,
   paced,
+  facts,
   fairness,
   freshness,
   tenants,

@@ -69,6 +69,9 @@ export const FINDINGS = {
   ),
   admissions_wait: notice('start workers, or see in their log why they do not process admissions'),
   // Decision inputs
+  budget_differs: row(
+    'restore svc.counter from a backup; if a proof differs, find out which worker signed it',
+  ),
   policy_set_altered: row(RESTORE),
   fixture_altered: row(RESTORE),
   // Verdicts

@@ -60,7 +60,7 @@ export interface RunState {
 }
 
 interface StateFile {
-  version: 3;
+  version: 4;
   identity: RunIdentity;
   /** The highest generation seen: a lower one reveals that an older snapshot was restored. */
   generation: number;
@@ -79,7 +79,7 @@ export class StateStore {
   static async open(file: string, identity: RunIdentity, restart: boolean): Promise<StateStore> {
     const found = await readState(file);
     const isSame = found !== null && JSON.stringify(found.identity) === JSON.stringify(identity);
-    const known = isSame ? found : { version: 3 as const, identity, generation: 0, run: null };
+    const known = isSame ? found : { version: 4 as const, identity, generation: 0, run: null };
     return new StateStore(file, { ...known, run: restart ? null : known.run });
   }
 
@@ -114,7 +114,7 @@ async function readState(file: string): Promise<StateFile | null> {
   }
   try {
     const state = JSON.parse(text) as StateFile;
-    if (state.version === 3) return state;
+    if (state.version === 4) return state;
   } catch {
     // The error below reports it.
   }

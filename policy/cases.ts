@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '#protocol/bytes';
+import { budgetsOf } from '#protocol/counters';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { factsSchema } from '#protocol/schemas/facts';
 import {
@@ -11,9 +12,18 @@ import {
   textSchema,
 } from '#protocol/schemas/primitives';
 import type { PolicyInput } from '#protocol/policy-input';
+import { OperatorError } from '#runtime/process/operator-error';
+import type { PolicyFiles } from '#sql/admissions/policies';
+import { policyFile } from './check.js';
 import type { Decision, PolicyEngine } from './decide.js';
 
-const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
+const common = {
+  tenant: tenantIdSchema,
+  environment: environmentSchema,
+  action: actionSchema,
+  /** Values of counters before the action; 0 for one that is absent. */
+  budgets: z.record(z.string(), z.strictObject({ before: z.int().min(0) })).default({}),
+};
 
 /**
  * Only possible inputs: execute requests may have a fixture, agent requests have an agent and may
@@ -48,8 +58,8 @@ export const policyCaseSchema = z.strictObject({
 export type PolicyCase = z.infer<typeof policyCaseSchema>;
 
 /** The cases are unusable; the message names the invalid case and its fault. */
-export class PolicyCasesError extends Error {
-  override readonly name = 'PolicyCasesError';
+export class PolicyCasesError extends OperatorError {
+  override name = 'PolicyCasesError';
 }
 
 /** Parses a JSON list of cases, or one case a line. */
@@ -90,7 +100,19 @@ export interface CaseResult {
 }
 
 export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult {
-  const decided = engine.decide(policyInputOf(one));
+  const unknown = Object.keys(one.input.budgets).find(
+    (name) => !Object.hasOwn(engine.counters, name),
+  );
+  if (unknown !== undefined) {
+    throw new PolicyCasesError(`case ${one.name}: the set has no counter ${unknown}`);
+  }
+  const input = policyInputOf(one);
+  const zeros = Object.keys(engine.counters).map((name) => [name, { before: 0 }] as const);
+  const befores = { ...Object.fromEntries(zeros), ...one.input.budgets };
+  const decided = engine.decide({
+    ...input,
+    budgets: budgetsOf(engine.counters, input, befores),
+  });
   const reasons = one.reasons === undefined ? null : [...one.reasons].sort();
   const isSame = reasons === null || reasons.join('\n') === decided.reasons.join('\n');
   return {
@@ -99,6 +121,27 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
     decided,
     passed: decided.effect === one.expect && isSame,
   };
+}
+
+/** How many cases each policy decided, by its id. */
+export function coverageOf(
+  { policies }: PolicyFiles,
+  results: readonly CaseResult[],
+): Record<string, number> {
+  const counts = Object.fromEntries(Object.keys(policies).map((id) => [id, 0]));
+  for (const { decided } of results) {
+    for (const id of decided.reasons) if (id in counts) counts[id]! += 1;
+  }
+  return counts;
+}
+
+/** Why the cases do not support an activation, or null: each must pass, and each policy decide one. */
+export function whyNotCovered(files: PolicyFiles, results: readonly CaseResult[]): string | null {
+  const failed = results.find(({ passed }) => !passed);
+  if (failed !== undefined) return `the case ${JSON.stringify(failed.name)} fails`;
+  const idle = Object.entries(coverageOf(files, results)).filter(([, count]) => count === 0);
+  if (idle.length === 0) return null;
+  return `no case is decided by ${idle.map(([id]) => policyFile(id)).join(', ')}`;
 }
 
 function policyInputOf({ input }: PolicyCase): PolicyInput {

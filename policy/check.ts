@@ -1,11 +1,13 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
+import type { Counters } from '#protocol/counters';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
+import { counterFaults } from './counters.js';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { type DeclaredFacts, declaredFacts, RESERVED_PREFIXES } from './facts.js';
 import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
-import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
+import { COUNTERS_FILE, PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
 export interface PolicyProblem {
   file: string;
@@ -16,13 +18,13 @@ export interface PolicyProblem {
   message: string;
 }
 
-type PolicyTexts = Pick<PolicyFiles, 'schema' | 'policies'>;
+type PolicyTexts = Omit<PolicyFiles, 'sentences'>;
 
 export const policyFile = (policyId: string): string => `${policyId}.cedar`;
 
 /** All problems that Cedar finds in the texts of a set, by file. A set without errors is usable. */
 export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProblem[]> {
-  const { schema } = texts;
+  const { schema, counters } = texts;
   const found: PolicyProblem[] = [];
   const parsed = cedar.checkParseSchema(schema);
   if (parsed.type !== 'success') {
@@ -36,9 +38,9 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
   }
   // Runs even when the schema is wrong, so that one run reports everything.
   const facts = parsed.type === 'success' ? declaredFacts(schema) : undefined;
-  found.push(...(await ruleProblems(policies, facts)));
+  found.push(...(await ruleProblems(policies, facts, counters)));
   if (parsed.type === 'success') {
-    const differences = await schemaDifferences(schema);
+    const differences = await schemaDifferences(schema, counters);
     found.push(...differences.map(({ message }) => wholeFile(SCHEMA_FILE, 'error', message)));
   }
   if (Object.keys(texts.policies).length === 0) {
@@ -57,8 +59,9 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
 async function ruleProblems(
   policies: PolicyFiles['policies'],
   facts?: DeclaredFacts,
+  counters: Counters = {},
 ): Promise<PolicyProblem[]> {
-  const schema = await inputSchema(facts);
+  const schema = await inputSchema(facts, counters);
   const answer = cedar.validate({
     validationSettings: { mode: 'strict' },
     schema,
@@ -78,6 +81,9 @@ async function ruleProblems(
     ...Object.keys(policies)
       .filter((id) => RESERVED_PREFIXES.some((prefix) => id.startsWith(prefix)))
       .map((id) => wholeFile(policyFile(id), 'error', RESERVED_ID)),
+    ...counterFaults(counters, facts ?? new Map()).map((fault) =>
+      wholeFile(COUNTERS_FILE, 'error', fault),
+    ),
   ];
 }
 
@@ -115,13 +121,14 @@ function placeOf(text: string, offset: number): { line: number; column: number }
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const engine = await preparePolicyEngine(stored);
-  const { schema, policies } = stored.files;
-  const problems = await ruleProblems(policies, declaredFacts(schema));
+  const { schema, policies, counters } = stored.files;
+  const problems = await ruleProblems(policies, declaredFacts(schema), counters);
   const errors = problems.filter(({ severity }) => severity === 'error');
   if (errors.length > 0) {
     throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
   }
-  rejectSchema((await schemaDifferences(schema)).filter(({ rejectsInputs }) => rejectsInputs));
+  const differences = await schemaDifferences(schema, counters);
+  rejectSchema(differences.filter(({ rejectsInputs }) => rejectsInputs));
   return engine;
 }
 
@@ -139,7 +146,8 @@ export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
 export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
     await openPolicySet(stored);
-    rejectSchema(await schemaDifferences(stored.files.schema));
+    const { schema, counters } = stored.files;
+    rejectSchema(await schemaDifferences(schema, counters));
   });
 }
 

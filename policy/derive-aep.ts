@@ -1,3 +1,4 @@
+import { budgetsOf } from '#protocol/counters';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
@@ -14,6 +15,7 @@ import {
   type PinnedIntake,
   policyInputOf,
 } from '#sql/proofs/rebuild-aep';
+import type { Budget, PolicyInput } from '#protocol/policy-input';
 import type { PolicyEngine } from './decide.js';
 
 /** The unsigned AEP of an admission, and the decision in it. */
@@ -27,6 +29,7 @@ export interface DerivedAep extends BuiltAep {
  * id of the signing key: workers decide with it, and replay repeats the decision. Only the AEP of a
  * close also depends on the log.
  *
+ * @param beforesOf the values of the counters before this action
  * @throws IntakeMismatchError when the stored request is not the accepted one
  * @throws UnknownRequestTypeError
  */
@@ -34,6 +37,7 @@ export function deriveAep(
   intake: PinnedIntake,
   policy: PolicyEngine,
   keyId: string,
+  beforesOf: (input: PolicyInput) => Befores,
   closedRun: ClosedRun | null = null,
 ): DerivedAep {
   const document = parseStrict(intake.request);
@@ -45,9 +49,12 @@ export function deriveAep(
     );
   }
   const request = readRequest(intake, document);
-  const input = policyInputOf(intake, request);
+  const pinned = policyInputOf(intake, request);
+  const budgets = budgetsOf(policy.counters, pinned, beforesOf(pinned));
+  const input = { ...pinned, budgets };
   const decision = {
     ...policy.decide(input),
+    budgets,
     engineVersion: policy.engineVersion,
     keyId,
     closedRun,
@@ -56,6 +63,9 @@ export function deriveAep(
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };
   return { ...aepOf(decided, request, decision, input), requestHash, decision };
 }
+
+/** The value of each counter before an action, and its window. */
+export type Befores = Record<string, Omit<Budget, 'after'>>;
 
 /** The request of an admission, validated. */
 export function readRequest(

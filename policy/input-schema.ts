@@ -1,9 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import type { Counters } from '#protocol/counters';
 import { packageRoot } from '#runtime/process/files';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { readSchema, type Type, within } from './cedar-schema.js';
+import { budgetsRecord } from './counters.js';
 import {
   type DeclaredFacts,
   declaredFacts,
@@ -15,10 +17,15 @@ import { SCHEMA_FILE } from './policy-set.js';
 
 let text: string | undefined;
 
-/** The schema of policy inputs with these facts, which `callFor` in decide.ts fills. */
-export async function inputSchema(facts: DeclaredFacts = new Map()): Promise<string> {
+/** The schema of policy inputs with these facts and counters, which `callFor` in decide.ts fills. */
+export async function inputSchema(
+  facts: DeclaredFacts = new Map(),
+  counters: Counters = {},
+): Promise<string> {
   text ??= await readFile(join(packageRoot, 'policy', 'default', SCHEMA_FILE), 'utf8');
-  return text.replace('facts: {}', `facts: ${factsRecord(facts)}`);
+  return text
+    .replace('facts: {}', `facts: ${factsRecord(facts)}`)
+    .replace('budgets: {}', `budgets: ${budgetsRecord(counters)}`);
 }
 
 interface SchemaDifference {
@@ -31,8 +38,11 @@ interface SchemaDifference {
  * The differences in meaning between a valid schema and {@link inputSchema}. Cedar accepts a rule
  * about anything that a schema declares, and silently skips the rule when no input contains it.
  */
-export async function schemaDifferences(schema: string): Promise<SchemaDifference[]> {
-  const inputs = declarationsOf(await inputSchema(declaredFacts(schema)));
+export async function schemaDifferences(
+  schema: string,
+  counters?: Counters,
+): Promise<SchemaDifference[]> {
+  const inputs = declarationsOf(await inputSchema(declaredFacts(schema), counters));
   const declared = declarationsOf(schema);
   const differences: SchemaDifference[] = [];
   const add = (message: string, rejectsInputs = false): void =>

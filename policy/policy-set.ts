@@ -2,12 +2,15 @@ import { readdir, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import { canonicalize } from '#protocol/json';
+import type { Counters } from '#protocol/counters';
+import { attempt } from '#protocol/errors';
+import { canonicalize, parseStrict } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
+import { countersSchema } from './counters.js';
 
 /**
  * The policy texts are unusable: they do not parse, do not validate, or do not match their digest.
@@ -35,7 +38,22 @@ async function engineDigest(): Promise<string> {
 
 export const SCHEMA_FILE = 'schema.cedarschema';
 
-/** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged. */
+export const COUNTERS_FILE = 'counters.json';
+
+/** The counters of a folder; none without the file. */
+async function readCounters(folder: string): Promise<Counters> {
+  const isThere = (await readdir(folder)).includes(COUNTERS_FILE);
+  if (!isThere) return {};
+  const bytes = await readFile(join(folder, COUNTERS_FILE));
+  const parsed = countersSchema.safeParse(attempt(() => parseStrict(bytes)));
+  if (parsed.success) return parsed.data;
+  const issues = parsed.error.issues.map(
+    ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
+  );
+  throw new PolicySetError(`${COUNTERS_FILE}: ${issues.join('; ')}`);
+}
+
+/** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */
 export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles, 'sentences'>> {
   const schema = await readFile(join(folder, SCHEMA_FILE), 'utf8');
   const names = (await readdir(folder)).filter((name) => name.endsWith('.cedar')).sort();
@@ -43,12 +61,12 @@ export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles,
   for (const name of names) {
     policies[name.slice(0, -'.cedar'.length)] = await readFile(join(folder, name), 'utf8');
   }
-  return { schema, policies };
+  return { schema, policies, counters: await readCounters(folder) };
 }
 
 /** A folder of policies with their sentences for display. */
 export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
-  const { schema, policies } = await readPolicyTexts(folder);
+  const { policies, ...rest } = await readPolicyTexts(folder);
   const sentences: Record<string, string> = {};
   for (const [id, text] of Object.entries(policies)) {
     const answer = cedar.policyToJson(text);
@@ -58,7 +76,7 @@ export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
     const sentence = answer.json.annotations?.['sentence'];
     if (typeof sentence === 'string') sentences[id] = sentence;
   }
-  return { schema, policies, sentences };
+  return { ...rest, policies, sentences };
 }
 
 /**
@@ -100,7 +118,7 @@ export async function runningEngine(): Promise<EngineIdentity> {
  */
 export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
   return canonicalize({
-    schema_version: 'svc.policy.manifest/1.0',
+    schema_version: 'svc.policy.manifest/1.1',
     engine: 'cedar',
     engine_version: engine.engine_version,
     engine_sha256: engine.engine_sha256,
@@ -108,5 +126,6 @@ export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
     policies_sha256: Object.fromEntries(
       Object.entries(files.policies).map(([id, text]) => [id, hashHex(nativeSha256, utf8(text))]),
     ),
+    counters: files.counters ?? {},
   });
 }

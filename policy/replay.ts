@@ -1,17 +1,24 @@
 import * as z from 'zod';
 import { ZodError } from 'zod';
 import { utf8 } from '#protocol/bytes';
+import { budgetsOf, counterKey } from '#protocol/counters';
 import { attempt, ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
-import { canonicalize, parseStrict, pointerStep, type JsonValue } from '#protocol/json';
+import { canonicalize, pointerStep, type JsonValue } from '#protocol/json';
 import type { ClosedRun } from '#protocol/schemas/aep';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
-import { type PinnedIntake, policyInputOf } from '#sql/proofs/rebuild-aep';
+import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
-import type { PolicyInput } from '#protocol/policy-input';
-import { evaluate, preparse, type PolicyEngine, type PreparedTexts } from './decide.js';
-import { deriveAep, type DerivedAep, IntakeMismatchError, readRequest } from './derive-aep.js';
+import type { Budgets, PolicyInput } from '#protocol/policy-input';
+import {
+  type Decision,
+  evaluate,
+  preparse,
+  type PolicyEngine,
+  type PreparedTexts,
+} from './decide.js';
+import { deriveAep, type DerivedAep, IntakeMismatchError } from './derive-aep.js';
 import {
   CEDAR_VERSION,
   manifestOf,
@@ -29,6 +36,8 @@ export interface Recorded {
   aepHash: string;
   /** Taken from the record, because the worker's configuration determined the signing key. */
   keyId: string;
+  /** Recorded with the decision; null without counters. */
+  budgets: Budgets | null;
   /** Of a close: what the log has of its run. */
   closedRun?: ClosedRun | null;
 }
@@ -65,7 +74,7 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
   return {
     differences:
       found.length === 0 && hash !== recorded.aepHash ? [{ pointer: '', ...unlogged }] : found,
-    input: policyInputOf(intake, readRequest(intake, parseStrict(intake.request))),
+    input: derived.input,
     inputHash: derived.aep.policy.input_hash,
   };
 }
@@ -74,10 +83,10 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
 function derive(
   intake: PinnedIntake,
   policy: ReplayPolicy,
-  { closedRun, keyId }: Recorded,
+  { budgets, closedRun, keyId }: Recorded,
 ): DerivedAep | null {
   try {
-    return deriveAep(intake, policy, keyId, closedRun);
+    return deriveAep(intake, policy, keyId, () => budgets ?? {}, closedRun);
   } catch (error) {
     const isMismatch = error instanceof IntakeMismatchError || error instanceof ProtocolError;
     if (isMismatch || error instanceof ZodError) return null;
@@ -122,11 +131,31 @@ function isObject(value: JsonValue): value is Record<string, JsonValue> {
 }
 
 /** A stored set with its current texts, even altered ones, for decisions that are not signed. */
-interface ReplayPolicy extends PolicyEngine {
+export interface ReplayPolicy extends PolicyEngine {
   /** Recomputed from the stored texts, under the engine that the set was stored for. */
   digest: string;
   /** Whether the engine that the set was stored for is the engine of this process. */
   sameEngine: boolean;
+}
+
+/**
+ * What another set decides about a replayed input. A counter has the recorded value only if the set
+ * defines it in the same way; otherwise its value is unknown, which is a denial.
+ */
+export function decideUnder(
+  other: ReplayPolicy,
+  recorded: ReplayPolicy,
+  input: PolicyInput,
+): Decision {
+  const shared = Object.entries(input.budgets).filter(([name]) => {
+    const keys = [other, recorded].map(({ counters }) => {
+      const counter = counters[name];
+      return counter && counterKey(nativeSha256, name, counter, input);
+    });
+    return keys[0] === keys[1];
+  });
+  const budgets = budgetsOf(other.counters, input, Object.fromEntries(shared));
+  return other.decide({ ...input, budgets });
 }
 
 export type ReplayPolicies = (stored: StoredPolicySet) => Promise<ReplayPolicy>;
@@ -144,8 +173,8 @@ export function replayPolicies(limit = 16): ReplayPolicies {
   const places = new Map<string, { name: string; texts: PreparedTexts | null }>();
 
   const prepared = (files: PolicyFiles): PreparedTexts | null => {
-    const { schema, policies } = files;
-    const content = hashHex(nativeSha256, utf8(canonicalize({ schema, policies })));
+    const { schema, policies, counters = {} } = files;
+    const content = hashHex(nativeSha256, utf8(canonicalize({ schema, policies, counters })));
     let place = places.get(content);
     if (place === undefined) {
       const name = nextName();
@@ -172,6 +201,7 @@ export function replayPolicies(limit = 16): ReplayPolicies {
       digest,
       sameEngine,
       engineVersion: CEDAR_VERSION,
+      counters: files.counters ?? {},
       // Looks the set up per decision and uses it without an await, so that it is not replaced.
       decide(input) {
         const texts = prepared(files);

@@ -1,6 +1,7 @@
 import { concat, utf8 } from './bytes.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
 import type { JsonValue } from './json.js';
+import type { Budgets } from './policy-input.js';
 import type { AgentEnvelope, ExecuteRequest } from './schemas/admission.js';
 
 /** The block size of SHA-256, in bytes. */
@@ -40,11 +41,15 @@ export function commitmentTo(sha256: Sha256, disclosure: Disclosure): string {
 
 export const REQUEST_HASH = 'request_hash';
 
-/** The values of a request that its AEP commits to, besides its hash, by the name of each. */
+/** The values that an AEP commits to, besides the hash of its request, by the name of each. */
 export function committedValues(
   request: ExecuteRequest | AgentEnvelope,
+  budgets: Budgets,
 ): Record<string, JsonValue> {
   const values: Record<string, JsonValue> = {};
+  for (const [name, { window, before, after }] of Object.entries(budgets)) {
+    values[`budget.${name}`] = { window, before, after };
+  }
   const { facts = {} } = request as { facts?: Record<string, JsonValue> };
   for (const [name, value] of Object.entries(facts)) values[`fact.${name}`] = value;
   for (const name of ['arguments_hash', 'result_hash'] as const) {
@@ -59,9 +64,10 @@ export function disclosuresOf(
   saltOf: SaltOf,
   request: ExecuteRequest | AgentEnvelope,
   requestHash: string,
+  budgets: Budgets = {},
 ): Disclosure[] {
   const values: Record<string, JsonValue> = {
-    ...committedValues(request),
+    ...committedValues(request, budgets),
     [REQUEST_HASH]: requestHash,
   };
   return Object.keys(values)

@@ -17,8 +17,21 @@ export interface PolicyInput {
   fixture: { ref: string; hash: string | null } | null;
   facts: Facts;
   approval: null;
-  budgets: Record<string, never>;
+  /** By the name of each counter that applies to the action. */
+  budgets: Record<string, Omit<Budget, 'window'>>;
 }
+
+/** The value of a counter for one action: a count, or a sum in units of 10⁻⁴. A JSON value. */
+export type Budget = {
+  /** The UTC day of acceptance. */
+  window: { day: string };
+  before: number;
+  /** With this action; only an admitted one moves the counter. */
+  after: number;
+};
+
+/** By the name of each counter. */
+export type Budgets = Record<string, Budget>;
 
 /**
  * The RFC 8785 form of `svc.policy.input/1.1`, whose hash is in the AEP. The salt keeps the hash from
@@ -31,9 +44,9 @@ export function policyInputText(input: PolicyInput, salt?: string): string {
     action,
     agent: agent && { bound: agent.bound, framework: agent.framework, id: agent.id },
     approval,
-    budgets,
+    budgets: byName(budgets, ({ after, before }) => ({ after, before })),
     environment,
-    facts: Object.fromEntries(Object.entries(facts).sort(([a], [b]) => (a < b ? -1 : 1))),
+    facts: byName(facts, (value) => value),
     fixture: fixture && { hash: fixture.hash, ref: fixture.ref },
     lane,
     ...(salt !== undefined && { salt }),
@@ -41,4 +54,9 @@ export function policyInputText(input: PolicyInput, salt?: string): string {
     tenant: { environment: tenant.environment, tenant_id: tenant.tenant_id },
     tool,
   });
+}
+
+function byName<T, U>(members: Record<string, T>, of: (member: T) => U): Record<string, U> {
+  const sorted = Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1));
+  return Object.fromEntries(sorted.map(([name, member]) => [name, of(member)]));
 }

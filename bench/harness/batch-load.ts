@@ -7,7 +7,7 @@ import {
 import type { BatchClientMessage, BatchClientTask, SentBatch } from './batch-client.js';
 import { startChild } from './child.js';
 import { startCpu, type CpuShares, type Watched } from './cpu.js';
-import { newRun } from './items.js';
+import { type ItemSource, newRun } from './items.js';
 import { nextPublication, published, type Service, untilPublished } from './public-api.js';
 import type { BenchStack } from './stack.js';
 import { sumOf } from './statistics.js';
@@ -27,16 +27,25 @@ interface BatchLoad {
 
 export function startBatchLoad(
   { engineUrl, publicUrl, registry }: BenchStack,
-  task: Pick<BatchClientTask, 'items' | 'inFlight' | 'total'> & { run?: string },
+  task: Pick<BatchClientTask, 'items' | 'inFlight' | 'total'> &
+    Partial<Omit<ItemSource, 'tenantId'>>,
   onSent?: (batch: SentBatch) => void,
 ): BatchLoad {
   const sent: SentBatch[] = [];
   const retried: Record<string, number> = {};
   const { apiKey, tenantId } = registry;
-  const { run = newRun(), items, inFlight, total } = task;
+  const { run = newRun(), agents, items, inFlight, total } = task;
   const client = startChild({
     module: 'bench/harness/batch-client',
-    task: { engineUrl, publicUrl, apiKey, source: { tenantId, run }, items, inFlight, total },
+    task: {
+      engineUrl,
+      publicUrl,
+      apiKey,
+      source: { tenantId, run, agents },
+      items,
+      inFlight,
+      total,
+    },
     onMessage: (received) => {
       const message = received as BatchClientMessage;
       if ('sent' in message) {
@@ -62,7 +71,7 @@ export function startBatchLoad(
   };
 }
 
-interface BatchRunOptions {
+interface BatchRunOptions extends Pick<ItemSource, 'agents'> {
   items: number;
   inFlight: number;
   warmUpSeconds: number;
@@ -99,14 +108,14 @@ const RECEIPT_PUBLIC_WITHIN_MS = 30_000;
  */
 export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
   const { registry } = stack;
-  const { items, inFlight, signal } = options;
-  const source = { tenantId: registry.tenantId, run: newRun() };
+  const { agents, items, inFlight, signal } = options;
+  const source = { tenantId: registry.tenantId, run: newRun(), agents };
   const before = await published(stack);
   const checker = startReceiptChecker(outsiderOf(stack), source, {
     everyMs: options.checkEveryMs,
     publicWithinMs: RECEIPT_PUBLIC_WITHIN_MS,
   });
-  const load = startBatchLoad(stack, { run: source.run, items, inFlight }, (batch) =>
+  const load = startBatchLoad(stack, { run: source.run, agents, items, inFlight }, (batch) =>
     checker.add(batch),
   );
   try {

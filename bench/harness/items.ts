@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
+import type { Facts } from '#protocol/schemas/facts';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeTextHash } from '#runtime/crypto/node';
 
@@ -7,6 +8,8 @@ import { nativeTextHash } from '#runtime/crypto/node';
 export interface ItemSource {
   tenantId: string;
   run: string;
+  /** Only envelopes of {@link BOUND_AGENT}, with or without facts. */
+  agents?: 'with facts' | 'without facts' | undefined;
 }
 
 export const newRun = (): string => randomBytes(6).toString('hex');
@@ -29,6 +32,7 @@ const TOOLS = [
   'transfer_to_human_agents',
 ] as const;
 const AGENTS = 40;
+export const BOUND_AGENT = 'airline-agent-0';
 /** One item in this many has an action that the shipped policy denies: denials are proofs, too. */
 const ONE_DENIED_IN = 49;
 
@@ -36,6 +40,12 @@ export const isDenied = (n: number): boolean => n % ONE_DENIED_IN === ONE_DENIED
 
 /** The `n`th request of a source, deterministic: executions and agent envelopes alternate. */
 export function requestAt(source: ItemSource, n: number): ExecuteRequest | AgentEnvelope {
+  const { agents } = source;
+  if (agents !== undefined) {
+    const agent = { id: BOUND_AGENT, framework: 'tool-calling/1.4' };
+    const stated = agents === 'with facts' ? { facts: factsAt(n) } : {};
+    return { ...envelopeAt(source, n), agent, ...stated };
+  }
   return n % 2 === 0 ? executeAt(source, n) : envelopeAt(source, n);
 }
 
@@ -48,6 +58,12 @@ function executeAt({ tenantId, run }: ItemSource, n: number): ExecuteRequest {
     ...(n % 16 === 0 && { idempotency_key: `${run}-${String(n)}` }),
   };
 }
+
+/** An amount of up to 499.99, as different from the others as with real refunds. */
+const factsAt = (n: number): Facts => ({
+  amount: { decimal: `${String(n % 500)}.${String((n * 7) % 100).padStart(2, '0')}` },
+  currency: 'EUR',
+});
 
 function envelopeAt({ tenantId, run }: ItemSource, n: number): AgentEnvelope {
   const tool = toolAt(n);

@@ -150,7 +150,13 @@ export function checkProof(
 }
 
 /** Payload that not every kind of request has. */
-const OPTIONAL: ReadonlySet<string> = new Set(['action', 'intent_id', 'parent', 'closed_run']);
+const OPTIONAL: ReadonlySet<string> = new Set([
+  'budgets',
+  'action',
+  'intent_id',
+  'parent',
+  'closed_run',
+]);
 
 const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed']);
 

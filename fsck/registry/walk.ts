@@ -11,6 +11,7 @@ import {
   type LeafCheckResult,
 } from './check-leaf.js';
 import { signedRoot, LogTree, type Anchor, type LogTreeState } from './log-tree.js';
+import { BudgetChains, type BudgetChainsState } from './budgets.js';
 import type { RegistryContext } from './context.js';
 import { VerdictEntries, type VerdictEntriesState } from './verdict-entries.js';
 import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
@@ -18,6 +19,7 @@ import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } f
 export interface WalkState {
   log: LogTreeState;
   verdictEntries: VerdictEntriesState;
+  budgets: BudgetChainsState;
   /** The first leaf that the next range verdict must cover. */
   verdictsTo: number;
   /** Whether the row of a leaf is missing or differs from the log. */
@@ -40,7 +42,8 @@ interface PlacedLeaf {
 export class RegistryWalk {
   private readonly log: LogTree;
   private readonly verdictEntries: VerdictEntries;
-  private readonly state: Omit<WalkState, 'log' | 'verdictEntries'>;
+  private readonly budgets: BudgetChains;
+  private readonly state: Omit<WalkState, 'log' | 'verdictEntries' | 'budgets'>;
 
   constructor(
     readonly ctx: RegistryContext,
@@ -49,6 +52,7 @@ export class RegistryWalk {
   ) {
     this.log = new LogTree(ctx, anchors, state?.log);
     this.verdictEntries = new VerdictEntries(ctx, state?.verdictEntries);
+    this.budgets = new BudgetChains(ctx, state?.budgets);
     const { verdictsTo = 0, hasDamagedLeaf = false, isKeyHistoryBroken = false } = state ?? {};
     this.state = { verdictsTo, hasDamagedLeaf, isKeyHistoryBroken };
   }
@@ -58,7 +62,13 @@ export class RegistryWalk {
   }
 
   snapshot(): WalkState {
-    return { ...this.state, log: this.log.state, verdictEntries: this.verdictEntries.state };
+    const [log, verdictEntries, budgets] = [this.log, this.verdictEntries, this.budgets];
+    return {
+      ...this.state,
+      log: log.state,
+      verdictEntries: verdictEntries.state,
+      budgets: budgets.state,
+    };
   }
 
   /** Whether the row of a leaf is missing or differs from the log. */
@@ -108,6 +118,7 @@ export class RegistryWalk {
     const { findings, keys, size } = this.ctx;
     await this.log.finish();
     await this.verdictEntries.finish();
+    await this.budgets.finish();
     if (!this.state.isKeyHistoryBroken) keys.checkChain(findings.add);
     keys.reportUnknownKeys(this.state.isKeyHistoryBroken, findings.add, findings.unchecked);
     const { verdictsTo } = this.state;
@@ -125,7 +136,10 @@ export class RegistryWalk {
   }: PlacedLeaf): Promise<Omit<LeafCheckResult, 'proofId'> & { proofId: string | null }> {
     const nothing = { proofId: null, isVoided: false, decision: null, ends: [] };
     const fails = { leafIndex, verifies: false, ...nothing };
-    if (leaf === undefined) return fails;
+    if (leaf === undefined) {
+      this.budgets.skip(leaf);
+      return fails;
+    }
     if (leaf.kind !== 'proof') {
       const isSound = isRight && (await checkOtherLeaf(this.ctx, leaf, this.hasDamagedLeaf));
       return { ...fails, verifies: isSound };
@@ -138,6 +152,8 @@ export class RegistryWalk {
       const where = `svc.${table} proof_id=${proofId} leaf_index=${leafIndex}`;
       findings.add(code, where, expected);
     }
+    if (aep === null || !isRight) this.budgets.skip(leaf);
+    else await this.budgets.check(leaf, aep.decision.effect);
     if (!isRight) return fails;
     if (verifies === null && leaf.proof !== null && !leaf.isErased)
       keys.addUnknownKey(leaf.proof.keyId, leafIndex);

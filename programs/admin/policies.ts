@@ -1,6 +1,13 @@
 import { stat } from 'node:fs/promises';
 import * as z from 'zod';
-import { parsePolicyCases, PolicyCasesError, runPolicyCase } from '#policy/cases';
+import {
+  type CaseResult,
+  coverageOf,
+  parsePolicyCases,
+  PolicyCasesError,
+  runPolicyCase,
+  whyNotCovered,
+} from '#policy/cases';
 import {
   checkPolicyTexts,
   whyNotActivate,
@@ -9,7 +16,13 @@ import {
   type PolicyProblem,
 } from '#policy/check';
 import { preparePolicyEngine } from '#policy/decide';
-import { makePolicySet, readPolicyFolder, readPolicyTexts, SCHEMA_FILE } from '#policy/policy-set';
+import {
+  COUNTERS_FILE,
+  makePolicySet,
+  readPolicyFolder,
+  readPolicyTexts,
+  SCHEMA_FILE,
+} from '#policy/policy-set';
 import { toHex } from '#protocol/bytes';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
@@ -25,6 +38,7 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 import { AdministrationError } from '#sql/tenants/administration';
+import { simulate } from './simulate.js';
 import {
   readOperatorsFile,
   UsageError,
@@ -71,9 +85,18 @@ export function addPolicyCommands(add: AddCommand): void {
   add(
     'policy activate <digest>',
     'Activate a stored set for admissions accepted from a time on',
-    '5d41…c592 --from 2026-12-01T00:00:00Z',
+    '5d41…c592 --cases cases.json --from 2026-12-01T00:00:00Z',
     activate,
-  ).option('--from <time>', 'RFC 3339, from now to a year ahead; now by default');
+  )
+    .requiredOption('--cases <file>', 'test cases, all passing, of which each rule decides one')
+    .option('--from <time>', 'RFC 3339, from now to a year ahead; now by default');
+  add(
+    'policy simulate <folder|digest>',
+    'Decide the stored admissions of a period again under a set, and list what would change',
+    'policies/2026-12 --since 7d',
+    async (admin, name: string, options: { since: string }) =>
+      simulate(admin, await namedSet(admin, name), options),
+  ).requiredOption('--since <period>', 'such as 90m, 12h or 7d');
   add(
     'policy list',
     'List the stored sets, when each is active, and whether this version can run it',
@@ -104,10 +127,9 @@ export function addPolicyCommands(add: AddCommand): void {
 }
 
 async function testPolicy(admin: Admin, name: string, file: string): Promise<Outcome> {
-  const cases = await readCases(file);
   const set = await namedSet(admin, name);
-  const engine = await preparePolicyEngine(set);
-  const results = cases.map((one) => runPolicyCase(engine, one));
+  const results = await runCases(set, file);
+  const covered = coverageOf(set.files, results);
   const failures = results.filter(({ passed }) => !passed).length;
   const reasonsText = (reasons: string[] | null): string =>
     reasons === null ? '' : ` [${reasons.join(', ')}]`;
@@ -117,11 +139,18 @@ async function testPolicy(admin: Admin, name: string, file: string): Promise<Out
     expected: expected.effect + reasonsText(expected.reasons),
     decided: decided.effect + reasonsText(decided.reasons),
   }));
+  const coverage = Object.entries(covered).map(([id, cases]) => ({ rule: policyFile(id), cases }));
   return {
-    document: { digest: digestOf(set), cases: results.length, failures, results },
-    text: `${table(rows)}${results.length} cases, ${failures} failed\n`,
+    document: { digest: digestOf(set), cases: results.length, failures, covered, results },
+    text: `${table(rows)}\n${table(coverage)}\n${results.length} cases, ${failures} failed\n`,
     failed: failures > 0,
   };
+}
+
+async function runCases(set: StoredPolicySet, file: string): Promise<CaseResult[]> {
+  const cases = await readCases(file);
+  const engine = await preparePolicyEngine(set);
+  return cases.map((one) => runPolicyCase(engine, one));
 }
 
 async function readCases(file: string): Promise<ReturnType<typeof parsePolicyCases>> {
@@ -137,12 +166,13 @@ async function readCases(file: string): Promise<ReturnType<typeof parsePolicyCas
 async function activate(
   admin: Admin,
   digest: string,
-  options: { from?: string },
+  options: { from?: string; cases: string },
 ): Promise<Outcome> {
   const from = options.from === undefined ? null : activationTime(options.from);
   const set = await storedSet(admin, digest);
   // Admissions accepted under a set that this version cannot run would all be deferred.
-  const reason = await whyNotActivate(set);
+  const reason =
+    (await whyNotActivate(set)) ?? whyNotCovered(set.files, await runCases(set, options.cases));
   if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
   const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
   return { document: { digest, active_from: activeFrom } };
@@ -240,6 +270,9 @@ const textsOf = ({ files }: StoredPolicySet): Map<string, string> =>
   new Map([
     [SCHEMA_FILE, files.schema],
     ...Object.entries(files.policies).map(([id, text]) => [policyFile(id), text] as const),
+    ...(Object.keys(files.counters ?? {}).length > 0
+      ? [[COUNTERS_FILE, JSON.stringify(files.counters, null, 2)] as const]
+      : []),
   ]);
 
 /** The changes from the first set to the second. */

@@ -1,3 +1,4 @@
+import type { Counters } from '#protocol/counters';
 import { AdministrationError } from '../tenants/audit.js';
 import type { Db } from '../db/transaction.js';
 
@@ -14,6 +15,8 @@ export interface PolicyFiles {
   policies: Record<string, string>;
   /** One description per policy id, shown with a denial. */
   sentences: Record<string, string>;
+  /** By name; absent without any. */
+  counters?: Counters;
 }
 
 /** A policy set by digest, or null. Sets are never deleted, so that replay can use the original. */

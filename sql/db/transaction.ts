@@ -190,6 +190,7 @@ export const TENANT_TABLES = [
   'batch_watch',
   'chunk_lease',
   'chunk_pending',
+  'counter',
   'erasure',
   'grant_change',
   'idempotency_key',

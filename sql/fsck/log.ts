@@ -1,5 +1,6 @@
 import type { RunPlace } from '../admissions/runs.js';
 import type { VerdictInHistory } from '#protocol/history';
+import type { Budgets } from '#protocol/policy-input';
 import type { ArtifactKind } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { inMs } from '../db/columns.js';
@@ -132,7 +133,9 @@ export interface StoredLeaf {
 }
 
 interface StoredProofRow extends SubjectColumns {
+  tenantNo: number | null;
   keyId: string;
+  budgets: Budgets | null;
   request: Buffer | null;
   seed: Buffer | null;
   /** The hash of the request in the intake row, in hex. */
@@ -159,6 +162,7 @@ type Row = EntryRow &
 async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
   const rows = await sql<Row[]>`
     select ${aepColumns(sql)}, ${entryColumns(sql)}, e.lane, e.is_outcome as "isOutcome", e.action,
+      e.tenant_no as "tenantNo",
       e.intent_id as "intentId", e.parent, i.proof_id is not null as "hasIntake",
       array_remove(array[case when i.accepted_at <> e.at then 'accepted_at' end,
         case when i.environment <> e.environment then 'environment' end,
@@ -194,6 +198,7 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
               seed: row.seed,
               signature: row.signature,
               reasons: row.reasons,
+              budgets: row.budgets,
               action: row.action,
               intent_id: row.intentId,
               parent: row.parent,

@@ -168,10 +168,10 @@ async function insertProofs(
   await tx`
     insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id, effect,
       environment, key_id, aep_hash, proof_record_hash, engine_version, signature, reasons,
-      action, intent_id, parent, closed_run, validity)
+      budgets, action, intent_id, parent, closed_run, validity)
     select leaf_index, to_timestamp(at / 1000.0), tenant_no, ${PROOF}, lane, is_outcome, proof_id, effect,
       environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(65, 64)},
-      reasons, action, intent_id, parent, closed_run, validity
+      reasons, budgets, action, intent_id, parent, closed_run, validity
     from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
       ${arrayOf(proofs.map(({ at }) => at))}::bigint[],
       ${arrayOf(proofs.map(({ tenantNo }) => tenantNo))}::int[],
@@ -183,13 +183,14 @@ async function insertProofs(
       ${decisions.map(({ keyId }) => keyId)}::text[],
       ${decisions.map(({ engineVersion }) => engineVersion)}::text[],
       ${decisions.map(({ reasons }) => JSON.stringify(reasons))}::text[]::jsonb[],
+      ${decisions.map(({ budgets }) => jsonOf(budgets))}::text[]::jsonb[],
       ${subjects.map((subject) => ('action' in subject ? subject.action : null))}::text[],
       ${subjects.map((subject) => ('intent_id' in subject ? subject.intent_id : null))}::text[],
       ${subjects.map(parentOf)}::uuid[],
       ${subjects.map(closedRunOf)}::text[]::jsonb[],
       ${proofs.map(({ validity }) => (validity === UNLIMITED ? null : JSON.stringify(validity)))}::text[]::jsonb[])
       with ordinality as added(leaf_index, at, tenant_no, lane, is_outcome, proof_id, effect, environment,
-        key_id, engine_version, reasons, action, intent_id, parent, closed_run, validity, n)`;
+        key_id, engine_version, reasons, budgets, action, intent_id, parent, closed_run, validity, n)`;
 }
 
 /** What the log had of a run, from which the AEP of its close is rebuilt. */
@@ -197,6 +198,9 @@ function closedRunOf(subject: AepSubject): string | null {
   if (subject.kind !== 'close') return null;
   return JSON.stringify({ count: subject.count, members_hash: subject.members_hash });
 }
+
+const jsonOf = (budgets: Decision['budgets']): string | null =>
+  Object.keys(budgets).length === 0 ? null : JSON.stringify(budgets);
 
 /**
  * A stored tile differs from the log. Nothing is appended, because a tree built on a wrong hash stays

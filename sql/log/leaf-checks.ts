@@ -45,7 +45,7 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
   const rows = await sql<(EntryRow & AepRow & SubjectColumns & { isBare: boolean })[]>`
     select ${aepColumns(sql)}, ${entryColumns(sql)}, case when i.lane = e.lane then e.lane end as lane,
       e.action, e.intent_id as "intentId",
-      e.parent, num_nonnulls(i.request, i.request_hash, i.seed, e.signature, e.reasons, e.action,
+      e.parent, num_nonnulls(i.request, i.request_hash, i.seed, e.signature, e.reasons, e.budgets, e.action,
         e.intent_id, e.parent, e.closed_run) = 0 as "isBare"
     from svc.log_entry e
     left join svc.intake i on i.proof_id = e.proof_id

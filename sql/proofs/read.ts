@@ -4,6 +4,7 @@ import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
 import type { ClosedRun } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
+import type { Budgets } from '#protocol/policy-input';
 import { parseTime } from '#protocol/time';
 import { type Pool, asTenants, type Db } from '../db/transaction.js';
 import { keysInLog, treeSize, voidingLeaf } from '../log/log.js';
@@ -30,6 +31,8 @@ export interface StoredProof {
   requestHash: Buffer | null;
   seed: Buffer | null;
   closedRun: ClosedRun | null;
+  /** Null without counters too. */
+  budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;
   /** Epoch milliseconds. */

@@ -2,7 +2,7 @@ import { buildAep, subjectOf } from '#protocol/aep';
 import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { orderedText, parseStrict } from '#protocol/json';
-import { type PolicyInput, policyInputText } from '#protocol/policy-input';
+import { type Budgets, type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import type { Aep, ClosedRun, FullValidity } from '#protocol/schemas/aep';
 import { type Decided, type Effect, isProofOnly } from '#protocol/status';
@@ -71,6 +71,7 @@ function endsOf(acceptedAt: number, validity: Validity): FullValidity {
 export interface Decision {
   effect: Effect;
   reasons: readonly string[];
+  budgets: Budgets;
   engineVersion: string;
   keyId: string;
   /** What the log had of a run when a close ended it; null or absent otherwise. */
@@ -81,12 +82,15 @@ export interface Decision {
 export interface BuiltAep {
   aep: Aep;
   bytes: Buffer;
+  /** What the policies decided on. */
+  input: PolicyInput;
 }
 
 /** What policies can refer to in an admission. */
 export function policyInputOf(
   { bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
+  budgets: Budgets = {},
 ): PolicyInput {
   const agent = 'kind' in request ? request.agent : null;
   const ref = 'kind' in request ? undefined : request.proof_chain_fixture_ref;
@@ -100,7 +104,7 @@ export function policyInputOf(
     fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
     facts: 'facts' in request ? (request.facts ?? {}) : {},
     approval: null,
-    budgets: {},
+    budgets,
   };
 }
 
@@ -114,12 +118,12 @@ export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
 export function aepOf(
   intake: Omit<PinnedIntake, 'tenantNo' | 'lane' | 'request'>,
   request: ExecuteRequest | AgentEnvelope,
-  { effect, reasons, engineVersion, keyId, closedRun }: Decision,
-  input: PolicyInput = policyInputOf(intake, request),
+  { effect, reasons, budgets, engineVersion, keyId, closedRun }: Decision,
+  input: PolicyInput = policyInputOf(intake, request, budgets),
 ): BuiltAep {
   const { validity, acceptedAt, seed } = intake;
   const saltOf = saltsFrom(nativeSha256, seed);
-  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'));
+  const disclosures = disclosuresOf(saltOf, request, intake.requestHash.toString('hex'), budgets);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -141,7 +145,7 @@ export function aepOf(
     salt: saltOf('aep'),
     key_id: keyId,
   });
-  return { aep, bytes: Buffer.from(orderedText(aep)) };
+  return { aep, bytes: Buffer.from(orderedText(aep)), input };
 }
 
 /** The columns of a proof that give its AEP again. */
@@ -162,6 +166,8 @@ export interface AepRow {
   requestHash: Buffer | null;
   seed: Buffer | null;
   reasons: string[] | null;
+  /** Null without counters too. */
+  budgets: Budgets | null;
   signature: Buffer | null;
   closedRun: ClosedRun | null;
 }
@@ -171,7 +177,7 @@ export const aepColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
   e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
-  i.seed, e.reasons, e.signature, e.closed_run as "closedRun"`;
+  i.seed, e.reasons, e.budgets, e.signature, e.closed_run as "closedRun"`;
 
 /**
  * The AEP that was signed, from its row; null when the row does not form one. An altered row gives
@@ -185,6 +191,7 @@ export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {
     aepOf({ ...row, ...pinned }, parseStrict(request) as unknown as ExecuteRequest, {
       ...row,
       reasons,
+      budgets: row.budgets ?? {},
     }),
   );
   return rebuilt ?? null;

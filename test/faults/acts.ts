@@ -300,7 +300,7 @@ export class Erasure extends Act {
       select (select count(*) from svc.audit where object = 'erasure' and operation = 'INSERT'
           and (after ->> 'proof_id')::uuid = ${this.proofId})::int as records,
         num_nonnulls(i.request, i.request_hash, i.seed, e.signature, e.reasons,
-          e.action, e.intent_id) > 0 as remains
+          e.budgets, e.action, e.intent_id) > 0 as remains
       from svc.intake i join svc.log_entry e using (proof_id)
       where proof_id = ${this.proofId}::uuid`;
     if (row?.records !== 1) found.double.push(`${this.what} has ${String(row?.records)} records`);

@@ -34,8 +34,11 @@ const erasure = (id: string): string => `
   insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.log_entry
   where proof_id = ${id};`;
 const withoutPayload = (id: string): string =>
-  set('log_entry', 'signature = null, reasons = null, action = null, intent_id = null', id) +
-  set('intake', 'request = null, request_hash = null, seed = null', id);
+  set(
+    'log_entry',
+    'signature = null, reasons = null, budgets = null, action = null, intent_id = null',
+    id,
+  ) + set('intake', 'request = null, request_hash = null, seed = null', id);
 /** An erased proof with its verdict, or before the verifier recorded it. */
 export const erased = (id: string, leaf: string): string =>
   erasure(id) + withoutPayload(id) + failed(leaf, 'erased');

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
 
 NONE = 2**48 - 1
@@ -17,9 +18,26 @@ def sha256(data):
 
 
 def canonical(value):
-    """RFC 8785 for documents whose numbers are integers and whose names are ASCII."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
+    """RFC 8785."""
+    return canonical_text(value).encode()
+
+
+def canonical_text(value):
+    if isinstance(value, dict):
+        members = (f"{canonical_text(name)}:{canonical_text(value[name])}" for name in sorted(value, key=code_units))
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical_text, value)) + "]"
+    if isinstance(value, float):
+        # ECMAScript begins with exponents below 1e-6, Python below 1e-4.
+        text = repr(value)
+        is_fixed = text.endswith(("e-05", "e-06"))
+        return f"{Decimal(text):f}" if is_fixed else text.replace("e-0", "e-")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def code_units(text):
+    return text.encode("utf-16-be")
 
 
 def document_hash(value):
@@ -32,6 +50,11 @@ def base64url(data):
 
 def base64text(data):
     return base64.b64encode(data).decode()
+
+
+def thumbprint(public):
+    """RFC 7638."""
+    return base64url(sha256(canonical({"crv": "Ed25519", "kty": "OKP", "x": base64url(public)})))
 
 
 def pae(name, payload):
@@ -241,40 +264,88 @@ def require(condition, fault):
         raise Invalid(fault)
 
 
-def parse_json(data):
-    """Section 2. Integers of any spelling are int."""
+NUMBER = re.compile("-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+WORD = re.compile("true|false|null")
+SPACE = re.compile("[ \t\n\r]*")
 
-    def number(text):
+
+class Reader:
+    """Reads JSON by the rules of section 2; the first fault in reading order counts."""
+
+    def __init__(self, text):
+        self.text, self.at = text, 0
+
+    def take(self, pattern):
+        match = pattern.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+        return match and match[0]
+
+    def take_mark(self, mark):
+        self.take(SPACE)
+        is_next = self.text.startswith(mark, self.at)
+        self.at += len(mark) * is_next
+        return is_next
+
+    def value(self, depth=0):
+        for mark, read in (("{", self.members), ("[", self.items)):
+            if self.take_mark(mark):
+                require(depth < 32, "too_deep")
+                return read(depth + 1)
+        if self.text.startswith('"', self.at):
+            return self.string()
+        word = self.take(WORD)
+        return json.loads(word) if word else self.number()
+
+    def items(self, depth):
+        found = []
+        while found or not self.take_mark("]"):
+            found.append(self.value(depth))
+            if not self.take_mark(","):
+                require(self.take_mark("]"), "malformed_json")
+                break
+        return found
+
+    def members(self, depth):
+        found = {}
+        while found or not self.take_mark("}"):
+            self.take(SPACE)
+            name = self.string()
+            require(name not in found, "duplicate_key")
+            require(self.take_mark(":"), "malformed_json")
+            found[name] = self.value(depth)
+            if not self.take_mark(","):
+                require(self.take_mark("}"), "malformed_json")
+                break
+        return found
+
+    def string(self):
+        text = self.take(STRING)
+        require(text, "malformed_json")
+        value = json.loads(text)
+        require(not re.search("[\ud800-\udfff]", value), "lone_surrogate")
+        require("\0" not in value, "nul_character")
+        return value
+
+    def number(self):
+        text = self.take(NUMBER)
+        require(text, "malformed_json")
         value = float(text)
         require(abs(value) != float("inf"), "integer_out_of_range")
         is_whole = value.is_integer() and abs(value) < 1e21
         require(abs(value) < 2**53 or not (is_whole or text.lstrip("-").isdigit()), "integer_out_of_range")
         return int(value) if is_whole else value
 
-    def members(pairs):
-        require(len({name for name, _ in pairs}) == len(pairs), "duplicate_key")
-        return dict(pairs)
 
-    def check(value, depth):
-        if isinstance(value, (dict, list)):
-            require(depth < 32, "too_deep")
-            for one in [*value, *value.values()] if isinstance(value, dict) else value:
-                check(one, depth + 1)
-        elif isinstance(value, str):
-            require("\0" not in value, "nul_character")
-            value.encode()
-
+def parse_json(data):
+    """Strict JSON (section 2). Integers of any spelling are int."""
     try:
-        value = json.loads(
-            data.decode() if isinstance(data, bytes) else data,
-            object_pairs_hook=members,
-            parse_int=number,
-            parse_float=number,
-            parse_constant=lambda name: require(False, name),
-        )
-        check(value, 0)
-    except (ValueError, RecursionError) as error:
-        raise Invalid(f"not strict JSON: {error}") from error
+        reader = Reader((data.encode() if isinstance(data, str) else data).decode())
+    except UnicodeError as error:
+        raise Invalid("invalid_utf8") from error
+    value = reader.value()
+    reader.take(SPACE)
+    require(reader.at == len(reader.text), "malformed_json")
     return value
 
 
@@ -322,10 +393,15 @@ def from_base64url(text, length):
 
 def is_time(text):
     """A time in 1970 or later."""
-    if not form("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z")(text) or text < "1970":
+    return is_any_time(text) and text >= "1970"
+
+
+def is_any_time(text):
+    if not form("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z")(text):
         return False
     try:
-        datetime.fromisoformat(text[:-1])
+        # The calendar repeats after 400 years, and datetime has no year 0.
+        datetime.fromisoformat(f"{2000 + int(text[:4]) % 400}{text[4:-1]}")
     except ValueError:
         return False
     return True
@@ -375,33 +451,56 @@ def parse_note(note):
     return text + "\n", [(name, data[:4], data[4:]) for name, data in signatures]
 
 
+def open_note(note, keys):
+    """The text of a note, and those of the parsed vkeys that signed it."""
+    text, signatures = parse_note(note)
+    signers = []
+    for name, key_hash, signature in signatures:
+        for key in keys:
+            if key[:2] == (name, key_hash):
+                require(verifies(key[2], text.encode(), signature), "bad_signature")
+                signers.append(key)
+    require(signers, "unknown_signer")
+    return text, signers
+
+
+def parse_checkpoint(text, origin):
+    lines = text.split("\n")
+    is_checkpoint = len(lines) == 4 and lines[0] and is_size_text(lines[1]) and is_root(lines[2])
+    require(is_checkpoint, "malformed_checkpoint")
+    require(lines[0] == origin, "wrong_origin")
+    return int(lines[1]), from_base64(lines[2])
+
+
 def open_checkpoint(note, vkey):
     """The size and root of a checkpoint that the key of this log signed."""
-    text, signatures = parse_note(note)
-    name, key_hash, public = parse_vkey(vkey)
-    own = [signature for signature in signatures if signature[:2] == (name, key_hash)]
-    require(own, "unknown_signer")
-    require(all(verifies(public, text.encode(), signature) for _, _, signature in own), "bad_signature")
-    lines = text.split("\n")
-    require(len(lines) == 4 and is_root(lines[2]) and is_size_text(lines[1]), "malformed_checkpoint")
-    require(lines[0] == name, "wrong_origin")
-    return int(lines[1]), from_base64(lines[2])
+    key = parse_vkey(vkey)
+    text, _ = open_note(note, [key])
+    return parse_checkpoint(text, key[0])
 
 
 def is_size_text(text):
     return form("0|[1-9][0-9]{0,15}")(text) and int(text) < 2**53
 
 
-def open_tlog_proof(text, vkey, entry):
-    """The index of an entry, and the size of the checkpoint that covers it."""
+def parse_tlog_proof(text):
+    """The index, path and signed checkpoint of a tlog-proof."""
     match = re.fullmatch(
         "c2sp\\.org/tlog-proof@v1\n(?:extra ([^\n]+)\n)?index ([0-9]+)\n((?:[^\n]+\n)*)\n(.*)", text, re.DOTALL
     )
     require(match and is_size_text(match[2]) and (match[1] is None or from_base64(match[1])), "malformed_tlog_proof")
     path = [from_base64(line, 32) for line in match[3].split("\n")[:-1]]
     require(len(path) <= 64 and None not in path, "malformed_tlog_proof")
-    size, root = open_checkpoint(match[4], vkey)
-    index = int(match[2])
-    leaf_hash = sha256(b"\0" + canonical(entry))
-    require(inclusion_root(index, size, leaf_hash, path) == root, "the entry is not in the tree")
+    return int(match[2]), path, match[4]
+
+
+def entry_hash(entry):
+    return sha256(b"\0" + canonical(entry))
+
+
+def open_tlog_proof(text, vkey, entry):
+    """The index of an entry, and the size of the checkpoint that covers it."""
+    index, path, note = parse_tlog_proof(text)
+    size, root = open_checkpoint(note, vkey)
+    require(inclusion_root(index, size, entry_hash(entry), path) == root, "the entry is not in the tree")
     return index, size

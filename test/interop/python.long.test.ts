@@ -169,7 +169,7 @@ async function addEvents(stack: PublicStack, { acme, proofs }: PublicStates): Pr
   const flipSalt = (name: string) =>
     withoutTriggers(
       db,
-      `update svc.intake set salt = set_byte(salt, 5, get_byte(salt, 5) # 1)
+      `update svc.intake set seed = set_byte(seed, 5, get_byte(seed, 5) # 1)
         where proof_id = '${proofs.get(name)!}'::uuid`,
     );
   // Urgent leaves come before the next pass over all.

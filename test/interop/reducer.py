@@ -105,6 +105,38 @@ is_entry = either(
 )
 
 
+def is_consistent(entry):
+    """Whether the members of an entry fit each other."""
+    if entry["type"] == "proof":
+        return entry["effect"] == "ADMIT" or len(entry["valid_until"]) == 1
+    if entry["type"] == "verdict":
+        failed, restored = entry["failed"], entry["restored"]
+        listed = {*failed, *restored}
+        return (
+            is_ascending(failed)
+            and is_ascending(restored)
+            and len(listed) == len(failed) + len(restored) <= 1000
+            and max(listed, default=-1) < entry["to"]
+            and entry["expired_through"] <= entry["time"]
+        )
+    if entry["type"] == "snapshot":
+        lasts = milliseconds(entry["valid_until"]) - milliseconds(entry["time"])
+        return (
+            entry["logs"]
+            and is_ascending([one["shard"] for one in entry["logs"]])
+            and all(one["lookup_from"] <= one["size"] for one in entry["logs"])
+            and 0 < lasts <= DAY
+        )
+    return True
+
+
+def read_entry(data):
+    entry = parse_json(data)
+    is_canonical = is_entry(entry) and canonical(entry) == data and len(data) < 2**16
+    require(is_canonical and is_consistent(entry), "malformed_entry")
+    return entry
+
+
 class Key:
     def __init__(self, index, entry):
         self.index, self.entry = index, entry
@@ -195,8 +227,7 @@ class PublicLog:
             node = sha256(b"\1" + smaller + node)
         self.roots.append(node)
         try:
-            entry = parse_json(data)
-            require(is_entry(entry) and canonical(entry) == data and len(data) < 2**16, "malformed_entry")
+            entry = read_entry(data)
             getattr(self, f"append_{entry['type']}")(index, entry)
         except Invalid as fault:
             self.ignored[index] = str(fault)
@@ -204,7 +235,6 @@ class PublicLog:
     def append_proof(self, index, entry):
         proof_id = entry["proof_id"]
         require(shard_of(proof_id) == self.shard and proof_id not in self.proofs, "proof id")
-        require(entry["effect"] == "ADMIT" or len(entry["valid_until"]) == 1, "valid_until")
         self.proofs[proof_id] = self.proof_at[index] = Proof(index, entry)
         key = self.keys.get(("aep", entry["key_id"]))
         if key:
@@ -226,8 +256,7 @@ class PublicLog:
             identity = public = entry["registration_hash"]
         else:
             identity, public = entry["key_id"], from_base64url(entry["public_key"], 32)
-            jwk = {"crv": "Ed25519", "kty": "OKP", "x": entry["public_key"]}
-            require(identity == base64url(sha256(canonical(jwk))), "key_id")
+            require(identity == thumbprint(public), "key_id")
         if change == "activate":
             require(public not in self.activated, "activated before")
             self.activated.add(public)
@@ -265,10 +294,6 @@ class PublicLog:
         to, failed, restored = entry["to"], entry["failed"], entry["restored"]
         require(entry["previous"] == previous and to <= index, "previous, to")
         require(from_base64(entry["root"]) == self.roots[to], "root")
-        require(is_ascending(failed) and is_ascending(restored), "not ascending")
-        listed = {*failed, *restored}
-        require(len(listed) == len(failed) + len(restored) <= 1000, "not disjoint, or too many")
-        require(max(listed, default=-1) < to and entry["expired_through"] <= entry["time"], "to, expired_through")
         if before:
             require(to >= before["to"], "to")
             require(self.may_lower or entry["expired_through"] >= before["expired_through"], "expired_through")
@@ -318,13 +343,10 @@ def key_key(shard, index):
 
 def check_snapshot(index, entry, origin):
     """The rules of a snapshot entry that need no other entry."""
-    logs = entry["logs"]
-    require(is_snapshot(entry) and is_ascending([one["shard"] for one in logs]), "snapshot entry")
-    require(logs and logs[0]["shard"] == 0 and logs[0]["origin"] == origin, "no log of shard 0 and this origin")
-    require(logs[0]["size"] <= index, "size")
-    require(all(one["lookup_from"] <= one["size"] for one in logs), "lookup_from")
-    lasts = milliseconds(entry["valid_until"]) - milliseconds(entry["time"])
-    require(0 < lasts <= DAY, "valid_until")
+    require(is_snapshot(entry) and is_consistent(entry), "snapshot entry")
+    first = entry["logs"][0]
+    require(first["shard"] == 0 and first["origin"] == origin, "no log of shard 0 and this origin")
+    require(first["size"] <= index, "size")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ const SCHEMA = `namespace Svc {
   action admit appliesTo {
     principal: Tenant,
     resource: Operation,
-    context: { environment: String, lane: String, facts: {} }
+    context: { environment: String, lane: String, facts: {}, budgets: {} }
   };
 }`;
 

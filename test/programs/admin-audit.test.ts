@@ -21,6 +21,14 @@ const folder = await testFolder();
 const shipped = join(packageRoot, 'policy', 'default');
 cpSync(join(shipped, 'schema.cedarschema'), join(folder, 'schema.cedarschema'));
 writeFileSync(join(folder, 'permit.cedar'), 'permit (principal, action, resource);');
+writeFileSync(
+  join(folder, 'cases.json'),
+  JSON.stringify({
+    name: 'any action',
+    input: { tenant: 'acme', environment: 'sandbox', lane: 'execute', action: 'ACT' },
+    expect: 'ADMIT',
+  }),
+);
 writeFileSync(join(folder, 'fixture.json'), '{"step": 1}');
 const { privateKey } = generateKeyPairSync('ed25519');
 writeFileSync(join(folder, 'aep.pem'), privateKey.export({ format: 'pem', type: 'pkcs8' }));
@@ -67,7 +75,11 @@ describe('audit of admin commands', () => {
     ['key expire', () => `${keyId} 60`, ['UPDATE api_key']],
     ['key revoke', () => keyId, ['UPDATE api_key']],
     ['policy put', () => folder, ['INSERT policy_set']],
-    ['policy activate', () => digest, ['INSERT policy_activation']],
+    [
+      'policy activate',
+      () => `${digest} --cases ${join(folder, 'cases.json')}`,
+      ['INSERT policy_activation'],
+    ],
     ['fixture put', () => `f-1 ${join(folder, 'fixture.json')}`, ['INSERT fixture']],
     ['aep-key activate', () => key, ['INSERT log_entry']],
     ['aep-key retire', () => `${key} --confirm ${aepKeyId}`, ['INSERT log_entry']],
@@ -124,7 +136,7 @@ describe('audit of admin commands', () => {
   });
 
   it('is tested above for every command that changes data', () => {
-    const asks = /(list|show|diff|test|validate|vkey|status|lost)$/;
+    const asks = /(list|show|diff|test|simulate|validate|vkey|status|lost)$/;
     const names = [...adminCommands().keys()];
     // Erasures need another role, and have their own test.
     const changing = names.filter((name) => !asks.test(name) && !name.startsWith('erase'));
@@ -136,7 +148,7 @@ describe('audit of admin commands', () => {
       'tenant allow none',
       'tenant create beta live',
       `key rotate ${keyId}`,
-      `policy activate ${digest} --from 2020-01-01T00:00:00Z`,
+      `policy activate ${digest} --cases ${join(folder, 'cases.json')} --from 2020-01-01T00:00:00Z`,
       `aep-key activate ${join(folder, 'aep.pem')}`,
       'revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f proof --reason x',
     ]) {

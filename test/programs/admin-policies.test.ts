@@ -12,6 +12,7 @@ import { checkPolicies } from '#workers/admit/worker';
 import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
+import { TENANT } from '../fixtures/registry.js';
 import { testFolder, testRegistry } from './world.js';
 
 const SHIPPED = join(packageRoot, 'policy', 'default');
@@ -37,6 +38,19 @@ async function putAnother(): Promise<string> {
     (await done(admin('policy', 'put', folderWith({ 'another.cedar': text }))))['digest'],
   );
 }
+
+/** Cases of which each rule of {@link putAnother} decides one. */
+const OTHER_CASES = join(base, 'other-cases.ndjson');
+const sandbox = { tenant: 'acme', environment: 'sandbox', lane: 'execute' };
+writeFileSync(
+  OTHER_CASES,
+  [
+    { name: 'a booking', input: { ...sandbox, action: 'BOOK_RESERVATION' }, expect: 'ADMIT' },
+    { name: 'a deletion', input: { ...sandbox, action: 'DELETE_AUDIT_LOG' }, expect: 'DENY' },
+  ]
+    .map((one) => JSON.stringify(one))
+    .join('\n'),
+);
 
 const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
 
@@ -115,7 +129,8 @@ describe('admin policy validate', () => {
 describe('admin policy test', () => {
   it('passes the shipped test cases with the shipped policy set, given by folder and by digest', async () => {
     const byFolder = await done(NO_DATABASE('policy', 'test', SHIPPED, CASES));
-    expect(byFolder).toMatchObject({ cases: 6, failures: 0 });
+    const covered = { 'audit-log-is-kept': 2, 'sandbox-tenants-may-act': 3 };
+    expect(byFolder).toMatchObject({ cases: 6, failures: 0, covered });
     const byDigest = await done(admin('policy', 'test', String(byFolder['digest']), CASES));
     expect(byDigest).toEqual(byFolder);
   });
@@ -157,6 +172,21 @@ describe('admin policy test', () => {
 });
 
 describe('admin policy activate', () => {
+  it('requires that the cases pass and that each rule decides one', async () => {
+    const digest = await putAnother();
+    const lines = readFileSync(OTHER_CASES, 'utf8').split('\n');
+    const file = join(base, 'too-few.ndjson');
+    for (const [text, expected] of [
+      [lines[0]!, 'no case is decided by audit-log-is-kept.cedar'],
+      [lines.join('\n').replace('"DENY"', '"ADMIT"'), 'the case "a deletion" fails'],
+    ] as const) {
+      writeFileSync(file, text);
+      const { code, err } = await admin('policy', 'activate', digest, '--cases', file);
+      expect(code).toBe(1);
+      expect(err).toContain(expected);
+    }
+  });
+
   it('rejects a policy set that this version cannot run or that does not match its schema', async () => {
     const files = await readPolicyFolder(SHIPPED);
     const foreign = await storeForeignSet(db, files);
@@ -165,7 +195,8 @@ describe('admin policy activate', () => {
       policies: { p: 'permit (principal, action, resource) when { context.nothing };' },
     });
     for (const digest of [foreign, unfit]) {
-      const { code, err } = await admin('policy', 'activate', digest.toString('hex'));
+      const line = ['policy', 'activate', digest.toString('hex'), '--cases', CASES];
+      const { code, err } = await admin(...line);
       expect(code).toBe(1);
       expect(err).toContain('cannot be activated');
     }
@@ -177,7 +208,9 @@ describe('admin policy activate', () => {
     )!;
     const digest = await putAnother();
     const from = new Date(Date.now() + 2_000);
-    await done(admin('policy', 'activate', digest, '--from', from.toISOString()));
+    await done(
+      admin('policy', 'activate', digest, '--cases', OTHER_CASES, '--from', from.toISOString()),
+    );
     expect(await done(admin('policy', 'list'))).toContainEqual(
       expect.objectContaining({ digest, state: 'scheduled', active_from: [from.toISOString()] }),
     );
@@ -219,6 +252,33 @@ describe('admin policy activate', () => {
   });
 });
 
+describe('admin policy simulate', () => {
+  it('lists the stored admissions that another set would decide otherwise', async () => {
+    const [kept, changed] = await registry.admitAll([
+      registry.item({ action: 'SIMULATE_KEPT' }),
+      registry.item({ action: 'SIMULATE_CHANGED' }),
+    ]);
+    const folder = folderWith({
+      'less.cedar': `forbid (principal, action, resource == Svc::Operation::"SIMULATE_CHANGED");`,
+    });
+    const found = await done(admin('policy', 'simulate', folder, '--since', '1h'));
+    const changes = found['changes'] as { proof_id: string; simulated: string }[];
+    // Earlier tests of this file decided by other rules, which is no denial.
+    expect(found).toMatchObject({ denied: 1, admitted: 0 });
+    expect(changes.find(({ proof_id }) => proof_id === changed)).toEqual({
+      proof_id: changed,
+      tenant_id: TENANT,
+      action: 'SIMULATE_CHANGED',
+      recorded: expect.stringContaining('ADMIT [') as string,
+      simulated: 'DENY [less]',
+    });
+    expect(changes.find(({ proof_id }) => proof_id === kept)?.simulated ?? 'ADMIT').toMatch(
+      /^ADMIT/,
+    );
+    expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
+  });
+});
+
 describe('policy that refers to an unknown attribute', () => {
   const rule = `forbid (principal, action, resource)
     when { context has arguments && context.arguments.amount > 500 };`;
@@ -232,7 +292,7 @@ describe('policy that refers to an unknown attribute', () => {
     const attempts = [
       await NO_DATABASE('policy', 'validate', folder),
       await admin('policy', 'put', folder),
-      await admin('policy', 'activate', stored.digest.toString('hex')),
+      await admin('policy', 'activate', stored.digest.toString('hex'), '--cases', CASES),
     ];
     for (const { code, out, err } of attempts) {
       expect(code).toBe(1);
@@ -245,7 +305,7 @@ describe('policy that refers to an unknown attribute', () => {
 });
 
 describe('policy set that this version cannot run', () => {
-  it.each(['facts: {},', ', bound: Bool'])(
+  it.each(['facts: {},', 'budgets: {},', ', bound: Bool'])(
     'includes one whose schema lacks an attribute that inputs always contain: %s',
     async (removed) => {
       const files = await readPolicyFolder(SHIPPED);

@@ -11,6 +11,7 @@ import {
 } from '#protocol/commitments';
 import type { AgentEnvelope } from '#protocol/schemas/admission';
 import { documentHash } from '#protocol/hash';
+import type { Budgets } from '#protocol/policy-input';
 import type { JsonValue } from '#protocol/json';
 import next from '../../protocol/vectors/next.json' with { type: 'json' };
 import { sha256 } from '../fixtures/leaves.js';
@@ -35,8 +36,17 @@ it('disclosures and commitments equal those of the Python implementation', () =>
     const request = requests.get(requestHash);
     if (request === undefined) continue;
     const saltOf = saltsFrom(sha256, fromHex(seed));
-    const made = disclosuresOf(saltOf, request as AgentEnvelope, requestHash);
-    expect(made).toEqual(all.filter(([, name]) => !name.startsWith('budget.')));
+    const made = disclosuresOf(
+      saltOf,
+      request as AgentEnvelope,
+      requestHash,
+      Object.fromEntries(
+        all.flatMap(([, name, value]) =>
+          name.startsWith('budget.') ? [[name.slice('budget.'.length), value]] : [],
+        ),
+      ) as unknown as Budgets,
+    );
+    expect(made).toEqual(all);
     expect(commitmentsOf(sha256, all)).toEqual({
       request_commitment: aep.request_commitment,
       commitments: aep.commitments,

@@ -92,13 +92,13 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
   `documented commands of third-party tools${withoutTools}`,
   () => {
     let place: Workplace;
-    let [signature, hashes, inclusion] = ['', '', ''];
+    let [signature, hashes, disclosures, inclusion] = ['', '', '', ''];
 
     beforeAll(async () => {
       expect(missingTools).toEqual([]);
       const blocks = await shellBlocks('docs/verify.md', '### With other tools');
-      expect(blocks).toHaveLength(3);
-      [signature, hashes, inclusion] = blocks as [string, string, string];
+      expect(blocks).toHaveLength(4);
+      [signature = '', hashes = '', disclosures = '', inclusion = ''] = blocks;
       place = await workplace({ AEP_KEY: aepKey, LOG_VKEY: world.log.vkey });
     });
     afterAll(() => place?.remove());
@@ -112,6 +112,7 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
       expect(said).toContain('Signature Verified Successfully');
       expect(said).toContain('aep.json: OK');
       expect(await place.paste(hashes)).toBe('proof-record.json: OK\n');
+      expect(await place.paste(disclosures)).toBe('true\n');
       const { leaf_index: index, tree_size: size } = exported.inclusion;
       expect(exported.inclusion.path.length).toBeGreaterThan(0);
       expect(await place.paste(inclusion)).toBe(
@@ -145,6 +146,10 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
       await expect(place.paste(hashes)).rejects.toThrow();
       await put({ ...exported, proof_record: { ...exported.proof_record, request_hash: '0' } });
       await expect(place.paste(hashes)).rejects.toThrow();
+
+      const disclosed = exported.disclosures.map(([salt, name]) => [salt, name, '0'.repeat(64)]);
+      await put({ ...exported, disclosures: disclosed });
+      await expect(place.paste(disclosures)).rejects.toThrow();
 
       await put({ ...exported, entry: { ...entry, time: '2020-01-01T00:00:00.000Z' } });
       await expect(place.paste(inclusion)).rejects.toThrow();

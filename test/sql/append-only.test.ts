@@ -26,6 +26,7 @@ const KEY = { ...OF_ALL, kind: '3', body: `'x'` };
 const PAYLOAD = {
   signature: `'x'`,
   reasons: `'[]'`,
+  budgets: `'{}'`,
   action: `'A'`,
   intent_id: `'i'`,
 };
@@ -83,6 +84,21 @@ describe('append-only tables', () => {
     }
     await set(longer);
     await expect(db.sql`delete from svc.tile`).rejects.toThrow(/append-only/);
+  });
+
+  it('let a counter only grow', async () => {
+    await db.sql`insert into svc.counter
+      select tenant_no, sha256('x'), '2026-11-20', 'refunds', 5, 1 from svc.tenant`;
+    const changes = ['value = 4, leaf_index = 2', 'value = 6', `leaf_index = 2, period = 'other'`];
+    for (const change of changes) {
+      const changed = db.sql.unsafe(`update svc.counter set ${change}`);
+      await expect(changed).rejects.toThrow('svc.counter may only grow');
+    }
+    await db.sql`update svc.counter set value = 6, leaf_index = 2`;
+    for (const statement of ['delete from', 'truncate']) {
+      const removed = db.sql.unsafe(`${statement} svc.counter`);
+      await expect(removed).rejects.toThrow('svc.counter is append-only');
+    }
   });
 
   it('reject leaves at or beyond the log head, and a head beyond the leaves', async () => {

@@ -32,7 +32,8 @@ describe('database role svc_erase', () => {
   const record = (id: string): string =>
     `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
      select proof_id, leaf_index, 'ada', 'x' from svc.log_entry ${where(id)};`;
-  const NULLED = 'signature = null, reasons = null, action = null, intent_id = null';
+  const NULLED =
+    'signature = null, reasons = null, budgets = null, action = null, intent_id = null';
   const intake = (id: string): string =>
     `update svc.intake set request = null, request_hash = null, seed = null ${where(id)};`;
   const run = (statements: string) => eraser().begin((tx) => tx.unsafe(statements));

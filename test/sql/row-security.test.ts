@@ -44,6 +44,8 @@ beforeAll(async () => {
       insert into svc.idempotency_key values (${tenant}, 1, 'key', ${randomBytes(32)}, now())`;
     await asTenants(registry.engine, [tenant], (tx) => fill(tx, tenant, proof));
     await db.sql`insert into svc.chunk_lease (tenant_no) values (${tenant})`;
+    await db.sql`
+      insert into svc.counter values (${tenant}, ${randomBytes(32)}, '2026-11-20', 'refunds', 1, 0)`;
   }
   await acceptedBatch(registry, 1);
   await acceptedBatch(registry, 1, 'rival');

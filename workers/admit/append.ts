@@ -3,6 +3,7 @@ import { deriveAep } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
+import type { PolicyInput } from '#protocol/policy-input';
 import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
@@ -13,6 +14,7 @@ import {
   type Gate,
   type PendingIntake,
 } from '#sql/admissions/append';
+import { setCounters } from '#sql/admissions/counters';
 import { parentsOf } from '#sql/admissions/intake';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, type BatchOutcomeCount } from '#sql/batches/chunks';
@@ -21,6 +23,15 @@ import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/ap
 import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import { closedRunOf, faultsOfRuns, type RunFault } from './close.js';
+import {
+  beforesIn,
+  type CounterMove,
+  type CounterValues,
+  expectedValues,
+  move,
+  movesOf,
+  settleCounters,
+} from './budgets.js';
 import {
   type AdmitContext,
   keyStateAtHead,
@@ -58,7 +69,7 @@ export async function appendClose(context: AdmitContext, intake: PendingIntake):
   const policy = await context.policy(intake.policyDigest);
   return appendGroup(context, [intake], async (tx) => {
     const { closedRun, runFault } = await closedRunOf(tx, intake);
-    return [{ ...sign(context, intake, policy, closedRun), runFault }];
+    return [{ ...sign(context, intake, policy, expectedValues, closedRun), runFault }];
   });
 }
 
@@ -143,6 +154,9 @@ async function appendClaimed(
     tx,
     rejected.map(({ intake: { proofId }, ...why }) => ({ proofId, ...why })),
   );
+  const counters = await settleCounters(tx, admitted, size, ({ intake }, values) =>
+    prepare(context, intake, values),
+  );
   await pipeline(
     appendLocked(
       tx,
@@ -164,6 +178,7 @@ async function appendClaimed(
       })),
       lastTile,
     ),
+    setCounters(tx, counters),
     // No caller waits for the outcome of a batch item.
     announceOutcomes(
       tx,
@@ -247,6 +262,8 @@ export interface Prepared {
   effect: Effect;
   subject: AepSubject;
   decision: Decision;
+  /** The counters that it moves if it is admitted. */
+  moves: CounterMove[];
   signature: Uint8Array;
   /** Log commitments, lower-case hex. */
   aepHash: string;
@@ -257,19 +274,29 @@ export interface Prepared {
 
 /**
  * Derives the AEP (canonicalize, evaluate), hashes and signs it. Deterministic for an intake row,
- * policy set and key, as Ed25519 is: a repeated run gives the same bytes.
+ * policy set, key and counters, as Ed25519 is: a repeated run gives the same bytes.
+ *
+ * @param values of the counters, which an admission moves
  */
-export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
-  return sign(context, intake, await context.policy(intake.policyDigest));
+export async function prepare(
+  context: AdmitContext,
+  intake: PendingIntake,
+  values: CounterValues = expectedValues,
+): Promise<Prepared> {
+  return sign(context, intake, await context.policy(intake.policyDigest), values);
 }
 
 function sign(
   context: AdmitContext,
   intake: PendingIntake,
   policy: PolicyEngine,
+  values: CounterValues,
   closedRun: ClosedRun | null = null,
 ): Prepared {
-  const { aep, bytes, decision } = deriveAep(intake, policy, context.keyId, closedRun);
+  const { counters } = policy;
+  const beforesOf = (pinned: PolicyInput) => beforesIn(values, intake, pinned, counters);
+  const derived = deriveAep(intake, policy, context.keyId, beforesOf, closedRun);
+  const { aep, bytes, decision, input } = derived;
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
   const hashes = loggedHashes(
@@ -282,14 +309,17 @@ function sign(
     },
     nativeBase64,
   );
-  return {
+  const prepared: Prepared = {
     intake,
     effect,
     subject: aep.subject,
     decision,
+    moves: movesOf(intake, input, decision, counters),
     signature,
     aepHash: hashes.aep_hash,
     proofRecordHash: hashes.proof_record_hash,
     runFault: null,
   };
+  move(values, prepared);
+  return prepared;
 }

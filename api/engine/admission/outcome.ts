@@ -1,4 +1,5 @@
 import type { Response } from 'express';
+import { budgetSentence } from '#policy/counters';
 import { factSentence } from '#policy/facts';
 import { buildReceipt, receiptBytes } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
@@ -78,7 +79,7 @@ export function sentencesOf(
 ): Record<string, string> {
   return Object.fromEntries(
     reasons.flatMap((reason) => {
-      const sentence = factSentence(reason) ?? known.get(reason);
+      const sentence = factSentence(reason) ?? budgetSentence(reason) ?? known.get(reason);
       return sentence === undefined ? [] : [[reason, sentence]];
     }),
   );

@@ -115,6 +115,7 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
     saltsFrom(nativeSha256, seed),
     parseStrict(request) as unknown as ExecuteRequest,
     facts.request_hash,
+    stored.budgets ?? {},
   );
   const receipt = buildReceipt(nativeSha256, facts);
   return { aep: document, record, receipt, disclosures };

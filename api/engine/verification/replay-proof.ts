@@ -10,7 +10,13 @@ import {
   replaySchema,
 } from '#protocol/schemas/proof-export';
 import { CEDAR_VERSION } from '#policy/policy-set';
-import { replay, type Replayed, replayPolicies } from '#policy/replay';
+import {
+  decideUnder,
+  replay,
+  type Replayed,
+  type ReplayPolicy,
+  replayPolicies,
+} from '#policy/replay';
 import type { Pool } from '#sql/db/transaction';
 import { readPinnedIntake } from '#sql/admissions/intake';
 import { readPolicySet } from '#sql/admissions/policies';
@@ -80,6 +86,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     aep,
     aepHash: toHex(stored.aepHash),
     keyId: stored.keyId,
+    budgets: stored.budgets,
     closedRun: stored.closedRun,
   });
   const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
@@ -101,7 +108,9 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     policy_digest: toHex(intake.policyDigest),
     input_hash: outcome.inputHash,
     counterfactual:
-      otherDigest === undefined ? null : await counterfactual(sql, otherDigest, outcome, aep),
+      otherDigest === undefined
+        ? null
+        : await counterfactual(sql, otherDigest, policy, outcome, aep),
   };
   return answer as unknown as JsonValue;
 }
@@ -124,13 +133,14 @@ function recordedEngine(aep: JsonValue): string | null {
 async function counterfactual(
   sql: Pool,
   digest: string,
+  policy: ReplayPolicy,
   { input }: Replayed,
   aep: JsonValue,
 ): Promise<Counterfactual | null> {
   const set = await readPolicySet(sql, fromHex(digest));
   if (set === null) throw new Problem('policy_unknown', at('/policy_digest', 'is not known'));
   if (input === null) return null;
-  const decision = (await policies(set)).decide(input);
+  const decision = decideUnder(await policies(set), policy, input);
   const recorded = aepDecisionSchema.safeParse((aep as Partial<Aep> | null)?.decision).data;
   return {
     policy_digest: digest,

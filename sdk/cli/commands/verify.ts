@@ -237,7 +237,7 @@ function printDisclosed(
     const text = typeof value === 'string' ? value : canonicalJson(value as JsonValue);
     terminal.print(...row('disclosed', `${name}: ${text}`));
   }
-  terminal.print(...row('withheld', `${String(withheld)} values`));
+  terminal.print(...row('withheld', withheld === 1 ? '1 value' : `${String(withheld)} values`));
 }
 
 function headline(

@@ -24,7 +24,12 @@ describe('parseBatch', () => {
     const request = Object.assign(body, { headers, complete: true }) as unknown as IncomingMessage;
     const upload = new BatchUploads({ perTenant: 1, budget: LIMITS.body }).start(1);
     setImmediate(tick);
-    const batch = await parseBatch(request, LIMITS, { tenantId: TENANT } as Caller, upload);
+    const batch = await parseBatch(
+      request,
+      LIMITS,
+      { tenantId: TENANT, restriction: null } as Caller,
+      upload,
+    );
     reading = false;
     expect(batch.items.size).toBe(10_000);
     expect(others).toBeGreaterThan(4);

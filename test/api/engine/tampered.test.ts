@@ -134,7 +134,8 @@ describe('altered database rows', () => {
     });
   });
 
-  const LOG_PAYLOAD = 'signature = null, reasons = null, action = null, intent_id = null';
+  const LOG_PAYLOAD =
+    'signature = null, reasons = null, budgets = null, action = null, intent_id = null';
 
   it.for([
     ['log_entry', 'signature = null'],

@@ -208,7 +208,7 @@ export const WRITE_POINTS: WritePoint[] = [
     has: ['insert into svc.erasure ', 'select svc.append_erasure('],
     also: [
       'update svc.intake set request = null, request_hash = null, seed = null ',
-      'update svc.log_entry set signature = null, reasons = null, action = null, intent_id = null, ',
+      'update svc.log_entry set signature = null, reasons = null, budgets = null, action = null, intent_id = null, ',
       "update svc.refusal set detail = '' ",
       'update svc.revocation_request r set document = null ',
       'update svc.revocation_reason set document = null ',
@@ -230,6 +230,11 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'admissions/append.ts',
     ['insert into svc.refusal ', 'update svc.intake set refused = true '],
     'part of the transaction that appends the rest of the group',
+  ],
+  [
+    'admissions/counters.ts',
+    ['insert into svc.counter '],
+    'part of the transaction that appends the proofs',
   ],
   [
     'lifecycle/revocations.ts',

@@ -1,0 +1,109 @@
+import { appliedCounters, budgetsOf, counterKey, type Counters } from '#protocol/counters';
+import { canonicalize } from '#protocol/json';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { readPolicySet } from '#sql/admissions/policies';
+import { counterId, type CounterRef, counterRows, FIRST_COUNTER } from '#sql/admissions/counters';
+import type { StoredLeaf } from '#sql/fsck/log';
+import type { RegistryContext } from './context.js';
+
+export interface BudgetChainsState {
+  values: [counter: string, value: number][];
+  gaps: number[];
+  hasLostLeaf: boolean;
+}
+
+/** Adds up the budgets of the proofs, and compares them with svc.counter. */
+export class BudgetChains {
+  private readonly values: Map<string, number>;
+  /** Tenants with a proof whose budgets cannot be read: it may have moved any of their counters. */
+  private readonly gaps: Set<number>;
+  private hasLostLeaf: boolean;
+  private readonly sets = new Map<string, Counters>();
+
+  constructor(
+    private readonly ctx: RegistryContext,
+    state?: BudgetChainsState,
+  ) {
+    this.values = new Map(state?.values);
+    this.gaps = new Set(state?.gaps);
+    this.hasLostLeaf = state?.hasLostLeaf ?? false;
+  }
+
+  get state(): BudgetChainsState {
+    const { gaps, hasLostLeaf, values } = this;
+    return { values: [...values], gaps: [...gaps], hasLostLeaf };
+  }
+
+  /** A leaf whose budgets are erased or damaged. */
+  skip(leaf: StoredLeaf | undefined): void {
+    const tenantNo = leaf?.proof?.tenantNo ?? null;
+    if (tenantNo === null || !leaf?.isErased) this.hasLostLeaf = true;
+    else this.gaps.add(tenantNo);
+  }
+
+  /** Checks a proof that matches the log. */
+  async check({ proof, leafIndex, filedUnder }: StoredLeaf, effect: string): Promise<void> {
+    const { budgets, rebuilt, tenantNo } = proof!;
+    const { aep, input } = rebuilt!;
+    const counters = await this.countersOf(aep.policy.digest);
+    const applied = appliedCounters(counters, input);
+    if (applied.length === 0 && budgets === null) return;
+    const { add } = this.ctx.findings;
+    const where = `svc.log_entry proof_id=${filedUnder ?? ''} leaf_index=${leafIndex}`;
+    const expected = budgetsOf(counters, input, budgets ?? {});
+    if (
+      applied.length !== Object.keys(budgets ?? {}).length ||
+      canonicalize(expected) !== canonicalize(budgets ?? {})
+    ) {
+      add('budget_differs', where, `budgets ${canonicalize(expected)} by its policy set`);
+    }
+    for (const [name, counter] of applied) {
+      const key = counterKey(nativeSha256, name, counter, input);
+      const budget = budgets?.[name];
+      if (key === null || budget === undefined || tenantNo === null) continue;
+      const id = counterId({ tenantNo, key, day: budget.window.day });
+      const value = this.values.get(id) ?? 0;
+      if (!this.agrees(tenantNo, budget.before, value)) {
+        add('budget_differs', where, `${name} at ${value} before it, found ${budget.before}`);
+      }
+      if (effect === 'ADMIT') this.values.set(id, budget.after);
+    }
+  }
+
+  /** Compares the rows that no later proof moved. */
+  async finish(): Promise<void> {
+    const { findings, size, sql } = this.ctx;
+    const missing = new Set(this.values.keys());
+    for (let after: CounterRef | undefined = FIRST_COUNTER; after !== undefined;) {
+      const rows = await counterRows(sql, after);
+      for (const { value, leafIndex, name, ...ref } of rows) {
+        const id = counterId(ref);
+        missing.delete(id);
+        const expected = this.values.get(id) ?? 0;
+        if (leafIndex >= size || this.agrees(ref.tenantNo, value, expected)) continue;
+        const where = `svc.counter tenant_no=${ref.tenantNo} name=${name} period=${ref.day}`;
+        findings.add('budget_differs', where, `${expected} by the log, found ${value}`);
+      }
+      after = rows.at(-1);
+    }
+    for (const id of missing) {
+      const expected = `the row of a counter at ${this.values.get(id) ?? 0}`;
+      findings.add('budget_differs', `svc.counter ${id}`, expected);
+    }
+  }
+
+  private agrees(tenantNo: number, found: number, expected: number): boolean {
+    const hasGap = this.hasLostLeaf || this.gaps.has(tenantNo);
+    return hasGap ? found >= expected : found === expected;
+  }
+
+  private async countersOf(digest: string): Promise<Counters> {
+    const known = this.sets.get(digest);
+    if (known !== undefined) return known;
+    const set = await readPolicySet(this.ctx.sql, Buffer.from(digest, 'hex'));
+    if (set === null) this.ctx.findings.unchecked(`budgets under the missing policy set ${digest}`);
+    const counters = set?.files.counters ?? {};
+    this.sets.set(digest, counters);
+    return counters;
+  }
+}

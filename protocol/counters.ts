@@ -1,0 +1,86 @@
+import { documentHash, type Sha256 } from './hash.js';
+import type { PolicyInput } from './policy-input.js';
+import type { Facts } from './schemas/facts.js';
+
+/** A counter of a policy set. A JSON value. */
+export type Counter = {
+  /** Ascending; null: every action. */
+  actions: string[] | null;
+  /** The fact whose values are added up; null: the actions are counted. */
+  sum: string | null;
+  per: 'tenant' | 'agent';
+  window: 'day';
+};
+
+/** The counters of a policy set, by name. */
+export type Counters = Record<string, Counter>;
+
+/** What counters depend on. */
+export type Counted = Pick<PolicyInput, 'action' | 'agent' | 'facts'>;
+
+/** The counters that apply to an action; none applies to an outcome. */
+export function appliedCounters(
+  counters: Counters,
+  { action }: Pick<Counted, 'action'>,
+): [name: string, counter: Counter][] {
+  if (action === null) return [];
+  return Object.entries(counters).filter(
+    ([, { actions }]) => actions === null || actions.includes(action),
+  );
+}
+
+/**
+ * Identifies the counter of an agent or tenant, in hex; null when the request has no such agent. A
+ * changed definition starts at zero, unless only its actions change. Hashed, because the counter
+ * outlives the erasure of the requests.
+ */
+export function counterKey(
+  sha256: Sha256,
+  name: string,
+  { per, sum, window }: Counter,
+  { agent }: Pick<Counted, 'agent'>,
+): string | null {
+  if (per === 'agent' && agent === null) return null;
+  const id = per === 'agent' ? agent!.id : null;
+  return documentHash(sha256, { agent: id, name, sum, window });
+}
+
+/**
+ * The values of the counters that apply to an action, as far as `befores` has them; `after` equals
+ * `before` when the counter cannot count the action.
+ */
+export function budgetsOf<T extends { before: number }>(
+  counters: Counters,
+  input: Counted,
+  befores: Record<string, T>,
+): Record<string, T & { after: number }> {
+  return Object.fromEntries(
+    appliedCounters(counters, input).flatMap(([name, counter]) => {
+      const known = Object.hasOwn(befores, name) ? befores[name] : undefined;
+      // Recorded values may be altered.
+      if (known === undefined || !Number.isSafeInteger(known.before)) return [];
+      const after = afterOf(counter, input, known.before) ?? known.before;
+      return [[name, { ...known, after }]];
+    }),
+  );
+}
+
+const UNITS_PER_ONE = 10_000n;
+
+/** The value with this action; null when the action cannot be counted. */
+export function afterOf(counter: Counter, input: Counted, before: number): number | null {
+  const addend = addendOf(counter, input.facts);
+  if (addend === null || addend < 0n || (counter.per === 'agent' && input.agent === null))
+    return null;
+  const after = BigInt(before) + addend;
+  return after <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(after) : null;
+}
+
+function addendOf({ sum }: Counter, facts: Facts): bigint | null {
+  if (sum === null) return 1n;
+  const value = Object.hasOwn(facts, sum) ? facts[sum] : undefined;
+  if (typeof value === 'number') return BigInt(value) * UNITS_PER_ONE;
+  if (typeof value !== 'object' || !('decimal' in value)) return null;
+  const [whole = '', places = ''] = value.decimal.split('.');
+  return BigInt(whole + places.padEnd(4, '0'));
+}

@@ -1,0 +1,84 @@
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import type { JsonValue } from '#protocol/json';
+import { verifyOffline, type OfflineTrust } from '#protocol/offline';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
+import { engineTest } from '../api/engine/setup.js';
+import { admissionEnvelope } from '../fixtures/agent.js';
+import { alterations } from '../fixtures/altered.js';
+import { offlineVectors } from '../fixtures/offline-vectors/published.js';
+import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
+
+/** The Python verifier is written from spec/ only; a difference is an error of one of the three. */
+const it = engineTest({ scopes: ['admit', 'read', 'export'] });
+
+const resultOf = (text: string, trust: OfflineTrust) => {
+  const verified = verifyOffline(text, trust, { sha256: nativeSha256, verify: nativeVerify });
+  if (!verified.decidable) return { undecidable: verified.cause };
+  const { authentic, included, status, faults, disclosed, withheld } = verified;
+  return { authentic, included, status, fault: faults[0]?.code, disclosed, withheld };
+};
+
+it.runIf(hasPython)('Python > verifies all vectors with the expected results', async () => {
+  const files = Object.keys(offlineVectors).map((f) => join(packageRoot, 'protocol/vectors', f));
+  expect(await runPython('export.py', files)).toBe('');
+});
+
+it.runIf(hasPython)(
+  'Python > verifies exports and receipt evidence of an engine, and altered ones, like this code',
+  async ({ setup }) => {
+    const { log, registry } = setup;
+    const { publicKey } = registry.admit.signer;
+    const request = admissionEnvelope();
+    const receipt = (await setup.post('/v1/agent/admissions', request)).json;
+    const path = `/v1/proofs/${String(receipt['registry_proof_id'])}`;
+    const unlogged = (await setup.get(`${path}/receipt-evidence`)).json;
+    await setup.publish();
+    const [exported, disclosing, evidence] = await Promise.all(
+      ['export', 'export?disclose=arguments_hash', 'receipt-evidence'].map(
+        async (name) => (await setup.get(`${path}/${name}`)).json as JsonValue,
+      ),
+    );
+    const originals = [unlogged as JsonValue, exported!, disclosing!, evidence!];
+
+    const pins = { log_vkey: log.vkey, log_origin: log.origin };
+    const trust = { aep_keys: [toBase64Url(publicKey)], ...pins };
+    const documents = [
+      ...originals.map((document) => ({ what: 'unaltered', document })),
+      ...[disclosing!, evidence!].flatMap((document) => [...alterations(document)]),
+    ];
+    const cases = documents.map(({ what, document }) => ({
+      what,
+      export: JSON.stringify(document),
+      ...(what === 'unaltered' && document !== disclosing ? { receipt } : {}),
+    }));
+    const found = await pythonLines<object>(
+      'export.py',
+      ['--lines'],
+      cases.map((one) => ({ trust, ...one })),
+    );
+
+    const genuine = { authentic: true, included: true };
+    const { request_hash: requestHash } = receipt;
+    const { arguments_hash: argumentsHash } = request;
+    expect(found.filter((_, i) => cases[i]!.what === 'unaltered')).toMatchObject([
+      { authentic: true, status: 'unknown', disclosed: { request_hash: requestHash }, withheld: 1 },
+      { ...genuine, disclosed: { request_hash: requestHash }, withheld: 1 },
+      { ...genuine, disclosed: { arguments_hash: argumentsHash }, withheld: 1 },
+      { ...genuine, disclosed: { request_hash: requestHash }, withheld: 1 },
+    ]);
+    const own = { aepKeys: [publicKey], log: { vkey: log.vkey, origin: log.origin } };
+    const differences = cases
+      .map((one, i) => ({ ...one, python: found[i], own: resultOf(one.export, own) }))
+      .filter(({ python, own }) => JSON.stringify(sorted(python)) !== JSON.stringify(sorted(own)));
+    expect(differences).toEqual([]);
+  },
+  60_000,
+);
+
+const sorted = (value: unknown) =>
+  Object.entries(value as object)
+    .filter(([, one]) => one !== undefined)
+    .sort(([one], [other]) => (one < other ? -1 : 1));

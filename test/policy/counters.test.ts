@@ -1,0 +1,173 @@
+import { mkdtemp, writeFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parsePolicyCases, runPolicyCase } from '#policy/cases';
+import { checkPolicyTexts, whyNotActivate } from '#policy/check';
+import { unmetBudgets } from '#policy/counters';
+import { preparePolicyEngine } from '#policy/decide';
+import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
+import { budgetsOf, type Counter, counterKey } from '#protocol/counters';
+import { type PolicyInput, policyInputText } from '#protocol/policy-input';
+import type { Facts } from '#protocol/schemas/facts';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
+import next from '../../protocol/vectors/next.json' with { type: 'json' };
+
+const DAILY = join(packageRoot, 'examples', 'policies', 'daily-limit');
+const files = await readPolicyFolder(DAILY);
+
+describe('examples/policies/daily-limit', () => {
+  it('has no problems', async () => {
+    expect(await checkPolicyTexts(await readPolicyTexts(DAILY))).toEqual([]);
+  });
+
+  const cases = parsePolicyCases(readFileSync(join(DAILY, 'cases.json')));
+  it.each(cases)('decides $name as expected', async (one) => {
+    const engine = await preparePolicyEngine(await makePolicySet(files));
+    expect(runPolicyCase(engine, one)).toMatchObject({ passed: true });
+  });
+
+  it('rejects a case about a counter that the set does not declare', async () => {
+    const engine = await preparePolicyEngine(await makePolicySet(files));
+    const one = structuredClone(cases[0]!);
+    one.input.budgets = { weekly: { before: 1 } };
+    expect(() => runPolicyCase(engine, one)).toThrow('the set has no counter weekly');
+  });
+});
+
+const sum: Counter = { actions: ['ISSUE_REFUND'], sum: 'amount', per: 'agent', window: 'day' };
+const count: Counter = { actions: null, sum: null, per: 'tenant', window: 'day' };
+
+const input = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput => ({
+  tenant: { tenant_id: 'acme', environment: 'live' },
+  environment: 'live',
+  lane: 'agent',
+  action: 'ISSUE_REFUND',
+  agent: { id: 'support-1', framework: null, bound: true },
+  tool: null,
+  fixture: null,
+  facts,
+  approval: null,
+  budgets: {},
+  ...overrides,
+});
+
+/** The values after an action, and the reasons to deny it without an evaluation. */
+function applied(counter: Counter, given: PolicyInput, before: number) {
+  const budgets = budgetsOf({ c: counter }, given, { c: { before } });
+  return [budgets['c']?.after, unmetBudgets({ c: counter }, { ...given, budgets })];
+}
+
+describe('counter', () => {
+  const MAX = Number.MAX_SAFE_INTEGER;
+  const dec = (decimal: string) => ({ amount: { decimal } });
+  it.each<[what: string, Counter, PolicyInput, before: number, after: number, reasons: string[]]>([
+    ['an action as one', count, input({}), 4, 5, []],
+    ['an execution', count, input({}, { lane: 'execute', agent: null }), 4, 5, []],
+    ['a decimal in units of 10⁻⁴', sum, input(dec('0.5')), 1, 5_001, []],
+    ['an integer in units of 10⁻⁴', sum, input({ amount: 3 }), 1, 30_001, []],
+    ['zero', sum, input({ amount: 0 }), 7, 7, []],
+    ['up to 2^53−1', count, input({}), MAX - 1, MAX, []],
+    ['not beyond 2^53−1', count, input({}), MAX, MAX, ['budget.c']],
+    ['not the greatest decimal', sum, input(dec('922337203685477.5807')), 0, 0, ['budget.c']],
+    ['not a negative decimal', sum, input(dec('-0.0001')), 9, 9, ['budget.c']],
+    ['not a negative integer', sum, input({ amount: -1 }), 9, 9, ['budget.c']],
+    ['not a missing amount', sum, input({}), 9, 9, ['budget.c', 'fact.amount']],
+    ['not a text', sum, input({ amount: '1.00' }), 9, 9, ['budget.c']],
+    ['not a missing agent', sum, input({ amount: 1 }, { agent: null }), 0, 0, ['budget.c']],
+  ])('counts %s', (_, counter, given, before, after, reasons) => {
+    expect(applied(counter, given, before)).toEqual([after, reasons]);
+  });
+
+  it('denies when its value is unknown', () => {
+    expect(unmetBudgets({ c: count }, input({}))).toEqual(['budget.c']);
+  });
+
+  it('applies to its actions only, and to no outcome', () => {
+    expect(budgetsOf({ c: sum }, input({}, { action: 'OTHER' }), { c: { before: 0 } })).toEqual({});
+    expect(budgetsOf({ c: count }, input({}, { action: null }), { c: { before: 0 } })).toEqual({});
+  });
+
+  it('is another one for another agent, name or definition, but not for other actions', () => {
+    const given = input({});
+    const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
+    const key = counterKey(nativeSha256, 'c', sum, given);
+    expect(counterKey(nativeSha256, 'c', { ...sum, actions: null }, given)).toBe(key);
+    const others = [
+      counterKey(nativeSha256, 'c', sum, other),
+      counterKey(nativeSha256, 'd', sum, given),
+      counterKey(nativeSha256, 'c', { ...sum, sum: null }, given),
+      counterKey(nativeSha256, 'c', { ...sum, per: 'tenant' }, given),
+    ];
+    expect(new Set([key, ...others]).size).toBe(5);
+  });
+
+  it('has the values of the Python implementation', () => {
+    const counters = next.manifest.counters as Record<string, Counter>;
+    for (const { policy_input: theirs } of next.proofs) {
+      const own = theirs as unknown as PolicyInput;
+      expect(budgetsOf(counters, own, own.budgets)).toEqual(own.budgets);
+      const members = JSON.parse(policyInputText(own, theirs.salt)) as unknown;
+      expect(members).toEqual(theirs);
+    }
+  });
+});
+
+describe('counters.json', () => {
+  const folderWith = async (counters: unknown): Promise<string> => {
+    const folder = await mkdtemp(join(tmpdir(), 'svc-policy-'));
+    await writeFile(join(folder, 'schema.cedarschema'), files.schema);
+    await writeFile(
+      join(folder, 'counters.json'),
+      typeof counters === 'string' ? counters : JSON.stringify(counters),
+    );
+    return folder;
+  };
+
+  it.each<[what: string, counters: unknown, message: RegExp]>([
+    ['no JSON', '{', /counters\.json/],
+    ['a duplicate name', '{"a":1,"a":1}', /counters\.json/],
+    ['an unknown member', { c: { ...sum, limit: 5 } }, /Unrecognized key/],
+    ['a counter per run', { c: { ...sum, per: 'run' } }, /counters per run are not supported/],
+    ['a window of a run', { c: { ...sum, window: 'run' } }, /counters per run are not supported/],
+    ['actions out of order', { c: { ...sum, actions: ['B', 'A'] } }, /ascending order/],
+    ['no actions', { c: { ...sum, actions: [] } }, /or null for all/],
+    ['a wrong name', { Daily: sum }, /expected a name/],
+  ])('is rejected with %s', async (_, counters, message) => {
+    await expect(readPolicyFolder(await folderWith(counters))).rejects.toThrow(message);
+  });
+
+  const problems = async (counters: Record<string, Counter>): Promise<string[]> =>
+    (await checkPolicyTexts({ ...files, counters })).map(
+      ({ file, message }) => `${file}: ${message}`,
+    );
+
+  it('adds up only facts of type Long or decimal', async () => {
+    const found = await problems({ daily_refunds: { ...sum, sum: 'currency' } });
+    expect(found).toEqual([
+      'counters.json: daily_refunds adds up currency, which the schema must declare as a fact of type Long or decimal',
+    ]);
+    const stored = await makePolicySet({
+      ...files,
+      counters: { daily_refunds: { ...sum, sum: 'absent' } },
+    });
+    expect(await whyNotActivate(stored)).toContain('daily_refunds adds up absent');
+  });
+
+  it('and the schema declare the same counters', async () => {
+    expect((await problems({ daily_refunds: sum, hourly: count })).join()).toContain(
+      'context.budgets.hourly is not declared',
+    );
+    expect((await problems({})).join()).toContain(
+      'no input contains context.budgets.daily_refunds',
+    );
+  });
+
+  it('is part of the digest', async () => {
+    const digest = async (counter: Counter) =>
+      (await makePolicySet({ ...files, counters: { daily_refunds: counter } })).digest;
+    expect((await digest(sum)).equals(await digest({ ...sum, actions: null }))).toBe(false);
+  });
+});
