@@ -287,7 +287,6 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
   const asserts = verdict.can_assert_validity && canAssertValidity(status);
   const sandbox = aep.environment === 'sandbox';
   const denied = aep.decision.effect === 'DENY';
-  const isOutcome = isReport(aep.subject);
   // Artifacts of a valid proof may be revoked or expired.
   const ended = ARTIFACT_KINDS.filter((kind) => ENDED.has(artifacts[kind])).map(
     (kind) => `${kind} ${artifacts[kind]}`,
