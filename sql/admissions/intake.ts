@@ -34,10 +34,8 @@ export interface IntakeItem {
 export type IntakeOutcome =
   | { outcome: 'accepted'; proofId: string }
   | { outcome: 'repeat'; proofId: string }
-  | { outcome: 'idempotency_conflict' | RunConflict };
-
-/** Another request has the place in the run, or closes the run. */
-export type RunConflict = 'run_seq_taken' | 'run_closed';
+  /** `run_seq_taken`: another request has the place in the run. */
+  | { outcome: 'idempotency_conflict' | 'run_seq_taken' };
 
 /**
  * Stores admissions: the intake rows, their queue entries and the idempotency keys. New admissions
@@ -70,7 +68,7 @@ async function insertAll(
   items: readonly IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<Set<string>> {
-  const rows = [...items].sort(byDeduplicationKey);
+  const rows = [...items].sort(byUniqueKeys);
   const tenants = rows.map(({ tenantNo }) => tenantNo);
   const [, , , inserted] = await inOneRoundTrip(
     sql,
@@ -105,10 +103,18 @@ function acceptSome(
   );
 }
 
-// Concurrent groups may share deduplication keys. All insert in one order, so that waits for a
-// unique key cannot deadlock.
-export const byDeduplicationKey = (a: IntakeRow, b: IntakeRow): number =>
-  a.tenantNo - b.tenantNo || a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
+// Concurrent groups may share deduplication keys and places in runs. All insert in one order, so that
+// waits for a unique key cannot deadlock: requests with an equal deduplication key have an equal place.
+export const byUniqueKeys = (a: IntakeRow, b: IntakeRow): number =>
+  a.tenantNo - b.tenantNo ||
+  a.lane - b.lane ||
+  comparePlaces(a.run, b.run) ||
+  Buffer.compare(a.requestHash, b.requestHash);
+
+function comparePlaces(a: RunPlace | null, b: RunPlace | null): number {
+  if (a === null || b === null) return Number(a !== null) - Number(b !== null);
+  return a.runKey === b.runKey ? a.seq - b.seq : a.runKey < b.runKey ? -1 : 1;
+}
 
 async function accept(
   tx: Transaction,
@@ -116,7 +122,7 @@ async function accept(
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
   const conflicts = await bindIdempotencyKeys(tx, items);
-  const open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
+  const open = items.filter((item) => !conflicts.has(item)).sort(byUniqueKeys);
   const admissions = await insertOrFind(tx, open, async (rows) => {
     // Binding a key can wait for a lock, so the acceptance time is taken afterwards.
     const [, policy] = await pipeline(limitLocks(tx, lockTimeoutMs), pinPolicy(tx));
@@ -126,14 +132,14 @@ async function accept(
   return items.map((item) => {
     const found = admissions.get(item);
     if (found === undefined) return { outcome: 'idempotency_conflict' };
-    if (typeof found === 'string') return { outcome: found };
+    if (found === 'run_seq_taken') return { outcome: found };
     return { outcome: found.isNew ? 'accepted' : 'repeat', proofId: found.proofId };
   });
 }
 
 const MAX_ATTEMPTS = 20;
 
-export type FoundAdmission = { proofId: string; isNew: boolean } | RunConflict;
+export type FoundAdmission = { proofId: string; isNew: boolean } | 'run_seq_taken';
 
 /**
  * Finds or inserts the admission of each row: of equal deduplication keys the first counts.
@@ -155,7 +161,7 @@ export async function insertOrFind<R extends IntakeRow>(
     const repeats = open.filter(({ proofId }) => !inserted.has(proofId));
     const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
     const existing = new Map(repeats.map((row, at) => [row, firsts[at] ?? null]));
-    const conflicts = await runConflicts(
+    const conflicts = await withTakenPlaces(
       tx,
       repeats.filter((row) => existing.get(row) === null),
     );
@@ -163,9 +169,8 @@ export async function insertOrFind<R extends IntakeRow>(
     open = open.filter((row) => {
       const proofId = existing.get(row) ?? null;
       const isNew = !existing.has(row);
-      const conflict = conflicts.get(row);
-      if (conflict !== undefined) {
-        admissions.set(row, conflict);
+      if (conflicts.has(row)) {
+        admissions.set(row, 'run_seq_taken');
         return false;
       }
       if (!isNew && proofId === null) return true;
@@ -176,31 +181,19 @@ export async function insertOrFind<R extends IntakeRow>(
   return admissions;
 }
 
-/** The rows whose place in a run another request has, or whose run another request closes. */
-async function runConflicts<R extends IntakeRow>(
-  tx: Db,
-  rows: readonly R[],
-): Promise<Map<R, RunConflict>> {
+/** The rows whose place in a run another request has. */
+async function withTakenPlaces<R extends IntakeRow>(tx: Db, rows: readonly R[]): Promise<Set<R>> {
   const inRuns = rows.flatMap((row) => (row.run === null ? [] : [{ ...row.run, row }]));
-  if (inRuns.length === 0) return new Map();
-  const found = await tx<{ isTaken: boolean; isClosed: boolean }[]>`
-    select exists (select from svc.intake i where i.tenant_no = asked.tenant_no
-        and i.run_key = decode(asked.run_key, 'hex') and i.run_seq = asked.seq
-        and i.run_key is not null and not i.refused) as "isTaken",
-      asked.closes and exists (select from svc.intake i where i.tenant_no = asked.tenant_no
-        and i.run_key = decode(asked.run_key, 'hex') and i.run_closes and not i.refused) as "isClosed"
+  if (inRuns.length === 0) return new Set();
+  const taken = await tx<{ n: number }[]>`
+    select asked.n::integer - 1 as n
     from unnest(${inRuns.map(({ row }) => row.tenantNo)}::int[],
-      ${inRuns.map(({ runKey }) => runKey)}::text[], ${inRuns.map(({ seq }) => seq)}::bigint[],
-      ${arrayOf(inRuns.map(({ closes }) => closes))}::boolean[])
-      with ordinality as asked(tenant_no, run_key, seq, closes, n)
-    order by asked.n`;
-  return new Map(
-    inRuns.flatMap(({ row }, at): [R, RunConflict][] => {
-      const { isTaken = false, isClosed = false } = found[at] ?? {};
-      if (isTaken) return [[row, 'run_seq_taken']];
-      return isClosed ? [[row, 'run_closed']] : [];
-    }),
-  );
+      ${inRuns.map(({ runKey }) => runKey)}::text[], ${inRuns.map(({ seq }) => seq)}::bigint[])
+      with ordinality as asked(tenant_no, run_key, seq, n)
+    where exists (select from svc.intake i where i.tenant_no = asked.tenant_no
+      and i.run_key = decode(asked.run_key, 'hex') and i.run_seq = asked.seq
+      and i.run_key is not null and not i.refused)`;
+  return new Set(taken.map(({ n }) => inRuns[n]!.row));
 }
 
 const BYTEA_ARRAY = 1001;

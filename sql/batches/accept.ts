@@ -3,14 +3,13 @@ import type { RunPlace } from '../admissions/runs.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
-  byDeduplicationKey,
+  byUniqueKeys,
   insertIntake,
   insertOrFind,
   pinPolicy,
   type IntakeRow,
   type Lane,
   type PinnedPolicy,
-  type RunConflict,
 } from '../admissions/intake.js';
 
 export interface BatchItem {
@@ -54,8 +53,8 @@ export type BatchOutcome =
   | { outcome: 'repeat'; batchId: string }
   | { outcome: 'idempotency_conflict' }
   | { outcome: 'no_room' }
-  /** Nothing is stored: these items are invalid, by index. */
-  | { outcome: 'run_conflicts'; conflicts: ReadonlyMap<number, RunConflict> };
+  /** Nothing is stored: other requests have the places of these items in runs. */
+  | { outcome: 'run_seq_taken'; indexes: number[] };
 
 /** The request type number of batches in the table of idempotency keys. */
 const BATCHES = 3;
@@ -164,22 +163,20 @@ async function insertAdmissions(
   pins: PinnedPolicy,
 ): Promise<ItemAdmissions> {
   const pointing = admissionsOf(batch);
-  const conflicts = new Map<Admission, RunConflict>();
+  const conflicts = new Set<Admission | undefined>();
   for (const some of slices(pointing.admissions, ROWS_PER_STATEMENT)) {
     const rows = some.map(({ row }) => row);
     const found = await insertOrFind(tx, rows, (open) => insertIntake(tx, open, pins));
     for (const one of some) {
       const admission = found.get(one.row);
-      if (typeof admission === 'string') conflicts.set(one, admission);
+      if (admission === 'run_seq_taken') conflicts.add(one);
       else Object.assign(one, admission);
     }
   }
   if (conflicts.size > 0) {
-    const ofItems = batch.items.flatMap(({ index }) => {
-      const conflict = conflicts.get(pointing.of[index]!);
-      return conflict === undefined ? [] : [[index, conflict] as const];
-    });
-    throw new BatchRejected({ outcome: 'run_conflicts', conflicts: new Map(ofItems) });
+    const indexes = batch.items.map(({ index }) => index);
+    const taken = indexes.filter((index) => conflicts.has(pointing.of[index]));
+    throw new BatchRejected({ outcome: 'run_seq_taken', indexes: taken });
   }
   for (const item of batch.items) {
     const admission = pointing.of[item.index];
@@ -203,7 +200,7 @@ function admissionsOf(batch: NewBatch): ItemAdmissions {
     admission.items += 1;
     of[item.index] = admission;
   }
-  const admissions = [...known.values()].sort((a, b) => byDeduplicationKey(a.row, b.row));
+  const admissions = [...known.values()].sort((a, b) => byUniqueKeys(a.row, b.row));
   return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 

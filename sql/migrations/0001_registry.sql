@@ -93,9 +93,9 @@ create table svc.intake (
 );
 -- The deduplication key. A rejected admission releases it.
 create unique index intake_identity on svc.intake (tenant_no, lane, request_hash) where not refused;
--- A number in a run belongs to one request, and a run has one close. Requests outside of runs cost nothing.
+-- A number in a run belongs to one request. Requests outside of runs cost nothing.
 create unique index intake_run on svc.intake (tenant_no, run_key, run_seq) where run_key is not null and not refused;
-create unique index intake_close on svc.intake (tenant_no, run_key) where run_closes and not refused;
+create index intake_close on svc.intake (tenant_no, run_key) where run_closes and not refused;
 
 -- Single admissions without an outcome. Deleting the row is the claim, so only one transaction can append.
 -- The admissions of a batch are pending in svc.chunk_pending until their chunk is split.

@@ -133,6 +133,14 @@ describe('number in a run', () => {
     ).toHaveLength(1);
   });
 
+  it('is taken without a deadlock by two batches', async () => {
+    const id = newRunId();
+    const seqs = Array.from({ length: 400 }, (_, seq) => seq);
+    const batches = [0, 1].map(() => seqs.map((seq) => batchItem(member(id, seq), seq)));
+    const outcomes = await Promise.all(batches.map((items) => storeBatch(registry, items)));
+    expect(outcomes.map(({ outcome }) => outcome).sort()).toEqual(['accepted', 'run_seq_taken']);
+  });
+
   it('is the same for a repeated request, and free in runs of other agents', async () => {
     const id = newRunId();
     const item = member(id, 0);

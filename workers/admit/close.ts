@@ -65,7 +65,8 @@ export async function closedRunOf(
 ): Promise<{ closedRun: ClosedRun; runFault: RunFault | null }> {
   const place = (await placesOf(tx, [proofId])).get(proofId);
   const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
-  const members = run.filter((member) => member.proofId !== proofId);
+  // Another close is pending, and cannot be decided as one any more.
+  const members = run.filter(({ closes }) => !closes);
   const detail = incompleteness(place?.seq ?? 0, members);
   const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
   return {

@@ -188,10 +188,10 @@ async function accept(
       throw error instanceof BusyError ? new Problem('too_many_batches', { cause: error }) : error;
     });
   switch (outcome.outcome) {
-    case 'run_conflicts': {
-      // Concurrent requests took places in runs: their items are invalid now, and the others go on.
+    case 'run_seq_taken': {
+      // Their items are invalid now, and the others go on.
       const problems = new Map(batch.problems);
-      for (const [index, code] of outcome.conflicts) problems.set(index, new Problem(code));
+      for (const index of outcome.indexes) problems.set(index, new Problem(outcome.outcome));
       const left = new Map(all.filter(([index]) => !problems.has(index)));
       const rest = { ...batch, items: left, problems };
       return accept(deps, { tenantNo, keyNo }, rest, about, room, commits);

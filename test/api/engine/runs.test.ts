@@ -148,8 +148,9 @@ describe('package of a run', () => {
     const document = await packageOf(setup, one.id);
     const foreign = await packageOf(setup, other.id);
     const [a, b, c] = document.members as [never, never, never];
-    const faultOf = (change: Partial<RunPackage>): string => {
-      const result = verified(setup, { ...document, ...change });
+    const faultOf = (change: Partial<RunPackage>) => faultIn(document, change);
+    const faultIn = (original: RunPackage, change: Partial<RunPackage>): string => {
+      const result = verified(setup, { ...original, ...change });
       expect(result).toMatchObject({ complete: false });
       return (result.decidable && result.faults[0]?.code) || '';
     };
@@ -159,6 +160,13 @@ describe('package of a run', () => {
     expect(faultOf({ members: [foreign.close as never, a, b, c] })).toMatch(/_mismatch$/);
     expect(faultOf({ members: [a, b, foreign.members[2]!] })).toMatch(/_mismatch$/);
     expect(faultOf({ close: a })).toBe('not_a_close');
+    // An erased member shows only its commitments in the log.
+    const { entry: hidden, tlog_proof, schema_version } = a as RunPackage['close'];
+    const gone = { proof_record: null, key: null, approval: null, disclosures: [] } as const;
+    const erased = { schema_version, entry: hidden, tlog_proof: String(tlog_proof), ...gone };
+    expect(faultIn(foreign, { members: [erased, ...foreign.members.slice(1)] })).toBe(
+      'members_mismatch',
+    );
     const entry = { ...(a as RunPackage['close']).entry, environment: 'live' as const };
     expect(faultOf({ members: [{ ...(a as object), entry } as never, b, c] })).toBe(
       'entry_mismatch',
