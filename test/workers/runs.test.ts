@@ -14,6 +14,7 @@ import {
   outcomeEnvelope,
 } from '../fixtures/agent.js';
 import { batchItem, storeBatch } from '../fixtures/batch-items.js';
+import { holdLock, untilLocked } from '../fixtures/hold-lock.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
@@ -133,12 +134,17 @@ describe('number in a run', () => {
     ).toHaveLength(1);
   });
 
-  it('is taken without a deadlock by two batches', async () => {
+  it('is taken without a deadlock by concurrent groups', async () => {
     const id = newRunId();
-    const seqs = Array.from({ length: 400 }, (_, seq) => seq);
-    const batches = [0, 1].map(() => seqs.map((seq) => batchItem(member(id, seq), seq)));
-    const outcomes = await Promise.all(batches.map((items) => storeBatch(registry, items)));
-    expect(outcomes.map(({ outcome }) => outcome).sort()).toEqual(['accepted', 'run_seq_taken']);
+    const seqs = Array.from({ length: 500 }, (_, seq) => seq);
+    const groups = [0, 1, 2].map(() => seqs.map((seq) => member(id, seq)));
+    // All begin at once.
+    const unlock = await holdLock(db.sql, 'lock table svc.intake in exclusive mode');
+    const accepted = Promise.all(groups.map((items) => accept(...items)));
+    await untilLocked(db.sql, '%', groups.length);
+    await unlock();
+    const outcomes = (await accepted).flat();
+    expect(outcomes.filter((outcome) => outcome === 'accepted')).toHaveLength(seqs.length);
   });
 
   it('is the same for a repeated request, and free in runs of other agents', async () => {
