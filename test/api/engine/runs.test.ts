@@ -91,7 +91,9 @@ describe('a request in a run', () => {
   it('must not have the id of a run from the future', async ({ setup }) => {
     const ahead = (Date.now() + 120_000).toString(16).padStart(12, '0');
     const id = ahead + newRunId().slice(12);
-    expectProblem(await send(setup, member(id, 0)), 400, 'invalid_run');
+    const reply = await send(setup, member(id, 0));
+    expectProblem(reply, 400, 'invalid_run');
+    expect(JSON.stringify(reply.json)).toContain('/run/id');
   });
 });
 
@@ -143,9 +145,11 @@ describe('package of a run', () => {
   });
 
   it('does not verify when a member is dropped, added, swapped or altered', async ({ setup }) => {
-    const [one, other] = [await closedRun(setup), await closedRun(setup)];
+    const one = await closedRun(setup);
     await setup.publish();
     const document = await packageOf(setup, one.id);
+    const other = await closedRun(setup);
+    await setup.publish();
     const foreign = await packageOf(setup, other.id);
     const [a, b, c] = document.members as [never, never, never];
     const faultOf = (change: Partial<RunPackage>) => faultIn(document, change);
@@ -160,10 +164,16 @@ describe('package of a run', () => {
     expect(faultOf({ members: [foreign.close as never, a, b, c] })).toMatch(/_mismatch$/);
     expect(faultOf({ members: [a, b, foreign.members[2]!] })).toMatch(/_mismatch$/);
     expect(faultOf({ close: a })).toBe('not_a_close');
+    const inclusion = `/v1/proofs/${one.members[0]}/inclusion`;
+    const later = await setup.get(inclusion, { Accept: 'text/plain' });
+    const underLater = { ...(a as object), tlog_proof: later.bytes.toString() };
+    expect(faultOf({ members: [underLater as never, b, c] })).toBe('log_order_mismatch');
     // An erased member shows only its commitments in the log.
     const { entry: hidden, tlog_proof, schema_version } = a as RunPackage['close'];
-    const gone = { proof_record: null, key: null, approval: null, disclosures: [] } as const;
-    const erased = { schema_version, entry: hidden, tlog_proof: String(tlog_proof), ...gone };
+    const erased = {
+      ...{ schema_version, entry: hidden, tlog_proof: String(tlog_proof) },
+      ...{ proof_record: null, key: null, approval: null, disclosures: [] },
+    };
     expect(faultIn(foreign, { members: [erased, ...foreign.members.slice(1)] })).toBe(
       'members_mismatch',
     );
@@ -205,7 +215,12 @@ describe('list of proofs', () => {
       admitted,
     ]);
     expect(await idsOf(`run=${run.id}&agent=agent-9`)).toEqual([]);
-    expect(await idsOf(`parent=${admitted}`)).toEqual([outcome]);
+    for (const status of ['', '&status=BACKEND_LOOKUP_REQUIRED']) {
+      expect(await idsOf(`parent=${admitted}${status}`)).toEqual([outcome]);
+      expect(await idsOf(`run=${run.id}&agent=${AGENT}&effect=DENY${status}`)).toEqual([denied]);
+    }
+    const agents = (await list('agent=agent-9')).map(({ agent }) => agent);
+    expect(new Set(agents)).toEqual(new Set(['agent-9']));
     expect(await idsOf(`tool=${tool}`)).toEqual([own]);
     expect(await idsOf(`agent=agent-9&tool=${tool}`)).toEqual([own]);
     expect(await idsOf(`agent=agent-9&bound=true`)).toEqual([]);
