@@ -78,7 +78,7 @@ export {
   type RunMemberResult,
   type RunResult,
 } from '../protocol/run.js';
-export type { RunPackage } from '../protocol/schemas/run.js';
+export type { RunPackage, RunStateDocument as RunState } from '../protocol/schemas/run.js';
 export type { Aep } from '../protocol/schemas/aep.js';
 export type {
   AgentEnvelope,

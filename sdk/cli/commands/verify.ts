@@ -146,6 +146,10 @@ function printRun(terminal: Terminal, run: RunResult): void {
     return;
   }
   terminal.print(styled(exitCode, run.complete ? 'complete run' : 'not a complete run'));
+  const subject = run.close?.subject;
+  if (subject !== undefined && 'run' in subject && subject.run !== undefined) {
+    terminal.print(...row('run', `${subject.run.id} of ${subject.agent.id}`));
+  }
   for (const { aep, leafIndex, proof_id } of run.members ?? []) {
     const effect = aep === null ? 'erased' : `${aep.decision.effect} ${aep.subject.kind}`;
     terminal.print(...row('member', `${proof_id}, leaf ${String(leafIndex)}: ${effect}`));
