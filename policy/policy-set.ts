@@ -3,8 +3,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { Counters } from '#protocol/counters';
-import { attempt } from '#protocol/errors';
-import { canonicalize, parseStrict } from '#protocol/json';
+import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -44,13 +43,25 @@ export const COUNTERS_FILE = 'counters.json';
 async function readCounters(folder: string): Promise<Counters> {
   const isThere = (await readdir(folder)).includes(COUNTERS_FILE);
   if (!isThere) return {};
-  const bytes = await readFile(join(folder, COUNTERS_FILE));
-  const parsed = countersSchema.safeParse(attempt(() => parseStrict(bytes)));
-  if (parsed.success) return parsed.data;
-  const issues = parsed.error.issues.map(
-    ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
-  );
-  throw new PolicySetError(`${COUNTERS_FILE}: ${issues.join('; ')}`);
+  const refuse = (why: string): never => {
+    throw new PolicySetError(`${COUNTERS_FILE}: ${why}`);
+  };
+  let document: JsonValue;
+  try {
+    document = parseStrict(await readFile(join(folder, COUNTERS_FILE)));
+  } catch (error) {
+    return refuse((error as Error).message);
+  }
+  const parsed = countersSchema.safeParse(document);
+  if (!parsed.success) {
+    const issues = parsed.error.issues.map(
+      ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
+    );
+    return refuse(issues.join('; '));
+  }
+  // zod drops a member `__proto__`.
+  if (canonicalize(parsed.data) !== canonicalize(document)) refuse('__proto__ is not a name');
+  return parsed.data;
 }
 
 /** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */

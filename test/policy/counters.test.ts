@@ -127,8 +127,9 @@ describe('counters.json', () => {
   };
 
   it.each<[what: string, counters: unknown, message: RegExp]>([
-    ['no JSON', '{', /counters\.json/],
-    ['a duplicate name', '{"a":1,"a":1}', /counters\.json/],
+    ['no JSON', '{', /counters\.json: .*at byte 1/],
+    ['a name that parsers drop', '{"__proto__":{}}', /__proto__ is not a name/],
+    ['a duplicate name', '{"a":1,"a":1}', /duplicate member name/],
     ['an unknown member', { c: { ...sum, limit: 5 } }, /Unrecognized key/],
     ['a counter per run', { c: { ...sum, per: 'run' } }, /counters per run are not supported/],
     ['a window of a run', { c: { ...sum, window: 'run' } }, /counters per run are not supported/],

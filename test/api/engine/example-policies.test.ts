@@ -156,16 +156,17 @@ const DELETES: Attack[] = [
 ];
 
 const reply = (fields: Fields): Fields =>
-  admissionEnvelope({ action: 'ANSWER', tool: 'tickets.reply', ...LIMITED, ...fields });
+  admissionEnvelope({ action: 'CALL_TOOL', tool: 'tickets.reply', ...LIMITED, ...fields });
 const TOOLS: Attack[] = [
   ['its tool', reply({}), 'ADMITTED', 'support-1'],
+  ['another action', reply({ action: 'DELETE_AUDIT_LOG' }), [], 'support-1'],
   ['another tool', reply({ tool: 'refunds.issue' }), [], 'support-1'],
   ['a longer name', reply({ tool: 'tickets.reply.all' }), [], 'support-1'],
   ['a name with a space', reply({ tool: 'tickets.reply ' }), [], 'support-1'],
   ['no tool', reply({ tool: undefined }), [], 'support-1'],
   ['a claimed agent', reply({}), ['agents-are-bound']],
   ['another bound agent', reply(agent('support-2')), [], 'support-2'],
-  ['an execution', executeBody({ action: 'ANSWER' }), ['agents-are-bound']],
+  ['an execution', executeBody({ action: 'CALL_TOOL' }), ['agents-are-bound']],
 ];
 
 describe('example policy set withstands', () => {
