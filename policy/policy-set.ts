@@ -64,10 +64,19 @@ async function readCounters(folder: string): Promise<Counters> {
   return parsed.data;
 }
 
+/** A policy that a reader overlooks would not decide. Excludes `__proto__`, which objects drop. */
+const POLICY_FILE = /^[A-Za-z0-9][\w.-]*\.cedar$/;
+
 /** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */
 export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles, 'sentences'>> {
   const schema = await readFile(join(folder, SCHEMA_FILE), 'utf8');
-  const names = (await readdir(folder)).filter((name) => name.endsWith('.cedar')).sort();
+  const names = (await readdir(folder)).filter((name) => /\.cedar$/i.test(name)).sort();
+  const misnamed = names.find((name) => !POLICY_FILE.test(name));
+  if (misnamed !== undefined) {
+    throw new PolicySetError(
+      `${misnamed}: expected a file name that matches ${POLICY_FILE.source}`,
+    );
+  }
   const policies: Record<string, string> = {};
   for (const name of names) {
     policies[name.slice(0, -'.cedar'.length)] = await readFile(join(folder, name), 'utf8');
