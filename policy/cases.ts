@@ -123,9 +123,9 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
   };
 }
 
-/** How many cases each policy decided, by its id. */
+/** How many cases each of the policies decided, by its id. */
 export function coverageOf(
-  { policies }: PolicyFiles,
+  policies: PolicyFiles['policies'],
   results: readonly CaseResult[],
 ): Record<string, number> {
   const counts = Object.fromEntries(Object.keys(policies).map((id) => [id, 0]));
@@ -136,10 +136,13 @@ export function coverageOf(
 }
 
 /** Why the cases do not support an activation, or null: each must pass, and each policy decide one. */
-export function whyNotCovered(files: PolicyFiles, results: readonly CaseResult[]): string | null {
+export function whyNotCovered(
+  policies: PolicyFiles['policies'],
+  results: readonly CaseResult[],
+): string | null {
   const failed = results.find(({ passed }) => !passed);
   if (failed !== undefined) return `the case ${JSON.stringify(failed.name)} fails`;
-  const idle = Object.entries(coverageOf(files, results)).filter(([, count]) => count === 0);
+  const idle = Object.entries(coverageOf(policies, results)).filter(([, count]) => count === 0);
   if (idle.length === 0) return null;
   return `no case is decided by ${idle.map(([id]) => policyFile(id)).join(', ')}`;
 }
