@@ -22,7 +22,7 @@ const common = {
   environment: environmentSchema,
   action: actionSchema,
   /** Values of counters before the action; 0 for one that is absent. */
-  budgets: z.record(z.string(), z.strictObject({ before: z.int().min(0) })).default({}),
+  budgets: z.record(z.string(), z.strictObject({ before: z.int().min(0) })).optional(),
 };
 
 /**
@@ -41,7 +41,7 @@ const inputSchema = z.discriminatedUnion('lane', [
     agent: z.strictObject({
       id: textSchema,
       framework: textSchema.optional(),
-      bound: z.boolean().default(false),
+      bound: z.boolean().optional(),
     }),
     tool: textSchema.optional(),
     facts: factsSchema.optional(),
@@ -100,15 +100,14 @@ export interface CaseResult {
 }
 
 export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult {
-  const unknown = Object.keys(one.input.budgets).find(
-    (name) => !Object.hasOwn(engine.counters, name),
-  );
+  const { budgets = {} } = one.input;
+  const unknown = Object.keys(budgets).find((name) => !Object.hasOwn(engine.counters, name));
   if (unknown !== undefined) {
     throw new PolicyCasesError(`case ${one.name}: the set has no counter ${unknown}`);
   }
   const input = policyInputOf(one);
   const zeros = Object.keys(engine.counters).map((name) => [name, { before: 0 }] as const);
-  const befores = { ...Object.fromEntries(zeros), ...one.input.budgets };
+  const befores = { ...Object.fromEntries(zeros), ...budgets };
   const decided = engine.decide({
     ...input,
     budgets: budgetsOf(engine.counters, input, befores),
@@ -156,7 +155,11 @@ function policyInputOf({ input }: PolicyCase): PolicyInput {
     environment,
     lane,
     action,
-    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound: agent.bound },
+    agent: agent && {
+      id: agent.id,
+      framework: agent.framework ?? null,
+      bound: agent.bound ?? false,
+    },
     tool: (lane === 'agent' ? input.tool : null) ?? null,
     fixture: fixture && { ref: fixture.ref, hash: fixture.hash ?? null },
     facts: (lane === 'agent' ? input.facts : null) ?? {},

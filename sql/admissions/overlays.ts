@@ -39,21 +39,21 @@ export function storeOverlay(
 }
 
 /**
- * Activates an overlay of the tenant, or none, for admissions accepted from now on.
+ * Activates an overlay of the tenant for admissions accepted from now on, or deactivates it.
  *
- * @param sets of the overlay with every set in use
+ * @param sets of the overlay with every set in use; null to deactivate it
  * @returns null when the key `managing` may not; false when a set in use is missing in `sets`
  */
 export function activateOverlay(
   sql: Pool,
   tenantNo: number,
   managing: number,
-  digest: Buffer | null,
-  sets: readonly OverlaySet[],
+  digest: Buffer,
+  sets: readonly OverlaySet[] | null,
 ): Promise<boolean | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const [made] = await tx<[{ done: boolean }]>`
-      select svc.activate_overlay(${managing}, ${digest}, ${recordsOf(sets)}::text::jsonb) as done`;
+      select svc.activate_overlay(${managing}, ${digest}, ${sets && recordsOf(sets)}::text::jsonb) as done`;
     return made.done ? true : null;
   }).catch((error: unknown) => {
     if (isNotCombined(error)) return false;

@@ -34,19 +34,21 @@ export async function readTenantPolicySet(
   tenantNo: number,
   digest: Uint8Array,
 ): Promise<StoredPolicySet | null> {
-  const [row] = await readAsTenants(sql, [tenantNo], (tx) => selectPolicySet(tx, digest));
+  const [row] = await readAsTenants(sql, [tenantNo], (tx) =>
+    selectPolicySet(tx, digest, tx`and s.tenant_no = ${tenantNo}`),
+  );
   return row ?? null;
 }
 
 // The base comes last, so that no overlay replaces one of its policies.
-const selectPolicySet = (sql: Db, digest: Uint8Array) => sql<StoredPolicySet[]>`
+const selectPolicySet = (sql: Db, digest: Uint8Array, condition = sql``) => sql<StoredPolicySet[]>`
   select digest, manifest, files from svc.policy_set where digest = ${digest}
   union all
   (select s.digest, s.manifest, b.files || jsonb_build_object(
       'policies', s.policies || (b.files -> 'policies'),
       'sentences', s.sentences || (b.files -> 'sentences'))
     from svc.overlay_set s join svc.policy_set b on b.digest = s.base
-    where s.digest = ${digest} limit 1)
+    where s.digest = ${digest} ${condition} limit 1)
   limit 1`;
 
 export async function policyAnnotations(

@@ -4,7 +4,7 @@ create table svc.overlay (
   tenant_no  integer not null references svc.tenant,
   digest     bytea not null check (length(digest) = 32),          -- of the document
   document   text not null,                                       -- {id: text}, canonical
-  created_by text not null references svc.api_key,
+  key_no     integer not null,
   created_at timestamptz(3) not null default clock_timestamp(),
   primary key (tenant_no, digest)
 );
@@ -27,8 +27,8 @@ create table svc.overlay_set (
 );
 create index overlay_set_digest on svc.overlay_set (digest, tenant_no);
 
-alter table svc.tenant add column overlay bytea;                  -- in force; null: none
-alter table svc.tenant add foreign key (tenant_no, overlay) references svc.overlay;
+-- In force; null: none. `overlays_are_combined` replaces a foreign key.
+alter table svc.tenant add column overlay bytea;
 
 -- The sets that may decide an admission now or later. A transaction pins one before it inserts.
 create function svc.policies_in_use() returns setof bytea language sql stable as $$
@@ -68,17 +68,17 @@ begin
   if (select count(*) from svc.overlay o where o.tenant_no = manager.tenant_no and o.digest <> hash) >= most then
     return false;
   end if;
-  insert into svc.overlay (tenant_no, digest, document, created_by)
-    values (manager.tenant_no, hash, texts, manager.key_id) on conflict do nothing;
+  insert into svc.overlay (tenant_no, digest, document, key_no)
+    values (manager.tenant_no, hash, texts, managing) on conflict do nothing;
   return true;
 end $$;
 
--- False: the key may not. Null as the hash deactivates.
+-- False: the key may not. Without sets, deactivates the overlay if it is active.
 create function svc.activate_overlay(managing integer, hash bytea, sets jsonb) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   manager constant svc.api_key := svc.lock_managing_key(managing,
-    case when hash is null then 'overlay deactivate' else 'overlay activate' end, 'policy');
+    case when sets is null then 'overlay deactivate' else 'overlay activate' end, 'policy');
 begin
   insert into svc.overlay_set (tenant_no, overlay, base, digest, manifest, policies, sentences, unfit)
     select manager.tenant_no, hash, decode(s.base, 'hex'), decode(s.digest, 'hex'), s.manifest, s.policies,
@@ -87,7 +87,8 @@ begin
       unfit text[])
     where manager.key_id is not null
     on conflict do nothing;
-  update svc.tenant set overlay = hash where tenant_no = manager.tenant_no and overlay is distinct from hash;
+  update svc.tenant set overlay = case when sets is not null then hash end
+    where tenant_no = manager.tenant_no and (overlay is distinct from hash) = (sets is not null);
   return manager.key_id is not null;
 end $$;
 

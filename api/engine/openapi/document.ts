@@ -237,7 +237,7 @@ export OVERLAY_ID=… # overlay_id of an overlay`,
         : []),
     ],
     inBody: [
-      [/^( {2}"tenant_id": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
+      [/^( {2}"tenant_id": | {8}"tenant": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
       [/^( {2}"(?:parent_)?proof_id": )"[^"]*"/gm, '$1"$PROOF_ID"'],
       [/^( {2}"proof_ids": )\[[^\]]*\]/gm, '$1["$PROOF_ID"]'],
       [/^( {2}"package_id": )"[^"]*"/gm, '$1"$PACKAGE_ID"'],

@@ -262,8 +262,9 @@ export const testOverlayOperation = tenantOperation(
   async (call) => {
     const { ctx, req, res } = call;
     const { cases, since } = parseBody(testRequestSchema, await readBody(req, ctx.bodyLimit));
+    const base = await setInForce(ctx);
     const overlay = await overlayOf(call, String(req.params['overlay_id']));
-    const { engine, set } = await opened(await setInForce(ctx), rulesOf(overlay));
+    const { engine, set } = await opened(base, rulesOf(overlay));
     const results = cases && (await runCases(engine, call.caller, cases));
     sendJson(res, 200, {
       schema_version: SCHEMA.overlayTest,
@@ -302,19 +303,20 @@ export const activateOverlayOperation = tenantOperation(
   async (call) => {
     const { caller, ctx, inTenant, req, res } = call;
     const { cases } = parseBody(activationSchema, await readBody(req, ctx.bodyLimit));
-    const overlay = await overlayOf(call, String(req.params['overlay_id']));
-    const rules = rulesOf(overlay);
     for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+      const base = await setInForce(ctx);
       const inUse = await policiesInUse(ctx.sql);
-      const { engine, set } = await opened(await setInForce(ctx), rules);
+      const overlay = await overlayOf(call, String(req.params['overlay_id']));
+      const rules = rulesOf(overlay);
+      const { engine, set } = await opened(base, rules);
       const reason = whyNotCovered(set.policies, await runCases(engine, caller, cases));
       if (reason !== null) {
         const detail = `The overlay was not activated: ${reason}.`;
         throw new Problem('overlay_untested', detail, at('/cases', reason));
       }
       const sets = [set];
-      for (const base of inUse) {
-        if (!base.digest.equals(set.base)) sets.push(await combine(base, rules));
+      for (const other of inUse) {
+        if (!other.digest.equals(base.digest)) sets.push(await combine(other, rules));
       }
       const done = await inTenant((sql, tenantNo) =>
         activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, sets),
@@ -332,19 +334,22 @@ export const deactivateOverlayOperation = tenantOperation(
   {
     ...POST,
     id: 'deactivateOverlay',
-    path: '/v1/overlays/deactivate',
-    summary: 'Deactivate the overlay',
+    path: '/v1/overlays/{overlay_id}/deactivate',
+    summary: 'Deactivate an overlay',
     description:
-      'The policy set of the operator decides the admissions that are accepted from now on.',
-    responses: { 204: { description: 'No overlay is active.' } },
+      'The policy set of the operator decides the admissions that are accepted from now on. Changes ' +
+      'nothing if the overlay is not active.',
+    responses: { 200: json('Not active.', overlayDocumentSchema) },
+    problems: ['overlay_not_found'],
   },
-  async ({ caller, inTenant, res }) => {
+  async (call) => {
+    const { caller, inTenant, req, res } = call;
+    const overlay = await overlayOf(call, String(req.params['overlay_id']));
     const done = await inTenant((sql, tenantNo) =>
-      activateOverlay(sql, tenantNo, caller.keyNo, null, []),
+      activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, null),
     );
     if (done === null) throw new Problem('unauthenticated');
-    res.statusCode = 204;
-    res.end();
+    sendJson(res, 200, overlayDocument(await overlayOf(call, toHex(overlay.digest))));
   },
 );
 
