@@ -83,7 +83,8 @@ export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts
 /** A sentence about a reason of {@link unmetFacts}; undefined for the id of a policy. */
 export function factSentence(reason: string): string | undefined {
   if (!reason.startsWith(REASON_PREFIX)) return undefined;
-  return `The policy requires the fact ${reason.slice(REASON_PREFIX.length)} for this action.`;
+  const name = reason.slice(REASON_PREFIX.length);
+  return `The fact ${name} is missing, or the policy set does not declare it with the stated type.`;
 }
 
 /** Prefixes of the reasons that are not ids of policies. */

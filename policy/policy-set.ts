@@ -4,8 +4,7 @@ import { join } from 'node:path';
 import * as z from 'zod';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { Counters } from '#protocol/counters';
-import { attempt } from '#protocol/errors';
-import { canonicalize, parseStrict } from '#protocol/json';
+import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -45,19 +44,40 @@ export const COUNTERS_FILE = 'counters.json';
 async function readCounters(folder: string): Promise<Counters> {
   const isThere = (await readdir(folder)).includes(COUNTERS_FILE);
   if (!isThere) return {};
-  const bytes = await readFile(join(folder, COUNTERS_FILE));
-  const parsed = countersSchema.safeParse(attempt(() => parseStrict(bytes)));
-  if (parsed.success) return parsed.data;
-  const issues = parsed.error.issues.map(
-    ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
-  );
-  throw new PolicySetError(`${COUNTERS_FILE}: ${issues.join('; ')}`);
+  const refuse = (why: string): never => {
+    throw new PolicySetError(`${COUNTERS_FILE}: ${why}`);
+  };
+  let document: JsonValue;
+  try {
+    document = parseStrict(await readFile(join(folder, COUNTERS_FILE)));
+  } catch (error) {
+    return refuse((error as Error).message);
+  }
+  const parsed = countersSchema.safeParse(document);
+  if (!parsed.success) {
+    const issues = parsed.error.issues.map(
+      ({ path, message }) => `${path.join('.') || 'the file'}: ${message}`,
+    );
+    return refuse(issues.join('; '));
+  }
+  // zod drops a member `__proto__`.
+  if (canonicalize(parsed.data) !== canonicalize(document)) refuse('__proto__ is not a name');
+  return parsed.data;
 }
+
+/** A policy that a reader overlooks would not decide. Excludes `__proto__`, which objects drop. */
+const POLICY_FILE = /^[A-Za-z0-9][\w.-]*\.cedar$/;
 
 /** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged, and its counters. */
 export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles, 'sentences'>> {
   const schema = await readFile(join(folder, SCHEMA_FILE), 'utf8');
-  const names = (await readdir(folder)).filter((name) => name.endsWith('.cedar')).sort();
+  const names = (await readdir(folder)).filter((name) => /\.cedar$/i.test(name)).sort();
+  const misnamed = names.find((name) => !POLICY_FILE.test(name));
+  if (misnamed !== undefined) {
+    throw new PolicySetError(
+      `${misnamed}: expected a file name that matches ${POLICY_FILE.source}`,
+    );
+  }
   const policies: Record<string, string> = {};
   for (const name of names) {
     policies[name.slice(0, -'.cedar'.length)] = await readFile(join(folder, name), 'utf8');

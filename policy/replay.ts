@@ -147,7 +147,7 @@ export function decideUnder(
 ): Decision {
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
-      const counter = counters[name];
+      const counter = Object.hasOwn(counters, name) ? counters[name] : undefined;
       return counter && counterKey(nativeSha256, name, counter, input);
     });
     return keys[0] === keys[1];

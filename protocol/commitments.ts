@@ -4,20 +4,6 @@ import type { JsonValue } from './json.js';
 import type { Budgets } from './policy-input.js';
 import type { AgentEnvelope, ExecuteRequest } from './schemas/admission.js';
 
-/** The block size of SHA-256, in bytes. */
-const BLOCK = 64;
-
-/** HMAC-SHA-256 (RFC 2104) in lower-case hex; `key` has at most 64 bytes. */
-function hmacHex(sha256: Sha256, key: Uint8Array, message: Uint8Array): string {
-  const inner = new Uint8Array(BLOCK).fill(0x36);
-  const outer = new Uint8Array(BLOCK).fill(0x5c);
-  for (let i = 0; i < key.length; i++) {
-    inner[i]! ^= key[i]!;
-    outer[i]! ^= key[i]!;
-  }
-  return hashHex(sha256, concat(outer, sha256(concat(inner, message))));
-}
-
 /** The salt for a name, 32 bytes in hex. */
 export type SaltOf = (name: string) => string;
 
@@ -28,7 +14,20 @@ export type SaltOf = (name: string) => string;
  * @param seed 32 random bytes, which never leave the service
  */
 export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
-  return (name) => hmacHex(sha256, seed, utf8(name));
+  // HMAC-SHA-256 (RFC 2104) with its two padded keys made once.
+  const inner = padded(seed, 0x36);
+  const outer = concat(padded(seed, 0x5c), new Uint8Array(32));
+  return (name) => {
+    outer.set(sha256(concat(inner, utf8(name))), 64);
+    return hashHex(sha256, outer);
+  };
+}
+
+/** A key of at most one block of SHA-256, 64 bytes, with each byte combined with `pad`. */
+function padded(key: Uint8Array, pad: number): Uint8Array {
+  const block = new Uint8Array(64).fill(pad);
+  for (let i = 0; i < key.length; i++) block[i]! ^= key[i]!;
+  return block;
 }
 
 /** A value with the salt of its name: what a reader needs to check a commitment (after RFC 9901). */

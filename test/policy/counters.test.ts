@@ -115,20 +115,29 @@ describe('counter', () => {
   });
 });
 
-describe('counters.json', () => {
-  const folderWith = async (counters: unknown): Promise<string> => {
-    const folder = await mkdtemp(join(tmpdir(), 'svc-policy-'));
-    await writeFile(join(folder, 'schema.cedarschema'), files.schema);
-    await writeFile(
-      join(folder, 'counters.json'),
-      typeof counters === 'string' ? counters : JSON.stringify(counters),
-    );
-    return folder;
-  };
+const folderWith = async (counters: unknown): Promise<string> => {
+  const folder = await mkdtemp(join(tmpdir(), 'svc-policy-'));
+  await writeFile(join(folder, 'schema.cedarschema'), files.schema);
+  await writeFile(
+    join(folder, 'counters.json'),
+    typeof counters === 'string' ? counters : JSON.stringify(counters),
+  );
+  return folder;
+};
 
+describe('a folder', () => {
+  it.each(['__proto__.cedar', 'limit.Cedar'])('with the file %s is rejected', async (name) => {
+    const folder = await folderWith({});
+    await writeFile(join(folder, name), 'forbid (principal, action, resource);');
+    await expect(readPolicyFolder(folder)).rejects.toThrow(`${name}: expected a file name`);
+  });
+});
+
+describe('counters.json', () => {
   it.each<[what: string, counters: unknown, message: RegExp]>([
-    ['no JSON', '{', /counters\.json/],
-    ['a duplicate name', '{"a":1,"a":1}', /counters\.json/],
+    ['no JSON', '{', /counters\.json: .*at byte 1/],
+    ['a name that parsers drop', '{"__proto__":{}}', /__proto__ is not a name/],
+    ['a duplicate name', '{"a":1,"a":1}', /duplicate member name/],
     ['an unknown member', { c: { ...sum, limit: 5 } }, /Unrecognized key/],
     ['a counter per run', { c: { ...sum, per: 'run' } }, /counters per run are not supported/],
     ['a window of a run', { c: { ...sum, window: 'run' } }, /counters per run are not supported/],

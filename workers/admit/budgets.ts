@@ -88,6 +88,8 @@ export async function settleCounters<T extends Decided>(
 ): Promise<CounterRow[]> {
   const refs = admitted.flatMap(({ moves }) => moves);
   if (refs.length === 0) return [];
+  // Forgotten values are read again under the lock.
+  if (expectedValues.size > EXPECTED_LIMIT) expectedValues.clear();
   const values = await readCounters(tx, refs);
   const rows = new Map<string, CounterRow>();
   let isExpected = true;
@@ -104,7 +106,6 @@ export async function settleCounters<T extends Decided>(
     }
   }
   if (!isExpected) {
-    if (expectedValues.size > EXPECTED_LIMIT) expectedValues.clear();
     for (const one of refs) expectedValues.set(counterId(one), values.get(counterId(one)) ?? 0);
   }
   return [...rows.values()];

@@ -49,10 +49,11 @@ const querySchema = z
     format: z.enum(FORMAT_NAMES, `expected one of ${FORMAT_NAMES.join(', ')}`).default('json'),
     disclose: z
       .string()
+      .regex(/^([^,]+(,[^,]+)*)?$/, 'expected names separated by commas')
       .meta({
         description:
           'Names of the values to disclose, separated by commas, in place of `request_hash`: facts, ' +
-          '`arguments_hash`, `result_hash`, `request_hash`.',
+          '`budget.` and a counter, `arguments_hash`, `result_hash`, `request_hash`. Empty: none.',
       })
       .exactOptional(),
   })
@@ -109,7 +110,7 @@ export const exportOperation = tenantOperation(
     const format: Format = FORMATS[query.format];
     const type = requireAcceptable(req, format.types);
     const proofId = String(req.params['proof_id']);
-    const disclosed = query.disclose?.split(',') ?? [REQUEST_HASH];
+    const disclosed = namesIn(query.disclose ?? REQUEST_HASH);
     const body = await format.make(call, proofId, disclosed);
     addLogFields(res, { proof_id: proofId });
     res.setHeader('Content-Disposition', `attachment; filename="${format.fileName(proofId)}"`);
@@ -154,6 +155,8 @@ async function readExport(
     log_vkey: vkeyFor(covering.note, ctx),
   };
 }
+
+const namesIn = (list: string): string[] => (list === '' ? [] : list.split(','));
 
 /**
  * The disclosures with the given names. The name of a fact may lack its prefix `fact.`, unless a value

@@ -56,6 +56,14 @@ describe('export with disclosed values', () => {
     expect(json['detail']).toContain('amount');
   });
 
+  it('discloses nothing for an empty list, and rejects an empty name', async ({ setup }) => {
+    const proofId = await admitted(setup);
+    expect((await exported(setup, proofId, '')).disclosures).toEqual([]);
+    const { json } = await setup.get(`/v1/proofs/${proofId}/export?disclose=arguments_hash,`);
+    expect(json).toMatchObject({ code: 'invalid_query' });
+    expect(json['detail']).toContain('expected names separated by commas');
+  });
+
   it('does not let a reader guess a withheld value', async ({ setup }) => {
     const proofId = await admitted(setup);
     const document = await exported(setup, proofId, 'request_hash');

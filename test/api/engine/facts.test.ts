@@ -77,9 +77,13 @@ describe('facts of a single request', () => {
     const reply = await setup.post(PATH, refund({ currency: 'EUR' }));
     expectProblem(reply, 403, 'policy_denied');
     expect(reply.json).toMatchObject({
-      detail: 'The policy requires the fact amount for this action.',
+      detail:
+        'The fact amount is missing, or the policy set does not declare it with the stated type.',
       reasons: ['fact.amount'],
-      sentences: { 'fact.amount': 'The policy requires the fact amount for this action.' },
+      sentences: {
+        'fact.amount':
+          'The fact amount is missing, or the policy set does not declare it with the stated type.',
+      },
     });
   });
 
@@ -132,7 +136,10 @@ describe('facts of a single request', () => {
       result: 'match',
       counterfactual: {
         decision: { effect: 'DENY', reasons: ['fact.order'] },
-        sentences: { 'fact.order': 'The policy requires the fact order for this action.' },
+        sentences: {
+          'fact.order':
+            'The fact order is missing, or the policy set does not declare it with the stated type.',
+        },
       },
     });
   });
