@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import * as z from 'zod';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { Counters } from '#protocol/counters';
+import { attempt } from '#protocol/errors';
 import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';

@@ -59,6 +59,7 @@ function unknownIds(): Resources {
     batch_id: `batch_${hexId()}`,
     key_id: hexId().slice(-12),
     overlay_id: createHash('sha256').update(hexId()).digest('hex'),
+    run: hexId(),
   };
 }
 
@@ -66,11 +67,13 @@ function unknownIds(): Resources {
 const PLAIN: Record<string, string> = { artifact_kind: 'certificate' };
 
 function pathOf(spec: OperationSpec, ids: Resources): string {
-  return spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+  const query = spec.path.includes('{run}') ? '?agent=agent-7' : '';
+  const path = spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
     const value = PLAIN[name] ?? (ids as unknown as Record<string, string>)[name];
     if (value === undefined) throw new Error(`add an id of the owner for {${name}}`);
     return value;
   });
+  return path + query;
 }
 
 /** A request body of the stranger like the example, with these ids. */
