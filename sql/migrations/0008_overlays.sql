@@ -48,6 +48,7 @@ begin
   if exists (select from svc.tenant t cross join svc.policies_in_use() as used
       where t.overlay is not null
         and t.tenant_no = coalesce((to_jsonb(new) ->> 'tenant_no')::integer, t.tenant_no)
+        and used = coalesce((to_jsonb(new) ->> 'digest')::bytea, used)
         and not exists (select from svc.overlay_set s
           where s.tenant_no = t.tenant_no and s.overlay = t.overlay and s.base = used)) then
     raise exception 'an active overlay is not combined with a policy set' using errcode = 'SV001';

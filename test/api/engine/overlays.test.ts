@@ -129,7 +129,8 @@ describe('an overlay', () => {
 
     const other = await setup.tenant('neighbour');
     const theirs = admissionEnvelope({ action: 'DELETE_RECORD', tenant_id: 'neighbour' });
-    expect((await post('/v1/agent/admissions', theirs, other)).status).toBe(200);
+    const admittedThere = await post('/v1/agent/admissions', theirs, other);
+    expect(admittedThere.status).toBe(200);
 
     const proofId = proofIn(denied.json);
     await setup.publish();
@@ -137,12 +138,15 @@ describe('an overlay', () => {
     const { policy } = json['aep'] as { policy: { digest: string } };
     expect(policy.digest).toBe(tested.json['policy_digest']);
     expect((await post('/v1/proofs/verify', json)).json).toMatchObject({ status: 'VALID' });
-    const replay = await post('/v1/proofs/replay', {
-      schema_version: 'svc.verification.replay_request/1.0',
-      proof_id: proofId,
-      policy_digest: shipped.digest.toString('hex'),
-    });
-    expect(replay.json).toMatchObject({
+    const replay = (proof_id: string, policy_digest: string, own: Headers = {}) =>
+      post(
+        '/v1/proofs/replay',
+        { schema_version: 'svc.verification.replay_request/1.0', proof_id, policy_digest },
+        own,
+      );
+    const foreign = await replay(proofIn(admittedThere.json), policy.digest, other);
+    expectProblem(foreign, 422, 'policy_unknown');
+    expect((await replay(proofId, shipped.digest.toString('hex'))).json).toMatchObject({
       result: 'match',
       counterfactual: { decision: { effect: 'ADMIT' }, differs: true },
     });
