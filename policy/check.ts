@@ -74,7 +74,7 @@ export async function checkOverlay(
   base: PolicyFiles,
   policies: PolicyFiles['policies'],
 ): Promise<PolicyProblem[]> {
-  const own = overlayProblems(policies);
+  const own = overlayFormProblems(policies);
   const faulty = new Set(own.map(({ file }) => file));
   const sound = Object.entries(policies).filter(([id]) => !faulty.has(policyFile(id)));
   const facts = declaredFacts(base.schema);
@@ -99,7 +99,7 @@ function isTooComplex(text: string): boolean {
 }
 
 /** The errors of a tenant's rules that they have under every set. */
-function overlayProblems(policies: PolicyFiles['policies']): PolicyProblem[] {
+export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyProblem[] {
   return Object.entries(policies).flatMap(([id, text]) => {
     const error = (message: string) => wholeFile(policyFile(id), 'error', message);
     if (isTooComplex(text)) return [error(TOO_COMPLEX)];
@@ -189,7 +189,7 @@ function placeOf(text: string, offset: number): { line: number; column: number }
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
   const all = Object.entries(stored.files.policies);
   // The engine, which stores them, decides nothing: it could store a permit.
-  rejectErrors(overlayProblems(Object.fromEntries(all.filter(([id]) => isOverlayId(id)))));
+  rejectErrors(overlayFormProblems(Object.fromEntries(all.filter(([id]) => isOverlayId(id)))));
   const engine = await preparePolicyEngine(stored);
   const { schema, policies, counters } = stored.files;
   const problems = await ruleProblems(policies, declaredFacts(schema), counters);
