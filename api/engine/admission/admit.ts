@@ -56,7 +56,7 @@ export function admissionOperation<Body extends AdmissionBody>(
         { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, signal: clientGone(res) },
       );
       if (outcome === null) sendPending(res, proofId);
-      else await sendOutcome(ctx, res, outcome);
+      else await sendOutcome(ctx, res, tenantNo, outcome);
     };
   };
   return { spec, handler };
@@ -364,7 +364,7 @@ export const readAdmissionOperation = tenantOperation(
       'run_incomplete',
     ],
   },
-  async ({ ctx, inTenant, req, res }) => {
+  async ({ caller, ctx, inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
     const state = isProofId(proofId)
       ? await inTenant((sql, tenantNo) => admissionState(sql, tenantNo, proofId))
@@ -372,6 +372,6 @@ export const readAdmissionOperation = tenantOperation(
     if (state === null) throw new Problem('admission_not_found');
     addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPending(res, proofId);
-    else await sendOutcome(ctx, res, state);
+    else await sendOutcome(ctx, res, caller.tenantNo, state);
   },
 );

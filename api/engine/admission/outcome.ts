@@ -21,13 +21,16 @@ export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
 export async function sendOutcome(
   { sql }: EngineContext,
   res: Response,
+  tenantNo: number,
   outcome: Outcome,
 ): Promise<void> {
   if (outcome.state === 'proved' && outcome.effect === 'REQUIRE_APPROVAL') {
     sendUndecided(res, { proof_id: outcome.proofId, ...approvalRequired(outcome) });
     return;
   }
-  const result = await receiptOrProblem(outcome, (digest) => policyAnnotations(sql, digest));
+  const result = await receiptOrProblem(outcome, (digest) =>
+    policyAnnotations(sql, tenantNo, digest),
+  );
   if (result instanceof Problem) throw result;
   sendBytes(res, 200, 'application/json', receiptBytes(result));
 }

@@ -23,9 +23,10 @@ import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
 import { admissionEnvelope, closeEnvelope, newRunId } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
-import { issueKey, type Reply } from '../../fixtures/engine.js';
+import { headersFor, issueKey, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { checked } from '../../fixtures/planted.js';
+import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
@@ -192,6 +193,19 @@ it('an approval does not waive another policy of the set in force', async () => 
   const { aep } = await secondOf(await send(approver.approve(about(pending))));
   await activate({ permit: PERMIT, hold: HOLD });
   expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['never'] });
+});
+
+it('an approval does not waive the rules of the tenant', async () => {
+  const { engine, key, post } = setup;
+  const pending = await held();
+  const rule = 'forbid (principal, action, resource == Svc::Operation::"PAY");';
+  const { json } = await post('/v1/overlays', overlayBody({ 'no-payments': rule }));
+  const path = `/v1/overlays/${String(json['overlay_id'])}`;
+  const cases = [overlayCase('PAY')];
+  expect((await post(`${path}/activate`, activationBody(cases))).status).toBe(200);
+  const { aep } = await secondOf(await send(approver.approve(about(pending))));
+  await engine.call({ path: `${path}/deactivate`, headers: headersFor(key) });
+  expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['overlay.no-payments'] });
 });
 
 it('only an approved second decision moves a counter', async () => {
