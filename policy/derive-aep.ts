@@ -6,6 +6,7 @@ import {
   executeRequestSchema,
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import { nativeTextHash } from '#runtime/crypto/node';
 import {
   aepOf,
@@ -26,7 +27,8 @@ export interface DerivedAep extends BuiltAep {
 
 /**
  * canonicalize → evaluate → AEP. A pure function of the intake row, its pinned policy set and the
- * id of the signing key: workers decide with it, and replay repeats the decision.
+ * id of the signing key: workers decide with it, and replay repeats the decision. Only the AEP of a
+ * close also depends on the log.
  *
  * @param beforesOf the values of the counters before this action
  * @throws IntakeMismatchError when the stored request is not the accepted one
@@ -37,6 +39,7 @@ export function deriveAep(
   policy: PolicyEngine,
   keyId: string,
   beforesOf: (input: PolicyInput) => Befores,
+  closedRun: ClosedRun | null = null,
 ): DerivedAep {
   const document = parseStrict(intake.request);
   // Canonicalized again: the engine could have stored another spelling, for a second admission.
@@ -55,6 +58,7 @@ export function deriveAep(
     budgets,
     engineVersion: policy.engineVersion,
     keyId,
+    closedRun,
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };

@@ -2,7 +2,14 @@ import { attempt } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
 import { asTenants, type Pool, type Transaction } from '../db/transaction.js';
-import { insertPending, type PinnedPolicy, pinnedValidity, pinPolicy } from './intake.js';
+import {
+  insertPending,
+  ownOverlaySet,
+  pinnedDigest,
+  type PinnedPolicy,
+  pinnedValidity,
+  pinPolicy,
+} from './intake.js';
 
 export interface ApprovalItem {
   /** Of the second decision. */
@@ -17,7 +24,7 @@ export interface ApprovalItem {
 export type ApprovalOutcome =
   | { outcome: 'accepted' | 'repeat'; proofId: string }
   /** Another approval has caused the second decision, or waits for it. */
-  | { outcome: 'already_decided' }
+  | { outcome: 'already_decided' | 'run_closed' }
   | { outcome: 'rejected'; fault: string };
 
 /**
@@ -39,6 +46,7 @@ export function acceptApproval(
     const policy = await pinPolicy(tx);
     const fault = faultAt(policy.at);
     if (fault !== null) return { outcome: 'rejected', fault };
+    if (await isRunClosed(tx, tenantNo, item)) return { outcome: 'run_closed' };
     if (await insertSecond(tx, tenantNo, item, policy)) {
       await insertPending(tx, [item]);
       return { outcome: 'accepted', proofId: item.proofId };
@@ -62,6 +70,19 @@ async function secondDecisionOf(
   return isSame ? { outcome: 'repeat', proofId: first.proofId } : { outcome: 'already_decided' };
 }
 
+/** Whether a close of the run of the pending proof is accepted. */
+async function isRunClosed(
+  tx: Transaction,
+  tenantNo: number,
+  { pending }: ApprovalItem,
+): Promise<boolean> {
+  const [row] = await tx<{ isClosed: boolean }[]>`
+    select exists (select from svc.intake c where c.tenant_no = p.tenant_no and c.run_key = p.run_key
+      and c.run_closes and not c.refused) as "isClosed"
+    from svc.intake p where p.proof_id = ${pending}::uuid and p.tenant_no = ${tenantNo}`;
+  return row?.isClosed === true;
+}
+
 async function insertSecond(
   tx: Transaction,
   tenantNo: number,
@@ -74,11 +95,13 @@ async function insertSecond(
   const request = row && attempt(() => parseStrict(row.request) as unknown as ExecuteRequest);
   const inserted = await tx`
     insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-      accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound, approves, approval)
+      accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound, run_key, run_seq,
+      run_closes, approves, approval)
     select ${proofId}::uuid, p.tenant_no, p.lane, t.environment, p.request, p.request_hash,
-      ${policy.at}, ${seed}, ${policy.digest}, f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo},
-      p.bound, p.proof_id, ${approval}
+      ${policy.at}, ${seed}, ${pinnedDigest(tx, tx`${policy.digest}::bytea`)}, f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo},
+      p.bound, p.run_key, p.run_seq, p.run_closes, p.proof_id, ${approval}
     from svc.intake p join svc.tenant t using (tenant_no)
+    left join svc.overlay_set o on ${ownOverlaySet(tx, tx`${policy.digest}::bytea`)}
     left join svc.fixture f on f.fixture_ref = ${request?.proof_chain_fixture_ref ?? null}
     where p.proof_id = ${pending}::uuid and p.tenant_no = ${tenantNo} and p.request is not null
     on conflict (approves) where not refused and approves is not null do nothing`;

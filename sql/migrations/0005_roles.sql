@@ -48,12 +48,13 @@ $$;
 
 -- The engine changes keys only by the two functions below, for a key that manages the keys of its tenant.
 -- Locks that key: its revocation waits for the change, and then also revokes what it created.
-create function svc.lock_managing_key(managing integer, act text) returns svc.api_key language plpgsql as $$
+create function svc.lock_managing_key(managing integer, act text, scope text default 'keys') returns svc.api_key
+  language plpgsql as $$
 declare
   manager svc.api_key;
 begin
   select * into manager from svc.api_key k where k.key_no = managing
-    and k.tenant_no = any (svc.tenants_in_scope()) and k.scopes && array['admin', 'keys']
+    and k.tenant_no = any (svc.tenants_in_scope()) and k.scopes && array['admin', scope]
     and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp()) for share;
   perform set_config('svc.actor', 'key ' || manager.key_id, true), set_config('svc.act', act, true);
   return manager;
@@ -171,7 +172,7 @@ grant insert on svc.erasure, svc.status_exception to svc_erase;
 grant update (items_hash) on svc.batch to svc_erase;
 grant update (problems) on svc.batch_part to svc_erase;
 grant update (request, request_hash, seed, approval) on svc.intake to svc_erase;
-grant update (signature, reasons, budgets, action, intent_id) on svc.log_entry to svc_erase;
+grant update (signature, reasons, budgets, action, intent_id, parent, closed_run) on svc.log_entry to svc_erase;
 grant update (detail) on svc.refusal to svc_erase;
 grant update (document) on svc.revocation_request, svc.revocation_reason to svc_erase;
 grant delete on svc.idempotency_key to svc_erase;

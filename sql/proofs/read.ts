@@ -3,6 +3,7 @@ import { parseEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import type { Budgets } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
@@ -34,6 +35,7 @@ export interface StoredProof {
   seed: Buffer | null;
   /** Of a second decision. */
   approval: RecordedApproval | null;
+  closedRun: ClosedRun | null;
   /** Null without counters too. */
   budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */

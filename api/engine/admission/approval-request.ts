@@ -27,7 +27,7 @@ export const approvalRequestOperation = tenantOperation(
     },
     problems: ['pending_proof_not_found', 'already_decided', 'payload_erased', 'integrity_failure'],
   },
-  async ({ ctx, inTenant, req, res }) => {
+  async ({ caller, ctx, inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
     const outcome = isProofId(proofId)
       ? await inTenant((sql, tenantNo) => admissionState(sql, tenantNo, proofId))
@@ -47,7 +47,7 @@ export const approvalRequestOperation = tenantOperation(
       expires_at: approvalRequired(outcome).expires_at,
       sentences: sentencesOf(
         outcome.reasons,
-        await policyAnnotations(ctx.sql, outcome.policyDigest),
+        await policyAnnotations(ctx.sql, caller.tenantNo, outcome.policyDigest),
       ),
     };
     sendJson(res, 200, request);

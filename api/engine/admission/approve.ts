@@ -64,6 +64,7 @@ export const approveOperation = tenantOperation(
       'tenant_body_mismatch',
       'pending_proof_not_found',
       'already_decided',
+      'run_closed',
       'approval_rejected',
     ],
   },
@@ -111,7 +112,8 @@ export const approveOperation = tenantOperation(
     );
     switch (accepted.outcome) {
       case 'already_decided':
-        throw new Problem('already_decided');
+      case 'run_closed':
+        throw new Problem(accepted.outcome);
       case 'rejected':
         throw rejected(accepted.fault);
       case 'repeat':

@@ -34,6 +34,7 @@ export const PROBLEMS = {
   unknown_field: [400, 'Unknown field'],
   invalid_field: [400, 'Invalid field'],
   invalid_fact: [400, 'Invalid fact'],
+  invalid_run: [400, 'Invalid run'],
   empty_batch: [400, 'Empty batch'],
   unauthenticated: [401, 'Missing or invalid API key'],
   tenant_header_missing: [403, 'Missing tenant header'],
@@ -53,6 +54,8 @@ export const PROBLEMS = {
   package_not_found: [404, 'Package not found'],
   key_not_found: [404, 'API key not found'],
   batch_not_found: [404, 'Batch not found'],
+  overlay_not_found: [404, 'Overlay not found'],
+  run_not_found: [404, 'Run not found'],
   method_not_allowed: [405, 'Method not allowed'],
   not_acceptable: [406, 'Not acceptable'],
   request_timeout: [408, 'Request timeout'],
@@ -61,6 +64,10 @@ export const PROBLEMS = {
   pending_verdict: [409, 'Proof not yet verified'],
   payload_erased: [410, 'Payload erased'],
   pending_checkpoint: [409, 'No checkpoint covers the proof yet'],
+  run_seq_taken: [409, 'Place in the run taken'],
+  run_closed: [409, 'Run closed'],
+  run_incomplete: [409, 'Run incomplete'],
+  run_open: [409, 'Run not closed'],
   body_too_large: [413, 'Body too large'],
   too_many_items: [413, 'Too many items'],
   unsupported_media_type: [415, 'Unsupported media type'],
@@ -75,6 +82,9 @@ export const PROBLEMS = {
   share_target_unknown: [422, 'Unknown share target'],
   expiry_over: [422, 'Expiry not in the future'],
   package_member_unfit: [422, 'Proof not eligible for a package'],
+  invalid_overlay: [422, 'Invalid overlay'],
+  overlay_untested: [422, 'Overlay not covered by cases'],
+  too_many_overlays: [422, 'Too many overlays'],
   lane_locked: [423, 'Environment locked'],
   headers_too_large: [431, 'Headers too large'],
   internal_error: [500, 'Internal error'],
@@ -125,6 +135,16 @@ const DETAILS = {
   key_not_found:
     'This tenant has no API key with that id. Check the key id in the list of API keys.',
   batch_not_found: 'This tenant has no batch with that id. Check the id.',
+  overlay_not_found:
+    'This tenant has no overlay with that id. Check the id in the list of overlays.',
+  run_not_found:
+    'This tenant has no requests of that agent in a run with that id. Check the id and agent.',
+  invalid_run:
+    'The time in the id of the run is in the future. Nothing was admitted. Create the UUIDv7 with a correct clock.',
+  run_open: 'The run has no decided close yet. Send a close, and wait until it is decided.',
+  run_seq_taken:
+    'Another request of the run has this seq. Nothing was admitted. Send the request with the next seq.',
+  run_closed: 'The run is closed. Nothing was admitted. Send the request in a new run.',
   upload_too_slow:
     'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',
   pending_verdict:
@@ -138,6 +158,10 @@ const DETAILS = {
   expiry_over: 'The token would expire at once. Send a later expires_at.',
   package_member_unfit:
     'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
+  invalid_overlay:
+    'The rules of the overlay do not fit the policy set in force, or are not only forbid. Correct the rules listed in errors.',
+  too_many_overlays:
+    'This tenant has stored the most overlays that it may store. Activate a stored one, or contact the operator.',
   internal_error:
     'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
   admission_failed:

@@ -193,6 +193,8 @@ const TAGS: Record<string, string> = {
   Proofs: 'Read decisions and their inclusion in the log.',
   Verification: 'Verify proofs and replay decisions.',
   Lifecycle: 'Revoke, share and bundle proofs.',
+  Policies:
+    'Store, test and activate rules of your tenant on top of the policy set of the operator.',
   Keys: 'Create, list and revoke the API keys of your tenant.',
   Service: 'Health and documentation; no API key needed.',
 };
@@ -215,12 +217,14 @@ export SVC_TENANT_ID=demo
 export PROOF_ID=… # registry_proof_id of a receipt
 export BATCH_ID=… # batch_id of a batch
 export PACKAGE_ID=… # package_id of a trust package
-export TOKEN_HASH=… # token_hash of a share token`,
+export TOKEN_HASH=… # token_hash of a share token
+export OVERLAY_ID=… # overlay_id of an overlay`,
     inPath: {
       proof_id: '$PROOF_ID',
       batch_id: '$BATCH_ID',
       package_id: '$PACKAGE_ID',
       token_hash: '$TOKEN_HASH',
+      overlay_id: '$OVERLAY_ID',
       artifact_kind: 'certificate',
     },
     queries: {},
@@ -233,7 +237,7 @@ export TOKEN_HASH=… # token_hash of a share token`,
         : []),
     ],
     inBody: [
-      [/^( {2}"tenant_id": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
+      [/^( {2}"tenant_id": | {8}"tenant": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
       [
         /^( {4}"schema_version": "svc\.agent\.approval\/1\.0",\n {4}"tenant_id": )"[^"]*"/gm,
         '$1"$SVC_TENANT_ID"',
@@ -256,6 +260,15 @@ function workedExample(): WorkedExample {
   const tlogProof = formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint });
   const keyId = 'hqbkacmaciaa';
   const action = 'action' in aep.subject ? aep.subject.action : '';
+  const disclosed = {
+    schema_version: SCHEMA.disclosure,
+    proof_record: record,
+    entry,
+    key: exampleExport.key,
+    approval: null,
+    disclosures: [],
+    tlog_proof: tlogProof,
+  };
   return {
     documents: {
       ExecuteReceipt: buildReceipt(sha256, { ...facts, lane: 'execute' }),
@@ -299,7 +312,9 @@ function workedExample(): WorkedExample {
         disclosures: exampleExport.disclosures,
         tlog_proof: tlogProof,
       },
+      RunPackage: { schema_version: SCHEMA.runPackage, close: disclosed, members: [disclosed] },
       ProofId: proof_id,
+      RunId: '019aa2c1d0007000b1b2b3b4b5b6b7b8',
       PackageId: `pkg_${proof_id}`,
       ShareToken: `share_${exampleExport.key.entry.public_key}`,
       Time: aep.accepted_at,

@@ -6,7 +6,7 @@ import { hashHex } from '#protocol/hash';
 import { ID_PREFIX } from '#protocol/ids';
 import { canonicalize } from '#protocol/json';
 import { leafHash } from '#protocol/merkle';
-import type { AepAgent, AepSubject } from '#protocol/schemas/aep';
+import { isReport, type AepAgent, type AepSubject } from '#protocol/schemas/aep';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import {
   ARTIFACT_KINDS,
@@ -119,14 +119,34 @@ function subjectFields(subject: AepSubject): Field[] {
         field('Action', exact(subject.action)),
         ...given('Tool', subject.tool),
         ...given('Parent proof', subject.parent_proof_id),
+        ...callFields(subject),
       ];
     case 'outcome':
       return [
         ...agentFields(subject.agent),
         field('Outcome of proof', exact(subject.parent_proof_id)),
         field('Reported result', exact(subject.result)),
+        ...callFields(subject),
+      ];
+    case 'close':
+      return [
+        ...agentFields(subject.agent),
+        field('Requests in the run', exact(String(subject.count))),
+        field('Hash of the run', exact(subject.members_hash)),
+        ...callFields(subject),
       ];
   }
+}
+
+function callFields(subject: Exclude<AepSubject, { kind: 'execute' }>): Field[] {
+  const { run, traceparent } = subject;
+  return [
+    ...(run === undefined
+      ? []
+      : [field('Run', exact(run.id)), field('Place in the run', exact(String(run.seq)))]),
+    ...given('Tool call', 'tool_call_id' in subject ? subject.tool_call_id : undefined),
+    ...given('Trace', traceparent),
+  ];
 }
 
 function agentFields({ bound, framework, id }: AepAgent): Field[] {
@@ -209,9 +229,9 @@ function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
       note: `The chain of a ${NOUNS[effect]} ends with its verification: only an admitted action has a passport, certificate and trust.`,
     };
   }
-  return aep.subject.kind === 'outcome'
+  return isReport(aep.subject)
     ? {
-        note: 'The chain of an outcome ends with its verification: only the admission of an action has a passport, certificate and trust.',
+        note: 'The chain of an outcome or of the end of a run ends with its verification: only the admission of an action has a passport, certificate and trust.',
       }
     : {};
 }
@@ -268,7 +288,6 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
   const asserts = verdict.can_assert_validity && canAssertValidity(status);
   const sandbox = aep.environment === 'sandbox';
   const { effect } = aep.decision;
-  const isOutcome = aep.subject.kind === 'outcome';
   // Artifacts of a valid proof may be revoked or expired.
   const ended = ARTIFACT_KINDS.filter((kind) => ENDED.has(artifacts[kind])).map(
     (kind) => `${kind} ${artifacts[kind]}`,
@@ -291,12 +310,12 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
     asserts,
     asserted: asserts
       ? [
-          decided(isOutcome, effect),
+          decided(aep.subject, effect),
           ...(ended.length > 0 ? [`Artifacts of this proof have ended: ${ended.join(', ')}.`] : []),
         ]
       : [assertsNothing(status)],
     notAsserted: [
-      notInferable(isOutcome, effect),
+      notInferable(aep.subject, effect),
       ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
       'Later changes of its status: use the public lookup above.',
     ],
@@ -318,6 +337,7 @@ const NOUNS: Record<Effect, string> = {
 
 function effectOf(subject: AepSubject, effect: Effect): string {
   const stated = EFFECT_WORDS[effect];
+  if (subject.kind === 'close') return `${stated}: the end of a run`;
   return subject.kind === 'outcome'
     ? `${stated}: a report that an action ${subject.result}`
     : stated;
@@ -331,10 +351,13 @@ function assertsNothing(status: string): string {
   return `This proof ${end}. It no longer asserts anything. The fields below show what it recorded.`;
 }
 
-function decided(isOutcome: boolean, effect: Effect): string {
-  const object = isOutcome
-    ? 'the report on how an admitted action ended'
-    : 'the action named below';
+function decided({ kind }: AepSubject, effect: Effect): string {
+  const object =
+    kind === 'outcome'
+      ? 'the report on how an admitted action ended'
+      : kind === 'close'
+        ? 'the end of the run named below'
+        : 'the action named below';
   const was = {
     ADMIT: 'was admitted',
     DENY: 'was denied',
@@ -343,8 +366,9 @@ function decided(isOutcome: boolean, effect: Effect): string {
   return `By the policy in force when it was accepted, ${object} ${was}. That ${NOUNS[effect]} is recorded, signed and in the log.`;
 }
 
-function notInferable(isOutcome: boolean, effect: Effect): string {
-  if (isOutcome) return 'That the report is true: it records what was reported.';
+function notInferable({ kind }: AepSubject, effect: Effect): string {
+  if (kind === 'close') return 'That the run had no other calls: it records requests only.';
+  if (kind === 'outcome') return 'That the report is true: it records what was reported.';
   return effect !== 'ADMIT'
     ? 'That the action was not carried out all the same: it records a decision.'
     : 'That the action was carried out, or how it ended: it records a decision.';

@@ -9,6 +9,7 @@ import { leafHash } from '#protocol/merkle';
 import type { Approval } from '#protocol/schemas/approvals';
 import { formatTime } from '#protocol/time';
 import { verifyOffline } from '#protocol/offline';
+import { verifyRun } from '#protocol/run';
 import { proofExportSchema, receiptEvidenceSchema } from '#protocol/schemas/proof-export';
 import { nativeCrypto, nativeSha256 } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
@@ -20,11 +21,12 @@ import { checkLeaf } from '#workers/verify/check-leaf';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
-import { admissionEnvelope } from '../../fixtures/agent.js';
+import { admissionEnvelope, closeEnvelope, newRunId } from '../../fixtures/agent.js';
 import { newApprover } from '../../fixtures/approvals.js';
-import { issueKey, type Reply } from '../../fixtures/engine.js';
+import { headersFor, issueKey, type Reply } from '../../fixtures/engine.js';
 import { eraseProof } from '../../fixtures/erase.js';
 import { checked } from '../../fixtures/planted.js';
+import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlays.js';
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
@@ -69,8 +71,8 @@ interface Pending {
 }
 
 /** An admission that requires an approval. */
-async function held(): Promise<Pending> {
-  const envelope = admissionEnvelope({ action: 'PAY' });
+async function held(fields: Record<string, unknown> = {}): Promise<Pending> {
+  const envelope = admissionEnvelope({ action: 'PAY', ...fields });
   const reply = await setup.post(AGENT, envelope);
   expect(reply.json).toMatchObject({ state: 'approval_required' });
   const proof_id = String(reply.json['proof_id']);
@@ -193,6 +195,19 @@ it('an approval does not waive another policy of the set in force', async () => 
   expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['never'] });
 });
 
+it('an approval does not waive the rules of the tenant', async () => {
+  const { engine, key, post } = setup;
+  const pending = await held();
+  const rule = 'forbid (principal, action, resource == Svc::Operation::"PAY");';
+  const { json } = await post('/v1/overlays', overlayBody({ 'no-payments': rule }));
+  const path = `/v1/overlays/${String(json['overlay_id'])}`;
+  const cases = [overlayCase('PAY')];
+  expect((await post(`${path}/activate`, activationBody(cases))).status).toBe(200);
+  const { aep } = await secondOf(await send(approver.approve(about(pending))));
+  await engine.call({ path: `${path}/deactivate`, headers: headersFor(key) });
+  expect(aep.decision).toEqual({ effect: 'DENY', reasons: ['overlay.no-payments'] });
+});
+
 it('only an approved second decision moves a counter', async () => {
   const limit = `forbid (principal, action, resource) unless {
     context.budgets has payments && context.budgets.payments.after <= 1 };`;
@@ -225,6 +240,40 @@ it('only an approved second decision moves a counter', async () => {
     { effect: 'DENY', reasons: ['limit'], values: [1, 2] },
   ]);
   expect(await setup.db.sql`select value from svc.counter`).toEqual([{ value: 1 }]);
+});
+
+it('a second decision has the place of its pending proof in the run', async () => {
+  const { get, log, post, registry } = setup;
+  const run = newRunId();
+  const pending = await held({ run: { id: run, seq: 0 } });
+  const other = await held({ run: { id: run, seq: 1 } });
+  expectProblem(
+    await post(AGENT, admissionEnvelope({ run: { id: run, seq: 0 } })),
+    409,
+    'run_seq_taken',
+  );
+  setup.engine.worker.rests = true;
+  const sent = await send(approver.approve(about(pending)));
+  const early = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));
+  expectProblem(early, 409, 'run_incomplete');
+  setup.engine.worker.rests = false;
+  await setup.engine.worker.work();
+  const second = await secondOf(sent);
+  const close = await post(AGENT, closeEnvelope({ id: run, seq: 2 }));
+  expect(close.status).toBe(200);
+  expectProblem(await send(approver.approve(about(other))), 409, 'run_closed');
+  await setup.publish();
+  const { json } = await get(`/v1/runs/${run}/package?agent=agent-7`);
+  const aepKeys = [registry.admit.signer.publicKey];
+  const trust = { aepKeys, log: { vkey: log.vkey, origin: log.origin } };
+  const result = verifyRun(json, trust, nativeCrypto);
+  expect(result).toMatchObject({ complete: true, missing: [], faults: [] });
+  const members = (result as { members: { proof_id: string }[] }).members;
+  expect(members.map(({ proof_id }) => proof_id)).toEqual([
+    pending.proof_id,
+    other.proof_id,
+    second.proof_id,
+  ]);
 });
 
 it('of two approvals at once, one causes the second decision', async () => {

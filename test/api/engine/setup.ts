@@ -8,6 +8,7 @@ import type { Transaction } from '#sql/db/transaction';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { treeSize } from '#sql/log/log';
 import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { closeEnvelope, newRunId } from '../../fixtures/agent.js';
 import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
 import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
 import {
@@ -21,6 +22,7 @@ import {
   type TestEngine,
 } from '../../fixtures/engine.js';
 import { revocationBody } from '../../fixtures/lifecycle.js';
+import { overlayBody } from '../../fixtures/overlays.js';
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
 import { verdictIn } from '../../fixtures/verify-call.js';
 
@@ -187,7 +189,14 @@ function bytesOf(body: Body): string | Uint8Array {
 
 /** Ids of one resource of each kind; `second` is another proof, for operations on several. */
 export type Resources = Record<
-  'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id' | 'key_id',
+  | 'proof_id'
+  | 'second'
+  | 'package_id'
+  | 'token_hash'
+  | 'batch_id'
+  | 'key_id'
+  | 'overlay_id'
+  | 'run',
   string
 >;
 
@@ -223,7 +232,11 @@ export async function fillTenant(
     schema_version: 'svc.tenant.api_key_request/1.0',
     scopes: ['read'],
   });
+  const overlay = await make('/v1/overlays', overlayBody());
   const batch = await make('/v1/batches', [body()]);
+  const run = newRunId();
+  const close = closeEnvelope({ id: run, seq: 0 }, { tenant_id: tenantId });
+  await make('/v1/agent/admissions', close);
   await workBatches(registry);
   await publish();
   return {
@@ -233,6 +246,8 @@ export async function fillTenant(
     token_hash: String(shared['token_hash']),
     batch_id: String(batch['batch_id']),
     key_id: String(key['key_id']),
+    overlay_id: String(overlay['overlay_id']),
+    run,
   };
 }
 

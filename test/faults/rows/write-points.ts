@@ -208,7 +208,7 @@ export const WRITE_POINTS: WritePoint[] = [
     has: ['insert into svc.erasure ', 'select svc.append_erasure('],
     also: [
       'update svc.intake set request = null, request_hash = null, seed = null ',
-      'update svc.log_entry set signature = null, reasons = null, budgets = null, action = null, intent_id = null ',
+      'update svc.log_entry set signature = null, reasons = null, budgets = null, action = null, intent_id = null, ',
       "update svc.refusal set detail = '' ",
       'update svc.revocation_request r set document = null ',
       'update svc.revocation_reason set document = null ',
@@ -298,6 +298,11 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'admissions/policies.ts',
     ['insert into svc.policy_set ', 'insert into svc.policy_activation '],
     'the same: a set is stored by its digest, and `admin policy list` shows which is active',
+  ],
+  [
+    'admissions/overlays.ts',
+    ['insert into svc.overlay_set ', 'select svc.store_overlay(', 'select svc.activate_overlay('],
+    'the same: an overlay is stored by its digest, and `GET /v1/overlays` shows which is active',
   ],
   [
     'log/checkpoints.ts',

@@ -1,0 +1,76 @@
+import { expect, it } from 'vitest';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { subjectOf } from '#protocol/aep';
+import { fromBase64, fromUtf8 } from '#protocol/bytes';
+import { membersHash, missingNumbers, type PlacedMember, verifyRun } from '#protocol/run';
+import { agentEnvelopeSchema } from '#protocol/schemas/admission';
+import { type Aep, aepSchema } from '#protocol/schemas/aep';
+import { nativeCrypto } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/files';
+import { sha256 } from '../fixtures/leaves.js';
+
+interface Vectors {
+  log_vkey: string;
+  entries: { canonical: string }[];
+  requests: { kind: string }[];
+  run: {
+    close: { proof_record: { envelope: { payload: string } } };
+    members: { entry: { proof_id: string; aep_hash: string } }[];
+  };
+}
+
+it('close of a run > has the AEP subject and the members hash of the Python implementation', () => {
+  const file = join(packageRoot, 'protocol/vectors/next.json');
+  const { requests, run } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
+  const { payload } = run.close.proof_record.envelope;
+  const aep = aepSchema.parse(JSON.parse(fromUtf8(fromBase64(payload))));
+  const request = agentEnvelopeSchema.parse(requests.find(({ kind }) => kind === 'close'));
+  const members = run.members.map(({ entry }) => ({
+    proofId: entry.proof_id,
+    aepHash: entry.aep_hash,
+  }));
+  const closed = { count: members.length, members_hash: membersHash(sha256, members) };
+  expect(aep.subject).toEqual(subjectOf(request, true, closed));
+});
+
+it('run > with approvals is verified as the Python implementation made it', () => {
+  const file = join(packageRoot, 'protocol/vectors/next.json');
+  const { entries, log_vkey: vkey, run } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
+  const key = entries
+    .map(({ canonical }) => JSON.parse(canonical) as { use?: string; public_key: string })
+    .find(({ use }) => use === 'aep')!;
+  const trust = { aepKeys: [key.public_key], log: { vkey, origin: 'log.example/svc' } };
+  const result = verifyRun(run, trust, nativeCrypto);
+  expect(result).toMatchObject({ complete: true, missing: [1, 2], faults: [] });
+  const [, , approved] = (result as { members: { aep: Aep }[] }).members;
+  expect(approved!.aep.evidence.approval).not.toBeNull();
+});
+
+const placed = (id: string, seq: number, pending: string | null = null, effect = 'ADMIT') =>
+  ({
+    proof_id: id,
+    effect: pending === null ? effect : 'ADMIT',
+    aep: {
+      subject: { kind: 'admission', run: { id: 'run', seq } },
+      evidence: { approval: pending && { pending_proof_id: pending } },
+    },
+  }) as unknown as PlacedMember;
+const held = placed('held', 1, null, 'REQUIRE_APPROVAL');
+
+it('run > a second decision repeats the number of its pending proof', () => {
+  const first = placed('first', 0);
+  const numbers = (...members: PlacedMember[]) => missingNumbers([first, ...members], 2);
+  expect(numbers(held, placed('second', 1, 'held'))).toEqual([]);
+  expect(numbers({ ...held, aep: null }, placed('second', 1, 'held'))).toEqual([1]);
+  for (const wrong of [
+    [held, placed('second', 0, 'held')],
+    [placed('second', 1, 'held'), held],
+    [held, placed('second', 1, 'first')],
+    [{ ...held, effect: 'DENY' as const }, placed('second', 1, 'held')],
+    [held, placed('second', 1, 'held'), placed('third', 1, 'held')],
+    [held, placed('other', 1)],
+  ]) {
+    expect(() => numbers(...wrong)).toThrow();
+  }
+});
