@@ -22,7 +22,7 @@ const common = {
   environment: environmentSchema,
   action: actionSchema,
   /** Whether the decision is the second one, with an approval. */
-  approved: z.boolean().default(false),
+  approved: z.boolean().exactOptional(),
   /** Values of counters before the action; 0 for one that is absent. */
   budgets: z.record(z.string(), z.strictObject({ before: z.int().min(0) })).optional(),
 };
