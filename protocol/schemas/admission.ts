@@ -88,9 +88,11 @@ const envelopeMembers = {
     .exactOptional(),
   traceparent: z
     .string()
-    .regex(/^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'expected a W3C traceparent, version 00')
+    .regex(
+      /^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/,
+      'expected the W3C traceparent of the call, version 00',
+    )
     .refine((text) => !/-0+-/.test(text), 'expected ids that are not all zeros')
-    .meta({ description: 'W3C Trace Context of the call.' })
     .exactOptional(),
 };
 

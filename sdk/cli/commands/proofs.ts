@@ -55,7 +55,7 @@ export function addExport(add: AddCommand): Command {
   )
     .argument('<PROOF_ID>')
     .addOption(formatOption(['json', 'aep-json', 'pdf'] satisfies ExportFormat[]))
-    .option('--disclose <NAMES>', 'show only these values of the request, such as facts')
+    .option('--disclose <NAMES>', 'show only these values: facts, budget.<counter> and hashes')
     .addOption(outOption());
 }
 
