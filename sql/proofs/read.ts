@@ -29,7 +29,7 @@ export interface StoredProof {
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
-  /** Null without counters too. */
+  /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;
