@@ -6,6 +6,7 @@ import {
   executeRequestSchema,
   type ExecuteRequest,
 } from '#protocol/schemas/admission';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import { nativeTextHash } from '#runtime/crypto/node';
 import {
   aepOf,
@@ -25,7 +26,8 @@ export interface DerivedAep extends BuiltAep {
 
 /**
  * canonicalize → evaluate → AEP. A pure function of the intake row, its policy set, the key id and
- * the counter values: workers decide with it, and replay repeats the decision.
+ * the counter values: workers decide with it, and replay repeats the decision. Only the AEP of a
+ * close also depends on the log.
  *
  * @param beforesOf returns the counter values before this action
  * @throws IntakeMismatchError when the stored request is not the accepted one
@@ -36,6 +38,7 @@ export function deriveAep(
   policy: PolicyEngine,
   keyId: string,
   beforesOf: (input: PolicyInput) => Befores,
+  closedRun: ClosedRun | null = null,
 ): DerivedAep {
   const document = parseStrict(intake.request);
   // Canonicalized again: the engine could have stored another spelling, for a second admission.
@@ -54,6 +57,7 @@ export function deriveAep(
     budgets,
     engineVersion: policy.engineVersion,
     keyId,
+    closedRun,
   };
   // A replay can evaluate another policy set than the pinned one.
   const decided = { ...intake, policyDigest: Buffer.from(policy.digest, 'hex') };

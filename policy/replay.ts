@@ -5,6 +5,7 @@ import { budgetsOf, counterKey } from '#protocol/counters';
 import { attempt, ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { canonicalize, pointerStep, type JsonValue } from '#protocol/json';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import type { ReplayDifference } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { PinnedIntake } from '#sql/proofs/rebuild-aep';
@@ -37,6 +38,8 @@ export interface Recorded {
   keyId: string;
   /** The recorded counter values; null if no counter applied. */
   budgets: Budgets | null;
+  /** Of a close: what the log has of its run. */
+  closedRun?: ClosedRun | null;
 }
 
 export interface Replayed {
@@ -80,10 +83,10 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
 function derive(
   intake: PinnedIntake,
   policy: ReplayPolicy,
-  { budgets, keyId }: Recorded,
+  { budgets, closedRun, keyId }: Recorded,
 ): DerivedAep | null {
   try {
-    return deriveAep(intake, policy, keyId, () => budgets ?? {});
+    return deriveAep(intake, policy, keyId, () => budgets ?? {}, closedRun);
   } catch (error) {
     const isMismatch = error instanceof IntakeMismatchError || error instanceof ProtocolError;
     if (isMismatch || error instanceof ZodError) return null;

@@ -1,5 +1,6 @@
 import { toBase64 } from './bytes.js';
 import { canonicalBytes, orderedBytes, orderedText } from './json.js';
+import { ProtocolError } from './errors.js';
 import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
 import {
@@ -7,8 +8,10 @@ import {
   type AepAgent,
   AEP_PAYLOAD_TYPE,
   type AepSubject,
+  type ClosedRun,
   type DsseEnvelope,
   type FullValidity,
+  isReport,
   type ProofRecord,
 } from './schemas/aep.js';
 import type {
@@ -18,7 +21,7 @@ import type {
   ExecuteRequest,
 } from './schemas/admission.js';
 import { SCHEMA } from './schemas/ids.js';
-import type { Environment } from './schemas/primitives.js';
+import type { Environment, Run } from './schemas/primitives.js';
 import { type Decided, type Effect, isProofOnly } from './status.js';
 
 export { AEP_PAYLOAD_TYPE } from './schemas/aep.js';
@@ -48,7 +51,7 @@ export interface AepInput {
 }
 
 export function decidedIn({ decision, subject }: Pick<AepInput, 'decision' | 'subject'>): Decided {
-  return { effect: decision.effect, isOutcome: subject.kind === 'outcome' };
+  return { effect: decision.effect, isOutcome: isReport(subject) };
 }
 
 /** The AEP with its members in RFC 8785 order, as `orderedText` requires. */
@@ -93,20 +96,50 @@ function orderedSubject(subject: AepSubject): AepSubject {
     case 'execute':
       return { action: subject.action, intent_id: subject.intent_id, kind: subject.kind };
     case 'admission': {
-      const { action, agent, kind, parent_proof_id, tool } = subject;
+      const { action, agent, kind, parent_proof_id, run, tool } = subject;
       return {
         action,
         agent: orderedAgent(agent),
         kind,
         ...(parent_proof_id === undefined ? {} : { parent_proof_id }),
+        ...(run === undefined ? {} : { run: orderedRun(run) }),
         ...(tool === undefined ? {} : { tool }),
+        ...orderedCall(subject),
       };
     }
     case 'outcome': {
-      const { agent, kind, parent_proof_id, result } = subject;
-      return { agent: orderedAgent(agent), kind, parent_proof_id, result };
+      const { agent, kind, parent_proof_id, result, run } = subject;
+      return {
+        agent: orderedAgent(agent),
+        kind,
+        parent_proof_id,
+        result,
+        ...(run === undefined ? {} : { run: orderedRun(run) }),
+        ...orderedCall(subject),
+      };
+    }
+    case 'close': {
+      const { agent, count, kind, members_hash, run } = subject;
+      return {
+        agent: orderedAgent(agent),
+        count,
+        kind,
+        members_hash,
+        run: orderedRun(run),
+        ...orderedCall(subject),
+      };
     }
   }
+}
+
+const orderedRun = ({ id, seq }: Run): Run => ({ id, seq });
+
+function orderedCall(subject: { tool_call_id?: string; traceparent?: string }) {
+  const { tool_call_id, traceparent } = subject;
+  return {
+    ...(tool_call_id === undefined ? {} : { tool_call_id }),
+    ...(traceparent === undefined ? {} : { traceparent }),
+  };
 }
 
 function orderedAgent({ bound, framework, id }: AepAgent): AepAgent {
@@ -117,11 +150,18 @@ function orderedAgent({ bound, framework, id }: AepAgent): AepAgent {
  * The AEP's members about the request of an admission.
  *
  * @param bound whether the API key that sent the request is restricted to its agent
+ * @param closed what the log has of a run; required for its close
  */
-export function subjectOf(request: ExecuteRequest | AgentEnvelope, bound: boolean): AepSubject {
+export function subjectOf(
+  request: ExecuteRequest | AgentEnvelope,
+  bound: boolean,
+  closed?: ClosedRun | null,
+): AepSubject {
   if (!('kind' in request)) return orderedSubject({ kind: 'execute', ...request });
-  const { agent, ...rest } = request;
-  return orderedSubject({ ...rest, agent: { ...agent, bound } });
+  const agent = { ...request.agent, bound };
+  if (request.kind !== 'close') return orderedSubject({ ...request, agent });
+  if (!closed) throw new ProtocolError('malformed_record', 'a close without what it closes');
+  return orderedSubject({ ...request, ...closed, agent });
 }
 
 /** The bytes that are signed and hashed into `aep_hash`: the AEP's RFC 8785 form. */
@@ -136,6 +176,11 @@ export type Receipt = ExecuteReceipt | AgentReceipt;
 
 export function requestTypeOf(subject: AepSubject): RequestType {
   return subject.kind === 'execute' ? 'execute' : 'agent';
+}
+
+/** The proof from which the subject follows, or null. */
+export function parentOf(subject: AepSubject): string | null {
+  return 'parent_proof_id' in subject ? (subject.parent_proof_id ?? null) : null;
 }
 
 export interface ReceiptFacts {

@@ -71,6 +71,14 @@ export {
   type TlogProofResult,
   type UndecidableCause,
 } from '../protocol/offline.js';
+export {
+  RUN_FAULTS,
+  type RunFault,
+  type RunFaultCode,
+  type RunMemberResult,
+  type RunResult,
+} from '../protocol/run.js';
+export type { RunPackage, RunStateDocument as RunState } from '../protocol/schemas/run.js';
 export type { Aep } from '../protocol/schemas/aep.js';
 export type {
   AgentEnvelope,

@@ -7,6 +7,7 @@ import {
   type TextOrBytes,
   type TlogProofResult,
 } from '../protocol/offline.js';
+import { verifyRun as checkRun, type RunResult } from '../protocol/run.js';
 import type { PublicKeys } from '../protocol/snapshot/keys.js';
 import { crypto, withPins } from './pins.js';
 
@@ -54,6 +55,18 @@ export function verifyTlogProof(
   trust: Pick<OfflineTrust, 'log'> = {},
 ): TlogProofResult {
   return withPins(() => checkTlogProof(tlogProof, entry, trust, crypto));
+}
+
+/**
+ * Verifies the package of a closed run (`svc.registry.run/1.0`) under the reader's pinned keys and log:
+ * every proof is authentic and in the log, and the run has exactly these. `missing` lists the numbers of
+ * erased members. Calls that never reached the service cannot be seen.
+ *
+ * @param document the package as text or bytes, or the value that the SDK returned
+ * @param trust as for `verifyOffline`; the log must be pinned
+ */
+export function verifyRun(document: TextOrBytes | object, trust: OfflineTrust = {}): RunResult {
+  return withPins(() => checkRun(document, trust, crypto));
 }
 
 /**

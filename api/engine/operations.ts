@@ -17,6 +17,7 @@ import { exportOperation } from './proofs/export-proof.js';
 import { inclusionOperation } from './proofs/inclusion.js';
 import { listProofsOperation, readProofOperation } from './proofs/read-proof.js';
 import { receiptEvidenceOperation } from './proofs/receipt-evidence.js';
+import * as runs from './runs/runs.js';
 import { replayOperation } from './verification/replay-proof.js';
 import { verifyOperation } from './verification/verify-proof.js';
 
@@ -119,6 +120,8 @@ export const OPERATIONS: readonly Operation[] = [
   inclusionOperation,
   receiptEvidenceOperation,
   exportOperation,
+  runs.readRunOperation,
+  runs.runPackageOperation,
   revocations.revokeArtifactOperation,
   revocations.readRevocationOperation,
   shareTokens.createShareTokenOperation,

@@ -1,3 +1,4 @@
+import { isPlaceOf } from '#sql/admissions/runs';
 import { toHex } from '#protocol/bytes';
 import { readEntry, parseRevocationReason } from '#protocol/entries';
 import type { Aep } from '#protocol/schemas/aep';
@@ -132,6 +133,7 @@ export function checkProof(
   const columns = aep === null ? [] : columnsUnlikeAep(proof, aep);
   if (columns.length > 0) fault('columns_differ', `${columns.join(', ')} as in the AEP`);
   const pinned = proof.differing.filter((name) => !columns.includes(name));
+  if (aep !== null && !isPlaceOf(aep.subject, proof.run)) pinned.push('run');
   if (pinned.length > 0) {
     fault('intake_differs', `${pinned.join(', ')} as in the log entry`, 'intake');
   }
@@ -147,8 +149,14 @@ export function checkProof(
   return { verifies: isProofWrong ? false : isKeyUnknown ? null : true, aep, faults };
 }
 
-/** Payload that an outcome or an agent request does not have. */
-const OPTIONAL: ReadonlySet<string> = new Set(['budgets', 'action', 'intent_id']);
+/** Payload that not every kind of request has. */
+const OPTIONAL: ReadonlySet<string> = new Set([
+  'budgets',
+  'action',
+  'intent_id',
+  'parent',
+  'closed_run',
+]);
 
 const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed']);
 

@@ -25,6 +25,7 @@ import {
   receiptEvidenceSchema,
   type ReceiptEvidence,
 } from '../schemas/proof-export.js';
+import { disclosedExportSchema } from '../schemas/run.js';
 import { readAep } from '../verify.js';
 
 /** A document as text or as its UTF-8 bytes. */
@@ -58,8 +59,10 @@ function readDocument(input: unknown): ReadDocument {
     const value = isText(input) ? parseStrict(bytesOf(input)) : input;
     const version = (value as { schema_version?: unknown } | null)?.schema_version;
     const parsed =
-      version === SCHEMA.receiptEvidence
-        ? receiptEvidenceSchema.transform(signedPart).safeParse(value)
+      version === SCHEMA.receiptEvidence || version === SCHEMA.disclosure
+        ? (version === SCHEMA.disclosure ? disclosedExportSchema : receiptEvidenceSchema)
+            .transform(signedPart)
+            .safeParse(value)
         : proofExportSchema.safeParse(value);
     return parsed.success
       ? { document: parsed.data }
@@ -71,7 +74,7 @@ function readDocument(input: unknown): ReadDocument {
 
 /** The evidence in the form of an export: its AEP is only in the envelope. */
 function signedPart(
-  { proof_record, entry, key, disclosures, tlog_proof }: ReceiptEvidence,
+  { proof_record, entry, key, disclosures, tlog_proof }: Omit<ReceiptEvidence, 'schema_version'>,
   ctx: z.RefinementCtx,
 ): SignedDocument {
   const { envelope } = proof_record;
@@ -85,7 +88,7 @@ function signedPart(
   return { proof_id, aep, envelope, proof_record, entry, key, disclosures, tlog_proof };
 }
 
-function isText(value: unknown): value is TextOrBytes {
+export function isText(value: unknown): value is TextOrBytes {
   return typeof value === 'string' || isBytes(value);
 }
 

@@ -5,6 +5,7 @@ import {
   actionSchema,
   hashSchema,
   proofIdSchema,
+  runSchema,
   tenantIdSchema,
   textSchema,
   timeSchema,
@@ -70,7 +71,15 @@ export const nonceSchema = z
   .string()
   .regex(/^[A-Za-z0-9_-]{16,128}$/, 'expected 16 to 128 characters of A-Z a-z 0-9 _ -');
 
-const envelopeMembers = {
+export const traceparentSchema = z
+  .string()
+  .regex(
+    /^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/,
+    'expected the W3C traceparent of the call, version 00',
+  )
+  .refine((text) => !/-0+-/.test(text), 'expected ids that are not all zeros');
+
+const commonMembers = {
   schema_version: z.literal(SCHEMA.agentEnvelope),
   tenant_id: tenantIdSchema.meta({ description: 'Your tenant, as in the header.' }),
   agent: agentSchema,
@@ -83,16 +92,19 @@ const envelopeMembers = {
   idempotency_key: idempotencyKeySchema
     .meta({ description: 'Opaque; returned in the header of that name.' })
     .exactOptional(),
+  traceparent: traceparentSchema.exactOptional(),
+};
+
+const envelopeMembers = {
+  ...commonMembers,
   tool_call_id: textSchema
     .meta({ description: 'The id that the model gave to the tool call.' })
     .exactOptional(),
-  traceparent: z
-    .string()
-    .regex(
-      /^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/,
-      'expected the W3C traceparent of the call, version 00',
-    )
-    .refine((text) => !/-0+-/.test(text), 'expected ids that are not all zeros')
+  run: runSchema
+    .meta({
+      description:
+        'The run that this request belongs to, and its place there, from 0. The agent creates the id.',
+    })
     .exactOptional(),
 };
 
@@ -134,9 +146,17 @@ export const agentOutcomeSchema = z.strictObject({
     .exactOptional(),
 });
 
+/** An agent ends a run: its `seq` is the number of requests before it. */
+export const agentCloseSchema = z.strictObject({
+  ...commonMembers,
+  kind: z.literal('close'),
+  run: runSchema.meta({ description: 'The run, and the number of its requests as `seq`.' }),
+});
+
 export const agentEnvelopeSchema = z.discriminatedUnion('kind', [
   agentAdmissionSchema,
   agentOutcomeSchema,
+  agentCloseSchema,
 ]);
 export type AgentEnvelope = z.infer<typeof agentEnvelopeSchema>;
 

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { isProofOnly } from '../status.js';
-import { fixtureRefSchema, intentIdSchema } from './admission.js';
+import { fixtureRefSchema, intentIdSchema, traceparentSchema } from './admission.js';
 import { SCHEMA } from './ids.js';
 import {
   actionSchema,
@@ -9,7 +9,9 @@ import {
   environmentSchema,
   hashSchema,
   keyIdSchema,
+  logIndexSchema,
   proofIdSchema,
+  runSchema,
   signatureSchema,
   tenantIdSchema,
   textSchema,
@@ -25,6 +27,16 @@ const aepAgentSchema = z.strictObject({
 
 export type AepAgent = z.infer<typeof aepAgentSchema>;
 
+/** The end of a run: how many other proofs it has, and the hash of their `[proof_id, aep_hash]`. */
+export const closedRunSchema = z.strictObject({ count: logIndexSchema, members_hash: hashSchema });
+export type ClosedRun = z.infer<typeof closedRunSchema>;
+
+const callMembers = {
+  run: runSchema.exactOptional(),
+  tool_call_id: textSchema.exactOptional(),
+  traceparent: traceparentSchema.exactOptional(),
+};
+
 export const aepSubjectSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('execute'), intent_id: intentIdSchema, action: actionSchema }),
   z.strictObject({
@@ -33,15 +45,29 @@ export const aepSubjectSchema = z.discriminatedUnion('kind', [
     action: actionSchema,
     tool: textSchema.exactOptional(),
     parent_proof_id: proofIdSchema.exactOptional(),
+    ...callMembers,
   }),
   z.strictObject({
     kind: z.literal('outcome'),
     agent: aepAgentSchema,
     parent_proof_id: proofIdSchema,
     result: z.enum(['succeeded', 'failed']),
+    ...callMembers,
+  }),
+  z.strictObject({
+    kind: z.literal('close'),
+    agent: aepAgentSchema,
+    run: runSchema,
+    ...closedRunSchema.shape,
+    traceparent: traceparentSchema.exactOptional(),
   }),
 ]);
 export type AepSubject = z.infer<typeof aepSubjectSchema>;
+
+/** Whether the subject reports something, an outcome or the end of a run, and requests no action. */
+export function isReport({ kind }: Pick<AepSubject, 'kind'>): boolean {
+  return kind === 'outcome' || kind === 'close';
+}
 
 export const aepDecisionSchema = z.strictObject({
   effect: effectSchema,
@@ -106,11 +132,11 @@ export const aepSchema = z
   .refine(
     ({ decision, subject, valid_until }) =>
       'trust' in valid_until ===
-      !isProofOnly({ effect: decision.effect, isOutcome: subject.kind === 'outcome' }),
+      !isProofOnly({ effect: decision.effect, isOutcome: isReport(subject) }),
     {
       path: ['valid_until'],
       message:
-        'expected the members proof, certificate, passport and trust for the admission of an action, only proof for a denial or an outcome',
+        'expected the members proof, certificate, passport and trust for the admission of an action, only proof for a denial, an outcome or a close',
     },
   );
 export type Aep = z.infer<typeof aepSchema>;

@@ -11,4 +11,5 @@ export * from './primitives.js';
 export * from './problem.js';
 export * from './proof-export.js';
 export * from './proof-view.js';
+export * from './run.js';
 export * from './verdict.js';

@@ -57,6 +57,21 @@ export const effectSchema = z.enum(['ADMIT', 'DENY']);
 export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 'trust']);
 export const logIndexSchema = z.int().nonnegative();
 
+/** The id of a run: a UUIDv7 of the agent, in the form of a proof id. */
+export const runIdSchema = z
+  .string()
+  .regex(PROOF_ID_PATTERN, 'expected a UUIDv7 as 32 lower-case hex characters');
+
+/** The requests of a run have the numbers from 0 on. */
+const MAX_SEQ = 10_000;
+
+/** A place in a run. */
+export const runSchema = z.strictObject({
+  id: runIdSchema,
+  seq: z.int().nonnegative().max(MAX_SEQ),
+});
+export type Run = z.infer<typeof runSchema>;
+
 export type Environment = z.infer<typeof environmentSchema>;
 
 export const TEXT_MAX = 512;

@@ -13,6 +13,7 @@ import {
   hashSchema,
   logIndexSchema,
   proofIdSchema,
+  runSchema,
   textSchema,
   timeSchema,
 } from './primitives.js';
@@ -109,6 +110,13 @@ export const listedProofSchema = z
     action: actionSchema.nullable(),
     /** Null for agent requests. */
     intent_id: textSchema.nullable(),
+    /** The members of an agent request; null for others, without one, and once erased. */
+    agent: textSchema.nullable(),
+    tool: textSchema.nullable(),
+    run: runSchema.nullable(),
+    parent_proof_id: proofIdSchema.nullable(),
+    /** Whether the API key was restricted to the agent; null for execute requests. */
+    bound: z.boolean().nullable(),
     accepted_at: timeSchema,
     verification_status: z.enum(STATUSES),
     can_assert_validity: z.boolean(),

@@ -7,18 +7,21 @@ import type { Answer } from '../http/attempt.js';
 import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
 import { headerValue, parseBaseUrl, type EngineOptions } from '../options.js';
 
-/** More than the size of any document of the engine. */
+/** More than the size of any document of the engine except the package of a run. */
 const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
 
 /** The engine, with the credentials of one tenant. Validates the options, and opens no connection. */
-export function openEngine(options: EngineOptions): HttpClient {
+export function openEngine(
+  options: EngineOptions,
+  maxResponseBytes = MAX_RESPONSE_BYTES,
+): HttpClient {
   const base = parseBaseUrl('engineUrl', options.engineUrl);
   const headers = {
     'X-Svc-Api-Key': headerValue('apiKey', options.apiKey),
     'X-Svc-Tenant-Id': headerValue('tenantId', options.tenantId),
     'svc-api-version': 'v1',
   };
-  return openHttpClient(options, base, headers, MAX_RESPONSE_BYTES);
+  return openHttpClient(options, base, headers, maxResponseBytes);
 }
 
 /** Returns a valid proof id. Throws `invalid_input`: no other text may become part of a path. */

@@ -1,4 +1,4 @@
-import type * as z from 'zod';
+import * as z from 'zod';
 import { fromUtf8, fromUtf8Lossy } from '../../protocol/bytes.js';
 import { aepSchema, type Aep } from '../../protocol/schemas/aep.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
@@ -19,6 +19,13 @@ import {
   type ProofView,
   proofViewSchema,
 } from '../../protocol/schemas/proof-view.js';
+import { runIdSchema, textSchema } from '../../protocol/schemas/primitives.js';
+import {
+  type RunPackage,
+  runPackageSchema,
+  type RunStateDocument,
+  runStateSchema,
+} from '../../protocol/schemas/run.js';
 import { verdictSchema, type Verdict } from '../../protocol/schemas/verdict.js';
 import { parseTlogProof } from '../../protocol/tlog-proof.js';
 import { canonicalBody } from '../canonical.js';
@@ -107,6 +114,16 @@ export interface ProofFilter {
   /** The request type. */
   lane?: 'execute' | 'agent';
   intent_id?: string;
+  /** The agent id. */
+  agent?: string;
+  tool?: string;
+  /** The id of a run of `agent`. */
+  run?: string;
+  /** The proof id of the parent, such as an admission of which these are the outcomes. */
+  parent?: string;
+  batch?: string;
+  /** Whether the API key was restricted to the agent. */
+  bound?: boolean;
   /** Accepted at this time or later; RFC 3339 UTC with milliseconds. */
   from?: string;
   /** Accepted before this time. */
@@ -267,4 +284,52 @@ async function readInFormat<All, F extends keyof All & string>(
     requireType(answer, accept);
     return read(answer, proofId);
   });
+}
+
+/** A run belongs to one agent id of the tenant. */
+export interface RunInput {
+  run: string;
+  agent: string;
+}
+
+/** `GET /v1/runs/{run}`: the requests of a run, and whether it is closed. */
+export function readRunHttp(
+  options: EngineOptions,
+  input: RunInput,
+): Promise<RequestHashEnvelope<RunStateDocument>> {
+  return readOfRun(options, input, '', (answer, { agent, run }) => {
+    const state = readDocument(answer, runStateSchema);
+    if (state.run === run && state.agent === agent) return state;
+    throw unexpected(answer, 'the response is about another run');
+  });
+}
+
+/**
+ * `GET /v1/runs/{run}/package`: every proof of a closed run, for `verifyRun`. Throws `not_ready` before
+ * the close is decided, and until a checkpoint covers it. `canonicalJson` of the response is the file.
+ */
+export function exportRunHttp(
+  options: EngineOptions,
+  input: RunInput,
+): Promise<RequestHashEnvelope<RunPackage>> {
+  return readOfRun(options, input, '/package', (answer) => readDocument(answer, runPackageSchema));
+}
+
+/** More than the package of 10,000 requests. */
+const MAX_PACKAGE_BYTES = 128 * 1024 * 1024;
+
+const runInputSchema = z.strictObject({ run: runIdSchema, agent: textSchema });
+
+async function readOfRun<T>(
+  options: EngineOptions,
+  input: RunInput,
+  resource: string,
+  read: (answer: Answer, input: RunInput) => T,
+): Promise<RequestHashEnvelope<T>> {
+  const engine = openEngine(options, MAX_PACKAGE_BYTES);
+  const { agent, run } = validInput(runInputSchema, input);
+  const path = `/v1/runs/${run}${resource}`;
+  return requestEnvelope(engine, { method: 'GET', path, query: { agent } }, (answer) =>
+    read(answer, { agent, run }),
+  );
 }

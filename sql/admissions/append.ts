@@ -15,6 +15,8 @@ export interface PendingIntake extends PinnedIntake {
   batch: BatchRef | null;
   /** The chunk that is pending in its place; null when the admission has a pending row of its own. */
   chunkId: string | null;
+  /** Whether the request ends its run; null outside of runs. */
+  runCloses: boolean | null;
 }
 
 /** Reads those of `proofIds` that have a pending row of their own, ordered by id. */
@@ -53,6 +55,7 @@ interface PackedRow extends SharedRow {
   chunkId: string | null;
   batchId: string | null;
   answers: number;
+  runCloses: boolean | null;
   packed: Buffer;
 }
 
@@ -60,6 +63,7 @@ interface PackedRow extends SharedRow {
 async function load(sql: Db, pending: Fragment): Promise<PendingIntake[]> {
   const rows = await sql<PackedRow[]>`
     select ${sharedColumns(sql)}, p.chunk_id as "chunkId", p.batch_id as "batchId", p.answers,
+      i.run_closes as "runCloses",
       string_agg(uuid_send(i.proof_id) || i.seed || i.request_hash
         || int4send(length(i.request)) || i.request, '') as packed
     from (${pending}) p
@@ -67,15 +71,22 @@ async function load(sql: Db, pending: Fragment): Promise<PendingIntake[]> {
     cross join lateral (select * from svc.intake where proof_id = p.proof_id offset 0) i
     join svc.tenant t using (tenant_no)
     group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.bound, i.policy_digest,
-      i.fixture_hash, i.validity, p.chunk_id, p.batch_id, p.answers`;
+      i.fixture_hash, i.validity, i.run_closes, p.chunk_id, p.batch_id, p.answers`;
   return rows.flatMap(unpack).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
 }
 
 const HEAD_BYTES = 16 + 32 + 32 + 4;
 
-function unpack({ packed, chunkId, batchId, answers, ...row }: PackedRow): PendingIntake[] {
+function unpack({
+  packed,
+  chunkId,
+  batchId,
+  answers,
+  runCloses,
+  ...row
+}: PackedRow): PendingIntake[] {
   const batch = batchId === null ? null : { batchId: batchIdOf(batchId), items: answers };
-  const shared = { ...sharedPins(row), batch, chunkId };
+  const shared = { ...sharedPins(row), batch, chunkId, runCloses };
   const found: PendingIntake[] = [];
   for (let at = 0; at < packed.length;) {
     const end = at + HEAD_BYTES + packed.readInt32BE(at + HEAD_BYTES - 4);

@@ -10,6 +10,7 @@ import {
   scopeTo,
   type Transaction,
 } from '../db/transaction.js';
+import type { RunPlace } from './runs.js';
 import { UNLIMITED, type PinnedIntake, type Validity } from '../proofs/rebuild-aep.js';
 
 /** The request type: 1 is execute, 2 is agent. */
@@ -26,12 +27,15 @@ export interface IntakeItem {
   idempotencyKey: string | null;
   /** The caller's API key: revoking it also rejects its pending admissions. */
   keyNo: number | null;
+  /** Null outside of runs. */
+  run: RunPlace | null;
 }
 
 export type IntakeOutcome =
   | { outcome: 'accepted'; proofId: string }
   | { outcome: 'repeat'; proofId: string }
-  | { outcome: 'idempotency_conflict' };
+  /** `run_seq_taken`: another request has the place in the run. */
+  | { outcome: 'idempotency_conflict' | 'run_seq_taken' };
 
 /**
  * Stores admissions: the intake rows, their queue entries and the idempotency keys. New admissions
@@ -64,7 +68,7 @@ async function insertAll(
   items: readonly IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<Set<string>> {
-  const rows = [...items].sort(byDeduplicationKey);
+  const rows = [...items].sort(byUniqueKeys);
   const tenants = rows.map(({ tenantNo }) => tenantNo);
   const [, , , inserted] = await inOneRoundTrip(
     sql,
@@ -99,10 +103,18 @@ function acceptSome(
   );
 }
 
-// Concurrent groups may share deduplication keys. All insert in one order, so that waits for a
-// unique key cannot deadlock.
-export const byDeduplicationKey = (a: IntakeRow, b: IntakeRow): number =>
-  a.tenantNo - b.tenantNo || a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
+// Concurrent groups may share deduplication keys and places in runs. All insert in one order, so that
+// waits for a unique key cannot deadlock: requests with an equal deduplication key have an equal place.
+export const byUniqueKeys = (a: IntakeRow, b: IntakeRow): number =>
+  a.tenantNo - b.tenantNo ||
+  a.lane - b.lane ||
+  comparePlaces(a.run, b.run) ||
+  Buffer.compare(a.requestHash, b.requestHash);
+
+function comparePlaces(a: RunPlace | null, b: RunPlace | null): number {
+  if (a === null || b === null) return Number(a !== null) - Number(b !== null);
+  return a.runKey === b.runKey ? a.seq - b.seq : a.runKey < b.runKey ? -1 : 1;
+}
 
 async function accept(
   tx: Transaction,
@@ -110,7 +122,7 @@ async function accept(
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
   const conflicts = await bindIdempotencyKeys(tx, items);
-  const open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
+  const open = items.filter((item) => !conflicts.has(item)).sort(byUniqueKeys);
   const admissions = await insertOrFind(tx, open, async (rows) => {
     // Binding a key can wait for a lock, so the acceptance time is taken afterwards.
     const [, policy] = await pipeline(limitLocks(tx, lockTimeoutMs), pinPolicy(tx));
@@ -120,9 +132,14 @@ async function accept(
   return items.map((item) => {
     const found = admissions.get(item);
     if (found === undefined) return { outcome: 'idempotency_conflict' };
+    if (found === 'run_seq_taken') return { outcome: found };
     return { outcome: found.isNew ? 'accepted' : 'repeat', proofId: found.proofId };
   });
 }
+
+const MAX_ATTEMPTS = 20;
+
+export type FoundAdmission = { proofId: string; isNew: boolean } | 'run_seq_taken';
 
 /**
  * Finds or inserts the admission of each row: of equal deduplication keys the first counts.
@@ -133,23 +150,50 @@ export async function insertOrFind<R extends IntakeRow>(
   tx: Transaction,
   rows: readonly R[],
   insert: (rows: readonly R[]) => Promise<Set<string>>,
-): Promise<Map<R, { proofId: string; isNew: boolean }>> {
-  const admissions = new Map<R, { proofId: string; isNew: boolean }>();
+): Promise<Map<R, FoundAdmission>> {
+  const admissions = new Map<R, FoundAdmission>();
+  let attempts = 0;
   for (let open = rows; open.length > 0;) {
+    // Every index can cause a conflict, also that of the proof id, which no attempt resolves.
+    if ((attempts += 1) > MAX_ATTEMPTS)
+      throw new Error('an admission conflicts with an unknown one');
     const inserted = await insert(open);
     const repeats = open.filter(({ proofId }) => !inserted.has(proofId));
     const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
     const existing = new Map(repeats.map((row, at) => [row, firsts[at] ?? null]));
+    const conflicts = await withTakenPlaces(
+      tx,
+      repeats.filter((row) => existing.get(row) === null),
+    );
     // Tries again if the earlier admission was rejected meanwhile and released its key.
     open = open.filter((row) => {
       const proofId = existing.get(row) ?? null;
       const isNew = !existing.has(row);
+      if (conflicts.has(row)) {
+        admissions.set(row, 'run_seq_taken');
+        return false;
+      }
       if (!isNew && proofId === null) return true;
       admissions.set(row, { proofId: proofId ?? row.proofId, isNew });
       return false;
     });
   }
   return admissions;
+}
+
+/** The rows whose place in a run another request has. */
+async function withTakenPlaces<R extends IntakeRow>(tx: Db, rows: readonly R[]): Promise<Set<R>> {
+  const inRuns = rows.flatMap((row) => (row.run === null ? [] : [{ ...row.run, row }]));
+  if (inRuns.length === 0) return new Set();
+  const taken = await tx<{ n: number }[]>`
+    select asked.n::integer - 1 as n
+    from unnest(${inRuns.map(({ row }) => row.tenantNo)}::int[],
+      ${inRuns.map(({ runKey }) => runKey)}::text[], ${inRuns.map(({ seq }) => seq)}::bigint[])
+      with ordinality as asked(tenant_no, run_key, seq, n)
+    where exists (select from svc.intake i where i.tenant_no = asked.tenant_no
+      and i.run_key = decode(asked.run_key, 'hex') and i.run_seq = asked.seq
+      and i.run_key is not null and not i.refused)`;
+  return new Set(taken.map(({ n }) => inRuns[n]!.row));
 }
 
 const BYTEA_ARRAY = 1001;
@@ -243,12 +287,14 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
   return tx<{ id: string }[]>`
     with policy as materialized (${policy})
     insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-      accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound)
+      accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound, run_key, run_seq,
+      run_closes)
     select i.proof_id, i.tenant_no, i.lane, t.environment,
       substring(packed.requests from i.request_start for i.request_length),
       substring(packed.hashes from i.hash_start for i.hash_length), policy.at,
       substring(packed.seeds from i.seed_start for i.seed_length), policy.digest,
-      f.fixture_hash, ${pinnedValidity(tx)}, i.key_no, k.agent_id is not null
+      f.fixture_hash, ${pinnedValidity(tx)}, i.key_no, k.agent_id is not null,
+      decode(i.run_key, 'hex'), i.run_seq, i.run_closes
     from policy cross join (select ${requests.bytes}::bytea as requests,
       ${hashes.bytes}::bytea as hashes, ${seeds.bytes}::bytea as seeds) packed
     cross join unnest(${arrayOf(items.map(({ proofId }) => proofId))}::uuid[],
@@ -258,14 +304,17 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
       ${hashes.starts}::integer[], ${hashes.lengths}::integer[],
       ${seeds.starts}::integer[], ${seeds.lengths}::integer[],
       ${items.map(({ fixtureRef }) => fixtureRef)}::text[],
-      ${items.map(({ keyNo }) => keyNo)}::integer[])
+      ${items.map(({ keyNo }) => keyNo)}::integer[], ${items.map(({ run }) => run?.runKey ?? null)}::text[],
+      ${items.map(({ run }) => run?.seq ?? null)}::bigint[],
+      ${arrayOf(items.map(({ run }) => run?.closes ?? 'NULL'))}::boolean[])
       with ordinality as i(proof_id, tenant_no, lane, request_start, request_length, hash_start,
-        hash_length, seed_start, seed_length, fixture_ref, key_no, n)
+        hash_length, seed_start, seed_length, fixture_ref, key_no, run_key, run_seq, run_closes, n)
     join svc.tenant t using (tenant_no)
     left join svc.fixture f using (fixture_ref)
     left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no
     order by i.n
-    on conflict (tenant_no, lane, request_hash) where not refused do nothing
+    -- Its deduplication key, or its place in a run, is in use.
+    on conflict do nothing
     returning proof_id as id`;
 }
 

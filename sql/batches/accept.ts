@@ -1,8 +1,9 @@
 import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
+import type { RunPlace } from '../admissions/runs.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
   bindIdempotencyKeys,
-  byDeduplicationKey,
+  byUniqueKeys,
   insertIntake,
   insertOrFind,
   pinPolicy,
@@ -19,6 +20,8 @@ export interface BatchItem {
   /** Lower-case hex. */
   requestHash: string;
   fixtureRef: string | null;
+  /** Null outside of runs. */
+  run: RunPlace | null;
 }
 
 export interface NewBatch {
@@ -49,7 +52,9 @@ export type BatchOutcome =
   | { outcome: 'accepted'; batchId: string; awaited: number }
   | { outcome: 'repeat'; batchId: string }
   | { outcome: 'idempotency_conflict' }
-  | { outcome: 'no_room' };
+  | { outcome: 'no_room' }
+  /** Nothing is stored: other requests have the places of these items in runs. */
+  | { outcome: 'run_seq_taken'; indexes: number[] };
 
 /** The request type number of batches in the table of idempotency keys. */
 const BATCHES = 3;
@@ -158,10 +163,20 @@ async function insertAdmissions(
   pins: PinnedPolicy,
 ): Promise<ItemAdmissions> {
   const pointing = admissionsOf(batch);
+  const conflicts = new Set<Admission | undefined>();
   for (const some of slices(pointing.admissions, ROWS_PER_STATEMENT)) {
     const rows = some.map(({ row }) => row);
     const found = await insertOrFind(tx, rows, (open) => insertIntake(tx, open, pins));
-    for (const one of some) Object.assign(one, found.get(one.row));
+    for (const one of some) {
+      const admission = found.get(one.row);
+      if (admission === 'run_seq_taken') conflicts.add(one);
+      else Object.assign(one, admission);
+    }
+  }
+  if (conflicts.size > 0) {
+    const indexes = batch.items.map(({ index }) => index);
+    const taken = indexes.filter((index) => conflicts.has(pointing.of[index]));
+    throw new BatchRejected({ outcome: 'run_seq_taken', indexes: taken });
   }
   for (const item of batch.items) {
     const admission = pointing.of[item.index];
@@ -185,7 +200,7 @@ function admissionsOf(batch: NewBatch): ItemAdmissions {
     admission.items += 1;
     of[item.index] = admission;
   }
-  const admissions = [...known.values()].sort((a, b) => byDeduplicationKey(a.row, b.row));
+  const admissions = [...known.values()].sort((a, b) => byUniqueKeys(a.row, b.row));
   return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 

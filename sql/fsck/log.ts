@@ -1,3 +1,4 @@
+import type { RunPlace } from '../admissions/runs.js';
 import type { VerdictInHistory } from '#protocol/history';
 import type { Budgets } from '#protocol/policy-input';
 import type { ArtifactKind } from '#protocol/status';
@@ -145,13 +146,16 @@ interface StoredProofRow extends SubjectColumns {
   hasIntake: boolean;
   /** The columns of the intake row that differ from the log entry. */
   differing: string[];
+  /** Of the intake row; null outside of runs. */
+  run: RunPlace | null;
   /** Null where erased. */
   payload: Record<string, unknown>;
 }
 
 type Row = EntryRow &
   AepRow &
-  Omit<StoredProofRow, 'requestHash' | 'rebuilt' | 'payload'> &
+  Omit<StoredProofRow, 'requestHash' | 'rebuilt' | 'payload' | 'run'> &
+  (RunPlace | { runKey: null }) &
   Pick<StoredLeaf, 'isErased' | 'isErasureDue'>;
 
 /** The leaves with indexes in [from, to), in order; missing leaves are absent. */
@@ -159,11 +163,12 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
   const rows = await sql<Row[]>`
     select ${aepColumns(sql)}, ${entryColumns(sql)}, e.lane, e.is_outcome as "isOutcome", e.action,
       e.tenant_no as "tenantNo",
-      e.intent_id as "intentId", i.proof_id is not null as "hasIntake",
+      e.intent_id as "intentId", e.parent, i.proof_id is not null as "hasIntake",
       array_remove(array[case when i.accepted_at <> e.at then 'accepted_at' end,
         case when i.environment <> e.environment then 'environment' end,
         case when i.tenant_no <> e.tenant_no then 'tenant_no' end,
         case when i.lane <> e.lane then 'lane' end], null) as differing,
+      encode(i.run_key, 'hex') as "runKey", i.run_seq as seq, i.run_closes as closes,
       x.proof_id is not null as "isErased", d.leaf_index is not null as "isErasureDue"
     from svc.log_entry e
     left join svc.intake i on i.proof_id = e.proof_id
@@ -184,6 +189,7 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
       row.kind === PROOF
         ? {
             ...row,
+            run: row.runKey === null ? null : row,
             requestHash: row.requestHash?.toString('hex') ?? '',
             rebuilt: rebuildAep(row),
             payload: {
@@ -195,6 +201,8 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
               budgets: row.budgets,
               action: row.action,
               intent_id: row.intentId,
+              parent: row.parent,
+              closed_run: row.closedRun,
             },
           }
         : null,

@@ -10,7 +10,8 @@ import {
   tileWidth,
 } from '#protocol/tiles';
 import type { Sha256 } from '#protocol/hash';
-import type { AepSubject } from '#protocol/schemas/aep';
+import { parentOf } from '#protocol/aep';
+import { type AepSubject, isReport } from '#protocol/schemas/aep';
 import type { Environment } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
 import { arrayOf } from '../db/columns.js';
@@ -53,7 +54,7 @@ export type NewEntry =
 function newEntryBytes(entry: NewEntry): Uint8Array {
   if (entry.kind !== 'proof') return entry.body;
   const { decision, subject } = entry;
-  const decided = { effect: decision.effect, isOutcome: subject.kind === 'outcome' };
+  const decided = { effect: decision.effect, isOutcome: isReport(subject) };
   return proofEntryBytes({
     proof_id: entry.proofId,
     aep_hash: entry.aepHash,
@@ -167,15 +168,15 @@ async function insertProofs(
   await tx`
     insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id, effect,
       environment, key_id, aep_hash, proof_record_hash, engine_version, signature, reasons,
-      budgets, action, intent_id, validity)
+      budgets, action, intent_id, parent, closed_run, validity)
     select leaf_index, to_timestamp(at / 1000.0), tenant_no, ${PROOF}, lane, is_outcome, proof_id, effect,
       environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(65, 64)},
-      reasons, budgets, action, intent_id, validity
+      reasons, budgets, action, intent_id, parent, closed_run, validity
     from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
       ${arrayOf(proofs.map(({ at }) => at))}::bigint[],
       ${arrayOf(proofs.map(({ tenantNo }) => tenantNo))}::int[],
       ${arrayOf(proofs.map(({ lane }) => lane))}::smallint[],
-      ${arrayOf(subjects.map(({ kind }) => kind === 'outcome'))}::boolean[],
+      ${arrayOf(subjects.map(isReport))}::boolean[],
       ${arrayOf(proofs.map(({ proofId }) => proofId))}::uuid[],
       ${arrayOf(decisions.map(({ effect }) => effect))}::text[],
       ${arrayOf(proofs.map(({ environment }) => environment))}::text[],
@@ -185,9 +186,17 @@ async function insertProofs(
       ${decisions.map(({ budgets }) => jsonOf(budgets))}::text[]::jsonb[],
       ${subjects.map((subject) => ('action' in subject ? subject.action : null))}::text[],
       ${subjects.map((subject) => ('intent_id' in subject ? subject.intent_id : null))}::text[],
+      ${subjects.map(parentOf)}::uuid[],
+      ${subjects.map(closedRunOf)}::text[]::jsonb[],
       ${proofs.map(({ validity }) => (validity === UNLIMITED ? null : JSON.stringify(validity)))}::text[]::jsonb[])
       with ordinality as added(leaf_index, at, tenant_no, lane, is_outcome, proof_id, effect, environment,
-        key_id, engine_version, reasons, budgets, action, intent_id, validity, n)`;
+        key_id, engine_version, reasons, budgets, action, intent_id, parent, closed_run, validity, n)`;
+}
+
+/** What the log had of a run, from which the AEP of its close is rebuilt. */
+function closedRunOf(subject: AepSubject): string | null {
+  if (subject.kind !== 'close') return null;
+  return JSON.stringify({ count: subject.count, members_hash: subject.members_hash });
 }
 
 const jsonOf = (budgets: Decision['budgets']): string | null =>

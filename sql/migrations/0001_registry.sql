@@ -84,10 +84,18 @@ create table svc.intake (
   validity      jsonb,                                            -- null: unlimited
   refused       boolean not null default false,
   key_no        integer,                                          -- revoking the key also rejects its pending admissions
-  bound         boolean not null default false                    -- the API key is restricted to the agent of the request
+  bound         boolean not null default false,                   -- the API key is restricted to the agent of the request
+  -- The place in a run, null outside of runs. An erasure keeps it, so that no other request gets its number.
+  run_key       bytea check (length(run_key) = 32),               -- hash of agent id and run id
+  run_seq       bigint check (run_seq >= 0),
+  run_closes    boolean,                                          -- the request ends the run
+  check (num_nulls(run_key, run_seq, run_closes) in (0, 3))
 );
 -- The deduplication key. A rejected admission releases it.
 create unique index intake_identity on svc.intake (tenant_no, lane, request_hash) where not refused;
+-- A number in a run belongs to one request. Requests outside of runs cost nothing.
+create unique index intake_run on svc.intake (tenant_no, run_key, run_seq) where run_key is not null and not refused;
+create index intake_close on svc.intake (tenant_no, run_key) where run_closes and not refused;
 
 -- Single admissions without an outcome. Deleting the row is the claim, so only one transaction can append.
 -- The admissions of a batch are pending in svc.chunk_pending until their chunk is split.
@@ -152,19 +160,23 @@ create table svc.log_entry (
   budgets           jsonb,                                        -- {counter: {window, before, after}}; null: none
   action            text,                                         -- null for an outcome
   intent_id         text collate "C",                             -- null for the agent request type
+  parent            uuid,                                         -- the proof that an agent request follows from
+  closed_run        jsonb,                                        -- of a close: {"count", "members_hash"}
   check (case kind
     when 1 then num_nulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
         proof_record_hash, engine_version) = 0
       and length(aep_hash) = 32 and length(proof_record_hash) = 32 and num_nonnulls(revokes, body) = 0
     else body is not null and (revokes is not null) = (kind = 2)
       and num_nonnulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
-        proof_record_hash, engine_version, validity, signature, reasons, budgets, action, intent_id) = 0 end)
+        proof_record_hash, engine_version, validity, signature, reasons, budgets, action, intent_id, parent,
+        closed_run) = 0 end)
 );
 create index log_entry_status on svc.log_entry (revokes) where kind = 2;
 create index log_entry_key on svc.log_entry (leaf_index) where kind = 3;
 create index log_entry_of_tenant on svc.log_entry (tenant_no, leaf_index) where tenant_no is not null;
 -- Not on a hash: row-level security keeps conditions with functions away from an index.
 create index log_entry_intent on svc.log_entry (tenant_no, intent_id, leaf_index) where intent_id is not null;
+create index log_entry_parent on svc.log_entry (tenant_no, parent, leaf_index) where parent is not null;
 
 -- The log has only the hash; the salt in the document prevents guessing.
 create table svc.revocation_reason (

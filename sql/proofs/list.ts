@@ -4,9 +4,12 @@ import {
   type Effect,
   type VerificationStatus,
 } from '#protocol/status';
+import { attempt } from '#protocol/errors';
 import { isAepKeyEntry } from '#protocol/entries';
 import type { VerdictInHistory } from '#protocol/history';
+import { parseStrict } from '#protocol/json';
 import type { KeyedEntry } from '#protocol/keys';
+import type { Run } from '#protocol/schemas/primitives';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import { comparableTime } from '../db/columns.js';
 import { keysInLog, voidingLeaf } from '../log/log.js';
@@ -24,6 +27,12 @@ export interface ProofInList {
   isOutcome: boolean;
   action: string | null;
   intentId: string | null;
+  parent: string | null;
+  bound: boolean;
+  /** From the request; absent when it has none, and once the payload is erased. */
+  agent?: { id: string };
+  tool?: string;
+  run?: Run;
   /** Epoch milliseconds. */
   acceptedAt: number;
   verdict: VerdictInHistory | null;
@@ -37,6 +46,14 @@ export interface ProofFilter {
   effect?: Effect | undefined;
   action?: string | undefined;
   intentId?: string | undefined;
+  agent?: string | undefined;
+  tool?: string | undefined;
+  /** A run of one agent. */
+  runKey?: string | undefined;
+  parent?: string | undefined;
+  /** 32 hex characters. */
+  batch?: string | undefined;
+  bound?: boolean | undefined;
   /** Epoch milliseconds: the lower bound is inclusive, the upper bound exclusive. */
   acceptedFrom?: number | undefined;
   acceptedBefore?: number | undefined;
@@ -111,7 +128,8 @@ async function firstLeafSince(tx: Transaction, time: number | undefined): Promis
 
 type Keys = readonly KeyedEntry[] | null;
 
-type Scanned = Omit<ProofInList, 'verdict' | 'isVoided' | 'revoked'> & {
+type Scanned = Omit<ProofInList, 'agent' | 'isVoided' | 'revoked' | 'run' | 'tool' | 'verdict'> & {
+  request: Buffer | null;
   keyId: string;
   hasPayload: boolean;
 };
@@ -132,7 +150,9 @@ async function scanLeaves(
   below: number,
   size: number,
 ): Promise<{ scanned: number; least: number | null; matching: Scanned[] }> {
-  const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
+  const { lane, effect, action, intentId, parent, acceptedFrom, acceptedBefore } = filter;
+  const { agent, bound, tool } = filter;
+  const selected = selection(tx, tenantNo, filter);
   const isException = status !== undefined && status !== 'VALID' && keys !== null;
   // Looks up each exception: the planner could turn a join into a scan of all the tenant's proofs.
   const source = isException
@@ -142,12 +162,27 @@ async function scanLeaves(
     : tx`svc.log_entry`;
   // Intents have an index, so only the intent's leaves are scanned.
   const ofIntent = intentId === undefined || isException ? tx`` : tx`and intent_id = ${intentId}`;
+  const ofParent = parent === undefined || isException ? tx`` : tx`and parent = ${parent}::uuid`;
+  // An array, so that the planner looks up each id and does not scan the tenant's proofs.
+  const ofSelected =
+    selected === null || isException ? tx`` : tx`and proof_id = any(array(${selected}))`;
+  // Only the requests of the leaves that are scanned are parsed.
+  const inRequest =
+    agent === undefined && tool === undefined && bound === undefined
+      ? tx``
+      : tx`and exists (select from svc.intake i where i.proof_id = seen.proof_id
+          and (${bound ?? null}::boolean is null or (lane = 2 and i.bound = ${bound ?? null}))
+          and (${agent ?? null}::text is null or lane = 2
+            and convert_from(i.request, 'UTF8')::jsonb #>> '{agent,id}' = ${agent ?? null})
+          and (${tool ?? null}::text is null or lane = 2
+            and convert_from(i.request, 'UTF8')::jsonb ->> 'tool' = ${tool ?? null}))`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
-      select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id, key_id,
-        at, signature is not null as has_payload
+      select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id, parent,
+        key_id, at, signature is not null as has_payload
       from ${source}
-      where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
+      where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent} ${ofParent}
+        ${ofSelected}
       order by leaf_index desc limit ${size}),
     counted as (select count(*)::integer as scanned, min(leaf_index) as least from seen),
     matching as (
@@ -156,17 +191,40 @@ async function scanLeaves(
         and (${effect ?? null}::text is null or effect = ${effect ?? null})
         and (${action ?? null}::text is null or action = ${action ?? null})
         and (${intentId ?? null}::text is null or intent_id = ${intentId ?? null})
+        and (${parent ?? null}::uuid is null or parent = ${parent ?? null})
+        ${selected === null || !isException ? tx`` : tx`and proof_id in (${selected})`}
+        ${inRequest}
         and (${dateOf(acceptedFrom)}::timestamptz is null or at >= ${dateOf(acceptedFrom)})
         and (${dateOf(acceptedBefore)}::timestamptz is null or at < ${dateOf(acceptedBefore)}))
     select c.scanned, c.least, m.proof_id as "proofId", m.leaf_index as "leafIndex", m.environment,
       m.lane, m.effect, m.is_outcome as "isOutcome", m.action, m.intent_id as "intentId",
+      m.parent, i.request, coalesce(i.bound, false) as bound,
       m.at as "acceptedAt", m.key_id as "keyId", m.has_payload as "hasPayload"
     from counted c left join matching m on true
+    left join lateral (select request, bound from svc.intake where proof_id = m.proof_id offset 0) i
+      on true
     order by m.leaf_index desc`;
   const matching = rows.flatMap(({ scanned: _scanned, least: _least, acceptedAt, ...row }) =>
     acceptedAt === null ? [] : [{ ...row, acceptedAt: acceptedAt.getTime() }],
   );
   return { scanned: rows[0]?.scanned ?? 0, least: rows[0]?.least ?? null, matching };
+}
+
+/** The proof ids of a run or of a batch, as a query; null without such a filter. */
+function selection(tx: Transaction, tenantNo: number, { batch, runKey }: ProofFilter) {
+  if (runKey === undefined && batch === undefined) return null;
+  const ofRun =
+    runKey === undefined
+      ? tx``
+      : tx`select i.proof_id from svc.intake i
+          where i.tenant_no = ${tenantNo} and i.run_key = decode(${runKey}, 'hex') and not i.refused`;
+  const ofBatch =
+    batch === undefined
+      ? tx``
+      : tx`select u.proof_id from svc.batch b join svc.batch_part p using (batch_id)
+          cross join unnest(p.proof_ids) as u(proof_id)
+          where b.tenant_no = ${tenantNo} and b.batch_id = ${batch}::uuid`;
+  return tx`${ofRun} ${runKey !== undefined && batch !== undefined ? tx`intersect` : tx``} ${ofBatch}`;
 }
 
 /**
@@ -242,8 +300,9 @@ async function withStatusInputs(
     if (entry === null) damaged.add(proofId);
     else revoked.set(proofId, [...(revoked.get(proofId) ?? []), entry.artifact_kind]);
   }
-  return proofs.map(({ keyId, hasPayload, ...proof }) => ({
+  return proofs.map(({ keyId, hasPayload, request, ...proof }) => ({
     ...proof,
+    ...callIn(request),
     // An unreadable entry may be a revocation, so no status is reported.
     verdict: damaged.has(proof.proofId)
       ? null
@@ -251,6 +310,13 @@ async function withStatusInputs(
     isVoided: voidingLeaf(keys, keyId, proof.leafIndex) !== null,
     revoked: revoked.get(proof.proofId) ?? [],
   }));
+}
+
+/** Who called what, by a stored request. */
+function callIn(request: Buffer | null): Pick<ProofInList, 'agent' | 'run' | 'tool'> {
+  if (request === null) return {};
+  const { agent, run, tool } = (attempt(() => parseStrict(request)) ?? {}) as Partial<ProofInList>;
+  return { ...(agent && { agent }), ...(run && { run }), ...(tool !== undefined && { tool }) };
 }
 
 export function statusOf(proof: ProofInList): VerificationStatus {

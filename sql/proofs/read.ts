@@ -2,6 +2,7 @@ import { parseEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
+import type { ClosedRun } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import type { Budgets } from '#protocol/policy-input';
 import { parseTime } from '#protocol/time';
@@ -29,6 +30,7 @@ export interface StoredProof {
   request: Buffer | null;
   requestHash: Buffer | null;
   seed: Buffer | null;
+  closedRun: ClosedRun | null;
   /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */

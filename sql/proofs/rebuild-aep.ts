@@ -4,7 +4,7 @@ import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/
 import { orderedText, parseStrict } from '#protocol/json';
 import { type Budgets, type PolicyInput, policyInputText } from '#protocol/policy-input';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
-import type { Aep, FullValidity } from '#protocol/schemas/aep';
+import type { Aep, ClosedRun, FullValidity } from '#protocol/schemas/aep';
 import { type Decided, type Effect, isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Environment } from '#protocol/schemas/primitives';
@@ -74,6 +74,8 @@ export interface Decision {
   budgets: Budgets;
   engineVersion: string;
   keyId: string;
+  /** What the log had of a run when a close ended it; null or absent otherwise. */
+  closedRun?: ClosedRun | null;
 }
 
 /** An AEP and its RFC 8785 form, which is hashed and signed. */
@@ -116,7 +118,7 @@ export const inputHashOf = (input: PolicyInput, saltOf: SaltOf): string =>
 export function aepOf(
   intake: Omit<PinnedIntake, 'tenantNo' | 'lane' | 'request'>,
   request: ExecuteRequest | AgentEnvelope,
-  { effect, reasons, budgets, engineVersion, keyId }: Decision,
+  { effect, reasons, budgets, engineVersion, keyId, closedRun }: Decision,
   input: PolicyInput = policyInputOf(intake, request, budgets),
 ): BuiltAep {
   const { validity, acceptedAt, seed } = intake;
@@ -126,7 +128,7 @@ export function aepOf(
     proof_id: intake.proofId,
     environment: intake.environment,
     tenant_id: intake.tenantId,
-    subject: subjectOf(request, intake.bound),
+    subject: subjectOf(request, intake.bound, closedRun),
     ...commitmentsOf(nativeSha256, disclosures),
     decision: { effect, reasons },
     policy: {
@@ -167,6 +169,7 @@ export interface AepRow {
   /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   signature: Buffer | null;
+  closedRun: ClosedRun | null;
 }
 
 /** Columns of an `AepRow`, from `svc.log_entry e` with `svc.intake i` and `svc.tenant t`. */
@@ -174,7 +177,7 @@ export const aepColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
   e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
-  i.seed, e.reasons, e.budgets, e.signature`;
+  i.seed, e.reasons, e.budgets, e.signature, e.closed_run as "closedRun"`;
 
 /**
  * The AEP that was signed, from its row; null when the row does not form one. An altered row gives

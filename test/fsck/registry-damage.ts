@@ -118,6 +118,12 @@ const columns: Damage[] = [
   column('log_entry', 'leaf_altered', 'is_outcome = not is_outcome'),
   column('log_entry', 'columns_differ', `action = 'other'`),
   column('log_entry', 'columns_differ', `intent_id = 'other'`),
+  column('log_entry', 'columns_differ', 'parent = proof_id'),
+  column('log_entry', 'columns_differ', `closed_run = '{}'`),
+  [
+    { intake_differs: 1 },
+    (id) => set('intake', `run_key = sha256(''), run_seq = 0, run_closes = false`, id),
+  ],
   [{ intake_differs: 1 }, (id) => set('intake', `accepted_at = accepted_at + interval '1 ms'`, id)],
   [{ intake_differs: 1 }, (id) => set('intake', `environment = 'live'`, id)],
   [{ intake_differs: 1, verdict_passes: 1 }, (id) => set('intake', 'tenant_no = 9999', id)],

@@ -1,10 +1,10 @@
-"""Verifies exports, the evidence of receipts, and tlog-proofs offline (spec/log.md, 18).
+"""Verifies exports, the evidence of receipts, packages of runs, and tlog-proofs offline (spec/log.md, 18).
 
     python3 export.py FILE...      prints the cases of these vector files whose result is not the expected one
     python3 export.py --lines      prints the result of each line of the input, a case
 
 A case has the members that protocol/vectors/README.md lists. A result is as there, and has `disclosed` and `withheld`
-when it is authentic.
+when it is authentic. The result of a package has `complete`, and then `members` and `missing`.
 """
 
 import sys
@@ -109,8 +109,9 @@ def verify_document(case, keys, log, result):
         raise Undecidable("no_pinned_key")
     text = base64.b64decode(case["export_base64"]) if "export_base64" in case else case["export"]
     document = parse_json(text)
-    is_evidence = isinstance(document, dict) and document.get("schema_version") == EVIDENCE
-    (RECEIPT_EVIDENCE if is_evidence else EXPORT)(document)
+    kind = document.get("schema_version") if isinstance(document, dict) else None
+    is_evidence = kind in (EVIDENCE, DISCLOSURE)
+    ({EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}[kind] if is_evidence else EXPORT)(document)
     signed, disclosed = check_parts(document, is_evidence, case.get("receipt", ABSENT))
 
     pinned = [key for key in keys if key[0] == signed["key_id"]]
@@ -184,6 +185,49 @@ def verify_entry(case, log, result):
     result |= {"included": True, "status": f"unknown since checkpoint {size}"}
 
 
+def verify_run(case, keys, log, result):
+    result |= {"complete": False}
+    result.pop("status")
+    if log is None:
+        raise Undecidable("no_pinned_log")
+    package = parse_json(case["run"])
+    try:
+        PACKAGE(package)
+    except Invalid as fault:
+        raise Invalid("malformed_run") from fault
+    close, *others = [place_of(one, keys, log) for one in (package["close"], *package["members"])]
+    subject = close["aep"]["subject"]
+    require(subject["kind"] == "close", "not_a_close")
+    indexes = [one["index"] for one in (*others, close)]
+    require(is_ascending(indexes) and all(one["tree"] == close["tree"] for one in others), "log_order_mismatch")
+    hashes = [[one["entry"]["proof_id"], one["entry"]["aep_hash"]] for one in others]
+    stated = (subject["count"], subject["members_hash"])
+    require(stated == (len(others), document_hash(hashes)), "members_mismatch")
+    aeps = [one["aep"] for one in others if one["aep"]]
+    of_run = lambda aep: (aep["tenant_id"], aep["subject"]["agent"]["id"], aep["subject"].get("run", {}).get("id"))
+    is_member = lambda aep: aep["subject"]["kind"] in ("admission", "outcome") and of_run(aep) == of_run(close["aep"])
+    require(all(map(is_member, aeps)), "run_mismatch")
+    seqs, end = [aep["subject"]["run"]["seq"] for aep in aeps], subject["run"]["seq"]
+    require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
+    missing = [seq for seq in range(end) if seq not in seqs]
+    require(not missing or len(aeps) < len(others), "seq_mismatch")
+    result |= {"complete": True, "members": [one["entry"]["proof_id"] for one in others], "missing": missing}
+
+
+def place_of(document, keys, log):
+    """A document that is in the tree, with its index, tree and AEP."""
+    entry, aep = document["entry"], None
+    if document["proof_record"]:
+        result = {}
+        verify_document({"export": canonical(document)}, keys, log, result)
+        require(result.get("included"), "not_in_tree")
+        aep = parse_json(from_base64(document["proof_record"]["envelope"]["payload"]))
+    index, path, note = parse_tlog_proof(document["tlog_proof"])
+    check_inclusion(log, entry, index, path, note)
+    tree = parse_checkpoint(open_note(note, log[0])[0], log[1])
+    return {"entry": entry, "aep": aep, "index": index, "tree": tree}
+
+
 def outcome(case):
     try:
         keys, log = [read_key(pin) for pin in case["trust"]["aep_keys"]], read_log(case["trust"])
@@ -193,6 +237,8 @@ def outcome(case):
     try:
         if "entry" in case:
             verify_entry(case, log, result)
+        elif "run" in case:
+            verify_run(case, keys, log, result)
         else:
             verify_document(case, keys, log, result)
     except Undecidable as cause:
@@ -205,7 +251,8 @@ def outcome(case):
 def differences(file):
     """The cases of a vector file with another result than the expected one."""
     for case in parse_json(Path(file).read_bytes()):
-        found = {name: one for name, one in outcome(case).items() if name not in ("disclosed", "withheld")}
+        shown = ("disclosed", "withheld", "members")
+        found = {name: one for name, one in outcome(case).items() if name not in shown}
         if found != case["expected"]:
             yield {"name": case["name"], "found": found, "expected": case["expected"]}
 

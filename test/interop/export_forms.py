@@ -12,6 +12,7 @@ AEP_TYPE = "application/vnd.svc.aep+json"
 ASSERTING = ("VALID", "PASS", "VERIFIED", "TRUST_ESTABLISHED")
 STATUSES = (*ASSERTING, "REVOKED", "EXPIRED", "NOT_FOUND", "BACKEND_LOOKUP_REQUIRED")
 EVIDENCE = "svc.runtime.receipt_evidence/1.1"
+DISCLOSURE = "svc.registry.disclosure/1.0"
 
 
 that = lambda is_form: lambda value: require(is_form(value), MALFORMED)
@@ -86,16 +87,22 @@ VALID_UNTIL = that(either(has_ends("proof"), has_ends(*KINDS)))
 
 ACTION = that(form("[A-Z0-9_.:-]{1,128}"))
 AGENT = members(id=NAME, framework_=NAME, bound=BOOLEAN)
+RUN = members(id=PROOF_ID, seq=that(lambda value: is_index(value) and value <= 10_000))
+TRACE = that(form("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"))
+CALL = {"run_": RUN, "tool_call_id_": NAME, "traceparent_": TRACE}
 SUBJECT = by(
     "kind",
     execute=members(kind=NAME, intent_id=NAME, action=ACTION),
-    admission=members(kind=NAME, agent=AGENT, action=ACTION, tool_=NAME, parent_proof_id_=PROOF_ID),
-    outcome=members(kind=NAME, agent=AGENT, parent_proof_id=PROOF_ID, result=word("succeeded", "failed")),
+    admission=members(kind=NAME, agent=AGENT, action=ACTION, tool_=NAME, parent_proof_id_=PROOF_ID, **CALL),
+    outcome=members(
+        kind=NAME, agent=AGENT, parent_proof_id=PROOF_ID, result=word("succeeded", "failed"), **CALL
+    ),
+    close=members(kind=NAME, agent=AGENT, run=RUN, count=INDEX, members_hash=HASH, traceparent_=TRACE),
 )
 
 
 def fits_aep(aep):
-    has_artifacts = aep["subject"]["kind"] != "outcome" and aep["decision"]["effect"] == "ADMIT"
+    has_artifacts = aep["subject"]["kind"] not in ("outcome", "close") and aep["decision"]["effect"] == "ADMIT"
     fits_effect = aep["valid_until"].keys() == {*KINDS} if has_artifacts else len(aep["valid_until"]) == 1
     return fits_effect and aep["execution_id"] == f"exec_{aep['proof_id']}"
 
@@ -203,12 +210,26 @@ EXPORT = members(
     verdict=VERDICT,
     log_vkey=that(lambda value: value is None or is_text(value) and value != ""),
 )
-RECEIPT_EVIDENCE = members(
-    schema_version=version(EVIDENCE),
-    proof_record=RECORD,
-    entry=PROOF_ENTRY,
-    key=KEY,
-    approval=NULL,
-    disclosures=DISCLOSURES,
-    tlog_proof=TEXT_OR_NULL,
-)
+EVIDENCE_MEMBERS = {
+    "proof_record": RECORD,
+    "entry": PROOF_ENTRY,
+    "key": KEY,
+    "approval": NULL,
+    "disclosures": DISCLOSURES,
+    "tlog_proof": TEXT_OR_NULL,
+}
+RECEIPT_EVIDENCE = members(schema_version=version(EVIDENCE), **EVIDENCE_MEMBERS)
+DISCLOSED = members(schema_version=version(DISCLOSURE), **EVIDENCE_MEMBERS)
+
+# spec/log.md, 18, a run
+
+GONE = {"proof_record": NULL, "key": NULL, "disclosures": that(lambda value: value == []), "tlog_proof": that(is_text)}
+ERASED = members(schema_version=version(DISCLOSURE), **EVIDENCE_MEMBERS | GONE)
+
+
+def RUN_MEMBER(value):
+    is_erased = isinstance(value, dict) and value.get("proof_record", ABSENT) is None
+    (ERASED if is_erased else DISCLOSED)(value)
+
+
+PACKAGE = members(schema_version=version("svc.registry.run/1.0"), close=DISCLOSED, members=items(RUN_MEMBER))

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
 import type { JsonValue } from '#protocol/json';
 import * as sdk from '#sdk/index';
+import { newRunId } from '../fixtures/agent.js';
 import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -10,10 +11,13 @@ let world: SdkWorld;
 let facades: PublicServers;
 let receipt: sdk.Receipt;
 let proof: { proof_id: string };
+const run = { run: newRunId(), agent: 'a' };
 beforeAll(async () => {
   [world, facades] = await Promise.all([openSdkWorld(), openPublicServers()]);
   receipt = await sdk.executeIntentHttp(world.options, intent());
   proof = { proof_id: receipt.registry_proof_id };
+  const close = { kind: 'close', agent: { id: 'a' }, run: { id: run.run, seq: 0 } } as const;
+  await sdk.admitHttp(world.options, close);
   await world.registry.verifyAll();
   await world.log.publish();
 });
@@ -103,6 +107,8 @@ const calls: Record<string, Calls> = {
   replayProofHttp: (engine) => [sdk.replayProofHttp(engine, proof)],
   listProofPageHttp: (engine) => [sdk.listProofPageHttp(engine)],
   listProofsHttp: (engine) => [listOf(sdk.listProofsHttp(engine))],
+  readRunHttp: (engine) => [sdk.readRunHttp(engine, run)],
+  exportRunHttp: (engine) => [sdk.exportRunHttp(engine, run)],
   createApiKeyHttp: (engine) => [
     sdk.createApiKeyHttp(engine, { scopes: ['admit'], restriction: { agent_id: 'a' } }),
   ],

@@ -68,6 +68,7 @@ describe('documented examples of the SDK', () => {
   it("admit an agent's action and a batch, and read their proofs", async () => {
     expect(await node('agent.js')).toBe('ADMITTED ADMITTED\n');
     expect(await node('agent-key.js')).toBe('key_restricted\n');
+    expect(await node('run.js')).toBe('closed 2\n');
     expect(await node('many.js')).toBe('');
     expect(await node('proofs.js')).toMatch(/^[0-9a-f]{32} .*ADMIT .+\n$/);
     expect(await node('lookup.js')).toMatch(/^NOT_FOUND false [0-9]+\n$/);

@@ -219,6 +219,7 @@ it('loadPending > returns each admission unchanged when several have equal colum
     ...(await readPinnedIntake(registry.engine, registry.tenantNo, id)),
     batch: null,
     chunkId: null,
+    runCloses: null,
   }));
   expect(await loadPending(registry.admit.sql, requested)).toEqual(await Promise.all(pinned));
 });

@@ -1,8 +1,10 @@
+import type { PolicyEngine } from '#policy/decide';
 import { deriveAep } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
 import { pae } from '#protocol/dsse';
-import type { AepSubject } from '#protocol/schemas/aep';
+import type { PolicyInput } from '#protocol/policy-input';
+import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
 import {
@@ -20,6 +22,7 @@ import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
 import { appendLocked, type LastTile, lockHead, readLastTile } from '#sql/log/append';
 import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
+import { closedRunOf, faultsOfRuns, type RunFault } from './close.js';
 import {
   beforesIn,
   type CounterMove,
@@ -53,9 +56,29 @@ interface Rejection {
  * checks every gate again, and assigns leaf indexes. The proofs are committed when it returns;
  * nothing is written when it throws.
  */
-export async function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
-  const metrics = context.metrics ?? NO_METRICS;
+export function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
   const intakes = prepared.map(({ intake }) => intake);
+  return appendGroup(context, intakes, () => Promise.resolve(prepared));
+}
+
+/**
+ * Appends the close of a run. Its AEP depends on the log, so it is signed under the append lock: closes
+ * are rare.
+ */
+export async function appendClose(context: AdmitContext, intake: PendingIntake): Promise<Appended> {
+  const policy = await context.policy(intake.policyDigest);
+  return appendGroup(context, [intake], async (tx) => {
+    const { closedRun, runFault } = await closedRunOf(tx, intake);
+    return [{ ...sign(context, intake, policy, expectedValues, closedRun), runFault }];
+  });
+}
+
+async function appendGroup(
+  context: AdmitContext,
+  intakes: readonly PendingIntake[],
+  preparedIn: (tx: Transaction) => Promise<Prepared[]>,
+): Promise<Appended> {
+  const metrics = context.metrics ?? NO_METRICS;
   const ids = intakes.map(({ proofId }) => proofId);
   const lockStart = performance.now();
   let commitStart = 0;
@@ -64,7 +87,7 @@ export async function append(context: AdmitContext, prepared: Prepared[]): Promi
     async (tx, [size, ...claim]) => {
       const locked = performance.now();
       metrics.took('lock', locked - lockStart);
-      const result = await appendClaimed(tx, context, prepared, size, claim);
+      const result = await appendClaimed(tx, context, await preparedIn(tx), size, claim);
       commitStart = performance.now();
       if (claim[0].size > 0) metrics.took('append', commitStart - locked);
       return result;
@@ -113,13 +136,17 @@ async function appendClaimed(
   }
 
   const parentFaults = await faultsOfParents(tx, claimed);
+  const runFaults = await faultsOfRuns(tx, claimed);
   const rejected: Rejection[] = [];
   const admitted: Prepared[] = [];
   for (const item of claimed) {
     const { intake } = item;
     const { proofId } = intake;
     const gate = gates.get(proofId);
-    const rejection = rejectionBy(context, item.subject, gate, parentFaults.get(proofId));
+    const rejection =
+      rejectionBy(context, item.subject, gate, parentFaults.get(proofId)) ??
+      runFaults.get(proofId) ??
+      item.runFault;
     if (rejection === null) admitted.push(item);
     else rejected.push({ intake, ...rejection });
   }
@@ -211,7 +238,7 @@ function isOfAgent(subject: AepSubject, agentId: string | null): boolean {
 /** Items with a forbidden parent: the worker does not rely on the engine's check. */
 async function faultsOfParents(tx: Transaction, items: Prepared[]): Promise<Map<string, string>> {
   const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
-    if (subject.kind === 'execute' || subject.parent_proof_id === undefined) return [];
+    if (!('parent_proof_id' in subject)) return [];
     return [
       { proofId, kind: subject.kind, parent: { tenantNo, proofId: subject.parent_proof_id } },
     ];
@@ -241,6 +268,8 @@ export interface Prepared {
   /** Log commitments, lower-case hex. */
   aepHash: string;
   proofRecordHash: string;
+  /** Why a close cannot end its run, or null. */
+  runFault: RunFault | null;
 }
 
 /**
@@ -254,11 +283,20 @@ export async function prepare(
   intake: PendingIntake,
   values: CounterValues = expectedValues,
 ): Promise<Prepared> {
-  const policy = await context.policy(intake.policyDigest);
+  return sign(context, intake, await context.policy(intake.policyDigest), values);
+}
+
+function sign(
+  context: AdmitContext,
+  intake: PendingIntake,
+  policy: PolicyEngine,
+  values: CounterValues,
+  closedRun: ClosedRun | null = null,
+): Prepared {
   const { counters } = policy;
-  const { aep, bytes, decision, input } = deriveAep(intake, policy, context.keyId, (pinned) =>
-    beforesIn(values, intake, pinned, counters),
-  );
+  const beforesOf = (pinned: PolicyInput) => beforesIn(values, intake, pinned, counters);
+  const derived = deriveAep(intake, policy, context.keyId, beforesOf, closedRun);
+  const { aep, bytes, decision, input } = derived;
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
   const hashes = loggedHashes(
@@ -280,6 +318,7 @@ export async function prepare(
     signature,
     aepHash: hashes.aep_hash,
     proofRecordHash: hashes.proof_record_hash,
+    runFault: null,
   };
   move(values, prepared);
   return prepared;

@@ -16,7 +16,7 @@ import { announceOutcomes } from '#sql/admissions/outcomes';
 import { CHUNK_ITEMS } from '#sql/batches/accept';
 import { countOutcomes, splitChunks } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
-import { append, countOf, prepare, type Prepared, type Appended } from './append.js';
+import { append, appendClose, countOf, prepare, type Prepared, type Appended } from './append.js';
 import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
 
 /**
@@ -45,7 +45,9 @@ export async function processAdmissions(
   ids: string[],
   requests: RequestIds = NO_REQUEST_IDS,
 ): Promise<void> {
-  const { prepared, failed } = await prepareAll(context, () => loadPending(context.sql, ids));
+  const { closes, prepared, failed } = await prepareAll(context, () =>
+    loadPending(context.sql, ids),
+  );
   const deferred: Failed[] = [];
   for (const one of failed) {
     if (isItemError(one.error)) await quarantine(context, one.intake, one.error, requests);
@@ -53,6 +55,15 @@ export async function processAdmissions(
     else deferred.push(one);
   }
   await appendOrIsolate(context, prepared, requests);
+  // Last, because they may end the runs of the others.
+  for (const intake of closes) {
+    try {
+      logOutcomes(context.log, await appendClose(context, intake), requests);
+    } catch (error) {
+      if (isItemError(error)) await quarantine(context, intake, error, requests);
+      else deferred.push({ intake, error });
+    }
+  }
   if (deferred.length > 0) throw deferredError(deferred);
 }
 
@@ -64,11 +75,11 @@ export async function processAdmissions(
  */
 export async function processChunks(context: AdmitContext, chunkIds: string[]): Promise<void> {
   const load = () => loadChunks(context.sql, chunkIds, CHUNK_ITEMS);
-  const { prepared, failed } = await prepareAll(context, load);
-  const all = [...prepared, ...failed];
+  const { closes, prepared, failed } = await prepareAll(context, load);
+  const all = [...prepared, ...failed, ...closes.map((intake) => ({ intake }))];
   if (all.length === 0) return;
   let error = failed[0]?.error;
-  if (failed.length === 0) {
+  if (failed.length === 0 && closes.length === 0) {
     try {
       logOutcomes(context.log, await append(context, prepared), NO_REQUEST_IDS);
       return;
@@ -76,15 +87,21 @@ export async function processChunks(context: AdmitContext, chunkIds: string[]): 
       if (!isItemError(cause)) throw cause;
       error = cause;
     }
-  } else if (failed.length === all.length && !failed.some((one) => isItemError(one.error))) {
+  } else if (
+    failed.length > 0 &&
+    failed.length === all.length &&
+    !failed.some((one) => isItemError(one.error))
+  ) {
     throw deferredError(failed);
   }
   const chunks = [...new Set(all.flatMap(({ intake }) => intake.chunkId ?? []))];
   const ids = await splitChunks(context.sql, chunks);
-  context.log.warn(
-    { err: error, chunks, admissions: ids.length },
-    'batch chunks failed; their admissions are processed as single ones',
-  );
+  if (error !== undefined) {
+    context.log.warn(
+      { err: error, chunks, admissions: ids.length },
+      'batch chunks failed; their admissions are processed as single ones',
+    );
+  }
   await processAdmissions(context, ids);
 }
 
@@ -102,7 +119,7 @@ const deferredError = (failed: readonly Failed[]): DeferredError =>
 async function prepareAll(
   context: AdmitContext,
   load: () => Promise<PendingIntake[]>,
-): Promise<{ prepared: Prepared[]; failed: Failed[] }> {
+): Promise<{ prepared: Prepared[]; failed: Failed[]; closes: PendingIntake[] }> {
   const metrics = context.metrics ?? NO_METRICS;
   const loadStart = performance.now();
   const pending = await load();
@@ -110,8 +127,10 @@ async function prepareAll(
   metrics.took('load', loaded - loadStart);
   const prepared: Prepared[] = [];
   const failed: Failed[] = [];
+  const closes = pending.filter(({ runCloses }) => runCloses === true);
   let began = loaded;
   for (const intake of pending) {
+    if (intake.runCloses === true) continue;
     // Yields, so that signing a long job does not block the event loop.
     if (performance.now() - began > YIELD_AFTER_MS) {
       await setImmediate();
@@ -124,7 +143,7 @@ async function prepareAll(
     }
   }
   metrics.took('prepare', performance.now() - loaded);
-  return { prepared, failed };
+  return { prepared, failed, closes };
 }
 
 /** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */

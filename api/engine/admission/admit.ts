@@ -1,6 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express';
 import * as z from 'zod';
 import { parentFault } from '#policy/parent';
+import { isRunTimely } from '#policy/run';
 import { hashHex } from '#protocol/hash';
 import { isProofId } from '#protocol/ids';
 import { canonicalize, type JsonValue } from '#protocol/json';
@@ -18,6 +19,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { findParents, type Parent, type Lane } from '#sql/admissions/intake';
 import { admissionState } from '#sql/admissions/outcomes';
+import { runPlaceOf, type RunPlace } from '#sql/admissions/runs';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { authorizeAdmission, readAdmissionHeaders, tenantOperation } from '../http/gates.js';
@@ -28,6 +30,7 @@ import { clientGone } from '../http/respond.js';
 import { type EngineDeps, type Operation, type OperationSpec, json, specOf } from '../operation.js';
 import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
+import { runProblems } from './runs.js';
 
 export function admissionOperation<Body extends AdmissionBody>(
   spec: OperationSpec,
@@ -78,8 +81,10 @@ async function accept<Body extends AdmissionBody>(
   const [invalidFact = null] = await deps.checkFacts(caller.tenantNo, [parsed]);
   if (invalidFact !== null) throw invalidFact;
   if (parent !== null) await requireParent(ctx, caller, parent);
-
   const { keyNo, tenantNo } = caller;
+  const [runProblem] = (await runProblems(ctx, tenantNo, [[0, parsed]])).values();
+  if (runProblem !== undefined) throw runProblem;
+
   const intake = await deps.submit({
     tenantNo,
     keyNo,
@@ -88,7 +93,7 @@ async function accept<Body extends AdmissionBody>(
     idempotencyKey,
     requestId: requestIdOf(res),
   });
-  if (intake.outcome === 'idempotency_conflict') throw new Problem('idempotency_conflict');
+  if (!('proofId' in intake)) throw new Problem(intake.outcome);
   return { tenantNo, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
 }
 
@@ -146,15 +151,15 @@ export const AGENT: RequestType<AgentEnvelope> = {
   lane: 2,
   schema: agentEnvelopeSchema,
   version: SCHEMA.agentEnvelope,
-  referencesOf: ({ kind, parent_proof_id: proofId, ...body }) => ({
+  referencesOf: (body) => ({
     facts: ('facts' in body ? body.facts : undefined) ?? {},
     fixtureRef: null,
-    parent: proofId === undefined ? null : { kind, proofId },
+    parent: 'parent_proof_id' in body ? { kind: body.kind, proofId: body.parent_proof_id } : null,
   }),
 };
 
 export interface NamedParent {
-  kind: AgentEnvelope['kind'];
+  kind: Exclude<AgentEnvelope['kind'], 'close'>;
   proofId: string;
 }
 
@@ -169,6 +174,7 @@ export interface ParsedAdmission {
   fixtureRef: string | null;
   /** The parent to check in the registry before acceptance. */
   parent: NamedParent | null;
+  run: RunPlace | null;
 }
 
 /** @throws Problem 400 */
@@ -179,7 +185,11 @@ export function parseAdmission<Body extends AdmissionBody>(
   const body = parseDocument(schema, value, version);
   const request = Buffer.from(canonicalize(value));
   const requestHash = hashHex(nativeSha256, request);
-  return { lane, body, request, requestHash, ...referencesOf(body) };
+  if ('run' in body && !isRunTimely(body.run, Date.now())) {
+    throw new Problem('invalid_run', at('/run/id', 'must not have a time in the future'));
+  }
+  const run = runPlaceOf(body);
+  return { lane, body, request, requestHash, run, ...referencesOf(body) };
 }
 
 /** Throws a 403 when the key does not allow this request: another tenant, or a restriction. */
@@ -271,7 +281,7 @@ export const agentAdmissionOperation = admissionOperation(
     path: '/v1/agent/admissions',
     summary: 'Admit an agent action or record its outcome',
     description:
-      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash, and the `facts` that the policy decides on. An envelope of kind `outcome` reports the result of an admitted action and names its proof. A decision does not prove that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
+      'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash, and the `facts` that the policy decides on. An envelope of kind `outcome` reports the result of an admitted action and names its proof. An envelope of kind `close` ends a `run`, whose requests are numbered from 0: its `seq` is their number. A decision does not prove that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
     body: {
       schema: agentEnvelopeSchema,
       examples: {
@@ -291,10 +301,25 @@ export const agentAdmissionOperation = admissionOperation(
           result: 'succeeded',
           result_hash: '60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752',
         },
+        close: {
+          ...AGENT_EXAMPLE,
+          kind: 'close',
+          nonce: '5e6f708192a3b4c55e6f7081',
+          run: { id: '019aa2c1d0007000b1b2b3b4b5b6b7b8', seq: 0 },
+        },
       },
     },
     responses: responses(agentReceiptSchema),
-    problems: [...POST_PROBLEMS, 'invalid_fact', 'parent_not_found', 'parent_not_admitted'],
+    problems: [
+      ...POST_PROBLEMS,
+      'invalid_fact',
+      'invalid_run',
+      'parent_not_found',
+      'parent_not_admitted',
+      'run_seq_taken',
+      'run_closed',
+      'run_incomplete',
+    ],
   }),
   AGENT,
 );
@@ -326,6 +351,9 @@ export const readAdmissionOperation = tenantOperation(
       'api_key_revoked',
       'tenant_not_allowlisted',
       'admission_failed',
+      'invalid_run',
+      'run_closed',
+      'run_incomplete',
     ],
   },
   async ({ ctx, inTenant, req, res }) => {

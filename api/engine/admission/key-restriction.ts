@@ -27,8 +27,8 @@ export function requireKeyAllows(
   if (!isExecute && agentId !== undefined && body.agent.id !== agentId) {
     throw restricted('/agent/id', 'the agent', agentId);
   }
-  // An outcome has no action and no tool.
-  if ('kind' in body && body.kind === 'outcome') return;
+  // An outcome and a close have no action and no tool.
+  if (!('action' in body)) return;
   if (actions?.some((pattern) => matchesPattern(pattern, body.action)) === false) {
     throw restricted('/action', 'the actions', ...actions);
   }

@@ -92,6 +92,12 @@ const REJECTIONS = {
     'The tenant left the allowlist before the proof was signed. Nothing was admitted. Contact the operator.',
   api_key_revoked:
     'The API key was revoked before the proof was signed. Nothing was admitted. Send the request with another key.',
+  invalid_run:
+    'The time in the id of the run was in the future. Nothing was admitted. Create the UUIDv7 with a correct clock.',
+  run_closed:
+    'The run was closed before the proof was signed. Nothing was admitted. Send the request in a new run.',
+  run_incomplete:
+    'A request of the run was pending or missing when the close was decided. Nothing was closed. Read the run, and send a new close.',
 } as const;
 
 /** The problem of an accepted admission that failed a later check or its processing. */

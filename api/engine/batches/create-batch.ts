@@ -9,6 +9,7 @@ import { readBatch } from '#sql/batches/read';
 import { ADMISSION_HEADERS } from '../admission/admit.js';
 import { ENGINE_DEFAULTS, wakeWorkers, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
+import { runProblems } from '../admission/runs.js';
 import { authorizeAdmission, readAdmissionHeaders } from '../http/gates.js';
 import { newUuidHex, addLogFields, requestIdOf } from '../http/request-context.js';
 import { Problem } from '../http/problem.js';
@@ -144,13 +145,14 @@ function roomOf({ maxQueuedAdmissions }: EngineContext): Room {
 }
 
 async function accept(
-  { checkFacts, ctx }: EngineDeps,
-  { tenantNo, keyNo }: Caller,
+  deps: EngineDeps,
+  { tenantNo, keyNo }: Pick<Caller, 'keyNo' | 'tenantNo'>,
   batch: ParsedBatch,
   about: { requestId: string; idempotencyKey: string | null },
   room: Room,
   commits: Limiter,
 ): Promise<{ batchId: string; isRepeat: boolean }> {
+  const { checkFacts, ctx } = deps;
   const { total, itemsHash, items } = batch;
   const wrong = new Map(batch.problems);
   for (const [index, problem] of await missingParents(ctx.tenantSql, tenantNo, items)) {
@@ -165,6 +167,7 @@ async function accept(
     const problem = facts[at] ?? null;
     if (problem !== null) wrong.set(index, problem);
   });
+  for (const [index, problem] of await runProblems(ctx, tenantNo, all)) wrong.set(index, problem);
   const accepted: BatchItem[] = [];
   for (const [index, item] of all) if (!wrong.has(index)) accepted.push({ index, ...item });
   const batchHex = newUuidHex();
@@ -185,6 +188,14 @@ async function accept(
       throw error instanceof BusyError ? new Problem('too_many_batches', { cause: error }) : error;
     });
   switch (outcome.outcome) {
+    case 'run_seq_taken': {
+      // Their items are invalid now, and the others go on.
+      const problems = new Map(batch.problems);
+      for (const index of outcome.indexes) problems.set(index, new Problem(outcome.outcome));
+      const left = new Map(all.filter(([index]) => !problems.has(index)));
+      const rest = { ...batch, items: left, problems };
+      return accept(deps, { tenantNo, keyNo }, rest, about, room, commits);
+    }
     case 'idempotency_conflict':
       throw new Problem('idempotency_conflict');
     case 'no_room':

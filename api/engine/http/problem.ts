@@ -34,6 +34,7 @@ export const PROBLEMS = {
   unknown_field: [400, 'Unknown field'],
   invalid_field: [400, 'Invalid field'],
   invalid_fact: [400, 'Invalid fact'],
+  invalid_run: [400, 'Invalid run'],
   empty_batch: [400, 'Empty batch'],
   unauthenticated: [401, 'Missing or invalid API key'],
   tenant_header_missing: [403, 'Missing tenant header'],
@@ -52,6 +53,7 @@ export const PROBLEMS = {
   package_not_found: [404, 'Package not found'],
   key_not_found: [404, 'API key not found'],
   batch_not_found: [404, 'Batch not found'],
+  run_not_found: [404, 'Run not found'],
   method_not_allowed: [405, 'Method not allowed'],
   not_acceptable: [406, 'Not acceptable'],
   request_timeout: [408, 'Request timeout'],
@@ -59,6 +61,10 @@ export const PROBLEMS = {
   pending_verdict: [409, 'Proof not yet verified'],
   payload_erased: [410, 'Payload erased'],
   pending_checkpoint: [409, 'No checkpoint covers the proof yet'],
+  run_seq_taken: [409, 'Place in the run taken'],
+  run_closed: [409, 'Run closed'],
+  run_incomplete: [409, 'Run incomplete'],
+  run_open: [409, 'Run not closed'],
   body_too_large: [413, 'Body too large'],
   too_many_items: [413, 'Too many items'],
   unsupported_media_type: [415, 'Unsupported media type'],
@@ -118,6 +124,14 @@ const DETAILS = {
   key_not_found:
     'This tenant has no API key with that id. Check the key id in the list of API keys.',
   batch_not_found: 'This tenant has no batch with that id. Check the id.',
+  run_not_found:
+    'This tenant has no requests of that agent in a run with that id. Check the id and agent.',
+  invalid_run:
+    'The time in the id of the run is in the future. Nothing was admitted. Create the UUIDv7 with a correct clock.',
+  run_open: 'The run has no decided close yet. Send a close, and wait until it is decided.',
+  run_seq_taken:
+    'Another request of the run has this seq. Nothing was admitted. Send the request with the next seq.',
+  run_closed: 'The run is closed. Nothing was admitted. Send the request in a new run.',
   upload_too_slow:
     'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',
   pending_verdict:

@@ -252,6 +252,15 @@ function workedExample(): WorkedExample {
   const tlogProof = formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint });
   const keyId = 'hqbkacmaciaa';
   const action = 'action' in aep.subject ? aep.subject.action : '';
+  const disclosed = {
+    schema_version: SCHEMA.disclosure,
+    proof_record: record,
+    entry,
+    key: exampleExport.key,
+    approval: null,
+    disclosures: [],
+    tlog_proof: tlogProof,
+  };
   return {
     documents: {
       ExecuteReceipt: buildReceipt(sha256, { ...facts, lane: 'execute' }),
@@ -295,7 +304,9 @@ function workedExample(): WorkedExample {
         disclosures: exampleExport.disclosures,
         tlog_proof: tlogProof,
       },
+      RunPackage: { schema_version: SCHEMA.runPackage, close: disclosed, members: [disclosed] },
       ProofId: proof_id,
+      RunId: '019aa2c1d0007000b1b2b3b4b5b6b7b8',
       PackageId: `pkg_${proof_id}`,
       ShareToken: `share_${exampleExport.key.entry.public_key}`,
       Time: aep.accepted_at,

@@ -6,7 +6,7 @@ import { hashHex } from '#protocol/hash';
 import { ID_PREFIX } from '#protocol/ids';
 import { canonicalize } from '#protocol/json';
 import { leafHash } from '#protocol/merkle';
-import type { AepAgent, AepSubject } from '#protocol/schemas/aep';
+import { isReport, type AepAgent, type AepSubject } from '#protocol/schemas/aep';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import {
   ARTIFACT_KINDS,
@@ -118,14 +118,34 @@ function subjectFields(subject: AepSubject): Field[] {
         field('Action', exact(subject.action)),
         ...given('Tool', subject.tool),
         ...given('Parent proof', subject.parent_proof_id),
+        ...callFields(subject),
       ];
     case 'outcome':
       return [
         ...agentFields(subject.agent),
         field('Outcome of proof', exact(subject.parent_proof_id)),
         field('Reported result', exact(subject.result)),
+        ...callFields(subject),
+      ];
+    case 'close':
+      return [
+        ...agentFields(subject.agent),
+        field('Requests in the run', exact(String(subject.count))),
+        field('Hash of the run', exact(subject.members_hash)),
+        ...callFields(subject),
       ];
   }
+}
+
+function callFields(subject: Exclude<AepSubject, { kind: 'execute' }>): Field[] {
+  const { run, traceparent } = subject;
+  return [
+    ...(run === undefined
+      ? []
+      : [field('Run', exact(run.id)), field('Place in the run', exact(String(run.seq)))]),
+    ...given('Tool call', 'tool_call_id' in subject ? subject.tool_call_id : undefined),
+    ...given('Trace', traceparent),
+  ];
 }
 
 function agentFields({ bound, framework, id }: AepAgent): Field[] {
@@ -208,9 +228,9 @@ function chainEndOf({ aep }: ProofExport): Pick<Section, 'note'> {
       note: 'The chain of a denial ends with its verification: a denied action has no passport, certificate or trust.',
     };
   }
-  return aep.subject.kind === 'outcome'
+  return isReport(aep.subject)
     ? {
-        note: 'The chain of an outcome ends with its verification: only the admission of an action has a passport, certificate and trust.',
+        note: 'The chain of an outcome or of the end of a run ends with its verification: only the admission of an action has a passport, certificate and trust.',
       }
     : {};
 }
@@ -267,7 +287,6 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
   const asserts = verdict.can_assert_validity && canAssertValidity(status);
   const sandbox = aep.environment === 'sandbox';
   const denied = aep.decision.effect === 'DENY';
-  const isOutcome = aep.subject.kind === 'outcome';
   // Artifacts of a valid proof may be revoked or expired.
   const ended = ARTIFACT_KINDS.filter((kind) => ENDED.has(artifacts[kind])).map(
     (kind) => `${kind} ${artifacts[kind]}`,
@@ -286,12 +305,12 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
     asserts,
     asserted: asserts
       ? [
-          decided(isOutcome, denied),
+          decided(aep.subject, denied),
           ...(ended.length > 0 ? [`Artifacts of this proof have ended: ${ended.join(', ')}.`] : []),
         ]
       : [assertsNothing(status)],
     notAsserted: [
-      notInferable(isOutcome, denied),
+      notInferable(aep.subject, denied),
       ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
       'Later changes of its status: use the public lookup above.',
     ],
@@ -302,6 +321,7 @@ const ENDED: ReadonlySet<string> = new Set(['REVOKED', 'EXPIRED']);
 
 function effectOf(subject: AepSubject, denied: boolean): string {
   const effect = denied ? 'Denied' : 'Admitted';
+  if (subject.kind === 'close') return `${effect}: the end of a run`;
   return subject.kind === 'outcome'
     ? `${effect}: a report that an action ${subject.result}`
     : effect;
@@ -315,16 +335,20 @@ function assertsNothing(status: string): string {
   return `This proof ${end}. It no longer asserts anything. The fields below show what it recorded.`;
 }
 
-function decided(isOutcome: boolean, denied: boolean): string {
-  const object = isOutcome
-    ? 'the report on how an admitted action ended'
-    : 'the action named below';
+function decided({ kind }: AepSubject, denied: boolean): string {
+  const object =
+    kind === 'outcome'
+      ? 'the report on how an admitted action ended'
+      : kind === 'close'
+        ? 'the end of the run named below'
+        : 'the action named below';
   const [effect, noun] = denied ? ['denied', 'denial'] : ['admitted', 'decision'];
   return `By the policy in force when it was accepted, ${object} was ${effect}. That ${noun} is recorded, signed and in the log.`;
 }
 
-function notInferable(isOutcome: boolean, denied: boolean): string {
-  if (isOutcome) return 'That the report is true: it records what was reported.';
+function notInferable({ kind }: AepSubject, denied: boolean): string {
+  if (kind === 'close') return 'That the run had no other calls: it records requests only.';
+  if (kind === 'outcome') return 'That the report is true: it records what was reported.';
   return denied
     ? 'That the action was not carried out all the same: it records a decision.'
     : 'That the action was carried out, or how it ended: it records a decision.';

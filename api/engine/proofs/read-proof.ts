@@ -1,8 +1,16 @@
 import * as z from 'zod';
 import { eventsOf } from '#protocol/history';
 import { canonicalBytes } from '#protocol/json';
+import { BATCH_ID_PATTERN } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { actionSchema, effectSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
+import {
+  actionSchema,
+  effectSchema,
+  proofIdSchema,
+  runIdSchema,
+  textSchema,
+  timeSchema,
+} from '#protocol/schemas/primitives';
 import {
   proofViewSchema,
   type ProofView,
@@ -12,6 +20,7 @@ import {
 } from '#protocol/schemas/proof-view';
 import { canAssertValidity } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
+import { runKeyOf } from '#sql/admissions/runs';
 import { listProofs, statusOf, type ProofInList } from '#sql/proofs/list';
 import { proofHistory, type ProofHistory, type StoredProof } from '#sql/proofs/read';
 import { tenantOperation } from '../http/gates.js';
@@ -79,41 +88,65 @@ const DEFAULT_PAGE = 50;
 /** Statuses of the proof itself. Certificate, passport and trust have other statuses. */
 const LISTED_STATUSES = ['VALID', 'REVOKED', 'EXPIRED', 'BACKEND_LOOKUP_REQUIRED'] as const;
 
-const querySchema = z.strictObject({
-  limit: limitSchema
-    .meta({ description: 'Maximum number of proofs in a page, 1 to 200. Default: 50.' })
-    .exactOptional(),
-  cursor: cursorSchema
-    .meta({
-      description:
-        '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
-    })
-    .exactOptional(),
-  action: actionSchema
-    .meta({
-      description: 'Proofs with exactly this action. Outcomes have no action and never match.',
-    })
-    .exactOptional(),
-  status: z
-    .enum(LISTED_STATUSES, `expected one of ${LISTED_STATUSES.join(', ')}`)
-    .meta({
-      description:
-        'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or verification failed.',
-    })
-    .exactOptional(),
-  effect: effectSchema.meta({ description: 'The decision.' }).exactOptional(),
-  lane: z
-    .enum(['execute', 'agent'], 'expected execute or agent')
-    .meta({
-      description: 'Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.',
-    })
-    .exactOptional(),
-  intent_id: textSchema
-    .meta({ description: 'Proofs with exactly this `intent_id`. Agent admissions have none.' })
-    .exactOptional(),
-  from: timeSchema.meta({ description: 'Accepted at this time or later.' }).exactOptional(),
-  to: timeSchema.meta({ description: 'Accepted before this time.' }).exactOptional(),
-});
+const querySchema = z
+  .strictObject({
+    limit: limitSchema
+      .meta({ description: 'Maximum number of proofs in a page, 1 to 200. Default: 50.' })
+      .exactOptional(),
+    cursor: cursorSchema
+      .meta({
+        description:
+          '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
+      })
+      .exactOptional(),
+    action: actionSchema
+      .meta({
+        description: 'Proofs with exactly this action. Outcomes have no action and never match.',
+      })
+      .exactOptional(),
+    status: z
+      .enum(LISTED_STATUSES, `expected one of ${LISTED_STATUSES.join(', ')}`)
+      .meta({
+        description:
+          'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or verification failed.',
+      })
+      .exactOptional(),
+    effect: effectSchema.meta({ description: 'The decision.' }).exactOptional(),
+    lane: z
+      .enum(['execute', 'agent'], 'expected execute or agent')
+      .meta({
+        description: 'Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.',
+      })
+      .exactOptional(),
+    intent_id: textSchema
+      .meta({ description: 'Proofs with exactly this `intent_id`. Agent admissions have none.' })
+      .exactOptional(),
+    agent: textSchema.meta({ description: 'Proofs of requests of this agent id.' }).exactOptional(),
+    tool: textSchema
+      .meta({ description: 'Proofs of admissions with exactly this tool.' })
+      .exactOptional(),
+    run: runIdSchema
+      .meta({ description: 'Proofs of this run of `agent`, which is then required.' })
+      .exactOptional(),
+    parent: proofIdSchema
+      .meta({ description: 'Proofs that name this one as their parent, such as its outcomes.' })
+      .exactOptional(),
+    batch: z
+      .string()
+      .regex(BATCH_ID_PATTERN, 'expected a batch id')
+      .meta({ description: 'Proofs of the items of this batch.' })
+      .exactOptional(),
+    bound: z
+      .enum(['true', 'false'], 'expected true or false')
+      .meta({ description: 'Whether the API key was restricted to the agent.' })
+      .exactOptional(),
+    from: timeSchema.meta({ description: 'Accepted at this time or later.' }).exactOptional(),
+    to: timeSchema.meta({ description: 'Accepted before this time.' }).exactOptional(),
+  })
+  .refine(({ agent, run }) => run === undefined || agent !== undefined, {
+    path: ['run'],
+    message: 'requires agent, because a run belongs to one agent',
+  });
 type ListProofsQuery = z.infer<typeof querySchema>;
 
 export const listProofsOperation = tenantOperation(
@@ -156,8 +189,27 @@ async function listProofsPage({ caller, inTenant, req, res }: Call): Promise<voi
   sendJson(res, 200, page);
 }
 
-function filterOf({ lane, effect, action, intent_id, from, to }: ListProofsQuery) {
+function filterOf({
+  action,
+  agent,
+  batch,
+  bound,
+  effect,
+  from,
+  intent_id,
+  lane,
+  parent,
+  run,
+  to,
+  tool,
+}: ListProofsQuery) {
   return {
+    agent,
+    tool,
+    parent,
+    runKey: agent === undefined || run === undefined ? undefined : runKeyOf(agent, run),
+    batch: batch?.slice('batch_'.length),
+    bound: bound === undefined ? undefined : bound === 'true',
     lane: lane === undefined ? undefined : LANES[lane],
     effect,
     action,
@@ -177,6 +229,11 @@ function listed(proof: ProofInList): ListedProof {
     effect: proof.effect,
     action: proof.action,
     intent_id: proof.intentId,
+    agent: proof.agent?.id ?? null,
+    tool: proof.tool ?? null,
+    run: proof.run ?? null,
+    parent_proof_id: proof.parent,
+    bound: proof.lane === LANES.agent ? proof.bound : null,
     accepted_at: formatTime(proof.acceptedAt),
     verification_status: status,
     can_assert_validity: canAssertValidity(status),

@@ -20,7 +20,7 @@ import { parseStrict } from '#protocol/json';
 import { type KeyedEntry, keyStateAt } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
-import { type Aep, aepSchema, type ProofRecord } from '#protocol/schemas/aep';
+import { type Aep, aepSchema, isReport, type ProofRecord } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { VerdictKey, VerdictStatement } from '#protocol/schemas/verdict';
@@ -125,7 +125,7 @@ export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean 
   return (
     stored.tenantId === aep.tenant_id &&
     stored.effect === aep.decision.effect &&
-    stored.isOutcome === (subject.kind === 'outcome') &&
+    stored.isOutcome === isReport(subject) &&
     stored.environment === aep.environment &&
     stored.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
     stored.keyId === aep.key_id &&

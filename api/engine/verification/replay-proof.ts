@@ -87,6 +87,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     aepHash: toHex(stored.aepHash),
     keyId: stored.keyId,
     budgets: stored.budgets,
+    closedRun: stored.closedRun,
   });
   const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
   const sameEngine = policy.sameEngine && recordedVersion === CEDAR_VERSION;

@@ -4,6 +4,7 @@ import { isProofId } from '../../../protocol/ids.js';
 import {
   canonicalJson,
   exportProofHttp,
+  exportRunHttp,
   getProofInclusionHttp,
   replayProofHttp,
   type ExportFormat,
@@ -25,20 +26,29 @@ const formatOption = (formats: readonly string[]): Option =>
   new Option('--format <FORMAT>', 'format of the file').choices(formats).default('json');
 
 export function addExport(add: AddCommand): Command {
-  return add<FileOptions<ExportFormat> & { disclose?: string }>(
+  return add<FileOptions<ExportFormat> & { agent?: string; disclose?: string }>(
     {
       name: 'export',
-      summary: 'Export a proof as a file for offline verification, as its AEP, or as a PDF',
-      description: `${NEEDS_ENGINE} The command writes the file completely or not at all, byte for byte as the engine sent it. --json with --out prints the hashes of request and response. Exits 3 shortly after an admission: not verified, or not under a checkpoint.`,
+      summary: 'Export a proof, or a closed run, as a file for offline verification',
+      description: `${NEEDS_ENGINE} Other formats of a proof are its AEP and a PDF. With --agent, ID is that of a run of this agent, and the file its package. The command writes the file completely or not at all, byte for byte as the engine sent it. --json with --out prints the hashes of request and response. Exits 3 shortly after an admission or a close: not verified, or not under a checkpoint.`,
       examples: [
         'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f -o proof.json',
         'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --format pdf -o proof.pdf',
         'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --disclose amount,currency -o amount.json',
+        'svc export 019aa2c1d0007000b1b2b3b4b5b6b7b8 --agent support-agent-7 -o run.json',
       ],
     },
     async (invocation) => {
       const { argument: proof_id, options, engine, terminal } = invocation;
-      const { disclose, format, out } = options;
+      const { agent, disclose, format, out } = options;
+      if (agent !== undefined) {
+        if (disclose !== undefined || format !== 'json') {
+          throw new UsageError('--agent exports a run: leave out --format and --disclose');
+        }
+        const run = await exportRunHttp(engine(), { run: proof_id, agent });
+        await writeResponse(invocation, utf8(canonicalJson(run.response)), run);
+        return EXIT.success;
+      }
       if (format === 'pdf' && out === undefined && terminal.outIsTerminal) {
         throw new UsageError('a terminal cannot show a PDF: give --out FILE');
       }
@@ -53,8 +63,9 @@ export function addExport(add: AddCommand): Command {
       return EXIT.success;
     },
   )
-    .argument('<PROOF_ID>')
+    .argument('<ID>')
     .addOption(formatOption(['json', 'aep-json', 'pdf'] satisfies ExportFormat[]))
+    .option('--agent <AGENT>', 'export the run with this ID, of this agent')
     .option('--disclose <NAMES>', 'show only these values: facts, budget.<counter> and hashes')
     .addOption(outOption());
 }

@@ -8,9 +8,13 @@ import {
   verifyEvidence,
   verifyOffline,
   verifyProofHttp,
+  verifyRun,
   type JsonValue,
   type OfflineResult,
+  type RunResult,
 } from '../../index.js';
+import { parseStrict } from '../../../protocol/json.js';
+import { SCHEMA } from '../../../protocol/schemas/ids.js';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
@@ -26,7 +30,7 @@ export function addVerify(add: AddCommand): Command {
       name: 'verify',
       summary: 'Verify a proof with the verification system, or offline with pinned keys',
       description:
-        'FILE is an output of `svc export`; - reads standard input. With --offline it may also be the evidence of a receipt. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
+        'FILE is an output of `svc export`; - reads standard input. With --offline it may also be the evidence of a receipt, or the package of a run, which is then checked for completeness. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
         'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that fails or has ended, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
       examples: [
         'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
@@ -104,6 +108,15 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
     throw new UsageError(`--id and --max-age need an output of \`svc evidence\``);
   }
   const trust = await readPins(options);
+  if (isRunPackage(bytes)) {
+    if (options.tlogProof !== undefined) {
+      throw new UsageError('--tlog-proof does not apply to the package of a run');
+    }
+    const run = verifyRun(bytes, trust);
+    if (json) terminal.printJson(run);
+    else printRun(terminal, run);
+    return runExit(run);
+  }
   const result = verifyOffline(
     bytes,
     trust,
@@ -113,6 +126,40 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
   if (json) terminal.printJson(documentOf(result));
   else print(terminal, result, exitCode);
   return exitCode;
+}
+
+function isRunPackage(bytes: Uint8Array): boolean {
+  const read = attempt(() => parseStrict(bytes)) as { schema_version?: unknown } | null | undefined;
+  return read?.schema_version === SCHEMA.runPackage;
+}
+
+function runExit(run: RunResult): ExitCode {
+  if (!run.decidable) return EXIT.undecided;
+  return run.complete ? EXIT.success : EXIT.negative;
+}
+
+function printRun(terminal: Terminal, run: RunResult): void {
+  const exitCode = runExit(run);
+  if (!run.decidable) {
+    terminal.print(styled(exitCode, `undecidable  (${run.cause})`));
+    terminal.print(...row('why', run.detail));
+    return;
+  }
+  terminal.print(styled(exitCode, run.complete ? 'complete run' : 'not a complete run'));
+  const subject = run.close?.subject;
+  if (subject !== undefined && 'run' in subject && subject.run !== undefined) {
+    terminal.print(...row('run', `${subject.run.id} of ${subject.agent.id}`));
+  }
+  for (const { aep, leafIndex, proof_id } of run.members ?? []) {
+    const effect = aep === null ? 'erased' : `${aep.decision.effect} ${aep.subject.kind}`;
+    terminal.print(...row('member', `${proof_id}, leaf ${String(leafIndex)}: ${effect}`));
+  }
+  if (run.missing !== undefined && run.missing.length > 0) {
+    terminal.print(...row('erased', `seq ${run.missing.join(', ')}`));
+  }
+  for (const { code, detail, pointer } of run.faults) {
+    terminal.print(...row('fault', `${code}: ${detail} (${pointer})`));
+  }
 }
 
 /** The identifier of an evidence document; null for any other file. */

@@ -58,6 +58,7 @@ function unknownIds(): Resources {
     token_hash: createHash('sha256').update(hexId()).digest('hex'),
     batch_id: `batch_${hexId()}`,
     key_id: hexId().slice(-12),
+    run: hexId(),
   };
 }
 
@@ -65,11 +66,13 @@ function unknownIds(): Resources {
 const PLAIN: Record<string, string> = { artifact_kind: 'certificate' };
 
 function pathOf(spec: OperationSpec, ids: Resources): string {
-  return spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+  const query = spec.path.includes('{run}') ? '?agent=agent-7' : '';
+  const path = spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
     const value = PLAIN[name] ?? (ids as unknown as Record<string, string>)[name];
     if (value === undefined) throw new Error(`add an id of the owner for {${name}}`);
     return value;
   });
+  return path + query;
 }
 
 /** A request body of the stranger like the example, with these ids. */

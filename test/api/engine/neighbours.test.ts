@@ -76,7 +76,8 @@ const operations = OPERATIONS.filter(({ spec }) => spec.scopes.length > 0).map((
 }));
 
 function callOf({ spec, example }: (typeof operations)[number]): Call {
-  const path = spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => ids[name] ?? '');
+  const query = spec.path.includes('{run}') ? '?agent=agent-7' : '';
+  const path = spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => ids[name] ?? '') + query;
   const own = (name: string, value: unknown): unknown => {
     if (name === 'proof_ids') return [ids['proof_id'], ids['second']];
     return typeof value === 'string' ? (ids[name] ?? value) : value;

@@ -8,6 +8,7 @@ import type { Transaction } from '#sql/db/transaction';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { treeSize } from '#sql/log/log';
 import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { closeEnvelope, newRunId } from '../../fixtures/agent.js';
 import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
 import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
 import {
@@ -187,7 +188,7 @@ function bytesOf(body: Body): string | Uint8Array {
 
 /** Ids of one resource of each kind; `second` is another proof, for operations on several. */
 export type Resources = Record<
-  'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id' | 'key_id',
+  'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id' | 'key_id' | 'run',
   string
 >;
 
@@ -224,6 +225,9 @@ export async function fillTenant(
     scopes: ['read'],
   });
   const batch = await make('/v1/batches', [body()]);
+  const run = newRunId();
+  const close = closeEnvelope({ id: run, seq: 0 }, { tenant_id: tenantId });
+  await make('/v1/agent/admissions', close);
   await workBatches(registry);
   await publish();
   return {
@@ -233,6 +237,7 @@ export async function fillTenant(
     token_hash: String(shared['token_hash']),
     batch_id: String(batch['batch_id']),
     key_id: String(key['key_id']),
+    run,
   };
 }
 

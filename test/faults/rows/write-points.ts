@@ -208,7 +208,7 @@ export const WRITE_POINTS: WritePoint[] = [
     has: ['insert into svc.erasure ', 'select svc.append_erasure('],
     also: [
       'update svc.intake set request = null, request_hash = null, seed = null ',
-      'update svc.log_entry set signature = null, reasons = null, budgets = null, action = null, intent_id = null ',
+      'update svc.log_entry set signature = null, reasons = null, budgets = null, action = null, intent_id = null, ',
       "update svc.refusal set detail = '' ",
       'update svc.revocation_request r set document = null ',
       'update svc.revocation_reason set document = null ',

@@ -1,0 +1,46 @@
+import { incompleteness } from '#policy/run';
+import type { Lane } from '#sql/admissions/intake';
+import { readRunStates, type RunPlace, type RunState } from '#sql/admissions/runs';
+import type { EngineContext } from '../context.js';
+import { at, Problem } from '../http/problem.js';
+
+interface Checked {
+  lane: Lane;
+  /** Lower-case hex. */
+  requestHash: string;
+  run: RunPlace | null;
+}
+
+/**
+ * The problems of requests whose runs are closed, or incomplete for a close, by index. A worker decides
+ * again; the insert finds a taken place.
+ */
+export async function runProblems(
+  { tenantSql }: Pick<EngineContext, 'tenantSql'>,
+  tenantNo: number,
+  requests: Iterable<readonly [number, Checked]>,
+): Promise<Map<number, Problem>> {
+  const asked = [...requests].flatMap(([index, { run, ...request }]) =>
+    run === null ? [] : [{ ...request, index, run }],
+  );
+  if (asked.length === 0) return new Map();
+  const states = await tenantSql.run(tenantNo, (sql) => readRunStates(sql, tenantNo, asked));
+  return new Map(
+    asked.flatMap(({ index, run }, i) => {
+      const problem = problemOf(run, states[i]!);
+      return problem === null ? [] : [[index, problem]];
+    }),
+  );
+}
+
+function problemOf({ closes, seq }: RunPlace, state: RunState): Problem | null {
+  if (state.isRepeat) return null;
+  if (state.isClosed) return new Problem('run_closed');
+  const missing = closes ? incompleteness(seq, state.members) : null;
+  if (missing === null) return null;
+  return new Problem(
+    'run_incomplete',
+    `The run does not consist of ${seq} decided requests: ${missing}. Nothing was closed. Send the close when each has an answer.`,
+    at('/run/seq', 'must be the number of the requests of the run'),
+  );
+}

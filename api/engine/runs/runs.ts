@@ -1,0 +1,164 @@
+import * as z from 'zod';
+import { canonicalBytes } from '#protocol/json';
+import type { KeyedEntry } from '#protocol/keys';
+import { PROOF_ID_PATTERN } from '#protocol/ids';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { textSchema } from '#protocol/schemas/primitives';
+import {
+  type RunPackage,
+  runPackageSchema,
+  type RunStateDocument,
+  runStateSchema,
+} from '#protocol/schemas/run';
+import { readRun, runKeyOf, type RunMember } from '#sql/admissions/runs';
+import type { Pool } from '#sql/db/transaction';
+import { firstCheckpointFrom, type StoredCheckpoint } from '#sql/log/checkpoints';
+import { keysInLog } from '#sql/log/log';
+import { tenantOperation } from '../http/gates.js';
+import { parseQuery } from '../http/paging.js';
+import { Problem } from '../http/problem.js';
+import { sendJson, sendRevalidatable } from '../http/respond.js';
+import { ETAG_HEADER, json, NOT_MODIFIED, type Call } from '../operation.js';
+import { proveActivation, proveInclusion, tlogProofOf } from '../proofs/inclusion.js';
+import { documentsOf, findProof } from '../proofs/stored-proof.js';
+
+const querySchema = z.strictObject({
+  agent: textSchema.meta({ description: 'The agent id of the run.' }),
+});
+
+export const readRunOperation = tenantOperation(
+  {
+    id: 'readRun',
+    method: 'get',
+    path: '/v1/runs/{run}',
+    tag: 'Proofs',
+    summary: 'Retrieve a run',
+    description:
+      'The requests of a run, and whether it is closed. Rejected requests are not in it.',
+    scopes: ['read'],
+    query: querySchema,
+    responses: { 200: json('The run.', runStateSchema) },
+    problems: ['invalid_query', 'run_not_found'],
+  },
+  async (call) => sendJson(call.res, 200, stateOf(await findRun(call))),
+);
+
+interface Run {
+  id: string;
+  agent: string;
+  members: RunMember[];
+  close: RunMember | null;
+}
+
+async function findRun({ inTenant, req }: Pick<Call, 'inTenant' | 'req'>): Promise<Run> {
+  const { agent } = parseQuery(querySchema, req);
+  const id = String(req.params['run']);
+  const all = PROOF_ID_PATTERN.test(id)
+    ? await inTenant((sql, tenantNo) => readRun(sql, tenantNo, runKeyOf(agent, id)))
+    : [];
+  if (all.length === 0) throw new Problem('run_not_found');
+  return {
+    id,
+    agent,
+    members: all.filter(({ closes }) => !closes),
+    close: all.find(({ closes }) => closes) ?? null,
+  };
+}
+
+function stateOf({ agent, close, id, members }: Run): RunStateDocument {
+  const numbers = new Set(members.map(({ seq }) => seq));
+  const end = close?.seq ?? Math.max(-1, ...numbers) + 1;
+  return {
+    schema_version: SCHEMA.runState,
+    run: id,
+    agent,
+    state: close === null ? 'open' : close.leafIndex === null ? 'closing' : 'closed',
+    members: members.map(({ effect, leafIndex, proofId, seq }) => ({
+      seq,
+      proof_id: proofId,
+      leaf_index: leafIndex,
+      effect,
+    })),
+    close_proof_id: close?.proofId ?? null,
+    missing: Array.from({ length: end }, (_, seq) => seq).filter((seq) => !numbers.has(seq)),
+  };
+}
+
+export const runPackageOperation = tenantOperation(
+  {
+    id: 'getRunPackage',
+    method: 'get',
+    path: '/v1/runs/{run}/package',
+    tag: 'Proofs',
+    summary: 'Export a closed run',
+    description:
+      'Proves offline which requests the run consists of, and that it has no others. It discloses ' +
+      'no facts and no hashes of requests. Calls that never reached the service cannot be seen.',
+    scopes: ['export'],
+    query: querySchema,
+    responses: {
+      200: json('Every proof of the run, under one checkpoint.', runPackageSchema, ETAG_HEADER),
+      ...NOT_MODIFIED,
+    },
+    problems: [
+      'invalid_query',
+      'run_not_found',
+      'run_open',
+      'pending_checkpoint',
+      'payload_erased',
+      'integrity_failure',
+    ],
+  },
+  async (call) => {
+    const { close, members } = await findRun(call);
+    if (close === null || close.leafIndex === null) throw new Problem('run_open');
+    const end = close.leafIndex;
+    const body = await call.inTenant((sql, tenantNo) =>
+      packageOf(sql, tenantNo, members, { ...close, leafIndex: end }),
+    );
+    sendRevalidatable(call.req, call.res, 'application/json', canonicalBytes(body));
+  },
+);
+
+interface Shared {
+  sql: Pool;
+  tenantNo: number;
+  checkpoint: StoredCheckpoint;
+  keys: KeyedEntry[] | null;
+}
+
+/** Under the first checkpoint that covers the close, so that later answers are the same document. */
+async function packageOf(
+  sql: Pool,
+  tenantNo: number,
+  members: readonly RunMember[],
+  end: { proofId: string; leafIndex: number },
+): Promise<RunPackage> {
+  const checkpoint = await firstCheckpointFrom(sql, end.leafIndex + 1);
+  if (checkpoint === null) throw new Problem('pending_checkpoint');
+  const shared = { sql, tenantNo, checkpoint, keys: await keysInLog(sql) };
+  const close = await memberOf(shared, end.proofId);
+  if (close.proof_record === null) throw new Problem('payload_erased');
+  const documents: RunPackage['members'] = [];
+  for (const { proofId } of members) documents.push(await memberOf(shared, proofId));
+  return { schema_version: SCHEMA.runPackage, close, members: documents };
+}
+
+async function memberOf(
+  { checkpoint, keys, sql, tenantNo }: Shared,
+  proofId: string,
+): Promise<RunPackage['members'][number]> {
+  const stored = await findProof(sql, tenantNo, proofId);
+  const { entry, payload } = documentsOf(stored);
+  const tlogProof = tlogProofOf(await proveInclusion(sql, stored, entry, checkpoint));
+  if (tlogProof === null) throw new Problem('pending_checkpoint');
+  const shared = {
+    schema_version: SCHEMA.disclosure,
+    entry,
+    approval: null,
+    tlog_proof: tlogProof,
+  } as const;
+  if (payload === null) return { ...shared, proof_record: null, key: null, disclosures: [] };
+  const key = await proveActivation(sql, stored, payload.aep.key_id, keys, checkpoint);
+  return { ...shared, proof_record: payload.record, key, disclosures: [] };
+}

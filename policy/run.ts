@@ -1,0 +1,32 @@
+import type { Run } from '#protocol/schemas/primitives';
+import type { RunMember } from '#sql/admissions/runs';
+
+/** How far a run's id may be ahead of its requests, in milliseconds: clocks differ. */
+const MAX_AHEAD_MS = 60_000;
+
+/** Whether a run's id, a UUIDv7, has an acceptable time at `now`, in epoch milliseconds. */
+export function isRunTimely({ id }: Run, now: number): boolean {
+  return Number.parseInt(id.slice(0, 12), 16) <= now + MAX_AHEAD_MS;
+}
+
+/**
+ * Why a close with `seq` cannot end the run of these requests, or null: the requests 0 to `seq` − 1 are
+ * decided, and there is no other.
+ */
+export function incompleteness(seq: number, members: readonly RunMember[]): string | null {
+  const others = members.filter(({ closes }) => !closes);
+  const numbers = new Set(others.map((member) => member.seq));
+  const later = others.find((member) => member.seq >= seq);
+  if (later !== undefined) return `the run has a request with seq ${later.seq}`;
+  const pending = others.filter(({ leafIndex }) => leafIndex === null);
+  if (pending.length > 0) return `seq ${pending[0]!.seq} is pending, ${pending.length} in all`;
+  const missing = firstMissing(numbers, seq);
+  return missing === null ? null : `seq ${missing} is missing, ${seq - numbers.size} in all`;
+}
+
+function firstMissing(numbers: ReadonlySet<number>, end: number): number | null {
+  if (numbers.size === end) return null;
+  let seq = 0;
+  while (numbers.has(seq)) seq += 1;
+  return seq;
+}

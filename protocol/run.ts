@@ -1,0 +1,230 @@
+import { equalBytes } from './bytes.js';
+import { documentHash, type Sha256 } from './hash.js';
+import {
+  type OfflineFaultCode,
+  type OfflineTrust,
+  type Undecidable,
+  verifyOffline,
+  verifyTlogProof,
+} from './offline.js';
+import { bytesOf, faultOf, isText, undecidable } from './offline/read.js';
+import { canonicalBytes, parseStrict } from './json.js';
+import type { Aep, AepSubject } from './schemas/aep.js';
+import { type RunPackage, runPackageSchema } from './schemas/run.js';
+import type { VerifyCrypto } from './verify.js';
+
+/** The hash in a close over the other proofs of its run, in log order; lower-case hex. */
+export function membersHash(
+  sha256: Sha256,
+  members: readonly { proofId: string; aepHash: string }[],
+): string {
+  return documentHash(
+    sha256,
+    members.map(({ proofId, aepHash }) => [proofId, aepHash]),
+  );
+}
+
+/** The defects of a package of a run, besides those of its documents. */
+export const RUN_FAULTS = [
+  'malformed_run',
+  'not_a_close',
+  'members_mismatch',
+  'log_order_mismatch',
+  'run_mismatch',
+  'seq_mismatch',
+] as const;
+export type RunFaultCode = (typeof RUN_FAULTS)[number];
+
+export interface RunFault {
+  code: RunFaultCode | OfflineFaultCode;
+  /** For display; may change. */
+  detail: string;
+  /** RFC 6901 JSON Pointer into the package. */
+  pointer: string;
+}
+
+export interface RunMemberResult {
+  proof_id: string;
+  leafIndex: number;
+  /** Null once the payload is erased. */
+  aep: Aep | null;
+}
+
+/**
+ * Result of checking the package of a run. `complete`: the log of the pinned key has the close, the
+ * members are exactly those that it states, and all are authentic and in the log. Whether a proof was
+ * revoked since, and calls that never reached the service, cannot be seen offline.
+ */
+export type RunResult =
+  | {
+      decidable: true;
+      complete: boolean;
+      /** Absent unless complete, like the rest. */
+      close?: Aep;
+      members?: RunMemberResult[];
+      /** The numbers of erased members. */
+      missing?: number[];
+      /** Empty, or the fault that ended the check. */
+      faults: RunFault[];
+    }
+  | Undecidable;
+
+type CloseSubject = Extract<AepSubject, { kind: 'close' }>;
+
+class Stop extends Error {
+  constructor(readonly result: RunResult) {
+    super('the check ended');
+  }
+}
+
+function fail(code: RunFault['code'], pointer: string, detail: string): never {
+  throw new Stop({ decidable: true, complete: false, faults: [{ code, detail, pointer }] });
+}
+
+/**
+ * Checks the package of a run (`svc.registry.run/1.0`) against pinned keys: these entries of the run
+ * and no others were requested up to its close. Throws only for unusable pins, like `verifyOffline`.
+ */
+export function verifyRun(input: unknown, trust: OfflineTrust, crypto: VerifyCrypto): RunResult {
+  try {
+    return check(input, trust, crypto);
+  } catch (error) {
+    if (error instanceof Stop) return error.result;
+    throw error;
+  }
+}
+
+function check(input: unknown, trust: OfflineTrust, crypto: VerifyCrypto): RunResult {
+  if (trust.log === undefined) {
+    return undecidable('no_pinned_log', 'pin the verifier key and origin of the log');
+  }
+  const { close, members } = readPackage(input);
+  const end = placeOf(close, '/close', trust, crypto);
+  const closed = end.aep!;
+  const { subject } = closed;
+  if (subject.kind !== 'close') fail('not_a_close', '/close', 'the proof does not end a run');
+  const placed = members.map((member, i) => placeOf(member, `/members/${i}`, trust, crypto));
+  requireLogOrder([...placed, end]);
+  requireMembers(placed, subject, crypto.sha256);
+  placed.forEach(({ aep }, i) => {
+    if (aep !== null) requireSameRun(aep, closed, subject, `/members/${i}`);
+  });
+  return {
+    decidable: true,
+    complete: true,
+    close: closed,
+    members: placed.map(({ aep, leafIndex, proof_id }) => ({ aep, leafIndex, proof_id })),
+    missing: missingNumbers(placed, subject.run.seq),
+    faults: [],
+  };
+}
+
+function readPackage(input: unknown): RunPackage {
+  try {
+    const value = isText(input) ? parseStrict(bytesOf(input)) : input;
+    const read = runPackageSchema.safeParse(value);
+    if (read.success) return read.data;
+    const [issue] = read.error.issues;
+    const pointer = (issue?.path ?? []).map((step) => `/${String(step)}`).join('');
+    return fail('malformed_run', pointer, issue?.message ?? 'not a package of a run');
+  } catch (error) {
+    if (error instanceof Stop) throw error;
+    const { code, detail } = faultOf(error, 'malformed_export');
+    return fail(code, '', detail);
+  }
+}
+
+interface PlacedMember extends RunMemberResult {
+  aepHash: string;
+  /** Of the tree under which its inclusion is proved. */
+  tree: { size: number; root: Uint8Array };
+}
+
+/** A member that is authentic, as far as it has a payload, and in the log. */
+function placeOf(
+  document: RunPackage['members'][number],
+  pointer: string,
+  trust: OfflineTrust,
+  crypto: VerifyCrypto,
+): PlacedMember {
+  const { entry } = document;
+  const result =
+    document.proof_record === null
+      ? verifyTlogProof(document.tlog_proof, canonicalBytes(entry), trust, crypto)
+      : verifyOffline(document, trust, crypto);
+  if (!result.decidable) throw new Stop(result);
+  const [fault] = result.faults;
+  if (fault !== undefined) fail(fault.code, pointer + (fault.pointer ?? ''), fault.detail);
+  const { included, leafIndex, under } = result;
+  if (included !== true || leafIndex === undefined || under === undefined) {
+    fail('not_in_tree', pointer, 'the entry has no inclusion proof');
+  }
+  const aep = 'aep' in result ? (result.aep ?? null) : null;
+  return { proof_id: entry.proof_id, aepHash: entry.aep_hash, aep, leafIndex, tree: under };
+}
+
+/** All in one tree, so that their indexes compare, and the close last. */
+function requireLogOrder(all: readonly PlacedMember[]): void {
+  const [{ tree }] = all as [PlacedMember];
+  all.forEach((one, i) => {
+    const pointer = i === all.length - 1 ? '/close' : `/members/${i}`;
+    if (one.tree.size !== tree.size || !equalBytes(one.tree.root, tree.root)) {
+      fail('log_order_mismatch', pointer, 'the proofs of inclusion are under several checkpoints');
+    }
+    if (i > 0 && all[i - 1]!.leafIndex >= one.leafIndex) {
+      fail('log_order_mismatch', pointer, 'the entry is not above the one before it in the log');
+    }
+  });
+}
+
+function requireMembers(
+  members: readonly PlacedMember[],
+  { count, members_hash }: CloseSubject,
+  sha256: Sha256,
+): void {
+  if (members.length !== count) {
+    fail('members_mismatch', '/members', `the close states ${count} proofs, not ${members.length}`);
+  }
+  const hash = membersHash(
+    sha256,
+    members.map(({ aepHash, proof_id }) => ({ proofId: proof_id, aepHash })),
+  );
+  if (hash !== members_hash) {
+    fail('members_mismatch', '/members', 'the close states the hash of other proofs');
+  }
+}
+
+function requireSameRun(
+  { subject, tenant_id }: Aep,
+  close: Aep,
+  { agent, run }: CloseSubject,
+  pointer: string,
+): void {
+  const isMember =
+    (subject.kind === 'admission' || subject.kind === 'outcome') &&
+    tenant_id === close.tenant_id &&
+    subject.agent.id === agent.id &&
+    subject.run?.id === run.id;
+  if (!isMember) fail('run_mismatch', pointer, 'the proof is of another tenant, agent or run');
+}
+
+/** The numbers from 0 to `end` − 1 that no member with payload has: those of erased members. */
+function missingNumbers(members: readonly PlacedMember[], end: number): number[] {
+  const found = new Set<number>();
+  members.forEach(({ aep }, i) => {
+    if (aep === null || !('run' in aep.subject)) return;
+    const { seq } = aep.subject.run;
+    if (seq >= end || found.has(seq)) {
+      fail(
+        'seq_mismatch',
+        `/members/${i}`,
+        `seq ${seq} is repeated, or not below the close's ${end}`,
+      );
+    }
+    found.add(seq);
+  });
+  if (found.size !== end && members.every(({ aep }) => aep !== null)) {
+    fail('seq_mismatch', '/members', `the run has ${found.size} numbers, and its close ${end}`);
+  }
+  return Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
+}

@@ -1,0 +1,61 @@
+import * as z from 'zod';
+import { SCHEMA } from './ids.js';
+import { proofEntrySchema } from './log-entry.js';
+import {
+  effectSchema,
+  logIndexSchema,
+  proofIdSchema,
+  runIdSchema,
+  textSchema,
+} from './primitives.js';
+import { disclosureSchema, receiptEvidenceSchema } from './proof-export.js';
+
+/** A proof that discloses chosen values: the members of receipt evidence. */
+export const disclosedExportSchema = receiptEvidenceSchema.extend({
+  schema_version: z.literal(SCHEMA.disclosure),
+});
+export type DisclosedExport = z.infer<typeof disclosedExportSchema>;
+
+/** The commitments in the log, and nothing of a payload that is gone. */
+export const erasedExportSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.disclosure),
+  proof_record: z.null(),
+  entry: proofEntrySchema,
+  key: z.null(),
+  approval: z.null(),
+  disclosures: z.array(disclosureSchema).max(0),
+  tlog_proof: z.string(),
+});
+
+/** Answer of `GET /v1/runs/{run}/package`: every proof of a closed run. */
+export const runPackageSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.runPackage),
+  close: disclosedExportSchema,
+  /** In log order. */
+  members: z.array(z.union([disclosedExportSchema, erasedExportSchema])),
+});
+export type RunPackage = z.infer<typeof runPackageSchema>;
+
+/** Answer of `GET /v1/runs/{run}`. */
+export const runStateSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.runState),
+  run: runIdSchema,
+  agent: textSchema,
+  /** `closed` once the close is in the log, `closing` while it is pending. */
+  state: z.enum(['open', 'closing', 'closed']),
+  /** In log order, pending ones last, without the close. */
+  members: z.array(
+    z.strictObject({
+      seq: logIndexSchema,
+      proof_id: proofIdSchema,
+      /** Null while pending, like `effect`. */
+      leaf_index: logIndexSchema.nullable(),
+      effect: effectSchema.nullable(),
+    }),
+  ),
+  /** The close; null while the run is open. */
+  close_proof_id: proofIdSchema.nullable(),
+  /** Numbers below the highest one that no request has. */
+  missing: z.array(logIndexSchema),
+});
+export type RunStateDocument = z.infer<typeof runStateSchema>;

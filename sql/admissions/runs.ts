@@ -1,0 +1,114 @@
+import { documentHash } from '#protocol/hash';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
+import type { AepSubject } from '#protocol/schemas/aep';
+import { asTenants, type Db, type Pool } from '../db/transaction.js';
+
+/** The place of a request in a run, as its intake row has it. */
+export interface RunPlace {
+  /** Lower-case hex: a hash, because an erasure keeps it. */
+  runKey: string;
+  seq: number;
+  closes: boolean;
+}
+
+/** A run belongs to its agent id: two agents with one run id have two runs. */
+export function runKeyOf(agentId: string, runId: string): string {
+  return documentHash(nativeSha256, [agentId, runId]);
+}
+
+/** Null outside of runs. */
+export function runPlaceOf(request: ExecuteRequest | AgentEnvelope): RunPlace | null {
+  if (!('run' in request)) return null;
+  const { agent, kind, run } = request;
+  return { runKey: runKeyOf(agent.id, run.id), seq: run.seq, closes: kind === 'close' };
+}
+
+/** Whether this is the place of the subject's request in a run; null: outside of runs. */
+export function isPlaceOf(subject: AepSubject, place: RunPlace | null): boolean {
+  if (!('run' in subject) || subject.run === undefined) return place === null;
+  return (
+    place?.runKey === runKeyOf(subject.agent.id, subject.run.id) &&
+    place.seq === subject.run.seq &&
+    place.closes === (subject.kind === 'close')
+  );
+}
+
+/** A request in a run, without rejected ones. */
+export interface RunMember {
+  proofId: string;
+  seq: number;
+  closes: boolean;
+  /** Null while the request is pending, like the two below. */
+  leafIndex: number | null;
+  effect: 'ADMIT' | 'DENY' | null;
+  /** Lower-case hex. */
+  aepHash: string | null;
+}
+
+/** The requests of a run, in log order; pending ones come last. */
+export function membersOf(db: Db, tenantNo: number, runKey: string): Promise<RunMember[]> {
+  return db<RunMember[]>`
+    select i.proof_id as "proofId", i.run_seq as seq, i.run_closes as closes,
+      e.leaf_index as "leafIndex", e.effect, encode(e.aep_hash, 'hex') as "aepHash"
+    from svc.intake i
+    -- "offset 0": a join may be planned with the whole table.
+    left join lateral (
+      select * from svc.log_entry where proof_id = i.proof_id offset 0) e on true
+    where i.tenant_no = ${tenantNo} and i.run_key = decode(${runKey}, 'hex') and not i.refused
+    order by e.leaf_index, i.run_seq`;
+}
+
+export function readRun(sql: Pool, tenantNo: number, runKey: string): Promise<RunMember[]> {
+  return asTenants(sql, [tenantNo], (tx) => membersOf(tx, tenantNo, runKey));
+}
+
+/** What the engine checks before it accepts a request in a run. */
+export interface RunState {
+  /** The same request was accepted before, so it gets the first answer. */
+  isRepeat: boolean;
+  /** A close of the run is accepted. */
+  isClosed: boolean;
+  /** The requests of the run; empty unless the request is a close. */
+  members: RunMember[];
+}
+
+export function readRunStates(
+  sql: Pool,
+  tenantNo: number,
+  asked: readonly { lane: number; requestHash: string; run: RunPlace }[],
+): Promise<RunState[]> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const rows = await tx<Omit<RunState, 'members'>[]>`
+      select exists (select from svc.intake i where i.tenant_no = ${tenantNo} and i.lane = asked.lane
+          and i.request_hash = decode(asked.request_hash, 'hex') and not i.refused) as "isRepeat",
+        exists (select from svc.intake i where i.tenant_no = ${tenantNo}
+          and i.run_key = decode(asked.run_key, 'hex') and i.run_closes and not i.refused) as "isClosed"
+      from unnest(${asked.map(({ lane }) => lane)}::smallint[],
+        ${asked.map(({ requestHash }) => requestHash)}::text[],
+        ${asked.map(({ run }) => run.runKey)}::text[])
+        with ordinality as asked(lane, request_hash, run_key, n)
+      order by asked.n`;
+    const states: RunState[] = [];
+    for (const [index, row] of rows.entries()) {
+      const { closes, runKey } = asked[index]!.run;
+      states.push({ ...row, members: closes ? await membersOf(tx, tenantNo, runKey) : [] });
+    }
+    return states;
+  });
+}
+
+/** The places of admissions by proof id, and whether the log has the close of the run. */
+export async function placesOf(
+  tx: Db,
+  proofIds: readonly string[],
+): Promise<Map<string, RunPlace & { isClosed: boolean }>> {
+  const rows = await tx<(RunPlace & { proofId: string; isClosed: boolean })[]>`
+    select i.proof_id as "proofId", encode(i.run_key, 'hex') as "runKey", i.run_seq as seq,
+      i.run_closes as closes,
+      exists (select from svc.intake c where c.tenant_no = i.tenant_no and c.run_key = i.run_key
+        and c.run_closes and not c.refused and c.proof_id <> i.proof_id
+        and (select true from svc.log_entry e where e.proof_id = c.proof_id)) as "isClosed"
+    from svc.intake i where i.proof_id = any(${[...proofIds]}::uuid[]) and i.run_key is not null`;
+  return new Map(rows.map((row) => [row.proofId, row]));
+}

@@ -1,0 +1,231 @@
+import { describe, expect } from 'vitest';
+import { verifyRun, type RunResult } from '#protocol/run';
+import { runPackageSchema, type RunPackage } from '#protocol/schemas/run';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import {
+  admissionEnvelope,
+  closeEnvelope,
+  newRunId,
+  outcomeEnvelope,
+} from '../../fixtures/agent.js';
+import { workBatches, type Reply } from '../../fixtures/engine.js';
+import { eraseProof } from '../../fixtures/erase.js';
+import { expectProblem } from '../../fixtures/problem.js';
+import { engineTest, type Setup } from './setup.js';
+
+type Fields = Record<string, unknown>;
+
+const it = engineTest();
+const AGENT = 'agent-7';
+
+const send = ({ post }: Setup, body: Fields): Promise<Reply> => post('/v1/agent/admissions', body);
+const member = (id: string, seq: number, fields: Fields = {}): Fields =>
+  admissionEnvelope({ run: { id, seq }, ...fields });
+
+async function proved(setup: Setup, body: Fields): Promise<string> {
+  const reply = await send(setup, body);
+  expect(reply.status).toBe(200);
+  return String(reply.json['registry_proof_id']);
+}
+
+/** A closed run: an admission, a denial and an outcome. */
+async function closedRun(setup: Setup) {
+  const id = newRunId();
+  const admitted = await proved(setup, member(id, 0, { tool_call_id: 'call_1' }));
+  const denial = await send(setup, member(id, 1, { action: 'DELETE_AUDIT_LOG' }));
+  const denied = String((denial.json['receipt'] as Fields)['registry_proof_id']);
+  const outcome = await proved(setup, outcomeEnvelope(admitted, { run: { id, seq: 2 } }));
+  const close = await proved(setup, closeEnvelope({ id, seq: 3 }));
+  return { id, members: [admitted, denied, outcome], close };
+}
+
+const readRun = ({ get }: Setup, id: string, path = '') =>
+  get(`/v1/runs/${id}${path}?agent=${AGENT}`);
+
+async function packageOf(setup: Setup, id: string): Promise<RunPackage> {
+  const reply = await readRun(setup, id, '/package');
+  expect(reply.status).toBe(200);
+  return runPackageSchema.parse(reply.json);
+}
+
+function verified({ log, registry }: Setup, document: unknown): RunResult {
+  const aepKeys = [registry.admit.signer.publicKey];
+  return verifyRun(
+    document,
+    { aepKeys, log: { vkey: log.vkey, origin: log.origin } },
+    { sha256: nativeSha256, verify: nativeVerify },
+  );
+}
+
+describe('a request in a run', () => {
+  it('has a number that no other request gets, alone or in a batch', async ({ setup }) => {
+    const id = newRunId();
+    const first = member(id, 0);
+    await proved(setup, first);
+    expect((await send(setup, first)).headers['idempotent-replayed']).toBe('true');
+    expectProblem(await send(setup, member(id, 0)), 409, 'run_seq_taken');
+    const batch = await setup.post('/v1/batches', [member(id, 0), member(id, 1), member(id, 1)]);
+    await workBatches(setup.registry);
+    const { json } = await setup.get(`/v1/batches/${String(batch.json['batch_id'])}/results`);
+    const results = json['results'] as { status: number; problem?: { code: string } }[];
+    expect(results[0]).toMatchObject({ status: 409, problem: { code: 'run_seq_taken' } });
+    expect(results.map(({ status }) => status).sort()).toEqual([200, 409, 409]);
+  });
+
+  it('is rejected once the run is closed, and a repeated one gets its answer', async ({
+    setup,
+  }) => {
+    const id = newRunId();
+    const first = member(id, 0);
+    await proved(setup, first);
+    const close = closeEnvelope({ id, seq: 1 });
+    await proved(setup, close);
+    expectProblem(await send(setup, member(id, 2)), 409, 'run_closed');
+    expectProblem(await send(setup, closeEnvelope({ id, seq: 2 })), 409, 'run_closed');
+    const batch = await setup.post('/v1/batches', [member(id, 2)]);
+    const { json } = await setup.get(`/v1/batches/${String(batch.json['batch_id'])}/results`);
+    expect(json['results']).toMatchObject([{ status: 409, problem: { code: 'run_closed' } }]);
+    for (const repeated of [first, close]) expect((await send(setup, repeated)).status).toBe(200);
+  });
+
+  it('must not have the id of a run from the future', async ({ setup }) => {
+    const ahead = (Date.now() + 120_000).toString(16).padStart(12, '0');
+    const id = ahead + newRunId().slice(12);
+    const reply = await send(setup, member(id, 0));
+    expectProblem(reply, 400, 'invalid_run');
+    expect(JSON.stringify(reply.json)).toContain('/run/id');
+  });
+});
+
+describe('the close of a run', () => {
+  it('is rejected while a request is missing or above its number', async ({ setup }) => {
+    const id = newRunId();
+    await proved(setup, member(id, 1));
+    const missing = await send(setup, closeEnvelope({ id, seq: 2 }));
+    expectProblem(missing, 409, 'run_incomplete');
+    expect(missing.json['detail']).toContain('seq 0 is missing');
+    expectProblem(await send(setup, closeEnvelope({ id, seq: 1 })), 409, 'run_incomplete');
+  });
+});
+
+describe('GET /v1/runs/{run}', () => {
+  it('shows the requests of an open run, and the missing numbers', async ({ setup }) => {
+    const id = newRunId();
+    const proofId = await proved(setup, member(id, 1));
+    expect((await readRun(setup, id)).json).toMatchObject({
+      state: 'open',
+      members: [{ seq: 1, proof_id: proofId, effect: 'ADMIT' }],
+      close_proof_id: null,
+      missing: [0],
+    });
+    expectProblem(await readRun(setup, id, '/package'), 409, 'run_open');
+    expectProblem(await setup.get(`/v1/runs/${id}?agent=other`), 404, 'run_not_found');
+    expectProblem(await setup.get(`/v1/runs/${id}`), 400, 'invalid_query');
+  });
+
+  it('shows the close of a closed run', async ({ setup }) => {
+    const { close, id, members } = await closedRun(setup);
+    const { json } = await readRun(setup, id);
+    expect(json).toMatchObject({ state: 'closed', close_proof_id: close, missing: [] });
+    const listed = (json['members'] as Fields[]).map((one) => one['proof_id']);
+    expect(listed).toEqual(members);
+  });
+});
+
+describe('package of a run', () => {
+  it('proves offline that the run has these proofs and no others', async ({ setup }) => {
+    const { close, id, members } = await closedRun(setup);
+    expectProblem(await readRun(setup, id, '/package'), 409, 'pending_checkpoint');
+    await setup.publish();
+    const document = await packageOf(setup, id);
+    const result = verified(setup, JSON.stringify(document));
+    expect(result).toMatchObject({ complete: true, faults: [], missing: [] });
+    expect(result.decidable && result.close?.proof_id).toBe(close);
+    expect(result.decidable && result.members?.map(({ proof_id }) => proof_id)).toEqual(members);
+  });
+
+  it('does not verify when a member is dropped, added, swapped or altered', async ({ setup }) => {
+    const one = await closedRun(setup);
+    await setup.publish();
+    const document = await packageOf(setup, one.id);
+    const other = await closedRun(setup);
+    await setup.publish();
+    const foreign = await packageOf(setup, other.id);
+    const [a, b, c] = document.members as [never, never, never];
+    const faultOf = (change: Partial<RunPackage>) => faultIn(document, change);
+    const faultIn = (original: RunPackage, change: Partial<RunPackage>): string => {
+      const result = verified(setup, { ...original, ...change });
+      expect(result).toMatchObject({ complete: false });
+      return (result.decidable && result.faults[0]?.code) || '';
+    };
+    expect(faultOf({ members: [a, b] })).toBe('members_mismatch');
+    expect(faultOf({ members: [a, b, c, c] })).toBe('log_order_mismatch');
+    expect(faultOf({ members: [b, a, c] })).toBe('log_order_mismatch');
+    expect(faultOf({ members: [foreign.close as never, a, b, c] })).toMatch(/_mismatch$/);
+    expect(faultOf({ members: [a, b, foreign.members[2]!] })).toMatch(/_mismatch$/);
+    expect(faultOf({ close: a })).toBe('not_a_close');
+    const inclusion = `/v1/proofs/${one.members[0]}/inclusion`;
+    const later = await setup.get(inclusion, { Accept: 'text/plain' });
+    const underLater = { ...(a as object), tlog_proof: later.bytes.toString() };
+    expect(faultOf({ members: [underLater as never, b, c] })).toBe('log_order_mismatch');
+    // An erased member shows only its commitments in the log.
+    const gone = { proof_record: null, key: null, disclosures: [] };
+    const erased = { ...underLater, ...gone } as never;
+    expect(faultIn(foreign, { members: [erased, ...foreign.members.slice(1)] })).toBe(
+      'members_mismatch',
+    );
+    const entry = { ...(a as RunPackage['close']).entry, environment: 'live' as const };
+    expect(faultOf({ members: [{ ...(a as object), entry } as never, b, c] })).toBe(
+      'entry_mismatch',
+    );
+  });
+
+  it('keeps the commitments of erased members', async ({ setup }) => {
+    const { id, members } = await closedRun(setup);
+    await eraseProof(setup.db, members[1]!);
+    await setup.publish();
+    const document = await packageOf(setup, id);
+    expect(document.members[1]).toMatchObject({ proof_record: null });
+    expect(verified(setup, document)).toMatchObject({ complete: true, missing: [1] });
+    expectProblem(await send(setup, member(id, 1)), 409, 'run_closed');
+  });
+});
+
+describe('list of proofs', () => {
+  it('filters by agent, tool, run, parent, batch and bound, and shows them', async ({ setup }) => {
+    const run = await closedRun(setup);
+    const [admitted = '', denied = '', outcome = ''] = run.members;
+    const tool = `tool-${run.id}`;
+    const own = await proved(setup, admissionEnvelope({ tool, agent: { id: 'agent-9' } }));
+    const batch = await setup.post('/v1/batches', [admissionEnvelope(), admissionEnvelope()]);
+    await workBatches(setup.registry);
+    const list = async (query: string): Promise<Fields[]> => {
+      const reply = await setup.get(`/v1/proofs?limit=200&${query}`);
+      expect(reply.status).toBe(200);
+      return reply.json['proofs'] as Fields[];
+    };
+    const idsOf = async (query: string) => (await list(query)).map((one) => one['proof_id']);
+    expect(await idsOf(`run=${run.id}&agent=agent-9`)).toEqual([]);
+    for (const status of ['', '&status=BACKEND_LOOKUP_REQUIRED']) {
+      expect(await idsOf(`parent=${admitted}${status}`)).toEqual([outcome]);
+      const ofRun = await idsOf(`run=${run.id}&agent=${AGENT}${status}`);
+      expect(ofRun).toEqual([run.close, outcome, denied, admitted]);
+    }
+    const agents = (await list('agent=agent-9')).map(({ agent }) => agent);
+    expect(new Set(agents)).toEqual(new Set(['agent-9']));
+    expect(await idsOf(`tool=${tool}`)).toEqual([own]);
+    expect(await idsOf(`agent=agent-9&tool=${tool}`)).toEqual([own]);
+    expect(await idsOf(`agent=agent-9&bound=true`)).toEqual([]);
+    expect(await idsOf(`agent=agent-9&bound=false`)).toContain(own);
+    expect(await idsOf(`batch=${String(batch.json['batch_id'])}`)).toHaveLength(2);
+    expect(await idsOf(`batch=${String(batch.json['batch_id'])}&status=REVOKED`)).toEqual([]);
+    expect((await list(`parent=${admitted}`))[0]).toMatchObject({
+      agent: AGENT,
+      tool: null,
+      run: { id: run.id, seq: 2 },
+      parent_proof_id: admitted,
+      bound: false,
+    });
+    expectProblem(await setup.get(`/v1/proofs?run=${run.id}`), 400, 'invalid_query');
+  });
+});

@@ -1,0 +1,183 @@
+import { describe, expect, it } from 'vitest';
+import { membersHash } from '#protocol/run';
+import type { AepSubject } from '#protocol/schemas/aep';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/intake';
+import { readRun } from '#sql/admissions/runs';
+import { readProof } from '#sql/proofs/read';
+import { processAdmissions, processChunks } from '#workers/admit/process';
+import {
+  admissionEnvelope,
+  agentItem,
+  closeEnvelope,
+  newRunId,
+  outcomeEnvelope,
+} from '../fixtures/agent.js';
+import { batchItem, storeBatch } from '../fixtures/batch-items.js';
+import { holdLock, untilLocked } from '../fixtures/hold-lock.js';
+import { useRegistry } from '../fixtures/use-registry.js';
+
+const { db, registry } = useRegistry('file');
+
+const member = (id: string, seq: number, overrides: Record<string, unknown> = {}): IntakeItem =>
+  agentItem(registry, admissionEnvelope({ run: { id, seq }, ...overrides }));
+const close = (id: string, seq: number): IntakeItem =>
+  agentItem(registry, closeEnvelope({ id, seq }));
+
+const accept = async (...items: IntakeItem[]) =>
+  (await acceptIntake(registry.engine, items)).map(({ outcome }) => outcome);
+const work = async (...items: IntakeItem[]) => {
+  const ids = items.map(({ proofId }) => proofId);
+  await processAdmissions(registry.admit, ids);
+  const outcomes = await registry.readOutcomes(ids);
+  return ids.map((id) => {
+    const outcome = outcomes.get(id);
+    return outcome?.state === 'refused' ? outcome.code : (outcome?.state ?? 'pending');
+  });
+};
+
+async function subjectOf(proofId: string): Promise<AepSubject> {
+  const stored = await readProof(registry.engine, registry.tenantNo, proofId);
+  return (JSON.parse(String(stored?.aep)) as { subject: AepSubject }).subject;
+}
+
+describe('close of a run', () => {
+  it('states the number of its proofs and their hash in log order', async () => {
+    const id = newRunId();
+    const first = member(id, 0);
+    const denied = member(id, 1, { action: 'DELETE_AUDIT_LOG' });
+    await accept(first, denied);
+    await work(denied);
+    await work(first);
+    const outcome = agentItem(registry, outcomeEnvelope(first.proofId, { run: { id, seq: 2 } }));
+    await accept(outcome);
+    await work(outcome);
+    const end = close(id, 3);
+    await accept(end);
+    expect(await work(end)).toEqual(['proved']);
+    const stored = await Promise.all(
+      [denied, first, outcome].map(({ proofId }) =>
+        readProof(registry.engine, registry.tenantNo, proofId),
+      ),
+    );
+    const members = stored.map((proof) => ({
+      proofId: proof!.proofId,
+      aepHash: proof!.aepHash.toString('hex'),
+    }));
+    expect(await subjectOf(end.proofId)).toEqual({
+      kind: 'close',
+      agent: { id: 'agent-7', framework: 'langgraph', bound: false },
+      run: { id, seq: 3 },
+      count: 3,
+      members_hash: membersHash(nativeSha256, members),
+    });
+  });
+
+  it('is rejected, and releases its number, when the run is incomplete under the append lock', async () => {
+    const id = newRunId();
+    const pending = member(id, 0);
+    const early = close(id, 1);
+    // As after a race: the engine checks before it accepts.
+    await accept(pending, early);
+    expect(await work(early)).toEqual(['run_incomplete']);
+    expect(await work(pending)).toEqual(['proved']);
+    const later = member(id, 5);
+    const short = close(id, 1);
+    await accept(later, short);
+    expect(await work(later, short)).toEqual(['proved', 'run_incomplete']);
+    const gap = close(id, 6);
+    await accept(gap);
+    expect(await work(gap)).toEqual(['run_incomplete']);
+  });
+
+  it('excludes requests that were accepted concurrently', async () => {
+    const id = newRunId();
+    const end = close(id, 0);
+    await accept(end);
+    await work(end);
+    const late = member(id, 1);
+    // The engine read the run before the close.
+    await accept(late);
+    expect(await work(late)).toEqual(['run_closed']);
+  });
+
+  it('is processed after the members of its job', async () => {
+    const id = newRunId();
+    const items = [close(id, 2), member(id, 0), member(id, 1)];
+    await accept(...items);
+    expect(await work(...items)).toEqual(['proved', 'proved', 'proved']);
+  });
+
+  it('in a batch is processed singly, and the others too', async () => {
+    const id = newRunId();
+    const items = [member(id, 0), close(id, 1)];
+    const outcome = await storeBatch(registry, items.map(batchItem));
+    expect(outcome.outcome).toBe('accepted');
+    const [chunk] = await db.sql<{ id: string }[]>`
+      select chunk_id as id from svc.chunk_pending
+      join svc.batch_part p using (batch_id) where ${items[0]!.proofId}::uuid = any(p.proof_ids)`;
+    await processChunks(registry.admit, [chunk!.id]);
+    expect(await work(...items)).toEqual(['proved', 'proved']);
+  });
+});
+
+describe('number in a run', () => {
+  it('belongs to one request, also under concurrency', async () => {
+    const id = newRunId();
+    const outcomes = await Promise.all(Array.from({ length: 8 }, () => accept(member(id, 0))));
+    expect(outcomes.flat().sort()).toEqual([
+      'accepted',
+      ...Array.from({ length: 7 }, () => 'run_seq_taken'),
+    ]);
+    expect(
+      await readRun(registry.engine, registry.tenantNo, member(id, 0).run!.runKey),
+    ).toHaveLength(1);
+  });
+
+  it('is taken without a deadlock by concurrent groups', async () => {
+    const id = newRunId();
+    const seqs = Array.from({ length: 500 }, (_, seq) => seq);
+    const groups = [0, 1, 2].map(() => seqs.map((seq) => member(id, seq)));
+    // All begin at once.
+    const unlock = await holdLock(db.sql, 'lock table svc.intake in exclusive mode');
+    const accepted = Promise.all(groups.map((items) => accept(...items)));
+    await untilLocked(db.sql, '%', groups.length);
+    await unlock();
+    const outcomes = (await accepted).flat();
+    expect(outcomes.filter((outcome) => outcome === 'accepted')).toHaveLength(seqs.length);
+  });
+
+  it('is the same for a repeated request, and free in runs of other agents', async () => {
+    const id = newRunId();
+    const item = member(id, 0);
+    const repeated = { ...item, proofId: newRunId() };
+    expect(await accept(item, repeated)).toEqual(['accepted', 'repeat']);
+    const other = member(id, 0, { agent: { id: 'agent-8' } });
+    expect(await accept(other)).toEqual(['accepted']);
+  });
+
+  it('is released when the request is rejected', async () => {
+    const id = newRunId();
+    const rejected = close(id, 1);
+    await accept(rejected);
+    expect(await work(rejected)).toEqual(['run_incomplete']);
+    expect(await accept(member(id, 1))).toEqual(['accepted']);
+  });
+
+  it('that an engine stored wrongly is not signed', async () => {
+    const item = { ...member(newRunId(), 0), run: member(newRunId(), 0).run };
+    const none = { ...member(newRunId(), 0), run: null };
+    const foreign = { ...registry.item(), run: member(newRunId(), 0).run };
+    const hidden = { ...close(newRunId(), 0), run: null };
+    await accept(item, none, foreign, hidden);
+    const failed = Array.from({ length: 4 }, () => 'processing_failed');
+    expect(await work(item, none, foreign, hidden)).toEqual(failed);
+  });
+
+  it('of a run from the future is not signed', async () => {
+    const ahead = (Date.now() + 120_000).toString(16).padStart(12, '0');
+    const item = member(ahead + newRunId().slice(12), 0);
+    await accept(item);
+    expect(await work(item)).toEqual(['invalid_run']);
+  });
+});

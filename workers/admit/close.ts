@@ -1,0 +1,76 @@
+import { incompleteness, isRunTimely } from '#policy/run';
+import { membersHash } from '#protocol/run';
+import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { PendingIntake } from '#sql/admissions/append';
+import { isPlaceOf, membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
+import type { Db } from '#sql/db/transaction';
+
+/** Why an item must not be appended. */
+export interface RunFault {
+  code: 'processing_failed' | 'invalid_run' | 'run_closed' | 'run_incomplete';
+  detail: string;
+}
+
+interface Item {
+  intake: PendingIntake;
+  subject: AepSubject;
+}
+
+/**
+ * The items that their runs exclude, by proof id. Under the append lock, because a close may have been
+ * appended since the engine's check.
+ */
+export async function faultsOfRuns(tx: Db, items: readonly Item[]): Promise<Map<string, RunFault>> {
+  const inRuns = items.filter(
+    ({ intake, subject }) => intake.runCloses !== null || runOf(subject) !== undefined,
+  );
+  if (inRuns.length === 0) return new Map();
+  const places = await placesOf(
+    tx,
+    inRuns.map(({ intake }) => intake.proofId),
+  );
+  return new Map(
+    inRuns.flatMap(({ intake, subject }) => {
+      const fault = faultOf(intake, subject, places.get(intake.proofId));
+      return fault === null ? [] : [[intake.proofId, fault]];
+    }),
+  );
+}
+
+const runOf = (subject: AepSubject) => ('run' in subject ? subject.run : undefined);
+
+function faultOf(
+  { acceptedAt }: PendingIntake,
+  subject: AepSubject,
+  place: (RunPlace & { isClosed: boolean }) | undefined,
+): RunFault | null {
+  const run = runOf(subject);
+  if (run === undefined || place === undefined || !isPlaceOf(subject, place)) {
+    return {
+      code: 'processing_failed',
+      detail: 'the stored place in a run is not the requested one',
+    };
+  }
+  if (!isRunTimely(run, acceptedAt)) {
+    return { code: 'invalid_run', detail: 'the id of the run is from the future' };
+  }
+  return place.isClosed ? { code: 'run_closed', detail: 'the run was closed before' } : null;
+}
+
+/** What the log has of the run that a close ends, and why the run is incomplete, or null. */
+export async function closedRunOf(
+  tx: Db,
+  { proofId, tenantNo }: PendingIntake,
+): Promise<{ closedRun: ClosedRun; runFault: RunFault | null }> {
+  const place = (await placesOf(tx, [proofId])).get(proofId);
+  const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
+  // Another close is pending, and cannot be decided as one any more.
+  const members = run.filter(({ closes }) => !closes);
+  const detail = incompleteness(place?.seq ?? 0, members);
+  const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
+  return {
+    closedRun: { count: members.length, members_hash: membersHash(nativeSha256, logged) },
+    runFault: detail === null ? null : { code: 'run_incomplete', detail },
+  };
+}
