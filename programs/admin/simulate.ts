@@ -12,7 +12,10 @@ import { policyInputOf } from '#sql/proofs/rebuild-aep';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
-/** Appends are nearly in the order of acceptance; an admission waits for this long at most. */
+/**
+ * The scan stops at a page whose admissions were all accepted this long before the period. Earlier
+ * entries can be in the period only if the whole page waited this long for its decision.
+ */
 const LATE_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 const LISTED = 100;
@@ -37,7 +40,7 @@ export async function simulate(
   const counts = { admissions: 0, unchanged: 0, denied: 0, admitted: 0, reasons: 0, erased: 0 };
   const changes: Change[] = [];
   const bar = new SingleBar({
-    format: 'simulating {bar} {value} leaves, back to {at}',
+    format: '{bar} {value} log entries evaluated, oldest {at}',
     stream: process.stderr,
   });
   const size = await treeSize(sql);
@@ -62,7 +65,7 @@ export async function simulate(
     text:
       (changes.length === 0 ? '' : `${table(changes)}\n`) +
       `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
-      `${admitted} admitted, ${reasons} decided by other rules; ${erased} erased ones left out\n`,
+      `${admitted} would be admitted, ${reasons} same effect by other rules; ${erased} erased, skipped\n`,
   };
 }
 

@@ -212,7 +212,7 @@ export function listTenantKeys(
  * idempotent.
  *
  * @returns `unknown` when the tenant has no such key; `rejected` when `managing` is
- *   inactive
+ *   inactive or lacks the scope
  */
 export function revokeTenantKey(
   sql: Pool,
