@@ -63,7 +63,7 @@ end $$;
 create trigger audited after insert on svc.log_entry for each row
   when (new.kind in (2, 3)) execute function svc.record_act();
 
--- A stolen key may have created others.
+-- Revocation cascades: a stolen key may have created keys.
 create function svc.revoke_created_keys() returns trigger language plpgsql as $$
 begin
   update svc.api_key set revoked_at = new.revoked_at where created_by = new.key_id and revoked_at is null;
