@@ -218,6 +218,13 @@ begin
         and not exists (select from svc.overlay_set s where s.digest = a.policy_digest and s.tenant_no = a.tenant_no)) then
     raise exception 'the policy set of an intake does not exist' using errcode = 'foreign_key_violation';
   end if;
+  -- Also if the overlay was activated during the insert, which is then repeated.
+  if exists (select from (select distinct tenant_no, policy_digest from added) a
+      join svc.tenant t using (tenant_no) where t.overlay is not null
+        and not exists (select from svc.overlay_set s where s.digest = a.policy_digest
+          and s.tenant_no = a.tenant_no and s.overlay = t.overlay)) then
+    raise exception 'an intake leaves out the overlay of its tenant' using errcode = 'insufficient_privilege';
+  end if;
   return null;
 end $$;
 create trigger references_exist after insert on svc.intake referencing new table as added
