@@ -6,7 +6,7 @@ import type { Facts } from './schemas/facts.js';
 export type Counter = {
   /** Ascending; null: every action. */
   actions: string[] | null;
-  /** The fact whose values are added up; null: the actions are counted. */
+  /** The fact that the counter sums; null: it counts actions. */
   sum: string | null;
   per: 'tenant' | 'agent';
   window: 'day';
@@ -15,7 +15,7 @@ export type Counter = {
 /** The counters of a policy set, by name. */
 export type Counters = Record<string, Counter>;
 
-/** What counters depend on. */
+/** The part of the input that determines counters. */
 export type Counted = Pick<PolicyInput, 'action' | 'agent' | 'facts'>;
 
 /** The counters that apply to an action; none applies to an outcome. */
@@ -30,9 +30,8 @@ export function appliedCounters(
 }
 
 /**
- * Identifies the counter of an agent or tenant, in hex; null when the request has no such agent. A
- * changed definition starts at zero, unless only its actions change. Hashed, because the counter
- * outlives the erasure of the requests.
+ * Identifies the counter of an agent or tenant, in hex; null for a per-agent counter without an
+ * agent. A hash, because the counter outlives the erasure of the requests.
  */
 export function counterKey(
   sha256: Sha256,
@@ -46,8 +45,8 @@ export function counterKey(
 }
 
 /**
- * The values of the counters that apply to an action, as far as `befores` has them; `after` equals
- * `before` when the counter cannot count the action.
+ * The values of the counters that apply to an action and for which `befores` has a value; `after`
+ * equals `before` when the counter cannot count the action.
  */
 export function budgetsOf<T extends { before: number }>(
   counters: Counters,
@@ -57,7 +56,7 @@ export function budgetsOf<T extends { before: number }>(
   return Object.fromEntries(
     appliedCounters(counters, input).flatMap(([name, counter]) => {
       const known = Object.hasOwn(befores, name) ? befores[name] : undefined;
-      // Recorded values may be altered.
+      // The database may have been altered.
       if (known === undefined || !Number.isSafeInteger(known.before)) return [];
       const after = afterOf(counter, input, known.before) ?? known.before;
       return [[name, { ...known, after }]];
@@ -67,7 +66,7 @@ export function budgetsOf<T extends { before: number }>(
 
 const UNITS_PER_ONE = 10_000n;
 
-/** The value with this action; null when the action cannot be counted. */
+/** The counter's value after this action; null if the action cannot be counted. */
 export function afterOf(counter: Counter, input: Counted, before: number): number | null {
   const addend = addendOf(counter, input.facts);
   if (addend === null || addend < 0n || (counter.per === 'agent' && input.agent === null))

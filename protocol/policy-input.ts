@@ -23,7 +23,7 @@ export interface PolicyInput {
   fixture: { ref: string; hash: string | null } | null;
   facts: Facts;
   approval: PolicyApproval | null;
-  /** By the name of each counter that applies to the action. */
+  /** The counters that apply to the action, keyed by name. */
   budgets: Record<string, Omit<Budget, 'window'>>;
 }
 
@@ -32,11 +32,11 @@ export type Budget = {
   /** The UTC day of acceptance. */
   window: { day: string };
   before: number;
-  /** With this action; only an admitted one moves the counter. */
+  /** Value after this action. The counter changes only if the action is admitted. */
   after: number;
 };
 
-/** By the name of each counter. */
+/** Keyed by counter name. */
 export type Budgets = Record<string, Budget>;
 
 /**

@@ -3,9 +3,8 @@ import { parseStrict } from '#protocol/json';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
 import { asTenants, type Pool, type Transaction } from '../db/transaction.js';
 import {
+  digestOfTenant,
   insertPending,
-  ownOverlaySet,
-  pinnedDigest,
   type PinnedPolicy,
   pinnedValidity,
   pinPolicy,
@@ -98,10 +97,10 @@ async function insertSecond(
       accepted_at, seed, policy_digest, fixture_hash, validity, key_no, bound, run_key, run_seq,
       run_closes, approves, approval)
     select ${proofId}::uuid, p.tenant_no, p.lane, t.environment, p.request, p.request_hash,
-      ${policy.at}, ${seed}, ${pinnedDigest(tx, tx`${policy.digest}::bytea`)}, f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo},
+      ${policy.at}, ${seed}, ${digestOfTenant(tx)}, f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo},
       p.bound, p.run_key, p.run_seq, p.run_closes, p.proof_id, ${approval}
-    from svc.intake p join svc.tenant t using (tenant_no)
-    left join svc.overlay_set o on ${ownOverlaySet(tx, tx`${policy.digest}::bytea`)}
+    from (select ${policy.digest}::bytea as digest) policy
+    cross join svc.intake p join svc.tenant t using (tenant_no)
     left join svc.fixture f on f.fixture_ref = ${request?.proof_chain_fixture_ref ?? null}
     where p.proof_id = ${pending}::uuid and p.tenant_no = ${tenantNo} and p.request is not null
     on conflict (approves) where not refused and approves is not null do nothing`;

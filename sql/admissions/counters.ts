@@ -13,7 +13,9 @@ export interface CounterRef {
 export const counterId = ({ tenantNo, key, day }: CounterRef): string =>
   `${tenantNo} ${key} ${day}`;
 
-/** The values of the counters that have moved, by id. They do not change under the append lock. */
+/**
+ * Values of existing counters by id. The caller holds the append lock, so they cannot change.
+ */
 export async function readCounters(
   sql: Db,
   refs: readonly CounterRef[],
@@ -32,11 +34,11 @@ export async function readCounters(
 export interface CounterRow extends CounterRef {
   name: string;
   value: number;
-  /** The last proof that moved the counter. */
+  /** The last proof that changed the counter. */
   leafIndex: number;
 }
 
-/** @param rows of different counters */
+/** @param rows at most one per counter: ON CONFLICT cannot update a row twice */
 export async function setCounters(tx: Transaction, rows: readonly CounterRow[]): Promise<void> {
   if (rows.length === 0) return;
   await tx`

@@ -36,7 +36,7 @@ export interface StoredProof {
   /** Of a second decision. */
   approval: RecordedApproval | null;
   closedRun: ClosedRun | null;
-  /** Null without counters too. */
+  /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;

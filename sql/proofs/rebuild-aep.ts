@@ -25,7 +25,7 @@ export interface Validity {
 
 export const APPROVAL_SECONDS = 900;
 
-/** An accepted admission with every input pinned: the decision is a pure function of these. */
+/** An accepted admission. The decision also depends on the policy set, the key and the counters. */
 export interface PinnedIntake {
   proofId: string;
   tenantNo: number;
@@ -36,7 +36,7 @@ export interface PinnedIntake {
   requestHash: Buffer;
   /** Epoch milliseconds. */
   acceptedAt: number;
-  /** From which the salts of the AEP follow, 32 bytes. */
+  /** HMAC key of the salts, 32 bytes. */
   seed: Buffer;
   /** Whether the API key that sent the request is restricted to the agent of the request. */
   bound: boolean;
@@ -90,11 +90,11 @@ export interface Decision {
 export interface BuiltAep {
   aep: Aep;
   bytes: Buffer;
-  /** What the policies decided on. */
+  /** The evaluated policy input. */
   input: PolicyInput;
 }
 
-/** What policies can refer to in an admission. */
+/** Builds the policy input of a request. */
 export function policyInputOf(
   { approval, bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
@@ -199,7 +199,7 @@ export interface AepRow {
   seed: Buffer | null;
   approval: Buffer | null;
   reasons: string[] | null;
-  /** Null without counters too. */
+  /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   signature: Buffer | null;
   closedRun: ClosedRun | null;
