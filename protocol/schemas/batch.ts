@@ -63,7 +63,8 @@ export const batchSchema = z
   })
   .refine(
     ({ counts, state, completed_at: completedAt }) =>
-      2 * counts.total === Object.values(counts).reduce((sum, count) => sum + count) &&
+      counts.admitted + counts.denied + counts.approval_required + counts.refused ===
+        counts.total - counts.invalid - counts.pending &&
       (state === 'completed') === (counts.pending === 0) &&
       (state === 'completed') === (completedAt !== null),
     { path: ['counts'], message: 'the counts add up to the total and match the state' },

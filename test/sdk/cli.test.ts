@@ -262,11 +262,11 @@ describe('svc verify online', () => {
     const altered = { ...response, proof_record: record };
     const bad = await folder.write('altered.json', [altered]);
     const cases: [string[], number, RegExp][] = [
-      [[admitted], 0, /^VALID\n[\s\S]*checks +15 passed, 8 not applicable, 0 failed\n$/],
+      [[admitted], 0, /^VALID\n[\s\S]*checks +15 passed, 10 not applicable, 0 failed\n$/],
       [[file], 0, /^VALID\n/],
       [[denied], 4, /^VALID {2}\(of a denial\)\n/],
       [[bad], 1, /^INVALID {2}\(altered\)\n[\s\S]*failed +submitted_record[\s\S]*, 1 failed\n$/],
-      [[UNKNOWN], 1, /^NOT_FOUND[\s\S]*checks +0 passed, 22 not applicable, 1 failed\n$/],
+      [[UNKNOWN], 1, /^NOT_FOUND[\s\S]*checks +0 passed, 24 not applicable, 1 failed\n$/],
     ];
     await Promise.all(
       cases.map(async ([args, code, output]) => {
