@@ -9,6 +9,7 @@ import { engineTest } from '../api/engine/setup.js';
 import { admissionEnvelope } from '../fixtures/agent.js';
 import { alterations } from '../fixtures/altered.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
+import { runPackageOf, runVectors } from '../fixtures/worked-run.js';
 import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 
 /** The Python verifier is written from spec/ only; a difference is an error of one of the three. */
@@ -24,6 +25,14 @@ const resultOf = (text: string, trust: OfflineTrust) => {
 it.runIf(hasPython)('Python > verifies all vectors with the expected results', async () => {
   const files = Object.keys(offlineVectors).map((f) => join(packageRoot, 'protocol/vectors', f));
   expect(await runPython('export.py', files)).toBe('');
+});
+
+it.runIf(hasPython)('Python > verifies packages of runs with the expected results', async () => {
+  const cases = runVectors.cases.map((one) => ({ trust: one.trust, run: runPackageOf(one) }));
+  const found = await pythonLines<{ members?: string[] }>('export.py', ['--lines'], cases);
+  expect(found.map(({ members: _members, ...result }) => result)).toEqual(
+    runVectors.cases.map(({ expected }) => expected),
+  );
 });
 
 it.runIf(hasPython)(
