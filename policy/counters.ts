@@ -4,8 +4,6 @@ import { FACT_NAME_PATTERN } from '#protocol/schemas/facts';
 import { ACTION_PATTERN } from '#protocol/schemas/primitives';
 import type { PolicyInput } from '#protocol/policy-input';
 
-const RUNS = 'counters per run are not supported by this version: use tenant or agent, and day';
-
 const counterSchema = z.strictObject({
   /** Null: every action. */
   actions: z
@@ -18,8 +16,8 @@ const counterSchema = z.strictObject({
     .nullable(),
   /** The fact whose values are added; null: the actions are counted. */
   sum: z.string().regex(FACT_NAME_PATTERN, 'expected the name of a fact').nullable(),
-  per: z.enum(['tenant', 'agent'], RUNS),
-  window: z.enum(['day'], RUNS),
+  per: z.enum(['tenant', 'agent', 'run']),
+  window: z.enum(['day', 'run']),
 });
 
 const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
@@ -71,5 +69,5 @@ export function unmetBudgets(counters: Counters, input: PolicyInput): string[] {
 /** A sentence about a reason of {@link unmetBudgets}; undefined for another reason. */
 export function budgetSentence(reason: string): string | undefined {
   if (!reason.startsWith(REASON_PREFIX)) return undefined;
-  return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action: its amount or agent is missing, its amount is negative, or its value would be too large or is unknown.`;
+  return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action: its amount, agent or run is missing, its amount is negative, or its value would be too large or is unknown.`;
 }

@@ -1,5 +1,5 @@
 import { documentHash, type Sha256 } from './hash.js';
-import type { PolicyInput } from './policy-input.js';
+import type { Budget, PolicyInput } from './policy-input.js';
 import type { Facts } from './schemas/facts.js';
 
 /** A counter of a policy set. A JSON value. */
@@ -8,8 +8,8 @@ export type Counter = {
   actions: string[] | null;
   /** The fact whose values are added up; null: the actions are counted. */
   sum: string | null;
-  per: 'tenant' | 'agent';
-  window: 'day';
+  per: 'tenant' | 'agent' | 'run';
+  window: 'day' | 'run';
 };
 
 /** The counters of a policy set, by name. */
@@ -29,27 +29,47 @@ export function appliedCounters(
   );
 }
 
+export const needsRun = ({ per, window }: Counter): boolean => per === 'run' || window === 'run';
+
 /**
- * Identifies the counter of an agent or tenant, in hex; null when the request has no such agent. A
- * changed definition starts at zero, unless only its actions change. Hashed, because the counter
+ * Identifies the counter of an agent, tenant or run, in hex; null when the request has no such agent or
+ * run. A changed definition starts at zero, unless only its actions change. Hashed, because the counter
  * outlives the erasure of the requests.
+ *
+ * @param run the id of the run of the request
  */
 export function counterKey(
   sha256: Sha256,
   name: string,
-  { per, sum, window }: Counter,
+  counter: Counter,
   { agent }: Pick<Counted, 'agent'>,
+  run: string | null,
 ): string | null {
-  if (per === 'agent' && agent === null) return null;
-  const id = per === 'agent' ? agent!.id : null;
-  return documentHash(sha256, { agent: id, name, sum, window });
+  const { per, sum, window } = counter;
+  const id = per === 'tenant' ? null : (agent?.id ?? null);
+  const ofRun = needsRun(counter) ? run : null;
+  if ((per !== 'tenant' && id === null) || (needsRun(counter) && run === null)) return null;
+  return documentHash(sha256, { agent: id, name, per, run: ofRun, sum, window });
+}
+
+/** The window of a counter for a request. */
+export function windowOf(counter: Counter, day: string, run: string | null): Budget['window'] {
+  return needsRun(counter) && (run === null || counter.window === 'run') ? { run } : { day };
+}
+
+const lacksRun = ({ window }: Partial<Budget>): boolean =>
+  window !== undefined && 'run' in window && window.run === null;
+
+/** The values that policies can refer to: a counter that lacks its run has none, which is a denial. */
+export function inputBudgets(budgets: Record<string, Budget>): PolicyInput['budgets'] {
+  return Object.fromEntries(Object.entries(budgets).filter(([, budget]) => !lacksRun(budget)));
 }
 
 /**
  * The values of the counters that apply to an action, as far as `befores` has them; `after` equals
  * `before` when the counter cannot count the action.
  */
-export function budgetsOf<T extends { before: number }>(
+export function budgetsOf<T extends { before: number; window?: Budget['window'] }>(
   counters: Counters,
   input: Counted,
   befores: Record<string, T>,
@@ -59,7 +79,8 @@ export function budgetsOf<T extends { before: number }>(
       const known = Object.hasOwn(befores, name) ? befores[name] : undefined;
       // Recorded values may be altered.
       if (known === undefined || !Number.isSafeInteger(known.before)) return [];
-      const after = afterOf(counter, input, known.before) ?? known.before;
+      const counted = lacksRun(known) ? null : afterOf(counter, input, known.before);
+      const after = counted ?? known.before;
       return [[name, { ...known, after }]];
     }),
   );
@@ -70,7 +91,7 @@ const UNITS_PER_ONE = 10_000n;
 /** The value with this action; null when the action cannot be counted. */
 export function afterOf(counter: Counter, input: Counted, before: number): number | null {
   const addend = addendOf(counter, input.facts);
-  if (addend === null || addend < 0n || (counter.per === 'agent' && input.agent === null))
+  if (addend === null || addend < 0n || (counter.per !== 'tenant' && input.agent === null))
     return null;
   const after = BigInt(before) + addend;
   return after <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(after) : null;

@@ -1,8 +1,13 @@
-import { appliedCounters, budgetsOf, counterKey, type Counters } from '#protocol/counters';
+import { budgetsOf, type Counters } from '#protocol/counters';
 import { canonicalize } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { readPolicySet } from '#sql/admissions/policies';
-import { counterId, type CounterRef, counterRows, FIRST_COUNTER } from '#sql/admissions/counters';
+import {
+  counterId,
+  type CounterRef,
+  counterRefs,
+  counterRows,
+  FIRST_COUNTER,
+} from '#sql/admissions/counters';
 import type { StoredLeaf } from '#sql/fsck/log';
 import type { RegistryContext } from './context.js';
 
@@ -46,22 +51,28 @@ export class BudgetChains {
     const { budgets, rebuilt, tenantNo } = proof!;
     const { aep, input } = rebuilt!;
     const counters = await this.countersOf(aep.policy.digest);
-    const applied = appliedCounters(counters, input);
+    const { accepted_at: acceptedAt, subject } = aep;
+    const run = ('run' in subject ? subject.run?.id : undefined) ?? null;
+    const at = { acceptedAt, run, tenantNo: tenantNo ?? 0 };
+    const applied = counterRefs(counters, input, at);
     if (applied.length === 0 && budgets === null) return;
     const { add } = this.ctx.findings;
     const where = `svc.log_entry proof_id=${filedUnder ?? ''} leaf_index=${leafIndex}`;
-    const expected = budgetsOf(counters, input, budgets ?? {});
+    const befores = applied.flatMap(({ name, window }) => {
+      const recorded = budgets?.[name];
+      return recorded === undefined ? [] : [[name, { window, before: recorded.before }] as const];
+    });
+    const expected = budgetsOf(counters, input, Object.fromEntries(befores));
     if (
       applied.length !== Object.keys(budgets ?? {}).length ||
       canonicalize(expected) !== canonicalize(budgets ?? {})
     ) {
       add('budget_differs', where, `budgets ${canonicalize(expected)} by its policy set`);
     }
-    for (const [name, counter] of applied) {
-      const key = counterKey(nativeSha256, name, counter, input);
+    for (const { name, ref } of applied) {
       const budget = budgets?.[name];
-      if (key === null || budget === undefined || tenantNo === null) continue;
-      const id = counterId({ tenantNo, key, day: budget.window.day });
+      if (ref === null || budget === undefined || tenantNo === null) continue;
+      const id = counterId(ref);
       const value = this.values.get(id) ?? 0;
       if (!this.agrees(tenantNo, budget.before, value)) {
         add('budget_differs', where, `${name} at ${value} before it, found ${budget.before}`);
@@ -81,7 +92,7 @@ export class BudgetChains {
         missing.delete(id);
         const expected = this.values.get(id) ?? 0;
         if (leafIndex >= size || this.agrees(ref.tenantNo, value, expected)) continue;
-        const where = `svc.counter tenant_no=${ref.tenantNo} name=${name} period=${ref.day}`;
+        const where = `svc.counter tenant_no=${ref.tenantNo} name=${name} key=${ref.key} period=${ref.period}`;
         findings.add('budget_differs', where, `${expected} by the log, found ${value}`);
       }
       after = rows.at(-1);

@@ -1,4 +1,5 @@
 import { buildAep, subjectOf } from '#protocol/aep';
+import { inputBudgets } from '#protocol/counters';
 import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { orderedText, parseStrict } from '#protocol/json';
@@ -104,7 +105,7 @@ export function policyInputOf(
     fixture: ref === undefined ? null : { ref, hash: fixtureHash?.toString('hex') ?? null },
     facts: 'facts' in request ? (request.facts ?? {}) : {},
     approval: null,
-    budgets,
+    budgets: inputBudgets(budgets),
   };
 }
 
