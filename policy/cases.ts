@@ -22,7 +22,7 @@ const common = {
   environment: environmentSchema,
   action: actionSchema,
   /** Values of counters before the action; 0 for one that is absent. */
-  budgets: z.record(z.string(), z.strictObject({ before: z.int().min(0) })).default({}),
+  budgets: z.record(z.string(), z.strictObject({ before: z.int().min(0) })).optional(),
 };
 
 /**
@@ -41,10 +41,10 @@ const inputSchema = z.discriminatedUnion('lane', [
     agent: z.strictObject({
       id: textSchema,
       framework: textSchema.optional(),
-      bound: z.boolean().default(false),
+      bound: z.boolean().optional(),
     }),
     /** Whether the request is in a run. */
-    run: z.boolean().default(false),
+    run: z.boolean().optional(),
     tool: textSchema.optional(),
     facts: factsSchema.optional(),
   }),
@@ -102,18 +102,15 @@ export interface CaseResult {
 }
 
 export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult {
-  const unknown = Object.keys(one.input.budgets).find(
-    (name) => !Object.hasOwn(engine.counters, name),
-  );
+  const { budgets = {} } = one.input;
+  const unknown = Object.keys(budgets).find((name) => !Object.hasOwn(engine.counters, name));
   if (unknown !== undefined) {
     throw new PolicyCasesError(`case ${one.name}: the set has no counter ${unknown}`);
   }
   const input = policyInputOf(one);
-  const isInRun = one.input.lane === 'agent' && one.input.run;
+  const isInRun = one.input.lane === 'agent' && one.input.run === true;
   const known = Object.entries(engine.counters).filter(([, one]) => isInRun || !needsRun(one));
-  const befores = Object.fromEntries(
-    known.map(([name]) => [name, one.input.budgets[name] ?? { before: 0 }]),
-  );
+  const befores = Object.fromEntries(known.map(([name]) => [name, budgets[name] ?? { before: 0 }]));
   const decided = engine.decide({
     ...input,
     budgets: budgetsOf(engine.counters, input, befores),
@@ -128,9 +125,9 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
   };
 }
 
-/** How many cases each policy decided, by its id. */
+/** How many cases each of the policies decided, by its id. */
 export function coverageOf(
-  { policies }: PolicyFiles,
+  policies: PolicyFiles['policies'],
   results: readonly CaseResult[],
 ): Record<string, number> {
   const counts = Object.fromEntries(Object.keys(policies).map((id) => [id, 0]));
@@ -141,10 +138,13 @@ export function coverageOf(
 }
 
 /** Why the cases do not support an activation, or null: each must pass, and each policy decide one. */
-export function whyNotCovered(files: PolicyFiles, results: readonly CaseResult[]): string | null {
+export function whyNotCovered(
+  policies: PolicyFiles['policies'],
+  results: readonly CaseResult[],
+): string | null {
   const failed = results.find(({ passed }) => !passed);
   if (failed !== undefined) return `the case ${JSON.stringify(failed.name)} fails`;
-  const idle = Object.entries(coverageOf(files, results)).filter(([, count]) => count === 0);
+  const idle = Object.entries(coverageOf(policies, results)).filter(([, count]) => count === 0);
   if (idle.length === 0) return null;
   return `no case is decided by ${idle.map(([id]) => policyFile(id)).join(', ')}`;
 }
@@ -158,7 +158,11 @@ function policyInputOf({ input }: PolicyCase): PolicyInput {
     environment,
     lane,
     action,
-    agent: agent && { id: agent.id, framework: agent.framework ?? null, bound: agent.bound },
+    agent: agent && {
+      id: agent.id,
+      framework: agent.framework ?? null,
+      bound: agent.bound ?? false,
+    },
     tool: (lane === 'agent' ? input.tool : null) ?? null,
     fixture: fixture && { ref: fixture.ref, hash: fixture.hash ?? null },
     facts: (lane === 'agent' ? input.facts : null) ?? {},

@@ -4,9 +4,14 @@ import type { Counters } from '#protocol/counters';
 import { type PolicyFiles, type StoredPolicySet, readPolicySet } from '#sql/admissions/policies';
 import type { Db } from '#sql/db/transaction';
 import { counterFaults } from './counters.js';
-import { preparePolicyEngine, type PolicyEngine } from './decide.js';
+import { LOADED_SETS, preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { type DeclaredFacts, declaredFacts, RESERVED_PREFIXES } from './facts.js';
-import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
+import {
+  hasExpressionTests,
+  inputSchema,
+  schemaDifferences,
+  unknownAttributes,
+} from './input-schema.js';
 import { COUNTERS_FILE, PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
 export interface PolicyProblem {
@@ -43,6 +48,8 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     const differences = await schemaDifferences(schema, counters);
     found.push(...differences.map(({ message }) => wholeFile(SCHEMA_FILE, 'error', message)));
   }
+  const overlays = Object.keys(texts.policies).filter(isOverlayId);
+  found.push(...overlays.map((id) => wholeFile(policyFile(id), 'error', OVERLAY_ID)));
   if (Object.keys(texts.policies).length === 0) {
     const message = 'the set has no policies, so it denies everything except outcomes';
     found.push(wholeFile(SCHEMA_FILE, 'warning', message));
@@ -50,6 +57,66 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
   return found.sort(
     (a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0) || (a.line ?? 0) - (b.line ?? 0),
   );
+}
+
+export const OVERLAY_PREFIX = 'overlay.';
+
+export const isOverlayId = (id: string): boolean => id.startsWith(OVERLAY_PREFIX);
+
+const OVERLAY_ID = `no policy id begins with ${OVERLAY_PREFIX}: these are the rules of tenants`;
+
+/**
+ * The errors of a tenant's rules under the operator's set `base`. A rule of an overlay can only forbid.
+ *
+ * @param policies by id, which begins with {@link OVERLAY_PREFIX}
+ */
+export async function checkOverlay(
+  base: PolicyFiles,
+  policies: PolicyFiles['policies'],
+): Promise<PolicyProblem[]> {
+  const own = overlayFormProblems(policies);
+  const faulty = new Set(own.map(({ file }) => file));
+  const sound = Object.entries(policies).filter(([id]) => !faulty.has(policyFile(id)));
+  const facts = declaredFacts(base.schema);
+  const found = await ruleProblems(Object.fromEntries(sound), facts, base.counters);
+  return [...own, ...found.filter(({ severity }) => severity === 'error')];
+}
+
+/** Cedar parses recursively, and an overflow breaks its memory until the process ends. */
+const MOST_BRACKETS = 48;
+const MOST_OPERATORS = 128;
+const MOST_CHARACTERS = 2_000;
+const TOO_COMPLEX = `a rule of an overlay has at most ${MOST_CHARACTERS} characters, ${MOST_BRACKETS} opening brackets and ${MOST_OPERATORS} operators, also in texts`;
+
+function isTooComplex(text: string): boolean {
+  const brackets = text.match(/[([{]/g) ?? [];
+  const operators = text.match(/&&|\|\||[<>=!]=?|[-+*.]|\b(?:if|has|hasTag|in|is|like)\b/g) ?? [];
+  return (
+    text.length > MOST_CHARACTERS ||
+    brackets.length > MOST_BRACKETS ||
+    operators.length > MOST_OPERATORS
+  );
+}
+
+/** The errors of a tenant's rules that they have under every set. */
+export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyProblem[] {
+  return Object.entries(policies).flatMap(([id, text]) => {
+    const error = (message: string) => wholeFile(policyFile(id), 'error', message);
+    if (isTooComplex(text)) return [error(TOO_COMPLEX)];
+    const answer = cedar.policyToJson(text);
+    if (answer.type !== 'success') {
+      return answer.errors.map((one) => problem(policyFile(id), text, one));
+    }
+    const { annotations = {}, effect } = answer.json;
+    const others = Object.keys(annotations).filter((name) => name !== 'sentence');
+    return [
+      ...(effect === 'forbid' ? [] : [error('a rule of an overlay can only forbid')]),
+      ...others.map((name) => error(`the annotation @${name} is not possible in an overlay`)),
+      ...(hasExpressionTests(answer.json)
+        ? [error('test for an attribute of context, principal or resource, not of an expression')]
+        : []),
+    ];
+  });
 }
 
 /**
@@ -120,16 +187,22 @@ function placeOf(text: string, offset: number): { line: number; column: number }
  * @throws PolicySetError
  */
 async function openPolicySet(stored: StoredPolicySet): Promise<PolicyEngine> {
+  const all = Object.entries(stored.files.policies);
+  // The engine, which stores them, decides nothing: it could store a permit.
+  rejectErrors(overlayFormProblems(Object.fromEntries(all.filter(([id]) => isOverlayId(id)))));
   const engine = await preparePolicyEngine(stored);
   const { schema, policies, counters } = stored.files;
   const problems = await ruleProblems(policies, declaredFacts(schema), counters);
-  const errors = problems.filter(({ severity }) => severity === 'error');
-  if (errors.length > 0) {
-    throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
-  }
+  rejectErrors(problems);
   const differences = await schemaDifferences(schema, counters);
   rejectSchema(differences.filter(({ rejectsInputs }) => rejectsInputs));
   return engine;
+}
+
+function rejectErrors(problems: PolicyProblem[]): void {
+  const errors = problems.filter(({ severity }) => severity === 'error');
+  if (errors.length === 0) return;
+  throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
 }
 
 function rejectSchema(differences: { message: string }[]): void {
@@ -146,7 +219,8 @@ export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
 export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
     await openPolicySet(stored);
-    const { schema, counters } = stored.files;
+    const { schema, counters, policies } = stored.files;
+    if (Object.keys(policies).some(isOverlayId)) throw new PolicySetError(OVERLAY_ID);
     rejectSchema(await schemaDifferences(schema, counters));
   });
 }
@@ -161,20 +235,23 @@ async function reasonOf(check: () => Promise<unknown>): Promise<string | null> {
   }
 }
 
-/** Prepared policy sets by digest. Policy sets are immutable, so entries never expire. */
+/** Prepared policy sets by digest: immutable, so only those that were not used last leave the cache. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {
     const name = digest.toString('hex');
     const known = engines.get(name);
-    if (known !== undefined) return known;
-    const engine = readPolicySet(sql, digest).then((stored) => {
-      if (stored !== null) return openPolicySet(stored);
-      throw new PolicySetError(`policy set ${name} is not stored`);
-    });
+    engines.delete(name);
+    if (engines.size >= LOADED_SETS) engines.delete(engines.keys().next().value!);
+    const engine =
+      known ??
+      readPolicySet(sql, digest).then((stored) => {
+        if (stored !== null) return openPolicySet(stored);
+        throw new PolicySetError(`policy set ${name} is not stored`);
+      });
     engines.set(name, engine);
     // Failures are not cached: the database may be unavailable for a moment.
-    engine.catch(() => engines.delete(name));
+    if (known === undefined) engine.catch(() => engines.delete(name));
     return engine;
   };
 }

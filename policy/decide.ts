@@ -26,6 +26,8 @@ export interface PolicyEngine {
 }
 
 const MEMO_LIMIT = 10_000;
+/** Decisions of all prepared sets, by digest and input. */
+const memo = new Map<string, Decision>();
 
 /**
  * Prepares a stored set. Recomputes its digest from its texts and this engine, so a set of another
@@ -41,20 +43,20 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
     );
   }
   const digest = set.digest.toString('hex');
-  const prepared = preparse(digest, stored.files);
-  const memo = new Map<string, Decision>();
+  const { files } = stored;
+  const { counters } = loaded(digest, files);
   return {
     digest,
     engineVersion: CEDAR_VERSION,
-    counters: prepared.counters,
+    counters,
     decide(input) {
-      const canonical = policyInputText(input);
-      const known = memo.get(canonical);
+      const key = digest + policyInputText(input);
+      const known = memo.get(key);
       if (known !== undefined) return known;
-      const { decision, cacheable } = evaluate(prepared, input);
+      const { decision, cacheable } = evaluate(loaded(digest, files), input);
       if (cacheable) {
         if (memo.size >= MEMO_LIMIT) memo.clear();
-        memo.set(canonical, decision);
+        memo.set(key, decision);
       }
       return decision;
     },
@@ -78,6 +80,41 @@ export function preparse(name: string, files: PolicyFiles): PreparedTexts {
   if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
   return { name, facts: declaredFacts(files.schema), counters: files.counters ?? {} };
 }
+
+/**
+ * Loads texts by a key, at most `limit` at a time: the engine never frees memory, so new texts replace the
+ * least recently used ones. Look the texts up for each decision and use them without an await.
+ */
+export function textsLoader<T extends PreparedTexts | null>(
+  limit: number,
+  load: (name: string, files: PolicyFiles) => T,
+): (key: string, files: PolicyFiles) => T {
+  loaders += 1;
+  const free = Array.from({ length: limit }, (_, at) => `${loaders}-${at}`);
+  const places = new Map<string, { name: string; texts: T }>();
+
+  return (key, files) => {
+    const known = places.get(key);
+    // Reinserts the texts as the most recently used ones.
+    places.delete(key);
+    const [oldest] = places;
+    if (known === undefined && free.length === 0 && oldest !== undefined) {
+      places.delete(oldest[0]);
+      free.push(oldest[1].name);
+    }
+    const place = known ?? { name: free[0]!, texts: load(free[0]!, files) };
+    if (known === undefined) free.shift();
+    places.set(key, place);
+    return place.texts;
+  };
+}
+
+/** Numbers the loaders, whose names must differ. */
+let loaders = 0;
+
+/** The operator's sets, and those of the tenants with an overlay that were busy last. */
+export const LOADED_SETS = 256;
+const loaded = textsLoader(LOADED_SETS, preparse);
 
 const deny = (...reasons: string[]): Decision => ({ effect: 'DENY', reasons });
 

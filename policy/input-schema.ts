@@ -173,6 +173,13 @@ function testsIn(expression: Expression): Expression[] {
   return operator === 'has' || operator === 'hasTag' ? [...below, expression] : below;
 }
 
+/** Whether a policy tests for an attribute of an expression, or for a tag, which is slow to check. */
+export function hasExpressionTests({ conditions }: cedar.PolicyJson): boolean {
+  return conditions
+    .flatMap(({ body }) => testsIn(body as Expression))
+    .some((test) => testedPath(test) === null);
+}
+
 /** The path under test; null when the operand is another expression. */
 function testedPath({ has }: Expression): string | null {
   if (has === undefined) return null;

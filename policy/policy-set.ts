@@ -1,8 +1,10 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import * as z from 'zod';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import type { Counters } from '#protocol/counters';
+import { attempt } from '#protocol/errors';
 import { canonicalize, type JsonValue, parseStrict } from '#protocol/json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
@@ -86,7 +88,16 @@ export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles,
 
 /** A folder of policies with their sentences for display. */
 export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
-  const { policies, ...rest } = await readPolicyTexts(folder);
+  const texts = await readPolicyTexts(folder);
+  return { ...texts, sentences: sentencesIn(texts.policies) };
+}
+
+/**
+ * The sentences of policies, by id.
+ *
+ * @throws PolicySetError when a text does not parse
+ */
+export function sentencesIn(policies: PolicyFiles['policies']): Record<string, string> {
   const sentences: Record<string, string> = {};
   for (const [id, text] of Object.entries(policies)) {
     const answer = cedar.policyToJson(text);
@@ -96,7 +107,7 @@ export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
     const sentence = answer.json.annotations?.['sentence'];
     if (typeof sentence === 'string') sentences[id] = sentence;
   }
-  return { ...rest, policies, sentences };
+  return sentences;
 }
 
 /**
@@ -131,6 +142,17 @@ export interface EngineIdentity {
 
 export async function runningEngine(): Promise<EngineIdentity> {
   return { engine_version: CEDAR_VERSION, engine_sha256: await engineDigest() };
+}
+
+const identitySchema = z.looseObject({ engine_version: z.string(), engine_sha256: z.string() });
+
+/** Null for a manifest that does not match the digest: it was changed, so its engine is unknown. */
+export function engineOf({
+  digest,
+  manifest,
+}: Pick<StoredPolicySet, 'digest' | 'manifest'>): EngineIdentity | null {
+  if (hashHex(nativeSha256, utf8(manifest)) !== digest.toString('hex')) return null;
+  return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }
 
 /**

@@ -1,8 +1,7 @@
-import * as z from 'zod';
 import { ZodError } from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { budgetsOf, counterKey } from '#protocol/counters';
-import { attempt, ProtocolError } from '#protocol/errors';
+import { ProtocolError } from '#protocol/errors';
 import { hashHex } from '#protocol/hash';
 import { canonicalize, pointerStep, type JsonValue } from '#protocol/json';
 import type { ClosedRun } from '#protocol/schemas/aep';
@@ -17,10 +16,12 @@ import {
   preparse,
   type PolicyEngine,
   type PreparedTexts,
+  textsLoader,
 } from './decide.js';
 import { deriveAep, type DerivedAep, IntakeMismatchError } from './derive-aep.js';
 import {
   CEDAR_VERSION,
+  engineOf,
   manifestOf,
   PolicySetError,
   requireValid,
@@ -165,53 +166,29 @@ export type ReplayPolicies = (stored: StoredPolicySet) => Promise<ReplayPolicy>;
  * Opens stored sets for replay. Workers reject a set that does not match its digest; replay runs
  * the stored texts, so that a changed text shows in the decision. Texts that do not validate deny
  * everything, as an erring engine does.
- *
- * Keeps at most `limit` sets prepared: the engine never frees memory, so a new set replaces the
- * least recently used one.
  */
 export function replayPolicies(limit = 16): ReplayPolicies {
-  /** Null for texts that do not parse or validate. */
-  const places = new Map<string, { name: string; texts: PreparedTexts | null }>();
-
-  const prepared = (files: PolicyFiles): PreparedTexts | null => {
-    const { schema, policies, counters = {} } = files;
-    const content = hashHex(nativeSha256, utf8(canonicalize({ schema, policies, counters })));
-    let place = places.get(content);
-    if (place === undefined) {
-      const name = nextName();
-      place = { name, texts: load(name, files) };
-    }
-    // Reinserts the set as the most recently used one.
-    places.delete(content);
-    places.set(content, place);
-    return place.texts;
-  };
-
-  const nextName = (): string => {
-    const [oldest] = places;
-    if (places.size < limit || oldest === undefined) return `replay-${places.size}`;
-    places.delete(oldest[0]);
-    return oldest[1].name;
-  };
-
+  const loaded = textsLoader(limit, load);
   return async (stored) => {
     const { files } = stored;
+    const { schema, policies, counters = {} } = files;
+    const content = hashHex(nativeSha256, utf8(canonicalize({ schema, policies, counters })));
     const running = await runningEngine();
     const { digest, sameEngine } = identify(stored, running);
     return {
       digest,
       sameEngine,
       engineVersion: CEDAR_VERSION,
-      counters: files.counters ?? {},
-      // Looks the set up per decision and uses it without an await, so that it is not replaced.
+      counters,
       decide(input) {
-        const texts = prepared(files);
+        const texts = loaded(content, files);
         return texts === null ? { effect: 'DENY', reasons: [] } : evaluate(texts, input).decision;
       },
     };
   };
 }
 
+/** Null for texts that do not parse or validate. */
 function load(name: string, files: PolicyFiles): PreparedTexts | null {
   try {
     requireValid(files);
@@ -222,8 +199,6 @@ function load(name: string, files: PolicyFiles): PreparedTexts | null {
   }
 }
 
-const identitySchema = z.looseObject({ engine_version: z.string(), engine_sha256: z.string() });
-
 function identify(
   { digest, files, manifest }: StoredPolicySet,
   running: EngineIdentity,
@@ -231,7 +206,7 @@ function identify(
   const under = (engine: EngineIdentity): string =>
     hashHex(nativeSha256, utf8(manifestOf(files, engine)));
   const now = under(running);
-  const recordedFor = engineOf(manifest, digest);
+  const recordedFor = engineOf({ digest, manifest });
   if (now === digest.toString('hex') || recordedFor === null) {
     return { digest: now, sameEngine: true };
   }
@@ -239,10 +214,4 @@ function identify(
     recordedFor.engine_version === running.engine_version &&
     recordedFor.engine_sha256 === running.engine_sha256;
   return { digest: under(recordedFor), sameEngine };
-}
-
-/** A manifest that does not match the digest was changed, so its engine is unknown. */
-function engineOf(manifest: string, digest: Buffer): EngineIdentity | null {
-  if (hashHex(nativeSha256, utf8(manifest)) !== digest.toString('hex')) return null;
-  return attempt(() => identitySchema.parse(JSON.parse(manifest))) ?? null;
 }

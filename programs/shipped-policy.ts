@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { toBase64Url, toHex } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { whyNotRun } from '#policy/check';
+import { activateWithOverlays } from '#policy/overlays';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { Logger } from '#runtime/process/log';
@@ -10,7 +11,6 @@ import type { Db, Pool, Transaction } from '#sql/db/transaction';
 import { ensureKeyActive } from '#sql/lifecycle/entries';
 import { withAuditContext } from '#sql/tenants/audit';
 import {
-  activatePolicy,
   activePolicy,
   readPolicySet,
   storePolicySet,
@@ -52,11 +52,15 @@ export async function shippedPolicy(): Promise<StoredPolicySet> {
  * build of it that this version cannot run: digests include the engine, so a new Cedar makes a new
  * set from the same texts. Never replaces an operator's set.
  */
-export async function ensurePolicy(sql: Db, shipped: StoredPolicySet, log: Logger): Promise<void> {
+export async function ensurePolicy(
+  sql: Transaction,
+  shipped: StoredPolicySet,
+  log: Logger,
+): Promise<void> {
   await storePolicySet(sql, shipped);
   const inForce = await activePolicy(sql);
   if (inForce === null) {
-    await activatePolicy(sql, shipped.digest);
+    await activateWithOverlays(sql, shipped);
     return;
   }
   const stored = await readPolicySet(sql, inForce);
@@ -64,7 +68,7 @@ export async function ensurePolicy(sql: Db, shipped: StoredPolicySet, log: Logge
   if (stored === null || reason === null) return;
   const digests = { in_force: toHex(inForce), shipped: toHex(shipped.digest) };
   if (await wasShipped(sql, stored, shipped)) {
-    await activatePolicy(sql, shipped.digest);
+    await activateWithOverlays(sql, shipped);
     log.warn(
       { ...digests, reason },
       'the active policy set cannot be run: the shipped set is rebuilt and activated',

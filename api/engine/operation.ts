@@ -26,7 +26,7 @@ export interface EngineDeps {
 
 /** Specification of one operation. The OpenAPI document is generated from these only. */
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
-  tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Keys' | 'Service';
+  tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Policies' | 'Keys' | 'Service';
   /** Any one of these scopes is enough. Empty: no API key needed. */
   scopes: readonly Scope[];
   /** Media types of the successful response, the preferred one first. */

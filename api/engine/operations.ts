@@ -13,6 +13,7 @@ import * as revocations from './lifecycle/revocations.js';
 import * as shareTokens from './lifecycle/share-tokens.js';
 import { READER_TEXT } from './openapi/document.js';
 import { ETAG_HEADER, json, NOT_MODIFIED, specOf, type Operation } from './operation.js';
+import * as overlays from './policy/overlays.js';
 import { exportOperation } from './proofs/export-proof.js';
 import { inclusionOperation } from './proofs/inclusion.js';
 import { listProofsOperation, readProofOperation } from './proofs/read-proof.js';
@@ -130,6 +131,11 @@ export const OPERATIONS: readonly Operation[] = [
   packages.createPackageOperation,
   packages.listPackagesOperation,
   packages.readPackageOperation,
+  overlays.storeOverlayOperation,
+  overlays.listOverlaysOperation,
+  overlays.testOverlayOperation,
+  overlays.activateOverlayOperation,
+  overlays.deactivateOverlayOperation,
   apiKeys.createApiKeyOperation,
   apiKeys.listApiKeysOperation,
   apiKeys.revokeApiKeyOperation,

@@ -1,5 +1,10 @@
 import { API_KEY_ID_PATTERN, parseApiKey } from '#protocol/api-key';
-import { type KeyRestriction, keyRestrictionSchema, SCOPES } from '#protocol/schemas/api-keys';
+import {
+  type KeyRestriction,
+  keyRestrictionSchema,
+  SCOPES,
+  UNRESTRICTED_SCOPES,
+} from '#protocol/schemas/api-keys';
 import { newApiKey } from '#runtime/crypto/api-key';
 import {
   expireApiKey,
@@ -85,8 +90,10 @@ async function issue(
   const listed = options.scopes.split(',').map((scope) => oneOf(scope.trim(), SCOPES));
   const scopes = [...new Set(listed)];
   const restriction = restrictionFrom(options);
-  if (restriction !== null && scopes.some((scope) => scope === 'keys' || scope === 'admin')) {
-    throw new UsageError('a restricted key cannot have the scope keys or admin');
+  if (restriction !== null && scopes.some((scope) => UNRESTRICTED_SCOPES.includes(scope))) {
+    throw new UsageError(
+      `a restricted key cannot have the scope ${UNRESTRICTED_SCOPES.join(' or ')}`,
+    );
   }
   const lifetime = secondsOrNone(options.expiresIn);
   if (lifetime === 0) throw new UsageError('the lifetime of a key must not be 0 seconds');

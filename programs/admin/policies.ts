@@ -16,6 +16,7 @@ import {
   type PolicyProblem,
 } from '#policy/check';
 import { preparePolicyEngine } from '#policy/decide';
+import { activateWithOverlays } from '#policy/overlays';
 import {
   COUNTERS_FILE,
   makePolicySet,
@@ -28,7 +29,6 @@ import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { formatTime } from '#protocol/time';
 import { OperatorError } from '#runtime/process/operator-error';
 import {
-  activatePolicy,
   listPolicySets,
   policyActivations,
   storePolicySet,
@@ -129,7 +129,7 @@ export function addPolicyCommands(add: AddCommand): void {
 async function testPolicy(admin: Admin, name: string, file: string): Promise<Outcome> {
   const set = await namedSet(admin, name);
   const results = await runCases(set, file);
-  const covered = coverageOf(set.files, results);
+  const covered = coverageOf(set.files.policies, results);
   const failures = results.filter(({ passed }) => !passed).length;
   const reasonsText = (reasons: string[] | null): string =>
     reasons === null ? '' : ` [${reasons.join(', ')}]`;
@@ -172,10 +172,19 @@ async function activate(
   const set = await storedSet(admin, digest);
   // Admissions accepted under a set that this version cannot run would all be deferred.
   const reason =
-    (await whyNotActivate(set)) ?? whyNotCovered(set.files, await runCases(set, options.cases));
+    (await whyNotActivate(set)) ??
+    whyNotCovered(set.files.policies, await runCases(set, options.cases));
   if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
-  const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
-  return { document: { digest, active_from: activeFrom } };
+  const { activeFrom, unfit } = await admin.act((tx) => activateWithOverlays(tx, set, from));
+  const document = { digest, active_from: activeFrom, unfit_overlays: unfit };
+  if (unfit.length === 0) return { document };
+  const rows = unfit.map(({ tenant_id, rules }) => ({ tenant_id, rules: rules.join(', ') }));
+  return {
+    document,
+    text:
+      `active from ${activeFrom.toISOString()}. Rules of these overlays do not fit the set, so every ` +
+      `action of the tenants will be denied until they activate corrected overlays:\n${table(rows)}\n`,
+  };
 }
 
 async function listPolicies({ database }: Admin): Promise<Outcome> {

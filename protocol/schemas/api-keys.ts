@@ -4,9 +4,21 @@ import { SCHEMA } from './ids.js';
 import { environmentSchema, textSchema, timeSchema } from './primitives.js';
 
 /** The rights of an API key; `admin` includes all others. */
-export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys', 'admin'] as const;
+export const SCOPES = [
+  'admit',
+  'read',
+  'export',
+  'verify',
+  'lifecycle',
+  'keys',
+  'policy',
+  'admin',
+] as const;
 export const scopeSchema = z.enum(SCOPES);
 export type Scope = z.infer<typeof scopeSchema>;
+
+/** Scopes that a restricted key cannot have: they could lift its restriction. */
+export const UNRESTRICTED_SCOPES: readonly Scope[] = ['keys', 'policy', 'admin'];
 
 const MOST_PATTERNS = 32;
 
@@ -47,8 +59,8 @@ export const apiKeyRequestSchema = z
   })
   .superRefine(({ scopes, restriction }, context) => {
     scopes.forEach((scope, index) => {
-      if (restriction === undefined || (scope !== 'keys' && scope !== 'admin')) return;
-      const message = 'a restricted key cannot manage keys';
+      if (restriction === undefined || !UNRESTRICTED_SCOPES.includes(scope)) return;
+      const message = 'a restricted key cannot manage keys or overlays';
       context.addIssue({ code: 'custom', path: ['scopes', index], message });
     });
   });

@@ -188,7 +188,9 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
       i.environment = t.environment and i.bound = (k.agent_id is not null)
         and i.accepted_at <= clock_timestamp() + interval '1 second'
         and exists (select from svc.policy_activation a
-          where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as "pinsHold"
+          where a.active_from <= i.accepted_at and a.digest = coalesce((select s.base
+            from svc.overlay_set s where s.digest = i.policy_digest and s.tenant_no = i.tenant_no
+            limit 1), i.policy_digest)) as "pinsHold"
     from (select tenant_no, key_no, bound, environment, policy_digest, accepted_at,
         ${packIds(tx)} as ids
       from svc.intake where proof_id = any(${arrayOf(proofIds)}::uuid[])

@@ -1,6 +1,6 @@
 import type { Counters } from '#protocol/counters';
 import { AdministrationError } from '../tenants/audit.js';
-import type { Db } from '../db/transaction.js';
+import { type Db, type Pool, readAsTenants } from '../db/transaction.js';
 
 /** A stored policy set: Cedar texts by policy id, the schema and the descriptions. */
 export interface StoredPolicySet {
@@ -19,15 +19,44 @@ export interface PolicyFiles {
   counters?: Counters;
 }
 
-/** A policy set by digest, or null. Sets are never deleted, so that replay can use the original. */
+/**
+ * A policy set by digest, or null: an operator's, or one combined with an overlay. Sets are never deleted,
+ * so that replay can use the original.
+ */
 export async function readPolicySet(sql: Db, digest: Uint8Array): Promise<StoredPolicySet | null> {
-  const [row] = await sql<StoredPolicySet[]>`
-    select digest, manifest, files from svc.policy_set where digest = ${digest}`;
+  const [row] = await selectPolicySet(sql, digest);
   return row ?? null;
 }
 
-export async function policyAnnotations(sql: Db, digest: Uint8Array): Promise<Map<string, string>> {
-  const stored = await readPolicySet(sql, digest);
+/** Like `readPolicySet`, for a role that sees only the sets of the operator and of this tenant. */
+export async function readTenantPolicySet(
+  sql: Pool,
+  tenantNo: number,
+  digest: Uint8Array,
+): Promise<StoredPolicySet | null> {
+  const [row] = await readAsTenants(sql, [tenantNo], (tx) =>
+    selectPolicySet(tx, digest, tx`and s.tenant_no = ${tenantNo}`),
+  );
+  return row ?? null;
+}
+
+// The base comes last, so that no overlay replaces one of its policies.
+const selectPolicySet = (sql: Db, digest: Uint8Array, condition = sql``) => sql<StoredPolicySet[]>`
+  select digest, manifest, files from svc.policy_set where digest = ${digest}
+  union all
+  (select s.digest, s.manifest, b.files || jsonb_build_object(
+      'policies', s.policies || (b.files -> 'policies'),
+      'sentences', s.sentences || (b.files -> 'sentences'))
+    from svc.overlay_set s join svc.policy_set b on b.digest = s.base
+    where s.digest = ${digest} ${condition} limit 1)
+  limit 1`;
+
+export async function policyAnnotations(
+  sql: Pool,
+  tenantNo: number,
+  digest: Uint8Array,
+): Promise<Map<string, string>> {
+  const stored = await readTenantPolicySet(sql, tenantNo, digest);
   return new Map(Object.entries(stored?.files.sentences ?? {}));
 }
 

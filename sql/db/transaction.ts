@@ -197,6 +197,8 @@ export const TENANT_TABLES = [
   'intake',
   'intake_pending',
   'log_entry',
+  'overlay',
+  'overlay_set',
   'package_member',
   'refusal',
   'revocation_pending',

@@ -187,8 +187,11 @@ export const STRAYS = {
     from svc.intake where not refused and request_hash is not null
     group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`,
   policySets: (sql, limit) => sql`
-    select 'svc.policy_set digest=' || encode(digest, 'hex') as at from svc.policy_set
-    where sha256(convert_to(manifest, 'UTF8')) is distinct from digest limit ${limit}`,
+    select name || ' digest=' || encode(digest, 'hex') as at from (
+      select 'svc.policy_set' as name, digest, manifest as content from svc.policy_set
+      union all select 'svc.overlay_set', digest, manifest from svc.overlay_set
+      union all select 'svc.overlay', digest, document from svc.overlay) stored
+    where sha256(convert_to(content, 'UTF8')) is distinct from digest limit ${limit}`,
   fixtures: (sql, limit) => sql`
     select 'svc.fixture fixture_ref=' || fixture_ref as at from svc.fixture
     where sha256(content) is distinct from fixture_hash limit ${limit}`,

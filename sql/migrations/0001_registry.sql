@@ -41,7 +41,7 @@ create table svc.api_key (
   tools       text[] check (cardinality(tools) > 0),              -- patterns
   environment text check (environment in ('sandbox', 'live')),
   constraint restricted_key_manages_no_keys check (
-    num_nonnulls(agent_id, actions, tools, environment) = 0 or not scopes && array['admin', 'keys'])
+    num_nonnulls(agent_id, actions, tools, environment) = 0 or not scopes && array['admin', 'keys', 'policy'])
 );
 create index api_key_of_tenant on svc.api_key (tenant_no, created_at, key_id);
 create index api_key_created on svc.api_key (created_by) where created_by is not null;

@@ -38,7 +38,7 @@ end $$;
 create function svc.record_act() returns trigger language plpgsql security definer
   set search_path = pg_catalog, pg_temp as $$
 declare
-  hidden constant text[] := array['secret_hash', 'manifest', 'files', 'content'];
+  hidden constant text[] := array['secret_hash', 'manifest', 'files', 'content', 'document'];
 begin
   insert into svc.audit (db_role, actor, act, object, operation, before, after)
   values (session_user, nullif(current_setting('svc.actor', true), ''),
@@ -213,8 +213,9 @@ begin
       where (select true from svc.tenant t where t.tenant_no = a.tenant_no) is null) then
     raise exception 'the tenant of an intake does not exist' using errcode = 'foreign_key_violation';
   end if;
-  if exists (select from (select distinct policy_digest from added) a
-      where (select true from svc.policy_set s where s.digest = a.policy_digest) is null) then
+  if exists (select from (select distinct tenant_no, policy_digest from added) a
+      where (select true from svc.policy_set s where s.digest = a.policy_digest) is null
+        and not exists (select from svc.overlay_set s where s.digest = a.policy_digest and s.tenant_no = a.tenant_no)) then
     raise exception 'the policy set of an intake does not exist' using errcode = 'foreign_key_violation';
   end if;
   return null;

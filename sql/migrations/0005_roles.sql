@@ -48,12 +48,13 @@ $$;
 
 -- The engine changes keys only by the two functions below, for a key that manages the keys of its tenant.
 -- Locks that key: its revocation waits for the change, and then also revokes what it created.
-create function svc.lock_managing_key(managing integer, act text) returns svc.api_key language plpgsql as $$
+create function svc.lock_managing_key(managing integer, act text, scope text default 'keys') returns svc.api_key
+  language plpgsql as $$
 declare
   manager svc.api_key;
 begin
   select * into manager from svc.api_key k where k.key_no = managing
-    and k.tenant_no = any (svc.tenants_in_scope()) and k.scopes && array['admin', 'keys']
+    and k.tenant_no = any (svc.tenants_in_scope()) and k.scopes && array['admin', scope]
     and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp()) for share;
   perform set_config('svc.actor', 'key ' || manager.key_id, true), set_config('svc.act', act, true);
   return manager;

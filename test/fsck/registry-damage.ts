@@ -224,6 +224,10 @@ const others: Damage[] = [
   ),
   run('expiry_differs', `insert into svc.expiry values (3, 'trust', now() + interval '1 day')`),
   update('policy_set_altered', 'policy_set', `manifest = manifest || ' '`),
+  run(
+    'policy_set_altered',
+    `insert into svc.overlay select tenant_no, sha256('{}'), '{"a":1}', 1 from svc.tenant limit 1`,
+  ),
   run('fixture_altered', `insert into svc.fixture values ('altered', sha256('{}'), '{"a":1}')`),
   [
     { identity_twice: 1 },

@@ -3,6 +3,8 @@ import { requestedByQuery, lookupAt, originForm } from '#api/public/lookup/route
 import { lookupNameOf } from '#protocol/lookup-routes';
 import { responseHead } from '#protocol/snapshot/head';
 import { mayHoldToken } from '#api/public/http/answer';
+import { overlayFormProblems } from '#policy/check';
+import { preparse } from '#policy/decide';
 import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
 import {
   fromBase64,
@@ -48,6 +50,8 @@ const roundTrip = <T>(
   ),
 });
 
+const FORBID = 'forbid (principal, action, resource);';
+
 const PATHS = ['proof', 'certificate', 'passport', 'trust', 'trust-asset', 'share', 'package'];
 
 export const TEXT_TARGETS: readonly Target[] = [
@@ -85,6 +89,21 @@ export const TEXT_TARGETS: readonly Target[] = [
         openCheckpoint(fromUtf8Lossy(input), checkpoint.vkey, checkpoint.origin, nativeVerify),
       (opened) => must(formatCheckpoint(opened) === checkpoint.text, 'an unsigned checkpoint'),
     ),
+  },
+  {
+    name: 'overlay-rule',
+    seeds: texts(
+      '@sentence("a") forbid (principal, action, resource) when { context.lane == "agent" };',
+      `forbid (principal, action, resource) when { ${'!('.repeat(40)}true${')'.repeat(40)} };`,
+    ),
+    run: (input) => {
+      const policies = { 'overlay.a': fromUtf8Lossy(input) };
+      const isSound = overlayFormProblems(policies).length === 0;
+      if (isSound) preparse('fuzz', { schema: '', policies, sentences: {} });
+      // A text that Cedar cannot take would break it for every later one.
+      must(overlayFormProblems({ a: FORBID }).length === 0, 'Cedar is broken');
+      return isSound ? 'accepted' : 'rejected';
+    },
   },
   {
     name: 'api-key',

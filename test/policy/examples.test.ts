@@ -22,6 +22,6 @@ describe.each(readdirSync(folder))('examples/policies/%s', (name) => {
     const cases = parsePolicyCases(readFileSync(join(path, 'cases.json')));
     const results = cases.map((one) => runPolicyCase(engine, one));
     expect(results.filter(({ passed }) => !passed)).toEqual([]);
-    expect(whyNotCovered(set.files, results)).toBeNull();
+    expect(whyNotCovered(set.files.policies, results)).toBeNull();
   });
 });

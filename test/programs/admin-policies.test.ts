@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { policyCache } from '#policy/check';
+import { documentOf } from '#policy/overlays';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { logger } from '#runtime/process/log';
 import { packageRoot } from '#runtime/process/files';
@@ -11,6 +12,7 @@ import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissio
 import { checkPolicies } from '#workers/admit/worker';
 import { adminWith, done } from '../fixtures/admin.js';
 import { untilWaiting } from '../fixtures/append-lock.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { storeForeignSet } from '../fixtures/policy-set.js';
 import { TENANT } from '../fixtures/registry.js';
 import { testFolder, testRegistry } from './world.js';
@@ -172,6 +174,23 @@ describe('admin policy test', () => {
 });
 
 describe('admin policy activate', () => {
+  it('lists the tenants whose overlay does not fit the set', async () => {
+    const { digest, document } = documentOf({ tool: 'forbid (principal, action == 1, resource);' });
+    await db.sql`
+      insert into svc.overlay select tenant_no, ${digest}, ${document}, 1 from svc.tenant
+      where tenant_id = ${TENANT}`;
+    const set = (text: string) =>
+      withoutTriggers(db, `update svc.tenant set overlay = ${text} where tenant_id = '${TENANT}'`);
+    await set(`decode('${digest.toString('hex')}', 'hex')`);
+    try {
+      const line = ['policy', 'activate', await putAnother(), '--cases', OTHER_CASES];
+      const unfit = { unfit_overlays: [{ tenant_id: TENANT, rules: ['tool'] }] };
+      expect(await done(admin(...line))).toMatchObject(unfit);
+    } finally {
+      await set('null');
+    }
+  });
+
   it('requires that the cases pass and that each rule decides one', async () => {
     const digest = await putAnother();
     const lines = readFileSync(OTHER_CASES, 'utf8').split('\n');

@@ -1,3 +1,5 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
 import { readPolicyFolder } from '#policy/policy-set';
@@ -36,9 +38,12 @@ async function decide(...items: IntakeItem[]): Promise<Row[]> {
     from svc.log_entry where proof_id = any(${ids}::uuid[]) order by leaf_index`;
 }
 
-const corrupt = async (log: ReturnType<typeof testLog>) => {
-  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: '/nowhere', LOG_VKEY: log.vkey };
-  return (await checked(env, '--only', 'registry')).corrupt;
+const findCorrupt = async (log: ReturnType<typeof testLog>) => {
+  const home = await mkdtemp(join(tmpdir(), 'svc-run-budgets-'));
+  const env = { DATABASE_URL: db.urlFor('svc_fsck'), DATA_DIR: home, LOG_VKEY: log.vkey };
+  const { corrupt } = await checked(env, '--only', 'registry');
+  await rm(home, { recursive: true });
+  return corrupt;
 };
 
 it('counter per run > limits each run of each agent, and denies outside of runs', async () => {
@@ -66,7 +71,7 @@ it('counter per run > limits each run of each agent, and denies outside of runs'
   expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(0);
   const log = testLog(db);
   await log.publish();
-  expect(await corrupt(log)).toEqual({});
+  expect(await findCorrupt(log)).toEqual({});
   await withoutTriggers(db, 'update svc.counter set value = value - 1');
-  expect(await corrupt(log)).toEqual({ budget_differs: 3 });
+  expect(await findCorrupt(log)).toEqual({ budget_differs: 3 });
 });

@@ -55,7 +55,7 @@ export function admissionOperation<Body extends AdmissionBody>(
         { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, signal: clientGone(res) },
       );
       if (outcome === null) sendPending(res, proofId);
-      else await sendOutcome(ctx, res, proofId, outcome);
+      else await sendOutcome(ctx, res, tenantNo, proofId, outcome);
     };
   };
   return { spec, handler };
@@ -356,7 +356,7 @@ export const readAdmissionOperation = tenantOperation(
       'run_incomplete',
     ],
   },
-  async ({ ctx, inTenant, req, res }) => {
+  async ({ caller, ctx, inTenant, req, res }) => {
     const proofId = String(req.params['proof_id']);
     const state = isProofId(proofId)
       ? await inTenant((sql, tenantNo) => admissionState(sql, tenantNo, proofId))
@@ -364,6 +364,6 @@ export const readAdmissionOperation = tenantOperation(
     if (state === null) throw new Problem('admission_not_found');
     addLogFields(res, { proof_id: proofId });
     if (state === 'pending') sendPending(res, proofId);
-    else await sendOutcome(ctx, res, proofId, state);
+    else await sendOutcome(ctx, res, caller.tenantNo, proofId, state);
   },
 );

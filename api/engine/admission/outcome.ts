@@ -20,11 +20,12 @@ export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
 export async function sendOutcome(
   { sql }: EngineContext,
   res: Response,
+  tenantNo: number,
   proofId: string,
   outcome: Outcome,
 ): Promise<void> {
   const result = await receiptOrProblem(proofId, outcome, (digest) =>
-    policyAnnotations(sql, digest),
+    policyAnnotations(sql, tenantNo, digest),
   );
   if (result instanceof Problem) throw result;
   sendBytes(res, 200, 'application/json', receiptBytes(result));

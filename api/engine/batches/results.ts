@@ -161,7 +161,7 @@ async function sendResults(call: Call): Promise<void> {
 
 /** Yields the results in [from, until) in small groups, so that memory stays bounded. */
 async function* readResults(
-  { ctx, inTenant }: Call,
+  { caller, ctx, inTenant }: Call,
   { batchId, total }: Batch,
   from: number,
   until: number,
@@ -171,7 +171,7 @@ async function* readResults(
   // Queries each policy set once.
   const sentences: Sentences = (digest) => {
     const name = digest.toString('hex');
-    const found = known.get(name) ?? policyAnnotations(ctx.sql, digest);
+    const found = known.get(name) ?? policyAnnotations(ctx.sql, caller.tenantNo, digest);
     known.set(name, found);
     return found;
   };

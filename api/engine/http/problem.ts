@@ -53,6 +53,7 @@ export const PROBLEMS = {
   package_not_found: [404, 'Package not found'],
   key_not_found: [404, 'API key not found'],
   batch_not_found: [404, 'Batch not found'],
+  overlay_not_found: [404, 'Overlay not found'],
   run_not_found: [404, 'Run not found'],
   method_not_allowed: [405, 'Method not allowed'],
   not_acceptable: [406, 'Not acceptable'],
@@ -78,6 +79,9 @@ export const PROBLEMS = {
   share_target_unknown: [422, 'Unknown share target'],
   expiry_over: [422, 'Expiry not in the future'],
   package_member_unfit: [422, 'Proof not eligible for a package'],
+  invalid_overlay: [422, 'Invalid overlay'],
+  overlay_untested: [422, 'Overlay not covered by cases'],
+  too_many_overlays: [422, 'Too many overlays'],
   lane_locked: [423, 'Environment locked'],
   headers_too_large: [431, 'Headers too large'],
   internal_error: [500, 'Internal error'],
@@ -124,6 +128,8 @@ const DETAILS = {
   key_not_found:
     'This tenant has no API key with that id. Check the key id in the list of API keys.',
   batch_not_found: 'This tenant has no batch with that id. Check the id.',
+  overlay_not_found:
+    'This tenant has no overlay with that id. Check the id in the list of overlays.',
   run_not_found:
     'This tenant has no requests of that agent in a run with that id. Check the id and agent.',
   invalid_run:
@@ -145,6 +151,10 @@ const DETAILS = {
   expiry_over: 'The token would expire at once. Send a later expires_at.',
   package_member_unfit:
     'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
+  invalid_overlay:
+    'The rules of the overlay do not fit the policy set in force, or are not only forbid. Correct the rules listed in errors.',
+  too_many_overlays:
+    'This tenant has stored the most overlays that it may store. Activate a stored one, or contact the operator.',
   internal_error:
     'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
   admission_failed:

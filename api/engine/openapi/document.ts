@@ -193,6 +193,8 @@ const TAGS: Record<string, string> = {
   Proofs: 'Read decisions and their inclusion in the log.',
   Verification: 'Verify proofs and replay decisions.',
   Lifecycle: 'Revoke, share and bundle proofs.',
+  Policies:
+    'Store, test and activate rules of your tenant on top of the policy set of the operator.',
   Keys: 'Create, list and revoke the API keys of your tenant.',
   Service: 'Health and documentation; no API key needed.',
 };
@@ -215,12 +217,14 @@ export SVC_TENANT_ID=demo
 export PROOF_ID=… # registry_proof_id of a receipt
 export BATCH_ID=… # batch_id of a batch
 export PACKAGE_ID=… # package_id of a trust package
-export TOKEN_HASH=… # token_hash of a share token`,
+export TOKEN_HASH=… # token_hash of a share token
+export OVERLAY_ID=… # overlay_id of an overlay`,
     inPath: {
       proof_id: '$PROOF_ID',
       batch_id: '$BATCH_ID',
       package_id: '$PACKAGE_ID',
       token_hash: '$TOKEN_HASH',
+      overlay_id: '$OVERLAY_ID',
       artifact_kind: 'certificate',
     },
     queries: {},
@@ -233,7 +237,7 @@ export TOKEN_HASH=… # token_hash of a share token`,
         : []),
     ],
     inBody: [
-      [/^( {2}"tenant_id": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
+      [/^( {2}"tenant_id": | {8}"tenant": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"'],
       [/^( {2}"(?:parent_)?proof_id": )"[^"]*"/gm, '$1"$PROOF_ID"'],
       [/^( {2}"proof_ids": )\[[^\]]*\]/gm, '$1["$PROOF_ID"]'],
       [/^( {2}"package_id": )"[^"]*"/gm, '$1"$PACKAGE_ID"'],

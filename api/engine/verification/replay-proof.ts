@@ -19,7 +19,7 @@ import {
 } from '#policy/replay';
 import type { Pool } from '#sql/db/transaction';
 import { readPinnedIntake } from '#sql/admissions/intake';
-import { readPolicySet } from '#sql/admissions/policies';
+import { readTenantPolicySet } from '#sql/admissions/policies';
 import type { StoredProof } from '#sql/proofs/read';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { sentencesOf } from '../admission/outcome.js';
@@ -78,7 +78,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
   const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');
   // Reads and hashes the stored policy set on every replay, to detect tampering.
-  const set = await readPolicySet(sql, intake.policyDigest);
+  const set = await readTenantPolicySet(sql, caller.tenantNo, intake.policyDigest);
   if (set === null) throw altered(stored, 'the policy set');
   const policy = await policies(set);
   const aep = 'aep' in body ? (body.aep as unknown as JsonValue) : recordedAep(stored);
@@ -110,7 +110,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     counterfactual:
       otherDigest === undefined
         ? null
-        : await counterfactual(sql, otherDigest, policy, outcome, aep),
+        : await counterfactual(sql, caller, otherDigest, policy, outcome, aep),
   };
   return answer as unknown as JsonValue;
 }
@@ -132,12 +132,13 @@ function recordedEngine(aep: JsonValue): string | null {
 
 async function counterfactual(
   sql: Pool,
+  { tenantNo }: Caller,
   digest: string,
   policy: ReplayPolicy,
   { input }: Replayed,
   aep: JsonValue,
 ): Promise<Counterfactual | null> {
-  const set = await readPolicySet(sql, fromHex(digest));
+  const set = await readTenantPolicySet(sql, tenantNo, fromHex(digest));
   if (set === null) throw new Problem('policy_unknown', at('/policy_digest', 'is not known'));
   if (input === null) return null;
   const decision = decideUnder(await policies(set), policy, input);

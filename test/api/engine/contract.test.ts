@@ -35,6 +35,7 @@ async function resources() {
     package_id: await made('createPackage', 'package_id'),
     token_hash: await made('createShareToken', 'token_hash'),
     batch_id: await made('createBatch', 'batch_id'),
+    overlay_id: await made('storeOverlay', 'overlay_id'),
   };
 }
 

@@ -13,7 +13,7 @@ import { engineTest, fillTenant, type Resources } from './setup.js';
 /** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
-const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys'];
+const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'keys', 'policy'];
 
 type Exported = Record<string, unknown>;
 
@@ -58,6 +58,7 @@ function unknownIds(): Resources {
     token_hash: createHash('sha256').update(hexId()).digest('hex'),
     batch_id: `batch_${hexId()}`,
     key_id: hexId().slice(-12),
+    overlay_id: createHash('sha256').update(hexId()).digest('hex'),
     run: hexId(),
   };
 }

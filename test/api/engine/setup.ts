@@ -22,6 +22,7 @@ import {
   type TestEngine,
 } from '../../fixtures/engine.js';
 import { revocationBody } from '../../fixtures/lifecycle.js';
+import { overlayBody } from '../../fixtures/overlays.js';
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
 import { verdictIn } from '../../fixtures/verify-call.js';
 
@@ -188,7 +189,14 @@ function bytesOf(body: Body): string | Uint8Array {
 
 /** Ids of one resource of each kind; `second` is another proof, for operations on several. */
 export type Resources = Record<
-  'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id' | 'key_id' | 'run',
+  | 'proof_id'
+  | 'second'
+  | 'package_id'
+  | 'token_hash'
+  | 'batch_id'
+  | 'key_id'
+  | 'overlay_id'
+  | 'run',
   string
 >;
 
@@ -224,6 +232,7 @@ export async function fillTenant(
     schema_version: 'svc.tenant.api_key_request/1.0',
     scopes: ['read'],
   });
+  const overlay = await make('/v1/overlays', overlayBody());
   const batch = await make('/v1/batches', [body()]);
   const run = newRunId();
   const close = closeEnvelope({ id: run, seq: 0 }, { tenant_id: tenantId });
@@ -237,6 +246,7 @@ export async function fillTenant(
     token_hash: String(shared['token_hash']),
     batch_id: String(batch['batch_id']),
     key_id: String(key['key_id']),
+    overlay_id: String(overlay['overlay_id']),
     run,
   };
 }

@@ -304,6 +304,11 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'the same: a set is stored by its digest, and `admin policy list` shows which is active',
   ],
   [
+    'admissions/overlays.ts',
+    ['insert into svc.overlay_set ', 'select svc.store_overlay(', 'select svc.activate_overlay('],
+    'the same: an overlay is stored by its digest, and `GET /v1/overlays` shows which is active',
+  ],
+  [
     'log/checkpoints.ts',
     ['select svc.end_log('],
     'the same: a second retirement reports the first',

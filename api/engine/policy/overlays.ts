@@ -1,0 +1,459 @@
+import { setImmediate } from 'node:timers/promises';
+import * as z from 'zod';
+import {
+  type CaseResult,
+  coverageOf,
+  type PolicyCase,
+  PolicyCasesError,
+  policyCaseSchema,
+  runPolicyCase,
+  whyNotCovered,
+} from '#policy/cases';
+import {
+  combine,
+  documentOf,
+  type OverlayProblem,
+  overlayProblems,
+  type OverlayRules,
+  rulesOf,
+  storedSetOf,
+} from '#policy/overlays';
+import { type ReplayPolicy, replayPolicies } from '#policy/replay';
+import { decidedSince, startSimulation } from '#policy/simulation';
+import { toHex } from '#protocol/bytes';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { effectSchema, hashSchema, HASH_PATTERN, timeSchema } from '#protocol/schemas/primitives';
+import { formatTime, parseTime } from '#protocol/time';
+import { tenantDecidedBelow } from '#sql/admissions/decided';
+import {
+  activateOverlay,
+  listOverlays,
+  type OverlayRow,
+  policiesInUse,
+  storeOverlay,
+} from '#sql/admissions/overlays';
+import { activePolicy, readPolicySet, type StoredPolicySet } from '#sql/admissions/policies';
+import type { EngineContext } from '../context.js';
+import type { Caller } from '../http/authenticate.js';
+import { tenantOperation } from '../http/gates.js';
+import { listOperation } from '../http/paging.js';
+import { parseBody, readBody } from '../http/parse-body.js';
+import { at, Problem } from '../http/problem.js';
+import { sendJson } from '../http/respond.js';
+import { type Call, json } from '../operation.js';
+
+const MOST_RULES = 32;
+const MOST_CASES = 256;
+const MOST_OVERLAYS = 500;
+/** Admissions of one simulation, the newest first. */
+const MOST_SIMULATED = 1_000;
+const PAGE = 100;
+/** Time after which evaluations let other requests run. */
+const YIELD_AFTER_MS = 5;
+const ATTEMPTS = 3;
+
+const rulesSchema = z
+  .record(z.string().regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, 'expected a rule id'), z.string().min(1))
+  .refine((rules) => {
+    const count = Object.keys(rules).length;
+    return count >= 1 && count <= MOST_RULES;
+  }, `expected 1 to ${MOST_RULES} rules`)
+  .meta({ description: 'Cedar texts by rule id; each is one `forbid`.' });
+
+const requestSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.overlayRequest),
+  rules: rulesSchema,
+});
+
+const overlaySchema = z.strictObject({
+  overlay_id: hashSchema,
+  rules: rulesSchema,
+  active: z.boolean(),
+  /** The rules that do not fit the policy set in force: every action is denied until you correct them. */
+  unfit_rules: z.array(z.string()),
+  created_at: timeSchema,
+});
+
+const overlayDocumentSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.overlay),
+  ...overlaySchema.shape,
+});
+
+const overlayListSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.overlayList),
+  overlays: z.array(overlaySchema),
+  next_cursor: z.string().nullable(),
+});
+
+const casesSchema = z.array(policyCaseSchema).min(1).max(MOST_CASES);
+
+const testRequestSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.overlayTestRequest),
+  cases: casesSchema.exactOptional(),
+  since: timeSchema.exactOptional(),
+});
+
+const activationSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.overlayActivation),
+  cases: casesSchema,
+});
+
+const decisionSchema = z.strictObject({ effect: effectSchema, reasons: z.array(z.string()) });
+const countSchema = z.int().min(0);
+
+const testSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.overlayTest),
+  overlay_id: hashSchema,
+  /** Of the policy set in force with this overlay. */
+  policy_digest: hashSchema,
+  cases: z
+    .strictObject({
+      failed: countSchema,
+      /** How many cases each rule decides, by its policy id. */
+      covered: z.record(z.string(), countSchema),
+      results: z.array(
+        z.strictObject({
+          name: z.string(),
+          expected: z.strictObject({
+            effect: effectSchema,
+            reasons: z.array(z.string()).nullable(),
+          }),
+          decided: decisionSchema,
+          passed: z.boolean(),
+        }),
+      ),
+    })
+    .nullable(),
+  simulation: z
+    .strictObject({
+      since: timeSchema,
+      /** False if there are more admissions since then: only the newest ones were decided again. */
+      complete: z.boolean(),
+      admissions: countSchema,
+      unchanged: countSchema,
+      denied: countSchema,
+      admitted: countSchema,
+      /** Decided by other rules with the same effect. */
+      reasons: countSchema,
+      erased: countSchema,
+      changes: z.array(
+        z.strictObject({
+          proof_id: z.string(),
+          action: z.string(),
+          recorded: z.string(),
+          simulated: z.string(),
+        }),
+      ),
+    })
+    .nullable(),
+});
+
+const RULE = `@sentence("Deletions are made by hand.")
+forbid (principal, action, resource == Svc::Operation::"DELETE_RECORD");`;
+
+const CASES = [
+  {
+    name: 'a deletion is denied',
+    input: {
+      tenant: 'demo',
+      environment: 'sandbox',
+      lane: 'agent',
+      action: 'DELETE_RECORD',
+      agent: { id: 'booking-agent-7' },
+    },
+    expect: 'DENY',
+    reasons: ['overlay.no-deletions'],
+  },
+];
+
+const POST = { method: 'post', tag: 'Policies', scopes: ['policy'] } as const;
+
+export const storeOverlayOperation = tenantOperation(
+  {
+    ...POST,
+    id: 'storeOverlay',
+    path: '/v1/overlays',
+    summary: 'Store an overlay',
+    description:
+      'Stores rules of your tenant on top of the policy set of the operator. A rule is one Cedar `forbid` ' +
+      'that fits the set in force. An overlay decides nothing until it is activated. Its id is a hash of its ' +
+      'rules: storing it again changes nothing.',
+    body: {
+      schema: requestSchema,
+      examples: {
+        deletions: { schema_version: SCHEMA.overlayRequest, rules: { 'no-deletions': RULE } },
+      },
+    },
+    responses: { 201: json('Stored, or stored before.', overlayDocumentSchema) },
+    problems: ['invalid_overlay', 'too_many_overlays', 'policy_missing'],
+  },
+  async (call) => {
+    const { caller, ctx, inTenant, req, res } = call;
+    const { rules } = parseBody(requestSchema, await readBody(req, ctx.bodyLimit));
+    requireFit(await overlayProblems(await setInForce(ctx), rules));
+    const document = documentOf(rules);
+    const stored = await inTenant((sql, tenantNo) =>
+      storeOverlay(sql, tenantNo, caller.keyNo, document, MOST_OVERLAYS),
+    );
+    if (stored === null) throw new Problem('unauthenticated');
+    if (!stored) throw new Problem('too_many_overlays');
+    sendJson(res, 201, overlayDocument(await overlayOf(call, toHex(document.digest))));
+  },
+);
+
+const membersOf = (overlay: OverlayRow) => ({
+  overlay_id: toHex(overlay.digest),
+  rules: rulesOf(overlay),
+  active: overlay.isActive,
+  unfit_rules: overlay.unfit,
+  created_at: formatTime(overlay.createdAt.getTime()),
+});
+
+const overlayDocument = (overlay: OverlayRow) => ({
+  schema_version: SCHEMA.overlay,
+  ...membersOf(overlay),
+});
+
+export const listOverlaysOperation = listOperation(
+  {
+    id: 'listOverlays',
+    path: '/v1/overlays',
+    tag: 'Policies',
+    summary: 'List overlays',
+    description:
+      'Newest first. At most one is active; `unfit_rules` of the active one lists the rules that do not fit ' +
+      'the policy set that the operator has activated since.',
+    scopes: ['policy'],
+    page: json('A page of overlays.', overlayListSchema),
+  },
+  {
+    name: 'overlays',
+    version: SCHEMA.overlayList,
+    documentOf: membersOf,
+    id: HASH_PATTERN,
+    placeOf: ({ createdAt, digest }) => ({ createdAt: createdAt.getTime(), id: toHex(digest) }),
+    read: listOverlays,
+  },
+);
+
+export const testOverlayOperation = tenantOperation(
+  {
+    ...POST,
+    id: 'testOverlay',
+    path: '/v1/overlays/{overlay_id}/test',
+    summary: 'Test an overlay',
+    description:
+      'Decides cases with the policy set in force and this overlay, and reports how many each rule decides. ' +
+      'With `since`, also decides the admissions of your tenant since then again, at most the newest ' +
+      `${MOST_SIMULATED.toLocaleString('en')}, and lists what would change. Records nothing.`,
+    body: {
+      schema: testRequestSchema,
+      examples: {
+        cases: { schema_version: SCHEMA.overlayTestRequest, cases: CASES },
+        simulation: {
+          schema_version: SCHEMA.overlayTestRequest,
+          since: '2026-11-20T00:00:00.000Z',
+        },
+      },
+    },
+    responses: { 200: json('The decisions.', testSchema) },
+    problems: ['overlay_not_found', 'invalid_overlay', 'policy_missing'],
+  },
+  async (call) => {
+    const { ctx, req, res } = call;
+    const { cases, since } = parseBody(testRequestSchema, await readBody(req, ctx.bodyLimit));
+    const base = await setInForce(ctx);
+    const overlay = await overlayOf(call, String(req.params['overlay_id']));
+    const { engine, set } = await opened(base, rulesOf(overlay));
+    const results = cases && (await runCases(engine, call.caller, cases));
+    sendJson(res, 200, {
+      schema_version: SCHEMA.overlayTest,
+      overlay_id: toHex(overlay.digest),
+      policy_digest: toHex(set.digest),
+      cases: results
+        ? {
+            failed: results.filter(({ passed }) => !passed).length,
+            covered: coverageOf(set.policies, results),
+            results: results.map((one) => ({ ...one, decided: { ...one.decided } })),
+          }
+        : null,
+      simulation: since === undefined ? null : await simulated(call, engine, since),
+    });
+  },
+);
+
+export const activateOverlayOperation = tenantOperation(
+  {
+    ...POST,
+    id: 'activateOverlay',
+    path: '/v1/overlays/{overlay_id}/activate',
+    summary: 'Activate an overlay',
+    description:
+      'The overlay decides the admissions of your tenant that are accepted from now on, in place of the ' +
+      'overlay that was active. Every case must pass, and each rule must decide one. When the operator ' +
+      'activates another policy set, the overlay continues on top of it; a rule that does not fit that set ' +
+      'denies every action until you activate a corrected overlay.',
+    body: {
+      schema: activationSchema,
+      examples: { activate: { schema_version: SCHEMA.overlayActivation, cases: CASES } },
+    },
+    responses: { 200: json('Active.', overlayDocumentSchema) },
+    problems: ['overlay_not_found', 'invalid_overlay', 'overlay_untested', 'policy_missing'],
+  },
+  async (call) => {
+    const { caller, ctx, inTenant, req, res } = call;
+    const { cases } = parseBody(activationSchema, await readBody(req, ctx.bodyLimit));
+    for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+      const base = await setInForce(ctx);
+      const inUse = await policiesInUse(ctx.sql);
+      const overlay = await overlayOf(call, String(req.params['overlay_id']));
+      const rules = rulesOf(overlay);
+      const { engine, set } = await opened(base, rules);
+      const reason = whyNotCovered(set.policies, await runCases(engine, caller, cases));
+      if (reason !== null) {
+        const detail = `The overlay was not activated: ${reason}.`;
+        throw new Problem('overlay_untested', detail, at('/cases', reason));
+      }
+      const sets = [set];
+      for (const other of inUse) {
+        if (!other.digest.equals(base.digest)) sets.push(await combine(other, rules));
+      }
+      const done = await inTenant((sql, tenantNo) =>
+        activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, sets),
+      );
+      if (done === null) throw new Problem('unauthenticated');
+      if (!done) continue;
+      sendJson(res, 200, overlayDocument(await overlayOf(call, toHex(overlay.digest))));
+      return;
+    }
+    throw new Problem('tenant_busy');
+  },
+);
+
+export const deactivateOverlayOperation = tenantOperation(
+  {
+    ...POST,
+    id: 'deactivateOverlay',
+    path: '/v1/overlays/{overlay_id}/deactivate',
+    summary: 'Deactivate an overlay',
+    description:
+      'The policy set of the operator decides the admissions that are accepted from now on. Changes ' +
+      'nothing if the overlay is not active.',
+    responses: { 200: json('Not active.', overlayDocumentSchema) },
+    problems: ['overlay_not_found'],
+  },
+  async (call) => {
+    const { caller, inTenant, req, res } = call;
+    const overlay = await overlayOf(call, String(req.params['overlay_id']));
+    const done = await inTenant((sql, tenantNo) =>
+      activateOverlay(sql, tenantNo, caller.keyNo, overlay.digest, null),
+    );
+    if (done === null) throw new Problem('unauthenticated');
+    sendJson(res, 200, overlayDocument(await overlayOf(call, toHex(overlay.digest))));
+  },
+);
+
+async function overlayOf({ inTenant }: Pick<Call, 'inTenant'>, id: string): Promise<OverlayRow> {
+  const digest = HASH_PATTERN.test(id) ? Buffer.from(id, 'hex') : null;
+  const [overlay] =
+    digest === null
+      ? []
+      : await inTenant((sql, tenantNo) => listOverlays(sql, tenantNo, 1, null, digest));
+  if (overlay === undefined) throw new Problem('overlay_not_found');
+  return overlay;
+}
+
+async function setInForce({ sql }: Pick<EngineContext, 'sql'>): Promise<StoredPolicySet> {
+  const digest = await activePolicy(sql);
+  const set = digest && (await readPolicySet(sql, digest));
+  if (set !== null) return set;
+  throw new Problem(
+    'policy_missing',
+    'No policy set is active, so an overlay has no set that it could fit. The operator must activate a policy.',
+  );
+}
+
+const policies = replayPolicies();
+
+/** The combined set; a rule that does not fit the base is a problem. */
+async function opened(base: StoredPolicySet, rules: OverlayRules) {
+  requireFit(await overlayProblems(base, rules));
+  const set = await combine(base, rules);
+  return { set, engine: await policies(storedSetOf(base, set)) };
+}
+
+function requireFit(problems: OverlayProblem[]): void {
+  if (problems.length === 0) return;
+  throw new Problem('invalid_overlay', {
+    errors: problems.slice(0, MOST_RULES).map(({ rule, line, column, message }) => ({
+      pointer: rule === null ? '/rules' : `/rules/${rule}`,
+      detail: line === null ? message : `line ${line}, column ${column ?? 1}: ${message}`,
+    })),
+  });
+}
+
+/** Cases of another tenant would show what the operator's rules decide about it. */
+async function runCases(
+  engine: ReplayPolicy,
+  { environment, tenantId }: Caller,
+  cases: readonly PolicyCase[],
+): Promise<CaseResult[]> {
+  const results: CaseResult[] = [];
+  const breathe = yielding();
+  for (const [index, one] of cases.entries()) {
+    const place = `/cases/${index}/input`;
+    const { input } = one;
+    if (input.tenant !== tenantId) {
+      throw invalidCase(`${place}/tenant`, 'must be the tenant of the API key');
+    }
+    if (input.environment !== environment) {
+      throw invalidCase(`${place}/environment`, 'must be the environment of your tenant');
+    }
+    try {
+      results.push(runPolicyCase(engine, one));
+    } catch (error) {
+      if (!(error instanceof PolicyCasesError)) throw error;
+      throw invalidCase(`${place}/budgets`, error.message);
+    }
+    await breathe();
+  }
+  return results;
+}
+
+const invalidCase = (pointer: string, detail: string): Problem =>
+  new Problem(
+    'invalid_field',
+    'A case is invalid. Correct the member in errors.',
+    at(pointer, detail),
+  );
+
+async function simulated({ inTenant }: Call, engine: ReplayPolicy, since: string) {
+  const from = parseTime(since);
+  const { add, changes, counts } = startSimulation(engine, from);
+  const breathe = yielding();
+  const read = (below: number) =>
+    inTenant((sql, tenantNo) => tenantDecidedBelow(sql, tenantNo, below, PAGE));
+  let complete = true;
+  let found = 0;
+  for await (const page of decidedSince(read, Number.MAX_SAFE_INTEGER, from)) {
+    found += page.length;
+    complete = found < MOST_SIMULATED || page.at(-1)!.at.getTime() < from;
+    for (const row of page) {
+      add(row);
+      await breathe();
+    }
+    if (!complete) break;
+  }
+  const own = changes.map(({ tenant_id: _, ...change }) => change);
+  return { since, complete, ...counts, changes: own };
+}
+
+/** Lets other requests run when evaluations take long. */
+function yielding(): () => Promise<void> {
+  let began = performance.now();
+  return async () => {
+    if (performance.now() - began < YIELD_AFTER_MS) return;
+    await setImmediate();
+    began = performance.now();
+  };
+}

@@ -1,0 +1,119 @@
+import { canonicalize } from '#protocol/json';
+import { fromHex, utf8 } from '#protocol/bytes';
+import { hashHex } from '#protocol/hash';
+import { nativeSha256 } from '#runtime/crypto/node';
+import {
+  activeOverlays,
+  isNotCombined,
+  type OverlaySet,
+  storeOverlaySet,
+} from '#sql/admissions/overlays';
+import { activatePolicy, type StoredPolicySet } from '#sql/admissions/policies';
+import type { Transaction } from '#sql/db/transaction';
+import { AdministrationError } from '#sql/tenants/administration';
+import { checkOverlay, OVERLAY_PREFIX, policyFile, type PolicyProblem } from './check.js';
+import { engineOf, manifestOf, PolicySetError, sentencesIn } from './policy-set.js';
+
+/** The texts of a tenant's rules, by id. */
+export type OverlayRules = Record<string, string>;
+
+/** The canonical document of an overlay and its SHA-256. */
+export function documentOf(rules: OverlayRules): { digest: Buffer; document: string } {
+  const document = canonicalize(rules);
+  return { digest: bytesOfHash(document), document };
+}
+
+const bytesOfHash = (text: string): Buffer =>
+  Buffer.from(fromHex(hashHex(nativeSha256, utf8(text))));
+
+const withPrefix = (rules: OverlayRules): Record<string, string> =>
+  Object.fromEntries(Object.entries(rules).map(([id, text]) => [OVERLAY_PREFIX + id, text]));
+
+export interface OverlayProblem extends PolicyProblem {
+  /** Null when the fault is that of the operator's set. */
+  rule: string | null;
+}
+
+/** The errors of an overlay under an operator's set. */
+export async function overlayProblems(
+  base: StoredPolicySet,
+  rules: OverlayRules,
+): Promise<OverlayProblem[]> {
+  const problems = await checkOverlay(base.files, withPrefix(rules));
+  const ids = new Map(Object.keys(rules).map((id) => [policyFile(OVERLAY_PREFIX + id), id]));
+  return problems.map((one) => ({ ...one, rule: ids.get(one.file) ?? null }));
+}
+
+/**
+ * Combines an overlay with an operator's set, for the engine that runs that set. A rule that does not fit
+ * the set is replaced by one that forbids everything, so that the set never permits what the rule forbids.
+ *
+ * @throws PolicySetError when the stored set was changed
+ */
+export async function combine(base: StoredPolicySet, rules: OverlayRules): Promise<OverlaySet> {
+  const engine = engineOf(base);
+  if (engine === null) throw new PolicySetError('the manifest of the base is not its own');
+  const problems = await overlayProblems(base, rules);
+  const faulty = new Set(problems.map(({ rule }) => rule));
+  const unfit = Object.keys(rules).filter((id) => faulty.has(null) || faulty.has(id));
+  const policies = withPrefix({
+    ...rules,
+    ...Object.fromEntries(unfit.map((id) => [id, inPlaceOf(id)])),
+  });
+  const set = { base: base.digest, policies, sentences: sentencesIn(policies), unfit };
+  const manifest = manifestOf(filesOf(base, set), engine);
+  return { ...set, manifest, digest: bytesOfHash(manifest) };
+}
+
+const inPlaceOf = (id: string): string =>
+  `@sentence("The rule ${id} of your overlay does not fit the policy set in force. Activate a corrected overlay.")
+forbid (principal, action, resource);`;
+
+const filesOf = (base: StoredPolicySet, set: Pick<OverlaySet, 'policies' | 'sentences'>) => ({
+  ...base.files,
+  policies: { ...set.policies, ...base.files.policies },
+  sentences: { ...set.sentences, ...base.files.sentences },
+});
+
+/** The combined set as workers read it. */
+export const storedSetOf = (base: StoredPolicySet, set: OverlaySet): StoredPolicySet => ({
+  digest: set.digest,
+  manifest: set.manifest,
+  files: filesOf(base, set),
+});
+
+/** The rules of a stored overlay. */
+export const rulesOf = ({ document }: { document: string }): OverlayRules =>
+  JSON.parse(document) as OverlayRules;
+
+/** A tenant whose actions are denied because rules of its overlay do not fit the operator's set. */
+export interface UnfitOverlay {
+  tenant_id: string;
+  rules: string[];
+}
+
+/**
+ * Activates an operator's set, combined with every active overlay.
+ *
+ * @throws AdministrationError when a tenant activates an overlay meanwhile, or the time has passed
+ */
+export async function activateWithOverlays(
+  tx: Transaction,
+  set: StoredPolicySet,
+  from: Date | null = null,
+): Promise<{ activeFrom: Date; unfit: UnfitOverlay[] }> {
+  const unfit: UnfitOverlay[] = [];
+  for (const overlay of await activeOverlays(tx)) {
+    const combined = await combine(set, rulesOf(overlay));
+    await storeOverlaySet(tx, overlay, combined);
+    if (combined.unfit.length > 0) {
+      unfit.push({ tenant_id: overlay.tenantId, rules: combined.unfit });
+    }
+  }
+  try {
+    return { activeFrom: await activatePolicy(tx, set.digest, from), unfit };
+  } catch (error) {
+    if (!isNotCombined(error)) throw error;
+    throw new AdministrationError('a tenant activated an overlay meanwhile: repeat the command');
+  }
+}

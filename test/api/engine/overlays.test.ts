@@ -1,0 +1,359 @@
+import { describe, expect } from 'vitest';
+import { checkOverlay } from '#policy/check';
+import { preparse, evaluate } from '#policy/decide';
+import { activateWithOverlays } from '#policy/overlays';
+import { makePolicySet } from '#policy/policy-set';
+import { shippedPolicy } from '#programs/shipped-policy';
+import { transaction } from '#sql/db/transaction';
+import { acceptIntake } from '#sql/admissions/intake';
+import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/overlays';
+import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import { processAdmissions } from '#workers/admit/process';
+import { admissionEnvelope } from '../../fixtures/agent.js';
+import { headersFor } from '../../fixtures/engine.js';
+import {
+  activationBody,
+  NO_DELETIONS,
+  overlayBody,
+  overlayCase,
+  overlayTestBody,
+} from '../../fixtures/overlays.js';
+import { expectProblem } from '../../fixtures/problem.js';
+import { TENANT } from '../../fixtures/registry.js';
+import { engineTest, keyIdOf, type Setup } from './setup.js';
+
+const it = engineTest({ rateLimit: 100_000 });
+const shipped = await shippedPolicy();
+
+type Headers = Record<string, string>;
+
+const stored = async ({ post }: Setup, rules?: Record<string, string>, own: Headers = {}) => {
+  const reply = await post('/v1/overlays', overlayBody(rules), own);
+  expect(reply.status).toBe(201);
+  return String(reply.json['overlay_id']);
+};
+
+/** Activates the overlay of this rule, which the case decides. */
+async function activated(setup: Setup, rule = NO_DELETIONS, action?: string, own: Headers = {}) {
+  const id = await stored(setup, { 'no-deletions': rule }, own);
+  const tenant = own['X-Svc-Tenant-Id'];
+  const body = activationBody([overlayCase(action, tenant)]);
+  const reply = await setup.post(`/v1/overlays/${id}/activate`, body, own);
+  expect(reply.json).toMatchObject({ overlay_id: id, active: true, unfit_rules: [] });
+  return id;
+}
+
+async function deactivate({ engine, get, key }: Setup): Promise<void> {
+  const { overlays } = (await get('/v1/overlays')).json as unknown as {
+    overlays: { overlay_id: string; active: boolean }[];
+  };
+  const id = overlays.find(({ active }) => active)?.overlay_id;
+  if (id === undefined) return;
+  const path = `/v1/overlays/${id}/deactivate`;
+  const reply = await engine.call({ path, headers: headersFor(key) });
+  expect(reply.json).toMatchObject({ overlay_id: id, active: false });
+}
+
+const admit = ({ post }: Setup, action = 'DELETE_RECORD') =>
+  post('/v1/agent/admissions', admissionEnvelope({ action }));
+
+const proofIn = (json: Record<string, unknown>): string =>
+  String(((json['receipt'] ?? json) as Record<string, unknown>)['registry_proof_id']);
+
+/** Stores and activates the operator's set with another rule, and another schema. */
+async function activateBase(
+  { registry }: Setup,
+  name: string,
+  from: Date | null = null,
+  schema = shipped.files.schema,
+) {
+  const policies = {
+    ...shipped.files.policies,
+    [name]: `forbid (principal, action, resource == Svc::Operation::"${name}");`,
+  };
+  const set = await makePolicySet({ ...shipped.files, schema, policies });
+  await storePolicySet(registry.admin, set);
+  const made = await transaction(registry.admin, (tx) => activateWithOverlays(tx, set, from));
+  return { ...made, digest: set.digest };
+}
+
+const inADay = (): Date => new Date(Date.now() + 86_400_000);
+
+const WITH_FACT = shipped.files.schema.replace('facts: {}', 'facts: { risk?: Long }');
+
+it.afterEach(async ({ setup }) => {
+  await deactivate(setup);
+});
+
+describe('an overlay', () => {
+  it('forbids from its activation on, for its tenant only, and is part of the proof', async ({
+    setup,
+  }) => {
+    const { db, get, post } = setup;
+    const admitted = await admit(setup);
+    expect(admitted.status).toBe(200);
+    const id = await stored(setup);
+    const tested = await post(
+      `/v1/overlays/${id}/test`,
+      overlayTestBody({ cases: [overlayCase()], since: '2020-01-01T00:00:00.000Z' }),
+    );
+    expect(tested.json).toMatchObject({
+      cases: {
+        failed: 0,
+        covered: { 'overlay.no-deletions': 1 },
+        results: [{ decided: { effect: 'DENY', reasons: ['overlay.no-deletions'] } }],
+      },
+      simulation: {
+        complete: true,
+        admissions: 1,
+        denied: 1,
+        changes: [{ proof_id: proofIn(admitted.json), simulated: 'DENY [overlay.no-deletions]' }],
+      },
+    });
+    expect((await admit(setup)).status).toBe(200);
+
+    expect(await activated(setup)).toBe(id);
+    const denied = await admit(setup);
+    expectProblem(denied, 403, 'policy_denied');
+    expect(denied.json).toMatchObject({
+      reasons: ['overlay.no-deletions'],
+      detail: 'Deletions are made by hand.',
+    });
+    const item = admissionEnvelope({ action: 'DELETE_RECORD' });
+    const batch = await post('/v1/batches', [item]);
+    await setup.engine.worker.work();
+    const results = `/v1/batches/${String(batch.json['batch_id'])}/results`;
+    await expect
+      .poll(async () => (await get(results)).json)
+      .toMatchObject({ results: [{ problem: { detail: 'Deletions are made by hand.' } }] });
+
+    const other = await setup.tenant('neighbour');
+    const theirs = admissionEnvelope({ action: 'DELETE_RECORD', tenant_id: 'neighbour' });
+    const admittedThere = await post('/v1/agent/admissions', theirs, other);
+    expect(admittedThere.status).toBe(200);
+
+    const proofId = proofIn(denied.json);
+    await setup.publish();
+    const { json } = await get(`/v1/proofs/${proofId}/export`);
+    const { policy } = json['aep'] as { policy: { digest: string } };
+    expect(policy.digest).toBe(tested.json['policy_digest']);
+    expect((await post('/v1/proofs/verify', json)).json).toMatchObject({ status: 'VALID' });
+    const replay = (proof_id: string, policy_digest: string, own: Headers = {}) =>
+      post(
+        '/v1/proofs/replay',
+        { schema_version: 'svc.verification.replay_request/1.0', proof_id, policy_digest },
+        own,
+      );
+    const foreign = await replay(proofIn(admittedThere.json), policy.digest, other);
+    expectProblem(foreign, 422, 'policy_unknown');
+    expect((await replay(proofId, shipped.digest.toString('hex'))).json).toMatchObject({
+      result: 'match',
+      counterfactual: { decision: { effect: 'ADMIT' }, differs: true },
+    });
+    const actor = `key ${keyIdOf(setup.key)}`;
+    const acts = await db.sql`
+      select object, act, actor, db_role from svc.audit where act like 'overlay %' order by audit_id`;
+    const act = { actor, db_role: 'svc_engine' };
+    expect(acts).toEqual([
+      { ...act, object: 'overlay', act: 'overlay store' },
+      { ...act, object: 'tenant', act: 'overlay activate' },
+    ]);
+
+    await deactivate(setup);
+    expect((await admit(setup)).status).toBe(200);
+    expect((await get('/v1/overlays')).json).toMatchObject({
+      overlays: [{ overlay_id: id, active: false }],
+    });
+  });
+
+  it('that is in force at acceptance decides, whatever is activated before the decision', async ({
+    setup,
+  }) => {
+    await activated(setup);
+    const denied = await setup.whileItWaits(
+      () => admit(setup),
+      () => deactivate(setup),
+    );
+    expect(denied.json).toMatchObject({ reasons: ['overlay.no-deletions'] });
+    const admitted = await setup.whileItWaits(
+      () => admit(setup),
+      () => activated(setup),
+    );
+    expect(admitted.status).toBe(200);
+  });
+
+  it('continues on the next set of the operator, also on a scheduled one', async ({ setup }) => {
+    const scheduled = await activateBase(setup, 'LATER', inADay());
+    await activated(setup);
+    const sets = await setup.db.sql`select from svc.overlay_set where base = ${scheduled.digest}`;
+    expect(sets).toHaveLength(1);
+    expect(await activateBase(setup, 'NEXT')).toMatchObject({ unfit: [] });
+    expect((await admit(setup)).json).toMatchObject({ reasons: ['overlay.no-deletions'] });
+    expect((await admit(setup, 'NEXT')).json).toMatchObject({ reasons: ['NEXT'] });
+    expect((await admit(setup, 'OTHER')).status).toBe(200);
+  });
+
+  it('denies every action while a rule does not fit the set of the operator', async ({ setup }) => {
+    await activateBase(setup, 'WITH_FACT', null, WITH_FACT);
+    const rule = `forbid (principal, action, resource) when { context.facts has risk && context.facts.risk > 5 };`;
+    const id = await stored(setup, { 'no-risk': rule, 'no-deletions': NO_DELETIONS });
+    const risky = overlayCase('PAY');
+    const cases = [overlayCase(), { ...risky, input: { ...risky.input, facts: { risk: 6 } } }];
+    await setup.post(`/v1/overlays/${id}/activate`, activationBody(cases));
+    expect((await admit(setup, 'PAY')).status).toBe(200);
+
+    const { unfit } = await activateBase(setup, 'WITHOUT_FACT');
+    expect(unfit).toEqual([{ tenant_id: TENANT, rules: ['no-risk'] }]);
+    const denied = await admit(setup, 'PAY');
+    expectProblem(denied, 403, 'policy_denied');
+    expect(denied.json).toMatchObject({
+      reasons: ['overlay.no-risk'],
+      detail: expect.stringContaining('The rule no-risk of your overlay does not fit') as string,
+    });
+    expect((await setup.get('/v1/overlays?limit=1')).json).toMatchObject({
+      overlays: [{ overlay_id: id, active: true, unfit_rules: ['no-risk'] }],
+    });
+    const again = await setup.post(`/v1/overlays/${id}/activate`, activationBody(cases));
+    expectProblem(again, 422, 'invalid_overlay');
+    await activated(setup);
+    expect((await admit(setup, 'PAY')).status).toBe(200);
+  });
+
+  it('is never left out by a set that is activated without it', async ({ setup }) => {
+    await activated(setup);
+    const set = await makePolicySet({ ...shipped.files, policies: {} });
+    await storePolicySet(setup.registry.admin, set);
+    const activation = activatePolicy(setup.registry.admin, set.digest);
+    await expect(activation).rejects.toThrow(/not combined with a policy set/);
+    // Without its set the admission fails.
+    await setup.byHand((tx) => tx`delete from svc.overlay_set`);
+    expect((await admit(setup)).status).toBe(500);
+  });
+});
+
+const FORBID = 'forbid (principal, action, resource)';
+
+describe('POST /v1/overlays', () => {
+  it.for([
+    ['a permit', 'permit (principal, action, resource);', /can only forbid/],
+    ['an approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
+    ['a fault', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
+    ['an attribute of no input', `${FORBID} when { context.nothing };`, /nothing/],
+    ['two policies', `${FORBID}; permit (principal, action, resource);`, /unexpected token/],
+    ['a template', 'forbid (principal == ?principal, action, resource);', /template/],
+    [
+      'a test of an expression',
+      `${FORBID} when { (if true then context else context) has tool };`,
+      /not of an expression/,
+    ],
+    ['deep nesting', `${FORBID} when { ${'('.repeat(300)}true${')'.repeat(300)} };`, /at most/],
+    ['a slow pattern', `${FORBID} when { context.lane like "${'*a'.repeat(500)}" };`, /at most/],
+  ] as const)('rejects %s', async ([, text, expected], { setup }) => {
+    const reply = await setup.post(
+      '/v1/overlays',
+      overlayBody({ 'no-deletions': NO_DELETIONS, bad: text }),
+    );
+    expectProblem(reply, 422, 'invalid_overlay');
+    const errors = reply.json['errors'] as { pointer: string; detail: string }[];
+    expect(errors.map(({ pointer }) => pointer)).toEqual(errors.map(() => '/rules/bad'));
+    expect(errors[0]!.detail).toMatch(expected);
+  });
+
+  it.for([
+    [
+      'many rules',
+      Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`r${i}`, NO_DELETIONS])),
+    ],
+    ['no rules', {}],
+    ['an id of another form', { 'overlay.x': NO_DELETIONS }],
+  ] as const)('rejects %s', async ([, rules], { setup }) => {
+    const reply = await setup.post('/v1/overlays', overlayBody(rules));
+    expectProblem(reply, 400, 'invalid_field');
+  });
+
+  it('needs the scope policy, which a key gets only from a key that has it', async ({ setup }) => {
+    const other = headersFor(await setup.keyFor({ scopes: ['keys', 'admit', 'read'] }));
+    expectProblem(await setup.post('/v1/overlays', overlayBody(), other), 403, 'scope_missing');
+    const body = { schema_version: 'svc.tenant.api_key_request/1.0', scopes: ['policy'] };
+    expectProblem(await setup.post('/v1/keys', body, other), 403, 'scope_missing');
+    const restricted = { ...body, restriction: { agent_id: 'a' } };
+    expectProblem(await setup.post('/v1/keys', restricted), 400, 'invalid_field');
+  });
+});
+
+it('tests and activates only with cases of the tenant, which decide each rule', async ({
+  setup,
+}) => {
+  const id = await stored(setup);
+  const activate = (cases: unknown[]) =>
+    setup.post(`/v1/overlays/${id}/activate`, activationBody(cases));
+  const foreign = await setup.post(
+    `/v1/overlays/${id}/test`,
+    overlayTestBody({ cases: [overlayCase('DELETE_RECORD', 'neighbour')] }),
+  );
+  expectProblem(foreign, 400, 'invalid_field');
+  expectProblem(await activate([overlayCase('OTHER')]), 422, 'overlay_untested');
+  const idle = { ...overlayCase('OTHER'), expect: 'ADMIT' };
+  const reply = await activate([idle]);
+  expectProblem(reply, 422, 'overlay_untested');
+  expect(reply.json['detail']).toContain('overlay.no-deletions.cedar');
+  expect((await admit(setup)).status).toBe(200);
+});
+
+it('a worker runs no permit that an engine stored as an overlay', async ({ setup }) => {
+  const { registry, db } = setup;
+  const policies = { 'overlay.x': 'permit (principal, action, resource);' };
+  const sets = (await policiesInUse(registry.engine)).map(async ({ digest, files }) => {
+    const combined = { ...files, policies: { ...policies, ...files.policies } };
+    const { digest: own, manifest } = await makePolicySet(combined);
+    return { base: digest, digest: own, manifest, policies, sentences: {}, unfit: [] };
+  });
+  const [key] = await db.sql<[{ no: number }]>`
+    select key_no as no from svc.api_key where key_id = ${keyIdOf(setup.key)}`;
+  const overlay = { digest: Buffer.alloc(32), document: '{}' };
+  const whose = [registry.engine, registry.tenantNo, key.no] as const;
+  expect(await storeOverlay(...whose, overlay, 100)).toBe(true);
+  expect(await activateOverlay(...whose, overlay.digest, await Promise.all(sets))).toBe(true);
+  const item = registry.item({ action: 'DELETE_AUDIT_LOG' });
+  await acceptIntake(registry.engine, [item]);
+  const processed = processAdmissions(registry.admit, [item.proofId]);
+  await expect(processed).rejects.toThrow(/can only forbid/);
+  await setup.byHand((tx) => tx`delete from svc.intake_pending`);
+});
+
+it('the most complex rules leave Cedar working', async () => {
+  const texts = [
+    `${'('.repeat(46)}true${')'.repeat(46)}`,
+    `${'!('.repeat(46)}true${')'.repeat(46)}`,
+    `${'['.repeat(46)}1${']'.repeat(46)} == 1`,
+    `${'{a:'.repeat(46)}1${'}'.repeat(46)} == 1`,
+    Array(120).fill('true').join(' && '),
+    `${Array(120).fill('1').join(' + ')} == 2`,
+    `${'if true then '.repeat(60)}true${' else false'.repeat(60)}`,
+    `context${'.a'.repeat(120)}`,
+  ];
+  const policies = Object.fromEntries(
+    texts.map((text, i) => [
+      `overlay.r${i}`,
+      `forbid (principal, action, resource) when { ${text} };`,
+    ]),
+  );
+  const problems = await checkOverlay(shipped.files, policies);
+  expect(problems.filter(({ message }) => message.includes('at most'))).toEqual([]);
+  const prepared = preparse('complex', { ...shipped.files, policies });
+  const input = {
+    tenant: { tenant_id: 'demo', environment: 'sandbox' as const },
+    environment: 'sandbox' as const,
+    lane: 'agent' as const,
+    action: 'X',
+    agent: { id: 'a', framework: null, bound: false },
+    tool: null,
+    fixture: null,
+    facts: {},
+    approval: null,
+    budgets: {},
+  };
+  expect(evaluate(prepared, input).decision.effect).toBe('DENY');
+  const again = preparse('simple', shipped.files);
+  expect(evaluate(again, input).decision.effect).toBe('ADMIT');
+});
