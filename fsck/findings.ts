@@ -70,7 +70,7 @@ export const FINDINGS = {
   admissions_wait: notice('start workers, or see in their log why they do not process admissions'),
   // Decision inputs
   budget_differs: row(
-    'restore svc.counter from a backup; if a proof differs, find out which worker signed it',
+    'if a proof differs, find out which worker signed it; if a counter differs, do not restore it, because a backup may have a lower value, with which agents overspend: stop the workers, run fsck again, and set or insert the row with the expected value, or more if proofs of the tenant were erased, in a transaction with session_replication_role = replica',
   ),
   policy_set_altered: row(RESTORE),
   fixture_altered: row(RESTORE),

@@ -26,8 +26,8 @@ const common = {
 };
 
 /**
- * Only possible inputs: execute requests may have a fixture, agent requests have an agent and may
- * state facts.
+ * Rejects inputs that no request can produce: only execute requests have a fixture, only agent
+ * requests have an agent and facts.
  */
 const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({
@@ -54,7 +54,7 @@ export const policyCaseSchema = z.strictObject({
   name: z.string().min(1),
   input: inputSchema,
   expect: effectSchema,
-  /** Ids of the policies that must have decided; if absent, the case does not check them. */
+  /** Expected policy ids, `fact.<name>` and `budget.<counter>`; absent: not checked. */
   reasons: z.array(z.string()).optional(),
 });
 export type PolicyCase = z.infer<typeof policyCaseSchema>;
@@ -137,7 +137,7 @@ export function coverageOf(
   return counts;
 }
 
-/** Why the cases do not support an activation, or null: each must pass, and each policy decide one. */
+/** Why the cases do not permit an activation, or null: all must pass and cover every policy. */
 export function whyNotCovered(
   policies: PolicyFiles['policies'],
   results: readonly CaseResult[],
@@ -146,7 +146,7 @@ export function whyNotCovered(
   if (failed !== undefined) return `the case ${JSON.stringify(failed.name)} fails`;
   const idle = Object.entries(coverageOf(policies, results)).filter(([, count]) => count === 0);
   if (idle.length === 0) return null;
-  return `no case is decided by ${idle.map(([id]) => policyFile(id)).join(', ')}`;
+  return `no case covers ${idle.map(([id]) => policyFile(id)).join(', ')}`;
 }
 
 function policyInputOf({ input }: PolicyCase): PolicyInput {

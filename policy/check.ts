@@ -154,7 +154,7 @@ async function ruleProblems(
   ];
 }
 
-const RESERVED_ID = `no policy id begins with ${RESERVED_PREFIXES.join(' or ')}: these are reasons of the engine`;
+const RESERVED_ID = `a policy id must not begin with ${RESERVED_PREFIXES.join(' or ')}: the engine uses these prefixes for its own reasons`;
 
 const wholeFile = (
   file: string,

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { afterOf, appliedCounters, type Counters } from '#protocol/counters';
-import { FACT_NAME_PATTERN } from '#protocol/schemas/facts';
+import { FACT_NAME_PATTERN, NAME_FAULT } from '#protocol/schemas/facts';
 import { ACTION_PATTERN } from '#protocol/schemas/primitives';
 import type { PolicyInput } from '#protocol/policy-input';
 
@@ -11,16 +11,14 @@ const counterSchema = z.strictObject({
     .min(1, 'expected at least one action, or null for all')
     .refine(
       (all) => all.every((one, i) => i === 0 || all[i - 1]! < one),
-      'expected actions in ascending order, each once',
+      'expected distinct actions in ascending order',
     )
     .nullable(),
-  /** The fact whose values are added; null: the actions are counted. */
+  /** The fact that the counter sums; null: it counts actions. */
   sum: z.string().regex(FACT_NAME_PATTERN, 'expected the name of a fact').nullable(),
   per: z.enum(['tenant', 'agent', 'run']),
   window: z.enum(['day', 'run']),
 });
-
-const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
 
 export const countersSchema: z.ZodType<Counters> = z.record(
   z.string().regex(FACT_NAME_PATTERN),
@@ -28,7 +26,7 @@ export const countersSchema: z.ZodType<Counters> = z.record(
   { error: ({ code }) => (code === 'invalid_key' ? NAME_FAULT : undefined) },
 );
 
-/** The problems of counters that only the declared facts show. */
+/** Problems that depend on the declared facts: `sum` must name a Long or decimal fact. */
 export function counterFaults(
   counters: Counters,
   facts: ReadonlyMap<string, { type: string }>,
@@ -36,7 +34,7 @@ export function counterFaults(
   return Object.entries(counters).flatMap(([name, { sum }]) => {
     const type = sum === null ? 'Long' : facts.get(sum)?.type;
     if (type === 'Long' || type === 'decimal') return [];
-    return `${name} adds up ${sum}, which the schema must declare as a fact of type Long or decimal`;
+    return `${name} sums ${sum}, which is not a declared fact of type Long or decimal`;
   });
 }
 
@@ -51,8 +49,8 @@ export function budgetsRecord(counters: Counters): string {
 const REASON_PREFIX = 'budget.';
 
 /**
- * The reasons to deny an action without an evaluation, sorted: counters that cannot count it or whose
- * value is unknown, and missing facts that they add up.
+ * Reasons to deny before evaluation, sorted: counters that cannot count the action or whose value is
+ * unknown, and missing facts that they sum.
  */
 export function unmetBudgets(counters: Counters, input: PolicyInput): string[] {
   const reasons = appliedCounters(counters, input).flatMap(([name, counter]) => {
@@ -66,8 +64,8 @@ export function unmetBudgets(counters: Counters, input: PolicyInput): string[] {
   return [...new Set(reasons)].sort();
 }
 
-/** A sentence about a reason of {@link unmetBudgets}; undefined for another reason. */
+/** The user-visible sentence for a `budget.` reason; undefined for other reasons. */
 export function budgetSentence(reason: string): string | undefined {
   if (!reason.startsWith(REASON_PREFIX)) return undefined;
-  return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action: its amount, agent or run is missing, its amount is negative, or its value would be too large or is unknown.`;
+  return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action. The request lacks the amount, the agent or the run, the amount is negative, or the value is unknown or too large.`;
 }

@@ -12,7 +12,7 @@ setFlagsFromString('--no-turbo-inline-js-wasm-calls');
 
 export interface Decision {
   effect: 'ADMIT' | 'DENY';
-  /** Ids of the deciding policies, sorted: the engine's order varies between equal calls. */
+  /** Policy ids, `fact.<name>`, `budget.<counter>`; sorted, because Cedar's order varies. */
   reasons: string[];
 }
 
@@ -21,8 +21,7 @@ export interface PolicyEngine {
   digest: string;
   engineVersion: string;
   counters: Counters;
-  /** Pass `canonical`, the input's RFC 8785 form, if it is already computed. */
-  decide(input: PolicyInput, canonical?: string): Decision;
+  decide(input: PolicyInput): Decision;
 }
 
 const MEMO_LIMIT = 10_000;
@@ -63,7 +62,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   };
 }
 
-/** Texts that the engine has loaded. */
+/** A policy set loaded into Cedar under `name`. */
 export interface PreparedTexts {
   name: string;
   facts: DeclaredFacts;

@@ -25,11 +25,11 @@ export interface DerivedAep extends BuiltAep {
 }
 
 /**
- * canonicalize → evaluate → AEP. A pure function of the intake row, its pinned policy set and the
- * id of the signing key: workers decide with it, and replay repeats the decision. Only the AEP of a
+ * canonicalize → evaluate → AEP. A pure function of the intake row, its policy set, the key id and
+ * the counter values: workers decide with it, and replay repeats the decision. Only the AEP of a
  * close also depends on the log.
  *
- * @param beforesOf the values of the counters before this action
+ * @param beforesOf returns the counter values before this action
  * @throws IntakeMismatchError when the stored request is not the accepted one
  * @throws UnknownRequestTypeError
  */
@@ -65,7 +65,7 @@ export function deriveAep(
   return { ...aepOf(decided, request, decision, input), requestHash, decision };
 }
 
-/** The value of each counter before an action, and its window. */
+/** The values of counters before an action, with the window; keyed by counter name. */
 export type Befores = Record<string, Omit<Budget, 'after'>>;
 
 /** The request of an admission, validated. */

@@ -20,8 +20,8 @@ export type DeclaredFacts = ReadonlyMap<string, { type: FactType; requiredFor: s
 export const REQUIRED_FOR = 'required_for';
 
 /**
- * The facts that a schema declares in `context.facts`. Leaves out an attribute that is not declared
- * as a fact must be: a request that states it is denied.
+ * The facts that a schema declares in `context.facts`. Skips invalid declarations, so requests with
+ * such a fact are denied.
  *
  * @throws PolicySetError when the schema does not parse
  */
@@ -70,8 +70,8 @@ export function factsRecord(facts: DeclaredFacts): string {
 const REASON_PREFIX = 'fact.';
 
 /**
- * The reasons to deny an action without an evaluation, sorted: facts that the action requires and
- * the request lacks, and stated facts that the schema does not declare with this type.
+ * Reasons to deny before evaluation, sorted: missing required facts, and facts that the schema does
+ * not declare with the stated type.
  */
 export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts): string[] {
   const lacking = [...declared].flatMap(([name, { requiredFor }]) =>
@@ -80,7 +80,7 @@ export function unmetFacts(declared: DeclaredFacts, action: string, facts: Facts
   return [...lacking, ...misfits(declared, facts)].map((name) => REASON_PREFIX + name).sort();
 }
 
-/** A sentence about a reason of {@link unmetFacts}; undefined for the id of a policy. */
+/** The user-visible sentence for a `fact.` reason; undefined for other reasons. */
 export function factSentence(reason: string): string | undefined {
   if (!reason.startsWith(REASON_PREFIX)) return undefined;
   const name = reason.slice(REASON_PREFIX.length);
@@ -96,7 +96,7 @@ function misfits(declared: DeclaredFacts, facts: Facts): string[] {
   );
 }
 
-/** The stated facts that the schema does not declare with this type, each with the expectation. */
+/** Facts with an undeclared name or another type, each with the error message. */
 export function factFaults(
   declared: DeclaredFacts,
   facts: Facts,

@@ -30,7 +30,7 @@ export async function inputSchema(
 
 interface SchemaDifference {
   message: string;
-  /** Cedar rejects the inputs that have the undeclared attribute, which are all or many. */
+  /** Cedar rejects every input, or every input with the parent of the undeclared attribute. */
   rejectsInputs: boolean;
 }
 
@@ -71,7 +71,7 @@ const FACTS = 'context.facts';
 /**
  * The policies that test for an attribute that no input contains, so that the rule never applies.
  *
- * @param schema of inputs
+ * @param schema of {@link inputSchema}
  */
 export function unknownAttributes(
   policies: PolicyFiles['policies'],

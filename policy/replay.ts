@@ -37,7 +37,7 @@ export interface Recorded {
   aepHash: string;
   /** Taken from the record, because the worker's configuration determined the signing key. */
   keyId: string;
-  /** Recorded with the decision; null without counters. */
+  /** The recorded counter values; null if no counter applied. */
   budgets: Budgets | null;
   /** Of a close: what the log has of its run. */
   closedRun?: ClosedRun | null;
@@ -140,8 +140,8 @@ export interface ReplayPolicy extends PolicyEngine {
 }
 
 /**
- * What another set decides about a replayed input. A counter has the recorded value only if the set
- * defines it in the same way; otherwise its value is unknown, which is a denial.
+ * Evaluates a replayed input under another set. Uses a recorded counter value only if both sets
+ * define the counter equally; otherwise `evaluate` denies.
  */
 export function decideUnder(
   other: ReplayPolicy,

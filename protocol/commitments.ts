@@ -8,13 +8,13 @@ import type { AgentEnvelope, ExecuteRequest } from './schemas/admission.js';
 export type SaltOf = (name: string) => string;
 
 /**
- * The salts of one decision. Each is an HMAC under the seed, so a salt that becomes known reveals no
- * other one.
+ * The salts of one decision. Each is an HMAC under the seed, so a disclosed salt does not reveal the
+ * others.
  *
  * @param seed 32 random bytes, which never leave the service
  */
 export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
-  // HMAC-SHA-256 (RFC 2104) with its two padded keys made once.
+  // HMAC-SHA-256 (RFC 2104) with precomputed inner and outer pads.
   const inner = padded(seed, 0x36);
   const outer = concat(padded(seed, 0x5c), new Uint8Array(32));
   return (name) => {
@@ -23,7 +23,7 @@ export function saltsFrom(sha256: Sha256, seed: Uint8Array): SaltOf {
   };
 }
 
-/** A key of at most one block of SHA-256, 64 bytes, with each byte combined with `pad`. */
+/** A key of at most one block of SHA-256, 64 bytes, XOR `pad`. */
 function padded(key: Uint8Array, pad: number): Uint8Array {
   const block = new Uint8Array(64).fill(pad);
   for (let i = 0; i < key.length; i++) block[i]! ^= key[i]!;
@@ -40,7 +40,7 @@ export function commitmentTo(sha256: Sha256, disclosure: Disclosure): string {
 
 export const REQUEST_HASH = 'request_hash';
 
-/** The values that an AEP commits to, besides the hash of its request, by the name of each. */
+/** The values that an AEP commits to, besides the hash of its request, keyed by name. */
 export function committedValues(
   request: ExecuteRequest | AgentEnvelope,
   budgets: Budgets,
@@ -92,7 +92,10 @@ export function commitmentsOf(sha256: Sha256, disclosures: readonly Disclosure[]
   return found;
 }
 
-/** Checked disclosures by name, and how many other values the AEP commits to. */
+/**
+ * The disclosed values by name, and the number of withheld ones. The caller must have verified the
+ * disclosures.
+ */
 export function disclosedIn({
   aep,
   disclosures,

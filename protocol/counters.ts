@@ -6,7 +6,7 @@ import type { Facts } from './schemas/facts.js';
 export type Counter = {
   /** Ascending; null: every action. */
   actions: string[] | null;
-  /** The fact whose values are added up; null: the actions are counted. */
+  /** The fact that the counter sums; null: it counts actions. */
   sum: string | null;
   per: 'tenant' | 'agent' | 'run';
   window: 'day' | 'run';
@@ -15,7 +15,7 @@ export type Counter = {
 /** The counters of a policy set, by name. */
 export type Counters = Record<string, Counter>;
 
-/** What counters depend on. */
+/** The part of the input that determines counters. */
 export type Counted = Pick<PolicyInput, 'action' | 'agent' | 'facts'>;
 
 /** The counters that apply to an action; none applies to an outcome. */
@@ -32,9 +32,8 @@ export function appliedCounters(
 export const needsRun = ({ per, window }: Counter): boolean => per === 'run' || window === 'run';
 
 /**
- * Identifies the counter of an agent, tenant or run, in hex; null when the request has no such agent or
- * run. A changed definition starts at zero, unless only its actions change. Hashed, because the counter
- * outlives the erasure of the requests.
+ * Identifies the counter of an agent, tenant or run, in hex; null for a request without the agent or run
+ * that it needs. A hash, because the counter outlives the erasure of the requests.
  *
  * @param run the id of the run of the request
  */
@@ -66,8 +65,8 @@ export function inputBudgets(budgets: Record<string, Budget>): PolicyInput['budg
 }
 
 /**
- * The values of the counters that apply to an action, as far as `befores` has them; `after` equals
- * `before` when the counter cannot count the action.
+ * The values of the counters that apply to an action and for which `befores` has a value; `after`
+ * equals `before` when the counter cannot count the action.
  */
 export function budgetsOf<T extends { before: number; window?: Budget['window'] }>(
   counters: Counters,
@@ -77,7 +76,7 @@ export function budgetsOf<T extends { before: number; window?: Budget['window'] 
   return Object.fromEntries(
     appliedCounters(counters, input).flatMap(([name, counter]) => {
       const known = Object.hasOwn(befores, name) ? befores[name] : undefined;
-      // Recorded values may be altered.
+      // The database may have been altered.
       if (known === undefined || !Number.isSafeInteger(known.before)) return [];
       const counted = lacksRun(known) ? null : afterOf(counter, input, known.before);
       const after = counted ?? known.before;
@@ -88,7 +87,7 @@ export function budgetsOf<T extends { before: number; window?: Budget['window'] 
 
 const UNITS_PER_ONE = 10_000n;
 
-/** The value with this action; null when the action cannot be counted. */
+/** The counter's value after this action; null if the action cannot be counted. */
 export function afterOf(counter: Counter, input: Counted, before: number): number | null {
   const addend = addendOf(counter, input.facts);
   if (addend === null || addend < 0n || (counter.per !== 'tenant' && input.agent === null))

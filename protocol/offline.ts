@@ -79,8 +79,8 @@ export interface OfflineOptions {
  * unusable pins, which the caller supplies. The verdict in the document is unsigned, and only the
  * registry can confirm it: it can withdraw validity, but not assert it.
  *
- * An undecidable result is no evidence against the document: the caller has not pinned the key or log
- * that the check needs.
+ * An undecidable result does not mean that the document is invalid: the caller has not pinned the key
+ * or log that the check needs.
  */
 export function verifyOffline(
   exported: unknown,

@@ -17,7 +17,7 @@ export interface PolicyInput {
   fixture: { ref: string; hash: string | null } | null;
   facts: Facts;
   approval: null;
-  /** By the name of each counter that applies to the action, except those that lack their run. */
+  /** The counters that apply to the action, keyed by name, except those that lack their run. */
   budgets: Record<string, Omit<Budget, 'window'>>;
 }
 
@@ -26,11 +26,11 @@ export type Budget = {
   /** The UTC day of acceptance, or the run; null when a counter needs a run and there is none. */
   window: { day: string } | { run: string | null };
   before: number;
-  /** With this action; only an admitted one moves the counter. */
+  /** Value after this action. The counter changes only if the action is admitted. */
   after: number;
 };
 
-/** By the name of each counter. */
+/** Keyed by counter name. */
 export type Budgets = Record<string, Budget>;
 
 /**

@@ -59,7 +59,7 @@ function executeAt({ tenantId, run }: ItemSource, n: number): ExecuteRequest {
   };
 }
 
-/** An amount of up to 499.99, as different from the others as with real refunds. */
+/** Amounts from 0.00 to 499.99 that rarely repeat, as in real refunds. */
 const factsAt = (n: number): Facts => ({
   amount: { decimal: `${String(n % 500)}.${String((n * 7) % 100).padStart(2, '0')}` },
   currency: 'EUR',

@@ -14,7 +14,7 @@ import { resultOf, type Result, type RunContext, type Scenario } from '../harnes
 import { startPrograms } from '../harness/stack.js';
 import { median, pairedRatio, whole } from '../harness/statistics.js';
 
-/** Agent envelopes with facts and a key that is bound to the agent, against the same without. */
+/** Agent envelopes with facts and a key restricted to the agent, against envelopes without both. */
 export const facts: Scenario = { name: 'facts', run };
 
 const QUICK = { rounds: 1, warmUpSeconds: 1, seconds: 4, items: 1_000, inFlight: 5_000 };
@@ -49,7 +49,10 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
       name,
       unit,
       value: median(having.map(of)),
-      against: { what: 'the same envelopes without', value: median(without.map(of)) },
+      against: {
+        what: 'the same envelopes without facts, unrestricted key',
+        value: median(without.map(of)),
+      },
       ratio: pairedRatio(having.map(of), without.map(of)),
       target: { ratio: target },
       note: `${String(rounds)} interleaved rounds; a new amount in each envelope`,

@@ -11,16 +11,22 @@ import {
 import type { StoredLeaf } from '#sql/fsck/log';
 import type { RegistryContext } from './context.js';
 
+/** The primary key: several agents may have a counter of one name. */
+function rowOf(id: string): string {
+  const [tenantNo, key, period] = id.split(' ');
+  return `svc.counter tenant_no=${tenantNo} key=${key} period=${period}`;
+}
+
 export interface BudgetChainsState {
   values: [counter: string, value: number][];
   gaps: number[];
   hasLostLeaf: boolean;
 }
 
-/** Adds up the budgets of the proofs, and compares them with svc.counter. */
+/** Recomputes each counter from the proofs in log order, and compares it with svc.counter. */
 export class BudgetChains {
   private readonly values: Map<string, number>;
-  /** Tenants with a proof whose budgets cannot be read: it may have moved any of their counters. */
+  /** Tenants with a proof whose counter values cannot be read: it may have changed any of their counters. */
   private readonly gaps: Set<number>;
   private hasLostLeaf: boolean;
   private readonly sets = new Map<string, Counters>();
@@ -39,7 +45,7 @@ export class BudgetChains {
     return { values: [...values], gaps: [...gaps], hasLostLeaf };
   }
 
-  /** A leaf whose budgets are erased or damaged. */
+  /** A leaf whose counter values are erased or damaged. */
   skip(leaf: StoredLeaf | undefined): void {
     const tenantNo = leaf?.proof?.tenantNo ?? null;
     if (tenantNo === null || !leaf?.isErased) this.hasLostLeaf = true;
@@ -67,7 +73,7 @@ export class BudgetChains {
       applied.length !== Object.keys(budgets ?? {}).length ||
       canonicalize(expected) !== canonicalize(budgets ?? {})
     ) {
-      add('budget_differs', where, `budgets ${canonicalize(expected)} by its policy set`);
+      add('budget_differs', where, `counter values ${canonicalize(expected)} per its policy set`);
     }
     for (const { name, ref } of applied) {
       const budget = budgets?.[name];
@@ -75,13 +81,17 @@ export class BudgetChains {
       const id = counterId(ref);
       const value = this.values.get(id) ?? 0;
       if (!this.agrees(tenantNo, budget.before, value)) {
-        add('budget_differs', where, `${name} at ${value} before it, found ${budget.before}`);
+        add(
+          'budget_differs',
+          where,
+          `${name}: ${value} before it (from the log), found ${budget.before}`,
+        );
       }
       if (effect === 'ADMIT') this.values.set(id, budget.after);
     }
   }
 
-  /** Compares the rows that no later proof moved. */
+  /** Compares rows last changed by a proof below `size`. */
   async finish(): Promise<void> {
     const { findings, size, sql } = this.ctx;
     const missing = new Set(this.values.keys());
@@ -92,14 +102,13 @@ export class BudgetChains {
         missing.delete(id);
         const expected = this.values.get(id) ?? 0;
         if (leafIndex >= size || this.agrees(ref.tenantNo, value, expected)) continue;
-        const where = `svc.counter tenant_no=${ref.tenantNo} name=${name} key=${ref.key} period=${ref.period}`;
-        findings.add('budget_differs', where, `${expected} by the log, found ${value}`);
+        const found = `${name}: ${expected} (from the log), found ${value}`;
+        findings.add('budget_differs', rowOf(id), found);
       }
       after = rows.at(-1);
     }
     for (const id of missing) {
-      const expected = `the row of a counter at ${this.values.get(id) ?? 0}`;
-      findings.add('budget_differs', `svc.counter ${id}`, expected);
+      findings.add('budget_differs', rowOf(id), `a row with value ${this.values.get(id) ?? 0}`);
     }
   }
 
@@ -112,7 +121,8 @@ export class BudgetChains {
     const known = this.sets.get(digest);
     if (known !== undefined) return known;
     const set = await readPolicySet(this.ctx.sql, Buffer.from(digest, 'hex'));
-    if (set === null) this.ctx.findings.unchecked(`budgets under the missing policy set ${digest}`);
+    if (set === null)
+      this.ctx.findings.unchecked(`counters of proofs whose policy set ${digest} is missing`);
     const counters = set?.files.counters ?? {};
     this.sets.set(digest, counters);
     return counters;

@@ -39,8 +39,8 @@ export function addApiKeyCommands(add: AddCommand): void {
     .option('--scopes <list>', `comma-separated, of ${SCOPES.join(', ')}`, 'admit,read')
     .option('--expires-in <seconds>', 'lifetime, or none', 'none')
     .option('--agent <agent_id>', 'restrict the key to envelopes of this agent')
-    .option('--action <patterns...>', 'restrict the key to actions; * stands for any characters')
-    .option('--tool <patterns...>', 'restrict the key to tools; * stands for any characters')
+    .option('--action <patterns...>', 'restrict the key to actions; * matches any characters')
+    .option('--tool <patterns...>', 'restrict the key to tools; * matches any characters')
     .option('--environment <name>', 'restrict the key to sandbox or live');
   add(
     'key rotate <key_id>',

@@ -88,15 +88,18 @@ export function addPolicyCommands(add: AddCommand): void {
     '5d41…c592 --cases cases.json --from 2026-12-01T00:00:00Z',
     activate,
   )
-    .requiredOption('--cases <file>', 'test cases, all passing, of which each rule decides one')
-    .option('--from <time>', 'RFC 3339, from now to a year ahead; now by default');
+    .requiredOption('--cases <file>', 'test cases, which must pass and cover every rule')
+    .option(
+      '--from <time>',
+      'activate at this time, RFC 3339, from now to a year ahead; now by default',
+    );
   add(
     'policy simulate <folder|digest>',
-    'Decide the stored admissions of a period again under a set, and list what would change',
+    'Decide the stored admissions of a period again under a set, and list the differences',
     'policies/2026-12 --since 7d',
     async (admin, name: string, options: { since: string }) =>
       simulate(admin, await namedSet(admin, name), options),
-  ).requiredOption('--since <period>', 'such as 90m, 12h or 7d');
+  ).requiredOption('--since <period>', 'how far back, by acceptance time, such as 90m, 12h or 7d');
   add(
     'policy list',
     'List the stored sets, when each is active, and whether this version can run it',

@@ -19,7 +19,7 @@ export async function simulate(
   const from = Date.now() - periodOf(since);
   const { add, changes, counts } = startSimulation(await preparePolicyEngine(set), from);
   const bar = new SingleBar({
-    format: 'simulating {bar} {value} leaves, back to {at}',
+    format: '{bar} {value} log entries evaluated, oldest {at}',
     stream: process.stderr,
   });
   const size = await treeSize(sql);
@@ -36,7 +36,7 @@ export async function simulate(
     text:
       (changes.length === 0 ? '' : `${table(changes)}\n`) +
       `${admissions} admissions: ${unchanged} unchanged, ${denied} would be denied, ` +
-      `${admitted} admitted, ${reasons} decided by other rules; ${erased} erased ones left out\n`,
+      `${admitted} would be admitted, ${reasons} same effect by other rules; ${erased} erased, skipped\n`,
   };
 }
 

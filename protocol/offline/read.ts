@@ -341,7 +341,7 @@ export type OfflineResult =
       included?: boolean;
       /** Absent unless authentic. */
       aep?: Aep;
-      /** The disclosed values of the request by name, and the number of withheld ones; as `aep`. */
+      /** The disclosed values of the decision by name, and the number of withheld ones; as `aep`. */
       disclosed?: Record<string, JsonValue>;
       withheld?: number;
       /**

@@ -73,7 +73,10 @@ export const nonceSchema = z
 
 export const traceparentSchema = z
   .string()
-  .regex(/^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/, 'expected a W3C traceparent, version 00')
+  .regex(
+    /^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/,
+    'expected the W3C traceparent of the call, version 00',
+  )
   .refine((text) => !/-0+-/.test(text), 'expected ids that are not all zeros');
 
 const commonMembers = {
@@ -89,9 +92,7 @@ const commonMembers = {
   idempotency_key: idempotencyKeySchema
     .meta({ description: 'Opaque; returned in the header of that name.' })
     .exactOptional(),
-  traceparent: traceparentSchema
-    .meta({ description: 'W3C Trace Context of the call.' })
-    .exactOptional(),
+  traceparent: traceparentSchema.exactOptional(),
 };
 
 const envelopeMembers = {

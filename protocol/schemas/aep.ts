@@ -71,7 +71,12 @@ export function isReport({ kind }: Pick<AepSubject, 'kind'>): boolean {
 
 export const aepDecisionSchema = z.strictObject({
   effect: effectSchema,
-  reasons: z.array(textSchema).refine(isSortedSet, 'expected policy ids, sorted, each once'),
+  reasons: z
+    .array(textSchema)
+    .refine(
+      isSortedSet,
+      'expected distinct policy ids, `fact.<name>` and `budget.<counter>` in ascending order',
+    ),
 });
 
 export const aepPolicySchema = z.strictObject({
@@ -108,8 +113,10 @@ export const aepSchema = z
     tenant_id: tenantIdSchema,
     subject: aepSubjectSchema,
     request_commitment: hashSchema,
-    /** Commitments to other values of the request. */
-    commitments: z.array(hashSchema).refine(isSortedSet, 'expected hashes, sorted, each once'),
+    /** Commitments to other values of the decision. */
+    commitments: z
+      .array(hashSchema)
+      .refine(isSortedSet, 'expected distinct hashes in ascending order'),
     decision: aepDecisionSchema,
     policy: aepPolicySchema,
     evidence: aepEvidenceSchema,

@@ -22,23 +22,27 @@ export const UNRESTRICTED_SCOPES: readonly Scope[] = ['keys', 'policy', 'admin']
 
 const MOST_PATTERNS = 32;
 
-/** Names in which `*` stands for any run of characters; one of them must match. */
+/** Names in which `*` matches any characters; one of them must match. */
 const patternsOf = (name: z.ZodType<string>) => z.array(name).min(1).max(MOST_PATTERNS);
 
 /** Limits what an API key may admit. */
 export const keyRestrictionSchema = z
   .strictObject({
     agent_id: textSchema
-      .meta({ description: 'The agent of each envelope. Such a key sends no execute requests.' })
+      .meta({ description: 'The agent of each envelope. Execute requests are rejected.' })
       .exactOptional(),
     actions: patternsOf(z.string().regex(/^[A-Z0-9_.:*-]{1,128}$/, 'expected an action or pattern'))
-      .meta({ description: 'Patterns: one must match the action.' })
+      .meta({
+        description: 'Patterns, in which `*` matches any characters. The action must match one.',
+      })
       .exactOptional(),
     tools: patternsOf(textSchema)
-      .meta({ description: 'Patterns: the action must have a tool, which one must match.' })
+      .meta({ description: 'Patterns. The request must name a tool that matches one of them.' })
       .exactOptional(),
     environment: environmentSchema
-      .meta({ description: 'Your environment; with another one the key admits nothing.' })
+      .meta({
+        description: 'If this differs from the tenant’s environment, every admission is rejected.',
+      })
       .exactOptional(),
   })
   .refine((limits) => Object.keys(limits).length > 0, 'expected at least one member')
@@ -54,7 +58,7 @@ export const apiKeyRequestSchema = z
     schema_version: z.literal(SCHEMA.apiKeyRequest),
     scopes: z.array(scopeSchema).min(1).max(SCOPES.length),
     restriction: keyRestrictionSchema.exactOptional(),
-    /** The key that creates it may expire earlier: then the new key expires with that one. */
+    /** Capped, at creation, at the expiry of the calling key. */
     expires_at: timeSchema.exactOptional(),
   })
   .superRefine(({ scopes, restriction }, context) => {

@@ -10,7 +10,7 @@ const SET_MAX = 32;
 
 const stringSchema = textOf(0, 1_024);
 
-/** A Cedar decimal: 64 bits in units of 10⁻⁴, without the least, which has no negation. */
+/** A Cedar decimal: a signed 64-bit count of 0.0001, without −2^63, so the range is symmetric. */
 const decimalSchema = z
   .string()
   .refine(
@@ -39,8 +39,8 @@ const factValueSchema = z.union(
     z
       .array(stringSchema)
       .max(SET_MAX)
-      .refine(isAscending, 'expected strings in ascending order, each once')
-      .meta({ description: 'Strings in ascending order of UTF-16 code units, each once.' }),
+      .refine(isAscending, 'expected distinct strings in ascending order')
+      .meta({ description: 'Distinct strings in ascending order of UTF-16 code units.' }),
   ],
   'expected a string, an integer, a boolean, {"decimal": …} or an array of strings',
 );
@@ -50,7 +50,7 @@ function isAscending(items: readonly string[]): boolean {
   return items.every((item, i) => i === 0 || items[i - 1]! < item);
 }
 
-const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
+export const NAME_FAULT = `expected a name that matches ${FACT_NAME_PATTERN.source}`;
 
 const recordSchema = z
   .record(z.string().regex(FACT_NAME_PATTERN), factValueSchema, {
@@ -61,20 +61,20 @@ const recordSchema = z
     return count >= 1 && count <= FACTS_MAX;
   }, `expected 1 to ${FACTS_MAX} facts`)
   .refine(
-    // As long as the canonical form, in which only the order differs.
+    // JSON.stringify gives the same length as the canonical form.
     (facts) => utf8(JSON.stringify(facts)).length <= FACTS_BYTES_MAX,
     `expected at most ${FACTS_BYTES_MAX} bytes in canonical form`,
   )
   .meta({ minProperties: 1, maxProperties: FACTS_MAX });
 export type Facts = z.infer<typeof recordSchema>;
 
-/** What an agent states about an action, for the policy to decide on. */
+/** The facts that an agent states about an action. */
 export const factsSchema = z
   .unknown()
   .superRefine((facts, context) => {
     const { error } = recordSchema.safeParse(facts);
     for (const issue of error?.issues ?? []) context.addIssue({ ...issue });
-    // The record drops a member of this name, which the stored request would still have.
+    // zod drops `__proto__`, but the stored request would keep it.
     if (typeof facts === 'object' && facts !== null && Object.hasOwn(facts, '__proto__')) {
       context.addIssue({ code: 'custom', path: ['__proto__'], message: NAME_FAULT });
     }

@@ -134,7 +134,7 @@ export const MAX_LISTED_LEAVES = 1000;
 const listedSchema = z
   .array(logIndexSchema)
   .max(MAX_LISTED_LEAVES)
-  .refine(isAscending, 'expected ascending leaf indexes, each once');
+  .refine(isAscending, 'expected distinct leaf indexes in ascending order');
 
 /** The verifier's result for every leaf below `to`. */
 export const verdictEntrySchema = z

@@ -87,7 +87,7 @@ export const proofExportSchema = z.strictObject({
   inclusion: inclusionProofSchema,
   key: activationSchema,
   approval: z.null(),
-  /** That of `request_hash`, or the values that the tenant chose to disclose. */
+  /** The disclosure of `request_hash`, or those that the tenant selected. */
   disclosures: disclosuresSchema,
   /** The registry's statement at the time of the export. */
   verdict: verdictStatementSchema,

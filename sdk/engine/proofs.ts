@@ -214,8 +214,8 @@ const EXPORT_FORMATS: Formats<ExportFormats> = {
  * shortly after an admission, before verification and a signed checkpoint; both precede the public
  * verdict, so wait for the verdict. `canonicalJson` of a JSON response is the file, byte for byte.
  *
- * @param input `disclose`: the names of the values of the request that the document shows, in place of
- *   its hash: facts, `arguments_hash`, `result_hash`, `request_hash`
+ * @param input `disclose`: the names of the values that the document shows, in place of the hash of the
+ *   request: facts, `budget.<counter>`, `arguments_hash`, `result_hash`, `request_hash`
  */
 export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,

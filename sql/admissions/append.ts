@@ -167,7 +167,7 @@ export interface Gate {
   environmentOpen: boolean;
   /** The caller's API key is not revoked; its expiry since acceptance does not matter. */
   keyHolds: boolean;
-  /** The agent to which the API key is restricted; null: to none. */
+  /** Agent that the API key is restricted to, or null. */
   agentId: string | null;
   /**
    * The environment is the tenant's, the acceptance time has passed, the policy was active then, and

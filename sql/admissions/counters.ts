@@ -44,7 +44,9 @@ export function counterRefs(
 export const counterId = ({ tenantNo, key, period }: CounterRef): string =>
   `${tenantNo} ${key} ${period}`;
 
-/** The values of the counters that have moved, by id. They do not change under the append lock. */
+/**
+ * Values of existing counters by id. The caller holds the append lock, so they cannot change.
+ */
 export async function readCounters(
   sql: Db,
   refs: readonly CounterRef[],
@@ -63,11 +65,11 @@ export async function readCounters(
 export interface CounterRow extends CounterRef {
   name: string;
   value: number;
-  /** The last proof that moved the counter. */
+  /** The last proof that changed the counter. */
   leafIndex: number;
 }
 
-/** @param rows of different counters */
+/** @param rows at most one per counter: ON CONFLICT cannot update a row twice */
 export async function setCounters(tx: Transaction, rows: readonly CounterRow[]): Promise<void> {
   if (rows.length === 0) return;
   await tx`

@@ -266,6 +266,14 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
   return policy;
 }
 
+/**
+ * The set that decides for `svc.tenant t`, from `policy`: with the tenant's overlay if one is active. Null,
+ * which is rejected, if the two are not combined.
+ */
+export const digestOfTenant = (sql: Db) => sql`
+  case when t.overlay is null then policy.digest else (select o.digest from svc.overlay_set o
+    where o.tenant_no = t.tenant_no and o.overlay = t.overlay and o.base = policy.digest) end`;
+
 export type IntakeRow = Omit<IntakeItem, 'idempotencyKey'>;
 
 /** Inserts the admissions whose deduplication key is free, and returns their proof ids. */
@@ -293,8 +301,7 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
       substring(packed.requests from i.request_start for i.request_length),
       substring(packed.hashes from i.hash_start for i.hash_length), policy.at,
       substring(packed.seeds from i.seed_start for i.seed_length),
-      -- Null, which is rejected, if the overlay in force is not combined with the set.
-      case when t.overlay is null then policy.digest else o.digest end,
+      ${digestOfTenant(tx)},
       f.fixture_hash, ${pinnedValidity(tx)}, i.key_no, k.agent_id is not null,
       decode(i.run_key, 'hex'), i.run_seq, i.run_closes
     from policy cross join (select ${requests.bytes}::bytea as requests,
@@ -312,8 +319,6 @@ function insertingIntake(tx: Transaction, items: readonly IntakeRow[], policy: F
       with ordinality as i(proof_id, tenant_no, lane, request_start, request_length, hash_start,
         hash_length, seed_start, seed_length, fixture_ref, key_no, run_key, run_seq, run_closes, n)
     join svc.tenant t using (tenant_no)
-    left join svc.overlay_set o on o.tenant_no = t.tenant_no and o.overlay = t.overlay
-      and o.base = policy.digest
     left join svc.fixture f using (fixture_ref)
     left join svc.api_key k on k.key_no = i.key_no and k.tenant_no = i.tenant_no
     order by i.n

@@ -188,8 +188,8 @@ export async function unerasedFrom(
 }
 
 /**
- * Erases what remains of a tenant after its admissions: revocation reasons added since, idempotency
- * keys without an admission, and batch hashes and problems.
+ * Erases the remaining rows of a tenant once its admissions are erased: revocation reasons added since,
+ * idempotency keys without an admission, and batch hashes and problems.
  *
  * @returns the number of pending revocations of erased proofs, whose reasons are kept for now
  */

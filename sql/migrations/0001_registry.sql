@@ -35,7 +35,7 @@ create table svc.api_key (
   key_no      integer generated always as identity unique,
   replaces    text references svc.api_key,                        -- rotation: the predecessor
   created_by  text references svc.api_key,                        -- the key that created it by API
-  -- The restriction; null: none. `*` in a pattern stands for any run of characters.
+  -- The restriction of the key: all null if unrestricted. `*` in a pattern matches any characters.
   agent_id    text check (agent_id <> ''),
   actions     text[] check (cardinality(actions) > 0),            -- patterns
   tools       text[] check (cardinality(tools) > 0),              -- patterns
@@ -68,7 +68,7 @@ create table svc.fixture (
 
 -- Admissions -----------------------------------------------------------------------------------
 
--- One row pins every input of one admission, so that its decision is a pure function of the row.
+-- One row pins every input of one decision except the counter values, which svc.log_entry records.
 -- Triggers replace the foreign keys, which would look up and lock each row. Erasure nulls the payload.
 create table svc.intake (
   proof_id      uuid primary key,
@@ -78,13 +78,13 @@ create table svc.intake (
   request       bytea,                                            -- RFC 8785 form
   request_hash  bytea check (length(request_hash) = 32),
   accepted_at   timestamptz(3) not null,
-  seed          bytea check (length(seed) = 32),                  -- the salts of the AEP follow from it
+  seed          bytea check (length(seed) = 32),                  -- HMAC key of the salts of the AEP
   policy_digest bytea not null,
   fixture_hash  bytea,
   validity      jsonb,                                            -- null: unlimited
   refused       boolean not null default false,
   key_no        integer,                                          -- revoking the key also rejects its pending admissions
-  bound         boolean not null default false,                   -- the key is restricted to an agent, which the request names
+  bound         boolean not null default false,                   -- the API key is restricted to the agent of the request
   -- The place in a run, null outside of runs. An erasure keeps it, so that no other request gets its number.
   run_key       bytea check (length(run_key) = 32),               -- hash of agent id and run id
   run_seq       bigint check (run_seq >= 0),
@@ -156,7 +156,7 @@ create table svc.log_entry (
   validity          jsonb,                                        -- as in svc.intake; null: unlimited
   -- Payload, which can be erased.
   signature         bytea,
-  reasons           jsonb,                                        -- the deciding policies
+  reasons           jsonb,                                        -- policy ids, fact.<name>, budget.<counter>
   budgets           jsonb,                                        -- {counter: {window, before, after}}; null: none
   action            text,                                         -- null for an outcome
   intent_id         text collate "C",                             -- null for the agent request type

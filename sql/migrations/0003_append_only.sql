@@ -63,7 +63,7 @@ end $$;
 create trigger audited after insert on svc.log_entry for each row
   when (new.kind in (2, 3)) execute function svc.record_act();
 
--- A stolen key may have created others.
+-- Revocation cascades: a stolen key may have created keys.
 create function svc.revoke_created_keys() returns trigger language plpgsql as $$
 begin
   update svc.api_key set revoked_at = new.revoked_at where created_by = new.key_id and revoked_at is null;
@@ -217,6 +217,13 @@ begin
       where (select true from svc.policy_set s where s.digest = a.policy_digest) is null
         and not exists (select from svc.overlay_set s where s.digest = a.policy_digest and s.tenant_no = a.tenant_no)) then
     raise exception 'the policy set of an intake does not exist' using errcode = 'foreign_key_violation';
+  end if;
+  -- Also if the overlay was activated during the insert, which is then repeated.
+  if exists (select from (select distinct tenant_no, policy_digest from added) a
+      join svc.tenant t using (tenant_no) where t.overlay is not null
+        and not exists (select from svc.overlay_set s where s.digest = a.policy_digest
+          and s.tenant_no = a.tenant_no and s.overlay = t.overlay)) then
+    raise exception 'an intake leaves out the overlay of its tenant' using errcode = 'insufficient_privilege';
   end if;
   return null;
 end $$;

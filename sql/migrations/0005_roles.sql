@@ -47,7 +47,7 @@ create function svc.record_heartbeat(of uuid, is_ready jsonb) returns void langu
 $$;
 
 -- The engine changes keys only by the two functions below, for a key that manages the keys of its tenant.
--- Locks that key: its revocation waits for the change, and then also revokes what it created.
+-- `for share` makes a concurrent revocation wait, so it also revokes the new key.
 create function svc.lock_managing_key(managing integer, act text, scope text default 'keys') returns svc.api_key
   language plpgsql as $$
 declare
@@ -60,7 +60,8 @@ begin
   return manager;
 end $$;
 
--- False: the managing key may not create keys now. The new key has at most its scopes and its lifetime.
+-- Returns false if the managing key is inactive, or lacks a wanted scope. The expiry of the managing key
+-- limits the new key at creation only; revocation cascades.
 create function svc.create_api_key(managing integer, id text, hash bytea, wanted text[], restriction jsonb,
     until timestamptz) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -76,7 +77,7 @@ begin
   return found;
 end $$;
 
--- False: the managing key may not revoke keys now.
+-- Returns false if the managing key is inactive or lacks the scope.
 create function svc.revoke_api_key(managing integer, id text) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -31,7 +31,7 @@ export interface StoredProof {
   requestHash: Buffer | null;
   seed: Buffer | null;
   closedRun: ClosedRun | null;
-  /** Null without counters too. */
+  /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */
   isErased: boolean;

@@ -20,7 +20,7 @@ export interface Validity {
   trust: number | null;
 }
 
-/** An accepted admission with every input pinned: the decision is a pure function of these. */
+/** An accepted admission. The decision also depends on the policy set, the key and the counters. */
 export interface PinnedIntake {
   proofId: string;
   tenantNo: number;
@@ -31,7 +31,7 @@ export interface PinnedIntake {
   requestHash: Buffer;
   /** Epoch milliseconds. */
   acceptedAt: number;
-  /** From which the salts of the AEP follow, 32 bytes. */
+  /** HMAC key of the salts, 32 bytes. */
   seed: Buffer;
   /** Whether the API key that sent the request is restricted to the agent of the request. */
   bound: boolean;
@@ -83,11 +83,11 @@ export interface Decision {
 export interface BuiltAep {
   aep: Aep;
   bytes: Buffer;
-  /** What the policies decided on. */
+  /** The evaluated policy input. */
   input: PolicyInput;
 }
 
-/** What policies can refer to in an admission. */
+/** Builds the policy input of a request. */
 export function policyInputOf(
   { bound, environment, fixtureHash, tenantId }: PolicyPins,
   request: ExecuteRequest | AgentEnvelope,
@@ -167,7 +167,7 @@ export interface AepRow {
   requestHash: Buffer | null;
   seed: Buffer | null;
   reasons: string[] | null;
-  /** Null without counters too. */
+  /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   signature: Buffer | null;
   closedRun: ClosedRun | null;

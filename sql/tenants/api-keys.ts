@@ -37,8 +37,8 @@ export async function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null
 }
 
 /**
- * Revokes a key and the keys that it created, permanently; their accepted admissions that are not yet
- * signed are rejected, too.
+ * Revokes a key and the keys that it created, permanently, but not the successor of a rotated key.
+ * Their accepted admissions that are not yet signed are rejected, too.
  */
 export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
   return withGateLock(sql, async (tx) => {
@@ -50,7 +50,8 @@ export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<vo
 }
 
 /**
- * Brings a key's expiry forward to `seconds` from now; never postpones it. @returns the expiry
+ * Brings a key's expiry forward to `seconds` from now; never postpones it. The keys that the key
+ * created keep their expiry. @returns the expiry
  *
  * @throws AdministrationError when the key is unknown or revoked
  */
@@ -76,7 +77,7 @@ export interface Rotation {
 
 /**
  * Issues the successor of a key with the same tenant, scopes, restriction, review, creator and lifetime.
- * The old key expires after the overlap.
+ * The old key expires after the overlap, and stays the creator of the keys that it created.
  *
  * @throws AdministrationError when the old key is unknown, inactive or already rotated
  */
@@ -84,7 +85,7 @@ export function rotateApiKey(
   sql: Pool | Transaction,
   rotation: { oldKeyId: string; newKeyId: string; secretHash: Uint8Array; overlap: number },
 ): Promise<Rotation> {
-  // Excludes the revocation of the creator, which would not find the successor.
+  // Holds the append lock, so that a concurrent revocation of the creator revokes the successor too.
   return withGateLock(sql, async (tx) => {
     const { oldKeyId, newKeyId, secretHash, overlap } = rotation;
     const [old] = await tx<{ state: KeyState; tenantId: string }[]>`
@@ -158,15 +159,15 @@ export interface NewTenantKey {
   secretHash: Uint8Array;
   scopes: readonly Scope[];
   restriction: KeyRestriction | null;
-  /** Epoch milliseconds; null: with the key that creates it. */
+  /** Epoch milliseconds; null: the expiry of the calling key. */
   expiresAt: number | null;
 }
 
 /**
- * Creates a key of the tenant for its key `managing`, which must have the scopes. The review, and the
- * latest expiry, are those of that key.
+ * Creates a key of the tenant on behalf of the calling key `managing`, which must have the scopes.
+ * Copies the review of that key, and caps the expiry at that key's present expiry.
  *
- * @returns null when the key `managing` may not create keys any more
+ * @returns null when `managing` is inactive, or lacks a wanted scope
  */
 export function createTenantKey(
   sql: Pool,
@@ -207,9 +208,11 @@ export function listTenantKeys(
 }
 
 /**
- * Revokes a key of the tenant, and the keys that it created, for its key `managing`; idempotent.
+ * Revokes a key of the tenant, and the keys that it created, on behalf of the calling key `managing`;
+ * idempotent.
  *
- * @returns `unknown` when the tenant has no such key; `rejected` when `managing` may not revoke keys
+ * @returns `unknown` when the tenant has no such key; `rejected` when `managing` is
+ *   inactive or lacks the scope
  */
 export function revokeTenantKey(
   sql: Pool,
@@ -222,7 +225,7 @@ export function revokeTenantKey(
       select revoked_at is not null as "isRevoked" from svc.api_key
       where key_id = ${keyId} and tenant_no = ${tenantNo}`;
     if (own === undefined) return 'unknown';
-    // A repetition takes no append lock.
+    // Returns before taking the append lock, which would delay appends.
     if (own.isRevoked) return 'revoked';
     const [made] = await tx<[{ revoked: boolean }]>`
       select svc.revoke_api_key(${managing}, ${keyId}) as revoked`;

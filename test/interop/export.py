@@ -60,7 +60,7 @@ def read_aep(payload, is_evidence):
 
 
 def check_parts(document, is_evidence, receipt):
-    """The signed AEP and its disclosed values, when the parts follow from each other (step 4)."""
+    """Step 4: returns the AEP and its disclosed values; raises Invalid if two parts contradict."""
     record, entry = document["proof_record"], document["entry"]
     signed_in = record["envelope"] if is_evidence else document["envelope"]
     payload, signature = from_base64(signed_in["payload"]), signed_in["signatures"][0]

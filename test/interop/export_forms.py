@@ -1,6 +1,6 @@
-"""The forms of exports and of the evidence of receipts (spec/answers.md, 17; spec/log.md, 18, step 3).
+"""Validators of exports and of the evidence of receipts (spec/answers.md, 17; spec/log.md, 18, step 3).
 
-A form is a function that raises the code of the first fault of a value.
+A form is a validator: a function that raises the code of the first fault of a value.
 """
 
 from formats import *
@@ -37,7 +37,7 @@ def bytes_in(length, *alphabet):
 
 
 def members(relation=lambda value: True, **forms):
-    """Objects with these members, read in this order; one whose name ends in an underscore may be absent."""
+    """Objects with these members, read in this order; members whose name ends in `_` are optional."""
 
     def check(value):
         require(isinstance(value, dict), MALFORMED)

@@ -1,4 +1,4 @@
-"""What a reader pins: AEP keys, the keys of a log, and a policy (spec/log.md, 18; C2SP tlog-policy)."""
+"""Pins of a reader: AEP keys, the keys of a log, and a policy (spec/log.md, 18; C2SP tlog-policy)."""
 
 from export_forms import is_text
 from formats import *

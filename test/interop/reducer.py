@@ -106,7 +106,7 @@ is_entry = either(
 
 
 def is_consistent(entry):
-    """Whether the members of an entry fit each other."""
+    """Whether the members of an entry are consistent."""
     if entry["type"] == "proof":
         return entry["effect"] == "ADMIT" or len(entry["valid_until"]) == 1
     if entry["type"] == "verdict":

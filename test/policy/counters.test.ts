@@ -54,7 +54,7 @@ const input = (facts: Facts, overrides: Partial<PolicyInput> = {}): PolicyInput 
   ...overrides,
 });
 
-/** The values after an action, and the reasons to deny it without an evaluation. */
+/** The value after an action, and the reasons to deny the action before evaluation. */
 function applied(counter: Counter, given: PolicyInput, before: number) {
   const budgets = budgetsOf({ c: counter }, given, { c: { before } });
   return [budgets['c']?.after, unmetBudgets({ c: counter }, { ...given, budgets })];
@@ -63,34 +63,39 @@ function applied(counter: Counter, given: PolicyInput, before: number) {
 describe('counter', () => {
   const MAX = Number.MAX_SAFE_INTEGER;
   const dec = (decimal: string) => ({ amount: { decimal } });
-  it.each<[what: string, Counter, PolicyInput, before: number, after: number, reasons: string[]]>([
+  type Row = [what: string, Counter, PolicyInput, before: number, after: number, reasons: string[]];
+  const expectValue = (...[, counter, given, before, after, reasons]: Row): void => {
+    expect(applied(counter, given, before)).toEqual([after, reasons]);
+  };
+  it.each<Row>([
     ['an action as one', count, input({}), 4, 5, []],
     ['an execution', count, input({}, { lane: 'execute', agent: null }), 4, 5, []],
     ['a decimal in units of 10⁻⁴', sum, input(dec('0.5')), 1, 5_001, []],
     ['an integer in units of 10⁻⁴', sum, input({ amount: 3 }), 1, 30_001, []],
     ['zero', sum, input({ amount: 0 }), 7, 7, []],
-    ['up to 2^53−1', count, input({}), MAX - 1, MAX, []],
-    ['not beyond 2^53−1', count, input({}), MAX, MAX, ['budget.c']],
-    ['not the greatest decimal', sum, input(dec('922337203685477.5807')), 0, 0, ['budget.c']],
-    ['not a negative decimal', sum, input(dec('-0.0001')), 9, 9, ['budget.c']],
-    ['not a negative integer', sum, input({ amount: -1 }), 9, 9, ['budget.c']],
-    ['not a missing amount', sum, input({}), 9, 9, ['budget.c', 'fact.amount']],
-    ['not a text', sum, input({ amount: '1.00' }), 9, 9, ['budget.c']],
-    ['not a missing agent', sum, input({ amount: 1 }, { agent: null }), 0, 0, ['budget.c']],
-  ])('counts %s', (_, counter, given, before, after, reasons) => {
-    expect(applied(counter, given, before)).toEqual([after, reasons]);
-  });
+    ['a value up to 2^53−1', count, input({}), MAX - 1, MAX, []],
+  ])('counts %s', expectValue);
+
+  it.each<Row>([
+    ['a value beyond 2^53−1', count, input({}), MAX, MAX, ['budget.c']],
+    ['the greatest decimal', sum, input(dec('922337203685477.5807')), 0, 0, ['budget.c']],
+    ['a negative decimal', sum, input(dec('-0.0001')), 9, 9, ['budget.c']],
+    ['a negative integer', sum, input({ amount: -1 }), 9, 9, ['budget.c']],
+    ['a missing amount', sum, input({}), 9, 9, ['budget.c', 'fact.amount']],
+    ['a string', sum, input({ amount: '1.00' }), 9, 9, ['budget.c']],
+    ['an action without an agent', sum, input({ amount: 1 }, { agent: null }), 0, 0, ['budget.c']],
+  ])('does not count %s', expectValue);
 
   it('denies when its value is unknown', () => {
     expect(unmetBudgets({ c: count }, input({}))).toEqual(['budget.c']);
   });
 
-  it('applies to its actions only, and to no outcome', () => {
+  it('applies to its actions only, and ignores outcomes', () => {
     expect(budgetsOf({ c: sum }, input({}, { action: 'OTHER' }), { c: { before: 0 } })).toEqual({});
     expect(budgetsOf({ c: count }, input({}, { action: null }), { c: { before: 0 } })).toEqual({});
   });
 
-  it('is another one for another agent, name or definition, but not for other actions', () => {
+  it('has a key that differs by agent, name, sum and per, but not by actions', () => {
     const given = input({});
     const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
     const keyOf = (name: string, counter: Counter, by = given) =>
@@ -125,7 +130,7 @@ describe('counter', () => {
     expect(byTenant[0]).toBe(byTenant[1]);
   });
 
-  it('has the values of the Python implementation', () => {
+  it('has the same values as in the Python implementation', () => {
     const counters = next.manifest.counters as Record<string, Counter>;
     for (const { policy_input: theirs } of next.proofs) {
       const own = theirs as unknown as PolicyInput;
@@ -174,19 +179,19 @@ describe('counters.json', () => {
       ({ file, message }) => `${file}: ${message}`,
     );
 
-  it('adds up only facts of type Long or decimal', async () => {
+  it('is rejected by validate with a sum of a fact that is not Long or decimal', async () => {
     const found = await problems({ daily_refunds: { ...sum, sum: 'currency' } });
     expect(found).toEqual([
-      'counters.json: daily_refunds adds up currency, which the schema must declare as a fact of type Long or decimal',
+      'counters.json: daily_refunds sums currency, which is not a declared fact of type Long or decimal',
     ]);
     const stored = await makePolicySet({
       ...files,
       counters: { daily_refunds: { ...sum, sum: 'absent' } },
     });
-    expect(await whyNotActivate(stored)).toContain('daily_refunds adds up absent');
+    expect(await whyNotActivate(stored)).toContain('daily_refunds sums absent');
   });
 
-  it('and the schema declare the same counters', async () => {
+  it('is rejected by validate with a schema that declares different counters', async () => {
     expect((await problems({ daily_refunds: sum, hourly: count })).join()).toContain(
       'context.budgets.hourly is not declared',
     );

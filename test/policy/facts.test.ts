@@ -66,7 +66,7 @@ describe('examples/policies/refunds', () => {
   });
 });
 
-describe('facts that a schema declares', () => {
+describe('facts of a schema', () => {
   const problemsOf = async (facts: string, rule = PERMIT): Promise<string[]> => {
     const found = await checkPolicyTexts({ schema: schemaWith(facts), policies: { rule } });
     return found.map(({ message }) => message);
@@ -129,7 +129,7 @@ describe('facts that a schema declares', () => {
     expect(problem?.message).toContain('context.tool is declared as optional String (required_for');
   });
 
-  it('are the only ones that a rule may use', async () => {
+  it('are rejected by validate when a rule uses an undeclared fact', async () => {
     const rule = `forbid (principal, action, resource) when { context.facts has limit && true };`;
     expect(await problemsOf('amount?: decimal', rule)).toContain(
       'no input contains context.facts.limit: context.facts has amount',
@@ -155,7 +155,7 @@ describe('facts that a schema declares', () => {
 });
 
 it.each(['fact.amount', 'budget.daily'])(
-  'validate > rejects the policy id %s, which is a reason of the engine',
+  'validate > rejects the policy id %s, whose prefix is reserved',
   async (id) => {
     const found = await checkPolicyTexts({ schema: text, policies: { [id]: PERMIT } });
     expect(found).toMatchObject([{ file: `${id}.cedar`, severity: 'error' }]);

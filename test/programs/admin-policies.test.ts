@@ -41,7 +41,7 @@ async function putAnother(): Promise<string> {
   );
 }
 
-/** Cases of which each rule of {@link putAnother} decides one. */
+/** Cases that cover the rules of {@link putAnother}. */
 const OTHER_CASES = join(base, 'other-cases.ndjson');
 const sandbox = { tenant: 'acme', environment: 'sandbox', lane: 'execute' };
 writeFileSync(
@@ -191,12 +191,12 @@ describe('admin policy activate', () => {
     }
   });
 
-  it('requires that the cases pass and that each rule decides one', async () => {
+  it('requires that the cases pass and cover every rule', async () => {
     const digest = await putAnother();
     const lines = readFileSync(OTHER_CASES, 'utf8').split('\n');
     const file = join(base, 'too-few.ndjson');
     for (const [text, expected] of [
-      [lines[0]!, 'no case is decided by audit-log-is-kept.cedar'],
+      [lines[0]!, 'no case covers audit-log-is-kept.cedar'],
       [lines.join('\n').replace('"DENY"', '"ADMIT"'), 'the case "a deletion" fails'],
     ] as const) {
       writeFileSync(file, text);
@@ -282,7 +282,7 @@ describe('admin policy simulate', () => {
     });
     const found = await done(admin('policy', 'simulate', folder, '--since', '1h'));
     const changes = found['changes'] as { proof_id: string; simulated: string }[];
-    // Earlier tests of this file decided by other rules, which is no denial.
+    // Earlier tests of this file decided by other rules, which counts as `reasons`, not `denied`.
     expect(found).toMatchObject({ denied: 1, admitted: 0 });
     expect(changes.find(({ proof_id }) => proof_id === changed)).toEqual({
       proof_id: changed,

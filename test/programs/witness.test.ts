@@ -26,7 +26,7 @@ const restart = async (env = {}): Promise<void> => {
   await witness.exited;
   witness = await startWitness(home, [log.vkey, other.vkey], env);
 };
-/** Spares the next witness the wait until the lock of a killed one is stale. */
+/** Removes the lock of the killed witness, so that the next one does not wait for it to become stale. */
 const unlock = (): void => rmSync(join(home, 'heads', '.lock'), { recursive: true });
 
 it('witness > cosigns a growing log, and the same head again', async () => {

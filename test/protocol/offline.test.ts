@@ -67,7 +67,7 @@ describe('verifyOffline', () => {
       for (const change of changes) {
         const document = withChange(path, change);
         if (JSON.stringify(document) === JSON.stringify(exported)) continue;
-        // Without a proof of the key activation, the pinned key alone counts.
+        // A null tlog_proof skips the activation check, so the change is not detected.
         if (JSON.stringify(document).includes('"tlog_proof":null')) continue;
         altered++;
         const result = verifyOffline(document, trust, crypto);

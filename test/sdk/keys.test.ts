@@ -27,7 +27,7 @@ describe('createApiKeyHttp', () => {
     await sdkError(revokeApiKeyHttp(world.options, { key_id: '../proofs' }), 'invalid_input');
   });
 
-  it('is sent once only, because each request creates another key', async ({ world }) => {
+  it('does not retry, because each request creates a key', async ({ world }) => {
     let sent = 0;
     const fails: typeof fetch = () => {
       sent += 1;

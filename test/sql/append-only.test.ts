@@ -86,7 +86,7 @@ describe('append-only tables', () => {
     await expect(db.sql`delete from svc.tile`).rejects.toThrow(/append-only/);
   });
 
-  it('let a counter only grow', async () => {
+  it('reject a decrease of a counter', async () => {
     await db.sql`insert into svc.counter
       select tenant_no, sha256('x'), '2026-11-20', 'refunds', 5, 1 from svc.tenant`;
     const changes = ['value = 4, leaf_index = 2', 'value = 6', `leaf_index = 2, period = 'other'`];

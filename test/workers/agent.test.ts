@@ -80,7 +80,7 @@ describe('API key stored with an admission', () => {
     expect(await settled(item(await keyNoOf(strangers)))).toMatchObject(refused);
   });
 
-  it('must be restricted to the agent of an admission that is bound, and of no other', async () => {
+  it('rejects the admission when `bound` or the agent contradicts its restriction', async () => {
     const keyNo = await keyNoOf(await issueKey(registry, { restriction: { agent_id: 'agent-7' } }));
     const own = () => ({ ...agentItem(registry, admissionEnvelope()), keyNo });
     expect(await settled(own())).toMatchObject({ state: 'proved' });

@@ -83,7 +83,7 @@ describe('counter', () => {
     expect((await counters()).at(-1)).toBe(expectChain(rows));
   });
 
-  it('decides again when an admission was signed with an old value', async () => {
+  it('causes another evaluation of an admission that was signed with an old value', async () => {
     const ids = await accept([refundItem('late', '1500.00'), refundItem('late', '600.00')]);
     const pending = await loadPending(registry.admit.sql, ids);
     // Each is admitted at the value that it was signed with.
@@ -102,7 +102,7 @@ describe('counter', () => {
     expect(failed).toBe(0);
   });
 
-  it('chains the items of a group, and only an admission moves it', async () => {
+  it('is incremented within a group by admitted items only', async () => {
     const amounts = ['900.00', '1200.00', '1100.00', '0.0001'];
     const ids = await accept(amounts.map((amount) => refundItem('chain', amount)));
     await processAdmissions(registry.admit, ids);
@@ -112,7 +112,7 @@ describe('counter', () => {
     expect(new Set(values.map(([effect]) => effect))).toEqual(new Set(['ADMIT', 'DENY']));
   });
 
-  it('is that of the UTC day of acceptance, and of one agent', async () => {
+  it('is separate for each agent and each UTC day of acceptance', async () => {
     const ids = await accept([
       refundItem('day', '2000.00'),
       refundItem('day', '2000.00'),

@@ -220,7 +220,7 @@ function rejectionBy(
   }
   if (!gate.pinsHold || !isOfAgent(subject, gate.agentId)) {
     const detail =
-      'the admission pins an environment, a time, a policy or an agent that was not in force';
+      'a pinned value is inconsistent: environment, acceptance time, policy set or agent restriction of the API key';
     return { code: 'processing_failed', detail };
   }
   if (parentFault !== undefined) {
@@ -230,7 +230,7 @@ function rejectionBy(
   return null;
 }
 
-/** Whether a key that is restricted to `agentId` may send this; null: it is restricted to no agent. */
+/** Whether a key restricted to `agentId` may send this request; null means unrestricted. */
 function isOfAgent(subject: AepSubject, agentId: string | null): boolean {
   if (agentId === null) return true;
   return subject.kind !== 'execute' && subject.agent.id === agentId;
@@ -263,7 +263,7 @@ export interface Prepared {
   effect: Effect;
   subject: AepSubject;
   decision: Decision;
-  /** The counters that it moves if it is admitted. */
+  /** The counters that an admission changes. */
   moves: CounterMove[];
   signature: Uint8Array;
   /** Log commitments, lower-case hex. */
@@ -277,7 +277,7 @@ export interface Prepared {
  * Derives the AEP (canonicalize, evaluate), hashes and signs it. Deterministic for an intake row,
  * policy set, key and counters, as Ed25519 is: a repeated run gives the same bytes.
  *
- * @param values of the counters, which an admission moves
+ * @param values counter values, which an admission changes in place
  */
 export async function prepare(
   context: AdmitContext,

@@ -14,20 +14,20 @@ import type { Transaction } from '#sql/db/transaction';
 export type CounterValues = Map<string, number>;
 
 /**
- * The values that the next admissions should find: a group is signed before it has the append lock. A
- * wrong value costs another evaluation under the lock.
+ * Predicted counter values: a group is signed before it has the append lock. A wrong value costs
+ * another evaluation under the lock.
  */
 export const expectedValues: CounterValues = new Map();
 const EXPECTED_LIMIT = 10_000;
 
-/** A counter that a proof moves if it is admitted. */
+/** The change that an admitted proof makes to a counter. */
 export interface CounterMove extends CounterRef {
   name: string;
   before: number;
   after: number;
 }
 
-/** The values before an admission of the counters that apply to it; 0 without an agent or a run. */
+/** Counter values before an admission; 0 without an agent or a run. */
 export function beforesIn(values: CounterValues, applied: readonly AppliedCounter[]): Befores {
   return Object.fromEntries(
     applied.map(({ name, ref, window }) => {
@@ -45,7 +45,7 @@ export function movesOf({ budgets }: Decision, applied: readonly AppliedCounter[
   });
 }
 
-/** A decision with the counters that it moves if it admits. */
+/** A decision, and the counters that it changes if it admits. */
 interface Decided {
   effect: Effect;
   moves: CounterMove[];
@@ -57,8 +57,9 @@ export function move(values: CounterValues, { effect, moves }: Decided): void {
 }
 
 /**
- * Compares the values that the proofs are signed with with the counters, under the append lock, and
- * decides again where they differ. Replaces those proofs in `admitted`. Returns the rows to set.
+ * Under the append lock, compares the counter values that each proof was signed with, and evaluates
+ * and signs again the proofs whose values differ. Replaces them in `admitted`; returns the rows to
+ * write.
  *
  * @param size the index of the first proof
  */

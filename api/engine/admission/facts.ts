@@ -12,13 +12,16 @@ interface StatedFacts {
   requestHash: string;
 }
 
-/** The problem of each request whose facts the active policy set does not declare, else null. */
+/**
+ * Returns a problem for each request with facts that the active policy set does not declare, else
+ * null.
+ */
 export type CheckFacts = (
   tenantNo: number,
   requests: readonly StatedFacts[],
 ) => Promise<(Problem | null)[]>;
 
-/** Age up to which the engine uses what it read of the active set; workers check the facts again. */
+/** The engine caches the active set this long; workers check the facts again. */
 const FRESH_MS = 1_000;
 
 export function createFactCheck({

@@ -3,7 +3,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import type { Caller } from '../http/authenticate.js';
 import { at, Problem } from '../http/problem.js';
 
-/** Throws a 403 when the key is restricted to another environment than that of its tenant. */
+/** Throws a 403 when the environment of the restriction is not the tenant's. */
 export function requireKeyEnvironment({ restriction, environment }: Caller): void {
   const allowed = restriction?.environment;
   if (allowed === undefined || allowed === environment) return;
@@ -38,7 +38,7 @@ export function requireKeyAllows(
   }
 }
 
-/** Bounds what each of 10,000 items of a batch stores. */
+/** A batch stores one message for each of up to 10,000 items. */
 const LONGEST_LIST = 200;
 
 function restricted(pointer: string, what: string, ...allowed: string[]): Problem {
@@ -50,13 +50,13 @@ function restricted(pointer: string, what: string, ...allowed: string[]): Proble
   return new Problem(
     'key_restricted',
     `This API key admits only ${what} ${list}. Nothing was admitted. Use another key.`,
-    at(pointer, `must be allowed: ${list}`),
+    at(pointer, `must match one of: ${list}`),
   );
 }
 
 /**
- * Whether `name` has the form of `pattern`, in which `*` stands for any run of characters. Each part
- * takes its first match: a regular expression could take exponential time.
+ * Whether `name` matches `pattern`, in which `*` matches any characters. The first match of each part
+ * is enough, and takes linear time; a regular expression could take exponential time.
  */
 export function matchesPattern(pattern: string, name: string): boolean {
   const [first = '', ...parts] = pattern.split('*');

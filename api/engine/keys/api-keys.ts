@@ -30,8 +30,9 @@ export const createApiKeyOperation = tenantOperation(
     tag: 'Keys',
     summary: 'Create an API key',
     description:
-      'Creates a key of your tenant, with scopes that the calling key has, and not for longer than the ' +
-      'calling key. A restricted key admits only what its restriction allows, and can have neither the ' +
+      'Creates a key of your tenant. The calling key must have each of its scopes, or `admin`. The new ' +
+      'key expires no later than the calling key would now; a later change of that expiry does not ' +
+      'affect the new key. A restricted key admits only what its restriction allows, and can have neither the ' +
       'scope `keys` nor `admin`. Only this response shows the key. Sending the same body again creates ' +
       'another key: if the response is lost, revoke the key by its id from the list.',
     scopes: ['keys'],
@@ -74,14 +75,14 @@ export const createApiKeyOperation = tenantOperation(
   },
 );
 
-/** A key grants no right that it lacks. */
+/** Rejects scopes that the calling key lacks. */
 function requireScopes(caller: Caller, scopes: readonly Scope[]): void {
   const lacking = scopes.findIndex((scope) => !hasScope(caller, [scope]));
   if (lacking === -1) return;
   throw new Problem(
     'scope_missing',
-    `This API key lacks the scope ${String(scopes[lacking])}, so it cannot grant it. Nothing was created.`,
-    at(`/scopes/${String(lacking)}`, 'must be a scope of the calling key'),
+    `This API key lacks the scope ${String(scopes[lacking])}, so it cannot give it to another key. Nothing was created.`,
+    at(`/scopes/${String(lacking)}`, 'must be a scope that the calling key has'),
   );
 }
 
@@ -103,7 +104,7 @@ export const listApiKeysOperation = listOperation(
     tag: 'Keys',
     summary: 'List API keys',
     description:
-      'Newest first, including the keys that the operator issued. Without the keys themselves.',
+      'Lists your API keys, newest first, including those that the operator issued, without the secrets.',
     scopes: ['keys'],
     page: json('A page of API keys, including expired and revoked ones.', apiKeyListSchema),
   },

@@ -68,7 +68,7 @@ export function buildPdfModel(
       { title: 'Decision', fields: decisionFields(document) },
       {
         title: 'Disclosed values',
-        note: 'The proof commits to these values of the request, and to the withheld ones.',
+        note: 'The proof commits to these values, and to the withheld ones.',
         fields: disclosureFields(document),
       },
       { title: 'Valid until', fields: endFields(document) },
@@ -156,7 +156,7 @@ function agentFields({ bound, framework, id }: AepAgent): Field[] {
   ];
 }
 
-/** The values that the document discloses, and how many the proof commits to besides. */
+/** The values that the document discloses, and the number of withheld ones. */
 function disclosureFields({ aep, disclosures }: ProofExport): Field[] {
   const withheld = aep.commitments.length + 1 - disclosures.length;
   return [

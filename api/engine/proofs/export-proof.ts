@@ -59,7 +59,7 @@ const querySchema = z
   })
   .refine(({ format, disclose }) => disclose === undefined || format !== 'aep-json', {
     path: ['disclose'],
-    message: 'an AEP has no values to disclose',
+    message: 'the format aep-json does not support `disclose`',
   });
 
 export const exportOperation = tenantOperation(
@@ -159,8 +159,7 @@ async function readExport(
 const namesIn = (list: string): string[] => (list === '' ? [] : list.split(','));
 
 /**
- * The disclosures with the given names. The name of a fact may lack its prefix `fact.`, unless a value
- * that is no fact has that name.
+ * The disclosures with the given names. A name `x` that no disclosure has means `fact.x`.
  */
 function chosen(all: readonly Disclosure[], given: readonly string[]): Disclosure[] {
   const names = new Set(all.map(([, name]) => name));
@@ -169,7 +168,7 @@ function chosen(all: readonly Disclosure[], given: readonly string[]): Disclosur
   if (unknown.length > 0) {
     throw new Problem(
       'invalid_query',
-      `This proof commits to no ${unknown.join(', ')}, only to ${[...names].join(', ')}.`,
+      `This proof has no value named ${unknown.join(', ')}. Its values: ${[...names].join(', ')}.`,
       at('/disclose', 'must name values that the proof commits to'),
     );
   }

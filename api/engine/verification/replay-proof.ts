@@ -45,7 +45,7 @@ export const replayOperation = tenantOperation(
     summary: 'Replay a decision',
     description:
       'Derives the AEP again from the accepted request, with the policy set, time and seed pinned at ' +
-      'admission. With `policy_digest`, also reports what that policy set would have decided. The ' +
+      'acceptance, and the recorded counter values. With `policy_digest`, also reports what that policy set would have decided. The ' +
       'response names every difference; values need a key with the scope read or export.',
     scopes: ['verify'],
     body: {

@@ -82,7 +82,7 @@ export function submittedChecks(submission: Submission, registered: Registered):
     [
       'submitted_record',
       exported && isRecordLogged && same(exported.proof_record, record),
-      'the proof record is not what was logged',
+      'the proof record differs from the logged one',
     ],
     [
       'submitted_disclosures',

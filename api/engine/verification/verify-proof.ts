@@ -267,7 +267,7 @@ function rowChecks(stored: StoredProof, logged: Aep | null, rebuilt: Aep | null)
   const isAltered = !isLogged(stored) || (stored.aep !== null && rebuilt === null);
   if (logged === null && !isAltered) return [];
   const fits = !isAltered && logged !== null && isRowOf(stored, logged);
-  return [passOr('published_columns', fits, 'the stored columns are not what was logged')];
+  return [passOr('published_columns', fits, 'the stored columns differ from the logged proof')];
 }
 
 function withoutTree(check: Check, inclusion: ProofEvidence['inclusion'] | null): VerifyCheck {

@@ -54,8 +54,8 @@ const expected = (errors: (typeof WRONG)[0][1]) =>
     detail: expect.stringMatching(detail) as string,
   }));
 
-describe('facts of a single request', () => {
-  it('that do not fit the active policy set get 400, and nothing is stored', async ({
+describe('POST /v1/agent/admissions', () => {
+  it('rejects undeclared facts with 400 and stores nothing', async ({
     activate,
     countIntake,
     setup,
@@ -72,7 +72,7 @@ describe('facts of a single request', () => {
     expect(sound.json).toMatchObject({ status: 'ADMITTED' });
   });
 
-  it('are named by the denial when a required one is missing', async ({ activate, setup }) => {
+  it('names a missing required fact in the denial', async ({ activate, setup }) => {
     await activate();
     const reply = await setup.post(PATH, refund({ currency: 'EUR' }));
     expectProblem(reply, 403, 'policy_denied');
@@ -87,7 +87,7 @@ describe('facts of a single request', () => {
     });
   });
 
-  it('fit a policy set from its activation on, and a repeated request gets its first receipt', async ({
+  it('accepts a fact while the set that declares it is active, and returns the first receipt afterwards', async ({
     activate,
     setup,
   }) => {
@@ -98,7 +98,7 @@ describe('facts of a single request', () => {
     const admitted = await setup.post(PATH, body);
     expect(admitted.json).toMatchObject({ status: 'ADMITTED' });
     await activate();
-    // An engine that has not read a policy set yet, as after a second.
+    // A new engine has no cached set.
     await setup.withEngine({}, async ({ call }) => {
       const send = (fields: object) =>
         call({ path: PATH, headers: headersFor(setup.key), body: JSON.stringify(fields) });
@@ -108,8 +108,10 @@ describe('facts of a single request', () => {
       expect(repeated.headers['idempotent-replayed']).toBe('true');
     });
   });
+});
 
-  it('are verified and replayed with the request, under its policy set and another', async ({
+describe('replay', () => {
+  it('evaluates the stored facts under the recorded and under another policy set', async ({
     activate,
     setup,
   }) => {
@@ -145,7 +147,7 @@ describe('facts of a single request', () => {
   });
 });
 
-it('facts of a batch > reject only the items that do not fit', async ({
+it('batch > rejects only the items with undeclared facts', async ({
   activate,
   countIntake,
   setup: { engine, key, registry },

@@ -55,7 +55,7 @@ const latestActs = ({ db }: Setup, count: number) => db.sql`
 const manager = ({ keyFor }: Setup, scopes = ['keys', 'admit', 'read']) => keyFor({ scopes });
 
 describe('POST /v1/keys', () => {
-  it('creates a key within its restriction, under the review of its creator, with an audit record', async ({
+  it("creates a restricted key with the creator's review and an audit record", async ({
     setup,
   }) => {
     const creator = await manager(setup);
@@ -90,7 +90,7 @@ describe('POST /v1/keys', () => {
     expect(list.bytes.toString()).not.toContain(row.secret_hash.toString('hex'));
   });
 
-  it('creates a key of at most the scopes and the lifetime of its creator', async ({ setup }) => {
+  it('limits scopes and expiry of the new key to those of its creator', async ({ setup }) => {
     const expiresAt = Date.now() + 3_600_000;
     const creator = await setup.keyFor({ scopes: ['keys', 'read'], expiresAt });
     const rejected = await create(setup, creator, { scopes: ['read', 'admit'] });
@@ -128,7 +128,7 @@ describe('POST /v1/keys', () => {
 });
 
 describe('POST /v1/keys/{key_id}/revoke', () => {
-  it('revokes the key, and what it created and their successors, with audit records', async ({
+  it('revokes the key and the keys that it created, rotated ones included, but not its own successor', async ({
     setup,
   }) => {
     const root = await manager(setup);
@@ -147,7 +147,7 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
       { actor: `key ${keyIdOf(root)}`, act: 'key revoke', key_id: keyIdOf(child) },
     ]);
     expect((await revoke(setup, root, keyIdOf(child))).status).toBe(204);
-    // The key itself, last.
+    // A key can revoke itself.
     expect((await revoke(setup, root, keyIdOf(root))).status).toBe(204);
     expect(await statuses(setup, root, sibling, successor)).toEqual([401, 401, 401]);
   });
@@ -186,7 +186,9 @@ describe('POST /v1/keys/{key_id}/revoke', () => {
 });
 
 describe('revocation during another change', () => {
-  it('leaves no successor of a key that the revoked key created', async ({ setup }) => {
+  it('revokes the concurrent successor of a key that the revoked key created', async ({
+    setup,
+  }) => {
     const { db, registry } = setup;
     const root = await manager(setup);
     const child = await created(setup, root);
@@ -202,12 +204,12 @@ describe('revocation during another change', () => {
     expect(await statuses(setup, child, successor)).toEqual([401, 401]);
   });
 
-  it('leaves no key that the revoked key creates', async ({ setup }) => {
+  it('revokes a key that the revoked key creates concurrently', async ({ setup }) => {
     const { db, registry } = setup;
     const root = await manager(setup);
     const set = `set revoked_at = now() where key_id = '${keyIdOf(root)}'`;
 
-    // The creation first: the revocation waits for it, and reaches the new key.
+    // The creation first: the revocation waits for it, and then also revokes the new key.
     const fresh = newApiKey();
     const { key_no: managing } = await rowOf(setup, root);
     let revoking: Promise<unknown> | undefined;
@@ -233,7 +235,7 @@ describe('revocation during another change', () => {
 });
 
 describe('engine role', () => {
-  it('cannot change API keys except for a managing key in its tenant', async ({ setup }) => {
+  it('can change API keys only on behalf of a managing key of the tenant', async ({ setup }) => {
     const { registry } = setup;
     const { engine, tenantNo } = registry;
     for (const statement of [

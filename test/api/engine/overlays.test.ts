@@ -4,7 +4,7 @@ import { preparse, evaluate } from '#policy/decide';
 import { activateWithOverlays } from '#policy/overlays';
 import { makePolicySet } from '#policy/policy-set';
 import { shippedPolicy } from '#programs/shipped-policy';
-import { transaction } from '#sql/db/transaction';
+import { asTenants, transaction } from '#sql/db/transaction';
 import { acceptIntake } from '#sql/admissions/intake';
 import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/overlays';
 import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
@@ -217,6 +217,21 @@ describe('an overlay', () => {
     expectProblem(again, 422, 'invalid_overlay');
     await activated(setup);
     expect((await admit(setup, 'PAY')).status).toBe(200);
+  });
+
+  it('is never left out by an engine', async ({ setup }) => {
+    const { registry } = setup;
+    await activated(setup);
+    const accepting = asTenants(
+      registry.engine,
+      [registry.tenantNo],
+      (tx) =>
+        tx`insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+          accepted_at, seed, policy_digest)
+        select gen_random_uuid(), tenant_no, lane, environment, request, sha256(seed), now(), seed,
+          ${shipped.digest} from svc.intake limit 1`,
+    );
+    await expect(accepting).rejects.toThrow(/leaves out the overlay/);
   });
 
   it('is never left out by a set that is activated without it', async ({ setup }) => {

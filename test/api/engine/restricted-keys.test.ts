@@ -32,7 +32,12 @@ const CASES: [
 ][] = [
   ['its agent', { agent_id: 'a-1' }, admissionEnvelope(agent('a-1')), null],
   ['another agent', { agent_id: 'a-1' }, admissionEnvelope(agent('a-2')), '/agent/id'],
-  ['an agent that begins alike', { agent_id: 'a*' }, admissionEnvelope(agent('a-1')), '/agent/id'],
+  [
+    'an agent id with a common prefix',
+    { agent_id: 'a*' },
+    admissionEnvelope(agent('a-1')),
+    '/agent/id',
+  ],
   ['an outcome of its agent', { agent_id: 'a-1' }, outcome(agent('a-1')), null],
   ['an outcome of another agent', { agent_id: 'a-1' }, outcome(agent('a-2')), '/agent/id'],
   ['an execution', { agent_id: 'a-1' }, executeBody(), '/schema_version'],
@@ -48,7 +53,7 @@ const CASES: [
   ['another execution', { actions: ['BOOK_*'] }, executeBody({ action: 'PAY' }), '/action'],
   ['a tool', { tools: ['a.*'] }, admissionEnvelope({ tool: 'a.b' }), null],
   ['another tool', { tools: ['a.*'] }, admissionEnvelope({ tool: 'A.b' }), '/tool'],
-  ['a tool that is none of many', { tools: MANY }, admissionEnvelope(), '/tool'],
+  ['a tool not in a long list', { tools: MANY }, admissionEnvelope(), '/tool'],
   ['no tool', { tools: ['*'] }, admissionEnvelope({ tool: undefined }), '/tool'],
   ['any tool', { actions: ['*'] }, admissionEnvelope({ tool: 'x' }), null],
   ['its environment', { environment: 'sandbox' }, executeBody(), null],
@@ -74,7 +79,7 @@ describe('restricted API key', () => {
       return;
     }
     expectProblem(reply, 403, 'key_restricted');
-    const errors = [{ pointer, detail: expect.stringMatching(/^must be /) as string }];
+    const errors = [{ pointer, detail: expect.stringMatching(/^must match one of: /) as string }];
     expect(reply.json).toMatchObject({ errors });
     // As code points: a cut pair of surrogates would not be strict JSON.
     expect(reply.json['detail']).toMatch(/^This API key admits only \P{Surrogate}{1,300}$/u);
@@ -82,7 +87,7 @@ describe('restricted API key', () => {
     expect(await countIntake(setup)).toBe(before);
   });
 
-  it('admits nothing in another environment than that of its tenant', async ({ setup }) => {
+  it("is rejected when its environment differs from the tenant's", async ({ setup }) => {
     const key = await setup.keyFor({ restriction: { environment: 'live' } });
     const reply = await setup.execute('not read', headersFor(key));
     expectProblem(reply, 403, 'key_restricted');
@@ -100,7 +105,7 @@ describe('acceptance of an admission', () => {
     return rows[0]?.bound;
   };
 
-  it('records as bound what a key sent that is restricted to an agent', async ({ setup }) => {
+  it('sets `bound` when the API key is restricted to an agent', async ({ setup }) => {
     const { engine, keyFor, registry } = setup;
     const own = await keyFor({ restriction: { agent_id: 'agent-7' } });
     const others = [await keyFor(), await keyFor({ restriction: { tools: ['*'] } })];
@@ -132,7 +137,7 @@ describe('acceptance of an admission', () => {
     }
   });
 
-  it('keeps what the first key means when another key repeats the envelope', async ({ setup }) => {
+  it('keeps `bound` of the first request when another key repeats it', async ({ setup }) => {
     const own = await setup.keyFor({ restriction: { agent_id: 'agent-7' } });
     const other = await setup.keyFor();
     for (const [first, second, bound] of [
@@ -149,7 +154,7 @@ describe('acceptance of an admission', () => {
   });
 });
 
-it('matchesPattern > takes only * as special, for any run of characters', ({ setup: _ }) => {
+it('matchesPattern > treats only * as a wildcard', ({ setup: _ }) => {
   const text = fc.string({ unit: fc.constantFrom('a', 'b', '.', '*', '\n'), maxLength: 8 });
   const reference = (pattern: string) =>
     new RegExp(`^${pattern.replaceAll('.', '\\.').split('*').join('[^]*')}$`);
