@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '#protocol/bytes';
-import { budgetsOf } from '#protocol/counters';
+import { budgetsOf, needsRun } from '#protocol/counters';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { factsSchema } from '#protocol/schemas/facts';
 import {
@@ -45,6 +45,8 @@ const inputSchema = z.discriminatedUnion('lane', [
       framework: textSchema.optional(),
       bound: z.boolean().optional(),
     }),
+    /** Whether the request is in a run. */
+    run: z.boolean().optional(),
     tool: textSchema.optional(),
     facts: factsSchema.optional(),
   }),
@@ -108,8 +110,9 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
     throw new PolicyCasesError(`case ${one.name}: the set has no counter ${unknown}`);
   }
   const input = policyInputOf(one);
-  const zeros = Object.keys(engine.counters).map((name) => [name, { before: 0 }] as const);
-  const befores = { ...Object.fromEntries(zeros), ...budgets };
+  const isInRun = one.input.lane === 'agent' && one.input.run === true;
+  const known = Object.entries(engine.counters).filter(([, one]) => isInRun || !needsRun(one));
+  const befores = Object.fromEntries(known.map(([name]) => [name, budgets[name] ?? { before: 0 }]));
   const decided = engine.decide({
     ...input,
     budgets: budgetsOf(engine.counters, input, befores),
