@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { fromUtf8, utf8 } from '#protocol/bytes';
-import { budgetsOf } from '#protocol/counters';
+import { budgetsOf, needsRun } from '#protocol/counters';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { factsSchema } from '#protocol/schemas/facts';
 import {
@@ -14,6 +14,7 @@ import {
 import type { PolicyInput } from '#protocol/policy-input';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles } from '#sql/admissions/policies';
+import { declaredFacts } from './facts.js';
 import { policyFile } from './check.js';
 import type { Decision, PolicyEngine } from './decide.js';
 
@@ -45,6 +46,8 @@ const inputSchema = z.discriminatedUnion('lane', [
       framework: textSchema.optional(),
       bound: z.boolean().optional(),
     }),
+    /** Whether the request is in a run. */
+    run: z.boolean().optional(),
     tool: textSchema.optional(),
     facts: factsSchema.optional(),
   }),
@@ -96,6 +99,7 @@ function readJson(text: string, what: string): JsonValue {
 
 export interface CaseResult {
   name: string;
+  action: string;
   expected: { effect: Decision['effect']; reasons: string[] | null };
   decided: Decision;
   passed: boolean;
@@ -108,8 +112,9 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
     throw new PolicyCasesError(`case ${one.name}: the set has no counter ${unknown}`);
   }
   const input = policyInputOf(one);
-  const zeros = Object.keys(engine.counters).map((name) => [name, { before: 0 }] as const);
-  const befores = { ...Object.fromEntries(zeros), ...budgets };
+  const isInRun = one.input.lane === 'agent' && one.input.run === true;
+  const known = Object.entries(engine.counters).filter(([, one]) => isInRun || !needsRun(one));
+  const befores = Object.fromEntries(known.map(([name]) => [name, budgets[name] ?? { before: 0 }]));
   const decided = engine.decide({
     ...input,
     budgets: budgetsOf(engine.counters, input, befores),
@@ -118,6 +123,7 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
   const isSame = reasons === null || reasons.join('\n') === decided.reasons.join('\n');
   return {
     name: one.name,
+    action: one.input.action,
     expected: { effect: one.expect, reasons },
     decided,
     passed: decided.effect === one.expect && isSame,
@@ -136,16 +142,28 @@ export function coverageOf(
   return counts;
 }
 
-/** Why the cases do not permit an activation, or null: all must pass and cover every policy. */
+/** The actions that a set names outside of its policies, where no policy decides about a misspelled one. */
+export function namedActions({ counters = {}, schema }: PolicyFiles): string[] {
+  const ofFacts = [...declaredFacts(schema).values()].flatMap(({ requiredFor }) => requiredFor);
+  const ofCounters = Object.values(counters).flatMap(({ actions }) => actions ?? []);
+  return [...new Set([...ofFacts, ...ofCounters])].sort();
+}
+
+/** Why the cases do not permit an activation, or null: all must pass and cover every policy and action. */
 export function whyNotCovered(
   policies: PolicyFiles['policies'],
+  actions: readonly string[],
   results: readonly CaseResult[],
 ): string | null {
   const failed = results.find(({ passed }) => !passed);
   if (failed !== undefined) return `the case ${JSON.stringify(failed.name)} fails`;
   const idle = Object.entries(coverageOf(policies, results)).filter(([, count]) => count === 0);
-  if (idle.length === 0) return null;
-  return `no case covers ${idle.map(([id]) => policyFile(id)).join(', ')}`;
+  const unused = actions.filter((name) => results.every(({ action }) => action !== name));
+  const missing = [
+    ...idle.map(([id]) => policyFile(id)),
+    ...unused.map((name) => `action ${name}`),
+  ];
+  return missing.length === 0 ? null : `no case covers ${missing.join(', ')}`;
 }
 
 function policyInputOf({ input }: PolicyCase): PolicyInput {

@@ -4,8 +4,6 @@ import { FACT_NAME_PATTERN, NAME_FAULT } from '#protocol/schemas/facts';
 import { ACTION_PATTERN } from '#protocol/schemas/primitives';
 import type { PolicyInput } from '#protocol/policy-input';
 
-const RUNS = 'expected `per` tenant or agent, and `window` day; `run` is not supported yet';
-
 const counterSchema = z.strictObject({
   /** Null: every action. */
   actions: z
@@ -18,8 +16,8 @@ const counterSchema = z.strictObject({
     .nullable(),
   /** The fact that the counter sums; null: it counts actions. */
   sum: z.string().regex(FACT_NAME_PATTERN, 'expected the name of a fact').nullable(),
-  per: z.enum(['tenant', 'agent'], RUNS),
-  window: z.enum(['day'], RUNS),
+  per: z.enum(['tenant', 'agent', 'run']),
+  window: z.enum(['day', 'run']),
 });
 
 export const countersSchema: z.ZodType<Counters> = z.record(
@@ -69,5 +67,5 @@ export function unmetBudgets(counters: Counters, input: PolicyInput): string[] {
 /** The user-visible sentence for a `budget.` reason; undefined for other reasons. */
 export function budgetSentence(reason: string): string | undefined {
   if (!reason.startsWith(REASON_PREFIX)) return undefined;
-  return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action. The request lacks the amount or the agent, the amount is negative, or the value is unknown or too large.`;
+  return `The counter ${reason.slice(REASON_PREFIX.length)} cannot count this action. The request lacks the amount, the agent or the run, the amount is negative, or the value is unknown or too large.`;
 }

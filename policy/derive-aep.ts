@@ -1,4 +1,4 @@
-import { budgetsOf } from '#protocol/counters';
+import { budgetsOf, inputBudgets } from '#protocol/counters';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import {
   agentEnvelopeSchema,
@@ -38,7 +38,7 @@ export function deriveAep(
   intake: PinnedIntake,
   policy: PolicyEngine,
   keyId: string,
-  beforesOf: (input: PolicyInput) => Befores,
+  beforesOf: (input: PolicyInput, run: string | null) => Befores,
   closedRun: ClosedRun | null = null,
 ): DerivedAep {
   const document = parseStrict(intake.request);
@@ -51,8 +51,9 @@ export function deriveAep(
   }
   const request = readRequest(intake, document);
   const pinned = policyInputOf(intake, request);
-  const budgets = budgetsOf(policy.counters, pinned, beforesOf(pinned));
-  const input = { ...pinned, budgets };
+  const run = 'run' in request ? (request.run?.id ?? null) : null;
+  const budgets = budgetsOf(policy.counters, pinned, beforesOf(pinned, run));
+  const input = { ...pinned, budgets: inputBudgets(budgets) };
   const decision = {
     ...(rejectionIn(intake) ?? policy.decide(input)),
     budgets,

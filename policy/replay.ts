@@ -148,10 +148,11 @@ export function decideUnder(
   recorded: ReplayPolicy,
   input: PolicyInput,
 ): Decision {
+  // A counter in the input has its run, if it needs one: any id gives equal keys to equal definitions.
   const shared = Object.entries(input.budgets).filter(([name]) => {
     const keys = [other, recorded].map(({ counters }) => {
       const counter = Object.hasOwn(counters, name) ? counters[name] : undefined;
-      return counter && counterKey(nativeSha256, name, counter, input);
+      return counter && counterKey(nativeSha256, name, counter, input, '');
     });
     return keys[0] === keys[1];
   });

@@ -1,5 +1,5 @@
 import { documentHash, type Sha256 } from './hash.js';
-import type { PolicyInput } from './policy-input.js';
+import type { Budget, PolicyInput } from './policy-input.js';
 import type { Facts } from './schemas/facts.js';
 
 /** A counter of a policy set. A JSON value. */
@@ -8,8 +8,8 @@ export type Counter = {
   actions: string[] | null;
   /** The fact that the counter sums; null: it counts actions. */
   sum: string | null;
-  per: 'tenant' | 'agent';
-  window: 'day';
+  per: 'tenant' | 'agent' | 'run';
+  window: 'day' | 'run';
 };
 
 /** The counters of a policy set, by name. */
@@ -29,26 +29,46 @@ export function appliedCounters(
   );
 }
 
+export const needsRun = ({ per, window }: Counter): boolean => per === 'run' || window === 'run';
+
 /**
- * Identifies the counter of an agent or tenant, in hex; null for a per-agent counter without an
- * agent. A hash, because the counter outlives the erasure of the requests.
+ * Identifies the counter of an agent, tenant or run, in hex; null for a request without the agent or run
+ * that it needs. A hash, because the counter outlives the erasure of the requests.
+ *
+ * @param run the id of the run of the request
  */
 export function counterKey(
   sha256: Sha256,
   name: string,
-  { per, sum, window }: Counter,
+  counter: Counter,
   { agent }: Pick<Counted, 'agent'>,
+  run: string | null,
 ): string | null {
-  if (per === 'agent' && agent === null) return null;
-  const id = per === 'agent' ? agent!.id : null;
-  return documentHash(sha256, { agent: id, name, sum, window });
+  const { per, sum, window } = counter;
+  const id = per === 'tenant' ? null : (agent?.id ?? null);
+  const ofRun = needsRun(counter) ? run : null;
+  if ((per !== 'tenant' && id === null) || (needsRun(counter) && run === null)) return null;
+  return documentHash(sha256, { agent: id, name, per, run: ofRun, sum, window });
+}
+
+/** The window of a counter for a request. */
+export function windowOf(counter: Counter, day: string, run: string | null): Budget['window'] {
+  return needsRun(counter) && (run === null || counter.window === 'run') ? { run } : { day };
+}
+
+const lacksRun = ({ window }: Partial<Budget>): boolean =>
+  window !== undefined && 'run' in window && window.run === null;
+
+/** The values that policies can refer to: a counter that lacks its run has none, which is a denial. */
+export function inputBudgets(budgets: Record<string, Budget>): PolicyInput['budgets'] {
+  return Object.fromEntries(Object.entries(budgets).filter(([, budget]) => !lacksRun(budget)));
 }
 
 /**
  * The values of the counters that apply to an action and for which `befores` has a value; `after`
  * equals `before` when the counter cannot count the action.
  */
-export function budgetsOf<T extends { before: number }>(
+export function budgetsOf<T extends { before: number; window?: Budget['window'] }>(
   counters: Counters,
   input: Counted,
   befores: Record<string, T>,
@@ -58,7 +78,8 @@ export function budgetsOf<T extends { before: number }>(
       const known = Object.hasOwn(befores, name) ? befores[name] : undefined;
       // The database may have been altered.
       if (known === undefined || !Number.isSafeInteger(known.before)) return [];
-      const after = afterOf(counter, input, known.before) ?? known.before;
+      const counted = lacksRun(known) ? null : afterOf(counter, input, known.before);
+      const after = counted ?? known.before;
       return [[name, { ...known, after }]];
     }),
   );
@@ -69,7 +90,7 @@ const UNITS_PER_ONE = 10_000n;
 /** The counter's value after this action; null if the action cannot be counted. */
 export function afterOf(counter: Counter, input: Counted, before: number): number | null {
   const addend = addendOf(counter, input.facts);
-  if (addend === null || addend < 0n || (counter.per === 'agent' && input.agent === null))
+  if (addend === null || addend < 0n || (counter.per !== 'tenant' && input.agent === null))
     return null;
   const after = BigInt(before) + addend;
   return after <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(after) : null;

@@ -23,14 +23,14 @@ export interface PolicyInput {
   fixture: { ref: string; hash: string | null } | null;
   facts: Facts;
   approval: PolicyApproval | null;
-  /** The counters that apply to the action, keyed by name. */
+  /** The counters that apply to the action, keyed by name, except those that lack their run. */
   budgets: Record<string, Omit<Budget, 'window'>>;
 }
 
 /** The value of a counter for one action: a count, or a sum in units of 10⁻⁴. A JSON value. */
 export type Budget = {
-  /** The UTC day of acceptance. */
-  window: { day: string };
+  /** The UTC day of acceptance, or the run; null when a counter needs a run and there is none. */
+  window: { day: string } | { run: string | null };
   before: number;
   /** Value after this action. The counter changes only if the action is admitted. */
   after: number;

@@ -1,15 +1,20 @@
-import { appliedCounters, budgetsOf, counterKey, type Counters } from '#protocol/counters';
+import { budgetsOf, type Counters } from '#protocol/counters';
 import { canonicalize } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto/node';
 import { readPolicySet } from '#sql/admissions/policies';
-import { counterId, type CounterRef, counterRows, FIRST_COUNTER } from '#sql/admissions/counters';
+import {
+  counterId,
+  type CounterRef,
+  counterRefs,
+  counterRows,
+  FIRST_COUNTER,
+} from '#sql/admissions/counters';
 import type { StoredLeaf } from '#sql/fsck/log';
 import type { RegistryContext } from './context.js';
 
 /** The primary key: several agents may have a counter of one name. */
 function rowOf(id: string): string {
-  const [tenantNo, key, day] = id.split(' ');
-  return `svc.counter tenant_no=${tenantNo} key=${key} period=${day}`;
+  const [tenantNo, key, period] = id.split(' ');
+  return `svc.counter tenant_no=${tenantNo} key=${key} period=${period}`;
 }
 
 export interface BudgetChainsState {
@@ -52,22 +57,28 @@ export class BudgetChains {
     const { budgets, rebuilt, tenantNo } = proof!;
     const { aep, input } = rebuilt!;
     const counters = await this.countersOf(aep.policy.digest);
-    const applied = appliedCounters(counters, input);
+    const { accepted_at: acceptedAt, subject } = aep;
+    const run = ('run' in subject ? subject.run?.id : undefined) ?? null;
+    const at = { acceptedAt, run, tenantNo: tenantNo ?? 0 };
+    const applied = counterRefs(counters, input, at);
     if (applied.length === 0 && budgets === null) return;
     const { add } = this.ctx.findings;
     const where = `svc.log_entry proof_id=${filedUnder ?? ''} leaf_index=${leafIndex}`;
-    const expected = budgetsOf(counters, input, budgets ?? {});
+    const befores = applied.flatMap(({ name, window }) => {
+      const recorded = budgets?.[name];
+      return recorded === undefined ? [] : [[name, { window, before: recorded.before }] as const];
+    });
+    const expected = budgetsOf(counters, input, Object.fromEntries(befores));
     if (
       applied.length !== Object.keys(budgets ?? {}).length ||
       canonicalize(expected) !== canonicalize(budgets ?? {})
     ) {
       add('budget_differs', where, `counter values ${canonicalize(expected)} per its policy set`);
     }
-    for (const [name, counter] of applied) {
-      const key = counterKey(nativeSha256, name, counter, input);
+    for (const { name, ref } of applied) {
       const budget = budgets?.[name];
-      if (key === null || budget === undefined || tenantNo === null) continue;
-      const id = counterId({ tenantNo, key, day: budget.window.day });
+      if (ref === null || budget === undefined || tenantNo === null) continue;
+      const id = counterId(ref);
       const value = this.values.get(id) ?? 0;
       if (!this.agrees(tenantNo, budget.before, value)) {
         add(

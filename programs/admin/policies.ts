@@ -6,6 +6,7 @@ import {
   parsePolicyCases,
   PolicyCasesError,
   runPolicyCase,
+  namedActions,
   whyNotCovered,
 } from '#policy/cases';
 import {
@@ -176,7 +177,7 @@ async function activate(
   // Admissions accepted under a set that this version cannot run would all be deferred.
   const reason =
     (await whyNotActivate(set)) ??
-    whyNotCovered(set.files.policies, await runCases(set, options.cases));
+    whyNotCovered(set.files.policies, namedActions(set.files), await runCases(set, options.cases));
   if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
   const { activeFrom, unfit } = await admin.act((tx) => activateWithOverlays(tx, set, from));
   const document = { digest, active_from: activeFrom, unfit_overlays: unfit };

@@ -3,9 +3,9 @@
 
 create table svc.counter (
   tenant_no  integer not null references svc.tenant,
-  -- An unsalted hash of the definition and the agent id: the counter outlives the erasure of its requests.
+  -- An unsalted hash of the definition, agent id and run id: the counter outlives the erasure of its requests.
   key        bytea not null check (length(key) = 32),
-  period     text not null,                                       -- the UTC day
+  period     text not null,                                       -- the UTC day, or 'run'
   name       text not null,
   value      bigint not null check (value between 0 and 9007199254740991),
   leaf_index bigint not null check (leaf_index >= 0),             -- of the last proof that changed it

@@ -1,4 +1,5 @@
 import { buildAep, subjectOf } from '#protocol/aep';
+import { inputBudgets } from '#protocol/counters';
 import { attempt } from '#protocol/errors';
 import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/commitments';
 import { documentHash } from '#protocol/hash';
@@ -116,7 +117,7 @@ export function policyInputOf(
       approver: stored.registration.approver,
       registration_hash: stored.envelope.statement.registration_hash,
     },
-    budgets,
+    budgets: inputBudgets(budgets),
   };
 }
 

@@ -1,6 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { v7 as uuidv7 } from 'uuid';
 import { engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
 import { requestAt } from '#bench/harness/items';
+import { newProofId } from '#protocol/ids';
+import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { ACT_KINDS, Acts, type ActRates } from './next-acts.js';
 import { Records, type Batch, type Single } from './records.js';
 import { until } from './pace.js';
@@ -78,14 +81,32 @@ export class Client {
 
   /** A request with a new deduplication key. */
   newSingle(): Single {
-    const { tenantId, run } = this.options;
     const item = this.next++;
+    const { tenantId, run } = this.options;
+    const path = item % 2 === 0 ? EXECUTE_PATH : AGENT_PATH;
+    return this.single(path, requestAt({ tenantId, run }, item));
+  }
+
+  /** A run of one admission, and its close. */
+  newRun(): { member: Single; close: Single } {
+    const { tenantId, run } = this.options;
+    const agents = 'without facts' as const;
+    const envelope = requestAt({ tenantId, run, agents }, this.next++) as AgentEnvelope;
+    const { agent, nonce, requested_at, schema_version, tenant_id } = envelope;
+    const id = newProofId(uuidv7());
+    const member = this.single(AGENT_PATH, { ...envelope, run: { id, seq: 0 } });
+    const shared = { agent, nonce, requested_at, schema_version, tenant_id };
+    const close = { ...shared, kind: 'close' as const, run: { id, seq: 1 } };
+    return { member, close: this.single(AGENT_PATH, close) };
+  }
+
+  private single(path: string, body: ExecuteRequest | AgentEnvelope): Single {
     const single: Single = {
       kind: 'single',
       n: this.singles++,
       attempts: 0,
-      path: item % 2 === 0 ? EXECUTE_PATH : AGENT_PATH,
-      body: JSON.stringify(requestAt({ tenantId, run }, item)),
+      path,
+      body: JSON.stringify(body),
       receipt: null,
       proofId: null,
       acknowledged: false,
@@ -94,6 +115,7 @@ export class Client {
       ends: false,
       open: 0,
       inPackage: false,
+      isReport: 'kind' in body && body.kind !== 'admission',
     };
     this.records.requests.push(single);
     return single;

@@ -28,6 +28,8 @@ export interface Single extends Sent {
   /** Number of related requests without an acknowledgement. */
   open: number;
   inPackage: boolean;
+  /** Whether it is no action, so that no other request is about it. */
+  isReport: boolean;
 }
 
 export interface Batch extends Sent {
@@ -65,7 +67,7 @@ export class Records {
       this.broken.push(`the receipt of ${proofId} has changed`);
     }
     this.recordProofId(one, proofId);
-    if (one.receipt === null && isAdmitted) this.admitted.push(one);
+    if (one.receipt === null && isAdmitted && !one.isReport) this.admitted.push(one);
     one.receipt ??= receipt;
   }
 

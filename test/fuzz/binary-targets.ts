@@ -20,9 +20,11 @@ import {
   encodeProof,
 } from '#protocol/state/record';
 import { decodeEntryBundle, encodeEntryBundle } from '#protocol/tiles';
+import { verifyRun } from '#protocol/run';
 import { readAep } from '#protocol/verify';
 import { nativeCrypto as crypto } from '#runtime/crypto/node';
 import { nextVectors } from '../fixtures/next-vectors.js';
+import { runPackageOf, runVectors } from '../fixtures/worked-run.js';
 import {
   ACCEPTED,
   parsing,
@@ -46,6 +48,13 @@ const trust = {
 const offline = vectors<OfflineVector[]>('valid/offline');
 const proofs = offline.filter(({ name }) => /^tlog-proof-of-leaf/.test(name));
 const leaf = proofs[1];
+
+/** The proof ids of the closes, each with those of its members. */
+const completeRuns = runVectors.cases
+  .filter(({ expected }) => 'complete' in expected && expected.complete)
+  .map(({ close, members }) =>
+    [close, ...members].map((at) => runVectors.documents[at]!.entry.proof_id),
+  );
 
 const nothing = new Uint8Array(0);
 const ofKind = (kind: string) => nextVectors.map.filter(({ key }) => key.startsWith(kind));
@@ -198,6 +207,21 @@ export const BINARY_TARGETS: readonly Target[] = [
         !result.included ||
           signed.some((one) => isDeepStrictEqual(one['entry'], document['entry'])),
         'an entry that is not in the log',
+      );
+      return 'accepted';
+    },
+  },
+  {
+    name: 'run-package',
+    seeds: texts(...runVectors.cases.map(runPackageOf)),
+    run: (input) => {
+      const result = verifyRun(input, trust, crypto);
+      if (!result.decidable) return result.cause;
+      if (!result.complete) return result.faults[0]?.code ?? 'no fault code';
+      const found = [result.close, ...result.members!].map((one) => one?.proof_id);
+      must(
+        completeRuns.some((ids) => isDeepStrictEqual(ids, found)),
+        'a run of other proofs',
       );
       return 'accepted';
     },

@@ -3,12 +3,14 @@ import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import type { JsonValue } from '#protocol/json';
 import { verifyOffline, type OfflineTrust } from '#protocol/offline';
+import { verifyRun } from '#protocol/run';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { engineTest } from '../api/engine/setup.js';
-import { admissionEnvelope } from '../fixtures/agent.js';
+import { admissionEnvelope, closeEnvelope, newRunId } from '../fixtures/agent.js';
 import { alterations } from '../fixtures/altered.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
+import { runPackageOf, runVectors } from '../fixtures/worked-run.js';
 import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
 
 /** The Python verifier is written from spec/ only; a difference is an error of one of the three. */
@@ -24,6 +26,14 @@ const resultOf = (text: string, trust: OfflineTrust) => {
 it.runIf(hasPython)('Python > verifies all vectors with the expected results', async () => {
   const files = Object.keys(offlineVectors).map((f) => join(packageRoot, 'protocol/vectors', f));
   expect(await runPython('export.py', files)).toBe('');
+});
+
+it.runIf(hasPython)('Python > verifies packages of runs with the expected results', async () => {
+  const cases = runVectors.cases.map((one) => ({ trust: one.trust, run: runPackageOf(one) }));
+  const found = await pythonLines<{ members?: string[] }>('export.py', ['--lines'], cases);
+  expect(found.map(({ members: _members, ...result }) => result)).toEqual(
+    runVectors.cases.map(({ expected }) => expected),
+  );
 });
 
 it.runIf(hasPython)(
@@ -104,6 +114,52 @@ it.runIf(hasPython)(
       .map(({ what }, i) => ({ what, python: found[i], own: own[i]! }))
       .filter(({ python, own }) => JSON.stringify(sorted(python)) !== JSON.stringify(sorted(own)));
     expect(differences).toEqual([]);
+  },
+  60_000,
+);
+
+it.runIf(hasPython)(
+  'Python > verifies the package of a run of an engine, and altered ones, like this code',
+  async ({ setup }) => {
+    const { log, registry } = setup;
+    const id = newRunId();
+    const admission = admissionEnvelope({ run: { id, seq: 0 } });
+    for (const one of [admission, closeEnvelope({ id, seq: 1 })]) {
+      expect((await setup.post('/v1/agent/admissions', one)).status).toBe(200);
+    }
+    await setup.publish();
+    const original = (await setup.get(`/v1/runs/${id}/package?agent=agent-7`)).json as JsonValue;
+    // Every member and item, and a sample of the other places.
+    const altered = [...alterations(original)].filter(
+      ({ what }, i) => /^\/members(\/\d+)?:/.test(what) || i % 9 === 0,
+    );
+    const cases = [{ what: 'unaltered', document: original }, ...altered].map((one) => ({
+      what: one.what,
+      run: JSON.stringify(one.document),
+    }));
+    const trust = { log_vkey: log.vkey, log_origin: log.origin };
+    const aep_keys = [toBase64Url(registry.admit.signer.publicKey)];
+    const found = await pythonLines<{ complete?: boolean; undecidable?: string }>(
+      'export.py',
+      ['--lines'],
+      cases.map((one) => ({ trust: { ...trust, aep_keys }, ...one })),
+    );
+    const pins = { vkey: log.vkey, origin: log.origin };
+    const own = cases.map(({ run, what }) => {
+      const result = verifyRun(
+        run,
+        { aepKeys: [registry.admit.signer.publicKey], log: pins },
+        nativeCrypto,
+      );
+      return { what, decided: result.decidable ? result.complete : result.cause };
+    });
+    const theirs = found.map(({ complete, undecidable }, i) => ({
+      what: cases[i]!.what,
+      decided: undecidable ?? complete,
+    }));
+    expect(theirs).toEqual(own);
+    expect(own[0]).toMatchObject({ decided: true });
+    expect(own.length).toBeGreaterThan(50);
   },
   60_000,
 );

@@ -98,15 +98,36 @@ describe('counter', () => {
   it('has a key that differs by agent, name, sum and per, but not by actions', () => {
     const given = input({});
     const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
-    const key = counterKey(nativeSha256, 'c', sum, given);
-    expect(counterKey(nativeSha256, 'c', { ...sum, actions: null }, given)).toBe(key);
+    const keyOf = (name: string, counter: Counter, by = given) =>
+      counterKey(nativeSha256, name, counter, by, null);
+    const key = keyOf('c', sum);
+    expect(keyOf('c', { ...sum, actions: null })).toBe(key);
     const others = [
-      counterKey(nativeSha256, 'c', sum, other),
-      counterKey(nativeSha256, 'd', sum, given),
-      counterKey(nativeSha256, 'c', { ...sum, sum: null }, given),
-      counterKey(nativeSha256, 'c', { ...sum, per: 'tenant' }, given),
+      keyOf('c', sum, other),
+      keyOf('d', sum),
+      keyOf('c', { ...sum, sum: null }),
+      keyOf('c', { ...sum, per: 'tenant' }),
     ];
     expect(new Set([key, ...others]).size).toBe(5);
+  });
+
+  it('per run is one for each run and agent, and none without a run', () => {
+    const other = input({}, { agent: { id: 'support-2', framework: null, bound: true } });
+    const perRun: Counter[] = [
+      { ...count, per: 'run', window: 'run' },
+      { ...count, per: 'run', window: 'day' },
+      { ...count, per: 'agent', window: 'run' },
+    ];
+    const keys = perRun.flatMap((counter) => {
+      const keyOf = (by: PolicyInput, run: string | null) =>
+        counterKey(nativeSha256, 'c', counter, by, run);
+      expect(keyOf(input({}), null)).toBeNull();
+      return [keyOf(input({}), 'r'), keyOf(input({}), 's'), keyOf(other, 'r')];
+    });
+    expect(new Set(keys).size).toBe(9);
+    const shared: Counter = { ...count, window: 'run' };
+    const byTenant = [input({}), other].map((by) => counterKey(nativeSha256, 'c', shared, by, 'r'));
+    expect(byTenant[0]).toBe(byTenant[1]);
   });
 
   it('has the same values as in the Python implementation', () => {
@@ -144,8 +165,8 @@ describe('counters.json', () => {
     ['a name that parsers drop', '{"__proto__":{}}', /__proto__ is not a name/],
     ['a duplicate name', '{"a":1,"a":1}', /duplicate member name/],
     ['an unknown member', { c: { ...sum, limit: 5 } }, /Unrecognized key/],
-    ['a counter per run', { c: { ...sum, per: 'run' } }, /`run` is not supported yet/],
-    ['a window of a run', { c: { ...sum, window: 'run' } }, /`run` is not supported yet/],
+    ['a counter per tool', { c: { ...sum, per: 'tool' } }, /expected one of/],
+    ['a window of a week', { c: { ...sum, window: 'week' } }, /expected one of/],
     ['actions out of order', { c: { ...sum, actions: ['B', 'A'] } }, /ascending order/],
     ['no actions', { c: { ...sum, actions: [] } }, /or null for all/],
     ['a wrong name', { Daily: sum }, /expected a name/],

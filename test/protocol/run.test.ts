@@ -1,14 +1,21 @@
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { subjectOf } from '#protocol/aep';
 import { fromBase64, fromUtf8 } from '#protocol/bytes';
-import { membersHash, missingNumbers, type PlacedMember, verifyRun } from '#protocol/run';
+import {
+  membersHash,
+  missingNumbers,
+  type PlacedMember,
+  RUN_FAULTS,
+  verifyRun,
+} from '#protocol/run';
 import { agentEnvelopeSchema } from '#protocol/schemas/admission';
 import { type Aep, aepSchema } from '#protocol/schemas/aep';
 import { nativeCrypto } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { sha256 } from '../fixtures/leaves.js';
+import { runPackageOf, runVectors, type RunVector } from '../fixtures/worked-run.js';
 
 interface Vectors {
   log_vkey: string;
@@ -73,4 +80,29 @@ it('run > a second decision repeats the number of its pending proof', () => {
   ]) {
     expect(() => numbers(...wrong)).toThrow();
   }
+});
+
+function outcomeOf(vector: RunVector): object {
+  const { aep_keys: aepKeys, log_origin: origin, log_vkey: vkey } = vector.trust;
+  const log = vkey === undefined || origin === undefined ? undefined : { vkey, origin };
+  const trust = { ...(aepKeys && { aepKeys }), ...(log && { log }) };
+  const result = verifyRun(runPackageOf(vector), trust, nativeCrypto);
+  if (!result.decidable) return { undecidable: result.cause };
+  const { complete, faults, missing } = result;
+  return complete ? { complete, missing } : { complete, fault: faults[0]?.code };
+}
+
+describe('vectors of packages', () => {
+  it.each(runVectors.cases)('$name', (vector) => {
+    expect(outcomeOf(vector)).toEqual(vector.expected);
+  });
+
+  it('cover every fault, and each is documented', () => {
+    const faults = runVectors.cases.flatMap(({ expected }) =>
+      'fault' in expected ? [expected.fault] : [],
+    );
+    expect(new Set(faults)).toEqual(new Set(RUN_FAULTS));
+    const page = readFileSync(join(packageRoot, 'spec/log.md'), 'utf8');
+    for (const code of RUN_FAULTS) expect(page).toContain(`\`${code}\``);
+  });
 });

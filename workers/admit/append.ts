@@ -6,6 +6,7 @@ import { pae } from '#protocol/dsse';
 import type { PolicyInput } from '#protocol/policy-input';
 import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
+import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeBase64 } from '#runtime/crypto/node';
 import {
   claimPending,
@@ -14,7 +15,7 @@ import {
   type Gate,
   type PendingIntake,
 } from '#sql/admissions/append';
-import { setCounters } from '#sql/admissions/counters';
+import { type AppliedCounter, counterRefs, setCounters } from '#sql/admissions/counters';
 import { parentsOf } from '#sql/admissions/intake';
 import { announceOutcomes } from '#sql/admissions/outcomes';
 import { countOutcomes, stateOf, type BatchOutcomeCount } from '#sql/batches/chunks';
@@ -300,10 +301,15 @@ function sign(
   values: CounterValues,
   closedRun: ClosedRun | null = null,
 ): Prepared {
-  const { counters } = policy;
-  const beforesOf = (pinned: PolicyInput) => beforesIn(values, intake, pinned, counters);
+  let applied: AppliedCounter[] = [];
+  const beforesOf = (input: PolicyInput, run: string | null) => {
+    const { tenantNo } = intake;
+    const acceptedAt = formatTime(intake.acceptedAt);
+    applied = counterRefs(policy.counters, input, { acceptedAt, run, tenantNo });
+    return beforesIn(values, applied);
+  };
   const derived = deriveAep(intake, policy, context.keyId, beforesOf, closedRun);
-  const { aep, bytes, decision, input } = derived;
+  const { aep, bytes, decision } = derived;
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
   const hashes = loggedHashes(
@@ -321,7 +327,7 @@ function sign(
     effect,
     subject: aep.subject,
     decision,
-    moves: movesOf(intake, input, decision, counters),
+    moves: movesOf(decision, applied),
     signature,
     aepHash: hashes.aep_hash,
     proofRecordHash: hashes.proof_record_hash,

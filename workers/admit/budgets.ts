@@ -1,16 +1,13 @@
-import { appliedCounters, counterKey, type Counters } from '#protocol/counters';
 import type { Befores } from '#policy/derive-aep';
-import type { PolicyInput } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
-import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto/node';
 import {
+  type AppliedCounter,
   counterId,
   type CounterRef,
   type CounterRow,
   readCounters,
 } from '#sql/admissions/counters';
-import type { Decision, PinnedIntake } from '#sql/proofs/rebuild-aep';
+import type { Decision } from '#sql/proofs/rebuild-aep';
 import type { Transaction } from '#sql/db/transaction';
 
 /** Values of counters by id; 0 when absent. */
@@ -30,36 +27,21 @@ export interface CounterMove extends CounterRef {
   after: number;
 }
 
-/** Counter values before an admission; 0 without an agent. */
-export function beforesIn(
-  values: CounterValues,
-  intake: PinnedIntake,
-  input: PolicyInput,
-  counters: Counters,
-): Befores {
-  const day = dayOf(intake);
+/** Counter values before an admission; 0 without an agent or a run. */
+export function beforesIn(values: CounterValues, applied: readonly AppliedCounter[]): Befores {
   return Object.fromEntries(
-    appliedCounters(counters, input).map(([name, counter]) => {
-      const key = counterKey(nativeSha256, name, counter, input);
-      const id = key === null ? '' : counterId({ tenantNo: intake.tenantNo, key, day });
-      return [name, { window: { day }, before: values.get(id) ?? 0 }];
+    applied.map(({ name, ref, window }) => {
+      const before = (ref && values.get(counterId(ref))) ?? 0;
+      return [name, { window, before }];
     }),
   );
 }
 
-const dayOf = ({ acceptedAt }: PinnedIntake): string => formatTime(acceptedAt).slice(0, 10);
-
-/** The counters of a decision, except those without an agent. */
-export function movesOf(
-  intake: PinnedIntake,
-  input: PolicyInput,
-  { budgets }: Decision,
-  counters: Counters,
-): CounterMove[] {
-  return Object.entries(budgets).flatMap(([name, { before, after }]) => {
-    const key = counterKey(nativeSha256, name, counters[name]!, input);
-    if (key === null) return [];
-    return [{ tenantNo: intake.tenantNo, key, day: dayOf(intake), name, before, after }];
+/** The counters of a decision, except those without an agent or a run. */
+export function movesOf({ budgets }: Decision, applied: readonly AppliedCounter[]): CounterMove[] {
+  return applied.flatMap(({ name, ref }) => {
+    const { after, before } = budgets[name]!;
+    return ref === null ? [] : [{ ...ref, name, before, after }];
   });
 }
 

@@ -310,7 +310,7 @@ export const activateOverlayOperation = tenantOperation(
       const overlay = await overlayOf(call, String(req.params['overlay_id']));
       const rules = rulesOf(overlay);
       const { engine, set } = await opened(base, rules);
-      const reason = whyNotCovered(set.policies, await runCases(engine, caller, cases));
+      const reason = whyNotCovered(set.policies, [], await runCases(engine, caller, cases));
       if (reason !== null) {
         const detail = `The overlay was not activated: ${reason}.`;
         throw new Problem('overlay_untested', detail, at('/cases', reason));

@@ -79,6 +79,7 @@ function viewOf(stored: StoredProof, history: ProofHistory): ProofView {
     proof_record: payload?.record ?? null,
     verdict: statementOf(stored, history),
     history: eventsOf(stored, history),
+    children: `/v1/proofs?parent=${stored.proofId}`,
   };
 }
 

@@ -211,6 +211,9 @@ describe('list of proofs', () => {
       const ofRun = await idsOf(`run=${run.id}&agent=${AGENT}${status}`);
       expect(ofRun).toEqual([run.close, outcome, denied, admitted]);
     }
+    const view = (await setup.get(`/v1/proofs/${admitted}`)).json;
+    const children = (await setup.get(String(view['children']))).json['proofs'] as Fields[];
+    expect(children.map((one) => one['proof_id'])).toEqual([outcome]);
     const agents = (await list('agent=agent-9')).map(({ agent }) => agent);
     expect(new Set(agents)).toEqual(new Set(['agent-9']));
     expect(await idsOf(`tool=${tool}`)).toEqual([own]);

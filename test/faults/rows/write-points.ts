@@ -14,6 +14,8 @@ export interface WritePoint {
   has: string[];
   /** Other writes of the transaction, so that a scenario covers each statement of the code. */
   also?: string[];
+  /** Texts of reads that distinguish the transaction from others with the same writes. */
+  reads?: string[];
   /** Consecutive failures; 3 by default. */
   times?: number;
   /** Causes the transaction until the trap is triggered. By default the load causes it. */
@@ -101,6 +103,18 @@ export const WRITE_POINTS: WritePoint[] = [
       'update svc.log_head ',
       'update svc.batch_progress ',
     ],
+  },
+  {
+    what: 'a worker appends the close of a run',
+    files: ['log/append.ts'],
+    of: [...WORKERS],
+    has: [APPENDS_PROOFS],
+    reads: ['i.run_closes as closes, e.leaf_index as '],
+    provoke: async ({ client }) => {
+      const { member, close } = client.newRun();
+      await client.sendUntilAcknowledged(member);
+      await client.send(close);
+    },
   },
   {
     what: 'a worker appends a revocation',

@@ -18,7 +18,7 @@ const PAUSE_MS = 20;
 
 /** Fails several times in a row, so that retries fail too. */
 async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): Promise<void> {
-  const trap: Trap = { matches: commitOf(...point.has), breaks };
+  const trap: Trap = { matches: commitOf(...point.has, ...(point.reads ?? [])), breaks };
   const links = linksOf(scene, point);
   let hasSprung = false;
   // Programs of one kind share the count.
