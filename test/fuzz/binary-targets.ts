@@ -23,6 +23,9 @@ import { decodeEntryBundle, encodeEntryBundle } from '#protocol/tiles';
 import { verifyRun } from '#protocol/run';
 import { readAep } from '#protocol/verify';
 import { nativeCrypto as crypto } from '#runtime/crypto/node';
+import { parseBody } from '#api/engine/http/parse-body';
+import { verifyApproval, verifyRegistration } from '#protocol/approvals';
+import { approvalSchema, registrationSchema } from '#protocol/schemas/approvals';
 import { nextVectors } from '../fixtures/next-vectors.js';
 import { runPackageOf, runVectors } from '../fixtures/worked-run.js';
 import {
@@ -57,6 +60,7 @@ const completeRuns = runVectors.cases
   );
 
 const nothing = new Uint8Array(0);
+const registrations = nextVectors.registrations.map((one) => registrationSchema.parse(one));
 const ofKind = (kind: string) => nextVectors.map.filter(({ key }) => key.startsWith(kind));
 const recordsOf = (kind: string) => ofKind(kind).map(({ record }) => fromHex(record));
 const mapLeaves = nextVectors.map
@@ -184,6 +188,36 @@ export const BINARY_TARGETS: readonly Target[] = [
     run: parsing(
       (input) => parseEvidence(input),
       (found, input) => must(isDeepStrictEqual(found, parseStrict(input)), 'another document'),
+    ),
+  },
+  {
+    name: 'approval',
+    seeds: nextVectors.approvals.map(({ envelope }) => canonicalBytes(envelope as never)),
+    run: parsing(
+      (input) => parseBody(approvalSchema, input),
+      (approval) => {
+        const isSigned = registrations.some((one) => verifyApproval(crypto, approval, one));
+        const isKnown = nextVectors.approvals.some(({ envelope }) =>
+          isDeepStrictEqual(envelope.statement, approval.statement),
+        );
+        must(!isSigned || isKnown, 'a statement that nobody signed verifies');
+      },
+    ),
+  },
+  {
+    name: 'registration',
+    seeds: registrations.map((one) => canonicalBytes(one)),
+    run: parsing(
+      (input) => parseBody(registrationSchema, input),
+      (registration) => {
+        const isKnown = registrations.some((one) =>
+          isDeepStrictEqual({ ...registration, signature: one.signature }, one),
+        );
+        must(
+          isKnown || !verifyRegistration(crypto, registration),
+          'a registration that nobody signed verifies',
+        );
+      },
     ),
   },
   {

@@ -12,6 +12,7 @@ import { submissionOf } from '#api/engine/verification/submission';
 import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
 import { canonicalBytes, canonicalize, parseStrict } from '#protocol/json';
 import { agentEnvelopeSchema, executeRequestSchema } from '#protocol/schemas/admission';
+import { approvalSchema, registrationSchema } from '#protocol/schemas/approvals';
 import {
   packageRequestSchema,
   revocationRequestSchema,
@@ -24,6 +25,10 @@ type Received = { received: string };
 const requests = vectors<Received[]>('request').map(({ received }) => received);
 const envelopes = vectors<Received[]>('agent-admission').map(({ received }) => received);
 const { document: exported } = vectors<{ document: Record<string, unknown> }>('proof-export');
+const { approvals, registrations } = vectors<{
+  approvals: { envelope: object }[];
+  registrations: object[];
+}>('next');
 const id = String(exported['proof_id']);
 
 const strictJson: Target = {
@@ -47,6 +52,7 @@ const engineBody: Target = {
   name: 'engine-body',
   seeds: [
     ...texts(...requests, ...envelopes, admission().export),
+    ...jsons(...approvals.map(({ envelope }) => envelope), ...registrations),
     ...jsons(
       {
         schema_version: 'svc.registry.revocation_request/1.0',
@@ -78,6 +84,8 @@ const engineBody: Target = {
       shareTokenRequestSchema,
       packageRequestSchema,
       replayBodySchema,
+      approvalSchema,
+      registrationSchema,
     ].map((schema) => (bytes: Uint8Array) => parseBody<unknown>(schema, bytes));
     parsers.push((bytes) => submissionOf(parseBody(verifyBodySchema, bytes)));
     const outcomes = parsers.map((parse) => parsing(parse)(input));

@@ -435,11 +435,30 @@ it('every program reports an altered or missing approval', async () => {
 });
 
 it('an approval after the time of the tenant has no effect', async () => {
-  await setApprovalTime(setup.registry.admin, TENANT, 1);
+  await setApprovalTime(setup.registry.admin, TENANT, 60);
   const pending = await held();
   await setApprovalTime(setup.registry.admin, TENANT, 900);
-  await new Promise((resume) => setTimeout(resume, 1_100));
-  expectProblem(await send(approver.approve(about(pending))), 422, 'approval_rejected');
+  const ended = `accepted_at = accepted_at - interval '60 seconds'`;
+  await setup.whileAltered('intake', ended, `proof_id = '${pending.proof_id}'`, async () => {
+    expectProblem(await send(approver.approve(about(pending))), 422, 'approval_rejected');
+  });
+  expect((await send(approver.approve(about(pending)))).status).toBe(202);
+});
+
+it('a pending proof of another tenant is unknown', async () => {
+  const pending = await held();
+  const foreign = newApprover('stranger');
+  const stranger = await setup.tenant('stranger');
+  await addApprover(setup.registry.admin, foreign.registration);
+  const unknown = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+  for (const proof_id of [pending.proof_id, unknown]) {
+    const approval = foreign.approve({ ...about(pending), proof_id });
+    expectProblem(
+      await setup.post(PATH, { ...approval }, stranger),
+      404,
+      'pending_proof_not_found',
+    );
+  }
 });
 
 it('the worker repeats the checks before it signs', async () => {
