@@ -1,14 +1,18 @@
+import { budgetsOf, inputBudgets } from '#protocol/counters';
 import { parseStrict } from '#protocol/json';
-import type { ExecuteRequest } from '#protocol/schemas/admission';
+import type { Budgets } from '#protocol/policy-input';
+import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import type { Effect } from '#protocol/status';
+import { formatTime } from '#protocol/time';
+import { type AppliedCounter, counterId, counterRefs } from '#sql/admissions/counters';
 import type { DecidedAdmission } from '#sql/admissions/decided';
 import { type DecidedState, stateOf } from '#sql/batches/chunks';
 import { policyInputOf } from '#sql/proofs/rebuild-aep';
+import { beforesIn, type CounterValues, move, movesOf } from './counter-values.js';
 import type { PolicyEngine } from './decide.js';
 import { rejectionIn } from './derive-aep.js';
 
-/** Appends are nearly in the order of acceptance; an admission waits for this long at most. */
-const LATE_MS = 86_400_000;
+/** The newest changes. */
 const LISTED = 100;
 
 interface Change {
@@ -19,26 +23,31 @@ interface Change {
   simulated: string;
 }
 
-type Decider = Pick<PolicyEngine, 'decide'>;
+type Decider = Pick<PolicyEngine, 'counters' | 'decide'>;
 
-/** Pages of decided admissions from the newest on, to the last page that may have one accepted after `from`. */
+/** Pages of decided admissions in log order, from a leaf index on. */
 export async function* decidedSince(
-  read: (below: number) => Promise<DecidedAdmission[]>,
-  size: number,
-  from: number,
+  read: (from: number) => Promise<DecidedAdmission[]>,
+  start: number,
 ): AsyncGenerator<DecidedAdmission[], void> {
-  for (let below = size; ;) {
-    const page = await read(below);
+  for (let from = start; ;) {
+    const page = await read(from);
     const last = page.at(-1);
     if (last === undefined) return;
     yield page;
-    if (page.every(({ at }) => at.getTime() < from - LATE_MS)) return;
-    below = last.leafIndex;
+    from = last.leafIndex + 1;
   }
 }
 
-/** Decides admissions accepted after `from` again under another set, and counts and lists the changes. */
-export function startSimulation(engine: Decider, from: number) {
+/**
+ * Decides admissions again under another set, and counts and lists the changes of those accepted after
+ * `from`. Earlier ones only set the counters, so the admissions of a day should be added from its
+ * beginning, in log order.
+ *
+ * @param recorded whether a counter begins at its recorded value, for a set with the recorded counters
+ */
+export function startSimulation(engine: Decider, from: number, { recorded = false } = {}) {
+  const values: CounterValues = new Map();
   const counts = {
     admissions: 0,
     unchanged: 0,
@@ -50,13 +59,16 @@ export function startSimulation(engine: Decider, from: number) {
   };
   const changes: Change[] = [];
   const add = (row: DecidedAdmission): void => {
+    const found =
+      row.request === null ? null : redecided(engine, row, row.request, values, recorded);
     if (row.at.getTime() < from) return;
     if (row.request === null) counts.erased += 1;
-    const found = row.request === null ? null : redecided(engine, row, row.request);
     if (found === null) return;
     counts.admissions += 1;
     counts[found.kind] += 1;
-    if (found.kind !== 'unchanged' && changes.length < LISTED) changes.push(found.change);
+    if (found.kind === 'unchanged') return;
+    changes.unshift(found.change);
+    if (changes.length > LISTED) changes.pop();
   };
   return { counts, changes, add };
 }
@@ -65,25 +77,45 @@ export function startSimulation(engine: Decider, from: number) {
 function redecided(
   engine: Decider,
   row: DecidedAdmission,
-  request: Buffer,
+  bytes: Buffer,
+  values: CounterValues,
+  recorded: boolean,
 ): { kind: 'unchanged' | DecidedState | 'reasons'; change: Change } | null {
-  const input = policyInputOf(
-    row,
-    parseStrict(request) as unknown as ExecuteRequest,
-    row.budgets ?? {},
-  );
-  if (input.action === null) return null;
-  const { effect, reasons } = rejectionIn(row) ?? engine.decide(input);
+  const request = parseStrict(bytes) as unknown as ExecuteRequest | AgentEnvelope;
+  const pinned = policyInputOf(row, request);
+  if (pinned.action === null) return null;
+  const run = 'run' in request ? (request.run?.id ?? null) : null;
+  const applied = counterRefs(engine.counters, pinned, {
+    acceptedAt: formatTime(row.at.getTime()),
+    run,
+    tenantNo: row.tenantNo,
+  });
+  if (recorded) startAtRecorded(values, applied, row.budgets ?? {});
+  const budgets = budgetsOf(engine.counters, pinned, beforesIn(values, applied));
+  const { effect, reasons } =
+    rejectionIn(row) ?? engine.decide({ ...pinned, budgets: inputBudgets(budgets) });
+  move(values, { effect, moves: movesOf({ budgets }, applied) });
   const text = (decided: Effect, by: readonly string[]) => `${decided} [${by.join(', ')}]`;
-  const [recorded, simulated] = [text(row.effect, row.reasons ?? []), text(effect, reasons)];
+  const [before, after] = [text(row.effect, row.reasons ?? []), text(effect, reasons)];
   const change = {
     proof_id: row.proofId,
     tenant_id: row.tenantId,
-    action: input.action,
-    recorded,
-    simulated,
+    action: pinned.action,
+    recorded: before,
+    simulated: after,
   };
-  if (recorded === simulated) return { kind: 'unchanged', change };
+  if (before === after) return { kind: 'unchanged', change };
   if (effect === row.effect) return { kind: 'reasons', change };
   return { kind: stateOf(effect), change };
+}
+
+function startAtRecorded(
+  values: CounterValues,
+  applied: readonly AppliedCounter[],
+  budgets: Budgets,
+): void {
+  for (const { name, ref } of applied) {
+    const before = Object.hasOwn(budgets, name) ? budgets[name]!.before : 0;
+    if (ref !== null && !values.has(counterId(ref))) values.set(counterId(ref), before);
+  }
 }

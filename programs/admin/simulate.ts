@@ -1,12 +1,13 @@
 import { SingleBar } from 'cli-progress';
 import { preparePolicyEngine } from '#policy/decide';
 import { decidedSince, startSimulation } from '#policy/simulation';
-import { decidedBelow } from '#sql/admissions/decided';
+import { decidedFrom, lastAcceptedBefore } from '#sql/admissions/decided';
 import type { StoredPolicySet } from '#sql/admissions/policies';
 import { treeSize } from '#sql/log/log';
 import { type Admin, type Outcome, table, UsageError } from './command.js';
 
 const PAGE = 1_000;
+const DAY_MS = 86_400_000;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
 /** Decides the admissions of a period again under another set, and lists the decisions that differ. */
@@ -19,15 +20,17 @@ export async function simulate(
   const from = Date.now() - periodOf(since);
   const { add, changes, counts } = startSimulation(await preparePolicyEngine(set), from);
   const bar = new SingleBar({
-    format: '{bar} {value} log entries evaluated, oldest {at}',
+    format: '{bar} {value} log entries evaluated, newest {at}',
     stream: process.stderr,
   });
-  const size = await treeSize(sql);
-  bar.start(size, 0, { at: '' });
-  for await (const page of decidedSince((below) => decidedBelow(sql, below, PAGE), size, from)) {
+  // From the beginning of the day, for the counters. Appends are nearly in the order of acceptance:
+  // left out is an admission that waited a day longer than one after it.
+  const start = 1 + (await lastAcceptedBefore(sql, from - (from % DAY_MS) - DAY_MS));
+  bar.start((await treeSize(sql)) - start, 0, { at: '' });
+  for await (const page of decidedSince((first) => decidedFrom(sql, first, PAGE), start)) {
     page.forEach(add);
     const last = page.at(-1)!;
-    bar.update(size - last.leafIndex, { at: last.at.toISOString() });
+    bar.update(last.leafIndex + 1 - start, { at: last.at.toISOString() });
   }
   bar.stop();
   const { admissions, unchanged, denied, approval_required, admitted, reasons, erased } = counts;

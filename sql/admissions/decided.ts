@@ -1,14 +1,22 @@
 import { type Db, type Pool, readAsTenants } from '../db/transaction.js';
 import { aepColumns, type AepRow } from '../proofs/rebuild-aep.js';
 
-export type DecidedAdmission = AepRow & { leafIndex: number };
+export type DecidedAdmission = AepRow & { leafIndex: number; tenantNo: number };
 
-/** Decided admissions of all tenants below a leaf index, the newest first. */
-export const decidedBelow = (sql: Db, leafIndex: number, limit: number) => sql<DecidedAdmission[]>`
-  ${admissionsBelow(sql, leafIndex)} order by e.leaf_index desc limit ${limit}`;
+/** Decided admissions of all tenants from a leaf index on, in log order. */
+export const decidedFrom = (sql: Db, leafIndex: number, limit: number) => sql<DecidedAdmission[]>`
+  ${admissionsFrom(sql, leafIndex)} order by e.leaf_index limit ${limit}`;
 
-/** Like `decidedBelow`, of one tenant. */
-export const tenantDecidedBelow = (
+/** The index of the newest proof that was accepted before a time, in epoch milliseconds; -1: none. */
+export async function lastAcceptedBefore(sql: Db, time: number): Promise<number> {
+  const [row] = await sql<{ leafIndex: number }[]>`
+    select leaf_index as "leafIndex" from svc.log_entry
+    where kind = 1 and at < ${new Date(time)} order by leaf_index desc limit 1`;
+  return row?.leafIndex ?? -1;
+}
+
+/** Like `decidedFrom`, of one tenant. */
+export const tenantDecidedFrom = (
   sql: Pool,
   tenantNo: number,
   leafIndex: number,
@@ -18,13 +26,29 @@ export const tenantDecidedBelow = (
     sql,
     [tenantNo],
     (tx) => tx<DecidedAdmission[]>`
-      ${admissionsBelow(tx, leafIndex)} and e.tenant_no = ${tenantNo}
-      order by e.leaf_index desc limit ${limit}`,
+      ${admissionsFrom(tx, leafIndex)} and e.tenant_no = ${tenantNo}
+      order by e.leaf_index limit ${limit}`,
   );
 
-const admissionsBelow = (sql: Db, leafIndex: number) => sql`
-  select ${aepColumns(sql)}, e.leaf_index as "leafIndex"
+/** The oldest of the newest `count` proofs of a tenant; undefined when it has fewer. */
+export async function oldestOfNewest(
+  sql: Pool,
+  tenantNo: number,
+  count: number,
+): Promise<{ leafIndex: number; at: Date } | undefined> {
+  const [row] = await readAsTenants(
+    sql,
+    [tenantNo],
+    (tx) => tx<{ leafIndex: number; at: Date }[]>`
+      select leaf_index as "leafIndex", at from svc.log_entry
+      where kind = 1 and tenant_no = ${tenantNo} order by leaf_index desc offset ${count - 1} limit 1`,
+  );
+  return row;
+}
+
+const admissionsFrom = (sql: Db, leafIndex: number) => sql`
+  select ${aepColumns(sql)}, e.leaf_index as "leafIndex", e.tenant_no as "tenantNo"
   from svc.log_entry e
   join svc.intake i on i.proof_id = e.proof_id
   join svc.tenant t on t.tenant_no = e.tenant_no
-  where e.kind = 1 and e.leaf_index < ${leafIndex}`;
+  where e.kind = 1 and e.leaf_index >= ${leafIndex}`;

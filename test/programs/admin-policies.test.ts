@@ -296,6 +296,29 @@ describe('admin policy simulate', () => {
     );
     expect((await admin('policy', 'simulate', folder, '--since', 'long')).code).toBe(2);
   });
+
+  it('counts under the counters of the other set, from the beginning of the day', async () => {
+    const items = Array.from({ length: 3 }, () => registry.item({ action: 'SIMULATE_COUNTED' }));
+    for (const item of items) await registry.admitAll([item]);
+    const counted = schema.replace(
+      'budgets: {}',
+      'budgets: { twice?: { before: Long, after: Long } }',
+    );
+    const folder = folderWith({
+      'schema.cedarschema': counted,
+      'counters.json': JSON.stringify({
+        twice: { actions: ['SIMULATE_COUNTED'], sum: null, per: 'tenant', window: 'day' },
+      }),
+      'limit.cedar': `forbid (principal, action, resource == Svc::Operation::"SIMULATE_COUNTED")
+        unless { context.budgets has twice && context.budgets.twice.after <= 2 };`,
+    });
+    const found = await done(admin('policy', 'simulate', folder, '--since', '1h'));
+    const changes = found['changes'] as { action: string; proof_id: string; simulated: string }[];
+    const denied = changes.filter(
+      ({ action, simulated }) => action === 'SIMULATE_COUNTED' && simulated.startsWith('DENY'),
+    );
+    expect(denied).toMatchObject([{ proof_id: items[2]!.proofId, simulated: 'DENY [limit]' }]);
+  });
 });
 
 describe('policy that refers to an unknown attribute', () => {

@@ -1,4 +1,11 @@
 import type { PolicyEngine } from '#policy/decide';
+import {
+  beforesIn,
+  type CounterMove,
+  type CounterValues,
+  move,
+  movesOf,
+} from '#policy/counter-values';
 import { deriveAep } from '#policy/derive-aep';
 import { parentFault } from '#policy/parent';
 import { AEP_PAYLOAD_TYPE, loggedHashes } from '#protocol/aep';
@@ -25,15 +32,7 @@ import { type EntryBody, keyEntries } from '#sql/log/log';
 import type { Decision } from '#sql/proofs/rebuild-aep';
 import { faultsOfApprovals } from './approvals.js';
 import { closedRunOf, faultsOfRuns, type RunFault } from './close.js';
-import {
-  beforesIn,
-  type CounterMove,
-  type CounterValues,
-  expectedValues,
-  move,
-  movesOf,
-  settleCounters,
-} from './budgets.js';
+import { expectedValues, settleCounters } from './budgets.js';
 import {
   type AdmitContext,
   keyStateAtHead,

@@ -1,17 +1,6 @@
-import type { Befores } from '#policy/derive-aep';
-import type { Effect } from '#protocol/status';
-import {
-  type AppliedCounter,
-  counterId,
-  type CounterRef,
-  type CounterRow,
-  readCounters,
-} from '#sql/admissions/counters';
-import type { Decision } from '#sql/proofs/rebuild-aep';
+import { type Counting, type CounterValues, move } from '#policy/counter-values';
+import { counterId, type CounterRow, readCounters } from '#sql/admissions/counters';
 import type { Transaction } from '#sql/db/transaction';
-
-/** Values of counters by id; 0 when absent. */
-export type CounterValues = Map<string, number>;
 
 /**
  * Predicted counter values: a group is signed before it has the append lock. A wrong value costs
@@ -20,42 +9,6 @@ export type CounterValues = Map<string, number>;
 export const expectedValues: CounterValues = new Map();
 const EXPECTED_LIMIT = 10_000;
 
-/** The change that an admitted proof makes to a counter. */
-export interface CounterMove extends CounterRef {
-  name: string;
-  before: number;
-  after: number;
-}
-
-/** Counter values before an admission; 0 without an agent or a run. */
-export function beforesIn(values: CounterValues, applied: readonly AppliedCounter[]): Befores {
-  return Object.fromEntries(
-    applied.map(({ name, ref, window }) => {
-      const before = (ref && values.get(counterId(ref))) ?? 0;
-      return [name, { window, before }];
-    }),
-  );
-}
-
-/** The counters of a decision, except those without an agent or a run. */
-export function movesOf({ budgets }: Decision, applied: readonly AppliedCounter[]): CounterMove[] {
-  return applied.flatMap(({ name, ref }) => {
-    const { after, before } = budgets[name]!;
-    return ref === null ? [] : [{ ...ref, name, before, after }];
-  });
-}
-
-/** A decision, and the counters that it changes if it admits. */
-interface Decided {
-  effect: Effect;
-  moves: CounterMove[];
-}
-
-export function move(values: CounterValues, { effect, moves }: Decided): void {
-  if (effect !== 'ADMIT') return;
-  for (const one of moves) values.set(counterId(one), one.after);
-}
-
 /**
  * Under the append lock, compares the counter values that each proof was signed with, and evaluates
  * and signs again the proofs whose values differ. Replaces them in `admitted`; returns the rows to
@@ -63,7 +16,7 @@ export function move(values: CounterValues, { effect, moves }: Decided): void {
  *
  * @param size the index of the first proof
  */
-export async function settleCounters<T extends Decided>(
+export async function settleCounters<T extends Counting>(
   tx: Transaction,
   admitted: T[],
   size: number,

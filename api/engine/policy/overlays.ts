@@ -24,7 +24,7 @@ import { toHex } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { effectSchema, hashSchema, HASH_PATTERN, timeSchema } from '#protocol/schemas/primitives';
 import { formatTime, parseTime } from '#protocol/time';
-import { tenantDecidedBelow } from '#sql/admissions/decided';
+import { oldestOfNewest, tenantDecidedFrom } from '#sql/admissions/decided';
 import {
   activateOverlay,
   listOverlays,
@@ -114,6 +114,7 @@ const testSchema = z.strictObject({
       results: z.array(
         z.strictObject({
           name: z.string(),
+          action: z.string(),
           expected: z.strictObject({
             effect: effectSchema,
             reasons: z.array(z.string()).nullable(),
@@ -430,20 +431,17 @@ const invalidCase = (pointer: string, detail: string): Problem =>
 
 async function simulated({ inTenant }: Call, engine: ReplayPolicy, since: string) {
   const from = parseTime(since);
-  const { add, changes, counts } = startSimulation(engine, from);
+  const { add, changes, counts } = startSimulation(engine, from, { recorded: true });
   const breathe = yielding();
-  const read = (below: number) =>
-    inTenant((sql, tenantNo) => tenantDecidedBelow(sql, tenantNo, below, PAGE));
-  let complete = true;
-  let found = 0;
-  for await (const page of decidedSince(read, Number.MAX_SAFE_INTEGER, from)) {
-    found += page.length;
-    complete = found < MOST_SIMULATED || page.at(-1)!.at.getTime() < from;
+  const oldest = await inTenant((sql, tenantNo) => oldestOfNewest(sql, tenantNo, MOST_SIMULATED));
+  const complete = oldest === undefined || oldest.at.getTime() < from;
+  const read = (first: number) =>
+    inTenant((sql, tenantNo) => tenantDecidedFrom(sql, tenantNo, first, PAGE));
+  for await (const page of decidedSince(read, oldest?.leafIndex ?? 0)) {
     for (const row of page) {
       add(row);
       await breathe();
     }
-    if (!complete) break;
   }
   const own = changes.map(({ tenant_id: _, ...change }) => change);
   return { since, complete, ...counts, changes: own };
