@@ -11,7 +11,7 @@ import { engineTest, type Setup } from './setup.js';
 const it = engineTest({ rateLimit: 100_000 });
 
 type Fields = Record<string, unknown>;
-/** `ADMITTED`, the code of a problem, or the reasons of a denial. */
+/** `ADMITTED`, `approval_required`, the code of a problem, or the reasons of a denial. */
 type Expected = string | string[];
 type Attack = [what: string, body: Fields | string, expected: Expected, boundTo?: string];
 
@@ -35,7 +35,8 @@ async function outcomesOf({ engine, key, keyFor }: Setup, attacks: Attack[]) {
     const reasons = json['reasons'] as string[] | undefined;
     found.push([
       what,
-      reasons ?? String(json['status'] === 'ADMITTED' ? 'ADMITTED' : json['code']),
+      reasons ??
+        String(json['status'] === 'ADMITTED' ? 'ADMITTED' : (json['code'] ?? json['state'])),
     ]);
   }
   return found;
@@ -140,6 +141,26 @@ const DAILY_LIMIT: Attack[] = [
   ['the last unit', refund(euros('0.0001'), LIMITED), 'ADMITTED', 'support-1'],
 ];
 
+const APPROVAL: Attack[] = [
+  ['up to 200', refund(euros('200.00')), 'ADMITTED'],
+  ['one unit more', refund(euros('200.0001')), 'approval_required'],
+  ['the limit', refund(euros('500.00')), 'approval_required'],
+  [
+    'more than an approval may permit',
+    refund(euros('500.0001')),
+    ['refunds-above-200', 'refunds-at-most-500'],
+  ],
+  [
+    'another currency',
+    refund(euros('300.00', { currency: 'USD' })),
+    ['refunds-above-200', 'refunds-in-eur'],
+  ],
+  ['no amount', refund({ currency: EUR }), ['fact.amount']],
+  ['a stated approval', refund(euros('300.00', { approved: true })), 'invalid_fact'],
+  ['an approval in the request', refund(euros('300.00'), { approval: {} }), 'unknown_field'],
+  ['a key of the agent', refund(euros('300.00'), LIMITED), 'approval_required', 'support-1'],
+];
+
 const remove = (fields: Fields): Fields =>
   admissionEnvelope({ action: 'DELETE_RECORD', tool: 'records.delete', ...fields });
 const DELETES: Attack[] = [
@@ -175,6 +196,7 @@ describe('example policy set withstands', () => {
     ['daily-limit', DAILY_LIMIT],
     ['sandbox-deletes', DELETES],
     ['agent-tools', TOOLS],
+    ['approval', APPROVAL],
   ] as const)('attacks: %s', async ([set, attacks], { setup }) => {
     const expected = attacks.map(([what, , outcome]) => [what, outcome]);
     await activate(setup, set);
