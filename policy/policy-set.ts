@@ -44,13 +44,17 @@ export const COUNTERS_FILE = 'counters.json';
 /** The counters of a folder; none without the file. */
 async function readCounters(folder: string): Promise<Counters> {
   const isThere = (await readdir(folder)).includes(COUNTERS_FILE);
-  if (!isThere) return {};
+  return isThere ? parseCounters(await readFile(join(folder, COUNTERS_FILE))) : {};
+}
+
+/** @throws PolicySetError */
+export function parseCounters(bytes: Uint8Array): Counters {
   const refuse = (why: string): never => {
     throw new PolicySetError(`${COUNTERS_FILE}: ${why}`);
   };
   let document: JsonValue;
   try {
-    document = parseStrict(await readFile(join(folder, COUNTERS_FILE)));
+    document = parseStrict(bytes);
   } catch (error) {
     return refuse((error as Error).message);
   }

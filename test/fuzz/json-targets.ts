@@ -9,6 +9,7 @@ import { parseCursor, formatCursor } from '#api/engine/http/paging';
 import { parseBody, parseJson } from '#api/engine/http/parse-body';
 import { requestedByBody } from '#api/public/lookup/routes';
 import { submissionOf } from '#api/engine/verification/submission';
+import { parseCounters, PolicySetError } from '#policy/policy-set';
 import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
 import { canonicalBytes, canonicalize, parseStrict } from '#protocol/json';
 import { agentEnvelopeSchema, executeRequestSchema } from '#protocol/schemas/admission';
@@ -19,7 +20,16 @@ import {
   shareTokenRequestSchema,
 } from '#protocol/schemas/lifecycle';
 import { replayBodySchema, verifyBodySchema } from '#protocol/schemas/proof-export';
-import { parsing, admission, jsons, texts, vectors, must, type Target } from './target.js';
+import {
+  ACCEPTED,
+  parsing,
+  admission,
+  jsons,
+  texts,
+  vectors,
+  must,
+  type Target,
+} from './target.js';
 
 type Received = { received: string };
 const requests = vectors<Received[]>('request').map(({ received }) => received);
@@ -30,6 +40,24 @@ const { approvals, registrations } = vectors<{
   registrations: object[];
 }>('next');
 const id = String(exported['proof_id']);
+
+const counters: Target = {
+  name: 'counters',
+  seeds: texts(
+    '{"a":{"actions":["A","B"],"sum":null,"per":"tenant","window":"day"}}',
+    '{"a":{"actions":null,"sum":"amount","per":"run","window":"run"},"__proto__":{}}',
+  ),
+  run(input) {
+    try {
+      const found = canonicalize(parseCounters(input));
+      must(found === canonicalize(parseStrict(input)), 'a counter was dropped or changed');
+      return ACCEPTED;
+    } catch (error) {
+      if (error instanceof PolicySetError) return 'rejected';
+      throw error;
+    }
+  },
+};
 
 const strictJson: Target = {
   name: 'strict-json',
@@ -199,6 +227,7 @@ const facadeBody: Target = {
 
 export const JSON_TARGETS: readonly Target[] = [
   strictJson,
+  counters,
   engineBody,
   batchArray,
   batchLines,
