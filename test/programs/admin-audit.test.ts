@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseApiKey } from '#protocol/api-key';
 import { toBase64Url } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/json';
 import { createSigningKey } from '#runtime/crypto/node';
 import { packageRoot } from '#runtime/process/files';
 import { connect } from '#runtime/postgres/connect';
@@ -13,6 +14,7 @@ import type { Db } from '#sql/db/transaction';
 import { recordHeartbeat } from '#sql/ops/heartbeats';
 import { adminCommands } from '#programs/admin/main';
 import { done } from '../fixtures/admin.js';
+import { newApprover } from '../fixtures/approvals.js';
 import { verdictSigner } from '../fixtures/verdict-signer.js';
 import { testFolder, testRegistry } from './world.js';
 
@@ -61,6 +63,9 @@ describe('audit of admin commands', () => {
   // A command line and its expected audit records.
   const key = join(folder, 'aep.pem');
   const verifierKey = join(folder, 'verifier.pem');
+  const { registration, registrationHash } = newApprover('beta');
+  const approverFile = join(folder, 'approver.json');
+  writeFileSync(approverFile, canonicalBytes(registration));
   createSigningKey(verifierKey);
   const acts: [string, () => string | Promise<string>, string[]][] = [
     ['tenant create', () => 'beta sandbox', ['INSERT tenant']],
@@ -68,6 +73,7 @@ describe('audit of admin commands', () => {
     ['tenant disallow', () => 'beta', ['UPDATE tenant']],
     ['tenant validity', () => 'beta none 60 60 30', ['UPDATE tenant']],
     ['tenant limit', () => 'beta 7', ['UPDATE tenant']],
+    ['tenant approval', () => 'beta 3600', ['UPDATE tenant']],
     ['lane open', () => 'live', ['UPDATE lane']],
     ['lane lock', () => 'live', ['UPDATE lane']],
     ['key issue', () => 'beta --review REV-1', ['INSERT api_key']],
@@ -96,6 +102,12 @@ describe('audit of admin commands', () => {
         await fresh();
         return `${verifierKey} --confirm ${verifierKeyId}`;
       },
+      ['INSERT log_entry'],
+    ],
+    ['approver add', () => `beta ${approverFile}`, ['INSERT log_entry']],
+    [
+      'approver retire',
+      () => `${registrationHash} --confirm ${registrationHash}`,
       ['INSERT log_entry'],
     ],
     [
