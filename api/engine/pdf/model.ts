@@ -168,7 +168,7 @@ function disclosureFields({ aep, disclosures }: ProofExport): Field[] {
   ];
 }
 
-function decisionFields({ aep }: ProofExport): Field[] {
+function decisionFields({ aep, approval }: ProofExport): Field[] {
   const { decision, evidence, policy } = aep;
   const { fixture_ref: ref, fixture_hash: hash } = evidence;
   return [
@@ -180,6 +180,21 @@ function decisionFields({ aep }: ProofExport): Field[] {
     field('Policy engine', exact(`${policy.engine} ${policy.engine_version}`)),
     field('Evidence', ref === null ? words('none named') : exact(ref)),
     ...given('Evidence hash', hash),
+    ...approvalFields(approval),
+  ];
+}
+
+/** The approver of a second decision. */
+function approvalFields(approval: ProofExport['approval']): Field[] {
+  if (approval === null) return [];
+  const { decision, proof_id, registration_hash } = approval.envelope.statement;
+  return [
+    field(
+      decision === 'approve' ? 'Approved by' : 'Rejected by',
+      exact(approval.registration.approver),
+    ),
+    field('Pending proof', exact(proof_id)),
+    field('Approver registration', exact(registration_hash)),
   ];
 }
 

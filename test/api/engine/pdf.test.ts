@@ -14,6 +14,7 @@ import {
   pdfRequestFor,
   type PaperOptions,
 } from '../../fixtures/papers.js';
+import { newApprover } from '../../fixtures/approvals.js';
 import { readPdf } from '../../fixtures/pdf.js';
 import { admitted, logVkey } from '../../fixtures/worked-log.js';
 
@@ -68,6 +69,26 @@ describe('PDF export', () => {
     const sha256 = createHash('sha256').update(pdfRequestFor().json).digest('hex');
     expect(text.split('\n')).toContain(sha256);
   });
+});
+
+it('PDF export > names the approver of a second decision', async () => {
+  const { approve, registration, registrationHash } = newApprover();
+  const pending = { proof_id: admitted.proofId, aep_hash: '0'.repeat(64) };
+  const { entry, tlog_proof } = documentFor().key;
+  const activation = {
+    schema_version: entry.schema_version,
+    type: 'key' as const,
+    time: entry.time,
+    use: 'approver' as const,
+    change: 'activate' as const,
+    registration_hash: registrationHash,
+  };
+  const text = await textOf({
+    approval: { envelope: approve(pending), registration, entry: activation, tlog_proof },
+  });
+  const lines = text.split('\n');
+  expect(lines).toContain('Approved by');
+  for (const fact of ['ops-lead', registrationHash]) expect(lines).toContain(fact);
 });
 
 describe('PDF verdict', () => {
