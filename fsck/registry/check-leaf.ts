@@ -167,7 +167,6 @@ const OPTIONAL: ReadonlySet<string> = new Set([
   'action',
   'intent_id',
   'parent',
-  'closed_run',
 ]);
 
 const IN_INTAKE: ReadonlySet<string> = new Set(['request', 'request_hash', 'seed', 'approval']);

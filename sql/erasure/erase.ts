@@ -57,7 +57,7 @@ export async function erasePayloads(
     await tx`
       update svc.log_entry
       set signature = null, reasons = null, budgets = null, action = null, intent_id = null,
-        parent = null, closed_run = null
+        parent = null
       where proof_id = any(${ids}::uuid[])`;
     await tx`update svc.refusal set detail = '' where proof_id = any(${ids}::uuid[])`;
   }

@@ -209,7 +209,6 @@ async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf
               action: row.action,
               intent_id: row.intentId,
               parent: row.parent,
-              closed_run: row.closedRun,
             },
           }
         : null,

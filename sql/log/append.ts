@@ -168,10 +168,10 @@ async function insertProofs(
   await tx`
     insert into svc.log_entry (leaf_index, at, tenant_no, kind, lane, is_outcome, proof_id, effect,
       environment, key_id, aep_hash, proof_record_hash, engine_version, signature, reasons,
-      budgets, action, intent_id, parent, closed_run, validity)
+      budgets, action, intent_id, parent, validity)
     select leaf_index, to_timestamp(at / 1000.0), tenant_no, ${PROOF}, lane, is_outcome, proof_id, effect,
       environment, key_id, ${part(1, 32)}, ${part(33, 32)}, engine_version, ${part(65, 64)},
-      reasons, budgets, action, intent_id, parent, closed_run, validity
+      reasons, budgets, action, intent_id, parent, validity
     from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
       ${arrayOf(proofs.map(({ at }) => at))}::bigint[],
       ${arrayOf(proofs.map(({ tenantNo }) => tenantNo))}::int[],
@@ -187,16 +187,9 @@ async function insertProofs(
       ${subjects.map((subject) => ('action' in subject ? subject.action : null))}::text[],
       ${subjects.map((subject) => ('intent_id' in subject ? subject.intent_id : null))}::text[],
       ${subjects.map(parentOf)}::uuid[],
-      ${subjects.map(closedRunOf)}::text[]::jsonb[],
       ${proofs.map(({ validity }) => (validity === UNLIMITED ? null : JSON.stringify(validity)))}::text[]::jsonb[])
       with ordinality as added(leaf_index, at, tenant_no, lane, is_outcome, proof_id, effect, environment,
-        key_id, engine_version, reasons, budgets, action, intent_id, parent, closed_run, validity, n)`;
-}
-
-/** What the log had of a run, from which the AEP of its close is rebuilt. */
-function closedRunOf(subject: AepSubject): string | null {
-  if (subject.kind !== 'close') return null;
-  return JSON.stringify({ count: subject.count, members_hash: subject.members_hash });
+        key_id, engine_version, reasons, budgets, action, intent_id, parent, validity, n)`;
 }
 
 const jsonOf = (budgets: Decision['budgets']): string | null =>

@@ -3,7 +3,7 @@ import type { RecordedApproval } from '#protocol/approvals';
 import { readEntry } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
 import { leafHash } from '#protocol/merkle';
-import { type Aep, type ClosedRun, isReport } from '#protocol/schemas/aep';
+import { type Aep, isReport } from '#protocol/schemas/aep';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { parseTime } from '#protocol/time';
@@ -50,7 +50,7 @@ export async function readEvidence(sql: Db, from: number, to: number): Promise<L
     select ${aepColumns(sql)}, ${entryColumns(sql)}, case when i.lane = e.lane then e.lane end as lane,
       e.action, e.intent_id as "intentId",
       e.parent, num_nonnulls(i.request, i.request_hash, i.seed, i.approval, e.signature, e.reasons, e.budgets,
-        e.action, e.intent_id, e.parent, e.closed_run) = 0 as "isBare"
+        e.action, e.intent_id, e.parent) = 0 as "isBare"
     from svc.log_entry e
     left join svc.intake i on i.proof_id = e.proof_id
     left join svc.tenant t on t.tenant_no = e.tenant_no and t.tenant_no = i.tenant_no
@@ -84,7 +84,6 @@ export interface SubjectColumns {
   action: string | null;
   intentId: string | null;
   parent: string | null;
-  closedRun: ClosedRun | null;
 }
 
 /**
@@ -98,8 +97,6 @@ export function columnsUnlikeAep(columns: SubjectColumns, { subject }: Aep): str
     action: columns.action === ('action' in subject ? subject.action : null),
     intent_id: columns.intentId === ('intent_id' in subject ? subject.intent_id : null),
     parent: columns.parent === parentOf(subject),
-    // Its values enter the AEP of a close.
-    closed_run: (columns.closedRun !== null) === (subject.kind === 'close'),
   };
   return Object.entries(holds).flatMap(([name, isSame]) => (isSame ? [] : [name]));
 }

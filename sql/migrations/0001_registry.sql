@@ -168,15 +168,14 @@ create table svc.log_entry (
   action            text,                                         -- null for an outcome
   intent_id         text collate "C",                             -- null for the agent request type
   parent            uuid,                                         -- the proof that an agent request follows from
-  closed_run        jsonb,                                        -- of a close: {"count", "members_hash"}
   check (case kind
     when 1 then num_nulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
         proof_record_hash, engine_version) = 0
       and length(aep_hash) = 32 and length(proof_record_hash) = 32 and num_nonnulls(revokes, body) = 0
     else body is not null and (revokes is not null) = (kind = 2)
       and num_nonnulls(proof_id, tenant_no, lane, is_outcome, effect, environment, key_id, aep_hash,
-        proof_record_hash, engine_version, validity, signature, reasons, budgets, action, intent_id, parent,
-        closed_run) = 0 end)
+        proof_record_hash, engine_version, validity, signature, reasons, budgets, action, intent_id, parent) = 0
+        end)
 );
 create index log_entry_status on svc.log_entry (revokes) where kind = 2;
 create index log_entry_key on svc.log_entry (leaf_index) where kind = 3;

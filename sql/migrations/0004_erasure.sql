@@ -44,7 +44,7 @@ create trigger only_erases before update of request, request_hash, seed, approva
   when (current_user = 'svc_erase') -- no other role may update these columns
   execute function svc.only_erases('{request,request_hash,seed,approval}', 'proof_id');
 create trigger only_erases before update on svc.log_entry for each row
-  execute function svc.only_erases('{signature,reasons,budgets,action,intent_id,parent,closed_run}', 'proof_id');
+  execute function svc.only_erases('{signature,reasons,budgets,action,intent_id,parent}', 'proof_id');
 create trigger only_erases before update on svc.revocation_request for each row
   when (old.document is distinct from new.document)
   execute function svc.only_erases('{document}', 'proof_id');
@@ -123,7 +123,7 @@ begin
       and i.request is null and i.request_hash is null and i.seed is null
       and i.approval is null)
      or exists (select from svc.log_entry e where e.proof_id = new.proof_id
-      and (num_nonnulls(e.signature, e.reasons, e.budgets, e.action, e.intent_id, e.parent, e.closed_run) > 0
+      and (num_nonnulls(e.signature, e.reasons, e.budgets, e.action, e.intent_id, e.parent) > 0
         or e.leaf_index is distinct from new.leaf_index))
      or (new.leaf_index is not null
       and not exists (select from svc.log_entry e where e.proof_id = new.proof_id)) then

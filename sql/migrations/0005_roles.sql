@@ -173,7 +173,7 @@ grant insert on svc.erasure, svc.status_exception to svc_erase;
 grant update (items_hash) on svc.batch to svc_erase;
 grant update (problems) on svc.batch_part to svc_erase;
 grant update (request, request_hash, seed, approval) on svc.intake to svc_erase;
-grant update (signature, reasons, budgets, action, intent_id, parent, closed_run) on svc.log_entry to svc_erase;
+grant update (signature, reasons, budgets, action, intent_id, parent) on svc.log_entry to svc_erase;
 grant update (detail) on svc.refusal to svc_erase;
 grant update (document) on svc.revocation_request, svc.revocation_reason to svc_erase;
 grant delete on svc.idempotency_key to svc_erase;

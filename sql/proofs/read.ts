@@ -3,7 +3,6 @@ import { parseEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/keys';
-import type { ClosedRun } from '#protocol/schemas/aep';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import type { Budgets } from '#protocol/policy-input';
 import type { Effect } from '#protocol/status';
@@ -35,7 +34,8 @@ export interface StoredProof {
   seed: Buffer | null;
   /** Of a second decision. */
   approval: RecordedApproval | null;
-  closedRun: ClosedRun | null;
+  /** As in an `AepRow`. */
+  runMembers: AepRow['runMembers'];
   /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   /** Whether an erasure record exists; without a record, missing payload is lost. */

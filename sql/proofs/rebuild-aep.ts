@@ -5,6 +5,7 @@ import { commitmentsOf, disclosuresOf, type SaltOf, saltsFrom } from '#protocol/
 import { documentHash } from '#protocol/hash';
 import { orderedText, parseStrict } from '#protocol/json';
 import { type Budgets, type PolicyInput, policyInputText } from '#protocol/policy-input';
+import { membersHash } from '#protocol/run';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
 import { type StoredApproval, storedApprovalSchema } from '#protocol/schemas/approvals';
 import type { Aep, ClosedRun, FullValidity } from '#protocol/schemas/aep';
@@ -203,22 +204,38 @@ export interface AepRow {
   /** Null after an erasure, or if no counter applied. */
   budgets: Budgets | null;
   signature: Buffer | null;
-  closedRun: ClosedRun | null;
+  /** Of a close: the other proofs of the run, in log order, as the log has them; else null. */
+  runMembers: RunMemberRow[] | null;
 }
+
+/** A proof of a run; lower-case hex. */
+type RunMemberRow = { proofId: string; aepHash: string };
 
 /** Columns of an `AepRow`, from `svc.log_entry e` with `svc.intake i` and `svc.tenant t`. */
 export const aepColumns = (sql: Db) => sql`
   e.proof_id as "proofId", t.tenant_id as "tenantId", e.environment, e.effect, e.key_id as "keyId",
   e.engine_version as "engineVersion", e.at, i.policy_digest as "policyDigest",
   i.bound, i.fixture_hash as "fixtureHash", i.validity, i.request, i.request_hash as "requestHash",
-  i.seed, i.approval, e.reasons, e.budgets, e.signature, e.closed_run as "closedRun"`;
+  i.seed, i.approval, e.reasons, e.budgets, e.signature,
+  case when i.run_closes then (
+    select coalesce(jsonb_agg(jsonb_build_object('proofId', replace(m.proof_id::text, '-', ''),
+      'aepHash', encode(l.aep_hash, 'hex')) order by l.leaf_index), '[]')
+    from svc.intake m cross join lateral (
+      select * from svc.log_entry where proof_id = m.proof_id offset 0) l
+    where m.tenant_no = i.tenant_no and m.run_key = i.run_key and not m.run_closes
+      and not m.refused and l.leaf_index < e.leaf_index) end as "runMembers"`;
+
+/** What the close of a run states about its other proofs, which are in log order. */
+export function statedRun(members: readonly RunMemberRow[] | null): ClosedRun | null {
+  return members && { count: members.length, members_hash: membersHash(nativeSha256, members) };
+}
 
 /**
  * The AEP that was signed, from its row; null when the row does not form one. An altered row gives
  * another AEP: the caller must compare its hash with the one in the log.
  */
 export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {
-  const { request, requestHash, seed, reasons } = row;
+  const { request, requestHash, runMembers, seed, reasons } = row;
   if (request === null || requestHash === null || seed === null || reasons === null) return null;
   const pinned = { acceptedAt: at.getTime(), validity: validity ?? UNLIMITED, requestHash, seed };
   const rebuilt = attempt(() =>
@@ -226,6 +243,7 @@ export function rebuildAep({ at, validity, ...row }: AepRow): BuiltAep | null {
       ...row,
       reasons,
       budgets: row.budgets ?? {},
+      closedRun: statedRun(runMembers),
     }),
   );
   return rebuilt ?? null;

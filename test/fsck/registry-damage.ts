@@ -119,7 +119,6 @@ const columns: Damage[] = [
   column('log_entry', 'columns_differ', `action = 'other'`),
   column('log_entry', 'columns_differ', `intent_id = 'other'`),
   column('log_entry', 'columns_differ', 'parent = proof_id'),
-  column('log_entry', 'columns_differ', `closed_run = '{}'`),
   [
     { intake_differs: 1 },
     (id) => set('intake', `run_key = sha256(''), run_seq = 0, run_closes = false`, id),

@@ -15,6 +15,7 @@ import {
 } from '../fixtures/agent.js';
 import { batchItem, storeBatch } from '../fixtures/batch-items.js';
 import { holdLock, untilLocked } from '../fixtures/hold-lock.js';
+import { withoutTriggers } from '../fixtures/database.js';
 import { useRegistry } from '../fixtures/use-registry.js';
 
 const { db, registry } = useRegistry('file');
@@ -71,6 +72,30 @@ describe('close of a run', () => {
       count: 3,
       members_hash: membersHash(nativeSha256, members),
     });
+  });
+
+  it('fails verification when the worker that signed it left a proof out', async () => {
+    const id = newRunId();
+    const [first, hidden] = [member(id, 0), member(id, 5)];
+    const end = close(id, 1);
+    await accept(first, hidden);
+    await work(first, hidden);
+    const hide = (refused: boolean) =>
+      withoutTriggers(
+        db,
+        `update svc.intake set refused = ${refused} where proof_id = '${hidden.proofId}'`,
+      );
+    // So the worker does not find it, like one that leaves it out.
+    await hide(true);
+    await accept(end);
+    expect(await work(end)).toEqual(['proved']);
+    await hide(false);
+    await registry.verifyAll();
+    const failed = await db.sql<{ proofId: string }[]>`
+      select e.proof_id as "proofId" from svc.verdict v
+      join svc.log_entry e on e.leaf_index between v.first_index and v.last_index
+      where v.outcome = 'fail' and not v.frontier`;
+    expect(failed.map(({ proofId }) => proofId)).toEqual([end.proofId]);
   });
 
   it('is rejected, and releases its number, when the run is incomplete under the append lock', async () => {

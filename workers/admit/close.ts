@@ -1,9 +1,8 @@
 import { incompleteness, isRunTimely } from '#policy/run';
-import { membersHash } from '#protocol/run';
 import type { AepSubject, ClosedRun } from '#protocol/schemas/aep';
-import { nativeSha256 } from '#runtime/crypto/node';
 import type { PendingIntake } from '#sql/admissions/append';
 import { isPlaceOf, membersOf, placesOf, type RunPlace } from '#sql/admissions/runs';
+import { statedRun } from '#sql/proofs/rebuild-aep';
 import type { Db } from '#sql/db/transaction';
 
 /** Why an item must not be appended. */
@@ -62,7 +61,7 @@ function faultOf(
 export async function closedRunOf(
   tx: Db,
   { proofId, tenantNo }: PendingIntake,
-): Promise<{ closedRun: ClosedRun; runFault: RunFault | null }> {
+): Promise<{ closedRun: ClosedRun | null; runFault: RunFault | null }> {
   const place = (await placesOf(tx, [proofId])).get(proofId);
   const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
   // Another close is pending, and cannot be decided as one any more.
@@ -70,7 +69,7 @@ export async function closedRunOf(
   const detail = incompleteness(place?.seq ?? 0, members);
   const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));
   return {
-    closedRun: { count: members.length, members_hash: membersHash(nativeSha256, logged) },
+    closedRun: statedRun(logged),
     runFault: detail === null ? null : { code: 'run_incomplete', detail },
   };
 }

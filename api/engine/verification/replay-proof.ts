@@ -1,3 +1,4 @@
+import { statedRun } from '#sql/proofs/rebuild-aep';
 import { fromHex, toHex } from '#protocol/bytes';
 import { canonicalize, parseStrict, type JsonValue } from '#protocol/json';
 import { aepDecisionSchema, type Aep } from '#protocol/schemas/aep';
@@ -87,7 +88,7 @@ async function replayed(sql: Pool, caller: Caller, body: ReplayBody): Promise<Js
     aepHash: toHex(stored.aepHash),
     keyId: stored.keyId,
     budgets: stored.budgets,
-    closedRun: stored.closedRun,
+    closedRun: statedRun(stored.runMembers),
   });
   const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
   const sameEngine = policy.sameEngine && recordedVersion === CEDAR_VERSION;
