@@ -18,6 +18,8 @@ import { readEvidence } from '#sql/log/leaf-checks';
 import { keyEntries, keysInLog } from '#sql/log/log';
 import { readChunk } from '#sql/fsck/log';
 import { checkLeaf } from '#workers/verify/check-leaf';
+import { parseApiKey } from '#protocol/api-key';
+import { revokeApiKey } from '#sql/tenants/api-keys';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { setApprovalTime } from '#sql/tenants/administration';
@@ -131,6 +133,21 @@ it('an approval causes a second decision, which the repeated admission returns',
     });
     expect(replay.json).toMatchObject({ result: 'match' });
   }
+});
+
+it('an approval does not admit the request of a revoked API key', async () => {
+  const { engine, registry } = setup;
+  const key = await issueKey(registry, { scopes: ['admit'] });
+  const body = JSON.stringify(admissionEnvelope({ action: 'PAY' }));
+  const { json } = await engine.call({ path: AGENT, headers: headersFor(key), body });
+  const proof_id = String(json['proof_id']);
+  const view = await setup.get(`/v1/proofs/${proof_id}`);
+  const { aep_hash } = view.json['log_entry'] as Pending;
+  await revokeApiKey(registry.admin, parseApiKey(key)!.keyId);
+  const sent = await send(approver.approve({ proof_id, aep_hash }));
+  const second = `/v1/admissions/${String(sent.json['proof_id'])}`;
+  await expect.poll(async () => (await setup.get(second)).status).not.toBe(202);
+  expect((await setup.get(second)).json).toMatchObject({ code: 'api_key_revoked' });
 });
 
 it('exports and receipt evidence prove the approval', async () => {
