@@ -113,6 +113,10 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
     return [
       ...(effect === 'forbid' ? [] : [error('a rule of an overlay can only forbid')]),
       ...others.map((name) => error(`the annotation @${name} is not possible in an overlay`)),
+      // PostgreSQL cannot store it.
+      ...(annotations['sentence']?.includes('\0')
+        ? [error('a sentence must not contain U+0000')]
+        : []),
       ...(hasExpressionTests(answer.json)
         ? [error('test for an attribute of context, principal or resource, not of an expression')]
         : []),

@@ -251,6 +251,11 @@ const FORBID = 'forbid (principal, action, resource)';
 describe('POST /v1/overlays', () => {
   it.for([
     ['a permit', 'permit (principal, action, resource);', /can only forbid/],
+    [
+      'a sentence with U+0000',
+      '@sentence("a\\0b") forbid (principal, action, resource);',
+      /U\+0000/,
+    ],
     ['an approval', `@requires("approval") ${FORBID};`, /annotation @requires/],
     ['a fault', `${FORBID}\nwhen { context.lane = "agent" };`, /^line 2, column \d+: /],
     ['an attribute of no input', `${FORBID} when { context.nothing };`, /nothing/],
