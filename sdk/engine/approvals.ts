@@ -82,7 +82,7 @@ export async function requireApprover({ privateKey, registration }: Approver): P
   throw invalidKey('it is not the key of this registration');
 }
 
-/** What an approver decides; `aep_hash` is the hash that the approver recomputed. */
+/** The decision of an approver; `aep_hash` is the hash that the approver recomputed. */
 export type ApprovalInput = Pick<
   ApprovalStatement,
   'proof_id' | 'aep_hash' | 'decision' | 'expires_at'

@@ -76,6 +76,13 @@ const BY_STATUS: Partial<Record<number, SdkErrorCode>> = {
   504: 'unavailable',
 };
 
+/** Problems with the status 409 that a repetition of the request does not change. */
+const FINAL_CONFLICTS: ReadonlySet<string> = new Set([
+  'already_decided',
+  'run_closed',
+  'run_seq_taken',
+]);
+
 /** Statuses that a proxy may send without a problem document of the API. */
 const PROXY_STATUS: ReadonlySet<number> = new Set([429, 500, 502, 503, 504]);
 
@@ -93,8 +100,7 @@ export function httpError(answer: Answer): SdkError {
     return new SdkError('unexpected_response', message, details);
   }
   const otherwise = status < 500 ? 'invalid_request' : 'engine_failed';
-  // The only 409 that a later call does not change.
-  const isFinal = problem?.code === 'already_decided';
+  const isFinal = problem !== undefined && FINAL_CONFLICTS.has(problem.code);
   const code = isFinal ? 'invalid_request' : (BY_STATUS[status] ?? otherwise);
   return new SdkError(code, problem ? describe(problem) : `status ${String(status)}`, details);
 }

@@ -59,6 +59,14 @@ it('exportRunHttp > returns a package that verifies offline', async ({ run, worl
   await sdkError(exportRunHttp(world.options, { run: open, agent }), 'not_ready');
 });
 
+it('admitHttp > does not report a closed run as retryable', async ({ run, world }) => {
+  const late = admitHttp(world.options, {
+    ...{ kind: 'admission', agent: { id: agent }, action: 'BOOK', run: { id: run.id, seq: 9 } },
+  });
+  const error = await sdkError(late, 'invalid_request');
+  expect(error).toMatchObject({ retryable: false, problem: { code: 'run_closed' } });
+});
+
 it('svc > exports a run, and verifies it offline', async ({ run, world }) => {
   const folder = await openFolder();
   const { apiKey, engineUrl, tenantId } = world.options;

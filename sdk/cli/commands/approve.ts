@@ -160,7 +160,7 @@ async function readApprover({ key, registration: file }: KeyOptions, tenantId: s
   throw new UsageError(`${file} is a registration of the tenant ${registration.tenant_id}`);
 }
 
-/** Windows has no such modes. */
+/** Rejects a key file that other users can read; Windows has no such modes. */
 async function readKey(file: string): Promise<string> {
   const { mode = 0 } = (await stat(file).catch(() => null)) ?? {};
   if ((mode & 0o077) === 0 || process.platform === 'win32') return readText(file);
