@@ -30,7 +30,7 @@ const common = {
 
 /**
  * Rejects inputs that no request can produce: only execute requests have a fixture, only agent
- * requests have an agent and facts.
+ * requests have an agent, tool, facts and run.
  */
 const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({

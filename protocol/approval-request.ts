@@ -6,7 +6,7 @@ import type { Aep, AepAgent } from './schemas/aep.js';
 import type { ApprovalRequest } from './schemas/approval-request.js';
 import { formatTime, parseTime } from './time.js';
 
-/** What an approver decides about; every member but `notes` follows from the AEP. */
+/** The request that an approver decides about; the AEP determines every member but `notes`. */
 export interface ApprovalSubject {
   aep: Aep;
   aepHash: string;

@@ -94,7 +94,7 @@ export function approvalFault(
     : 'the reasons differ from those of the pending proof';
 }
 
-/** What the registry has about the approval of a second decision. */
+/** The records of the registry about the approval of a second decision. */
 export interface ApprovalEvidence extends RecordedApproval {
   /** Whether the registration is active at the leaf of the second decision. */
   isActive: boolean;

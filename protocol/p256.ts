@@ -24,7 +24,7 @@ const N = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
 /** Null: the point at infinity. */
 type Point = readonly [x: bigint, y: bigint] | null;
 
-/** Verification in JavaScript (FIPS 186-5 §6.4.2), of public values only: its time depends on them. */
+/** ECDSA verification in JavaScript (FIPS 186-5 §6.4.2). Not constant-time: pass public values only. */
 export const p256Verify: P256Verify = (key, message, signature) => {
   if (!isOnP256(key) || signature.length !== 2 * COORDINATE_BYTES) return false;
   const q: Point = [bigEndian(key.x), bigEndian(key.y)];
@@ -65,7 +65,7 @@ function inverse(value: bigint, prime: bigint): bigint {
 
 const modulo = (value: bigint, divisor: bigint): bigint => ((value % divisor) + divisor) % divisor;
 
-/** Whether the coordinates are those of a point on the curve, which the key of a weak curve is not. */
+/** Whether the point is on the curve. A point on another curve allows forged signatures (invalid-curve attack). */
 export function isOnP256(key: P256Key): boolean {
   if (key.x.length !== COORDINATE_BYTES || key.y.length !== COORDINATE_BYTES) return false;
   const [x, y] = [bigEndian(key.x), bigEndian(key.y)];

@@ -53,8 +53,8 @@ export interface RunMemberResult {
 
 /**
  * Result of checking the package of a run. `complete`: the log of the pinned key has the close, the
- * members are exactly those that it states, and all are authentic and in the log. Whether a proof was
- * revoked since, and calls that never reached the service, cannot be seen offline.
+ * members are exactly those that the close states, and all are authentic and in the log. An offline
+ * check cannot detect later revocations, nor calls that never reached the service.
  */
 export type RunResult =
   | {

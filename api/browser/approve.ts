@@ -33,7 +33,7 @@ const ES256 = -7;
 const element = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const input = (id: string): HTMLInputElement => element(id);
 
-/** What the approver decides about; null until it is shown. */
+/** The request on display, about which the approver decides; null before. */
 let shown: { apiKey: string; registration: Registration; subject: ApprovalSubject } | null = null;
 
 onSubmit('load', showRequest);

@@ -3,12 +3,12 @@ import { SCHEMA } from './ids.js';
 import { textSchema, timeSchema } from './primitives.js';
 import { receiptEvidenceSchema } from './proof-export.js';
 
-/** Answer of `GET /v1/approvals/{proof_id}`: what an approver decides about. */
+/** Answer of `GET /v1/approvals/{proof_id}`: the pending proof that the approver decides about. */
 export const approvalRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.approvalRequest),
   /** Discloses every value that the AEP of the pending proof commits to. */
   evidence: receiptEvidenceSchema,
-  /** An approval that arrives then or later has no effect. */
+  /** The service rejects an approval that arrives at this time or later. */
   expires_at: timeSchema,
   /** Explanations of the policies that require the approval, by policy id. Not in the AEP. */
   sentences: z.record(textSchema, z.string()),

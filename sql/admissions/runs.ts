@@ -53,7 +53,7 @@ export function membersOf(db: Db, tenantNo: number, runKey: string): Promise<Run
     select i.proof_id as "proofId", i.run_seq as seq, i.run_closes as closes,
       e.leaf_index as "leafIndex", e.effect, encode(e.aep_hash, 'hex') as "aepHash"
     from svc.intake i
-    -- "offset 0": a join may be planned with the whole table.
+    -- "offset 0" keeps the planner from scanning all of svc.log_entry.
     left join lateral (
       select * from svc.log_entry where proof_id = i.proof_id offset 0) e on true
     where i.tenant_no = ${tenantNo} and i.run_key = decode(${runKey}, 'hex') and not i.refused
@@ -64,7 +64,7 @@ export function readRun(sql: Pool, tenantNo: number, runKey: string): Promise<Ru
   return asTenants(sql, [tenantNo], (tx) => membersOf(tx, tenantNo, runKey));
 }
 
-/** What the engine checks before it accepts a request in a run. */
+/** State of a run that the engine checks before it accepts a request. */
 export interface RunState {
   /** The same request was accepted before, so it gets the first answer. */
   isRepeat: boolean;
@@ -100,7 +100,7 @@ export function readRunStates(
   });
 }
 
-/** The places of admissions by proof id, and whether the log has the close of the run. */
+/** Place of each admission in its run, by proof id, and whether the log has the close of that run. */
 export async function placesOf(
   tx: Db,
   proofIds: readonly string[],

@@ -21,7 +21,7 @@ export interface BatchItem {
   /** Lower-case hex. */
   requestHash: string;
   fixtureRef: string | null;
-  /** Null outside of runs. */
+  /** Null if the request is in no run. */
   run: RunPlace | null;
 }
 

@@ -84,7 +84,7 @@ export interface Decision {
   budgets: Budgets;
   engineVersion: string;
   keyId: string;
-  /** What the log had of a run when a close ended it; null or absent otherwise. */
+  /** Count and hash of the logged proofs of a run at its close; null or absent for other subjects. */
   closedRun?: ClosedRun | null;
 }
 
@@ -225,7 +225,7 @@ export const aepColumns = (sql: Db) => sql`
     where m.tenant_no = i.tenant_no and m.run_key = i.run_key and not m.run_closes
       and not m.refused and l.leaf_index < e.leaf_index) end as "runMembers"`;
 
-/** What the close of a run states about its other proofs, which are in log order. */
+/** Count and hash that the close of a run states about its other proofs; `members` is in log order. */
 export function statedRun(members: readonly RunMemberRow[] | null): ClosedRun | null {
   return members && { count: members.length, members_hash: membersHash(nativeSha256, members) };
 }

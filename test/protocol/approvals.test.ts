@@ -161,7 +161,7 @@ it('a key that is not on the curve, and a signature that is not in DER, are reje
   };
   const [x, y] = [fromBase64Url(public_key.x), fromBase64Url(public_key.y)];
   expect(isOnP256({ x, y })).toBe(true);
-  // With a verification that does not check the point.
+  // Even if the signature verifier does not check that the point is on the curve.
   const [, passkeyed] = signedWith({
     ...passkey('ec'),
     key: { ...public_key, x: public_key.y, y: public_key.x },
@@ -215,7 +215,7 @@ it('the verification in JavaScript agrees with OpenSSL', () => {
 });
 
 it('a sum of equal and of opposite points is right', () => {
-  // The key of the secret 1 or n - 1 is the base point or its opposite, so the sum G + Q is 2G or infinite.
+  // With the secret 1 or n - 1 the public key Q is G or -G, so G + Q is 2G or the point at infinity.
   for (const d of [1n, N - 1n, 2n]) {
     const ecdh = createECDH('prime256v1');
     ecdh.setPrivateKey(bytesOf(d));

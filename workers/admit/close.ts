@@ -57,14 +57,14 @@ function faultOf(
   return place.isClosed ? { code: 'run_closed', detail: 'the run was closed before' } : null;
 }
 
-/** What the log has of the run that a close ends, and why the run is incomplete, or null. */
+/** The logged proofs of the run that a close ends, and the reason if the run is incomplete. */
 export async function closedRunOf(
   tx: Db,
   { proofId, tenantNo }: PendingIntake,
 ): Promise<{ closedRun: ClosedRun | null; runFault: RunFault | null }> {
   const place = (await placesOf(tx, [proofId])).get(proofId);
   const run = place === undefined ? [] : await membersOf(tx, tenantNo, place.runKey);
-  // Another close is pending, and cannot be decided as one any more.
+  // Excludes another pending close, which will be rejected because this close ends the run.
   const members = run.filter(({ closes }) => !closes);
   const detail = incompleteness(place?.seq ?? 0, members);
   const logged = members.map((member) => ({ ...member, aepHash: member.aepHash ?? '' }));

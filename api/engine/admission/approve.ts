@@ -97,7 +97,7 @@ export const approveOperation = tenantOperation(
     if (registration === null) throw rejected('the tenant has no such registration');
     const stored = { envelope, registration, reasons: [...(pending.reasons ?? [])] };
     const isActive = isActiveApprover(keys, registration_hash, size);
-    // Expiry counts from the time that acceptance sets: the worker checks it.
+    // The worker checks the expiry again, against the time that acceptance stores.
     const faultAt = (acceptedAt: number): string | null =>
       whyNotApprove(nativeCrypto, stored, { pending, isActive, acceptedAt });
     const item = {

@@ -45,7 +45,7 @@ function sendUndecided(res: Response, status: { proof_id: string; state: string 
   sendJson(res, 202, { schema_version: SCHEMA.admissionStatus, ...status });
 }
 
-/** The decision that requires an approval, and until when an approval counts. */
+/** The answer for a decision that requires an approval; `expires_at` is the deadline of the approval. */
 export function approvalRequired(outcome: Proved) {
   return {
     state: 'approval_required',
