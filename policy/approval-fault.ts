@@ -23,6 +23,6 @@ export function whyNotApprove(
   const { acceptedAt, pending } = circumstances;
   if (pending.isErased) return 'the pending proof was erased';
   if (pending.isRevoked) return 'the pending proof was revoked';
-  if (acceptedAt >= approvalEnd(pending)) return 'the time for an approval is over';
+  if (acceptedAt >= approvalEnd(pending)) return 'the time for an approval has ended';
   return approvalFault(crypto, stored, circumstances);
 }

@@ -7,6 +7,7 @@ import { parsePolicyCases, runPolicyCase } from '#policy/cases';
 import { checkPolicyTexts, whyNotActivate } from '#policy/check';
 import { unmetBudgets } from '#policy/counters';
 import { preparePolicyEngine } from '#policy/decide';
+import { decideUnder, type ReplayPolicy } from '#policy/replay';
 import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
 import { budgetsOf, type Counter, counterKey } from '#protocol/counters';
 import { type PolicyInput, policyInputText } from '#protocol/policy-input';
@@ -205,4 +206,18 @@ describe('counters.json', () => {
       (await makePolicySet({ ...files, counters: { daily_refunds: counter } })).digest;
     expect((await digest(sum)).equals(await digest({ ...sum, actions: null }))).toBe(false);
   });
+});
+
+it('a replay under a set without counters ignores one that is called like a member of every object', () => {
+  const evaluated: PolicyInput[] = [];
+  const setWith = (counters: ReplayPolicy['counters']): ReplayPolicy => ({
+    ...{ counters, digest: '', engineVersion: '', sameEngine: true },
+    decide: (given) => {
+      evaluated.push(given);
+      return { effect: 'ADMIT', reasons: [] };
+    },
+  });
+  const budgets = { constructor: { before: 0, after: 1 } };
+  decideUnder(setWith({}), setWith({ constructor: sum }), input({}, { budgets }));
+  expect(evaluated).toMatchObject([{ budgets: {} }]);
 });
