@@ -176,11 +176,11 @@ export class Client {
     url: string,
     method: string,
     body?: string,
-    type = 'application/json',
+    { headers = this.headers, type = 'application/json' } = {},
   ): Promise<[status: number, text: string]> {
     const response = await fetch(url, {
       method,
-      headers: { ...this.headers, ...(body !== undefined && { 'Content-Type': type }) },
+      headers: { ...headers, ...(body !== undefined && { 'Content-Type': type }) },
       ...(body !== undefined && { body }),
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
@@ -235,7 +235,7 @@ export class Client {
 
   private async sendBatch(batch: Batch, url: string): Promise<boolean> {
     const type = 'application/x-ndjson';
-    const [status, text] = await this.call(`${url}/v1/batches`, 'POST', batch.body, type);
+    const [status, text] = await this.call(`${url}/v1/batches`, 'POST', batch.body, { type });
     const answer = JSON.parse(text) as { batch_id?: string };
     if (status === 202 && answer.batch_id !== undefined) {
       this.records.recordBatch(batch, answer.batch_id);
