@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
-import { engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
+import { AGENT_PATH, engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
 import { requestAt } from '#bench/harness/items';
 import { newProofId } from '#protocol/ids';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
@@ -10,7 +10,6 @@ import { until } from './pace.js';
 
 /** Longer than an engine waits for an admission. */
 const TIMEOUT_MS = 12_000;
-const AGENT_PATH = '/v1/agent/admissions';
 const SINGLES_AT_ONCE = 400;
 const BATCHES_AT_ONCE = 6;
 const ACTS_AT_ONCE = 4;
