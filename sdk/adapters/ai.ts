@@ -1,6 +1,7 @@
 import { SdkError } from '../errors.js';
-import { openGate, type Gate, isAsyncGenerator } from './gate.js';
+import { openGate, type Gate } from './gate.js';
 import type { AdapterOptions } from './options.js';
+import { isAsyncGenerator } from './stream.js';
 import { copyWith } from './tool.js';
 
 /** Options of `admitTools`. */

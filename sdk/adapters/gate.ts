@@ -10,7 +10,8 @@ import {
   requireOptions,
   type GateOptions,
 } from './options.js';
-import { plainHash, resultHash, openListHash } from './plain-json.js';
+import { plainHash, resultHash } from './plain-json.js';
+import { followStream } from './stream.js';
 import { actionOf } from './tool.js';
 
 /** One call of a tool, as an adapter sees it. */
@@ -118,47 +119,6 @@ async function runTool<R>(
 
 function success(result: unknown): Outcome {
   return { result: 'succeeded', resultHash: resultHash(result) };
-}
-
-/** Options of `admitted`. */
-export type AdmittedOptions<A extends unknown[]> = GateOptions & {
-  /** Name of the function in the proof. */
-  tool: string;
-  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
-  action?: string;
-  /**
-   * The part of the arguments that the proof binds, as plain JSON; default the array of all
-   * arguments. Required when some arguments are not data, such as a context or a signal.
-   */
-  hashed?: (...args: A) => unknown;
-  /** The signal among the arguments. If it fires before the function runs, the function does not run. */
-  signal?: (...args: A) => AbortSignal | undefined;
-};
-
-/**
- * Wraps a function so that every call is admitted before it runs. The engine gets a hash of the
- * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper
- * records its outcome. Results, errors, `this` and arguments pass through unchanged. For an async
- * generator or a ReadableStream the outcome is recorded at its end.
- *
- * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapper's only error of its
- * own is `NotAdmittedError`: the function did not run.
- */
-export function admitted<T, A extends unknown[], R>(
-  fn: (this: T, ...args: A) => R,
-  options: AdmittedOptions<A>,
-): (this: T, ...args: A) => Promise<Awaited<R>> {
-  const { tool, action, hashed = (...args: A) => args, signal, ...rest } = options;
-  const gate = openGate({ ...rest, ...(action !== undefined && { action: () => action }) });
-  const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
-    return gate<R>({
-      tool,
-      args: () => hashed(...args),
-      signal: signal?.(...args),
-      run: () => Reflect.apply<T, A, R>(fn, this, args),
-    });
-  };
-  return Object.defineProperty(wrapper, 'name', { value: fn.name });
 }
 
 export interface PlannedCall {
@@ -285,85 +245,4 @@ function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): voi
   } catch {
     // Errors of callbacks are ignored.
   }
-}
-
-/** Called once, at the end of a stream. Never rejects. */
-type OnEnd = (outcome: Outcome) => Promise<void>;
-
-type Stream = AsyncGenerator<unknown, unknown, unknown>;
-
-/**
- * Passes a stream through, and calls `onEnd` at its end: an error, or a consumer that stops early, is
- * `failed`. The result hash covers the list of all items, with the return value of a generator as the
- * last. Null for a result that is not a stream.
- */
-function followStream(result: unknown, onEnd: OnEnd): object | null {
-  if (result instanceof ReadableStream) return followReadable(result, onEnd);
-  if (isAsyncGenerator(result)) return followGenerator(result, onEnd);
-  return null;
-}
-
-export function isAsyncGenerator(value: unknown): value is Stream {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    Symbol.asyncIterator in value &&
-    ['next', 'return', 'throw'].every((name) => typeof Reflect.get(value, name) === 'function')
-  );
-}
-
-async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
-  const list = openListHash();
-  let outcome: Outcome = { result: 'failed' };
-  const seen = async (stepping: Promise<IteratorResult<unknown>>) => {
-    const step = await stepping;
-    if (step.done !== true) list.add(step.value);
-    return step;
-  };
-  const tapped = {
-    next: (value?: unknown) => seen(source.next(value)),
-    throw: (error: unknown) => seen(source.throw(error)),
-    return: (value: unknown) => source.return(value),
-    [Symbol.asyncIterator]: () => tapped,
-  };
-  try {
-    const returned: unknown = yield* tapped;
-    if (returned !== undefined) list.add(returned);
-    outcome = { result: 'succeeded', resultHash: list.digest() };
-    return returned;
-  } finally {
-    await onEnd(outcome);
-  }
-}
-
-function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
-  const reader = source.getReader();
-  const list = openListHash();
-  return new ReadableStream<unknown>(
-    {
-      pull: async (controller) => {
-        try {
-          const { done, value } = await reader.read();
-          if (done) {
-            await onEnd({ result: 'succeeded', resultHash: list.digest() });
-            return controller.close();
-          }
-          list.add(value);
-          controller.enqueue(value);
-        } catch (error) {
-          await onEnd({ result: 'failed' });
-          throw error;
-        }
-      },
-      cancel: async (reason) => {
-        try {
-          await reader.cancel(reason);
-        } finally {
-          await onEnd({ result: 'failed' });
-        }
-      },
-    },
-    // No read-ahead: reads from the tool only on demand.
-    { highWaterMark: 0 },
-  );
 }

@@ -1,5 +1,5 @@
 export { actionOf } from './tool.js';
-export { admitted, type AdmittedOptions } from './gate.js';
+export { admitted, type AdmittedOptions } from './function.js';
 export {
   NOT_ADMITTED_CODES,
   NotAdmittedError,
