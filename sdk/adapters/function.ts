@@ -1,5 +1,5 @@
 import { openGate } from './gate.js';
-import type { GateOptions } from './options.js';
+import type { CallDetails, GateOptions } from './options.js';
 
 /** Options of `admitted`. */
 export type AdmittedOptions<A extends unknown[]> = GateOptions & {
@@ -8,10 +8,10 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
   /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
   action?: string;
   /**
-   * The part of the arguments that the proof binds, as plain JSON; default the array of all
-   * arguments. Required when some arguments are not data, such as a context or a signal.
+   * Adds to the envelope of a call. The proof binds the array of all arguments as plain JSON: `hashed`
+   * replaces it when some arguments are not data, such as a context or a signal.
    */
-  hashed?: (...args: A) => unknown;
+  describe?: (...args: A) => CallDetails;
   /** The signal among the arguments. If it fires before the function runs, the function does not run. */
   signal?: (...args: A) => AbortSignal | undefined;
 };
@@ -29,15 +29,15 @@ export function admitted<T, A extends unknown[], R>(
   fn: (this: T, ...args: A) => R,
   options: AdmittedOptions<A>,
 ): (this: T, ...args: A) => Promise<Awaited<R>> {
-  const { tool, action, hashed = (...args: A) => args, signal, ...rest } = options;
-  const gate = openGate({ ...rest, ...(action !== undefined && { action: () => action }) });
+  const { tool, action, describe, signal, ...rest } = options;
+  const gate = openGate({
+    ...rest,
+    ...(describe !== undefined && { describe: (call) => describe(...(call.arguments as A)) }),
+  });
   const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
-    return gate<R>({
-      tool,
-      args: () => hashed(...args),
-      signal: signal?.(...args),
-      run: () => Reflect.apply<T, A, R>(fn, this, args),
-    });
+    return gate.guard<R>({ tool, action, arguments: args, signal: signal?.(...args) }, () =>
+      Reflect.apply<T, A, R>(fn, this, args),
+    );
   };
   return Object.defineProperty(wrapper, 'name', { value: fn.name });
 }

@@ -1,9 +1,8 @@
 import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
-import { type Outcome, type Gate, openGate } from './gate.js';
-import { type AdapterOptions, type Admission, NotAdmittedError } from './options.js';
-import { resultHash } from './plain-json.js';
+import { type Gate, openGate } from './gate.js';
+import { type AdapterOptions, type Admission, NotAdmittedError, type Outcome } from './options.js';
 
 /** A `Server` of `@modelcontextprotocol/sdk`. */
 export interface LowLevelServer {
@@ -53,7 +52,7 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
     (handler: Handler): Handler =>
     (request, extra) =>
       request.method === 'tools/call'
-        ? gateToolCall(gate, request, extra.signal, {
+        ? gateToolCall(gate, request, extra, {
             isTask: request.params?.['task'] !== undefined,
             run: () => handler(request, extra),
           })
@@ -91,7 +90,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
   const send = own.request.bind(client);
   own.request = (request, schema, callOptions) =>
     request.method === 'tools/call'
-      ? gateToolCall(gate, request, callOptions?.signal, {
+      ? gateToolCall(gate, request, callOptions, {
           isTask: callOptions?.task !== undefined || request.params?.['task'] !== undefined,
           run: () => send(request, schema, callOptions),
         })
@@ -147,17 +146,23 @@ interface McpRequest {
 async function gateToolCall(
   gate: Gate,
   { params = {} }: McpRequest,
-  signal: AbortSignal | undefined,
+  context: { signal?: AbortSignal } | undefined,
   { isTask, run }: { isTask: boolean; run: () => unknown },
 ): Promise<unknown> {
   try {
-    return await gate<unknown>({
+    const call = {
       tool: params['name'] as string,
-      args: () => params['arguments'] ?? {},
-      signal,
-      run: async (admission) => withProof(await run(), admission),
+      get arguments() {
+        return params['arguments'] ?? {};
+      },
+      context,
+      signal: context?.signal,
+    };
+    return await gate.guard(
+      call,
+      async (admission) => withProof(await run(), admission),
       outcomeOf,
-    });
+    );
   } catch (error) {
     if (error instanceof NotAdmittedError && !isTask) return failedTool(error);
     throw error;
@@ -166,11 +171,11 @@ async function gateToolCall(
 
 /** Hashes the result without `_meta`, which client and server may extend. */
 function outcomeOf(result: unknown): Outcome | null {
-  if (!isObject(result)) return { result: 'succeeded', resultHash: resultHash(result) };
+  if (!isObject(result)) return { result: 'succeeded', value: result };
   // A task has only begun, so its outcome is still unknown.
   if (isObject(result['task']) && !('content' in result)) return null;
   const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
-  return { result: own['isError'] === true ? 'failed' : 'succeeded', resultHash: resultHash(own) };
+  return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };
 }
 
 function withProof(result: unknown, admission: Admission | null): unknown {

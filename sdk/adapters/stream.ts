@@ -1,4 +1,4 @@
-import type { Outcome } from './gate.js';
+import type { Outcome } from './options.js';
 import { openListHash } from './plain-json.js';
 
 /** Called once, at the end of a stream. Never rejects. */

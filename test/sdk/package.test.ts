@@ -81,6 +81,8 @@ describe('SDK package', () => {
       'admitTool',
       'admitTools',
       'admitted',
+      'openGate',
+      'openRun',
     ]);
     expect(message).toBe('a did not run: b');
   });
@@ -121,7 +123,7 @@ describe('SDK package', () => {
          const book = admitted((input: { seats: number }, more: boolean) => input.seats, {
            ...options,
            tool: 'book',
-           hashed: (input) => input.seats,
+           describe: (input) => ({ hashed: input.seats }),
          });
          const seats: number = await book({ seats: 2 }, true);
          // @ts-expect-error the arguments are those of the function
