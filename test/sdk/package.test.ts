@@ -29,7 +29,7 @@ describe('SDK package', () => {
     for (const [name, version] of Object.entries(own.dependencies)) {
       expect([name, service.dependencies[name]]).toEqual([name, version]);
     }
-    expect(Object.keys(own.peerDependencies)).toHaveLength(3);
+    expect(Object.keys(own.peerDependencies)).toHaveLength(5);
     for (const name of Object.keys(own.peerDependencies)) {
       expect(service.devDependencies[name]).toMatch(/^[0-9]+\.[0-9]+\.[0-9]+$/);
       expect(own.peerDependenciesMeta[name]).toEqual({ optional: true });
@@ -81,6 +81,8 @@ describe('SDK package', () => {
       'admitTool',
       'admitTools',
       'admitted',
+      'openGate',
+      'openRun',
     ]);
     expect(message).toBe('a did not run: b');
   });
@@ -121,7 +123,7 @@ describe('SDK package', () => {
          const book = admitted((input: { seats: number }, more: boolean) => input.seats, {
            ...options,
            tool: 'book',
-           hashed: (input) => input.seats,
+           describe: (input) => ({ hashed: input.seats }),
          });
          const seats: number = await book({ seats: 2 }, true);
          // @ts-expect-error the arguments are those of the function
