@@ -62,28 +62,50 @@ export async function executeIntentHttp(
 
 /**
  * An agent's envelope: kind `admission` requests a decision before an action, kind `outcome` records
- * its result. Defaults: a random `nonce`, `requested_at` now, the caller's tenant.
+ * its result, kind `close` ends a run. Defaults: a random `nonce`, `requested_at` now, the caller's
+ * tenant.
  */
 export type AgentInput = AgentEnvelope extends infer E
   ? E extends AgentEnvelope
     ? Omit<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'> &
-        Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>>
+        Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>> & {
+          /**
+           * The caller's own name of this request, such as the id of a record. The nonce is derived from
+           * it, so equal inputs are the same admission. Needs `requested_at`.
+           */
+          dedupeKey?: string;
+        }
     : never
   : never;
 
 /**
- * The complete, validated body of `POST /v1/agent/admissions`. Without a `nonce` in the input, each
- * call is another admission: keep the envelope to send the same one again. Throws `invalid_input`.
+ * The complete, validated body of `POST /v1/agent/admissions`. Without a `nonce` or a `dedupeKey` in
+ * the input, each call is another admission: keep the envelope to send the same one again. Throws
+ * `invalid_input`.
  */
-export function agentEnvelope(tenantId: string, input: AgentInput): AgentEnvelope {
+export function agentEnvelope(
+  tenantId: string,
+  { dedupeKey, ...input }: AgentInput,
+): AgentEnvelope {
+  if (dedupeKey !== undefined && input.requested_at === undefined) {
+    // The time of the call would make each call another admission.
+    throw new SdkError('invalid_input', '/requested_at: is required with dedupeKey', {
+      pointer: '/requested_at',
+    });
+  }
   return validInput(agentEnvelopeSchema, {
     schema_version: SCHEMA.agentEnvelope,
     tenant_id: tenantId,
-    nonce: toHex(crypto.getRandomValues(new Uint8Array(16))),
+    nonce: dedupeKey === undefined ? randomNonce() : nonceOf(dedupeKey),
     requested_at: formatTime(Date.now()),
     ...input,
   });
 }
+
+const NONCE_BYTES = 16;
+const randomNonce = (): string => toHex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)));
+const nonceOf = (dedupeKey: string): string =>
+  documentHash(nobleSha256, ['svc.dedupe', dedupeKey]).slice(0, 2 * NONCE_BYTES);
 
 /**
  * `POST /v1/agent/admissions`: admits an agent's action, or records its outcome. Arguments and results
@@ -196,7 +218,8 @@ export async function poll<R extends Receipt>(
 const POLL_MS = 1_000;
 const MIN_POLL_MS = 50;
 
-function pause(headers: Headers, deadline: Deadline): Promise<void> {
+/** Waits as long as the service requests, else the polling interval. */
+export function pause(headers: Headers, deadline: Deadline): Promise<void> {
   const ms = retryAfterMs(headers, Date.now()) ?? POLL_MS;
   return deadline.sleep(Math.max(ms, MIN_POLL_MS));
 }
