@@ -72,6 +72,7 @@ describe('documented examples of the SDK', () => {
 
   it("admit an agent's action and a batch, and read their proofs", async () => {
     expect(await node('client.js')).toMatch(/^ADMITTED [0-9a-f]{32} ADMIT\n$/);
+    expect(await node('fake.js')).toBe('policy_denied 1\n');
     expect(await node('agent.js')).toBe('ADMITTED ADMITTED\n');
     expect(await node('agent-key.js')).toBe('key_restricted\n');
     expect(await node('run.js')).toBe('closed 2\n');
