@@ -40,7 +40,7 @@ export function addAdmit(add: AddCommand): Command {
       description:
         'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. The same file again returns the first receipts, so run an interrupted command again. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
         'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items; run it again to fetch it, or to fetch all of it under a checkpoint.\n\n' +
-        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when the policy denied an item or requires an approval of it, and no item was rejected, and 3 when the command could not finish, or could not store the evidence of an admission.',
+        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
       examples: [
         'svc admit actions.ndjson',
         'svc admit actions.ndjson --json | jq -r .proof_id',
