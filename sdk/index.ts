@@ -31,8 +31,9 @@ export {
   submitApproval,
   waitForApproval,
 } from './engine/approvals.js';
-export type { RequestHashEnvelope } from './engine/engine.js';
+export type { PageInput, RequestHashEnvelope } from './engine/engine.js';
 export * from './engine/keys.js';
+export * from './engine/overlays.js';
 export * from './engine/proofs.js';
 export {
   readReceiptEvidenceHttp,
@@ -107,6 +108,7 @@ export type {
   Scope,
 } from '../protocol/schemas/api-keys.js';
 export type { Batch } from '../protocol/schemas/batch.js';
+export type { Overlay, OverlayList, OverlayTest } from '../protocol/schemas/overlays.js';
 export type {
   Facade as LookupResponse,
   NotFound,

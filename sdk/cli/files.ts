@@ -28,15 +28,18 @@ export async function readText(file: string): Promise<string> {
   }
 }
 
-/** Reads a JSON document strictly: two parsers must not disagree about its meaning. */
-export async function readDocument(file: string): Promise<{ [key: string]: JsonValue }> {
+/** Reads JSON strictly: two parsers must not disagree about its meaning. */
+export async function readJson(file: string): Promise<JsonValue> {
   const bytes = await readInput(file);
-  let value: JsonValue;
   try {
-    value = parseStrict(bytes);
+    return parseStrict(bytes);
   } catch (cause) {
     throw new UsageError(`${inputName(file)} is not JSON: ${(cause as Error).message}`, { cause });
   }
+}
+
+export async function readDocument(file: string): Promise<{ [key: string]: JsonValue }> {
+  const value = await readJson(file);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw new UsageError(`${inputName(file)} is not a JSON object`);
   }

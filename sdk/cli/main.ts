@@ -14,6 +14,7 @@ import { addAdmit, addFollow } from './commands/admit.js';
 import { addApprove, addApprover } from './commands/approve.js';
 import { addEvidence, addKeys, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import { addOverlay } from './commands/overlay.js';
 import { addMonitor } from './commands/monitor.js';
 import { addVerify } from './commands/verify.js';
 
@@ -125,6 +126,7 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addReplay,
     addEvidence,
     addKeys,
+    addOverlay,
     addMonitor,
   ]) {
     const command = define(add);

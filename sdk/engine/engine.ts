@@ -24,6 +24,16 @@ export function openEngine(
   return openHttpClient(options, base, headers, maxResponseBytes);
 }
 
+export interface PageInput {
+  cursor?: string;
+  limit?: number;
+}
+
+export const pageQuery = ({ cursor, limit }: PageInput): Record<string, string> => ({
+  ...(cursor !== undefined && { cursor }),
+  ...(limit !== undefined && { limit: String(limit) }),
+});
+
 /** Returns a valid proof id. Throws `invalid_input`: no other text may become part of a path. */
 export function requireProofId(text: string): string {
   // Callers in JavaScript: a pattern also matches the text of an array.

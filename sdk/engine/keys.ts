@@ -12,7 +12,7 @@ import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
 import { httpError, readDocument, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
-import { openEngine } from './engine.js';
+import { openEngine, pageQuery, type PageInput } from './engine.js';
 
 /** Scopes, and optionally a restriction and an expiry. */
 export type ApiKeyInput = Omit<ApiKeyRequest, 'schema_version'>;
@@ -39,12 +39,9 @@ export async function createApiKeyHttp(
 /** `GET /v1/keys`: one page of the API keys of the tenant, the newest first, without the keys themselves. */
 export async function listApiKeyPageHttp(
   options: EngineOptions,
-  { cursor, limit }: { cursor?: string; limit?: number } = {},
+  page: PageInput = {},
 ): Promise<ApiKeyList> {
-  const query = {
-    ...(cursor !== undefined && { cursor }),
-    ...(limit !== undefined && { limit: String(limit) }),
-  };
+  const query = pageQuery(page);
   const answer = await openEngine(options).read({ method: 'GET', path: '/v1/keys', query });
   return readDocument(answer, apiKeyListSchema);
 }

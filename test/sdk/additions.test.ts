@@ -3,6 +3,7 @@ import { idsOf } from '#protocol/ids';
 import type { JsonValue } from '#protocol/json';
 import * as sdk from '#sdk/index';
 import { newRunId } from '../fixtures/agent.js';
+import { NO_DELETIONS, overlayCase } from '../fixtures/overlays.js';
 import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -70,6 +71,9 @@ const exported = async () => (await sdk.exportProofHttp(world.options, proof)).r
 const execution = (action?: string) =>
   sdk.executeRequest('acme', intent(action === undefined ? {} : { action }));
 
+const rules = { 'no-deletions': NO_DELETIONS };
+const storedOverlay = () => sdk.storeOverlayHttp(world.options, { rules });
+
 type Calls = (engine: sdk.EngineOptions, registry: sdk.PublicOptions) => Promise<unknown>[];
 
 /** Calls of each function that reads a response, one for each form of the response. */
@@ -117,6 +121,21 @@ const calls: Record<string, Calls> = {
     sdk
       .createApiKeyHttp(engine, { scopes: ['read'] })
       .then((made) => sdk.revokeApiKeyHttp(engine, made)),
+  ],
+  storeOverlayHttp: (engine) => [sdk.storeOverlayHttp(engine, { rules })],
+  listOverlayPageHttp: (engine) => [storedOverlay().then(() => sdk.listOverlayPageHttp(engine))],
+  testOverlayHttp: (engine) => [
+    storedOverlay().then((id) =>
+      sdk.testOverlayHttp(engine, { ...id, since: '2026-01-01T00:00:00.000Z' }),
+    ),
+  ],
+  activateOverlayHttp: (engine) => [
+    storedOverlay().then((id) =>
+      sdk.activateOverlayHttp(engine, { ...id, cases: [overlayCase()] }),
+    ),
+  ],
+  deactivateOverlayHttp: (engine) => [
+    storedOverlay().then((id) => sdk.deactivateOverlayHttp(engine, id)),
   ],
   lookupHttp: (_engine, registry) => [
     sdk.lookupHttp(registry, { kind: 'proof', identifier: facades.proof }),
