@@ -14,6 +14,7 @@ import { addAdmit, addFollow } from './commands/admit.js';
 import { addApprove, addApprover } from './commands/approve.js';
 import { addEvidence, addKeys, addLog, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import { addOverlay } from './commands/overlay.js';
 import { addMonitor } from './commands/monitor.js';
 import {
   addCreateKey,
@@ -144,6 +145,7 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addLog,
     addKeys,
     addHash,
+    addOverlay,
     addMonitor,
   ]) {
     const command = define(add);
