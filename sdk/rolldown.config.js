@@ -29,6 +29,9 @@ export default defineConfig({
     'adapters/mcp': '../dist/sdk/adapters/mcp.js',
     'adapters/ai': '../dist/sdk/adapters/ai.js',
     'adapters/langchain': '../dist/sdk/adapters/langchain.js',
+    'adapters/openai': '../dist/sdk/adapters/openai.js',
+    'adapters/mastra': '../dist/sdk/adapters/mastra.js',
+    'adapters/claude': '../dist/sdk/adapters/claude.js',
   },
   platform: 'neutral',
   external: (id) =>

@@ -18,7 +18,7 @@ describe('SDK package', () => {
     expect(sdk.files).toContain('dist/index.js');
     const licence = await readFile(join(sdk.directory, 'node_modules/svc-sdk/LICENSE'), 'utf8');
     expect(licence).toBe(await readFile(join(packageRoot, 'LICENSE'), 'utf8'));
-    expect(sdk.size).toBeLessThan(210_000);
+    expect(sdk.size).toBeLessThan(225_000);
   });
 
   it('has dependencies in the versions that the service is tested with, and optional peers', async () => {
@@ -29,9 +29,12 @@ describe('SDK package', () => {
     for (const [name, version] of Object.entries(own.dependencies)) {
       expect([name, service.dependencies[name]]).toEqual([name, version]);
     }
-    expect(Object.keys(own.peerDependencies)).toHaveLength(5);
+    expect(Object.keys(own.peerDependencies)).toHaveLength(8);
+    // Too large for every checkout: test/sdk/frameworks.long.test.ts installs them.
+    const large = ['@anthropic-ai/claude-agent-sdk', '@mastra/core'];
     for (const name of Object.keys(own.peerDependencies)) {
-      expect(service.devDependencies[name]).toMatch(/^[0-9]+\.[0-9]+\.[0-9]+$/);
+      const pinned = /^[0-9]+\.[0-9]+\.[0-9]+$/;
+      if (!large.includes(name)) expect(service.devDependencies[name]).toMatch(pinned);
       expect(own.peerDependenciesMeta[name]).toEqual({ optional: true });
     }
   });
@@ -56,11 +59,11 @@ describe('SDK package', () => {
       `import { NotAdmittedError } from 'svc-sdk/adapters';
        import { SdkError } from 'svc-sdk';
        const found = [];
-       for (const name of ['adapters', 'mcp', 'ai', 'langchain']) {
+       for (const name of ['adapters', 'mcp', 'ai', 'langchain', 'openai', 'mastra', 'claude']) {
          const module = await import('svc-sdk/' + name);
          found.push(...Object.keys(module));
-         const open = module.admitTools ?? module.admitTool ?? module.admitServer ?? module.admitted;
-         try { open({}, { engine: {}, agent: {} }); } catch (error) {
+         const open = module.admitTools ?? module.admitTool ?? module.admitServer ?? module.admitted ?? module.admitHooks;
+         try { open({ engine: {}, agent: {} }, { engine: {}, agent: {} }); } catch (error) {
            if (!(error instanceof SdkError)) throw error;
          }
        }
@@ -77,7 +80,10 @@ describe('SDK package', () => {
       'PROOF_ID_META',
       'actionOf',
       'admitClient',
+      'admitHooks',
       'admitServer',
+      'admitTool',
+      'admitTool',
       'admitTool',
       'admitTools',
       'admitted',
