@@ -13,6 +13,13 @@ import {
   revokeShareTokenHttp,
 } from './engine/lifecycle.js';
 import {
+  activateOverlayHttp,
+  deactivateOverlayHttp,
+  listOverlaysHttp,
+  storeOverlayHttp,
+  testOverlayHttp,
+} from './engine/overlays.js';
+import {
   exportProofHttp,
   exportRunHttp,
   getProofInclusionHttp,
@@ -103,6 +110,13 @@ export class Svc {
     create: createPackageHttp,
     list: listPackagesHttp,
     read: readPackageHttp,
+  });
+  readonly overlays = this.#engine({
+    store: storeOverlayHttp,
+    list: listOverlaysHttp,
+    test: testOverlayHttp,
+    activate: activateOverlayHttp,
+    deactivate: deactivateOverlayHttp,
   });
   readonly keys = this.#engine({
     create: createApiKeyHttp,

@@ -37,6 +37,7 @@ export {
 export type { RequestHashEnvelope } from './engine/engine.js';
 export * from './engine/keys.js';
 export * from './engine/lifecycle.js';
+export * from './engine/overlays.js';
 export type { PageInput } from './engine/pages.js';
 export * from './engine/proofs.js';
 export {
@@ -113,6 +114,7 @@ export type {
   Scope,
 } from '../protocol/schemas/api-keys.js';
 export type { Batch } from '../protocol/schemas/batch.js';
+export type { Overlay, OverlayList, OverlayTest } from '../protocol/schemas/overlays.js';
 export type {
   Facade as LookupResponse,
   NotFound,

@@ -29,7 +29,7 @@ export async function readText(file: string): Promise<string> {
 }
 
 /** Reads JSON strictly: two parsers must not disagree about its meaning. */
-async function readJson(file: string): Promise<JsonValue> {
+export async function readJson(file: string): Promise<JsonValue> {
   const bytes = await readInput(file);
   try {
     return parseStrict(bytes);
@@ -111,6 +111,6 @@ export async function writeOutput(file: string, bytes: Uint8Array): Promise<void
   }
 }
 
-function errno(cause: unknown): string {
+export function errno(cause: unknown): string {
   return (cause as NodeJS.ErrnoException).code ?? 'unknown error';
 }

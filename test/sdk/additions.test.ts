@@ -4,6 +4,7 @@ import type { JsonValue } from '#protocol/json';
 import * as sdk from '#sdk/index';
 import { listOf } from '../fixtures/list-of.js';
 import { newRunId } from '../fixtures/agent.js';
+import { NO_DELETIONS, overlayCase } from '../fixtures/overlays.js';
 import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -72,6 +73,8 @@ const revocation = async () => {
 };
 const shared = () => ({ ...proof, artifact_kind: 'proof' }) as const;
 const bundle = () => ({ proof_ids: [proof.proof_id] });
+const rules = { 'no-deletions': NO_DELETIONS };
+const storedOverlay = () => sdk.storeOverlayHttp(world.options, { rules });
 
 type Calls = (engine: sdk.EngineOptions, registry: sdk.PublicOptions) => Promise<unknown>[];
 
@@ -159,6 +162,21 @@ const calls: Record<string, Calls> = {
       .then((made) => sdk.revokeShareTokenHttp(engine, made)),
   ],
   readLogEntryHttp: (_engine, registry) => [sdk.readLogEntryHttp(registry, { leaf_index: 0 })],
+  storeOverlayHttp: (engine) => [sdk.storeOverlayHttp(engine, { rules })],
+  listOverlaysHttp: (engine) => [storedOverlay().then(() => listOf(sdk.listOverlaysHttp(engine)))],
+  testOverlayHttp: (engine) => [
+    storedOverlay().then((id) =>
+      sdk.testOverlayHttp(engine, { ...id, since: '2026-01-01T00:00:00.000Z' }),
+    ),
+  ],
+  activateOverlayHttp: (engine) => [
+    storedOverlay().then((id) =>
+      sdk.activateOverlayHttp(engine, { ...id, cases: [overlayCase()] }),
+    ),
+  ],
+  deactivateOverlayHttp: (engine) => [
+    storedOverlay().then((id) => sdk.deactivateOverlayHttp(engine, id)),
+  ],
   lookupHttp: (_engine, registry) => [
     sdk.lookupHttp(registry, { kind: 'proof', identifier: facades.proof }),
     sdk.lookupHttp(registry, { kind: 'package', identifier: facades.packageId }),

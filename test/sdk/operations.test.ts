@@ -11,15 +11,16 @@ import { openFolder, svc } from '../fixtures/svc.js';
 
 const PROOF = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const BATCH = `batch_${PROOF}`;
+const HASH = '0'.repeat(64);
 const KEY_ID = 'a1b2c3d4e5f6';
 
 /**
  * Pages, health and documents; `svc monitor` reads checkpoints and tiles; an alias is another path of a
  * lookup; evidence by body is requested after an answer to a lookup by body (evidence.test.ts); clients of
- * AuthZEN have their own libraries. Overlays are still missing.
+ * AuthZEN have their own libraries.
  */
 const EXCLUDED =
-  /^(evidenceByBody|evaluateAccess|\w+Overlays?|healthz|readyz|openApi|docs.*|page.*|approval(Page|Style|Script)|\w+Alias|checkpoint|tile)$/;
+  /^(evidenceByBody|evaluateAccess|healthz|readyz|openApi|docs.*|page.*|approval(Page|Style|Script)|\w+Alias|checkpoint|tile)$/;
 
 const operations = [...ENGINE, ...PUBLIC]
   .map(({ spec }) => ({
@@ -75,8 +76,18 @@ test('the client has a method for every operation of both APIs', async () => {
     apiKey: 'key',
     tenantId: 'demo',
   });
-  const { proofs, batches, runs, approvals, artifacts, shareTokens, packages, keys, registry } =
-    client;
+  const {
+    proofs,
+    batches,
+    runs,
+    approvals,
+    artifacts,
+    shareTokens,
+    packages,
+    overlays,
+    keys,
+    registry,
+  } = client;
   const artifact = { proof_id: PROOF, artifact_kind: 'proof' } as const;
   const subject = { kind: 'certificate', identifier: `cert_${PROOF}` } as const;
   const execution = { intent_id: 'i-1', action: 'BOOK' };
@@ -104,16 +115,21 @@ test('the client has a method for every operation of both APIs', async () => {
     runs.read({ run: PROOF, agent: 'a' }),
     runs.export({ run: PROOF, agent: 'a' }),
     approvals.request({ proof_id: PROOF }),
-    approvals.submit(newApprover().approve({ proof_id: PROOF, aep_hash: '0'.repeat(64) })),
+    approvals.submit(newApprover().approve({ proof_id: PROOF, aep_hash: HASH })),
     proofs.evidence({ registry_proof_id: PROOF } as Receipt),
     artifacts.revoke({ ...artifact, reason: 'r', actor: 'a' }),
     artifacts.revocation(artifact),
     shareTokens.create(artifact),
     listOf(shareTokens.list()),
-    shareTokens.revoke({ token_hash: '0'.repeat(64) }),
+    shareTokens.revoke({ token_hash: HASH }),
     packages.create({ proof_ids: [PROOF] }),
     listOf(packages.list()),
     packages.read({ package_id: `pkg_${PROOF}` }),
+    overlays.store({ rules: { rule: 'forbid (principal, action, resource);' } }),
+    listOf(overlays.list()),
+    overlays.test({ overlay_id: HASH }),
+    overlays.activate({ overlay_id: HASH, cases: [] }),
+    overlays.deactivate({ overlay_id: HASH }),
     keys.create({ scopes: ['admit'] }),
     listOf(keys.list()),
     keys.revoke({ key_id: KEY_ID }),
@@ -150,6 +166,8 @@ test('svc has a command for every operation of both APIs', async () => {
   const folder = await openFolder();
   const item = '{"intent_id":"i-1","action":"BOOK"}\n';
   await writeFile(join(folder.path, 'items.ndjson'), item);
+  await writeFile(join(folder.path, 'cases.json'), '[]');
+  await writeFile(join(folder.path, 'rule.cedar'), 'forbid (principal, action, resource);');
   const env = {
     SVC_ENGINE_URL: recorder.url,
     SVC_PUBLIC_URL: recorder.url,
@@ -163,6 +181,11 @@ test('svc has a command for every operation of both APIs', async () => {
     'list packages',
     'list share-tokens',
     'list keys',
+    'list overlays',
+    'overlay put --rules .',
+    `overlay test --id ${HASH}`,
+    `overlay activate --id ${HASH} --cases cases.json`,
+    `overlay deactivate --id ${HASH}`,
     `show ${PROOF}`,
     `show ${BATCH}`,
     `show pkg_${PROOF}`,
@@ -174,7 +197,7 @@ test('svc has a command for every operation of both APIs', async () => {
     `export ${PROOF} --agent a`,
     `inclusion ${PROOF}`,
     `revoke ${PROOF} --kind proof --reason r --actor a`,
-    `revoke ${'0'.repeat(64)}`,
+    `revoke ${HASH}`,
     `revoke ${KEY_ID}`,
     `share ${PROOF}`,
     `package ${PROOF}`,

@@ -13,6 +13,7 @@ import {
   type EngineOptions,
   listApiKeysHttp,
   listBatchesHttp,
+  listOverlaysHttp,
   listPackagesHttp,
   listProofsHttp,
   listShareTokensHttp,
@@ -40,6 +41,7 @@ const LISTS = {
   packages: listPackagesHttp,
   'share-tokens': listShareTokensHttp,
   keys: listApiKeysHttp,
+  overlays: listOverlaysHttp,
 } satisfies Record<string, (engine: EngineOptions, filter: ProofFilter) => AsyncIterable<object>>;
 
 /** The filters that take a text. */
@@ -61,7 +63,7 @@ export function addList(add: AddCommand): Command {
   const command = add<ListOptions>(
     {
       name: 'list',
-      summary: 'List proofs, batches, packages, share tokens or API keys, newest first',
+      summary: 'List proofs, batches, packages, share tokens, API keys or overlays, newest first',
       description: `WHAT is ${Object.keys(LISTS).join(', ')}; default proofs. Filters apply to proofs only. --json prints one object per line. ${NEEDS_ENGINE}`,
       examples: [
         'svc list --agent support-agent-7 --effect DENY --limit 20',
