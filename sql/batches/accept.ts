@@ -2,6 +2,7 @@ import { decidedState, type DecidedState } from './chunks.js';
 import { concat, fromHex } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { arrayOf, batchIdOf, fromUuid, hexOf } from '../db/columns.js';
+import { repeatedWithOverlay } from '../admissions/overlays.js';
 import type { RunPlace } from '../admissions/runs.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
@@ -83,7 +84,9 @@ class BatchRejected extends Error {
  */
 export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promise<BatchOutcome> {
   try {
-    return await asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room));
+    return await repeatedWithOverlay(() =>
+      asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room)),
+    );
   } catch (error) {
     if (error instanceof BatchRejected) return error.outcome;
     throw error;
