@@ -170,7 +170,7 @@ async function gateToolCall(
 }
 
 /** Hashes the result without `_meta`, which client and server may extend. */
-function outcomeOf(result: unknown): Outcome | null {
+export function outcomeOf(result: unknown): Outcome | null {
   if (!isObject(result)) return { result: 'succeeded', value: result };
   // A task has only begun, so its outcome is still unknown.
   if (isObject(result['task']) && !('content' in result)) return null;
@@ -178,13 +178,13 @@ function outcomeOf(result: unknown): Outcome | null {
   return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };
 }
 
-function withProof(result: unknown, admission: Admission | null): unknown {
+export function withProof(result: unknown, admission: Pick<Admission, 'proofId'> | null): unknown {
   if (admission === null || !isObject(result)) return result;
   const meta = isObject(result['_meta']) ? result['_meta'] : {};
   return { ...result, _meta: { ...meta, [PROOF_ID_META]: admission.proofId } };
 }
 
-function failedTool({ code, message, proofId }: NotAdmittedError): object {
+export function failedTool({ code, message, proofId }: NotAdmittedError): object {
   return {
     isError: true,
     content: [{ type: 'text', text: message }],

@@ -107,6 +107,21 @@ function apiKey(env: NodeJS.ProcessEnv): string {
   }
 }
 
+/**
+ * Settings of `svc mcp`. The proxied server must not get the API key, with which it could admit calls
+ * of its own.
+ */
+export function mcpEnvironment() {
+  const entries = Object.entries(process.env);
+  const serverEnv = Object.fromEntries(entries.filter(([name]) => !/^SVC_/i.test(name)));
+  const token = (name: string) => process.env[name] || undefined;
+  return {
+    serverEnv,
+    serverToken: token('SVC_MCP_SERVER_TOKEN'),
+    listenToken: token('SVC_MCP_LISTEN_TOKEN'),
+  };
+}
+
 /** The command line is wrong. The message names the correction. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';

@@ -14,6 +14,7 @@ import { addAdmit, addFollow } from './commands/admit.js';
 import { addApprove, addApprover } from './commands/approve.js';
 import { addEvidence, addKeys, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import { addMcp } from './commands/mcp.js';
 import { addMonitor } from './commands/monitor.js';
 import { addVerify } from './commands/verify.js';
 
@@ -126,6 +127,7 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addEvidence,
     addKeys,
     addMonitor,
+    addMcp,
   ]) {
     const command = define(add);
     for (const option of commonOptions()) command.addOption(option);
