@@ -16,6 +16,7 @@ import {
   paramsOf,
   type Receiver,
   type RequestId,
+  versionIn,
 } from './message.js';
 
 const INVALID = 'the message is not a JSON-RPC 2.0 message';
@@ -112,7 +113,7 @@ export function openRelay({ calls, toHost, toServer, howToApprove, log }: RelayO
     } catch (error) {
       pending.delete(key);
       // A cancelled request gets no response.
-      if (!stop.signal.aborted) await toHost(refusal(id, params, error));
+      if (!stop.signal.aborted) await toHost(refusal(id, message, error));
     } finally {
       progress.stop();
     }
@@ -204,10 +205,14 @@ export function openRelay({ calls, toHost, toServer, howToApprove, log }: RelayO
 const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
 
 /** What the model reads. A call that starts a task has no result of a tool. */
-function refusal(id: RequestId, params: JsonObject, error: unknown): Message {
+function refusal(id: RequestId, call: Message, error: unknown): Message {
   if (!(error instanceof NotAdmittedError)) {
     return errorResponse(id, ERROR.internal, 'the admission of the call failed');
   }
-  if (params['task'] !== undefined) return errorResponse(id, ERROR.notAdmitted, error.message);
-  return makeMessage({ jsonrpc: '2.0', id, result: failedTool(error) });
+  if (paramsOf(call)['task'] !== undefined) {
+    return errorResponse(id, ERROR.notAdmitted, error.message);
+  }
+  // Revisions since 2026-07-28 require the member.
+  const type = versionIn(call) === undefined ? {} : { resultType: 'complete' };
+  return makeMessage({ jsonrpc: '2.0', id, result: { ...type, ...failedTool(error) } });
 }
