@@ -16,6 +16,7 @@ import {
   requireOptions,
 } from './options.js';
 import { plainHash, resultHash } from './plain-json.js';
+import { openRounds } from './rounds.js';
 import { followStream } from './stream.js';
 import { actionOf } from './tool.js';
 
@@ -35,25 +36,33 @@ export interface Gate {
    * Begins the call, runs the tool, and ends the call. A generator or a ReadableStream ends it later.
    * In the mode `observe` the tool runs at once, with null.
    *
-   * @param outcomeOf the outcome that a result shows, null if still open; by default a success
+   * @param outcomeOf the outcome that a result shows; by default a success
    */
   guard<R>(
     call: GatedCall,
     tool: (admission: Admission | null) => R | PromiseLike<R>,
-    outcomeOf?: (result: Awaited<R>) => Outcome | null,
+    outcomeOf?: OutcomeOf<R>,
   ): Promise<Awaited<R>>;
 }
 
 /**
- * Throws `SdkError` (`invalid_input`) for options that would fail every call.
+ * The outcome that a result shows: null while it is open, `next_round` when an equal call that
+ * `continues` this one runs under the same admission.
+ */
+export type OutcomeOf<R> = (result: Awaited<R>) => Outcome | null | 'next_round';
+
+/**
+ * Throws `SdkError` (`invalid_input`) for options that would fail every call. Returns a gate as it is.
  *
  * @param framework default of `agent.framework`
  */
-export function openGate(given: AdapterOptions, framework?: string): Gate {
+export function openGate(given: AdapterOptions | Gate, framework?: string): Gate {
+  if ('guard' in given) return given;
   const agent = { ...(framework !== undefined && { framework }), ...given.agent };
   const options = { ...given, agent };
   requireOptions(options);
   const breaker = openBreaker(options.breakerMs ?? 0);
+  const rounds = openRounds();
 
   const gate: Gate = {
     begin: async (call) => {
@@ -80,19 +89,28 @@ export function openGate(given: AdapterOptions, framework?: string): Gate {
   async function guard<R>(
     call: GatedCall,
     tool: (admission: Admission | null) => R | PromiseLike<R>,
-    outcomeOf: (result: Awaited<R>) => Outcome | null = success,
+    outcomeOf: OutcomeOf<R> = success,
   ): Promise<Awaited<R>> {
     if (options.mode === 'observe') return observe(call, tool, outcomeOf);
-    const admission = await gate.begin(call);
-    const run = () => tool(admission);
-    return runTool(run, outcomeOf, (outcome) => gate.end(admission, outcome));
+    const key = attempt(() => planCall(options, call).fingerprint);
+    const begun = call.continues === true && key !== undefined ? rounds.take(key) : undefined;
+    const admission = begun ?? (await gate.begin(call));
+    return runTool(
+      () => tool(admission),
+      (result) => {
+        const outcome = outcomeOf(result);
+        if (outcome === 'next_round' && key !== undefined) rounds.keep(key, admission);
+        return outcome;
+      },
+      (outcome) => gate.end(admission, outcome),
+    );
   }
 
   /** Runs the tool without waiting for the decision; its caller does not wait for the record. */
   function observe<R>(
     call: GatedCall,
     tool: (admission: null) => R | PromiseLike<R>,
-    outcomeOf: (result: Awaited<R>) => Outcome | null,
+    outcomeOf: OutcomeOf<R>,
   ): Promise<Awaited<R>> {
     const request = async (): Promise<Admission | null> => {
       try {
@@ -186,7 +204,7 @@ const isAgentReceipt = (receipt: Admitted<Receipt>): receipt is Admitted<AgentRe
 /** Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. */
 async function runTool<R>(
   run: () => R | PromiseLike<R>,
-  outcomeOf: (result: Awaited<R>) => Outcome | null,
+  outcomeOf: OutcomeOf<R>,
   onEnd: (outcome: Outcome) => Promise<void>,
 ): Promise<Awaited<R>> {
   let result: Awaited<R>;
@@ -199,7 +217,7 @@ async function runTool<R>(
   const stream = followStream(result, onEnd);
   if (stream !== null) return stream as Awaited<R>;
   const outcome = outcomeOf(result);
-  if (outcome !== null) await onEnd(outcome);
+  if (outcome !== null && outcome !== 'next_round') await onEnd(outcome);
   return result;
 }
 
@@ -211,7 +229,7 @@ interface PlannedCall extends Pick<GatedCall, 'run'> {
   action: string;
   /** Complete except for the place in the run. The arguments stay in this process. */
   envelope: AgentEnvelope;
-  /** Equal for equal arguments and facts. */
+  /** Equal for calls that one decision admits. */
   fingerprint: string;
 }
 
@@ -236,7 +254,7 @@ function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
       }),
     });
     run?.requireOwner(engine.tenantId, agent.id);
-    const fingerprint = plainHash([plainHash(hashed), facts ?? null]);
+    const fingerprint = plainHash([tool, action, plainHash(hashed), facts ?? null]);
     return { action, envelope, fingerprint, run };
   } catch (cause) {
     const reason =

@@ -31,6 +31,8 @@ export interface GatedCall extends Omit<CallDetails, 'hashed'> {
   arguments: unknown;
   /** What the framework passes beside the arguments, for `describe`. */
   context?: unknown;
+  /** Whether this is a later round of a call that returned without a result. */
+  continues?: boolean;
   signal?: AbortSignal | undefined;
 }
 

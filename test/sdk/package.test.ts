@@ -29,7 +29,7 @@ describe('SDK package', () => {
     for (const [name, version] of Object.entries(own.dependencies)) {
       expect([name, service.dependencies[name]]).toEqual([name, version]);
     }
-    expect(Object.keys(own.peerDependencies)).toHaveLength(3);
+    expect(Object.keys(own.peerDependencies)).toHaveLength(5);
     for (const name of Object.keys(own.peerDependencies)) {
       expect(service.devDependencies[name]).toMatch(/^[0-9]+\.[0-9]+\.[0-9]+$/);
       expect(own.peerDependenciesMeta[name]).toEqual({ optional: true });

@@ -71,10 +71,10 @@ async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
   const { argument, options, signal, terminal } = invocation;
   const log = (text: string): void => terminal.printError(`svc mcp: ${text}`);
   const environment = mcpEnvironment();
+  const records = new Set<Promise<unknown>>();
   const proxy: ProxyOptions = {
-    gate: openMcpGate(invocation, log),
+    gate: openMcpGate(invocation, log, records),
     mapping: options.map === undefined ? { tools: {} } : await readMapping(options.map),
-    observe: options.observe === true,
     connect: connector(argument as unknown as string[], environment),
     howToApprove: (proofId) => {
       const page = new URL(`/approve#${proofId}`, invocation.engine().engineUrl).href;
@@ -82,17 +82,22 @@ async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
     },
     log,
   };
-  if (options.listen !== undefined) {
-    return listen(options.listen, proxy, environment.listenToken, signal);
-  }
-  const host = openStdioHost(process.stdin, process.stdout);
-  const ended = await serveHost(host, proxy);
+  const ended =
+    options.listen === undefined
+      ? await serveHost(openStdioHost(process.stdin, process.stdout), proxy)
+      : await listen(options.listen, proxy, environment.listenToken, signal);
+  // Every outcome is recorded, or reported as lost.
+  await Promise.all(records);
   if (ended === 'server') log('the MCP server ended');
   return ended === 'server' ? EXIT.negative : EXIT.success;
 }
 
-function openMcpGate({ engine, options }: Invocation<McpOptions>, log: (text: string) => void) {
-  const { agent, decisionTimeout, waitForApproval: waitMs } = options;
+function openMcpGate(
+  { engine, options }: Invocation<McpOptions>,
+  log: (text: string) => void,
+  records: Set<Promise<unknown>>,
+) {
+  const { agent, decisionTimeout, observe, waitForApproval: waitMs } = options;
   const { engineUrl, apiKey, tenantId } = engine();
   return openGate(
     {
@@ -107,6 +112,11 @@ function openMcpGate({ engine, options }: Invocation<McpOptions>, log: (text: st
           onPending: (pending) => (pending.call.context as (one: object) => void)(pending),
         },
       }),
+      mode: observe === true ? 'observe' : 'enforce',
+      waitUntil: (record) => {
+        records.add(record);
+        void record.finally(() => records.delete(record));
+      },
       onNotAdmitted: ({ message }) => log(message),
       onOutcomeError: ({ proofId, error, envelope }) => {
         const why = error instanceof Error ? error.message : 'unknown error';
@@ -142,7 +152,7 @@ async function listen(
   proxy: ProxyOptions,
   given: string | undefined,
   signal: AbortSignal,
-): Promise<ExitCode> {
+): Promise<'host'> {
   const token = given ?? randomBytes(24).toString('base64url');
   const { log } = proxy;
   const serve = async (host: Connection): Promise<void> => {
@@ -154,5 +164,5 @@ async function listen(
   if (given === undefined) log(`bearer token of this process: ${token}`);
   if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
   await listener.close();
-  return EXIT.success;
+  return 'host';
 }
