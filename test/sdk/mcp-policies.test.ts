@@ -33,7 +33,11 @@ async function activateFileSet(folder: string): Promise<void> {
     id,
     text.replaceAll('/srv/reports', folder),
   ]);
-  const set = await makePolicySet({ ...rest, schema, policies: Object.fromEntries(moved) });
+  const set = await makePolicySet({
+    ...rest,
+    schema,
+    policies: Object.fromEntries(moved) as Record<string, string>,
+  });
   const { admin } = world.registry;
   await storePolicySet(admin, set);
   await activatePolicy(admin, set.digest);

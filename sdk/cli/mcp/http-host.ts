@@ -51,7 +51,12 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     if (status !== 200) return fail(res, status, why);
     const id = req.headers['mcp-session-id'];
     const session = typeof id === 'string' ? sessions.get(id) : undefined;
-    if (typeof id === 'string' && session === undefined) return fail(res, 404, 'unknown session');
+    if (typeof id === 'string') {
+      if (session === undefined) return fail(res, 404, 'unknown session');
+      // The map has the order of the last use.
+      sessions.delete(id);
+      sessions.set(id, session);
+    }
     if (req.method === 'POST') return post(req, res, session);
     if (session === undefined) return fail(res, 405, 'only POST is allowed without a session');
     if (req.method === 'GET') return session.listen(res);
@@ -92,7 +97,6 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
     }
     const session = found ?? (version === undefined ? open(message, res) : openStateless());
     if (session === null) return fail(res, 400, 'initialize a session first');
-    if (found !== undefined) touch(found);
     return session.receive(message, res);
   }
 
@@ -118,14 +122,6 @@ export async function listenForHosts({ port, token, serve }: HostListenerOptions
       await session.close();
     });
     return session;
-  }
-
-  function touch(session: HostSession): void {
-    for (const [id, one] of sessions) {
-      if (one !== session) continue;
-      sessions.delete(id);
-      sessions.set(id, one);
-    }
   }
 
   return {
