@@ -91,6 +91,15 @@ function address(value: string | undefined, option: string, variable: string): s
   return url;
 }
 
+/** The path of the key file, for commands that write it down. */
+export function apiKeyFile(): string {
+  const file = process.env['SVC_API_KEY_FILE'] ?? '';
+  if (file !== '') return file;
+  throw new UsageError(
+    'set SVC_API_KEY_FILE: the configuration of a host must not contain the key',
+  );
+}
+
 /** No option takes the key, because every user of the machine can read command lines. */
 function apiKey(env: NodeJS.ProcessEnv): string {
   const file = env['SVC_API_KEY_FILE'] ?? '';

@@ -8,15 +8,7 @@ import { CreateMessageRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
 import { useAdapterWorld } from '../fixtures/adapter-world.js';
 import { serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
-import {
-  ownServer,
-  proofOf,
-  type ProxyCommand,
-  published,
-  rawHost,
-  textOf,
-  useProxies,
-} from '../fixtures/mcp-proxy.js';
+import { ownServer, proofOf, published, textOf, useProxies } from '../fixtures/mcp-proxy.js';
 import { send } from '../fixtures/send.js';
 
 const world = useAdapterWorld();
@@ -42,7 +34,7 @@ async function clientV1(url: URL): Promise<Client> {
     role: 'assistant' as const,
     content: { type: 'text' as const, text: 'from the model' },
   }));
-  await client.connect(new StreamableHTTPClientTransport(url, { requestInit }) as never);
+  await client.connect(new StreamableHTTPClientTransport(url, { requestInit }));
   proxies.closeAfter(() => client.close());
   return client;
 }

@@ -13,7 +13,7 @@ import { EXIT, type ExitCode } from '../terminal.js';
 /** After a call that did not reach the engine, other calls fail at once for this time. */
 const BREAKER_MS = 2_000;
 
-interface McpOptions {
+export interface McpOptions {
   agent: string;
   decisionTimeout: number;
   listen?: number;
