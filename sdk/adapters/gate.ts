@@ -67,18 +67,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
 
   const gate: Gate = {
     mode: options.mode ?? 'enforce',
-    begin: async (call) => {
-      try {
-        const planned = planCall(options, call);
-        const admission = await decide(planned, call);
-        await requireUnchanged(admission, planned, call);
-        notify(options.onAdmitted, admission);
-        return admission;
-      } catch (error) {
-        if (error instanceof NotAdmittedError) notify(options.onNotAdmitted, error);
-        throw error;
-      }
-    },
+    begin: async (call) => (await begin(call)).admission,
     end: async (admission, outcome) => {
       const recorded = recordOutcome(options, admission, outcome);
       if (options.waitUntil === undefined) return recorded;
@@ -88,20 +77,39 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   };
   return gate;
 
+  async function begin(call: GatedCall): Promise<{ admission: Admission; fingerprint: string }> {
+    try {
+      const planned = planCall(options, call);
+      const admission = await decide(planned, call);
+      await requireUnchanged(admission, planned, call);
+      notify(options.onAdmitted, admission);
+      return { admission, fingerprint: planned.fingerprint };
+    } catch (error) {
+      if (error instanceof NotAdmittedError) notify(options.onNotAdmitted, error);
+      throw error;
+    }
+  }
+
+  /** The admission of an earlier round of the same call. */
+  function resume(call: GatedCall): { admission: Admission; fingerprint: string } | undefined {
+    if (call.continues !== true) return undefined;
+    const fingerprint = attempt(() => planCall(options, call).fingerprint);
+    const admission = fingerprint === undefined ? undefined : rounds.take(fingerprint);
+    return admission === undefined ? undefined : { admission, fingerprint: fingerprint! };
+  }
+
   async function guard<R>(
     call: GatedCall,
     tool: (admission: Admission | null) => R | PromiseLike<R>,
     outcomeOf: OutcomeOf<R> = success,
   ): Promise<Awaited<R>> {
     if (gate.mode === 'observe') return observe(call, tool, outcomeOf);
-    const key = attempt(() => planCall(options, call).fingerprint);
-    const begun = call.continues === true && key !== undefined ? rounds.take(key) : undefined;
-    const admission = begun ?? (await gate.begin(call));
+    const { admission, fingerprint } = resume(call) ?? (await begin(call));
     return runTool(
       () => tool(admission),
       (result) => {
         const outcome = outcomeOf(result);
-        if (outcome === 'next_round' && key !== undefined) rounds.keep(key, admission);
+        if (outcome === 'next_round') rounds.keep(fingerprint, admission);
         return outcome;
       },
       (outcome) => gate.end(admission, outcome),

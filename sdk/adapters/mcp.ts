@@ -125,7 +125,7 @@ export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterO
     return gateToolCall(gate, request, {
       isTask: task !== undefined || params['task'] !== undefined,
       continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
-      context: rest[1] ?? rest[0],
+      context: request,
       signal,
       run,
     });

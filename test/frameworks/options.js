@@ -2,6 +2,11 @@
 export const options = {
   engine: JSON.parse(process.argv[2]),
   agent: { id: 'agent-7' },
+  // Every framework passes something beside the arguments.
+  describe: ({ context }) => {
+    if (context === undefined) throw new Error('no context');
+    return {};
+  },
   onOutcomeError: ({ error }) => console.error('no outcome recorded', error),
 };
 export const ran = [];

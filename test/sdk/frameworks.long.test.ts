@@ -64,6 +64,13 @@ describe('adapters from the registry', { timeout: 600_000 }, () => {
   ])('guard the tools of %s with %s', async (program, ...packages) => {
     const node = await project(...packages);
     expect(await node(program)).toEqual(expected);
+    expect(kinds()).toEqual(['admission', 'outcome', 'admission']);
+  });
+
+  it('admit a call once that Mastra suspends and resumes', async () => {
+    const node = await project('@mastra/core@1.70.0');
+    expect((await node('mastra-suspend.js')).ran).toEqual(['book_table']);
+    expect(kinds()).toEqual(['admission', 'outcome']);
   });
 
   it('guard Claude Code by hooks of its SDK, and by svc hook', async () => {

@@ -1,5 +1,6 @@
 import { expect } from 'vitest';
 import { type AdapterOptions, type GatedCall, openGate, openRun } from '#sdk/adapters/index';
+import { openRounds } from '#sdk/adapters/rounds';
 import { readApprovalRequest, readProofHttp, readRunHttp, submitApproval } from '#sdk/index';
 import { addApprover } from '#sql/lifecycle/approvers';
 import { notAdmitted } from '../fixtures/adapter-world.js';
@@ -101,6 +102,14 @@ it('approval > waits for the second decision, and otherwise fails as without it'
   const { proofId } = await notAdmitted(gateFor(null).begin(refund('300.00')), 'approval_required');
   expect(pending.at(-1)).toBe(proofId);
   await notAdmitted(openGate(optionsIn(world)).begin(refund('300.00')), 'approval_required');
+});
+
+it('openRounds > keeps no admission beyond its time', async ({ world }) => {
+  const admission = await openGate(optionsIn(world)).begin(refund());
+  const [lasting, expired] = [openRounds(60_000), openRounds(0)];
+  for (const rounds of [lasting, expired]) rounds.keep('call', admission);
+  expect([lasting.take('call'), lasting.take('call')]).toEqual([admission, undefined]);
+  expect(expired.take('call')).toBeUndefined();
 });
 
 it('breakerMs > fails at once while the engine is unreachable, and recovers', async ({ world }) => {
