@@ -151,7 +151,7 @@ export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }
       const response = await gate.guard(gated, run, outcomeIn);
       if (!signal.aborted) await toHost(withProofIn(response, proof));
     } catch (error) {
-      if (!signal.aborted) await toHost(refusal(id, message, error));
+      if (!signal.aborted) await toHost(rejectionOf(id, message, error));
     } finally {
       progress.stop();
       pending.delete(keyOf(id));
@@ -247,7 +247,7 @@ function withProofIn(response: Message, admission: Admission | null): Message {
 }
 
 /** What the model reads. A call that starts a task has no result of a tool. */
-function refusal(id: RequestId, call: Message, error: unknown): Message {
+function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (!(error instanceof NotAdmittedError)) {
     return errorResponse(id, ERROR.internal, (error as Error).message);
   }
