@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import json
 
-from formats import *
+from svc_verification.encoding import *
 
 ORIGIN = "log.example/svc"
 

@@ -13,8 +13,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from answers import *
-from reducer import PublicLog, is_snapshot
+from svc_verification.answers import *
+from svc_verification.entries import is_snapshot
+from reducer import PublicLog
 
 is_head = either(is_null, exactly(level=is_index, digest=is_hash))
 is_location = exactly(

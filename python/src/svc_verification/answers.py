@@ -1,6 +1,6 @@
 """Public answers from records, from spec/snapshot.md (records) and spec/answers.md (16)."""
 
-from formats import *
+from .encoding import *
 
 # The ids of a proof (section 5): of fields with one prefix the first is the one that matches.
 PREFIXES = {

@@ -3,8 +3,8 @@
 A form is a validator: a function that raises the code of the first fault of a value.
 """
 
-from formats import *
-from reducer import is_ascending, is_consistent, is_list_of, is_thumbprint
+from .encoding import *
+from .entries import is_ascending, is_consistent, is_list_of, is_thumbprint
 
 MALFORMED = "malformed_export"
 ABSENT = object()

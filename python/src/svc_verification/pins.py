@@ -1,7 +1,7 @@
 """Pins of a reader: AEP keys, the keys of a log, and a policy (spec/log.md, 18; C2SP tlog-policy)."""
 
-from export_forms import is_text
-from formats import *
+from .forms import is_text
+from .encoding import *
 
 
 def read_key(pin):

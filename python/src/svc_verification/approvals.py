@@ -1,6 +1,6 @@
 """Registrations and approvals of approvers (spec/proof.md, Approvals)."""
 
-from formats import *
+from .encoding import *
 
 
 def check_named(document, signed):
