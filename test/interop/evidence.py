@@ -3,36 +3,36 @@
     python3 evidence.py VKEY [--identifier ID] [--route ROUTE] [--view VIEW] [--now TIME] [--max-age SECONDS] < FILE
 
 With --lines instead, each line of the input is `{evidence, identifier?, route?, view?, now?, max_age?}`, the evidence
-as text, and each line of the output is `{answer}`, `{outdated}` (the answer at the time of the snapshot) or `{error}`.
+as text, and each line of the output is `{answer}` or `{error}`.
 """
 
 import argparse
+import json
 import sys
 
-from svc_verification.evidence import *
+from svc_verification import InvalidError, Pins, verify_evidence
+from svc_verification.encoding import canonical_json
+from svc_verification.notes import parse_vkey
 
 
-def attempt(**arguments):
+def attempt(vkey, evidence, **options):
     try:
-        return run(**arguments)
-    except Invalid as fault:
-        return {"error": str(fault)}
+        pins = Pins(log_vkey=vkey, log_origin=parse_vkey(vkey).name)
+        return {"answer": verify_evidence(evidence, pins, **options).answer}
+    except InvalidError as fault:
+        return {"error": fault.code}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("vkey")
-    parser.add_argument("--lines", action="store_true")
-    for name, kind in (("identifier", str), ("route", str), ("view", str), ("now", str), ("max_age", float)):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind)
-    options = vars(parser.parse_args())
-    if options.pop("lines"):
-        for line in sys.stdin:
-            given = json.loads(line)
-            text = given.pop("evidence")
-            result = attempt(text=text, **{name: one for name, one in options.items() if one} | given)
-            print(canonical(result).decode())
-    else:
-        result = attempt(text=sys.stdin.buffer.read(), **options)
-        print(canonical(result.get("answer", result)).decode())
-        sys.exit("answer" not in result)
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("vkey")
+parser.add_argument("--lines", action="store_true")
+for name, kind in (("identifier", str), ("route", str), ("view", str), ("now", str), ("max_age", float)):
+    parser.add_argument(f"--{name.replace('_', '-')}", type=kind)
+options = {name: one for name, one in vars(parser.parse_args()).items() if one is not None}
+if options.pop("lines"):
+    for line in sys.stdin:
+        print(canonical_json(attempt(**options | json.loads(line))))
+else:
+    result = attempt(evidence=sys.stdin.buffer.read(), **options)
+    print(canonical_json(result.get("answer", result)))
+    sys.exit("answer" not in result)

@@ -1,53 +1,30 @@
-"""Verifies exports, the evidence of receipts, packages of runs, and tlog-proofs offline (spec/log.md, 18).
-
-    python3 export.py FILE...      prints the cases of these vector files whose result is not the expected one
-    python3 export.py --lines      prints the result of each line of the input, a case
+"""Verifies the cases of lines of standard input offline (spec/log.md, 18), and prints a result for each.
 
 A case has the members that protocol/vectors/README.md lists. A result is as there, and has `disclosed` and `withheld`
 when it is authentic. The result of a package has `complete`, and then `members` and `missing`.
 """
 
+import base64
+import json
 import sys
-from pathlib import Path
 
-from svc_verification.offline import *
+from svc_verification import InvalidError, Pins, verify_export, verify_run, verify_tlog_proof
+from svc_verification.encoding import canonical_json
 
 
 def outcome(case):
     try:
-        keys, log = [read_key(pin) for pin in case["trust"]["aep_keys"]], read_log(case["trust"])
-    except Invalid as error:
-        return {"error": str(error)}
-    result = {"status": "unknown"}
-    try:
-        if "entry" in case:
-            verify_entry(case, log, result)
-        elif "run" in case:
-            verify_run(case, keys, log, result)
-        else:
-            verify_document(case, keys, log, result)
-    except Undecidable as cause:
-        return {"undecidable": str(cause)}
-    except Invalid as fault:
-        result["fault"] = str(fault)
-    return result
+        pins = Pins(**case["trust"])
+    except InvalidError as error:
+        return {"error": error.code}
+    if "run" in case:
+        return verify_run(case["run"], pins).summary()
+    if "entry" in case:
+        return verify_tlog_proof(case["tlog_proof"], case["entry"], pins).summary()
+    text = base64.b64decode(case["export_base64"]) if "export_base64" in case else case["export"]
+    options = {name: case[name] for name in ("receipt", "tlog_proof", "now") if name in case}
+    return verify_export(text, pins, **options).summary()
 
 
-def differences(file):
-    """The cases of a vector file with another result than the expected one."""
-    for case in parse_json(Path(file).read_bytes()):
-        shown = ("disclosed", "withheld", "members")
-        found = {name: one for name, one in outcome(case).items() if name not in shown}
-        if found != case["expected"]:
-            yield {"name": case["name"], "found": found, "expected": case["expected"]}
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--lines"]:
-        for line in sys.stdin:
-            print(canonical(outcome(json.loads(line))).decode())
-    else:
-        different = [one for file in sys.argv[1:] for one in differences(file)]
-        for one in different:
-            print(canonical(one).decode())
-        sys.exit(different != [])
+for line in sys.stdin:
+    print(canonical_json(outcome(json.loads(line))))

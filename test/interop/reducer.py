@@ -1,8 +1,15 @@
 """The map of proofs that the entries of a log give, from spec/log.md, spec/next.md (7, 8) and spec/snapshot.md."""
 
+import json
 import sys
 
-from svc_verification.entries import *
+from svc_verification.crypto import pae, thumbprint, verify_ed25519
+from svc_verification.encoding import KINDS, canonical, milliseconds, read_base64, read_base64url, sha256, shard_of
+from svc_verification.entries import aep_key_key, check_snapshot, read_entry
+from svc_verification.errors import InvalidError, require
+from svc_verification.notes import parse_vkey
+from svc_verification.records import NONE
+from trees import map_root, u48
 
 
 class Key:
@@ -34,7 +41,7 @@ class Key:
 
     def record(self, keys):
         first = self.index + 1
-        thumbprint = from_base64url(self.entry["key_id"], 32)
+        thumbprint = read_base64url(self.entry["key_id"], 32)
         positions = (
             first if self.state(first, keys) == "active" else NONE,
             self.retired_from(),
@@ -97,7 +104,7 @@ class PublicLog:
         try:
             entry = read_entry(data)
             getattr(self, f"append_{entry['type']}")(index, entry)
-        except Invalid as fault:
+        except InvalidError as fault:
             self.ignored[index] = str(fault)
 
     def append_proof(self, index, entry):
@@ -123,7 +130,7 @@ class PublicLog:
         elif use == "approver":
             identity = public = entry["registration_hash"]
         else:
-            identity, public = entry["key_id"], from_base64url(entry["public_key"], 32)
+            identity, public = entry["key_id"], read_base64url(entry["public_key"], 32)
             require(identity == thumbprint(public), "key_id")
         if change == "activate":
             require(public not in self.activated, "activated before")
@@ -146,8 +153,8 @@ class PublicLog:
         if root is None or root.state(index, self.keys) != "active":
             return False
         signed = canonical({"origin": self.origin, "key_id": entry["key_id"]} | delegation)
-        public = from_base64url(root.entry["public_key"], 32)
-        return verifies(public, pae("svc.registry.delegation", signed), from_base64(entry["delegation"]["sig"]))
+        public = read_base64url(root.entry["public_key"], 32)
+        return verify_ed25519(public, pae("svc.registry.delegation", signed), read_base64(entry["delegation"]["sig"]))
 
     def append_erasure(self, index, entry):
         require(entry["ranges"][-1][1] <= index, "range")
@@ -161,7 +168,7 @@ class PublicLog:
         previous, before = self.verdict or (None, None)
         to, failed, restored = entry["to"], entry["failed"], entry["restored"]
         require(entry["previous"] == previous and to <= index, "previous, to")
-        require(from_base64(entry["root"]) == self.roots[to], "root")
+        require(read_base64(entry["root"]) == self.roots[to], "root")
         if before:
             require(to >= before["to"], "to")
             require(self.may_lower or entry["expired_through"] >= before["expired_through"], "expired_through")
@@ -169,7 +176,7 @@ class PublicLog:
         require(key and key.state(index, self.keys) == "active", "verifier key")
         signed = {"origin": self.origin} | {name: one for name, one in entry.items() if name != "sig"}
         message = pae("svc.registry.verdict", canonical(signed))
-        require(verifies(from_base64url(key.entry["public_key"], 32), message, from_base64(entry["sig"])), "sig")
+        require(verify_ed25519(read_base64url(key.entry["public_key"], 32), message, read_base64(entry["sig"])), "sig")
         self.verdict, self.may_lower = (index, entry), False
         self.expired_through.append((index, entry["expired_through"]))
         for proof in self.proofs.values():
@@ -185,7 +192,7 @@ class PublicLog:
     def append_snapshot(self, index, entry):
         check_snapshot(index, entry, self.origin)
         own, before = entry["logs"][0], self.snapshot and self.snapshot[1]["logs"][0]
-        require(from_base64(own["root"]) == self.roots[own["size"]], "root")
+        require(read_base64(own["root"]) == self.roots[own["size"]], "root")
         below = [end for verdict, end in self.expired_through if verdict < own["size"]]
         require(below[-1:] == [own["expired_through"]], "expired_through")
         if before:
@@ -200,7 +207,7 @@ class PublicLog:
         }
         for (use, _), key in self.keys.items():
             if use == "aep":
-                values[key_key(self.shard, key.index)] = (key.record(self.keys), b"")
+                values[aep_key_key(self.shard, key.index)] = (key.record(self.keys), b"")
         return values
 
 
@@ -210,7 +217,7 @@ if __name__ == "__main__":
         given = json.loads(line)
         log = PublicLog(given["origin"])
         for data in given["entries"]:
-            log.append(from_base64(data))
+            log.append(read_base64(data))
         values = log.map()
         listed = [[one.hex() for one in (key, *values[key])] for key in sorted(values)]
         snapshot = log.snapshot and log.snapshot[0]

@@ -1,152 +1,200 @@
-"""Verifies evidence of public answers (spec/snapshot.md)."""
+"""Verifies evidence of public answers under a pinned log (spec/snapshot.md; spec/next.md, 11)."""
 
-from datetime import timezone
+from __future__ import annotations
 
-from .answers import *
-from .entries import DAY, check_snapshot, is_list_of, is_snapshot, key_key
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-is_bytes = lambda text: from_base64(text) is not None
-is_evidence = exactly(
-    schema_version=one_of("svc.public_verification.evidence/1.0"),
-    identifier=lambda value: isinstance(value, str),
-    lookups=is_list_of(
+from .answers import Answer, State, identify, route_of, status_in
+from .encoding import (
+    base64_bytes,
+    canonical,
+    current_time,
+    is_package_id,
+    is_proof_id,
+    is_share_token,
+    milliseconds,
+    parse_json,
+    read_base64,
+    sha256,
+    shard_of,
+)
+from .entries import DAY, SNAPSHOT, aep_key_key, check_snapshot
+from .errors import InvalidError, require
+from .forms import Form, either, is_hash, is_text, items, just, matches, members, one_of, or_null, pattern, read
+from .merkle import find_value
+from .notes import Checkpoint, parse_tlog_proof
+from .pins import PinnedLog, Pins
+from .records import NONE, Recorded
+
+MAX_AHEAD = 60_000
+
+
+def _is_bytes(value: Any) -> bool:
+    return read_base64(value) is not None
+
+
+def _has_members(value: Any) -> bool:
+    ids = value["members"]
+    return 0 < len(ids) == len({*ids}) <= 100
+
+
+EVIDENCE = members(
+    schema_version=just("svc.public_verification.evidence/1.0"),
+    identifier=is_text,
+    lookups=items(
         either(
-            exactly(path=is_bytes, record=is_bytes, history=is_bytes),
-            exactly(
-                path=is_bytes, leaf=either(is_null, exactly(key=form("[0-9a-f]{34}"), value_hash=is_hash))
-            ),
+            members(path=_is_bytes, record=_is_bytes, history=_is_bytes),
+            members(path=_is_bytes, leaf=or_null(members(key=pattern("[0-9a-f]{34}"), value_hash=is_hash))),
         )
     ),
-    snapshot=is_snapshot,
-    tlog_proof=lambda value: isinstance(value, str),
+    snapshot=SNAPSHOT,
+    tlog_proof=is_text,
 )
-is_share = exactly(
-    schema_version=one_of("svc.registry.share/1.0"),
+SHARE = members(
+    schema_version=just("svc.registry.share/1.0"),
     token_hash=is_hash,
-    artifact_kind=one_of(*KINDS, "package"),
+    artifact_kind=one_of("proof", "passport", "certificate", "trust", "package"),
     id=either(is_proof_id, is_package_id),
 )
-is_package = exactly(
-    schema_version=one_of("svc.registry.package/1.0"),
-    package_id=is_package_id,
-    members=lambda value: is_list_of(is_proof_id)(value) and 0 < len(value) == len({*value}) <= 100,
+PACKAGE = members(
+    _has_members, schema_version=just("svc.registry.package/1.0"), package_id=is_package_id, members=items(is_proof_id)
 )
 
 
-def find(lookup, key, root):
-    """The record and history of a key, or None when the path proves that the key is absent."""
-    path, node = from_base64(lookup["path"]), sha256(b"")
-    leaf_key = key
-    if "record" in lookup:
-        value = from_base64(lookup["record"]), from_base64(lookup["history"])
-        node = sha256(b"\3" + key + value_hash(*value))
-    else:
-        value = None
-        if lookup["leaf"]:
-            leaf_key = bytes.fromhex(lookup["leaf"]["key"])
-            require(leaf_key != key, "the leaf of an absent key has this key")
-            node = sha256(b"\3" + leaf_key + bytes.fromhex(lookup["leaf"]["value_hash"]))
-        else:
-            require(path == b"", "the path of an empty map is not empty")
-    steps = [path[at : at + 33] for at in range(0, len(path), 33)]
-    bits = [step[0] for step in steps]
-    require(len(path) % 33 == 0 and all(number < 136 for number in bits), "path")
-    require(all(one < next for one, next in zip(bits, bits[1:])), "bits do not increase")
-    require(all(bit(leaf_key, number) == bit(key, number) for number in bits), "bits of the leaf's key")
-    for step in reversed(steps):
-        pair = step[1:] + node if bit(key, step[0]) else node + step[1:]
-        node = sha256(b"\4" + step[:1] + pair)
-    require(node == root, "the path does not lead to the root")
-    return value
+@dataclass(frozen=True)
+class Proved:
+    """An answer that evidence proves, as of the `time` of its snapshot; ages are in seconds."""
+
+    answer: Answer
+    time: str
+    valid_until: str
+    age: float
+    log_index: int
+    tree_size: int
+    checkpoint: Checkpoint
 
 
-def document(value, is_form):
-    parsed = parse_json(value[0])
-    require(is_form(parsed) and canonical(parsed) == value[0] and value[1] == b"", "value of the map of shares")
-    return parsed
+def verify_evidence(
+    evidence: str | bytes,
+    pins: Pins,
+    *,
+    identifier: str | None = None,
+    route: str | None = None,
+    view: str | None = None,
+    now: str | None = None,
+    max_age: float | None = None,
+) -> Proved:
+    """The answer that evidence proves.
+
+    `identifier` is what the reader wants to know; of a share the token, which the evidence does not contain. `route`
+    is a kind of lookup, `view` is `history` or `chain`, `max_age` is in seconds.
+
+    Raises `InvalidError`; `evidence_expired` and `evidence_too_old` for an answer that no longer holds. A revocation
+    holds at any age.
+    """
+    require(pins.log is not None, "no_pinned_log")
+    assert pins.log is not None  # noqa: S101
+    document = _read_evidence(evidence)
+    identifier = document["identifier"] if identifier is None else identifier
+    named = sha256(identifier.encode()).hex() if is_share_token(identifier) else identifier
+    require(document["identifier"] == named, "wrong_identifier")
+    snapshot = document["snapshot"]
+    index, checkpoint = _open_snapshot(document, pins.log)
+    state, shards = _check_lookups(document, identifier)
+
+    moment = current_time() if now is None else milliseconds(now)
+    times = [snapshot["time"]] + [one["expired_through"] for one in snapshot["logs"] if one["shard"] in shards]
+    age = max(0, moment - min(map(milliseconds, times)))
+    require(milliseconds(snapshot["time"]) <= moment + MAX_AHEAD, "evidence_ahead")
+    answer = state.answer(route or route_of(identifier), identifier, view)
+    if status_in(answer) != "REVOKED":
+        require(moment < milliseconds(snapshot["valid_until"]), "evidence_expired")
+        require(age < DAY and (max_age is None or age <= 1000 * max_age), "evidence_too_old")
+    size = snapshot["logs"][0]["size"]
+    return Proved(answer, snapshot["time"], snapshot["valid_until"], age / 1000, index, size, checkpoint)
 
 
-def verify(text, vkey, identifier=None, from_size=None):
-    """The state that evidence proves, the answered identifier, the checked snapshot entry and the shards asked."""
-    evidence = parse_json(text)
-    require(is_evidence(evidence), "malformed_evidence")
-    identifier = evidence["identifier"] if identifier is None else identifier
-    is_secret = is_token(identifier)
-    named = sha256(identifier.encode()).hex() if is_secret else identifier
-    require(evidence["identifier"] == named, "evidence of another identifier")
+def _read_evidence(evidence: str | bytes) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = read(EVIDENCE, parse_json(evidence), "malformed_evidence")
+    except InvalidError as fault:
+        raise InvalidError("malformed_evidence", fault.pointer) from fault
+    return document
 
-    snapshot = evidence["snapshot"]
-    index, size = open_tlog_proof(evidence["tlog_proof"], vkey, snapshot)
-    require(from_size is None or size <= from_size, "checkpoint above from_size")
-    check_snapshot(index, snapshot, parse_vkey(vkey)[0])
-    roots = [from_base64(snapshot[name]) for name in ("map_root", "shares_root")]
-    sizes = {one["shard"]: one["size"] for one in snapshot["logs"]}
 
-    lookups = iter(evidence["lookups"])
+def _open_snapshot(document: dict[str, Any], log: PinnedLog) -> tuple[int, Checkpoint]:
+    proof = parse_tlog_proof(document["tlog_proof"])
+    checkpoint = log.check_inclusion(document["snapshot"], proof)
+    check_snapshot(proof.index, document["snapshot"], log.origin)
+    return proof.index, checkpoint
 
-    def search(key):
-        lookup = next(lookups, None)
-        require(lookup, "a lookup is missing")
-        return find(lookup, key, roots[key[0] > 2])
 
+class _Lookups:
+    """The lookups of evidence, each along the key that the reader derives."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.left: Iterator[Any] = iter(document["lookups"])
+        self.roots = [base64_bytes(document["snapshot"][name]) for name in ("map_root", "shares_root")]
+
+    def find(self, key: bytes) -> tuple[bytes, bytes] | None:
+        lookup = next(self.left, None)
+        if lookup is None:
+            raise InvalidError("malformed_evidence")
+        return find_value(lookup, key, self.roots[key[0] > 2])
+
+    def find_document(self, key: bytes, form: Form) -> Any:
+        value = self.find(key)
+        if value is None:
+            return None
+        parsed = parse_json(value[0])
+        require(matches(form, parsed) and canonical(parsed) == value[0] and value[1] == b"", "malformed_record")
+        return parsed
+
+    def end(self) -> None:
+        require(next(self.left, None) is None, "malformed_evidence")
+
+
+def _check_lookups(document: dict[str, Any], identifier: str) -> tuple[State, set[int]]:
+    """The state that the lookups prove, and the shards of the proofs that were looked up."""
+    lookups, snapshot = _Lookups(document), document["snapshot"]
+    proofs: dict[str, Recorded | None] = {}
+    packages: dict[str, list[str]] = {}
+    shares: dict[str, tuple[str, str]] = {}
     field, target = identify(identifier)
-    proofs, packages, shares, asked = {}, {}, {}, []
     if field == "share_token":
-        value = search(b"\4" + bytes.fromhex(named)[:16])
-        share = value and document(value, is_share)
-        field, target = None, None
-        if share:
+        share = lookups.find_document(b"\4" + bytes.fromhex(document["identifier"])[:16], SHARE)
+        field = None
+        if share is not None:
             is_of_package = share["artifact_kind"] == "package"
-            require(share["token_hash"] == named, "another token")
-            require(is_package_id(share["id"]) == is_of_package, "id of a share")
+            require(share["token_hash"] == document["identifier"], "malformed_record")
+            require(is_package_id(share["id"]) == is_of_package, "malformed_record")
             shares[identifier] = (share["artifact_kind"], share["id"])
             field, target = ("package_id" if is_of_package else "proof_id"), share["id"]
+    wanted = [] if field is None else [target]
     if field == "package_id":
-        value = search(b"\3" + bytes.fromhex(target[4:]))
-        package = value and document(value, is_package)
-        if package:
-            require(package["package_id"] == target, "another package")
-            packages[target] = asked = package["members"]
-    elif field is not None:
-        asked = [target]
-    for proof_id in asked:
-        value = search(b"\1" + bytes.fromhex(proof_id))
-        proofs[proof_id] = value and Recorded(proof_id, *value)
-        if value:
-            require(proofs[proof_id].index < sizes.get(shard_of(proof_id), 0), "a leaf outside of the logs")
-    found = [proof for proof in proofs.values() if proof and proof.activation != NONE]
-    for key in sorted({key_key(shard_of(proof.id), proof.activation) for proof in found}):
-        value = search(key)
-        require(value and value[1] == b"", "no record of a key")
-        for proof in found:
-            if key_key(shard_of(proof.id), proof.activation) == key:
+        package = lookups.find_document(b"\3" + bytes.fromhex(target[4:]), PACKAGE)
+        wanted = []
+        if package is not None:
+            require(package["package_id"] == target, "malformed_record")
+            packages[target] = wanted = package["members"]
+    sizes = {one["shard"]: one["size"] for one in snapshot["logs"]}
+    for proof_id in wanted:
+        value = lookups.find(b"\1" + bytes.fromhex(proof_id))
+        proofs[proof_id] = proof = value and Recorded(proof_id, *value)
+        require(proof is None or proof.index < sizes.get(shard_of(proof_id), 0), "uncovered_record")
+    _add_keys(lookups, [proof for proof in proofs.values() if proof and proof.activation != NONE])
+    lookups.end()
+    return State(snapshot, proofs, packages, shares), {shard_of(one) for one in wanted}
+
+
+def _add_keys(lookups: _Lookups, proofs: list[Recorded]) -> None:
+    keys = {proof.id: aep_key_key(shard_of(proof.id), proof.activation) for proof in proofs}
+    for key in sorted({*keys.values()}):
+        value = lookups.find(key)
+        if value is None or value[1] != b"":
+            raise InvalidError("malformed_record")
+        for proof in proofs:
+            if keys[proof.id] == key:
                 proof.add_key(value[0])
-    require(next(lookups, None) is None, "too many lookups")
-    state = State(snapshot, proofs, packages, shares)
-    return state, identifier, snapshot, {shard_of(one) for one in asked}
-
-
-def route_of(identifier):
-    """The route of an answer about an identifier, when the reader names none."""
-    field, _ = identify(identifier)
-    if field == "proof_id" or field is None:
-        return "proof"
-    own = {"share_token": "share", "package_id": "package", "trust_asset_id": "trust-asset"}
-    kinds = [kind for kind in KINDS if field in ROUTES[kind].get(kind, ())]
-    return own.get(field) or (kinds[0] if kinds else "generic")
-
-
-def run(text, vkey, identifier=None, route=None, view=None, now=None, max_age=None, from_size=None):
-    state, identifier, snapshot, shards = verify(text, vkey, identifier, from_size)
-    answer = state.answer(route or route_of(identifier), identifier, view)
-    status = answer.get("verification", answer)["verification_status"]
-    now = milliseconds(now) if now else round(datetime.now(timezone.utc).timestamp() * 1000)
-    times = [snapshot["time"]] + [one["expired_through"] for one in snapshot["logs"] if one["shard"] in shards]
-    age = now - min(map(milliseconds, times))
-    require(milliseconds(snapshot["time"]) <= now + 60_000, "evidence from the future")
-    is_current = (
-        now < milliseconds(snapshot["valid_until"])
-        and age < DAY
-        and (max_age is None or age <= 1000 * max_age)
-    )
-    return {"answer" if is_current or status == "REVOKED" else "outdated": answer}

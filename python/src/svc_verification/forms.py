@@ -1,292 +1,219 @@
-"""Validators of exports and of the evidence of receipts (spec/answers.md, 17; spec/log.md, 18, step 3).
+"""Forms: functions that check a value of a parsed document.
 
-A form is a validator: a function that raises the code of the first fault of a value.
+A form returns False for a value of another form, or raises the code of a more specific fault. `read` turns both into
+one `InvalidError`, with a pointer: the first fault in reading order.
 """
 
-from .encoding import *
-from .entries import is_ascending, is_consistent, is_list_of, is_thumbprint
+from __future__ import annotations
 
-MALFORMED = "malformed_export"
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from .encoding import KINDS, code_units, is_proof_id, is_time, read_base64, read_base64url
+from .errors import InvalidError, require
+
+Form = Callable[[Any], bool]
 ABSENT = object()
-AEP_TYPE = "application/vnd.svc.aep+json"
+MALFORMED = "malformed"
 ASSERTING = ("VALID", "PASS", "VERIFIED", "TRUST_ESTABLISHED")
 STATUSES = (*ASSERTING, "REVOKED", "EXPIRED", "NOT_FOUND", "BACKEND_LOOKUP_REQUIRED")
-EVIDENCE = "svc.runtime.receipt_evidence/1.1"
-DISCLOSURE = "svc.registry.disclosure/1.0"
 
 
-that = lambda is_form: lambda value: require(is_form(value), MALFORMED)
+def read(form: Form, value: Any, malformed: str) -> Any:
+    """The value, if it has the form. Raises `InvalidError`, with the code `malformed` unless a form has its own."""
+    try:
+        _check(form, value)
+    except InvalidError as fault:
+        raise InvalidError(malformed if fault.code == MALFORMED else fault.code, fault.pointer) from fault
+    return value
 
 
-def constant(expected, code):
-    def check(value):
-        require(isinstance(value, str), MALFORMED)
-        require(value == expected, code)
-
-    return check
-
-
-def bytes_in(length, *alphabet):
-    def check(value):
-        require(isinstance(value, str), MALFORMED)
-        data = from_base64(value, None, *alphabet)
-        require(data is not None, "malformed_base64")
-        require(length in (None, len(data)), MALFORMED)
-
-    return check
+def matches(form: Form, value: Any) -> bool:
+    try:
+        return form(value)
+    except InvalidError:
+        return False
 
 
-def members(relation=lambda value: True, **forms):
+def _check(form: Form, value: Any, step: str | int | None = None) -> None:
+    try:
+        require(form(value), MALFORMED)
+    except InvalidError as fault:
+        prefix = "" if step is None else "/" + str(step).replace("~", "~0").replace("/", "~1")
+        raise InvalidError(fault.code, prefix + fault.pointer) from None
+
+
+# Building forms
+
+
+def members(*rules: Form, **forms: Form) -> Form:
     """Objects with these members, read in this order; members whose name ends in `_` are optional."""
+    names = {name.removesuffix("_") for name in forms}
+    has = having(**forms)
 
-    def check(value):
-        require(isinstance(value, dict), MALFORMED)
-        for name, check_member in forms.items():
-            if name.rstrip("_") in value or not name.endswith("_"):
-                check_member(value.get(name.rstrip("_"), ABSENT))
-        require(all(name in forms or f"{name}_" in forms for name in value), "unknown_member")
-        require(relation(value), MALFORMED)
+    def form(value: Any) -> bool:
+        if not has(value):
+            return False
+        for name in value:
+            if name not in names:
+                raise InvalidError("unknown_member", f"/{name}")
+        return all(rule(value) for rule in rules)
 
-    return check
-
-
-def by(member, **forms):
-    def check(value):
-        require(isinstance(value, dict) and one_of(*forms)(value.get(member)), MALFORMED)
-        forms[value[member]](value)
-
-    return check
+    return form
 
 
-def items(check_item, most=2**53, least=0, code=MALFORMED):
-    def check(value):
+def having(*rules: Form, **forms: Form) -> Form:
+    """Like `members`, for answers, which may gain members."""
+    listed = {name.removesuffix("_"): (form, name.endswith("_")) for name, form in forms.items()}
+
+    def form(value: Any) -> bool:
+        if not isinstance(value, dict):
+            return False
+        for name, (member, is_optional) in listed.items():
+            if name in value or not is_optional:
+                _check(member, value.get(name, ABSENT), name)
+        return all(rule(value) for rule in rules)
+
+    return form
+
+
+def by(member: str, **forms: Form) -> Form:
+    """Objects whose form depends on the text of one member."""
+    return lambda value: isinstance(value, dict) and one_of(*forms)(value.get(member)) and forms[value[member]](value)
+
+
+def items(form: Form, most: int = 2**53, least: int = 0, code: str = MALFORMED) -> Form:
+    def check(value: Any) -> bool:
         require(isinstance(value, list) and least <= len(value) <= most, code)
-        for one in value:
-            check_item(one)
+        for at, one in enumerate(value):
+            _check(form, one, at)
+        return True
 
     return check
 
 
-def or_null(check_value):
-    return lambda value: None if value is None else check_value(value)
+def either(*forms: Form) -> Form:
+    return lambda value: any(matches(form, value) for form in forms)
 
 
-version = lambda text: constant(text, "wrong_schema_version")
-word = lambda *words: that(one_of(*words))
-is_text = lambda value: isinstance(value, str)
-is_name = lambda value: is_text(value) and 1 <= len(value) <= 512
-is_names = lambda value: is_list_of(is_name)(value) and is_ascending([code_units(one) for one in value])
-is_hashes = lambda value: is_list_of(is_hash)(value) and is_ascending(value)
-has_ends = lambda *kinds: exactly(**dict.fromkeys(kinds, either(is_any_time, is_null)))
-NULL, HASH, TIME, NAME, INDEX, PROOF_ID = map(
-    that, (is_null, is_hash, is_any_time, is_name, is_index, is_proof_id)
-)
-BOOLEAN = that(lambda value: isinstance(value, bool))
-TEXT_OR_NULL = that(either(is_text, is_null))
-KEY_BYTES = bytes_in(32, b"-_", False)
-ENVIRONMENT = word("sandbox", "live")
-VALID_UNTIL = that(either(has_ends("proof"), has_ends(*KINDS)))
-
-# spec/proof.md, 8 to 10
-
-TENANT_ID = "[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}"
-ACTION = that(form("[A-Z0-9_.:-]{1,128}"))
-AGENT = members(id=NAME, framework_=NAME, bound=BOOLEAN)
-RUN = members(id=PROOF_ID, seq=that(lambda value: is_index(value) and value <= 10_000))
-TRACE = that(form("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"))
-CALL = {"run_": RUN, "tool_call_id_": NAME, "traceparent_": TRACE}
-SUBJECT = by(
-    "kind",
-    execute=members(kind=NAME, intent_id=NAME, action=ACTION),
-    admission=members(kind=NAME, agent=AGENT, action=ACTION, tool_=NAME, parent_proof_id_=PROOF_ID, **CALL),
-    outcome=members(
-        kind=NAME, agent=AGENT, parent_proof_id=PROOF_ID, result=word("succeeded", "failed"), **CALL
-    ),
-    close=members(kind=NAME, agent=AGENT, run=RUN, count=INDEX, members_hash=HASH, traceparent_=TRACE),
-)
+def or_null(form: Form) -> Form:
+    """Null, or the faults of the form."""
+    return lambda value: value is None or form(value)
 
 
-def fits_aep(aep):
-    has_artifacts = aep["subject"]["kind"] not in ("outcome", "close") and aep["decision"]["effect"] == "ADMIT"
-    fits_effect = aep["valid_until"].keys() == {*KINDS} if has_artifacts else len(aep["valid_until"]) == 1
-    return fits_effect and aep["execution_id"] == f"exec_{aep['proof_id']}"
+def pattern(text: str) -> Form:
+    compiled = re.compile(text)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
 
 
-AEP = members(
-    fits_aep,
-    schema_version=version("svc.aep/1.1"),
-    execution_id=that(lambda value: is_text(value) and value.startswith("exec_")),
-    proof_id=PROOF_ID,
-    environment=ENVIRONMENT,
-    tenant_id=that(form(TENANT_ID)),
-    subject=SUBJECT,
-    request_commitment=HASH,
-    commitments=that(is_hashes),
-    decision=members(effect=word("ADMIT", "DENY", "REQUIRE_APPROVAL"), reasons=that(is_names)),
-    policy=members(digest=HASH, input_hash=HASH, engine=word("cedar"), engine_version=NAME),
-    evidence=members(
-        fixture_ref=that(either(is_name, is_null)),
-        fixture_hash=that(either(is_hash, is_null)),
-        approval=or_null(
-            members(pending_proof_id=PROOF_ID, approval_hash=HASH, registration_hash=HASH),
-        ),
-    ),
-    valid_until=VALID_UNTIL,
-    accepted_at=TIME,
-    salt=HASH,
-    key_id=KEY_BYTES,
-)
-ENVELOPE = members(
-    payloadType=constant(AEP_TYPE, "wrong_payload_type"),
-    payload=bytes_in(None),
-    signatures=items(members(keyid=KEY_BYTES, sig=bytes_in(64)), 1, 1, "not_one_signature"),
-)
-RECORD = members(
-    schema_version=version("svc.registry.proof_record/1.1"),
-    proof_id=PROOF_ID,
-    aep_hash=HASH,
-    envelope=ENVELOPE,
-)
-
-# spec/log.md, 11
+def one_of(*words: str) -> Form:
+    return lambda value: isinstance(value, str) and value in words
 
 
-entry_members = lambda kind, relation=lambda entry: True, **forms: members(
-    relation, schema_version=version("svc.registry.entry/1.1"), type=word(kind), time=TIME, **forms
-)
+def just(expected: object) -> Form:
+    return lambda value: value is expected or (isinstance(value, str) and value == expected)
 
 
-def fits_key_entry(entry):
-    has_delegation = "delegation" in entry
-    may_delegate = (entry["use"], entry["change"]) == ("aep", "activate")
-    return ("from_index" in entry) == (entry["change"] == "compromise") and has_delegation <= may_delegate
+def constant(expected: str, code: str) -> Form:
+    """One text; `code` is the fault of another text."""
+
+    def check(value: Any) -> bool:
+        if isinstance(value, str):
+            require(value == expected, code)
+        return isinstance(value, str)
+
+    return check
 
 
-PROOF_ENTRY = entry_members(
-    "proof",
-    is_consistent,
-    proof_id=PROOF_ID,
-    aep_hash=HASH,
-    proof_record_hash=HASH,
-    effect=word("ADMIT", "DENY", "REQUIRE_APPROVAL"),
-    environment=ENVIRONMENT,
-    key_id=KEY_BYTES,
-    valid_until=VALID_UNTIL,
-)
-KEY_ENTRY = entry_members(
-    "key",
-    fits_key_entry,
-    use=word("aep", "aep_root"),
-    key_id=KEY_BYTES,
-    public_key=KEY_BYTES,
-    change=word("activate", "retire", "compromise"),
-    from_index_=INDEX,
-    delegation_=members(
-        root_key_id=that(is_thumbprint), until_index=INDEX, max_proofs=INDEX, sig=bytes_in(64)
-    ),
-)
-
-APPROVER_ENTRY = entry_members(
-    "key", use=word("approver"), registration_hash=HASH, change=word("activate", "retire")
-)
-
-# spec/proof.md, Approvals
-
-is_base64url = lambda value: is_text(value) and 1 <= len(value) <= 4096 and from_base64url(value, None) is not None
-is_coordinate = lambda value: from_base64url(value, 32) is not None
-BYTES, COORDINATE, TENANT = map(that, (is_base64url, is_coordinate, form(TENANT_ID)))
-SIGNATURE = by(
-    "type",
-    ed25519=members(type=NAME, sig=BYTES),
-    webauthn=members(type=NAME, authenticator_data=BYTES, client_data_json=BYTES, sig=BYTES),
-)
-STATEMENT = members(
-    schema_version=version("svc.agent.approval/1.0"),
-    tenant_id=TENANT,
-    proof_id=PROOF_ID,
-    aep_hash=HASH,
-    decision=word("approve", "reject"),
-    registration_hash=HASH,
-    expires_at=TIME,
-    nonce=that(form("[A-Za-z0-9_-]{16,128}")),
-)
-REGISTRATION = members(
-    lambda value: value["public_key"]["kty"] == "OKP" or value["webauthn"] is not None,
-    schema_version=version("svc.registry.approver/1.0"),
-    tenant_id=TENANT,
-    approver=NAME,
-    public_key=by(
-        "kty",
-        OKP=members(kty=NAME, crv=word("Ed25519"), x=COORDINATE),
-        EC=members(kty=NAME, crv=word("P-256"), x=COORDINATE, y=COORDINATE),
-    ),
-    webauthn=or_null(members(rp_id=NAME, origins=items(NAME, 16, 1), credential_id=BYTES)),
-    salt=HASH,
-    signature=SIGNATURE,
-)
-APPROVAL_ENVELOPE = members(
-    schema_version=version("svc.agent.approval.envelope/1.0"), statement=STATEMENT, signature=SIGNATURE
-)
-
-# spec/answers.md, 17
-
-APPROVAL = or_null(
-    members(
-        envelope=APPROVAL_ENVELOPE,
-        registration=REGISTRATION,
-        entry=APPROVER_ENTRY,
-        tlog_proof=TEXT_OR_NULL,
-    )
-)
-INCLUSION = members(leaf_index=INDEX, tree_size=INDEX, path=items(bytes_in(32), 64), checkpoint=that(is_text))
-KEY = members(entry=KEY_ENTRY, tlog_proof=TEXT_OR_NULL)
-DISCLOSURES = items(
-    that(
-        lambda one: isinstance(one, list) and len(one) == 3 and is_hash(one[0]) and is_text(one[1]) and one[1]
-    )
-)
-VERDICT = members(
-    lambda verdict: verdict["can_assert_validity"] == (verdict["verification_status"] in ASSERTING),
-    verification_status=word(*STATUSES),
-    can_assert_validity=BOOLEAN,
-    artifacts=members(**dict.fromkeys(KINDS, word(*STATUSES))),
-    verified_at=that(either(is_any_time, is_null)),
-    log_size=INDEX,
-)
-EXPORT = members(
-    schema_version=version("svc.registry.proof_export/1.1"),
-    proof_id=PROOF_ID,
-    aep=AEP,
-    envelope=ENVELOPE,
-    proof_record=RECORD,
-    entry=PROOF_ENTRY,
-    inclusion=INCLUSION,
-    key=KEY,
-    approval=APPROVAL,
-    disclosures=DISCLOSURES,
-    verdict=VERDICT,
-    log_vkey=that(lambda value: value is None or is_text(value) and value != ""),
-)
-EVIDENCE_MEMBERS = {
-    "proof_record": RECORD,
-    "entry": PROOF_ENTRY,
-    "key": KEY,
-    "approval": APPROVAL,
-    "disclosures": DISCLOSURES,
-    "tlog_proof": TEXT_OR_NULL,
-}
-RECEIPT_EVIDENCE = members(schema_version=version(EVIDENCE), **EVIDENCE_MEMBERS)
-DISCLOSED = members(schema_version=version(DISCLOSURE), **EVIDENCE_MEMBERS)
-
-# spec/log.md, 18, a run
-
-GONE = {"proof_record": NULL, "key": NULL, "approval": NULL, "disclosures": that(lambda value: value == []), "tlog_proof": that(is_text)}
-ERASED = members(schema_version=version(DISCLOSURE), **EVIDENCE_MEMBERS | GONE)
+def version(text: str) -> Form:
+    return constant(text, "wrong_schema_version")
 
 
-def RUN_MEMBER(value):
-    is_erased = isinstance(value, dict) and value.get("proof_record", ABSENT) is None
-    (ERASED if is_erased else DISCLOSED)(value)
+def bytes_form(length: int | None = None, decode: Callable[[object], bytes | None] = read_base64) -> Form:
+    def check(value: Any) -> bool:
+        if not isinstance(value, str):
+            return False
+        data = decode(value)
+        if data is None:
+            raise InvalidError("malformed_base64")
+        return length in (None, len(data))
+
+    return check
 
 
-PACKAGE = members(schema_version=version("svc.registry.run/1.0"), close=DISCLOSED, members=items(RUN_MEMBER))
+# Primitive forms
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def is_null(value: Any) -> bool:
+    return value is None
+
+
+def is_boolean(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def is_name(value: Any) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= 512
+
+
+def is_index(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def is_count(value: Any) -> bool:
+    return is_index(value) and value > 0
+
+
+def is_seq(value: Any) -> bool:
+    return is_index(value) and value <= 10_000
+
+
+def is_root(value: Any) -> bool:
+    return read_base64(value, 32) is not None
+
+
+def is_key_id(value: Any) -> bool:
+    return read_base64url(value, 32) is not None
+
+
+def is_ascending(values: list[Any]) -> bool:
+    return all(one < other for one, other in pairwise(values))
+
+
+def is_names(value: Any) -> bool:
+    return matches(items(is_name), value) and is_ascending([code_units(one) for one in value])
+
+
+def is_hashes(value: Any) -> bool:
+    return matches(items(is_hash), value) and is_ascending(value)
+
+
+def asserts_by_status(value: Any) -> bool:
+    return bool(value["can_assert_validity"] == (value["verification_status"] in ASSERTING))
+
+
+def ends_of(is_end: Form) -> Form:
+    """`valid_until`: the end of the proof, or of all four artifacts."""
+    forms = [members(**dict.fromkeys(kinds, either(is_end, is_null))) for kinds in (("proof",), KINDS)]
+    return either(*forms)
+
+
+is_hash = pattern("[0-9a-f]{64}")
+is_kind = one_of(*KINDS)
+is_tenant_id = pattern("[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+is_action = pattern("[A-Z0-9_.:-]{1,128}")
+is_effect = one_of("ADMIT", "DENY", "REQUIRE_APPROVAL")
+is_environment = one_of("sandbox", "live")
+is_status = one_of(*STATUSES)
+is_traceparent = pattern("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+is_nonce = pattern("[A-Za-z0-9_-]{16,128}")
+RUN = members(id=is_proof_id, seq=is_seq)
+KEY_BYTES = bytes_form(32, read_base64url)
+SIGNATURE_BYTES = bytes_form(64)
+VALID_UNTIL = ends_of(is_time)

@@ -1,38 +1,224 @@
 """Verifies exports, the evidence of receipts, packages of runs, and tlog-proofs offline (spec/log.md, 18)."""
 
-from datetime import timezone
+from __future__ import annotations
 
-from .approvals import check_named, is_signed
-from .forms import *
-from .pins import read_key, read_log
+from dataclasses import dataclass
+from typing import Any
+
+from . import approvals
+from .crypto import pae, thumbprint, verify_ed25519
+from .documents import AEP, AEP_TYPE, DISCLOSED, DISCLOSURE, EVIDENCE, EXPORT, RECEIPT_EVIDENCE, RUN_PACKAGE
+from .encoding import (
+    base64_bytes,
+    base64text,
+    canonical,
+    code_units,
+    current_time,
+    document_hash,
+    parse_json,
+    read_base64url,
+    sha256,
+    time_text,
+)
 from .entries import read_entry
+from .errors import InvalidError, require
+from .forms import ASSERTING, is_ascending, is_hash, read
+from .notes import Checkpoint, TlogProof, parse_tlog_proof
+from .pins import PinnedLog, Pins
+
+MALFORMED_EXPORT = "malformed_export"
+Document = str | bytes | dict[str, Any]
+RECEIPT_STATUS = {"ADMIT": "ADMITTED", "DENY": "DENIED", "REQUIRE_APPROVAL": "APPROVAL_REQUIRED"}
 
 
-class Undecidable(Exception):
+class Undecidable(Exception):  # noqa: N818
     """The pins do not suffice."""
 
 
-def check_inclusion(log, entry, index, path, note, tree_size=None):
-    """The index of an entry, and the size of the checkpoint that covers it (steps 8 to 10)."""
-    keys, origin, has_quorum = log
+@dataclass
+class OfflineResult:
+    """`undecidable` is why the pins do not suffice, `fault` the first failed check; both are None for a good document.
+
+    `included` is None without a pinned log. A status `unknown since checkpoint <size>` cannot exclude a later
+    revocation.
+    """
+
+    authentic: bool | None = None
+    included: bool | None = None
+    status: str = "unknown"
+    fault: str | None = None
+    pointer: str = ""
+    undecidable: str | None = None
+    aep: dict[str, Any] | None = None
+    disclosed: dict[str, Any] | None = None
+    withheld: int | None = None
+    leaf_index: int | None = None
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check that the pins allow has passed."""
+        return self.fault is None and self.undecidable is None
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON, in the form of the test vectors."""
+        shown = ("authentic", "included", "status", "fault", "disclosed", "withheld")
+        return _summary(self, () if self.undecidable else shown)
+
+
+@dataclass
+class RunResult:
+    """`complete` means: the run has exactly the requests `members`; `missing` are numbers of erased ones."""
+
+    complete: bool = False
+    fault: str | None = None
+    undecidable: str | None = None
+    members: list[str] | None = None
+    missing: list[int] | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON, in the form of the test vectors."""
+        return _summary(self, () if self.undecidable else ("complete", "fault", "members", "missing"))
+
+
+def _summary(result: object, names: tuple[str, ...]) -> dict[str, Any]:
+    values = {name: getattr(result, name) for name in (*names, "undecidable")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def verify_export(
+    document: Document,
+    pins: Pins,
+    *,
+    receipt: dict[str, Any] | None = None,
+    tlog_proof: str | None = None,
+    now: str | None = None,
+) -> OfflineResult:
+    """Verifies an export, or the evidence of a receipt.
+
+    With `receipt`, the document must be about it. A `tlog_proof` takes the place of the document's own inclusion.
+    `now` replaces the clock of the reader.
+    """
+    result = OfflineResult(authentic=False, included=None if pins.log is None else False)
     try:
-        text, signers = open_note(note, keys)
-    except Invalid as fault:
-        raise Invalid(str(fault).replace("bad_signature", "bad_checkpoint_signature")) from fault
-    size, root = parse_checkpoint(text, origin)
-    require(any(keys[key] is None or size <= keys[key] for key in signers), "unknown_signer")
-    require(has_quorum is None or has_quorum(note), "quorum_not_met")
-    require(tree_size in (None, size), "tree_size_mismatch")
-    require(inclusion_root(index, size, entry_hash(entry), path) == root, "not_in_tree")
-    return index, size
+        _verify_document(result, document, pins, receipt, tlog_proof, now)
+    except Undecidable as cause:
+        return OfflineResult(undecidable=str(cause))
+    except InvalidError as fault:
+        result.fault, result.pointer = fault.code, fault.pointer
+    return result
 
 
-def receipt_of(aep, request_hash):
+def verify_receipt_evidence(
+    document: Document, receipt: dict[str, Any], pins: Pins, *, now: str | None = None
+) -> OfflineResult:
+    """Verifies that evidence of a receipt binds the operator to this receipt."""
+    return verify_export(document, pins, receipt=receipt, now=now)
+
+
+def verify_tlog_proof(tlog_proof: str, entry: str | bytes, pins: Pins) -> OfflineResult:
+    """Verifies that a log entry, given as its canonical bytes, is in the pinned log."""
+    if pins.log is None:
+        return OfflineResult(undecidable="no_pinned_log")
+    result = OfflineResult(included=False)
+    try:
+        read_in = read_entry(entry.encode("utf-8", "surrogatepass") if isinstance(entry, str) else entry)
+        proof = parse_tlog_proof(tlog_proof)
+        result.checkpoint = pins.log.check_inclusion(read_in, proof)
+    except InvalidError as fault:
+        result.fault = fault.code
+        return result
+    result.included, result.leaf_index = True, proof.index
+    result.status = f"unknown since checkpoint {result.checkpoint.size}"
+    return result
+
+
+def verify_run(package: Document, pins: Pins) -> RunResult:
+    """Verifies that a run has exactly the requests in its package."""
+    result = RunResult()
+    if pins.log is None:
+        return RunResult(undecidable="no_pinned_log")
+    try:
+        _verify_run(result, _parse(package), pins, pins.log)
+    except Undecidable as cause:
+        return RunResult(undecidable=str(cause))
+    except InvalidError as fault:
+        result.fault = fault.code
+    return result
+
+
+def _parse(document: Document) -> Any:
+    return document if isinstance(document, dict) else parse_json(document)
+
+
+# An export or evidence
+
+
+def _verify_document(
+    result: OfflineResult,
+    given: Document,
+    pins: Pins,
+    receipt: dict[str, Any] | None,
+    tlog_proof: str | None,
+    now: str | None,
+) -> None:
+    if not pins.aep_keys:
+        raise Undecidable("no_pinned_key")
+    document = _parse(given)
+    kind = document.get("schema_version") if isinstance(document, dict) else None
+    form = {EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}.get(str(kind), EXPORT)
+    read(form, document, MALFORMED_EXPORT)
+    signed = _check_parts(document, is_evidence=form is not EXPORT)
+    disclosed = {name: value for _, name, value in document["disclosures"]}
+    if receipt is not None:
+        request_hash = disclosed.get("request_hash")
+        is_stated = is_hash(request_hash) and canonical(receipt) == canonical(receipt_of(signed, str(request_hash)))
+        require(is_stated, "receipt_mismatch")
+
+    pinned = [key for key in pins.aep_keys if key.key_id == signed["key_id"]]
+    if not pinned:
+        raise Undecidable("signing_key_not_pinned")
+    signature = base64_bytes(document["proof_record"]["envelope"]["signatures"][0]["sig"])
+    require(verify_ed25519(pinned[0].public, pae("svc.aep", canonical(signed)), signature), "bad_signature")
+    shown = document["approval"]
+    require(shown is None or approvals.is_signed(shown), "bad_approval_signature")
+
+    def accept(status: str) -> None:
+        result.authentic, result.aep, result.disclosed = True, signed, disclosed
+        result.withheld = 1 + len(signed["commitments"]) - len(disclosed)
+        result.status = status
+
+    ends = [key.before for key in pinned if key.before is not None]
+    proof_text = document.get("tlog_proof") if tlog_proof is None else tlog_proof
+    if pins.log is None or (form is not EXPORT and proof_text is None):
+        if ends:
+            raise Undecidable("no_pinned_log")
+        result.included = None
+        accept(_status_of(document, signed, now, "unknown"))
+        return
+    try:
+        index, checkpoint = _find_entry(document, proof_text, pins.log)
+        _check_activation(document["key"], pins.log, index, "key_not_activated")
+        if shown is not None:
+            _check_activation(shown, pins.log, index, "approver_not_activated")
+    except InvalidError:
+        # Without a position in the log, signatures before the end of the key look like later ones.
+        if not ends:
+            accept("unknown")
+        raise
+    starts = [key.after for key in pinned if key.after is not None]
+    require(max(starts, default=-1) < index < min(ends, default=index + 1), "key_not_in_force")
+    accept(_status_of(document, signed, now, f"unknown since checkpoint {checkpoint.size}"))
+    result.included, result.leaf_index, result.checkpoint = True, index, checkpoint
+
+
+def receipt_of(aep: dict[str, Any], request_hash: str) -> dict[str, Any]:
+    """The receipt that follows from an AEP."""
     is_execute = aep["subject"]["kind"] == "execute"
     receipt = {
         "schema_version": f"svc.{'runtime.intent_execute' if is_execute else 'agent.admission'}.response/1.0",
         "receipt_id": f"svc-{'runtime-execute' if is_execute else 'agent-admission'}-{request_hash[:16]}",
-        "status": {"ADMIT": "ADMITTED", "DENY": "DENIED", "REQUIRE_APPROVAL": "APPROVAL_REQUIRED"}[aep["decision"]["effect"]],
+        "status": RECEIPT_STATUS[aep["decision"]["effect"]],
         "request_hash": request_hash,
         "registry_proof_id": aep["proof_id"],
         "vee_recorded": True,
@@ -40,30 +226,30 @@ def receipt_of(aep, request_hash):
     return receipt | {"response_hash": document_hash(receipt)}
 
 
-def read_aep(payload, is_evidence):
+def _read_aep(payload: bytes, *, is_evidence: bool) -> Any:
     try:
         signed = parse_json(payload)
         require(canonical(signed) == payload, "not canonical")
         if is_evidence:
-            AEP(signed)
-    except Invalid as fault:
-        raise Invalid(MALFORMED if is_evidence else "payload_not_canonical") from fault
+            read(AEP, signed, MALFORMED_EXPORT)
+    except InvalidError as fault:
+        raise InvalidError(MALFORMED_EXPORT if is_evidence else "payload_not_canonical") from fault
     return signed
 
 
-def check_parts(document, is_evidence, receipt):
-    """Step 4: returns the AEP and its disclosed values; raises Invalid if two parts contradict."""
+def _check_parts(document: dict[str, Any], *, is_evidence: bool) -> dict[str, Any]:
+    """Step 4: the signed AEP, from which every other part follows."""
     record, entry = document["proof_record"], document["entry"]
     signed_in = record["envelope"] if is_evidence else document["envelope"]
-    payload, signature = from_base64(signed_in["payload"]), signed_in["signatures"][0]
-    signed = read_aep(payload, is_evidence)
+    payload, signature = base64_bytes(signed_in["payload"]), signed_in["signatures"][0]
+    signed: dict[str, Any] = _read_aep(payload, is_evidence=is_evidence)
     require(is_evidence or canonical(document["aep"]) == payload, "payload_mismatch")
     own_id = signed["proof_id"]
     require(entry["proof_id"] == own_id and document.get("proof_id", own_id) == own_id, "proof_id_mismatch")
     activation, key_id = document["key"]["entry"], signed["key_id"]
     require(signature["keyid"] == key_id and activation["key_id"] == key_id, "key_id_mismatch")
     require((activation["use"], activation["change"]) == ("aep", "activate"), "key_id_mismatch")
-    require(thumbprint(from_base64url(activation["public_key"], 32)) == key_id, "key_id_mismatch")
+    require(thumbprint(read_base64url(activation["public_key"], 32) or b"") == key_id, "key_id_mismatch")
     rebuilt = {
         "schema_version": "svc.registry.proof_record/1.1",
         "proof_id": own_id,
@@ -84,155 +270,112 @@ def check_parts(document, is_evidence, receipt):
         named = [signed["request_commitment"]] if one[1] == "request_hash" else signed["commitments"]
         require(document_hash(one) in named, "disclosure_mismatch")
     require(is_ascending([code_units(one[1]) for one in document["disclosures"]]), "disclosure_mismatch")
-    require(check_named(document, signed), "approval_mismatch")
-    disclosed = {name: value for _, name, value in document["disclosures"]}
-    if receipt is not ABSENT:
-        has_hash = is_hash(disclosed.get("request_hash"))
-        require(
-            has_hash and canonical(receipt) == canonical(receipt_of(signed, disclosed["request_hash"])),
-            "receipt_mismatch",
-        )
-    return signed, disclosed
+    require(approvals.fits_aep(document["approval"], signed), "approval_mismatch")
+    return signed
 
 
-def verify_document(case, keys, log, result):
-    """Steps 1 to 13 for an export or the evidence of a receipt."""
-    result |= {"authentic": False} | ({"included": False} if log else {})
-    if not keys:
-        raise Undecidable("no_pinned_key")
-    text = base64.b64decode(case["export_base64"]) if "export_base64" in case else case["export"]
-    document = parse_json(text)
-    kind = document.get("schema_version") if isinstance(document, dict) else None
-    is_evidence = kind in (EVIDENCE, DISCLOSURE)
-    ({EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}[kind] if is_evidence else EXPORT)(document)
-    signed, disclosed = check_parts(document, is_evidence, case.get("receipt", ABSENT))
-
-    pinned = [key for key in keys if key[0] == signed["key_id"]]
-    if not pinned:
-        raise Undecidable("signing_key_not_pinned")
-    _, public, _ = pinned[0]
-    signature = from_base64(document["proof_record"]["envelope"]["signatures"][0]["sig"])
-    require(verifies(public, pae("svc.aep", canonical(signed)), signature), "bad_signature")
-    require(document["approval"] is None or is_signed(document["approval"]), "bad_approval_signature")
-    withheld = 1 + len(signed["commitments"]) - len(disclosed)
-    authentic = {"authentic": True, "disclosed": disclosed, "withheld": withheld}
-
-    starts = [start for _, _, (start, _, _) in pinned if start is not None]
-    ends = [end for _, _, (_, *both) in pinned for end in both if end is not None]
-    tlog_proof = case.get("tlog_proof", document.get("tlog_proof"))
-    if log is None or (is_evidence and tlog_proof is None):
-        if ends:
-            raise Undecidable("no_pinned_log")
-        result.pop("included", None)
-        result |= authentic | {"status": status_of(document, signed, case, "unknown")}
-        return
-    try:
-        index, size = find_entry(document, tlog_proof, log)
-        check_activation(document["key"], log, index, "key_not_activated")
-        if document["approval"] is not None:
-            check_activation(document["approval"], log, index, "approver_not_activated")
-    except Invalid:
-        if not ends:
-            result |= authentic
-        raise
-    require(max(starts, default=-1) < index < min(ends, default=index + 1), "key_not_in_force")
-    status = status_of(document, signed, case, f"unknown since checkpoint {size}")
-    result |= authentic | {"included": True, "status": status}
-
-
-def find_entry(document, tlog_proof, log):
+def _find_entry(document: dict[str, Any], tlog_proof: str | None, log: PinnedLog) -> tuple[int, Checkpoint]:
     if tlog_proof is not None:
-        return check_inclusion(log, document["entry"], *parse_tlog_proof(tlog_proof))
-    own = document["inclusion"]
-    path = [from_base64(one) for one in own["path"]]
-    return check_inclusion(
-        log, document["entry"], own["leaf_index"], path, own["checkpoint"], own["tree_size"]
-    )
+        proof, tree_size = parse_tlog_proof(tlog_proof), None
+    else:
+        own = document["inclusion"]
+        path = [base64_bytes(one) for one in own["path"]]
+        proof, tree_size = TlogProof(own["leaf_index"], path, own["checkpoint"]), own["tree_size"]
+    return proof.index, log.check_inclusion(document["entry"], proof, tree_size=tree_size)
 
 
-def check_activation(activated, log, below, code):
-    entry, text = activated["entry"], activated["tlog_proof"]
-    if text is None:
+def _check_activation(activated: dict[str, Any], log: PinnedLog, below: int, code: str) -> None:
+    if activated["tlog_proof"] is None:
         return
     try:
-        index, _ = check_inclusion((*log[:2], None), entry, *parse_tlog_proof(text))
-        require(index < below, code)
-    except Invalid as fault:
-        raise Invalid(code) from fault
+        proof = parse_tlog_proof(activated["tlog_proof"])
+        log.check_inclusion(activated["entry"], proof, needs_quorum=False)
+        require(proof.index < below, code)
+    except InvalidError as fault:
+        raise InvalidError(code) from fault
 
 
-def status_of(document, signed, case, otherwise):
-    stated = document.get("verdict", {}).get("verification_status", ASSERTING[0])
+def _status_of(document: dict[str, Any], signed: dict[str, Any], now: str | None, otherwise: str) -> str:
+    """The verdict in an export is unsigned: it can withdraw validity, but not assert it."""
+    stated: str = document.get("verdict", {}).get("verification_status", ASSERTING[0])
     if stated not in ASSERTING:
         return stated
     end = signed["valid_until"]["proof"]
-    now = case.get("now") or time_text(round(datetime.now(timezone.utc).timestamp() * 1000))
-    return "EXPIRED" if end is not None and end <= now else otherwise
+    return "EXPIRED" if end is not None and end <= (now or time_text(current_time())) else otherwise
 
 
-def verify_entry(case, log, result):
-    result |= {"included": False}
-    if log is None:
-        raise Undecidable("no_pinned_log")
+# A run
+
+
+@dataclass
+class _Place:
+    """A document of a run that is in the tree; `aep` is None when it was erased."""
+
+    entry: dict[str, Any]
+    aep: dict[str, Any] | None
+    index: int
+    tree: Checkpoint
+
+
+def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> None:
     try:
-        entry = read_entry(case["entry"].encode())
-    except (Invalid, UnicodeError) as fault:
-        raise Invalid("malformed_entry") from fault
-    _, size = check_inclusion(log, entry, *parse_tlog_proof(case["tlog_proof"]))
-    result |= {"included": True, "status": f"unknown since checkpoint {size}"}
-
-
-def verify_run(case, keys, log, result):
-    result |= {"complete": False}
-    result.pop("status")
-    if log is None:
-        raise Undecidable("no_pinned_log")
-    package = parse_json(case["run"])
-    try:
-        PACKAGE(package)
-    except Invalid as fault:
-        raise Invalid("malformed_run") from fault
-    close, *others = [place_of(one, keys, log) for one in (package["close"], *package["members"])]
-    subject = close["aep"]["subject"]
+        read(RUN_PACKAGE, package, "malformed_run")
+    except InvalidError as fault:
+        raise InvalidError("malformed_run", fault.pointer) from fault
+    close, *others = (_place_of(one, pins, log) for one in (package["close"], *package["members"]))
+    closing = close.aep or {}
+    subject = closing["subject"]
     require(subject["kind"] == "close", "not_a_close")
-    indexes = [one["index"] for one in (*others, close)]
-    require(is_ascending(indexes) and all(one["tree"] == close["tree"] for one in others), "log_order_mismatch")
-    hashes = [[one["entry"]["proof_id"], one["entry"]["aep_hash"]] for one in others]
+    indexes = [one.index for one in (*others, close)]
+    require(is_ascending(indexes) and all(one.tree == close.tree for one in others), "log_order_mismatch")
+    hashes = [[one.entry["proof_id"], one.entry["aep_hash"]] for one in others]
     stated = (subject["count"], subject["members_hash"])
     require(stated == (len(others), document_hash(hashes)), "members_mismatch")
-    aeps = [one["aep"] for one in others if one["aep"]]
-    of_run = lambda aep: (aep["tenant_id"], aep["subject"]["agent"]["id"], aep["subject"].get("run", {}).get("id"))
-    is_member = lambda aep: aep["subject"]["kind"] in ("admission", "outcome") and of_run(aep) == of_run(close["aep"])
-    require(all(map(is_member, aeps)), "run_mismatch")
-    seqs, end = [], subject["run"]["seq"]
-    firsts, decided = {}, set()
-    for one in others:
-        own_id, aep = one["entry"]["proof_id"], one["aep"]
-        approval, seq = aep and aep["evidence"]["approval"], aep and aep["subject"]["run"]["seq"]
-        if approval is not None:
-            pending = approval["pending_proof_id"]
-            effect, its_seq = firsts.get(pending, (None, None))
-            require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
-            require(pending not in decided, "seq_mismatch")
-            decided.add(pending)
-        elif aep is not None:
-            seqs.append(seq)
-        firsts[own_id] = one["entry"]["effect"], seq
+    aeps = [one.aep for one in others if one.aep is not None]
+    require(all(_is_of_run(aep, closing) for aep in aeps), "run_mismatch")
+    seqs = _seqs_of(others)
+    end = subject["run"]["seq"]
     require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
-    missing = [seq for seq in range(end) if seq not in seqs]
+    missing = sorted({*range(end)} - {*seqs})
     require(not missing or len(aeps) < len(others), "seq_mismatch")
-    result |= {"complete": True, "members": [one["entry"]["proof_id"] for one in others], "missing": missing}
+    result.complete, result.missing = True, missing
+    result.members = [one.entry["proof_id"] for one in others]
 
 
-def place_of(document, keys, log):
-    """A document that is in the tree, with its index, tree and AEP."""
-    entry, aep = document["entry"], None
-    if document["proof_record"]:
-        result = {}
-        verify_document({"export": canonical(document)}, keys, log, result)
-        require(result.get("included"), "not_in_tree")
-        aep = parse_json(from_base64(document["proof_record"]["envelope"]["payload"]))
-    index, path, note = parse_tlog_proof(document["tlog_proof"])
-    check_inclusion(log, entry, index, path, note)
-    tree = parse_checkpoint(open_note(note, log[0])[0], log[1])
-    return {"entry": entry, "aep": aep, "index": index, "tree": tree}
+def _is_of_run(aep: dict[str, Any], closing: dict[str, Any]) -> bool:
+    def run_of(one: dict[str, Any]) -> tuple[Any, ...]:
+        return one["tenant_id"], one["subject"]["agent"]["id"], one["subject"].get("run", {}).get("id")
+
+    return aep["subject"]["kind"] in ("admission", "outcome") and run_of(aep) == run_of(closing)
+
+
+def _seqs_of(members: list[_Place]) -> list[int]:
+    """The numbers of the requests. A decision after an approval repeats that of its pending proof."""
+    seqs: list[int] = []
+    first: dict[str, tuple[str, int | None]] = {}
+    decided: set[str] = set()
+    for one in members:
+        seq = None
+        if one.aep is not None:
+            approval, seq = one.aep["evidence"]["approval"], one.aep["subject"]["run"]["seq"]
+            if approval is None:
+                seqs.append(seq)
+            else:
+                pending = approval["pending_proof_id"]
+                effect, its_seq = first.get(pending, (None, None))
+                require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
+                require(pending not in decided, "seq_mismatch")
+                decided.add(pending)
+        first[one.entry["proof_id"]] = one.entry["effect"], seq
+    return seqs
+
+
+def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> _Place:
+    aep = None
+    if document["proof_record"] is not None:
+        result = OfflineResult()
+        _verify_document(result, document, pins, None, None, None)
+        require(result.included, "not_in_tree")
+        aep = result.aep
+    proof = parse_tlog_proof(document["tlog_proof"])
+    return _Place(document["entry"], aep, proof.index, log.check_inclusion(document["entry"], proof))

@@ -1,86 +1,99 @@
-"""Pins of a reader: AEP keys, the keys of a log, and a policy (spec/log.md, 18; C2SP tlog-policy)."""
+"""Keys that a reader trusts, obtained from another source than the documents (spec/log.md, 18)."""
 
-from .forms import is_text
-from .encoding import *
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .crypto import is_usable_key, thumbprint
+from .encoding import read_base64url
+from .entries import leaf_hash
+from .errors import InvalidError, require
+from .forms import is_index, is_text
+from .merkle import inclusion_root
+from .notes import Checkpoint, Quorum, TlogProof, Vkey, open_note, parse_checkpoint, parse_vkey, read_policy
 
 
-def read_key(pin):
-    """The thumbprint, public key and bounds of a pinned AEP key."""
-    jwk = {"kty": "OKP", "crv": "Ed25519", "x": pin} if is_text(pin) else pin
-    require(isinstance(jwk, dict) and "d" not in jwk, "malformed_key")
+class AepKey(NamedTuple):
+    """Signatures count at `after` < leaf index < `before`; None means unbounded."""
+
+    key_id: str
+    public: bytes
+    after: int | None
+    before: int | None
+
+
+class PinnedLog:
+    """The verifier keys of a log, each with the size up to which its checkpoints count, and a quorum of witnesses."""
+
+    def __init__(self, vkeys: object, origin: object, policy: object = None) -> None:
+        given = [vkeys] if isinstance(vkeys, str) else vkeys
+        require(isinstance(given, Sequence) and given, "malformed_vkey")
+        assert isinstance(given, Sequence)  # noqa: S101
+        self.sizes: dict[Vkey, int | None] = {}
+        for one in given:
+            pin: Any = {"vkey": one} if isinstance(one, str) else one
+            require(isinstance(pin, Mapping) and is_text(pin.get("vkey")), "malformed_vkey")
+            size = pin.get("from_size")
+            require(size is None or is_index(size), "malformed_vkey")
+            self.sizes[parse_vkey(pin["vkey"])] = size
+        names = {key.name for key in self.sizes}
+        require(len(self.sizes) == len(given) and len(names) == 1, "malformed_vkey")
+        require(all(is_usable_key(key.public) for key in self.sizes), "unusable_key")
+        require(isinstance(origin, str) and re.fullmatch("[^\0-\x1f]+", origin), "malformed_origin")
+        require(policy is None or isinstance(policy, str), "malformed_policy")
+        self.origin = str(origin)
+        self.quorum: Quorum | None = None if policy is None else read_policy(str(policy))
+
+    def open(self, note: str, *, needs_quorum: bool = True) -> Checkpoint:
+        """The checkpoint of a note that counts under these pins (step 8)."""
+        try:
+            text, signers = open_note(note, list(self.sizes))
+        except InvalidError as fault:
+            is_bad = fault.code == "bad_signature"
+            raise InvalidError("bad_checkpoint_signature" if is_bad else fault.code) from fault
+        checkpoint = parse_checkpoint(text, self.origin)
+        limits = [self.sizes[key] for key in signers]
+        # The holder of a stolen, retired key can still sign larger trees.
+        require(any(limit is None or checkpoint.size <= limit for limit in limits), "unknown_signer")
+        require(not needs_quorum or self.quorum is None or self.quorum(note), "quorum_not_met")
+        return checkpoint
+
+    def check_inclusion(
+        self, entry: Any, proof: TlogProof, *, tree_size: int | None = None, needs_quorum: bool = True
+    ) -> Checkpoint:
+        """The checkpoint in whose tree the entry is (steps 8 to 10)."""
+        checkpoint = self.open(proof.note, needs_quorum=needs_quorum)
+        require(tree_size in (None, checkpoint.size), "tree_size_mismatch")
+        root = inclusion_root(proof.index, checkpoint.size, leaf_hash(entry), proof.path)
+        require(root == checkpoint.root, "not_in_tree")
+        return checkpoint
+
+
+class Pins:
+    """AEP keys (base64url or JWK), and optionally the log: its vkeys, its origin and the text of a C2SP tlog-policy.
+
+    A vkey is a text, or `{"vkey", "from_size"}` for a retired one. Raises `InvalidError` for an unusable pin.
+    """
+
+    def __init__(
+        self, aep_keys: Sequence[object] = (), log_vkey: object = None, log_origin: object = None, policy: object = None
+    ) -> None:
+        self.aep_keys = [_read_key(pin) for pin in aep_keys]
+        self.log = None if log_vkey is None else PinnedLog(log_vkey, log_origin, policy)
+
+
+def _read_key(pin: object) -> AepKey:
+    jwk: Any = {"kty": "OKP", "crv": "Ed25519", "x": pin} if isinstance(pin, str) else pin
+    require(isinstance(jwk, Mapping) and "d" not in jwk, "malformed_key")
     kind = [jwk.get("kty"), jwk.get("crv"), jwk.get("use", "sig")]
-    has_algorithm = jwk.get("alg", "EdDSA") in ("EdDSA", "Ed25519")
-    public = from_base64url(jwk.get("x"), 32)
-    require(kind == ["OKP", "Ed25519", "sig"] and has_algorithm and public, "malformed_key")
-    require(public_point(public), "unusable_key")
+    public = read_base64url(jwk.get("x"), 32)
+    if kind != ["OKP", "Ed25519", "sig"] or jwk.get("alg", "EdDSA") not in ("EdDSA", "Ed25519") or public is None:
+        raise InvalidError("malformed_key")
+    require(is_usable_key(public), "unusable_key")
     key_id = thumbprint(public)
     require(jwk.get("kid", key_id) == key_id, "key_id_mismatch")
-    bounds = [jwk.get(bound) for bound in ("activated_at", "retired_at", "compromised_from")]
-    require(all(bound is None or is_index(bound) for bound in bounds), "malformed_key")
-    return key_id, public, bounds
-
-
-def read_log(trust):
-    """The parsed vkeys with the sizes up to which they count, the origin and the policy; None without a log."""
-    if "log_vkey" not in trust:
-        return None
-    given = [trust["log_vkey"]] if is_text(trust["log_vkey"]) else trust["log_vkey"]
-    require(isinstance(given, list) and given, "malformed_vkey")
-    pins = [{"vkey": one} if is_text(one) else one for one in given]
-    require(all(isinstance(pin, dict) and is_text(pin.get("vkey")) for pin in pins), "malformed_vkey")
-    sizes = [pin.get("from_size") for pin in pins]
-    require(all(size is None or is_index(size) for size in sizes), "malformed_vkey")
-    keys = [parse_vkey(pin["vkey"]) for pin in pins]
-    require(len({*keys}) == len(keys) and len({key[0] for key in keys}) == 1, "malformed_vkey")
-    require(all(public_point(public) for _, _, public in keys), "unusable_key")
-    origin = trust.get("log_origin")
-    require(is_text(origin) and form("[^\0-\x1f]+")(origin), "malformed_origin")
-    policy = read_policy(trust["policy"]) if "policy" in trust else None
-    return dict(zip(keys, sizes)), origin, policy
-
-
-def read_policy(text):
-    """Whether the cosigners of a checkpoint are a quorum, as a function of the note (C2SP tlog-policy)."""
-    rules, quorums, keys, members = {}, [], {"log": [], "witness": []}, []
-    try:
-        require(form("(?:[\t -~\x80-\U0010ffff]*\n)*")(text), "characters")
-        for line in text.split("\n"):
-            kind, *words = re.findall("[^ \t]+", line) or ["#"]
-            if kind == "log" and len(words) in (1, 2):
-                keys[kind].append(parse_vkey(words[0])[2])
-            elif kind == "witness" and len(words) in (2, 3):
-                name, key = words[0], parse_vkey(words[1], 4)
-                keys[kind].append(key[2])
-                require(name not in (*rules, "none"), "name")
-                rules[name] = lambda note, key=key: is_cosigned(note, key)
-            elif kind == "group" and len(words) >= 3:
-                name, least, *group = words
-                members += group
-                least = {"any": "1", "all": str(len(group))}.get(least, least)
-                require(name not in (*rules, "none") and all(one in rules for one in group), "name")
-                require(form("[1-9][0-9]{0,8}")(least) and int(least) <= len(group), "threshold")
-                rules[name] = threshold(int(least), [rules[one] for one in group])
-            elif kind == "quorum" and words and words[1:] == []:
-                quorums.append(threshold(0, []) if words == ["none"] else rules.get(words[0]))
-            else:
-                require(kind.startswith("#"), "line")
-        require(all(len({*one}) == len(one) for one in (members, *keys.values())), "repeated")
-        require(len(quorums) == 1 and quorums[0], "quorum")
-    except Invalid as fault:
-        raise Invalid("malformed_policy") from fault
-    return quorums[0]
-
-
-def threshold(least, rules):
-    return lambda note: sum(rule(note) for rule in rules) >= least
-
-
-def is_cosigned(note, key):
-    """C2SP tlog-cosignature, Ed25519."""
-    text, signatures = parse_note(note)
-    for name, key_hash, data in signatures:
-        time = int.from_bytes(data[:8], "big")
-        message = f"cosignature/v1\ntime {time}\n{text}".encode()
-        if (name, key_hash) == key[:2] and time < 2**63 and verifies(key[2], message, data[8:]):
-            return True
-    return False
+    after, *ends = (jwk.get(bound) for bound in ("activated_at", "retired_at", "compromised_from"))
+    require(all(bound is None or is_index(bound) for bound in (after, *ends)), "malformed_key")
+    return AepKey(key_id, public, after, min((end for end in ends if end is not None), default=None))
