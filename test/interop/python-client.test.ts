@@ -53,7 +53,7 @@ it.runIf(hasPython)(
     const [output] = await Promise.all([testing, serving]);
     expect(output).toMatch(/^\d+ passed in /m);
   },
-  180_000,
+  300_000,
 );
 
 /** Permits everything, except `NEVER`, and `PAY` without an approval. */

@@ -195,13 +195,16 @@ def admitted(
     covers the arguments by name, with the default values. If some are not data, `hashed` gets the arguments and returns
     the bound part; `fields` returns further members of the envelope, such as `facts`, `run` and `tool_call_id`.
 
-    Raises `SvcError` (`invalid_input`) for a generator function: its caller, not the call, runs it.
+    A coroutine function needs a gate with an `AsyncClient`, any other function one with a `Client`. Raises `SvcError`
+    (`invalid_input`) otherwise, and for a generator function: its caller, not the call, runs it.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name = tool if tool is not None else getattr(function, "__name__", "")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise SvcError("invalid_input", f"{name} is a generator function: decorate its caller")
+        if inspect.iscoroutinefunction(function) != isinstance(gate.client, AsyncClient):
+            raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
         signature = inspect.signature(function)
 
         def call_of(args: tuple[Any, ...], named: dict[str, Any]) -> ToolCall:

@@ -28,7 +28,8 @@ def admit_tool(
     """Copies a tool so that every call is admitted first. Give the agent the copy, not the original.
 
     The hash covers the arguments after the tool's schema. A call without an admission raises `NotAdmittedError`, like a
-    tool that fails. `hashed` and `fields` are those of `admitted`.
+    tool that fails. `hashed` and `fields` are those of `admitted`. A tool without a coroutine needs a gate with a
+    `Client`, also for `ainvoke`; one with a coroutine needs an `AsyncClient` for `ainvoke`.
     """
     if not isinstance(tool, BaseTool):
         raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
