@@ -43,6 +43,7 @@ CYCLE.append(CYCLE)
         {"set": {1}},
         OrderedDict(a=1),
         Color.RED,
+        {Color.RED: 1},
         b"bytes",
         float("nan"),
         2**53,

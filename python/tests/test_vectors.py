@@ -76,6 +76,28 @@ def test_verification_of_a_run_has_the_expected_result(case: dict[str, Any]) -> 
     assert {name: value for name, value in found.items() if name not in SHOWN} == case["expected"]
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b'"\xff"', "invalid_utf8"),
+        (b"{'a':1}", "malformed_json"),
+        (b"[01]", "malformed_json"),
+        (b"\xef\xbb\xbf1", "malformed_json"),
+        (b"1 2", "malformed_json"),
+        (b'{"a":1,"\\u0061":2}', "duplicate_key"),
+        (b'["\\ud800"]', "lone_surrogate"),
+        (b'["\\u0000"]', "nul_character"),
+        (b"[9007199254740993.0]", "integer_out_of_range"),
+        (b"[1e20]", "integer_out_of_range"),
+        (b"[1e400]", "integer_out_of_range"),
+        (b"[" * 33, "too_deep"),
+    ],
+)
+def test_a_text_with_two_meanings_is_rejected(text: bytes, code: str) -> None:
+    with pytest.raises(InvalidError, match=code):
+        parse_json(text)
+
+
 @pytest.mark.parametrize("name", ["request", "agent-admission"])
 def test_a_request_has_the_expected_canonical_form_and_hash(name: str) -> None:
     for case in vectors(name):

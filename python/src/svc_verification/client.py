@@ -28,6 +28,8 @@ ProofPage = tuple[list[dict[str, Any]], str | None]
 MAX_ENGINE_BYTES = 128 * 1024 * 1024
 MAX_PUBLIC_BYTES = 4 * 1024 * 1024
 AFTER_PAUSE = Response(0, {}, b"")
+# A followed redirect would send the API key to its target.
+HTTP: dict[str, Any] = {"follow_redirects": False}
 
 
 class _Settings:
@@ -125,9 +127,6 @@ class _Body:
     """Counts bytes on arrival: an endless body must not fill the memory."""
 
     def __init__(self, request: Request, response: httpx.Response) -> None:
-        if 300 <= response.status_code < 400:
-            # A followed redirect would send the API key to its target.
-            raise SvcError("unexpected_response", "redirects are not followed", status=response.status_code)
         self.request, self.response, self.content = request, response, bytearray()
 
     def add(self, chunk: bytes) -> None:
@@ -280,7 +279,7 @@ class Client(_Calls):
     """
 
     def _open(self, transport: Any) -> None:
-        self._http = httpx.Client(transport=transport)
+        self._http = httpx.Client(transport=transport, **HTTP)
 
     def __enter__(self) -> Self:
         return self
@@ -337,7 +336,7 @@ class AsyncClient(_Calls):
     """The calls of `Client` as coroutines, for asyncio and trio."""
 
     def _open(self, transport: Any) -> None:
-        self._http = httpx.AsyncClient(transport=transport)
+        self._http = httpx.AsyncClient(transport=transport, **HTTP)
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from .encoding import base64url, canonical, sha256
 
 P = 2**255 - 19
-L = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, -1, P) % P
 SMALL_ORDER = [
     int.from_bytes(bytes.fromhex(y), "little")
@@ -58,9 +57,8 @@ def is_usable_key(public: bytes) -> bool:
 
 @lru_cache(1024)
 def verify_ed25519(public: bytes, message: bytes, signature: bytes) -> bool:
+    """OpenSSL checks rules 2 and 6."""
     if len(signature) != 64 or not is_usable_key(public) or not _is_ordinary(signature[:32]):
-        return False
-    if int.from_bytes(signature[32:], "little") >= L:
         return False
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
