@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 RETRYABLE = frozenset({"timeout", "network", "not_ready", "rate_limited", "unavailable"})
@@ -22,35 +23,27 @@ def require(condition: object, code: str) -> None:
         raise InvalidError(code)
 
 
+@dataclass(eq=False)
 class SvcError(Exception):
     """A failed call. The codes are those of the TypeScript SDK (docs/integrate.md, Errors).
 
     `status` and `problem` are of the response; `denial` has the receipt and reasons of `policy_denied`, `approval`
     receipt and `expires_at` of `approval_required`. `proof_id` names an accepted admission without a known decision.
+    `fault` is the failed check of evidence, `retry_after` the requested delay in seconds.
     """
 
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        *,
-        status: int | None = None,
-        problem: dict[str, Any] | None = None,
-        retry_after: float | None = None,
-        denial: dict[str, Any] | None = None,
-        approval: dict[str, Any] | None = None,
-        proof_id: str | None = None,
-        fault: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status = status
-        self.problem = problem
-        self.retry_after = retry_after
-        self.denial = denial
-        self.approval = approval
-        self.proof_id = proof_id
-        self.fault = fault
+    code: str
+    message: str
+    status: int | None = None
+    problem: dict[str, Any] | None = None
+    retry_after: float | None = None
+    denial: dict[str, Any] | None = None
+    approval: dict[str, Any] | None = None
+    proof_id: str | None = None
+    fault: str | None = None
+
+    def __str__(self) -> str:
+        return self.message
 
     @property
     def retryable(self) -> bool:
