@@ -178,10 +178,14 @@ function requireLogOrder(all: readonly PlacedMember[]): void {
   all.forEach((one, i) => {
     const pointer = i === all.length - 1 ? '/close' : `/members/${i}`;
     if (one.tree.size !== tree.size || !equalBytes(one.tree.root, tree.root)) {
-      fail('log_order_mismatch', pointer, 'the proofs of inclusion are under several checkpoints');
+      fail('log_order_mismatch', pointer, 'the inclusion proofs have different checkpoints');
     }
     if (i > 0 && all[i - 1]!.leafIndex >= one.leafIndex) {
-      fail('log_order_mismatch', pointer, 'the entry is not above the one before it in the log');
+      fail(
+        'log_order_mismatch',
+        pointer,
+        'the leaf index is not greater than that of the previous entry',
+      );
     }
   });
 }

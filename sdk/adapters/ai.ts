@@ -1,6 +1,7 @@
 import { SdkError } from '../errors.js';
-import { openGate, type Gate, isAsyncGenerator } from './gate.js';
+import { openGate, type Gate } from './gate.js';
 import type { AdapterOptions } from './options.js';
+import { isAsyncGenerator } from './stream.js';
 import { copyWith } from './tool.js';
 
 /** Options of `admitTools`. */
@@ -9,7 +10,10 @@ export type AiOptions<Name extends string = string> = AdapterOptions & {
   elsewhere?: readonly Name[];
 };
 
-type Execute = (input: unknown, options: { abortSignal?: AbortSignal }) => unknown;
+type Execute = (
+  input: unknown,
+  options: { abortSignal?: AbortSignal; toolCallId?: string },
+) => unknown;
 
 /**
  * Copies a record of tools of the AI SDK (`ai`) with an `execute` that is admitted first. The hash is
@@ -39,12 +43,16 @@ export function admitTools<T extends Record<string, object>>(
 
 function gated(gate: Gate, tool: string, execute: Execute): Execute {
   const call: Execute = (input, options) =>
-    gate<unknown>({
-      tool,
-      args: () => input,
-      signal: options.abortSignal,
-      run: () => execute(input, options),
-    });
+    gate.guard<unknown>(
+      {
+        tool,
+        arguments: input,
+        toolCallId: options.toolCallId,
+        context: options,
+        signal: options.abortSignal,
+      },
+      () => execute(input, options),
+    );
   // The AI SDK detects a stream by the result, which exists only after the decision; here the
   // function's type shows it. Other functions' generators give their last value, as in the AI SDK.
   if (Object.prototype.toString.call(execute) === '[object AsyncGeneratorFunction]') {

@@ -1,60 +1,120 @@
 import { attempt, ProtocolError } from '../../protocol/errors.js';
 import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
-import { admitHttp, agentEnvelope } from '../engine/admission.js';
+import { SCHEMA } from '../../protocol/schemas/ids.js';
+import { admitHttp, agentEnvelope, type Admitted, type Receipt } from '../engine/admission.js';
+import { waitForApproval } from '../engine/approvals.js';
 import { receiptEvidenceOf } from '../engine/receipt-evidence.js';
 import { SdkError } from '../errors.js';
+import type { EngineOptions } from '../options.js';
+import { openBreaker } from './breaker.js';
 import {
   type AdapterOptions,
   type Admission,
+  type GatedCall,
+  type Outcome,
   NotAdmittedError,
   requireOptions,
-  type GateOptions,
 } from './options.js';
-import { plainHash, resultHash, openListHash } from './plain-json.js';
+import { plainHash, resultHash } from './plain-json.js';
+import { openRounds } from './rounds.js';
+import { followStream } from './stream.js';
 import { actionOf } from './tool.js';
 
-/** One call of a tool, as an adapter sees it. */
-export interface ToolCall<R> {
-  tool: string;
-  /** The arguments: read for the admission, and again before the tool runs. */
-  args: () => unknown;
-  signal?: AbortSignal | undefined;
-  /** Runs the tool; with null in the mode `observe`. */
-  run: (admission: Admission | null) => R | PromiseLike<R>;
-  /** The outcome that a result shows, null if still open. By default every result is a success. */
-  outcomeOf?: (result: Awaited<R>) => Outcome | null;
+/** Admits calls of tools, and records their outcomes. Every adapter uses it. */
+export interface Gate {
+  /**
+   * Resolves after an `ADMITTED` receipt for this very call. Throws `NotAdmittedError` otherwise, also
+   * in the mode `observe`.
+   */
+  begin(call: GatedCall): Promise<Admission>;
+  /**
+   * Records the outcome of an admitted call. Never rejects: `onOutcomeError` gets a failure. Resolves
+   * at once with the option `waitUntil`.
+   */
+  end(admission: Admission, outcome: Outcome): Promise<void>;
+  /**
+   * Begins the call, runs the tool, and ends the call. A generator or a ReadableStream ends it later.
+   * In the mode `observe` the tool runs at once, with null.
+   *
+   * @param outcomeOf the outcome that a result shows; by default a success
+   */
+  guard<R>(
+    call: GatedCall,
+    tool: (admission: Admission | null) => R | PromiseLike<R>,
+    outcomeOf?: OutcomeOf<R>,
+  ): Promise<Awaited<R>>;
 }
 
-/** Runs an admitted tool, and records its outcome. Throws `NotAdmittedError` if the tool did not run. */
-export type Gate = <R>(call: ToolCall<R>) => Promise<Awaited<R>>;
+/**
+ * The outcome that a result shows: null while it is open, `next_round` when an equal call that
+ * `continues` this one runs under the same admission.
+ */
+export type OutcomeOf<R> = (result: Awaited<R>) => Outcome | null | 'next_round';
 
-/** Throws `SdkError` (`invalid_input`) for options that would fail every call. */
-export function openGate(given: AdapterOptions, framework?: string): Gate {
+/**
+ * Throws `SdkError` (`invalid_input`) for options that would fail every call. Returns a gate as it is.
+ *
+ * @param framework default of `agent.framework`
+ */
+export function openGate(given: AdapterOptions | Gate, framework?: string): Gate {
+  if ('guard' in given) return given;
   const agent = { ...(framework !== undefined && { framework }), ...given.agent };
   const options = { ...given, agent };
   requireOptions(options);
-  return options.mode === 'observe' ? observe : enforce;
+  const breaker = openBreaker(options.breakerMs ?? 0);
+  const rounds = openRounds();
 
-  async function enforce<R>(call: ToolCall<R>): Promise<Awaited<R>> {
-    let admission: Admission;
-    try {
-      const planned = planCall(call.tool, options.action, call.args);
-      admission = await requestAdmission(options, planned, call.signal);
-      await requireUnchanged(admission, planned, call);
-    } catch (error) {
-      if (error instanceof NotAdmittedError) notify(options.onNotAdmitted, error);
-      throw error;
-    }
-    notify(options.onAdmitted, admission);
-    return runTool(call, admission, (outcome) => record(admission, outcome));
+  const gate: Gate = {
+    begin: async (call) => {
+      try {
+        const planned = planCall(options, call);
+        const admission = await decide(planned, call);
+        await requireUnchanged(admission, planned, call);
+        notify(options.onAdmitted, admission);
+        return admission;
+      } catch (error) {
+        if (error instanceof NotAdmittedError) notify(options.onNotAdmitted, error);
+        throw error;
+      }
+    },
+    end: async (admission, outcome) => {
+      const recorded = recordOutcome(options, admission, outcome);
+      if (options.waitUntil === undefined) return recorded;
+      notify(options.waitUntil, recorded);
+    },
+    guard,
+  };
+  return gate;
+
+  async function guard<R>(
+    call: GatedCall,
+    tool: (admission: Admission | null) => R | PromiseLike<R>,
+    outcomeOf: OutcomeOf<R> = success,
+  ): Promise<Awaited<R>> {
+    if (options.mode === 'observe') return observe(call, tool, outcomeOf);
+    const key = attempt(() => planCall(options, call).fingerprint);
+    const begun = call.continues === true && key !== undefined ? rounds.take(key) : undefined;
+    const admission = begun ?? (await gate.begin(call));
+    return runTool(
+      () => tool(admission),
+      (result) => {
+        const outcome = outcomeOf(result);
+        if (outcome === 'next_round' && key !== undefined) rounds.keep(key, admission);
+        return outcome;
+      },
+      (outcome) => gate.end(admission, outcome),
+    );
   }
 
   /** Runs the tool without waiting for the decision; its caller does not wait for the record. */
-  function observe<R>(call: ToolCall<R>): Promise<Awaited<R>> {
+  function observe<R>(
+    call: GatedCall,
+    tool: (admission: null) => R | PromiseLike<R>,
+    outcomeOf: OutcomeOf<R>,
+  ): Promise<Awaited<R>> {
     const request = async (): Promise<Admission | null> => {
       try {
-        const planned = planCall(call.tool, options.action, call.args);
-        const admission = await requestAdmission(options, planned, undefined);
+        const admission = await decide(planCall(options, call), { ...call, signal: undefined });
         notify(options.onAdmitted, admission);
         return admission;
       } catch (error) {
@@ -64,7 +124,8 @@ export function openGate(given: AdapterOptions, framework?: string): Gate {
     };
     // Requested before the tool runs, because the tool may change its arguments.
     const admitted = request();
-    return runTool(call, null, (outcome) => {
+    const run = () => tool(null);
+    return runTool(run, outcomeOf, (outcome) => {
       const recorded = admitted.then((admission) =>
         admission === null ? undefined : recordOutcome(options, admission, outcome),
       );
@@ -74,37 +135,81 @@ export function openGate(given: AdapterOptions, framework?: string): Gate {
   }
 
   /** The caller may have aborted, or changed the arguments, during the admission. */
-  async function requireUnchanged<R>(
+  async function requireUnchanged(
     admission: Admission,
-    { argumentsHash }: PlannedCall,
-    call: ToolCall<R>,
+    { fingerprint }: PlannedCall,
+    call: GatedCall,
   ): Promise<void> {
     const { tool, action, proofId } = admission;
-    const isUnchanged = attempt(() => plainHash(call.args())) === argumentsHash;
+    const isUnchanged = attempt(() => planCall(options, call).fingerprint) === fingerprint;
     if (isUnchanged && call.signal?.aborted !== true) return;
-    await record(admission, { result: 'failed' });
+    await gate.end(admission, { result: 'failed' });
     const [code, reason] = isUnchanged
       ? (['aborted', 'aborted'] as const)
       : (['arguments_changed', 'its arguments changed during the admission'] as const);
     throw new NotAdmittedError(code, tool, reason, { action, proofId });
   }
 
-  async function record(admission: Admission, outcome: Outcome): Promise<void> {
-    const recorded = recordOutcome(options, admission, outcome);
-    if (options.waitUntil === undefined) return recorded;
-    notify(options.waitUntil, recorded);
+  async function decide(planned: PlannedCall, call: GatedCall): Promise<Admission> {
+    const { action, envelope, run } = planned;
+    const { engine, decisionTimeoutMs: timeoutMs } = options;
+    const signals = [engine.signal, call.signal].filter((signal) => signal !== undefined);
+    const abortable = {
+      ...engine,
+      ...(signals.length > 0 && { signal: AbortSignal.any(signals) }),
+    };
+    const limited = { ...abortable, ...(timeoutMs !== undefined && { timeoutMs }) };
+    const send = (one: AgentEnvelope) => admitHttp(limited, one);
+    try {
+      const receipt = await breaker(() => run?.send(envelope, send) ?? send(envelope)).catch(
+        (error: unknown) => secondDecision(abortable, planned, call, error),
+      );
+      notify(options.waitUntil, evidenceSettled(receipt));
+      const proofId = receipt.registry_proof_id;
+      return { tool: call.tool, action, proofId, receipt, ...(run !== undefined && { run }) };
+    } catch (cause) {
+      throw notAdmitted(call.tool, action, cause);
+    }
+  }
+
+  /** Waits for a required approval, if the options say so; throws every other error again. */
+  async function secondDecision(
+    engine: EngineOptions,
+    { action }: PlannedCall,
+    call: GatedCall,
+    error: unknown,
+  ): Promise<Admitted<AgentReceipt>> {
+    const { approval: wait } = options;
+    const approval = error instanceof SdkError ? error.approval : undefined;
+    if (wait === undefined || approval === undefined) throw error;
+    const proofId = approval.receipt.registry_proof_id;
+    notify(wait.onPending, { call, action, proofId, approval });
+    try {
+      const receipt = await waitForApproval(
+        { ...engine, timeoutMs: wait.waitMs },
+        approval.receipt,
+      );
+      if (isAgentReceipt(receipt)) return receipt;
+    } catch (later) {
+      // Without a second decision, the first one counts.
+      if (!(later instanceof SdkError) || !later.retryable) throw later;
+    }
+    throw error;
   }
 }
 
+const isAgentReceipt = (receipt: Admitted<Receipt>): receipt is Admitted<AgentReceipt> =>
+  receipt.schema_version === SCHEMA.agentReceipt;
+
 /** Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. */
 async function runTool<R>(
-  { run, outcomeOf = success }: ToolCall<R>,
-  admission: Admission | null,
+  run: () => R | PromiseLike<R>,
+  outcomeOf: OutcomeOf<R>,
   onEnd: (outcome: Outcome) => Promise<void>,
 ): Promise<Awaited<R>> {
   let result: Awaited<R>;
   try {
-    result = await run(admission);
+    result = await run();
   } catch (error) {
     await onEnd({ result: 'failed' });
     throw error;
@@ -112,70 +217,45 @@ async function runTool<R>(
   const stream = followStream(result, onEnd);
   if (stream !== null) return stream as Awaited<R>;
   const outcome = outcomeOf(result);
-  if (outcome !== null) await onEnd(outcome);
+  if (outcome !== null && outcome !== 'next_round') await onEnd(outcome);
   return result;
 }
 
-function success(result: unknown): Outcome {
-  return { result: 'succeeded', resultHash: resultHash(result) };
+function success(value: unknown): Outcome {
+  return { result: 'succeeded', value };
 }
 
-/** Options of `admitted`. */
-export type AdmittedOptions<A extends unknown[]> = GateOptions & {
-  /** Name of the function in the proof. */
-  tool: string;
-  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
-  action?: string;
-  /**
-   * The part of the arguments that the proof binds, as plain JSON; default the array of all
-   * arguments. Required when some arguments are not data, such as a context or a signal.
-   */
-  hashed?: (...args: A) => unknown;
-  /** The signal among the arguments. If it fires before the function runs, the function does not run. */
-  signal?: (...args: A) => AbortSignal | undefined;
-};
-
-/**
- * Wraps a function so that every call is admitted before it runs. The engine gets a hash of the
- * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper
- * records its outcome. Results, errors, `this` and arguments pass through unchanged. For an async
- * generator or a ReadableStream the outcome is recorded at its end.
- *
- * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapper's only error of its
- * own is `NotAdmittedError`: the function did not run.
- */
-export function admitted<T, A extends unknown[], R>(
-  fn: (this: T, ...args: A) => R,
-  options: AdmittedOptions<A>,
-): (this: T, ...args: A) => Promise<Awaited<R>> {
-  const { tool, action, hashed = (...args: A) => args, signal, ...rest } = options;
-  const gate = openGate({ ...rest, ...(action !== undefined && { action: () => action }) });
-  const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
-    return gate<R>({
-      tool,
-      args: () => hashed(...args),
-      signal: signal?.(...args),
-      run: () => Reflect.apply<T, A, R>(fn, this, args),
-    });
-  };
-  return Object.defineProperty(wrapper, 'name', { value: fn.name });
-}
-
-export interface PlannedCall {
-  tool: string;
+interface PlannedCall extends Pick<GatedCall, 'run'> {
   action: string;
-  /** SHA-256 of the arguments' RFC 8785 form. The arguments stay in this process. */
-  argumentsHash: string;
+  /** Complete except for the place in the run. The arguments stay in this process. */
+  envelope: AgentEnvelope;
+  /** Equal for calls that one decision admits. */
+  fingerprint: string;
 }
 
-/** Hashes the arguments. Throws `NotAdmittedError` if they or the tool's name do not allow it. */
-function planCall(
-  tool: string,
-  chooseAction: (tool: string) => string = actionOf,
-  args: () => unknown,
-): PlannedCall {
+/** Describes and hashes a call. Throws `NotAdmittedError` if no envelope can describe it. */
+function planCall(options: AdapterOptions, call: GatedCall): PlannedCall {
+  const { tool } = call;
   try {
-    return { tool, action: chooseAction(tool), argumentsHash: plainHash(args()) };
+    const { hashed, ...details } = { hashed: call.arguments, ...call, ...options.describe?.(call) };
+    const { agent, engine, action: chooseAction = actionOf } = options;
+    const { action = chooseAction(tool), facts, run, traceparent } = details;
+    const envelope = agentEnvelope(engine.tenantId, {
+      kind: 'admission',
+      agent,
+      action,
+      tool,
+      arguments_hash: plainHash(hashed),
+      ...withoutUndefined({
+        facts,
+        tool_call_id: details.toolCallId,
+        traceparent,
+        parent_proof_id: details.parentProofId ?? options.parentProofId,
+      }),
+    });
+    run?.requireOwner(engine.tenantId, agent.id);
+    const fingerprint = plainHash([tool, action, plainHash(hashed), facts ?? null]);
+    return { action, envelope, fingerprint, run };
   } catch (cause) {
     const reason =
       cause instanceof ProtocolError
@@ -188,30 +268,8 @@ function planCall(
   }
 }
 
-async function requestAdmission(
-  options: GateOptions,
-  { tool, action, argumentsHash }: PlannedCall,
-  callSignal: AbortSignal | undefined,
-): Promise<Admission> {
-  const { engine, agent, parentProofId } = options;
-  const signals = [engine.signal, callSignal].filter((signal) => signal !== undefined);
-  try {
-    const receipt = await admitHttp(
-      { ...engine, ...(signals.length > 0 && { signal: AbortSignal.any(signals) }) },
-      {
-        kind: 'admission',
-        agent,
-        action,
-        tool,
-        arguments_hash: argumentsHash,
-        ...(parentProofId !== undefined && { parent_proof_id: parentProofId }),
-      },
-    );
-    notify(options.waitUntil, evidenceSettled(receipt));
-    return { tool, action, proofId: receipt.registry_proof_id, receipt };
-  } catch (cause) {
-    throw notAdmitted(tool, action, cause);
-  }
+function withoutUndefined(members: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
 }
 
 function notAdmitted(tool: string, action: string, cause: unknown): NotAdmittedError {
@@ -236,12 +294,6 @@ function notAdmitted(tool: string, action: string, cause: unknown): NotAdmittedE
   return new NotAdmittedError('undecided', tool, `not admitted: ${message}`, details);
 }
 
-export interface Outcome {
-  result: 'succeeded' | 'failed';
-  /** SHA-256 of the result's RFC 8785 form; absent for a result that is not plain JSON. */
-  resultHash?: string | undefined;
-}
-
 const OUTCOME_TIMEOUT_MS = 10_000;
 
 /**
@@ -249,25 +301,30 @@ const OUTCOME_TIMEOUT_MS = 10_000;
  * caller's signal, because the tool did run.
  */
 async function recordOutcome(
-  options: GateOptions,
-  { tool, action, proofId }: Admission,
-  { result, resultHash }: Outcome,
+  options: AdapterOptions,
+  { tool, action, proofId, run }: Admission,
+  outcome: Outcome,
 ): Promise<void> {
   const { engine, agent, outcomeTimeoutMs = OUTCOME_TIMEOUT_MS, onOutcomeError } = options;
-  let envelope: AgentEnvelope | undefined;
+  let sent: AgentEnvelope | undefined;
   try {
-    envelope = agentEnvelope(engine.tenantId, {
+    const { result, resultHash: hash = resultHash(outcome.value) } = outcome;
+    const envelope = agentEnvelope(engine.tenantId, {
       kind: 'outcome',
       agent,
       parent_proof_id: proofId,
       result,
-      ...(resultHash !== undefined && { result_hash: resultHash }),
+      ...(hash !== undefined && { result_hash: hash }),
     });
-    const receipt = await admitHttp({ ...engine, timeoutMs: outcomeTimeoutMs }, envelope);
+    const send = (one: AgentEnvelope) => {
+      sent = one;
+      return admitHttp({ ...engine, timeoutMs: outcomeTimeoutMs }, one);
+    };
+    const receipt = await (run?.send(envelope, send) ?? send(envelope));
     notify(options.waitUntil, evidenceSettled(receipt));
   } catch (error) {
     const lost = { tool, action, proofId, error };
-    notify(onOutcomeError, envelope === undefined ? lost : { ...lost, envelope });
+    notify(onOutcomeError, sent === undefined ? lost : { ...lost, envelope: sent });
   }
 }
 
@@ -285,85 +342,4 @@ function notify<T>(callback: ((value: T) => unknown) | undefined, value: T): voi
   } catch {
     // Errors of callbacks are ignored.
   }
-}
-
-/** Called once, at the end of a stream. Never rejects. */
-type OnEnd = (outcome: Outcome) => Promise<void>;
-
-type Stream = AsyncGenerator<unknown, unknown, unknown>;
-
-/**
- * Passes a stream through, and calls `onEnd` at its end: an error, or a consumer that stops early, is
- * `failed`. The result hash covers the list of all items, with the return value of a generator as the
- * last. Null for a result that is not a stream.
- */
-function followStream(result: unknown, onEnd: OnEnd): object | null {
-  if (result instanceof ReadableStream) return followReadable(result, onEnd);
-  if (isAsyncGenerator(result)) return followGenerator(result, onEnd);
-  return null;
-}
-
-export function isAsyncGenerator(value: unknown): value is Stream {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    Symbol.asyncIterator in value &&
-    ['next', 'return', 'throw'].every((name) => typeof Reflect.get(value, name) === 'function')
-  );
-}
-
-async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
-  const list = openListHash();
-  let outcome: Outcome = { result: 'failed' };
-  const seen = async (stepping: Promise<IteratorResult<unknown>>) => {
-    const step = await stepping;
-    if (step.done !== true) list.add(step.value);
-    return step;
-  };
-  const tapped = {
-    next: (value?: unknown) => seen(source.next(value)),
-    throw: (error: unknown) => seen(source.throw(error)),
-    return: (value: unknown) => source.return(value),
-    [Symbol.asyncIterator]: () => tapped,
-  };
-  try {
-    const returned: unknown = yield* tapped;
-    if (returned !== undefined) list.add(returned);
-    outcome = { result: 'succeeded', resultHash: list.digest() };
-    return returned;
-  } finally {
-    await onEnd(outcome);
-  }
-}
-
-function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
-  const reader = source.getReader();
-  const list = openListHash();
-  return new ReadableStream<unknown>(
-    {
-      pull: async (controller) => {
-        try {
-          const { done, value } = await reader.read();
-          if (done) {
-            await onEnd({ result: 'succeeded', resultHash: list.digest() });
-            return controller.close();
-          }
-          list.add(value);
-          controller.enqueue(value);
-        } catch (error) {
-          await onEnd({ result: 'failed' });
-          throw error;
-        }
-      },
-      cancel: async (reason) => {
-        try {
-          await reader.cancel(reason);
-        } finally {
-          await onEnd({ result: 'failed' });
-        }
-      },
-    },
-    // No read-ahead: reads from the tool only on demand.
-    { highWaterMark: 0 },
-  );
 }

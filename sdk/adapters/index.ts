@@ -1,5 +1,7 @@
 export { actionOf } from './tool.js';
-export { admitted, type AdmittedOptions } from './gate.js';
+export { admitted, type AdmittedOptions } from './function.js';
+export { openGate, type Gate } from './gate.js';
+export { openRun, type AgentRun } from './run.js';
 export {
   NOT_ADMITTED_CODES,
   NotAdmittedError,
@@ -9,9 +11,14 @@ export {
 export type {
   AdapterOptions,
   Admission,
+  ApprovalWait,
+  CallDetails,
   CommonOptions,
   Enforce,
+  GatedCall,
   GateOptions,
   LostOutcome,
   Observe,
+  Outcome,
+  PendingApproval,
 } from './options.js';

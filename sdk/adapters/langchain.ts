@@ -10,7 +10,12 @@ export interface AnyLangChainTool {
   invoke(input: never, config?: never): Promise<unknown>;
 }
 
-type Call = (input: unknown, manager?: unknown, config?: { signal?: AbortSignal }) => unknown;
+interface RunConfig {
+  signal?: AbortSignal;
+  toolCall?: { id?: string };
+}
+
+type Call = (input: unknown, manager?: unknown, config?: RunConfig) => unknown;
 
 /**
  * Copies a LangChain tool so that every call is admitted first. Give the agent the copy, not the
@@ -26,12 +31,16 @@ export function admitTool<T extends AnyLangChainTool>(tool: T, options: AdapterO
     throw new SdkError('invalid_input', `${tool.name} is not a StructuredTool`);
   }
   const call: Call = (input, manager, config) =>
-    gate<unknown>({
-      tool: tool.name,
-      args: () => input,
-      signal: config?.signal,
+    gate.guard<unknown>(
+      {
+        tool: tool.name,
+        arguments: input,
+        toolCallId: config?.toolCall?.id,
+        context: config,
+        signal: config?.signal,
+      },
       // Uses the original as `this`, because a copy cannot access private members of its class.
-      run: () => original.call(tool, input, manager, config),
-    });
+      () => original.call(tool, input, manager, config),
+    );
   return copyWith(tool, '_call', call);
 }

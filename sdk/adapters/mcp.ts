@@ -1,33 +1,39 @@
 import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
-import { type Outcome, type Gate, openGate } from './gate.js';
+import { type Gate, openGate, type OutcomeOf } from './gate.js';
 import { type AdapterOptions, type Admission, NotAdmittedError } from './options.js';
-import { resultHash } from './plain-json.js';
 
-/** A `Server` of `@modelcontextprotocol/sdk`. */
+/** A `Server` of `@modelcontextprotocol/sdk` or `@modelcontextprotocol/server`. */
 export interface LowLevelServer {
   /** Throws if the method has a handler. */
   assertCanSetRequestHandler(method: string): void;
   /** Registers the handler that every tool call reaches. */
-  setRequestHandler(schema: never, handler: never): void;
+  setRequestHandler(schemaOrMethod: never, handler: never): void;
 }
 
 /** An `McpServer` or a `Server`. */
 export type AnyMcpServer = LowLevelServer | { server: LowLevelServer };
 
-/** A `Client` of `@modelcontextprotocol/sdk`. */
+/** A `Client` of `@modelcontextprotocol/sdk` or `@modelcontextprotocol/client`. */
 export interface AnyMcpClient {
   /** Every method that calls tools sends its requests through this one. */
-  request(request: never, schema: never, options?: never): Promise<unknown>;
+  request(request: never, schemaOrOptions: never, options?: never): Promise<unknown>;
 }
 
-type Handler = (request: McpRequest, extra: { signal?: AbortSignal }) => unknown;
+/** What v1 (first member) and v2 pass to a handler beside the request. */
+interface HandlerContext {
+  signal?: AbortSignal;
+  mcpReq?: { signal?: AbortSignal; inputResponses?: unknown; requestState?: () => unknown };
+}
 
-/** The common part of `Client` and `Server` of v1, and the fallback of a server. */
-interface V1Handlers {
+type Handler = (request: unknown, context: HandlerContext) => unknown;
+
+/** The common part of clients and servers, and the fallback of a server. */
+interface Handlers {
   assertCanSetRequestHandler(method: string): void;
-  setRequestHandler(schema: unknown, handler: Handler): void;
+  /** v1: schema, handler; v2: method, handler; or method, schemas, handler of the parameters. */
+  setRequestHandler(...form: unknown[]): void;
   removeRequestHandler(method: string): void;
   fallbackRequestHandler?: Handler | undefined;
 }
@@ -35,13 +41,15 @@ interface V1Handlers {
 /**
  * Admits every tool call of an MCP server before it reaches a tool, including tools that are
  * registered later. The hash is of the arguments as the client sent them. Call this before the first
- * tool is registered: throws `SdkError` (`invalid_input`) afterwards, and for a server of MCP SDK v2.
- * Returns the same server.
+ * tool is registered: throws `SdkError` (`invalid_input`) afterwards. Returns the same server.
+ *
+ * @param options pass the same gate to all servers of a factory, such as that of `createMcpHandler`:
+ *   it links the rounds of a call that requires input
  */
-export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterOptions): S {
+export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterOptions | Gate): S {
   const gate = openGate(options, 'mcp');
-  const handlers = ('server' in server ? server.server : server) as unknown as V1Handlers;
-  requireMcpV1(handlers);
+  const handlers = ('server' in server ? server.server : server) as unknown as Handlers;
+  requireMcp(handlers);
   try {
     handlers.assertCanSetRequestHandler('tools/call');
   } catch (cause) {
@@ -50,17 +58,28 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
   }
 
   const guarded =
-    (handler: Handler): Handler =>
-    (request, extra) =>
-      request.method === 'tools/call'
-        ? gateToolCall(gate, request, extra.signal, {
-            isTask: request.params?.['task'] !== undefined,
-            run: () => handler(request, extra),
-          })
-        : handler(request, extra);
+    (handler: Handler, requestOf = (input: unknown) => input as McpRequest): Handler =>
+    (input, context) => {
+      const request = requestOf(input);
+      const run = () => handler(input, context);
+      if (request.method !== 'tools/call' || lacksTool(server, request)) return run();
+      const { inputResponses, requestState, signal = context.signal } = context.mcpReq ?? {};
+      return gateToolCall(gate, request, {
+        isTask: request.params?.['task'] !== undefined,
+        continues: inputResponses !== undefined || requestState?.() !== undefined,
+        context,
+        signal,
+        run,
+      });
+    };
 
   const register = handlers.setRequestHandler.bind(handlers);
-  handlers.setRequestHandler = (schema, handler) => register(schema, guarded(handler));
+  handlers.setRequestHandler = (schemaOrMethod, ...rest) => {
+    const handler = rest.pop() as Handler;
+    const paramsOnly = (params: unknown) => ({ method: schemaOrMethod, params }) as McpRequest;
+    const isRequest = typeof schemaOrMethod !== 'string' || rest.length === 0;
+    register(schemaOrMethod, ...rest, guarded(handler, isRequest ? undefined : paramsOnly));
+  };
   // Receives every request without its own handler, including tool calls.
   let fallback = handlers.fallbackRequestHandler;
   Object.defineProperty(handlers, 'fallbackRequestHandler', {
@@ -72,6 +91,12 @@ export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterO
   return server;
 }
 
+/** Whether an `McpServer` lacks the tool: it answers with an error, which needs no admission. */
+function lacksTool(server: AnyMcpServer, { params = {} }: McpRequest): boolean {
+  const tools: unknown = Reflect.get(server, '_registeredTools');
+  return isObject(tools) && !(String(params['name']) in tools);
+}
+
 interface McpCallOptions {
   signal?: AbortSignal;
   task?: unknown;
@@ -79,55 +104,59 @@ interface McpCallOptions {
 
 /**
  * Admits every tool call of an MCP client, of any method, before the client sends it. A call without
- * an admission is not sent, and returns the result of a failed tool. Throws `SdkError`
- * (`invalid_input`) for a client of MCP SDK v2. Returns the same client.
+ * an admission is not sent, and returns the result of a failed tool. Returns the same client.
  */
-export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterOptions): C {
+export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterOptions | Gate): C {
   const gate = openGate(options, 'mcp');
-  const own = client as unknown as V1Handlers & {
-    request(request: McpRequest, schema: unknown, options?: McpCallOptions): Promise<unknown>;
+  const own = client as unknown as Handlers & {
+    request(request: McpRequest, ...rest: unknown[]): Promise<unknown>;
   };
-  requireMcpV1(own);
+  requireMcp(own);
   const send = own.request.bind(client);
-  own.request = (request, schema, callOptions) =>
-    request.method === 'tools/call'
-      ? gateToolCall(gate, request, callOptions?.signal, {
-          isTask: callOptions?.task !== undefined || request.params?.['task'] !== undefined,
-          run: () => send(request, schema, callOptions),
-        })
-      : send(request, schema, callOptions);
+  own.request = (request, ...rest) => {
+    const run = () => send(request, ...rest);
+    if (request.method !== 'tools/call') return run();
+    // v2 takes the options also in the place of the schema.
+    const { signal, task } = (rest[1] ?? rest[0] ?? {}) as McpCallOptions;
+    const { params = {} } = request;
+    return gateToolCall(gate, request, {
+      isTask: task !== undefined || params['task'] !== undefined,
+      continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
+      context: rest[1] ?? rest[0],
+      signal,
+      run,
+    });
+  };
   return client;
 }
 
 const PROBE = 'svc/probe';
-const probeSchema = z.object({ method: z.literal(PROBE) });
 
-/**
- * Throws `invalid_input` unless the object registers handlers like v1, under the method that a
- * schema names. In v2 the signal is passed differently, and a call may send several requests.
- */
-function requireMcpV1(object: V1Handlers): void {
-  if (registersBySchema(object)) return;
+/** Throws `invalid_input` unless the object registers handlers like v1 or v2. */
+function requireMcp(object: Handlers): void {
+  const params = z.object({});
+  const isV1 = registers(object, z.object({ method: z.literal(PROBE) }));
+  if (isV1 || registers(object, PROBE, { params })) return;
   throw new SdkError(
     'invalid_input',
-    'expected a server or client of @modelcontextprotocol/sdk, 1.12 or a later 1.x: no other MCP library is supported, nor are @modelcontextprotocol/server and @modelcontextprotocol/client 2.x',
+    'expected a server or client of @modelcontextprotocol/sdk, 1.12 or a later 1.x, or of @modelcontextprotocol/server or @modelcontextprotocol/client 2.x: no other MCP library is supported',
   );
 }
 
-function registersBySchema(object: V1Handlers): boolean {
+function registers(object: Handlers, ...form: unknown[]): boolean {
   const isFree = (): boolean =>
     attempt(() => {
       object.assertCanSetRequestHandler(PROBE);
       return true;
     }) ?? false;
-  const isV1 = attempt(() => {
+  const isTaken = attempt(() => {
     if (!isFree()) return false;
-    object.setRequestHandler(probeSchema, () => ({}));
+    object.setRequestHandler(...form, () => ({}));
     const isTaken = !isFree();
     object.removeRequestHandler(PROBE);
     return isTaken && isFree();
   });
-  return isV1 ?? false;
+  return isTaken ?? false;
 }
 
 /** Member of an MCP result's `_meta` with the proof of the decision. */
@@ -140,38 +169,52 @@ interface McpRequest {
   params?: Record<string, unknown>;
 }
 
+interface McpCall {
+  isTask: boolean;
+  continues: boolean;
+  context: unknown;
+  signal: AbortSignal | undefined;
+  run: () => unknown;
+}
+
 /**
  * Runs a `tools/call`. A call without an admission returns MCP's result of a failed tool, whose text
- * the model reads. A call that starts a task has no such result, and throws.
+ * the model reads. A call that starts a task has no such result, and throws, like an aborted call.
  */
 async function gateToolCall(
   gate: Gate,
   { params = {} }: McpRequest,
-  signal: AbortSignal | undefined,
-  { isTask, run }: { isTask: boolean; run: () => unknown },
+  { isTask, run, ...rest }: McpCall,
 ): Promise<unknown> {
+  const call = {
+    tool: params['name'] as string,
+    get arguments() {
+      return params['arguments'] ?? {};
+    },
+    ...rest,
+  };
   try {
-    return await gate<unknown>({
-      tool: params['name'] as string,
-      args: () => params['arguments'] ?? {},
-      signal,
-      run: async (admission) => withProof(await run(), admission),
+    return await gate.guard(
+      call,
+      async (admission) => withProof(await run(), admission),
       outcomeOf,
-    });
+    );
   } catch (error) {
-    if (error instanceof NotAdmittedError && !isTask) return failedTool(error);
+    const isDenial = error instanceof NotAdmittedError && error.code !== 'aborted';
+    if (isDenial && !isTask) return failedTool(error);
     throw error;
   }
 }
 
 /** Hashes the result without `_meta`, which client and server may extend. */
-function outcomeOf(result: unknown): Outcome | null {
-  if (!isObject(result)) return { result: 'succeeded', resultHash: resultHash(result) };
+const outcomeOf: OutcomeOf<unknown> = (result) => {
+  if (!isObject(result)) return { result: 'succeeded', value: result };
+  if (result['resultType'] === 'input_required') return 'next_round';
   // A task has only begun, so its outcome is still unknown.
   if (isObject(result['task']) && !('content' in result)) return null;
   const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
-  return { result: own['isError'] === true ? 'failed' : 'succeeded', resultHash: resultHash(own) };
-}
+  return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };
+};
 
 function withProof(result: unknown, admission: Admission | null): unknown {
   if (admission === null || !isObject(result)) return result;

@@ -1,8 +1,40 @@
 import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
+import type { Facts } from '../../protocol/schemas/facts.js';
 import { agentEnvelope, type Admitted } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
 import { type Denial, type RequiredApproval, SdkError } from '../errors.js';
 import type { EngineOptions } from '../options.js';
+import type { AgentRun } from './run.js';
+
+/** What an envelope contains about a call besides agent and tool. */
+export interface CallDetails {
+  /** Replaces the arguments as what the proof binds, as plain JSON. Only its hash is sent. */
+  hashed?: unknown;
+  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default: the option `action`. */
+  action?: string | undefined;
+  /** Values that the policy decides on, by name. */
+  facts?: Facts | undefined;
+  /** A run of this agent, from `openRun`. */
+  run?: AgentRun | undefined;
+  /** The id that the model gave to the call; adapters know it from most frameworks. */
+  toolCallId?: string | undefined;
+  /** The W3C traceparent of the call. */
+  traceparent?: string | undefined;
+  /** The proof that this call follows from; default: the option `parentProofId`. */
+  parentProofId?: string | undefined;
+}
+
+/** A call of a tool. */
+export interface GatedCall extends Omit<CallDetails, 'hashed'> {
+  tool: string;
+  /** Plain JSON, read again after the admission: changed arguments are not admitted. */
+  arguments: unknown;
+  /** What the framework passes beside the arguments, for `describe`. */
+  context?: unknown;
+  /** Whether this is a later round of a call that returned without a result. */
+  continues?: boolean;
+  signal?: AbortSignal | undefined;
+}
 
 /** An admitted action. */
 export interface Admission {
@@ -10,6 +42,34 @@ export interface Admission {
   action: string;
   proofId: string;
   receipt: Admitted<AgentReceipt>;
+  /** The outcome takes a number in this run too. */
+  run?: AgentRun;
+}
+
+/** How a call ended. */
+export interface Outcome {
+  result: 'succeeded' | 'failed';
+  /** The result, whose hash is recorded if it is plain JSON. */
+  value?: unknown;
+  /** SHA-256 of the result's RFC 8785 form, instead of `value`. */
+  resultHash?: string | undefined;
+}
+
+/** How long a call waits for an approval. */
+export interface ApprovalWait {
+  /** Milliseconds after which the call fails with `approval_required`. */
+  waitMs: number;
+  /** Gets the call when its wait begins: send `proofId` to an approver. */
+  onPending?: (pending: PendingApproval) => void;
+}
+
+/** A call that waits for an approval. */
+export interface PendingApproval {
+  call: GatedCall;
+  action: string;
+  /** The proof that an approver decides about. */
+  proofId: string;
+  approval: RequiredApproval;
 }
 
 /** An outcome that could not be recorded. */
@@ -29,6 +89,15 @@ export interface CommonOptions {
   agent: { id: string; framework?: string };
   /** The proof that the agent's actions follow from. */
   parentProofId?: string;
+  /** Timeout for a decision in milliseconds; default `engine.timeoutMs`. */
+  decisionTimeoutMs?: number;
+  /**
+   * After a call that did not reach the engine, further calls fail at once for this many
+   * milliseconds; then one of them tries again. Default 0: every call tries.
+   */
+  breakerMs?: number;
+  /** Waits for a required approval. Without it, such a call fails with `approval_required`. */
+  approval?: ApprovalWait;
   /** Timeout for recording an outcome in milliseconds; default 10,000. */
   outcomeTimeoutMs?: number;
   /** Called for every admission, before the tool runs in the mode `enforce`. */
@@ -59,10 +128,15 @@ export interface Observe {
 /** Options of every adapter. */
 export type GateOptions = CommonOptions & (Enforce | Observe);
 
-/** Options of an adapter that finds tools by name. */
+/** Options of an adapter that finds tools by name, and of `openGate`. */
 export type AdapterOptions = GateOptions & {
   /** The action of a tool for policies; default `actionOf`. */
   action?: (tool: string) => string;
+  /**
+   * Adds to the envelope of a call. Called again after the admission, because changed arguments and
+   * facts are not admitted. A call whose description throws does not run.
+   */
+  describe?: (call: GatedCall) => CallDetails;
 };
 
 /** Rejects invalid options when a tool is wrapped, not when it is called. */
@@ -76,6 +150,12 @@ export function requireOptions(options: GateOptions): void {
     action: 'ANY',
     ...(parent_proof_id !== undefined && { parent_proof_id }),
   });
+  const { approval, breakerMs = 0, decisionTimeoutMs = 1 } = options;
+  if (!(breakerMs >= 0)) throw invalid('/breakerMs', 'must be at least 0');
+  if (!(decisionTimeoutMs > 0)) throw invalid('/decisionTimeoutMs', 'must be above 0');
+  if (approval !== undefined && !(approval.waitMs > 0)) {
+    throw invalid('/approval/waitMs', 'must be above 0');
+  }
   if (!['enforce', 'observe'].includes(mode)) throw invalid('/mode', 'must be enforce or observe');
   if (typeof onOutcomeError !== 'function') throw invalid('/onOutcomeError', 'must be a function');
   if (mode === 'observe' && typeof onNotAdmitted !== 'function') {

@@ -13,7 +13,9 @@ export interface CommonOptions {
 }
 
 export interface Invocation<Options = object> {
+  /** The first argument. */
   argument: string;
+  args: string[];
   options: Options;
   json: boolean;
   /** Reads the settings on demand: a command that sends no key requires none. */

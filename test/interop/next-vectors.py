@@ -1,4 +1,4 @@
-"""Computes protocol/vectors/next.json from spec/next.md, with the package in python/.
+"""Computes protocol/vectors/next.json from spec/, with the package in python/.
 
 Prints the document. The keys are public test keys.
 """

@@ -101,6 +101,7 @@ describe('admitTools', () => {
       agent: { id: 'agent-7', framework: 'ai-sdk' },
       action: 'BOOK_TABLE',
       tool: 'bookTable',
+      tool_call_id: 'call-0',
       // The arguments include the defaults of the schema.
       args: { seats: 2, garden: true },
       result: { table: 2 },

@@ -17,6 +17,7 @@ describe('examples/adapters', () => {
     'function.mjs': RegExp(
       `^reservations\\.create admitted: ${PROOF}\na table for 2\ndenied: deleteAuditLog ${DENIED}\n$`,
     ),
+    'gate.mjs': RegExp(`^book_table admitted: ${PROOF}\na table for 2\n$`),
     'mcp-client.mjs': RegExp(
       `^book_table: admitted, proof ${PROOF}: a table for 2\n` +
         `delete_audit_log: denied, proof ${PROOF}: delete_audit_log ${DENIED}\n$`,

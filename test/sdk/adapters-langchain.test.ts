@@ -41,6 +41,7 @@ describe('admitTool', () => {
       agent: { id: 'agent-7', framework: 'langchain' },
       action: 'BOOK_TABLE',
       tool: 'book_table',
+      tool_call_id: 'call-1',
       args: { seats: 2, garden: true },
       result: 'a table for 2',
     });

@@ -49,7 +49,10 @@ const calls: Record<string, (common: Common) => Promise<unknown>[]> = {
       },
       common,
     );
-    const options = { toolCallId: MARKER, messages: [{ role: 'user' as const, content: MARKER }] };
+    const options = {
+      toolCallId: 'call-1',
+      messages: [{ role: 'user' as const, content: MARKER }],
+    };
     return [tools.good, tools.bad].map((one) => Promise.resolve(one.execute!(argument, options)));
   },
   LangChain: (common) =>

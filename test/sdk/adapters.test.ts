@@ -50,7 +50,7 @@ describe('admitted function', () => {
         function reserve(this: { seats: number }, input: { n: number }, context: Date) {
           return `${String(this.seats)} ${String(input.n)} ${String(context.getTime())}`;
         },
-        { ...world.common, tool: 'reserve', hashed: (input) => input },
+        { ...world.common, tool: 'reserve', describe: (input) => ({ hashed: input }) },
       ),
     };
     expect(table.reserve.name).toBe('reserve');
@@ -201,7 +201,7 @@ describe('function whose call is not admitted', () => {
     }
     expect((await blocked(tool()({ a: [0, 1n] }), 'invalid_call')).message).toContain('/0/a/1');
     const throwing = tool({
-      hashed: () => {
+      describe: () => {
         throw new Error('cannot');
       },
     });

@@ -5,15 +5,24 @@ from __future__ import annotations
 import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, cast
 
-from .documents import ADMISSION_STATUS, AGENT_ENVELOPE, AGENT_RECEIPT, EXECUTE_RECEIPT, EXECUTE_REQUEST, RECEIPT
+from .documents import (
+    ADMISSION_STATUS,
+    AGENT_ENVELOPE,
+    AGENT_RECEIPT,
+    EXECUTE_RECEIPT,
+    EXECUTE_REQUEST,
+    RECEIPT,
+    RECEIPT_EVIDENCE,
+)
 from .encoding import canonical, current_time, document_hash, is_proof_id, milliseconds, sha256, time_text
 from .errors import InvalidError, SvcError
 from .forms import Form, matches, read
 from .models import Receipt
+from .offline import read_signed
 from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
 
 MIN_POLL, POLL = 0.05, 1.0
@@ -96,22 +105,43 @@ def submit(service: Service, deadline: Deadline, body: dict[str, Any]) -> Steps[
     return (yield from follow(service, deadline, Expected(expected.form, request_hash, proof_id)))
 
 
-def follow(
-    service: Service, deadline: Deadline, expected: Expected, *, follows_approval: bool = False
-) -> Steps[Receipt]:
-    """Polls for the decision on an accepted admission."""
+def follow(service: Service, deadline: Deadline, expected: Expected) -> Steps[Receipt]:
+    """Polls for the decision on an accepted admission.
+
+    An approval leads to a second decision about the request, which has a proof of its own.
+    """
     proof_id = require_proof_id(expected.proof_id or "")
     while True:
         with _naming(proof_id):
             response = yield from service.send(deadline, "GET", f"/v1/admissions/{proof_id}")
-        # An approval leads to a second decision about the request, which has a proof of its own.
-        may_be_second = response.status != 202 and (expected.request_hash is not None or follows_approval)
-        own = Expected(expected.form, expected.request_hash) if may_be_second else expected
-        receipt, _ = _read_admission(response, own)
-        if receipt is not None:
-            return receipt
+        wanted = expected if response.status == 202 else replace(expected, proof_id=None)
+        try:
+            receipt, _ = _read_admission(response, wanted)
+        except SvcError as error:
+            if error.denial is not None:
+                yield from _require_second_decision(service, deadline, expected, error.denial["receipt"])
+            raise
         with _naming(proof_id):
+            if receipt is not None:
+                yield from _require_second_decision(service, deadline, expected, receipt)
+                return receipt
             yield from _pause(response, deadline)
+
+
+def _require_second_decision(service: Service, deadline: Deadline, expected: Expected, receipt: Receipt) -> Steps[None]:
+    """Without the hash of the request, only evidence shows that another proof is about the pending one."""
+    if expected.request_hash is not None or receipt["registry_proof_id"] == expected.proof_id:
+        return
+    path = f"/v1/proofs/{receipt['registry_proof_id']}/receipt-evidence"
+    response = yield from service.read(deadline, "GET", path)
+    evidence = read_document(response, RECEIPT_EVIDENCE)
+    try:
+        signed, _ = read_signed(evidence, dict(receipt))
+    except InvalidError as fault:
+        raise SvcError("evidence_rejected", f"the evidence is rejected: {fault.code}", fault=fault.code) from fault
+    approval = signed["evidence"]["approval"]
+    if approval is None or approval["pending_proof_id"] != expected.proof_id:
+        raise SvcError("unexpected_response", "the decision is about another proof")
 
 
 def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | str) -> Steps[Receipt]:
@@ -123,7 +153,7 @@ def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | 
     for attempt in count(1):
         try:
             expected = Expected(RECEIPT, request_hash, proof_id)
-            decided = yield from follow(service, deadline, expected, follows_approval=True)
+            decided = yield from follow(service, deadline, expected)
             if request_hash is None or decided["registry_proof_id"] != proof_id:
                 return decided
             message = "the engine admits a proof that requires an approval"

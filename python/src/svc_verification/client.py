@@ -203,8 +203,8 @@ class _Calls(_Settings):
     def wait_for_approval(self, required: Receipt | str, timeout: float | None = None) -> Steps[Receipt]:
         """The receipt of the second decision about a request that requires an approval.
 
-        `required` is `error.approval["receipt"]`; with a proof id, the engine may answer about another request. Without
-        a timeout it waits until the approval expires.
+        `required` is `error.approval["receipt"]`, or the id of the pending proof, which the evidence of the second
+        decision must name. Without a timeout it waits until the approval expires.
         """
         deadline = Deadline(math.inf if timeout is None else timeout)
         return admissions.wait_for_approval(self._engine, deadline, required)

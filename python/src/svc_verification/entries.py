@@ -1,4 +1,4 @@
-"""Entries of a log (spec/log.md, 11; spec/next.md, 7; spec/snapshot.md)."""
+"""Entries of a log (spec/log.md, 11; spec/next.md)."""
 
 from __future__ import annotations
 

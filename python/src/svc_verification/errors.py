@@ -35,6 +35,8 @@ class SvcError(Exception):
     code: str
     message: str
     status: int | None = None
+    # Identifies the request to the operator.
+    request_id: str | None = None
     problem: dict[str, Any] | None = None
     retry_after: float | None = None
     denial: dict[str, Any] | None = None

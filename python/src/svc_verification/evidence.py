@@ -1,4 +1,4 @@
-"""Verifies evidence of public answers under a pinned log (spec/snapshot.md; spec/next.md, 11)."""
+"""Verifies evidence of public answers under a pinned log (spec/snapshot.md)."""
 
 from __future__ import annotations
 

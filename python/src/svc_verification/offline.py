@@ -165,16 +165,8 @@ def _verify_document(
     if not pins.aep_keys:
         raise Undecidable("no_pinned_key")
     document = _parse(given)
-    kind = document.get("schema_version") if isinstance(document, dict) else None
-    form = {EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}.get(str(kind), EXPORT)
-    read(form, document, MALFORMED_EXPORT)
-    signed = _check_parts(document, is_evidence=form is not EXPORT)
-    disclosed = {name: value for _, name, value in document["disclosures"]}
-    if receipt is not None:
-        request_hash = disclosed.get("request_hash")
-        is_stated = is_hash(request_hash) and canonical(receipt) == canonical(receipt_of(signed, str(request_hash)))
-        require(is_stated, "receipt_mismatch")
-
+    signed, disclosed = read_signed(document, receipt)
+    is_export = document["schema_version"] not in (EVIDENCE, DISCLOSURE)
     pinned = [key for key in pins.aep_keys if key.key_id == signed["key_id"]]
     if not pinned:
         raise Undecidable("signing_key_not_pinned")
@@ -190,7 +182,7 @@ def _verify_document(
 
     ends = [key.before for key in pinned if key.before is not None]
     proof_text = document.get("tlog_proof") if tlog_proof is None else tlog_proof
-    if pins.log is None or (form is not EXPORT and proof_text is None):
+    if pins.log is None or (not is_export and proof_text is None):
         if ends:
             raise Undecidable("no_pinned_log")
         result.included = None
@@ -210,6 +202,20 @@ def _verify_document(
     require(max(starts, default=-1) < index < min(ends, default=index + 1), "key_not_in_force")
     accept(_status_of(document, signed, now, f"unknown since checkpoint {checkpoint.size}"))
     result.included, result.leaf_index, result.checkpoint = True, index, checkpoint
+
+
+def read_signed(document: Any, receipt: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The AEP of a document whose parts follow from each other, and its disclosed values (steps 3 and 4)."""
+    kind = document.get("schema_version") if isinstance(document, dict) else None
+    form = {EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}.get(str(kind), EXPORT)
+    read(form, document, MALFORMED_EXPORT)
+    signed = _check_parts(document, is_evidence=form is not EXPORT)
+    disclosed = {name: value for _, name, value in document["disclosures"]}
+    if receipt is not None:
+        request_hash = disclosed.get("request_hash")
+        is_stated = is_hash(request_hash) and canonical(receipt) == canonical(receipt_of(signed, str(request_hash)))
+        require(is_stated, "receipt_mismatch")
+    return signed, disclosed
 
 
 def receipt_of(aep: dict[str, Any], request_hash: str) -> dict[str, Any]:

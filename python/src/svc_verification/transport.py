@@ -222,7 +222,11 @@ PROBLEM = having(
 
 
 def unexpected(response: Response, message: str) -> SvcError:
-    return SvcError("unexpected_response", message, status=response.status)
+    return SvcError("unexpected_response", message, **_identify(response))
+
+
+def _identify(response: Response) -> dict[str, Any]:
+    return {"status": response.status, "request_id": response.headers.get("x-request-id")}
 
 
 def read_document(response: Response, form: Form) -> Any:
@@ -249,7 +253,7 @@ def http_error(response: Response) -> SvcError:
         first = next(iter(problem.get("errors", [])), None)
         where = f" ({first['pointer'] or '/'}: {first['detail']})" if first else ""
         message = f"{problem['code']}: {problem['detail']}{where}"
-    return SvcError(code, message, status=status, problem=problem, retry_after=response.retry_after)
+    return SvcError(code, message, **_identify(response), problem=problem, retry_after=response.retry_after)
 
 
 def _problem_of(response: Response) -> dict[str, Any] | None:

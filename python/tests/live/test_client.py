@@ -79,6 +79,12 @@ def test_a_denial_raises_with_its_receipt(client: Driven) -> None:
     assert caught.value.denial["reasons"] == ["never"]
 
 
+def denied(client: Driven) -> Any:
+    with pytest.raises(SvcError) as caught:
+        client.admit(agent=AGENT, action="NEVER")
+    return caught.value.problem
+
+
 def test_a_required_approval_raises_and_the_second_decision_admits(client: Driven) -> None:
     with pytest.raises(SvcError) as caught:
         client.execute(intent_id=secrets.token_hex(8), action="PAY")
@@ -89,6 +95,13 @@ def test_a_required_approval_raises_and_the_second_decision_admits(client: Drive
     assert second["status"] == "ADMITTED"
     assert second["request_hash"] == first["request_hash"]
     assert second["registry_proof_id"] != first["registry_proof_id"]
+    pending = first["registry_proof_id"]
+    assert client.wait_for_approval(pending, timeout=30) == client.follow_admission(pending) == second
+    another = client.admit(agent=AGENT, action="BOOK")
+    as_problem = {"content-type": "application/problem+json"}
+    for change in (answer(200, json=another), answer(403, json=denied(client), headers=as_problem)):
+        with pytest.raises(SvcError, match="another proof"):
+            client.with_(change).follow_admission(pending)
 
 
 def test_a_closed_run_is_complete_and_not_without_a_member(client: Driven, pins: Pins) -> None:

@@ -166,7 +166,7 @@ describe('an overlay', () => {
     });
   });
 
-  it('that is in force at acceptance decides, whatever is activated before the decision', async ({
+  it('decides if it is active at acceptance, even when another overlay is activated before the decision', async ({
     setup,
   }) => {
     await activated(setup);

@@ -1,0 +1,43 @@
+import { openGate } from './gate.js';
+import type { CallDetails, GateOptions } from './options.js';
+
+/** Options of `admitted`. */
+export type AdmittedOptions<A extends unknown[]> = GateOptions & {
+  /** Name of the function in the proof. */
+  tool: string;
+  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
+  action?: string;
+  /**
+   * Adds to the envelope of a call. The proof binds the array of all arguments as plain JSON: `hashed`
+   * replaces it when some arguments are not data, such as a context or a signal.
+   */
+  describe?: (...args: A) => CallDetails;
+  /** The signal among the arguments. If it fires before the function runs, the function does not run. */
+  signal?: (...args: A) => AbortSignal | undefined;
+};
+
+/**
+ * Wraps a function so that every call is admitted before it runs. The engine gets a hash of the
+ * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper
+ * records its outcome. Results, errors, `this` and arguments pass through unchanged. For an async
+ * generator or a ReadableStream the outcome is recorded at its end.
+ *
+ * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapper's only error of its
+ * own is `NotAdmittedError`: the function did not run.
+ */
+export function admitted<T, A extends unknown[], R>(
+  fn: (this: T, ...args: A) => R,
+  options: AdmittedOptions<A>,
+): (this: T, ...args: A) => Promise<Awaited<R>> {
+  const { tool, action, describe, signal, ...rest } = options;
+  const gate = openGate({
+    ...rest,
+    ...(describe !== undefined && { describe: (call) => describe(...(call.arguments as A)) }),
+  });
+  const wrapper = function (this: T, ...args: A): Promise<Awaited<R>> {
+    return gate.guard<R>({ tool, action, arguments: args, signal: signal?.(...args) }, () =>
+      Reflect.apply<T, A, R>(fn, this, args),
+    );
+  };
+  return Object.defineProperty(wrapper, 'name', { value: fn.name });
+}

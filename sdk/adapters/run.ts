@@ -1,0 +1,125 @@
+import { toHex } from '../../protocol/bytes.js';
+import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/admission.js';
+import { admitHttp, agentEnvelope, type Admitted } from '../engine/admission.js';
+import { SdkError, type SdkErrorCode } from '../errors.js';
+import type { EngineOptions } from '../options.js';
+
+/** A run of an agent, whose requests this process numbers. */
+export interface AgentRun {
+  readonly id: string;
+  /**
+   * Waits for the open requests, sends those without a known decision again, and closes the run: its
+   * package then proves that it has these requests and no others. After an error, call it again.
+   */
+  close(): Promise<Admitted<AgentReceipt>>;
+  /** Sends a request with the next number. A rejected request leaves its number to another one. */
+  send<T>(envelope: AgentEnvelope, send: (numbered: AgentEnvelope) => Promise<T>): Promise<T>;
+  /** Throws `invalid_input` for another tenant or agent, whose run this is not. */
+  requireOwner(tenantId: string, agentId: string): void;
+}
+
+/** The service rejected the request before it took its number. */
+const REJECTED: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
+  'invalid_input',
+  'unauthenticated',
+  'forbidden',
+  'not_found',
+  'invalid_request',
+  'lane_locked',
+]);
+
+/**
+ * Opens a run, whose requests get numbers from 0 on without a gap. All adapters of the agent may share
+ * it, as `run` in the result of `describe`.
+ *
+ * @param place the id and the next number of a run that another process began
+ */
+export function openRun(
+  { engine, agent }: { engine: EngineOptions; agent: { id: string } },
+  place: { id: string; seq: number } = { id: newRunId(), seq: 0 },
+): AgentRun {
+  const { id } = place;
+  let next = place.seq;
+  let isClosing = false;
+  const free: number[] = [];
+  const open = new Set<Promise<unknown>>();
+  const undecided = new Set<AgentEnvelope>();
+
+  async function number<T>(
+    envelope: AgentEnvelope,
+    send: (numbered: AgentEnvelope) => Promise<T>,
+  ): Promise<T> {
+    if (isClosing) throw new SdkError('invalid_input', 'the run is closed');
+    const seq = free.shift() ?? next++;
+    const numbered = { ...envelope, run: { id, seq } };
+    try {
+      return await send(numbered);
+    } catch (error) {
+      const { code, problem, proofId } = error as Partial<SdkError>;
+      if (isDecision(error) || problem?.code === 'run_seq_taken') throw error;
+      if (code !== undefined && REJECTED.has(code) && proofId === undefined) free.push(seq);
+      else undecided.add(numbered);
+      free.sort((a, b) => a - b);
+      throw error;
+    }
+  }
+
+  async function close(): Promise<Admitted<AgentReceipt>> {
+    // Iterates over the outcomes that it adds, too.
+    for (const envelope of undecided) {
+      const receipt = await admitHttp(engine, envelope).catch((error: unknown) => {
+        if (isDecision(error)) return null;
+        throw error;
+      });
+      undecided.delete(envelope);
+      if (receipt === null || envelope.kind !== 'admission') continue;
+      // Its caller got an error, so the tool did not run.
+      const { agent } = envelope;
+      const parent_proof_id = receipt.registry_proof_id;
+      const outcome = { kind: 'outcome', agent, parent_proof_id, result: 'failed' } as const;
+      const run = { id, seq: free.shift() ?? next++ };
+      undecided.add(agentEnvelope(engine.tenantId, { ...outcome, run }));
+    }
+    while (free.at(-1) === next - 1) next = free.pop()!;
+    const run = { id, seq: next };
+    const input = { kind: 'close', agent: { id: agent.id }, run } as const;
+    return admitHttp(engine, agentEnvelope(engine.tenantId, input));
+  }
+
+  return {
+    id,
+    send: async (envelope, send) => {
+      const sent = number(envelope, send);
+      open.add(sent);
+      return sent.finally(() => open.delete(sent));
+    },
+    requireOwner: (tenantId, agentId) => {
+      if (tenantId === engine.tenantId && agentId === agent.id) return;
+      const message = `/run: run ${id} belongs to agent ${agent.id} of ${engine.tenantId}`;
+      throw new SdkError('invalid_input', message, { pointer: '/run' });
+    },
+    close: async () => {
+      isClosing = true;
+      try {
+        await Promise.allSettled(open);
+        return await close();
+      } catch (error) {
+        isClosing = false;
+        throw error;
+      }
+    },
+  };
+}
+
+/** A denial or a required approval, which is in the log under its number. */
+function isDecision(error: unknown): boolean {
+  const { approval, denial } = error as Partial<SdkError>;
+  return approval !== undefined || denial !== undefined;
+}
+
+/** A UUIDv7 of now, in the form of a proof id. */
+function newRunId(): string {
+  const time = Date.now().toString(16).padStart(12, '0');
+  const random = toHex(crypto.getRandomValues(new Uint8Array(8))).slice(1);
+  return `${time}7000b${random}`;
+}

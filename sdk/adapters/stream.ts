@@ -1,0 +1,83 @@
+import type { Outcome } from './options.js';
+import { openListHash } from './plain-json.js';
+
+/** Called once, at the end of a stream. Never rejects. */
+type OnEnd = (outcome: Outcome) => Promise<void>;
+
+type Stream = AsyncGenerator<unknown, unknown, unknown>;
+
+/**
+ * Passes a stream through, and calls `onEnd` at its end: an error, or a consumer that stops early, is
+ * `failed`. The result hash covers the list of all items, with the return value of a generator as the
+ * last. Null for a result that is not a stream.
+ */
+export function followStream(result: unknown, onEnd: OnEnd): object | null {
+  if (result instanceof ReadableStream) return followReadable(result, onEnd);
+  if (isAsyncGenerator(result)) return followGenerator(result, onEnd);
+  return null;
+}
+
+export function isAsyncGenerator(value: unknown): value is Stream {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    Symbol.asyncIterator in value &&
+    ['next', 'return', 'throw'].every((name) => typeof Reflect.get(value, name) === 'function')
+  );
+}
+
+async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
+  const list = openListHash();
+  let outcome: Outcome = { result: 'failed' };
+  const seen = async (stepping: Promise<IteratorResult<unknown>>) => {
+    const step = await stepping;
+    if (step.done !== true) list.add(step.value);
+    return step;
+  };
+  const tapped = {
+    next: (value?: unknown) => seen(source.next(value)),
+    throw: (error: unknown) => seen(source.throw(error)),
+    return: (value: unknown) => source.return(value),
+    [Symbol.asyncIterator]: () => tapped,
+  };
+  try {
+    const returned: unknown = yield* tapped;
+    if (returned !== undefined) list.add(returned);
+    outcome = { result: 'succeeded', resultHash: list.digest() };
+    return returned;
+  } finally {
+    await onEnd(outcome);
+  }
+}
+
+function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
+  const reader = source.getReader();
+  const list = openListHash();
+  return new ReadableStream<unknown>(
+    {
+      pull: async (controller) => {
+        try {
+          const { done, value } = await reader.read();
+          if (done) {
+            await onEnd({ result: 'succeeded', resultHash: list.digest() });
+            return controller.close();
+          }
+          list.add(value);
+          controller.enqueue(value);
+        } catch (error) {
+          await onEnd({ result: 'failed' });
+          throw error;
+        }
+      },
+      cancel: async (reason) => {
+        try {
+          await reader.cancel(reason);
+        } finally {
+          await onEnd({ result: 'failed' });
+        }
+      },
+    },
+    // No read-ahead: reads from the tool only on demand.
+    { highWaterMark: 0 },
+  );
+}

@@ -1,0 +1,154 @@
+import { expect } from 'vitest';
+import { type AdapterOptions, type GatedCall, openGate, openRun } from '#sdk/adapters/index';
+import { readApprovalRequest, readProofHttp, readRunHttp, submitApproval } from '#sdk/index';
+import { addApprover } from '#sql/lifecycle/approvers';
+import { notAdmitted } from '../fixtures/adapter-world.js';
+import { activateApprovalSet } from '../fixtures/approval-world.js';
+import { newApprover } from '../fixtures/approvals.js';
+import { issueKey } from '../fixtures/engine.js';
+import { FAST, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
+
+const it = sdkTest().extend<{ activated: null }>({
+  activated: [
+    async ({ world }, use) => {
+      await activateApprovalSet(world.registry);
+      await use(null);
+    },
+    { auto: true, scope: 'file' },
+  ],
+});
+
+const agent = { id: 'support-1' };
+const optionsIn = ({ shaky }: SdkWorld, more: Partial<AdapterOptions> = {}): AdapterOptions =>
+  ({ engine: shaky, agent, onOutcomeError: () => undefined, ...more }) as AdapterOptions;
+
+/** Above 200 a refund requires an approval, above 500 it is denied. */
+const refund = (amount = '100.00', more: Partial<GatedCall> = {}): GatedCall => ({
+  tool: 'issue-refund',
+  arguments: { order: 4821 },
+  facts: { amount: { decimal: amount }, currency: 'EUR' },
+  ...more,
+});
+
+it('begin and end > record a call and its outcome with all details', async ({ world }) => {
+  const gate = openGate(optionsIn(world), 'none');
+  const parent = await gate.begin(refund());
+  const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
+  const details = { toolCallId: 'call-1', traceparent, parentProofId: parent.proofId };
+  const admission = await gate.begin(refund('20.00', details));
+  await gate.end(admission, { result: 'succeeded', value: { refunded: true } });
+  const { aep } = (await readProofHttp(world.options, { proof_id: admission.proofId })).response;
+  expect(aep?.subject).toMatchObject({
+    ...{ action: 'ISSUE_REFUND', tool: 'issue-refund', tool_call_id: 'call-1', traceparent },
+    ...{ agent: { ...agent, framework: 'none' }, parent_proof_id: parent.proofId },
+  });
+  expect(JSON.parse(world.network.seen.at(-1)!.body)).toMatchObject({
+    ...{ kind: 'outcome', parent_proof_id: admission.proofId, result: 'succeeded' },
+    result_hash: expect.stringMatching(/^[0-9a-f]{64}$/) as string,
+  });
+});
+
+it('describe > replaces what the envelope binds, and its facts must not change', async ({
+  world,
+}) => {
+  let amount = '100.00';
+  const describe = ({ arguments: given, context }: GatedCall) => ({
+    hashed: (given as { order: number }).order,
+    facts: { amount: { decimal: amount }, currency: 'EUR' },
+    toolCallId: String(context),
+  });
+  const gate = openGate(optionsIn(world, { describe }));
+  const call = { tool: 'issueRefund', arguments: { order: 1, secret: new Date() }, context: 'c-1' };
+  await gate.begin(call);
+  expect(JSON.parse(world.network.seen[0]!.body)).toMatchObject({ tool_call_id: 'c-1' });
+  world.network.faults.push({ kind: 'late', ms: 50 });
+  const changing = gate.begin(call);
+  amount = '499.00';
+  await notAdmitted(changing, 'arguments_changed');
+  amount = '600.00';
+  await notAdmitted(gate.begin(call), 'denied');
+  amount = 'much';
+  const { message } = await notAdmitted(gate.begin(call), 'invalid_call');
+  expect(message).toContain('/facts/amount');
+});
+
+it('approval > waits for the second decision, and otherwise fails as without it', async ({
+  world,
+}) => {
+  const approver = newApprover();
+  await addApprover(world.registry.admin, approver.registration);
+  const apiKey = await issueKey(world.registry, { scopes: ['approve'] });
+  const pending: string[] = [];
+  const gateFor = (decision: 'approve' | 'reject' | null) => {
+    const decide = async (proofId: string): Promise<void> => {
+      pending.push(proofId);
+      if (decision === null) return;
+      const options = { ...world.options, apiKey };
+      const { aepHash } = await readApprovalRequest(options, { proof_id: proofId });
+      const statement = { proof_id: proofId, aep_hash: aepHash };
+      await submitApproval(options, approver.approve(statement, { decision }));
+    };
+    const approval = {
+      waitMs: decision === null ? 100 : 30_000,
+      onPending: ({ proofId }: { proofId: string }) => void decide(proofId),
+    };
+    return openGate(optionsIn(world, { approval }));
+  };
+  const admission = await gateFor('approve').begin(refund('300.00'));
+  expect(admission.receipt.status).toBe('ADMITTED');
+  expect(admission.proofId).not.toBe(pending[0]);
+  await notAdmitted(gateFor('reject').begin(refund('300.00')), 'denied');
+  const { proofId } = await notAdmitted(gateFor(null).begin(refund('300.00')), 'approval_required');
+  expect(pending.at(-1)).toBe(proofId);
+  await notAdmitted(openGate(optionsIn(world)).begin(refund('300.00')), 'approval_required');
+});
+
+it('breakerMs > fails at once while the engine is unreachable, and recovers', async ({ world }) => {
+  const engine = { ...world.shaky, retry: { ...FAST, attempts: 1 } };
+  const silent = openGate(optionsIn(world, { engine, breakerMs: 60_000, decisionTimeoutMs: 100 }));
+  world.network.faults.push({ kind: 'silent' });
+  await notAdmitted(silent.begin(refund()), 'undecided');
+  const { message } = await notAdmitted(silent.begin(refund()), 'undecided');
+  expect(message).toContain('the engine was unreachable a moment ago');
+  expect(world.network.seen).toHaveLength(1);
+
+  const gate = openGate(optionsIn(world, { engine, breakerMs: 1 }));
+  world.network.faults.push({ kind: 'lost' }, { kind: 'late', ms: 50 });
+  await notAdmitted(gate.begin(refund()), 'undecided');
+  await expect.poll(() => gate.begin(refund()).catch(() => null)).not.toBeNull();
+  // An aborted trial must not keep the breaker open.
+  world.network.faults.push({ kind: 'lost' });
+  await notAdmitted(gate.begin(refund()), 'undecided');
+  const aborted = refund('1.00', { signal: AbortSignal.abort() });
+  await expect.poll(async () => (await notAdmitted(gate.begin(aborted))).code).toBe('aborted');
+  await gate.begin(refund());
+});
+
+it('openRun > numbers concurrent requests without a gap, and closes the run', async ({ world }) => {
+  const run = openRun({ engine: world.options, agent });
+  const gate = openGate(optionsIn(world));
+  const call = async (amount: string, more: Partial<GatedCall> = {}): Promise<void> => {
+    const admission = await gate.begin(refund(amount, { run, ...more }));
+    await gate.end(admission, { result: 'succeeded' });
+  };
+  await call('1.00');
+  // The engine gets this request only at the close, which records that the tool did not run.
+  world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
+  await notAdmitted(call('2.00'), 'undecided');
+  await Promise.all([
+    call('3.00'),
+    notAdmitted(call('600.00'), 'denied'),
+    notAdmitted(call('300.00'), 'approval_required'),
+    // Rejected by the engine, so its number is free again.
+    notAdmitted(call('4.00', { parentProofId: `${'0'.repeat(12)}7000a${'0'.repeat(15)}` })),
+  ]);
+  await call('5.00');
+  const other = openGate(optionsIn(world, { agent: { id: 'other' } }));
+  await notAdmitted(other.begin(refund('1.00', { run })), 'invalid_call');
+  await run.close();
+  const { response } = await readRunHttp(world.options, { run: run.id, agent: agent.id });
+  expect(response).toMatchObject({ state: 'closed', missing: [] });
+  const numbers = response.members.map(({ seq }) => seq).sort((a, b) => a - b);
+  expect(numbers).toEqual(Array.from({ length: 10 }, (_, seq) => seq));
+  await notAdmitted(call('1.00'), 'invalid_call');
+});
