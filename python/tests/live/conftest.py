@@ -58,7 +58,7 @@ class Driven:
         self.settings = {"retry": FAST, **settings}
 
     def with_(self, *changes: Change, **settings: Any) -> "Driven":
-        return Driven(is_async=self.is_async, transport=Altered(*changes), **{**self.settings, **settings})
+        return Driven(is_async=self.is_async, **{"transport": Altered(*changes), **self.settings, **settings})
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:

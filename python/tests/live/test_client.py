@@ -1,7 +1,10 @@
+import contextlib
 import json
 import secrets
 import socket
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -215,11 +218,24 @@ def test_failures_end_without_an_admission(client: Driven, changes: list[Any], c
     assert len(network.transport.requests) == requests
 
 
-def test_the_deadline_ends_a_call_to_a_silent_server(client: Driven) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+def drip(connection: socket.socket) -> None:
+    """Sends a body byte by byte, each in time."""
+    with contextlib.suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n")
+        while True:
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("serve", [lambda _: None, drip], ids=["silent", "dripping"])
+def test_the_deadline_ends_a_call(client: Driven, serve: Callable[[socket.socket], None]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accept = threading.Thread(target=lambda: serve(server.accept()[0]), daemon=True)
+        accept.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(SvcError, match=r"longer than 0\.3 s") as caught:
-            client.with_(engine_url=url, timeout=0.3).admit(agent=AGENT, action="BOOK")
+            client.with_(engine_url=url, timeout=0.3, transport=None).admit(agent=AGENT, action="BOOK")
+        accept.join()
     assert caught.value.code == "timeout"
 
 
