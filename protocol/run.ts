@@ -227,19 +227,21 @@ function requirePending(
   pendingId: string,
   seq: number,
   index: number,
-): void {
+): PlacedMember {
   const pending = before.find(({ proof_id }) => proof_id === pendingId);
   const subject = pending?.aep?.subject;
   const isOwn = subject === undefined || ('run' in subject && subject.run.seq === seq);
-  if (pending?.effect === 'REQUIRE_APPROVAL' && isOwn) return;
+  if (pending?.effect === 'REQUIRE_APPROVAL' && isOwn) return pending;
   const detail = `no earlier member with seq ${seq} is the pending proof of this second decision`;
-  fail('seq_mismatch', `/members/${index}`, detail);
+  return fail('seq_mismatch', `/members/${index}`, detail);
 }
 
 /** The numbers from 0 to `end` − 1 that no member with payload has: those of erased members. */
 export function missingNumbers(members: readonly PlacedMember[], end: number): number[] {
   const found = new Set<number>();
   const decided = new Set<string>();
+  /** The numbers of second decisions whose pending proof is erased, with their indexes. */
+  const ofErased: [seq: number, index: number][] = [];
   members.forEach(({ aep }, i) => {
     if (aep === null || !('run' in aep.subject)) return;
     const { seq } = aep.subject.run;
@@ -249,7 +251,8 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
         fail('seq_mismatch', `/members/${i}`, 'an earlier member is this second decision too');
       }
       decided.add(pendingId);
-      requirePending(members.slice(0, i), pendingId, seq, i);
+      const pending = requirePending(members.slice(0, i), pendingId, seq, i);
+      if (pending.aep === null) ofErased.push([seq, i]);
       return;
     }
     if (seq >= end || found.has(seq)) {
@@ -264,5 +267,11 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
   if (found.size !== end && members.every(({ aep }) => aep !== null)) {
     fail('seq_mismatch', '/members', `the run has ${found.size} numbers, and its close ${end}`);
   }
-  return Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
+  const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
+  const free = new Set(missing);
+  for (const [seq, i] of ofErased) {
+    if (free.delete(seq)) continue;
+    fail('seq_mismatch', `/members/${i}`, `no erased member can have the seq ${seq}`);
+  }
+  return missing;
 }

@@ -109,6 +109,12 @@ function apiKey(env: NodeJS.ProcessEnv): string {
   }
 }
 
+/** The token that HTTP hooks carry. */
+export function hookToken({ SVC_HOOK_TOKEN: token = '' } = process.env): string {
+  if (token === '') throw new UsageError('set SVC_HOOK_TOKEN');
+  return token;
+}
+
 /** The command line is wrong. The message names the correction. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';

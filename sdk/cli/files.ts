@@ -111,6 +111,6 @@ export async function writeOutput(file: string, bytes: Uint8Array): Promise<void
   }
 }
 
-function errno(cause: unknown): string {
+export function errno(cause: unknown): string {
   return (cause as NodeJS.ErrnoException).code ?? 'unknown error';
 }

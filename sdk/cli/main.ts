@@ -14,6 +14,7 @@ import { addAdmit, addFollow } from './commands/admit.js';
 import { addApprove, addApprover } from './commands/approve.js';
 import { addEvidence, addKeys, addLog, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import { addHook } from './commands/hook.js';
 import { addOverlay } from './commands/overlay.js';
 import { addMonitor } from './commands/monitor.js';
 import {
@@ -147,6 +148,7 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addHash,
     addOverlay,
     addMonitor,
+    addHook,
   ]) {
     const command = define(add);
     for (const option of commonOptions()) command.addOption(option);

@@ -339,11 +339,12 @@ def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> 
     require(stated == (len(others), document_hash(hashes)), "members_mismatch")
     aeps = [one.aep for one in others if one.aep is not None]
     require(all(_is_of_run(aep, closing) for aep in aeps), "run_mismatch")
-    seqs = _seqs_of(others)
+    seqs, of_erased = _seqs_of(others)
     end = subject["run"]["seq"]
     require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
     missing = sorted({*range(end)} - {*seqs})
     require(not missing or len(aeps) < len(others), "seq_mismatch")
+    require(len({*of_erased}) == len(of_erased) and {*of_erased} <= {*missing}, "seq_mismatch")
     result.complete, result.missing = True, missing
     result.members = [one.entry["proof_id"] for one in others]
 
@@ -355,9 +356,13 @@ def _is_of_run(aep: dict[str, Any], closing: dict[str, Any]) -> bool:
     return aep["subject"]["kind"] in ("admission", "outcome") and run_of(aep) == run_of(closing)
 
 
-def _seqs_of(members: list[_Place]) -> list[int]:
-    """The numbers of the requests. A decision after an approval repeats that of its pending proof."""
+def _seqs_of(members: list[_Place]) -> tuple[list[int], list[int]]:
+    """The numbers of the requests, and those of decisions after an approval whose pending proof is erased.
+
+    A decision after an approval repeats the number of its pending proof.
+    """
     seqs: list[int] = []
+    of_erased: list[int] = []
     first: dict[str, tuple[str, int | None]] = {}
     decided: set[str] = set()
     for one in members:
@@ -372,8 +377,10 @@ def _seqs_of(members: list[_Place]) -> list[int]:
                 require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
                 require(pending not in decided, "seq_mismatch")
                 decided.add(pending)
+                if its_seq is None:
+                    of_erased.append(seq)
         first[one.entry["proof_id"]] = one.entry["effect"], seq
-    return seqs
+    return seqs, of_erased
 
 
 def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> _Place:

@@ -44,6 +44,21 @@ const LISTS = {
   overlays: listOverlaysHttp,
 } satisfies Record<string, (engine: EngineOptions, filter: ProofFilter) => AsyncIterable<object>>;
 
+/** The filters that take a text. */
+const TEXT_FILTERS = {
+  action: 'of this action',
+  status: 'with this verification status',
+  lane: 'of this request type: execute or agent',
+  intent: 'of this intent id',
+  agent: 'of this agent id',
+  tool: 'of this tool',
+  run: 'of this run of the agent',
+  parent: 'with this parent proof, such as the outcomes of an admission',
+  batch: 'of this batch',
+  from: 'accepted at this time or later: RFC 3339 in UTC with milliseconds',
+  to: 'accepted before this time',
+};
+
 export function addList(add: AddCommand): Command {
   const command = add<ListOptions>(
     {
@@ -67,19 +82,7 @@ export function addList(add: AddCommand): Command {
         'false',
       ]),
     );
-  for (const [name, meaning] of [
-    ['action', 'of this action'],
-    ['status', 'with this verification status'],
-    ['lane', 'of this request type: execute or agent'],
-    ['intent', 'of this intent id'],
-    ['agent', 'of this agent id'],
-    ['tool', 'of this tool'],
-    ['run', 'of this run of the agent'],
-    ['parent', 'with this parent proof, such as the outcomes of an admission'],
-    ['batch', 'of this batch'],
-    ['from', 'accepted at this time or later: RFC 3339 in UTC with milliseconds'],
-    ['to', 'accepted before this time'],
-  ] as const) {
+  for (const [name, meaning] of Object.entries(TEXT_FILTERS)) {
     command.option(`--${name} <${name.toUpperCase()}>`, meaning);
   }
   return command;
@@ -92,38 +95,14 @@ async function list({
   json,
   terminal,
 }: Invocation<ListOptions & { intent?: string }>): Promise<ExitCode> {
-  const {
-    limit,
-    bound,
-    intent,
-    action,
-    status,
-    effect,
-    lane,
-    agent,
-    tool,
-    run,
-    parent,
-    batch,
-    from,
-    to,
-  } = options;
-  const given = {
-    action,
-    status,
-    effect,
-    lane,
-    intent_id: intent,
-    agent,
-    tool,
-    run,
-    parent,
-    batch,
-    from,
-    to,
-  };
+  const { limit, bound, effect } = options;
+  const texts = Object.keys(TEXT_FILTERS) as (keyof typeof TEXT_FILTERS)[];
+  const given = texts.flatMap((name) =>
+    options[name] === undefined ? [] : [[name === 'intent' ? 'intent_id' : name, options[name]]],
+  );
   const filter = {
-    ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
+    ...Object.fromEntries(given),
+    ...(effect !== undefined && { effect }),
     ...(bound !== undefined && { bound: bound === 'true' }),
   } as ProofFilter;
   if (!Object.hasOwn(LISTS, what)) {
