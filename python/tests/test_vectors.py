@@ -23,6 +23,8 @@ from svc_verification.crypto import pae, thumbprint
 from svc_verification.encoding import base64_bytes, parse_json, read_base64url
 from svc_verification.entries import leaf_hash, read_entry
 from svc_verification.merkle import inclusion_root
+from svc_verification.notes import Checkpoint
+from svc_verification.offline import Place, missing_numbers
 from svc_verification.records import PREFIXES
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +76,40 @@ def test_verification_of_a_run_has_the_expected_result(case: dict[str, Any]) -> 
     package = {"schema_version": "svc.registry.run/1.0", "close": close, "members": members}
     found = verify_run(json.dumps(package), Pins(**case["trust"])).summary()
     assert {name: value for name, value in found.items() if name not in SHOWN} == case["expected"]
+
+
+def member(name: str, seq: int | None, effect: str = "ADMIT", pending: str | None = None) -> Place:
+    """A member of a run; without a number an erased one."""
+    approval = None if pending is None else {"pending_proof_id": pending}
+    aep = None if seq is None else {"evidence": {"approval": approval}, "subject": {"run": {"seq": seq}}}
+    return Place({"proof_id": name, "effect": effect}, aep, 0, Checkpoint(0, b""))
+
+
+HELD, GONE = member("a", 0, "REQUIRE_APPROVAL"), member("a", None, "REQUIRE_APPROVAL")
+
+
+@pytest.mark.parametrize(
+    ("members", "missing"),
+    [
+        ([HELD, member("b", 0, pending="a"), member("c", 1)], []),
+        ([GONE, member("b", 0, pending="a"), member("c", 1)], [0]),
+        ([HELD, member("b", 0, pending="a"), member("c", 0, pending="a"), member("d", 1)], None),
+        ([HELD, member("b", 1, pending="a"), member("c", 1)], None),
+        ([GONE, member("b", 1, pending="a"), member("c", 1)], None),
+        ([member("b", 0, pending="a"), HELD, member("c", 1)], None),
+        ([member("a", 0), member("b", 0, pending="a"), member("c", 1)], None),
+        ([HELD, member("c", 0)], None),
+        ([HELD], None),
+    ],
+)
+def test_a_second_decision_repeats_the_number_of_its_own_pending_proof(
+    members: list[Place], missing: list[int] | None
+) -> None:
+    if missing is not None:
+        assert missing_numbers(members, 2) == missing
+    else:
+        with pytest.raises(InvalidError, match="seq_mismatch"):
+            missing_numbers(members, 2)
 
 
 @pytest.mark.parametrize(

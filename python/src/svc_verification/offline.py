@@ -314,7 +314,7 @@ def _status_of(document: dict[str, Any], signed: dict[str, Any], now: str | None
 
 
 @dataclass
-class _Place:
+class Place:
     """A document of a run that is in the tree; `aep` is None when it was erased."""
 
     entry: dict[str, Any]
@@ -339,13 +339,8 @@ def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> 
     require(stated == (len(others), document_hash(hashes)), "members_mismatch")
     aeps = [one.aep for one in others if one.aep is not None]
     require(all(_is_of_run(aep, closing) for aep in aeps), "run_mismatch")
-    seqs, of_erased = _seqs_of(others)
-    end = subject["run"]["seq"]
-    require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
-    missing = sorted({*range(end)} - {*seqs})
-    require(not missing or len(aeps) < len(others), "seq_mismatch")
-    require(len({*of_erased}) == len(of_erased) and {*of_erased} <= {*missing}, "seq_mismatch")
-    result.complete, result.missing = True, missing
+    result.missing = missing_numbers(others, subject["run"]["seq"])
+    result.complete = True
     result.members = [one.entry["proof_id"] for one in others]
 
 
@@ -356,10 +351,10 @@ def _is_of_run(aep: dict[str, Any], closing: dict[str, Any]) -> bool:
     return aep["subject"]["kind"] in ("admission", "outcome") and run_of(aep) == run_of(closing)
 
 
-def _seqs_of(members: list[_Place]) -> tuple[list[int], list[int]]:
-    """The numbers of the requests, and those of decisions after an approval whose pending proof is erased.
+def missing_numbers(members: list[Place], end: int) -> list[int]:
+    """The numbers below `end` that no member with payload has: those of erased members.
 
-    A decision after an approval repeats the number of its pending proof.
+    A decision after an approval repeats the number of its pending proof, which may be erased.
     """
     seqs: list[int] = []
     of_erased: list[int] = []
@@ -380,10 +375,14 @@ def _seqs_of(members: list[_Place]) -> tuple[list[int], list[int]]:
                 if its_seq is None:
                     of_erased.append(seq)
         first[one.entry["proof_id"]] = one.entry["effect"], seq
-    return seqs, of_erased
+    require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
+    missing = sorted({*range(end)} - {*seqs})
+    require(not missing or any(one.aep is None for one in members), "seq_mismatch")
+    require(len({*of_erased}) == len(of_erased) and {*of_erased} <= {*missing}, "seq_mismatch")
+    return missing
 
 
-def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> _Place:
+def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> Place:
     aep = None
     if document["proof_record"] is not None:
         result = OfflineResult()
@@ -391,4 +390,4 @@ def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> _Place:
         require(result.included, "not_in_tree")
         aep = result.aep
     proof = parse_tlog_proof(document["tlog_proof"])
-    return _Place(document["entry"], aep, proof.index, log.check_inclusion(document["entry"], proof))
+    return Place(document["entry"], aep, proof.index, log.check_inclusion(document["entry"], proof))
