@@ -1,8 +1,11 @@
 import * as z from 'zod';
 import { attempt } from '../../protocol/errors.js';
 import { SdkError } from '../errors.js';
-import { type Gate, openGate, type OutcomeOf } from './gate.js';
-import { type AdapterOptions, type Admission, NotAdmittedError } from './options.js';
+import { type Gate, openGate } from './gate.js';
+import { failedTool, isObject, outcomeOf, withProof } from './mcp-result.js';
+import { type AdapterOptions, NotAdmittedError } from './options.js';
+
+export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-result.js';
 
 /** A `Server` of `@modelcontextprotocol/sdk` or `@modelcontextprotocol/server`. */
 export interface LowLevelServer {
@@ -159,11 +162,6 @@ function registers(object: Handlers, ...form: unknown[]): boolean {
   return isTaken ?? false;
 }
 
-/** Member of an MCP result's `_meta` with the proof of the decision. */
-export const PROOF_ID_META = 'svc/proof_id';
-/** Member of an MCP result's `_meta` with a `NotAdmittedCode`: the tool did not run. */
-export const NOT_ADMITTED_META = 'svc/not_admitted';
-
 interface McpRequest {
   method: string;
   params?: Record<string, unknown>;
@@ -204,35 +202,4 @@ async function gateToolCall(
     if (isDenial && !isTask) return failedTool(error);
     throw error;
   }
-}
-
-/** Hashes the result without `_meta`, which client and server may extend. */
-const outcomeOf: OutcomeOf<unknown> = (result) => {
-  if (!isObject(result)) return { result: 'succeeded', value: result };
-  if (result['resultType'] === 'input_required') return 'next_round';
-  // A task has only begun, so its outcome is still unknown.
-  if (isObject(result['task']) && !('content' in result)) return null;
-  const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
-  return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };
-};
-
-function withProof(result: unknown, admission: Admission | null): unknown {
-  if (admission === null || !isObject(result)) return result;
-  const meta = isObject(result['_meta']) ? result['_meta'] : {};
-  return { ...result, _meta: { ...meta, [PROOF_ID_META]: admission.proofId } };
-}
-
-function failedTool({ code, message, proofId }: NotAdmittedError): object {
-  return {
-    isError: true,
-    content: [{ type: 'text', text: message }],
-    _meta: {
-      [NOT_ADMITTED_META]: code,
-      ...(proofId !== undefined && { [PROOF_ID_META]: proofId }),
-    },
-  };
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

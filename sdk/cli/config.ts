@@ -93,6 +93,15 @@ function address(value: string | undefined, option: string, variable: string): s
   return url;
 }
 
+/** The path of the key file, for commands that write it down. */
+export function apiKeyFile(): string {
+  const file = process.env['SVC_API_KEY_FILE'] ?? '';
+  if (file !== '') return file;
+  throw new UsageError(
+    'set SVC_API_KEY_FILE: the configuration of a host must not contain the key',
+  );
+}
+
 /** No option takes the key, because every user of the machine can read command lines. */
 function apiKey(env: NodeJS.ProcessEnv): string {
   const file = env['SVC_API_KEY_FILE'] ?? '';
@@ -113,6 +122,21 @@ function apiKey(env: NodeJS.ProcessEnv): string {
 export function hookToken({ SVC_HOOK_TOKEN: token = '' } = process.env): string {
   if (token === '') throw new UsageError('set SVC_HOOK_TOKEN');
   return token;
+}
+
+/**
+ * Settings of `svc mcp`. The proxied server must not get the API key, with which it could admit calls
+ * of its own.
+ */
+export function mcpEnvironment() {
+  const entries = Object.entries(process.env);
+  const serverEnv = Object.fromEntries(entries.filter(([name]) => !/^SVC_/i.test(name)));
+  const token = (name: string) => process.env[name] || undefined;
+  return {
+    serverEnv,
+    serverToken: token('SVC_MCP_SERVER_TOKEN'),
+    listenToken: token('SVC_MCP_LISTEN_TOKEN'),
+  };
 }
 
 /** The command line is wrong. The message names the correction. */

@@ -16,6 +16,8 @@ import { addEvidence, addKeys, addLog, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
 import { addHook } from './commands/hook.js';
 import { addOverlay } from './commands/overlay.js';
+import { addMcp } from './commands/mcp.js';
+import { addMcpInstall } from './commands/mcp-install.js';
 import { addMonitor } from './commands/monitor.js';
 import {
   addCreateKey,
@@ -51,6 +53,9 @@ export async function main(
   version: string,
   signal: AbortSignal,
 ): Promise<ExitCode> {
+  // A nested command would take the options of its parent.
+  const isInstall = typed[0] === 'mcp' && typed[1] === 'install';
+  const words = isInstall ? ['mcp install', ...typed.slice(2)] : typed;
   // Read before parsing, because a parse error must be printed in the requested form, too.
   const json = typed.includes('--json');
   let exitCode: ExitCode = EXIT.undecided;
@@ -89,14 +94,14 @@ export async function main(
     outputError: () => undefined,
   });
   try {
-    await program.parseAsync(typed, { from: 'user' });
+    await program.parseAsync(words, { from: 'user' });
     return exitCode;
   } catch (error) {
     if (isMisused) return EXIT.usage;
     if (!(error instanceof CommanderError)) return reportError(terminal, error, json, signal);
     // Not an error: the requested help or version was printed.
     if (/^commander\.(help|version)/.test(error.code)) return EXIT.success;
-    const command = program.commands.find((one) => one.name() === typed[0]);
+    const command = program.commands.find((one) => one.name() === words[0]);
     const help = command === undefined ? 'svc --help' : `svc ${command.name()} --help`;
     const message = `${error.message.replace(/^error: /, '')}; see ${help}`;
     return reportError(terminal, new UsageError(message), json, signal);
@@ -149,6 +154,8 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addOverlay,
     addMonitor,
     addHook,
+    addMcp,
+    addMcpInstall,
   ]) {
     const command = define(add);
     for (const option of commonOptions()) command.addOption(option);

@@ -1,0 +1,39 @@
+import type { OutcomeOf } from './gate.js';
+import type { Admission, NotAdmittedError } from './options.js';
+
+/** Member of an MCP result's `_meta` with the proof of the decision. */
+export const PROOF_ID_META = 'svc/proof_id';
+/** Member of an MCP result's `_meta` with a `NotAdmittedCode`: the tool did not run. */
+export const NOT_ADMITTED_META = 'svc/not_admitted';
+
+/** Hashes the result without `_meta`, which client and server may extend. */
+export const outcomeOf: OutcomeOf<unknown> = (result) => {
+  if (!isObject(result)) return { result: 'succeeded', value: result };
+  const { resultType = 'complete', task } = result;
+  if (resultType === 'input_required') return 'next_round';
+  // A task has only begun, so its outcome is still unknown.
+  if (resultType !== 'complete' || (isObject(task) && !('content' in result))) return null;
+  const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
+  return { result: own['isError'] === true ? 'failed' : 'succeeded', value: own };
+};
+
+export function withProof(result: unknown, admission: Pick<Admission, 'proofId'> | null): unknown {
+  if (admission === null || !isObject(result)) return result;
+  const meta = isObject(result['_meta']) ? result['_meta'] : {};
+  return { ...result, _meta: { ...meta, [PROOF_ID_META]: admission.proofId } };
+}
+
+export function failedTool({ code, message, proofId }: NotAdmittedError): object {
+  return {
+    isError: true,
+    content: [{ type: 'text', text: message }],
+    _meta: {
+      [NOT_ADMITTED_META]: code,
+      ...(proofId !== undefined && { [PROOF_ID_META]: proofId }),
+    },
+  };
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

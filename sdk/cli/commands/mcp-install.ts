@@ -1,0 +1,71 @@
+import type { Command } from 'commander';
+import { mkdir } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { type AddCommand, apiKeyFile, type Invocation, UsageError } from '../config.js';
+import { diffLines, HOSTS, planInstall, writeInstall } from '../mcp/install.js';
+import { EXIT, type ExitCode } from '../terminal.js';
+import { mcpOptions, type McpOptions } from './mcp.js';
+
+interface InstallOptions extends McpOptions {
+  file?: string;
+  name: string;
+  dryRun?: true;
+}
+
+export function addMcpInstall(add: AddCommand): Command {
+  const command = add<InstallOptions>(
+    {
+      name: 'mcp install',
+      summary: 'Put svc mcp between a host and one of its MCP servers',
+      description: `Edits the configuration of HOST: ${Object.keys(HOSTS).join(', ')}. Without a server after --, wraps the server that the file has as NAME. Prints the change, and keeps a backup. The file gets SVC_ENGINE_URL, SVC_TENANT_ID and the path in SVC_API_KEY_FILE, but no key.`,
+      examples: [
+        'svc mcp install claude-desktop --name files -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
+        'svc mcp install vscode --name files --map map.json --dry-run',
+      ],
+    },
+    install,
+  )
+    .argument('<HOST...>')
+    .requiredOption('--name <NAME>', 'name of the server in the configuration')
+    .option('--file <FILE>', 'edit FILE instead of the file of the host')
+    .option('--dry-run', 'print the change only');
+  for (const option of mcpOptions()) command.addOption(option);
+  return command;
+}
+
+async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode> {
+  const { args, options, terminal } = invocation;
+  const [host = '', ...target] = args;
+  const { engineUrl, tenantId } = invocation.engine();
+  const { agent, decisionTimeout, file, map, name, observe, waitForApproval } = options;
+  // Hosts have another working directory and search path.
+  const given = [
+    ...['--agent', agent, '--decision-timeout', String(decisionTimeout / 1_000)],
+    ...(map === undefined ? [] : ['--map', resolve(map)]),
+    ...(waitForApproval === undefined
+      ? []
+      : ['--wait-for-approval', String(waitForApproval / 1_000)]),
+    ...(observe === true ? ['--observe'] : []),
+  ];
+  const program = process.argv[1];
+  if (program === undefined) throw new UsageError('the path of svc is unknown');
+  const plan = await planInstall({
+    host,
+    file,
+    name,
+    target,
+    proxy: [process.execPath, program, 'mcp', ...given],
+    env: {
+      SVC_ENGINE_URL: engineUrl,
+      SVC_TENANT_ID: tenantId,
+      SVC_API_KEY_FILE: resolve(apiKeyFile()),
+    },
+  });
+  for (const line of diffLines(plan)) terminal.print(line);
+  if (options.dryRun === true) return EXIT.success;
+  await mkdir(dirname(plan.file), { recursive: true });
+  const backup = await writeInstall(plan);
+  terminal.printError(`wrote ${plan.file}${backup === null ? '' : `; backup: ${backup}`}`);
+  terminal.printError(`restart ${host} to use it`);
+  return EXIT.success;
+}

@@ -1,0 +1,167 @@
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { randomBytes } from 'node:crypto';
+import { openGate } from '../../adapters/gate.js';
+import type { CommonOptions, NotAdmittedError } from '../../adapters/options.js';
+import { type AddCommand, type Invocation, mcpEnvironment, UsageError } from '../config.js';
+import { listenForHosts } from '../mcp/http-host.js';
+import { connectHttp } from '../mcp/http-server.js';
+import { readMapping } from '../mcp/mapping.js';
+import type { Connection } from '../mcp/message.js';
+import { type ProxyOptions, serveHost } from '../mcp/proxy.js';
+import { openStdioHost, startServer } from '../mcp/stdio.js';
+import { EXIT, type ExitCode } from '../terminal.js';
+
+/** After a call that did not reach the engine, other calls fail at once for this time. */
+const BREAKER_MS = 2_000;
+
+export interface McpOptions {
+  agent: string;
+  decisionTimeout: number;
+  listen?: number;
+  map?: string;
+  observe?: true;
+  waitForApproval?: number;
+}
+
+export function addMcp(add: AddCommand): Command {
+  const command = add<McpOptions>(
+    {
+      name: 'mcp',
+      summary: 'Admit every tool call between an MCP host and an MCP server',
+      description:
+        'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as the error of the tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
+        'Exits 0 when the host ends, and 1 when the server ends.',
+      examples: [
+        'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
+        'svc mcp --map map.json --wait-for-approval 300 https://mcp.example/mcp',
+        'SVC_MCP_LISTEN_TOKEN=… svc mcp --listen 8931 -- node server.js',
+      ],
+    },
+    run,
+  ).argument('<TARGET...>');
+  for (const option of mcpOptions()) command.addOption(option);
+  return command.addOption(
+    new Option('--listen <PORT>', 'serve hosts over HTTP on this loopback port').argParser(port),
+  );
+}
+
+export const mcpOptions = (): Option[] => [
+  new Option('--agent <ID>', 'agent id in the proofs').default('svc-mcp'),
+  new Option('--map <FILE>', 'take actions and facts from arguments as FILE describes'),
+  new Option('--decision-timeout <SECONDS>', 'fail a call without a decision after this time')
+    .argParser(seconds)
+    .default(5_000, '5'),
+  new Option(
+    '--wait-for-approval <SECONDS>',
+    'wait for a required approval, and report progress',
+  ).argParser(seconds),
+  new Option('--observe', 'request decisions, but run every call at once'),
+];
+
+function seconds(text: string): number {
+  if (/^[0-9]{1,6}(\.[0-9]{1,3})?$/.test(text) && Number(text) > 0) return Number(text) * 1000;
+  throw new InvalidArgumentError('Expected seconds.');
+}
+
+function port(text: string): number {
+  if (/^[0-9]{1,5}$/.test(text) && Number(text) < 65_536) return Number(text);
+  throw new InvalidArgumentError('Expected a port.');
+}
+
+async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
+  const { args, options, signal, terminal } = invocation;
+  const log = (text: string): void => terminal.printError(`svc mcp: ${text}`);
+  const environment = mcpEnvironment();
+  const records = new Set<Promise<unknown>>();
+  const proxy: ProxyOptions = {
+    gate: openMcpGate(invocation, log, records),
+    mapping: options.map === undefined ? { tools: {} } : await readMapping(options.map),
+    connect: connector(args, environment),
+    howToApprove: (proofId) => {
+      const page = new URL(`/approve#${proofId}`, invocation.engine().engineUrl).href;
+      return `open ${page}, or run svc approve ${proofId} --key FILE`;
+    },
+    log,
+  };
+  const ended =
+    options.listen === undefined
+      ? await serveHost(openStdioHost(process.stdin, process.stdout), proxy)
+      : await listen(options.listen, proxy, environment.listenToken, signal);
+  // Every outcome is recorded, or reported as lost.
+  await Promise.all(records);
+  if (ended === 'server') log('the MCP server ended');
+  return ended === 'server' ? EXIT.negative : EXIT.success;
+}
+
+function openMcpGate(
+  { engine, options }: Invocation<McpOptions>,
+  log: (text: string) => void,
+  records: Set<Promise<unknown>>,
+) {
+  const { agent, decisionTimeout, observe, waitForApproval: waitMs } = options;
+  const { engineUrl, apiKey, tenantId } = engine();
+  const common: CommonOptions = {
+    // Without the signal of the process: outcomes are recorded after the host has ended.
+    engine: { engineUrl, apiKey, tenantId, receiptEvidence: false },
+    agent: { id: agent },
+    decisionTimeoutMs: decisionTimeout,
+    breakerMs: BREAKER_MS,
+    ...(waitMs !== undefined && {
+      approval: {
+        waitMs,
+        onPending: (pending) => (pending.call.context as (one: object) => void)(pending),
+      },
+    }),
+    waitUntil: (record) => {
+      records.add(record);
+      void record.finally(() => records.delete(record));
+    },
+    onOutcomeError: ({ proofId, error, envelope }) => {
+      const why = error instanceof Error ? error.message : 'unknown error';
+      log(`the outcome of ${proofId} is not recorded: ${why}: ${JSON.stringify(envelope)}`);
+    },
+  };
+  const onNotAdmitted = ({ message }: NotAdmittedError): void => log(message);
+  const mode = observe === true ? ({ mode: 'observe' } as const) : {};
+  return openGate({ ...common, ...mode, onNotAdmitted }, 'mcp');
+}
+
+function connector(
+  target: readonly string[],
+  { serverEnv, serverToken }: ReturnType<typeof mcpEnvironment>,
+): () => Promise<Connection> {
+  const [first = ''] = target;
+  if (!/^https?:\/\//i.test(first)) {
+    return () =>
+      startServer(target, serverEnv).catch((cause: unknown) => {
+        throw new UsageError(`${first} cannot be run: ${(cause as Error).message}`, { cause });
+      });
+  }
+  if (target.length > 1 || !URL.canParse(first)) throw new UsageError('give one URL');
+  const url = new URL(first);
+  const isLocal = ['127.0.0.1', 'localhost', '[::1]'].includes(url.hostname);
+  if (serverToken !== undefined && url.protocol !== 'https:' && !isLocal) {
+    throw new UsageError('SVC_MCP_SERVER_TOKEN is sent over https only');
+  }
+  return () => Promise.resolve(connectHttp(url, serverToken));
+}
+
+async function listen(
+  port: number,
+  proxy: ProxyOptions,
+  given: string | undefined,
+  signal: AbortSignal,
+): Promise<'host'> {
+  const token = given ?? randomBytes(24).toString('base64url');
+  const { log } = proxy;
+  const serve = async (host: Connection): Promise<void> => {
+    const ended = await serveHost(host, proxy).catch((error: Error) => error.message);
+    if (ended !== 'host') log(`a session ended: ${ended}`);
+  };
+  const listener = await listenForHosts({ port, token, serve });
+  log(`listens on ${listener.url}`);
+  if (given === undefined) log(`bearer token of this process: ${token}`);
+  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
+  await listener.close();
+  return 'host';
+}

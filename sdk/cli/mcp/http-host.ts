@@ -1,0 +1,179 @@
+import { createHash, randomUUID, timingSafeEqual } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { UsageError } from '../config.js';
+import { openHostSession, type HostSession } from './host-session.js';
+import { decode } from './http-headers.js';
+import {
+  type Connection,
+  ERROR,
+  errorResponse,
+  idOf,
+  isValid,
+  type Message,
+  methodOf,
+  paramsOf,
+  readMessage,
+  versionIn,
+} from './message.js';
+
+const BODY_MAX_BYTES = 16 * 2 ** 20;
+/** Each session has a server process of its own. The one that is unused for longest ends first. */
+const SESSIONS_MAX = 32;
+
+export interface HostListenerOptions {
+  port: number;
+  token: string;
+  /** Serves one host, until the connection ends. */
+  serve: (host: Connection) => Promise<void>;
+}
+
+/**
+ * Listens on loopback for hosts that speak streamable HTTP. Up to 2025-11-25 each host has a session;
+ * requests since 2026-07-28 are stateless, and share one.
+ */
+export async function listenForHosts({ port, token, serve }: HostListenerOptions) {
+  const sessions = new Map<string, HostSession>();
+  let stateless: HostSession | undefined;
+  const server = createServer((req, res) => {
+    handle(req, res).catch(() => res.destroy());
+  });
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening').catch((cause: unknown) => {
+    throw new UsageError(`port ${String(port)}: ${(cause as Error).message}`, { cause });
+  });
+  const { port: chosen } = server.address() as AddressInfo;
+  const names = ['127.0.0.1', 'localhost'].map((name) => `${name}:${String(chosen)}`);
+
+  async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const [status, why] = rejection(req);
+    if (status !== 200) return fail(res, status, why);
+    const id = req.headers['mcp-session-id'];
+    const session = typeof id === 'string' ? sessions.get(id) : undefined;
+    if (typeof id === 'string') {
+      if (session === undefined) return fail(res, 404, 'unknown session');
+      // The map has the order of the last use.
+      sessions.delete(id);
+      sessions.set(id, session);
+    }
+    if (req.method === 'POST') return post(req, res, session);
+    if (session === undefined) return fail(res, 405, 'only POST is allowed without a session');
+    if (req.method === 'GET') return session.listen(res);
+    if (req.method !== 'DELETE') return fail(res, 405, 'only GET, POST and DELETE are allowed');
+    await session.close();
+    res.writeHead(200).end();
+  }
+
+  /** A page of a browser could reach this port, also under another name (DNS rebinding). */
+  function rejection({ headers, url }: IncomingMessage): [number, string] {
+    const { origin, host = '', authorization = '' } = headers;
+    if (!names.includes(host)) return [403, 'unknown host'];
+    if (origin !== undefined && !names.includes(origin.replace(/^http:\/\//, ''))) {
+      return [403, 'requests of web pages are not allowed'];
+    }
+    if (!equal(authorization, `Bearer ${token}`)) return [401, 'a bearer token is required'];
+    return url === '/mcp' ? [200, ''] : [404, 'the endpoint is /mcp'];
+  }
+
+  async function post(
+    req: IncomingMessage,
+    res: ServerResponse,
+    found: HostSession | undefined,
+  ): Promise<void> {
+    if (!/^application\/json\b/i.test(req.headers['content-type'] ?? '')) {
+      return fail(res, 415, 'the body must be application/json');
+    }
+    let message: Message;
+    try {
+      message = readMessage(await readBody(req));
+    } catch (error) {
+      return fail(res, 400, (error as Error).message, ERROR.parse);
+    }
+    if (!isValid(message)) return fail(res, 400, 'the message is not a JSON-RPC 2.0 message');
+    const version = versionIn(message);
+    if (version !== undefined && !mirrors(req, message, version)) {
+      return fail(res, 400, 'the headers do not match the body', ERROR.headerMismatch);
+    }
+    const session = found ?? (version === undefined ? open(message, res) : openStateless());
+    if (session === null) return fail(res, 400, 'initialize a session first');
+    return session.receive(message, res);
+  }
+
+  function open(message: Message, res: ServerResponse): HostSession | null {
+    if (methodOf(message) !== 'initialize') return null;
+    const id = randomUUID();
+    const session = start(false, () => sessions.delete(id));
+    sessions.set(id, session);
+    if (sessions.size > SESSIONS_MAX) void [...sessions.values()][0]?.close();
+    res.setHeader('Mcp-Session-Id', id);
+    return session;
+  }
+
+  function openStateless(): HostSession {
+    stateless ??= start(true, () => (stateless = undefined));
+    return stateless;
+  }
+
+  function start(isStateless: boolean, onEnd: () => void): HostSession {
+    const session = openHostSession(isStateless);
+    void serve(session).finally(async () => {
+      onEnd();
+      await session.close();
+    });
+    return session;
+  }
+
+  return {
+    url: `http://127.0.0.1:${String(chosen)}/mcp`,
+    close: async (): Promise<void> => {
+      server.close();
+      for (const session of [...sessions.values(), stateless]) await session?.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+/** Whether the headers repeat the body, as revisions since 2026-07-28 require. */
+function mirrors({ headers }: IncomingMessage, message: Message, version: string): boolean {
+  const { name, uri } = paramsOf(message);
+  const given = headers['mcp-name'];
+  const method = methodOf(message) ?? '';
+  const expected = method === 'resources/read' ? uri : name;
+  const isNamed = ['tools/call', 'resources/read', 'prompts/get'].includes(method);
+  return (
+    headers['mcp-protocol-version'] === version &&
+    (headers['mcp-method'] === method || idOf(message) === undefined) &&
+    (!isNamed || (typeof given === 'string' && decode(given) === expected))
+  );
+}
+
+async function readBody(req: IncomingMessage): Promise<Uint8Array> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of req as AsyncIterable<Buffer>) {
+    size += part.length;
+    if (size > BODY_MAX_BYTES) throw new Error('the message is longer than 16 MiB');
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+function fail(
+  res: ServerResponse,
+  status: number,
+  text: string,
+  code: number = ERROR.invalidRequest,
+): void {
+  res.writeHead(status, {
+    'Content-Type': 'application/json',
+    ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }),
+  });
+  res.end(errorResponse(null, code, text).text);
+}
+
+/** Compares in constant time. */
+function equal(one: string, other: string): boolean {
+  const [a, b] = [one, other].map((text) => createHash('sha256').update(text).digest());
+  return timingSafeEqual(a!, b!);
+}

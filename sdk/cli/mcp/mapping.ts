@@ -1,0 +1,115 @@
+import * as z from 'zod';
+import { FACT_NAME_PATTERN, factsSchema, type FactValue } from '../../../protocol/schemas/facts.js';
+import type { JsonValue } from '../../../protocol/json.js';
+import { UsageError } from '../config.js';
+import { readDocument } from '../files.js';
+import { isObject, type JsonObject } from './message.js';
+import { normalPath } from './paths.js';
+
+const pointerSchema = z
+  .string()
+  .regex(/^(\/([^~/]|~[01])*)+$/, 'expected a JSON Pointer (RFC 6901) into the arguments');
+const typeSchema = z.enum(['string', 'integer', 'decimal', 'boolean', 'set']);
+const rootSchema = z
+  .string()
+  .refine((root) => normalPath(root) === root, 'expected an absolute path in normal form');
+
+const factSchema = z.union(
+  [
+    z.strictObject({ pointer: pointerSchema, type: typeSchema }),
+    z.strictObject({
+      pointer: pointerSchema,
+      type: z.literal('path'),
+      root: rootSchema.optional(),
+    }),
+  ],
+  `expected {"pointer", "type"} with a type of ${typeSchema.options.join(', ')}, path, and a "root" for a path only`,
+);
+
+const toolSchema = z.strictObject({
+  action: z
+    .string()
+    .regex(/^[A-Z0-9_.:-]{1,128}$/)
+    .optional(),
+  facts: z.record(z.string().regex(FACT_NAME_PATTERN), factSchema).optional(),
+  hashed: z.array(z.string()).optional(),
+});
+
+const mappingSchema = z.strictObject({ tools: z.record(z.string(), toolSchema) });
+
+export type Mapping = z.infer<typeof mappingSchema>;
+type Fact = z.infer<typeof factSchema>;
+
+/** What the engine gets of a call. */
+export interface Described {
+  action?: string;
+  facts?: Record<string, FactValue>;
+  /** What the hash covers. */
+  hashed: JsonObject;
+}
+
+/** Throws `UsageError` for a file that is not a mapping. */
+export async function readMapping(file: string): Promise<Mapping> {
+  const read = mappingSchema.safeParse(await readDocument(file));
+  if (read.success) return read.data;
+  const [issue] = read.error.issues;
+  throw new UsageError(
+    `${file} is not a mapping: /${issue?.path.join('/') ?? ''}: ${issue?.message ?? ''}`,
+  );
+}
+
+/** A fact that the arguments do not give is left out: policies deny by `@required_for`. */
+export function describe(mapping: Mapping, tool: string, given: JsonObject): Described {
+  if (!Object.hasOwn(mapping.tools, tool)) return { hashed: given };
+  const { action, facts: wanted = {}, hashed } = mapping.tools[tool]!;
+  const facts = Object.entries(wanted).flatMap(([name, fact]) => {
+    const value = factOf(fact, valueAt(given, fact.pointer));
+    const isFact = value !== undefined && factsSchema.safeParse({ [name]: value }).success;
+    return isFact ? [[name, value] as const] : [];
+  });
+  return {
+    ...(action !== undefined && { action }),
+    ...(facts.length > 0 && { facts: Object.fromEntries(facts) }),
+    hashed: hashed === undefined ? given : pick(given, hashed),
+  };
+}
+
+function factOf(fact: Fact, value: JsonValue | undefined): FactValue | undefined {
+  switch (fact.type) {
+    case 'string':
+      return typeof value === 'string' ? value : undefined;
+    case 'path':
+      return typeof value === 'string' ? normalPath(value, fact.root) : undefined;
+    case 'integer':
+      return Number.isSafeInteger(value) ? (value as number) : undefined;
+    case 'boolean':
+      return typeof value === 'boolean' ? value : undefined;
+    case 'decimal':
+      return decimalOf(value);
+    case 'set':
+      return Array.isArray(value) ? [...new Set(value as string[])].sort() : undefined;
+  }
+}
+
+/** Numbers and their text: `12`, `12.5` and `"12.50"`. */
+function decimalOf(value: JsonValue | undefined): FactValue | undefined {
+  if (typeof value !== 'string' && typeof value !== 'number') return undefined;
+  const text = String(value);
+  return { decimal: /^-?[0-9]+$/.test(text) ? `${text}.0` : text };
+}
+
+function valueAt(document: JsonValue, pointer: string): JsonValue | undefined {
+  let value: JsonValue | undefined = document;
+  for (const step of pointer.split('/').slice(1)) {
+    const name = step.replaceAll('~1', '/').replaceAll('~0', '~');
+    if (Array.isArray(value))
+      value = /^(0|[1-9][0-9]*)$/.test(name) ? value[Number(name)] : undefined;
+    else if (isObject(value) && Object.hasOwn(value, name)) value = value[name];
+    else return undefined;
+  }
+  return value;
+}
+
+function pick(object: JsonObject, names: readonly string[]): JsonObject {
+  return Object.fromEntries(Object.entries(object).filter(([name]) => names.includes(name)));
+}

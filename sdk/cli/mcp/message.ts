@@ -1,0 +1,109 @@
+import { fromUtf8 } from '../../../protocol/bytes.js';
+import { attempt } from '../../../protocol/errors.js';
+import { parseStrict, type JsonValue } from '../../../protocol/json.js';
+
+export type JsonObject = Record<string, JsonValue>;
+export type RequestId = string | number;
+
+/** A JSON-RPC message. */
+export interface Message {
+  json: JsonObject;
+  /** What the other side gets: the received text, unless two JSON parsers could disagree about it. */
+  text: string;
+  /** Whether the received text has one meaning for every parser. */
+  isStrict: boolean;
+  /** The request whose HTTP response stream carried the message. */
+  relatedTo?: RequestId;
+}
+
+/** One side of the proxy. */
+export interface Connection {
+  /** Resolves when the other side can take more. Never rejects: a lost connection ends `read`. */
+  send: (message: Message) => Promise<void>;
+  /** Passes on every message, one after the other, until the connection ends. */
+  read(receive: Receiver): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface Receiver {
+  message(message: Message): Promise<void>;
+  /** Gets text that is not a message. */
+  garbage(reason: string): Promise<void>;
+}
+
+export const ERROR = {
+  parse: -32700,
+  invalidRequest: -32600,
+  invalidParams: -32602,
+  internal: -32603,
+  headerMismatch: -32020,
+  /** The request was valid, and its tool did not run. */
+  notAdmitted: -32000,
+} as const;
+
+/** Tool schemas nest deeper than the documents of the service. */
+const MAX_DEPTH = 256;
+
+/** Throws an `Error` whose message says why the bytes are no single message. */
+export function readMessage(bytes: Uint8Array): Message {
+  const text = fromUtf8(bytes);
+  const strict = attempt(() => parseStrict(bytes, { maxDepth: MAX_DEPTH }));
+  const json = strict ?? (JSON.parse(text) as JsonValue);
+  if (Array.isArray(json)) throw new Error('batches are not supported');
+  if (!isObject(json)) throw new Error('a message is a JSON object');
+  const isStrict = strict !== undefined;
+  // Sent on as parsed here: of two members with one name, the server must not read the other one.
+  // On stdio a line break would end the message.
+  const isSame = isStrict && !/[\r\n]/.test(text);
+  return { json, text: isSame ? text : JSON.stringify(json), isStrict };
+}
+
+export function makeMessage(json: object, relatedTo?: RequestId): Message {
+  const message = { json: json as JsonObject, text: JSON.stringify(json), isStrict: true };
+  return relatedTo === undefined ? message : { ...message, relatedTo };
+}
+
+export function errorResponse(id: RequestId | null, code: number, message: string): Message {
+  return makeMessage({ jsonrpc: '2.0', id, error: { code, message } });
+}
+
+export const methodOf = ({ json }: Message): string | undefined =>
+  typeof json['method'] === 'string' ? json['method'] : undefined;
+
+export const paramsOf = ({ json }: Message): JsonObject => objectIn(json, 'params');
+
+export function objectIn(object: JsonObject, name: string): JsonObject {
+  const value = Object.hasOwn(object, name) ? object[name] : undefined;
+  return isObject(value) ? value : {};
+}
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** The `id`; null for an id that MCP does not allow. */
+export function idOf({ json }: Message): RequestId | null | undefined {
+  const { id } = json;
+  if (id === undefined || typeof id === 'string' || Number.isSafeInteger(id)) {
+    return id as RequestId | undefined;
+  }
+  return null;
+}
+
+export const isResponse = ({ json }: Message): boolean =>
+  json['method'] === undefined && ('result' in json || 'error' in json);
+
+/** Whether a message that is no response is a valid request or notification. */
+export const isValid = (message: Message): boolean =>
+  message.json['jsonrpc'] === '2.0' &&
+  (isResponse(message) || (methodOf(message) !== undefined && idOf(message) !== null));
+
+const META = 'io.modelcontextprotocol/';
+export const META_VERSION = `${META}protocolVersion`;
+export const META_SUBSCRIPTION = `${META}subscriptionId`;
+
+/** The version of a request that carries it, as revisions since 2026-07-28 require. */
+export function versionIn(message: Message): string | undefined {
+  const version = objectIn(paramsOf(message), '_meta')[META_VERSION];
+  return typeof version === 'string' ? version : undefined;
+}

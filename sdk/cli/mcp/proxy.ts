@@ -1,0 +1,26 @@
+import type { Connection } from './message.js';
+import { openRelay, type RelayOptions } from './relay.js';
+
+export interface ProxyOptions extends Omit<RelayOptions, 'toHost' | 'toServer'> {
+  /** Opens a connection to the server. */
+  connect: () => Promise<Connection>;
+}
+
+/** Serves one host until it or the server ends. Returns which one ended. */
+export async function serveHost(
+  host: Connection,
+  { connect, ...options }: ProxyOptions,
+): Promise<'host' | 'server'> {
+  const server = await connect();
+  const relay = openRelay({ ...options, toHost: host.send, toServer: server.send });
+  const ended = await Promise.race([
+    host.read(relay.host).then(() => 'host' as const),
+    server.read(relay.server).then(() => 'server' as const),
+  ]);
+  if (ended === 'host') relay.stopAdmitting();
+  // Results that arrive while the server ends still count.
+  await server.close();
+  await relay.close();
+  await host.close();
+  return ended;
+}

@@ -1,0 +1,260 @@
+import type { Gate } from '../../adapters/gate.js';
+import { failedTool, outcomeOf, withProof } from '../../adapters/mcp-result.js';
+import {
+  type Admission,
+  type GatedCall,
+  NotAdmittedError,
+  type PendingApproval,
+} from '../../adapters/options.js';
+import { describe, type Mapping } from './mapping.js';
+import {
+  ERROR,
+  errorResponse,
+  idOf,
+  isObject,
+  isResponse,
+  isValid,
+  type JsonObject,
+  makeMessage,
+  type Message,
+  methodOf,
+  objectIn,
+  paramsOf,
+  type Receiver,
+  type RequestId,
+  versionIn,
+} from './message.js';
+import { openToolList } from './tool-list.js';
+
+const INVALID = 'the message is not a JSON-RPC 2.0 message';
+/** A host with more open requests is broken or hostile. */
+const PENDING_MAX = 1_000;
+/** After a cancellation, the time in which a result still counts as the outcome. */
+const CANCEL_GRACE_MS = 2_000;
+/** Progress keeps a host from giving up while an approval is pending. */
+const PROGRESS_MS = 5_000;
+
+/** A request of the host without a response. */
+type Pending = SentRequest | ToolCall;
+
+interface SentRequest {
+  id: RequestId;
+  method: string;
+  params: JsonObject;
+}
+
+interface ToolCall {
+  id: RequestId;
+  /** Aborted by a cancellation: the host gets no response. */
+  stop: AbortController;
+  /** Present once the server has the request: ends the call; null if no response comes. */
+  settle?: (response: Message | null) => void;
+  /** Ends after the response was sent to the host. */
+  done?: Promise<void>;
+}
+
+export interface RelayOptions {
+  gate: Gate;
+  mapping: Mapping;
+  toHost: (message: Message) => Promise<void>;
+  toServer: (message: Message) => Promise<void>;
+  /** What approvers do, for people. */
+  howToApprove: (proofId: string) => string;
+  log: (text: string) => void;
+}
+
+/**
+ * Passes messages between a host and a server. Every `tools/call` waits for its admission; nothing else
+ * is held back. Responses reach the host only for requests that the server got, and once.
+ */
+export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }: RelayOptions) {
+  const pending = new Map<string, Pending>();
+  const tools = openToolList();
+
+  async function fromHost(message: Message): Promise<void> {
+    const [id, method] = [idOf(message), methodOf(message)];
+    if (!isValid(message)) return reject(null, ERROR.invalidRequest, INVALID);
+    if (method === undefined || id === null) return toServer(message);
+    if (id === undefined) return fromHostNotification(method, message);
+    const key = keyOf(id);
+    // A response with this id would end the open request.
+    if (pending.has(key)) return reject(null, ERROR.invalidRequest, `the id ${key} is in use`);
+    if (pending.size >= PENDING_MAX) {
+      return reject(id, ERROR.internal, 'too many requests are open');
+    }
+    if (method === 'tools/call') return callTool(id, message);
+    pending.set(key, { id, method, params: paramsOf(message) });
+    return toServer(message);
+  }
+
+  async function fromHostNotification(method: string, message: Message): Promise<void> {
+    // A server could run it.
+    if (method === 'tools/call') return log('dropped a tools/call without an id');
+    const found = pending.get(keyOf(paramsOf(message)['requestId']));
+    if (method === 'notifications/cancelled' && found !== undefined && 'stop' in found) {
+      found.stop.abort();
+      // The server does not know the request.
+      if (found.settle === undefined) return;
+      setTimeout(found.settle, CANCEL_GRACE_MS, null);
+    }
+    return toServer(message);
+  }
+
+  /** Starts a call, so that other messages do not wait for its admission. */
+  async function callTool(id: RequestId, message: Message): Promise<void> {
+    const { name, arguments: args = {} } = paramsOf(message);
+    if (!message.isStrict || typeof name !== 'string' || !isObject(args)) {
+      const why = message.isStrict
+        ? 'tools/call needs a name, and arguments that are an object'
+        : 'two JSON parsers could read this call differently';
+      return reject(id, ERROR.invalidParams, why);
+    }
+    if (!tools.mayHave(name)) return reject(id, ERROR.invalidParams, `Unknown tool: ${name}`);
+    const call: ToolCall = { id, stop: new AbortController() };
+    pending.set(keyOf(id), call);
+    call.done = guard(call, name, args, message);
+  }
+
+  /** Never rejects. */
+  async function guard(
+    call: ToolCall,
+    tool: string,
+    args: JsonObject,
+    message: Message,
+  ): Promise<void> {
+    const { id, stop } = call;
+    const { signal } = stop;
+    const params = paramsOf(message);
+    const progress = openProgress(id, objectIn(params, '_meta')['progressToken']);
+    const { hashed, ...described } = describe(mapping, tool, args);
+    const gated: GatedCall = {
+      tool,
+      arguments: hashed,
+      ...described,
+      continues: params['inputResponses'] !== undefined || params['requestState'] !== undefined,
+      context: progress.start,
+      signal,
+    };
+    let proof: Admission | null = null;
+    const run = (admission: Admission | null): Promise<Message> => {
+      proof = admission;
+      progress.stop();
+      return new Promise((resolve, noResponse) => {
+        call.settle = (response) => {
+          if (response === null) noResponse(new Error('the MCP server ended'));
+          else resolve(response);
+        };
+        void toServer(message);
+      });
+    };
+    try {
+      const response = await gate.guard(gated, run, outcomeIn);
+      if (!signal.aborted) await toHost(withProofIn(response, proof));
+    } catch (error) {
+      if (!signal.aborted) await toHost(refusal(id, message, error));
+    } finally {
+      progress.stop();
+      pending.delete(keyOf(id));
+    }
+  }
+
+  /** Reports a pending approval under the token of the request. */
+  function openProgress(id: RequestId, progressToken: unknown) {
+    let timer: NodeJS.Timeout | undefined;
+    let sent = 0;
+    const start = ({ proofId }: PendingApproval): void => {
+      const text = `Waiting for an approval: ${howToApprove(proofId)}`;
+      log(text);
+      if (progressToken === undefined) return;
+      const report = (): void => {
+        // Tiny, because progress must increase, and the server's own begins later.
+        const params = { progressToken, progress: ++sent / 1e6, message: text };
+        void toHost(makeMessage({ jsonrpc: '2.0', method: 'notifications/progress', params }, id));
+      };
+      report();
+      timer = setInterval(report, PROGRESS_MS);
+    };
+    return { start, stop: () => clearInterval(timer) };
+  }
+
+  async function fromServer(message: Message): Promise<void> {
+    if (!isResponse(message)) {
+      if (methodOf(message) === 'notifications/tools/list_changed') tools.forget();
+      return toHost(message);
+    }
+    const key = keyOf(message.json['id']);
+    const found = pending.get(key);
+    if (found !== undefined && 'method' in found) {
+      pending.delete(key);
+      if (found.method === 'tools/list') tools.note(found.params, objectIn(message.json, 'result'));
+      return toHost(message);
+    }
+    if (found?.settle === undefined) {
+      return log('dropped a response of the server to no open request');
+    }
+    found.settle(message);
+    // Messages keep their order, and a slow host slows the server.
+    return found.done;
+  }
+
+  function reject(id: RequestId | null, code: number, text: string): Promise<void> {
+    return toHost(errorResponse(id, code, text));
+  }
+
+  return {
+    host: {
+      message: fromHost,
+      garbage: (reason: string) => reject(null, ERROR.parse, reason),
+    } satisfies Receiver,
+    server: {
+      message: fromServer,
+      garbage: (reason: string) => Promise.resolve(log(`dropped output of the server: ${reason}`)),
+    } satisfies Receiver,
+    /** The host is gone: calls that wait for their admission do not run. */
+    stopAdmitting: (): void => {
+      for (const found of pending.values()) {
+        if ('stop' in found && found.settle === undefined) found.stop.abort();
+      }
+    },
+    /** The server is gone: answers every open request. */
+    close: async (): Promise<void> => {
+      for (const found of pending.values()) {
+        if ('method' in found) await reject(found.id, ERROR.internal, 'the MCP server ended');
+        else if (found.settle === undefined) found.stop.abort();
+        else found.settle(null);
+        if ('stop' in found) await found.done;
+      }
+    },
+  };
+}
+
+/** 1 and "1" are different ids. */
+const keyOf = (id: unknown): string => JSON.stringify(id) ?? '';
+
+function outcomeIn({ json, isStrict }: Message): ReturnType<typeof outcomeOf> {
+  const outcome = isObject(json['result'])
+    ? outcomeOf(json['result'])
+    : { result: 'failed' as const };
+  // Two parsers could read an ambiguous result differently, so no hash describes it.
+  if (isStrict || outcome === null || outcome === 'next_round') return outcome;
+  return { result: outcome.result };
+}
+
+function withProofIn(response: Message, admission: Admission | null): Message {
+  const { json, relatedTo } = response;
+  if (admission === null || !isObject(json['result'])) return response;
+  return makeMessage({ ...json, result: withProof(json['result'], admission) }, relatedTo);
+}
+
+/** What the model reads. A call that starts a task has no result of a tool. */
+function refusal(id: RequestId, call: Message, error: unknown): Message {
+  if (!(error instanceof NotAdmittedError)) {
+    return errorResponse(id, ERROR.internal, (error as Error).message);
+  }
+  if (paramsOf(call)['task'] !== undefined) {
+    return errorResponse(id, ERROR.notAdmitted, error.message);
+  }
+  // Revisions since 2026-07-28 require the member.
+  const type = versionIn(call) === undefined ? {} : { resultType: 'complete' };
+  return makeMessage({ jsonrpc: '2.0', id, result: { ...type, ...failedTool(error) } });
+}

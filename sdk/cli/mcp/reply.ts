@@ -1,0 +1,69 @@
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { ERROR, errorResponse, isObject, type Message } from './message.js';
+
+/** A response becomes a stream of events after this time, so that the host sees a status. */
+const STREAM_AFTER_MS = 1_000;
+const KEEP_ALIVE_MS = 15_000;
+
+/** HTTP statuses of JSON-RPC errors since revision 2026-07-28. */
+const STATUS: Record<number, number> = {
+  [-32601]: 404,
+  [-32020]: 400,
+  [-32021]: 400,
+  [-32022]: 400,
+};
+
+/** The response of one HTTP exchange: a single JSON object, or a stream of events. */
+export type Reply = ReturnType<typeof openReply>;
+
+export function openReply(res: ServerResponse) {
+  const opening = setTimeout(open, STREAM_AFTER_MS);
+  const beat = setInterval(() => res.headersSent && res.write(':\n\n'), KEEP_ALIVE_MS);
+  res.on('close', () => {
+    clearTimeout(opening);
+    clearInterval(beat);
+  });
+  res.on('error', () => undefined);
+
+  function open(): void {
+    clearTimeout(opening);
+    if (res.headersSent || res.destroyed) return;
+    res.writeHead(200, {
+      'Content-Type': 'text/event-stream',
+      'Cache-Control': 'no-store',
+      'X-Accel-Buffering': 'no',
+    });
+    res.flushHeaders();
+  }
+
+  /** Sends a message before the response. Resolves when the host can take more. */
+  async function event({ text }: Message): Promise<void> {
+    open();
+    if (res.writableEnded || res.destroyed) return;
+    if (!res.write(`event: message\ndata: ${text}\n\n`)) {
+      await Promise.race([once(res, 'drain'), once(res, 'close')]).catch(() => undefined);
+    }
+  }
+
+  return {
+    open,
+    event,
+    /** Sends the response, and ends the exchange. */
+    finish: (message: Message, isStateless: boolean): void => {
+      if (res.headersSent) return void event(message).then(() => res.end());
+      const { error } = message.json;
+      const code = isStateless && isObject(error) ? Number(error['code']) : 0;
+      res.writeHead(STATUS[code] ?? 200, { 'Content-Type': 'application/json' });
+      res.end(message.text);
+    },
+    reject: (status: number, why: string): void => {
+      res.writeHead(status, { 'Content-Type': 'application/json' });
+      res.end(errorResponse(null, ERROR.invalidRequest, why).text);
+    },
+    end: (): void => {
+      if (!res.headersSent) res.writeHead(200, { 'Content-Type': 'text/event-stream' });
+      res.end();
+    },
+  };
+}

@@ -1,0 +1,200 @@
+import {
+  Client as ClientV2,
+  StreamableHTTPClientTransport as HttpV2,
+} from '@modelcontextprotocol/client';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { CreateMessageRequestSchema } from '@modelcontextprotocol/sdk/types.js';
+import { describe, expect, it } from 'vitest';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import { serveV1, serveV2 } from '../fixtures/mcp-http-servers.js';
+import { ownServer, proofOf, published, textOf, useProxies } from '../fixtures/mcp-proxy.js';
+import { send } from '../fixtures/send.js';
+
+const world = useAdapterWorld();
+const proxies = useProxies(world);
+
+const TOKEN = 'a-token-of-the-test';
+const INFO = { name: 'host', version: '1.0.0' };
+const requestInit = { headers: { Authorization: `Bearer ${TOKEN}` } };
+
+/** Starts a proxy that listens; returns its address. */
+async function listening(target: readonly string[], env = {}): Promise<URL> {
+  const given = { target, options: ['--listen', '0'] };
+  const host = proxies.raw({ ...given, env: { SVC_MCP_LISTEN_TOKEN: TOKEN, ...env } });
+  const address = /listens on (\S+)/;
+  await expect.poll(host.stderr).toMatch(address);
+  return new URL(address.exec(host.stderr())![1]!);
+}
+
+async function clientV1(url: URL): Promise<Client> {
+  const client = new Client(INFO, { capabilities: { sampling: {} } });
+  client.setRequestHandler(CreateMessageRequestSchema, () => ({
+    model: 'test',
+    role: 'assistant' as const,
+    content: { type: 'text' as const, text: 'from the model' },
+  }));
+  await client.connect(new StreamableHTTPClientTransport(url, { requestInit }));
+  proxies.closeAfter(() => client.close());
+  return client;
+}
+
+async function clientV2(url: URL): Promise<ClientV2> {
+  const capabilities = { elicitation: { form: {} } };
+  const client = new ClientV2(INFO, { capabilities, versionNegotiation: { mode: 'auto' } });
+  client.setRequestHandler('elicitation/create', () => ({
+    action: 'accept' as const,
+    content: { confirm: true },
+  }));
+  await client.connect(new HttpV2(url, { requestInit }));
+  proxies.closeAfter(() => client.close());
+  return client;
+}
+
+describe('svc mcp URL', () => {
+  it('serves a server with sessions, with its requests, progress and cancellation', async () => {
+    const server = await serveV1();
+    proxies.closeAfter(server.close);
+    const { client } = await proxies.v1(
+      { target: [server.url] },
+      { capabilities: { sampling: {} } },
+    );
+    client.setRequestHandler(CreateMessageRequestSchema, () => ({
+      model: 'test',
+      role: 'assistant' as const,
+      content: { type: 'text' as const, text: 'from the model' },
+    }));
+    const echoed = await client.callTool({ name: 'echo', arguments: { message: 'hello' } });
+    expect(textOf(echoed)).toBe('Echo: hello');
+    await expect
+      .poll(() => world.outcomesOf(proofOf(echoed)))
+      .toMatchObject([{ result: 'succeeded' }]);
+    expect(textOf(await client.callTool({ name: 'sample' }))).toContain('from the model');
+    const stop = new AbortController();
+    const seen: unknown[] = [];
+    const options = { signal: stop.signal, onprogress: (one: unknown) => void seen.push(one) };
+    const waiting = client.callTool({ name: 'wait' }, undefined, options);
+    waiting.catch(() => undefined);
+    await expect.poll(() => seen).toEqual([{ progress: 1, message: 'waits' }]);
+    stop.abort();
+    await expect.poll(server.cancelled).toBe(1);
+  });
+
+  it('serves a stateless server, with mirrored headers and calls of several rounds', async () => {
+    const server = await serveV2();
+    proxies.closeAfter(server.close);
+    const { client } = await proxies.v2(
+      { target: [server.url] },
+      { capabilities: { elicitation: { form: {} } } },
+    );
+    client.setRequestHandler('elicitation/create', () => ({
+      action: 'accept' as const,
+      content: { confirm: true },
+    }));
+    await client.listTools();
+    const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'Süd' } });
+    expect(textOf(deployed)).toBe('deployed to Süd');
+    expect(server.seen.at(-1)).toMatchObject({
+      'mcp-method': 'tools/call',
+      'mcp-name': 'deploy',
+      'mcp-param-region': '=?base64?U8O8ZA==?=',
+      'mcp-protocol-version': '2026-07-28',
+    });
+    await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
+  });
+
+  it('reports a server that is unreachable as the error of each request', async () => {
+    const connecting = proxies.v1({ target: ['http://127.0.0.1:9/mcp'] });
+    await expect(connecting).rejects.toThrow(/MCP server: connect ECONNREFUSED/);
+  });
+
+  it('rejects a token over plain http', async () => {
+    const env = { SVC_MCP_SERVER_TOKEN: 'secret' };
+    const host = proxies.raw({ target: ['http://mcp.example/mcp'], env });
+    expect(await host.close()).toBe(2);
+    expect(host.stderr()).toContain('over https only');
+  });
+});
+
+describe('svc mcp --listen', () => {
+  it('serves clients of SDK v1, each in a session of its own', async () => {
+    const url = await listening(published('everything'));
+    const [one, other] = await Promise.all([clientV1(url), clientV1(url)]);
+    const prompt = { name: 'trigger-sampling-request', arguments: { prompt: 'p' } };
+    const sampled = await Promise.all([one.callTool(prompt), other.callTool(prompt)]);
+    for (const result of sampled) expect(textOf(result)).toContain('from the model');
+    const seen: unknown[] = [];
+    const onprogress = (progress: unknown) => void seen.push(progress);
+    const long = { name: 'trigger-long-running-operation', arguments: { duration: 0.2, steps: 2 } };
+    const done = await one.callTool(long, undefined, { onprogress });
+    expect(seen).toMatchObject([{ progress: 1 }, { progress: 2 }]);
+    expect(await world.verdict(proofOf(done))).toEqual({ status: 'VALID', effect: 'ADMIT' });
+  });
+
+  it('serves stateless clients, whose ids are equal, and cancels with their streams', async () => {
+    const url = await listening(ownServer('deploy.mjs'));
+    const [one, other] = await Promise.all([clientV2(url), clientV2(url)]);
+    expect(one.getNegotiatedProtocolVersion()).toBe('2026-07-28');
+    const deploy = (client: ClientV2, env: string) =>
+      client.callTool({ name: 'deploy', arguments: { env } });
+    const results = await Promise.all([deploy(one, 'a'), deploy(other, 'b')]);
+    expect(results.map(textOf)).toEqual(['deployed to a', 'deployed to b']);
+    await expect
+      .poll(() => proxies.sent().sort())
+      .toEqual(['admission', 'admission', 'outcome', 'outcome']);
+    const stop = new AbortController();
+    const waiting = one.callTool({ name: 'wait', arguments: {} }, { signal: stop.signal });
+    waiting.catch(() => undefined);
+    await expect.poll(proxies.ran).toContain('wait');
+    stop.abort();
+    await expect.poll(proxies.ran).toContain('cancelled');
+  });
+
+  it('joins HTTP hosts and HTTP servers', async () => {
+    const server = await serveV2();
+    proxies.closeAfter(server.close);
+    const client = await clientV2(await listening([server.url]));
+    await client.listTools();
+    const deployed = await client.callTool({ name: 'deploy', arguments: { region: 'eu' } });
+    expect(textOf(deployed)).toBe('deployed to eu');
+  });
+
+  it('rejects requests without the token, of web pages, and of other shapes', async () => {
+    const url = await listening(ownServer('deploy.mjs'));
+    const json = { 'Content-Type': 'application/json' };
+    const good = { ...json, Authorization: `Bearer ${TOKEN}` };
+    const call = {
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'tools/call',
+      params: {
+        name: 'refund',
+        arguments: { amount: '1' },
+        _meta: { 'io.modelcontextprotocol/protocolVersion': '2026-07-28' },
+      },
+    };
+    const mirrored = { 'Mcp-Method': 'tools/call', 'Mcp-Protocol-Version': '2026-07-28' };
+    const requests: [number, Record<string, string>, unknown, string?][] = [
+      [401, json, call],
+      [401, { ...json, Authorization: 'Bearer wrong' }, call],
+      [403, { ...good, Origin: 'https://evil.example' }, call],
+      [403, { ...good, Host: 'evil.example' }, call],
+      [415, { ...good, 'Content-Type': 'text/plain' }, call],
+      [400, good, 'garbage'],
+      [400, good, [call]],
+      [400, good, call],
+      [400, { ...good, ...mirrored, 'Mcp-Name': 'wait' }, call],
+      [400, good, { ...call, params: { name: 'refund' } }],
+      [404, { ...good, 'Mcp-Session-Id': 'unknown' }, call],
+      [405, good, '', 'GET'],
+    ];
+    for (const [status, headers, body, method = 'POST'] of requests) {
+      const text = typeof body === 'string' ? body : JSON.stringify(body);
+      const request = { method, path: '/mcp', headers, body: method === 'GET' ? undefined : text };
+      const answer = await send(url.origin, request as never);
+      expect([answer.status, JSON.stringify(headers)]).toEqual([status, JSON.stringify(headers)]);
+    }
+    expect(proxies.sent()).toEqual([]);
+    expect(await proxies.ran()).toEqual([]);
+  });
+});

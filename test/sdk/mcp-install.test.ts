@@ -1,0 +1,124 @@
+import { readdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { HOSTS } from '#sdk/cli/mcp/install';
+import { openFolder, svc, type Folder } from '../fixtures/svc.js';
+
+let folder: Folder;
+let file: string;
+beforeAll(async () => {
+  folder = await openFolder();
+  file = join(folder.path, 'config.json');
+  env.SVC_API_KEY_FILE = join(folder.path, await folder.write('key', 'svc_sk_secret'));
+});
+afterAll(() => folder.remove());
+
+const env = {
+  SVC_ENGINE_URL: 'http://127.0.0.1:8080',
+  SVC_TENANT_ID: 'demo',
+  SVC_API_KEY_FILE: '',
+};
+const install = (args: string[], more: Record<string, string> = env) =>
+  svc(['mcp', 'install', ...args], { env: more, cwd: folder.path });
+const config = async () => JSON.parse(await readFile(file, 'utf8')) as Record<string, unknown>;
+
+const EXISTING = `{
+    "theme": "dark",
+    "mcpServers": {
+        "files": {
+            "command": "npx",
+            "args": ["-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
+            "env": { "OWN": "kept" }
+        },
+        "web": { "url": "https://mcp.example/mcp" }
+    }
+}
+`;
+
+describe('svc mcp install', () => {
+  it('wraps a server, prints the change, and keeps a backup and everything else', async () => {
+    await writeFile(file, EXISTING);
+    const given = ['cursor', '--name', 'files', '--file', file, '--map', 'map.json', '--observe'];
+    const planned = await install([...given, '--dry-run']);
+    expect(planned.code).toBe(0);
+    expect(await readFile(file, 'utf8')).toBe(EXISTING);
+    const ran = await install(given);
+    expect(ran.stdout).toBe(planned.stdout);
+    expect(ran.stdout).toMatch(/^- {13}"command": "npx"/m);
+    expect(ran.stdout).toMatch(/^\+ {17}"@modelcontextprotocol\/server-filesystem"/m);
+    expect(await config()).toEqual({
+      theme: 'dark',
+      mcpServers: {
+        files: {
+          command: process.execPath,
+          args: [
+            process.argv[1],
+            'mcp',
+            ...['--agent', 'svc-mcp', '--decision-timeout', '5'],
+            ...['--map', join(folder.path, 'map.json'), '--observe', '--'],
+            ...['npx', '-y', '@modelcontextprotocol/server-filesystem', '/srv/data'],
+          ],
+          env: { OWN: 'kept', ...env },
+        },
+        web: { url: 'https://mcp.example/mcp' },
+      },
+    });
+    const [backup = ''] = (await readdir(folder.path)).filter((name) => name.endsWith('.bak'));
+    expect(await readFile(join(folder.path, backup), 'utf8')).toBe(EXISTING);
+    const again = await install(given);
+    expect(again.stderr).toContain('is behind svc mcp already');
+  });
+
+  it('wraps a URL, and adds a server that the file does not have', async () => {
+    await writeFile(file, EXISTING);
+    expect((await install(['cursor', '--name', 'web', '--file', file])).code).toBe(0);
+    const added = ['vscode', '--name', 'new', '--file', file, '--', 'node', 'server.js', '--flag'];
+    expect((await install(added)).code).toBe(0);
+    expect(await config()).toMatchObject({
+      mcpServers: {
+        web: { args: expect.arrayContaining(['--', 'https://mcp.example/mcp']) as string[] },
+      },
+      servers: {
+        new: {
+          type: 'stdio',
+          args: expect.arrayContaining(['--', 'node', 'server.js', '--flag']) as string[],
+        },
+      },
+    });
+    const missing = await install(['cursor', '--name', 'no-such', '--file', file]);
+    expect([missing.code, missing.stderr]).toEqual([
+      2,
+      expect.stringContaining('no server no-such'),
+    ]);
+  });
+
+  it('leaves files alone that are not plain JSON, and writes no key', async () => {
+    for (const text of ['{ // a comment\n}', '{"a":1,"a":2}', '[]']) {
+      await writeFile(file, text);
+      const ran = await install(['cursor', '--name', 'a', '--file', file, '--', 'server']);
+      expect(ran.code).toBe(2);
+      expect(await readFile(file, 'utf8')).toBe(text);
+    }
+    const keyed = { ...env, SVC_API_KEY_FILE: '', SVC_API_KEY: 'svc_sk_secret' };
+    const ran = await install(['cursor', '--name', 'a', '--file', file, '--', 'server'], keyed);
+    expect([ran.code, ran.stderr]).toEqual([
+      2,
+      expect.stringContaining('must not contain the key'),
+    ]);
+  });
+
+  it('writes to the file that a link names, and knows the files of hosts', async () => {
+    await writeFile(file, EXISTING);
+    const link = join(folder.path, 'link.json');
+    await symlink(file, link);
+    expect((await install(['cursor', '--name', 'web', '--file', link])).code).toBe(0);
+    expect(await readFile(link, 'utf8')).toBe(await readFile(file, 'utf8'));
+    expect(Object.keys(HOSTS)).toEqual([
+      ...['claude-desktop', 'claude-code', 'cursor', 'vscode', 'windsurf'],
+    ]);
+    const unknown = await install(['emacs', '--name', 'a', '--', 'server']);
+    expect(unknown.stderr).toContain('HOST is one of claude-desktop');
+    const own = await install(['claude-code', '--name', 'a', '--dry-run', '--', 'server']);
+    expect(own.stdout).toContain('"mcpServers"');
+  });
+});

@@ -1,0 +1,128 @@
+import { describe, expect, it } from 'vitest';
+import { NOT_ADMITTED_META } from '#sdk/adapters/mcp';
+import { canonicalHash } from '#sdk/index';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import {
+  metaOf,
+  ownServer,
+  proofOf,
+  published,
+  textOf,
+  useProxies,
+} from '../fixtures/mcp-proxy.js';
+
+const world = useAdapterWorld();
+const proxies = useProxies(world);
+
+describe('svc mcp over stdio', () => {
+  it.each([
+    ['v1', proxies.v1],
+    ['v2', proxies.v2],
+  ])('admits, denies and records the calls of a client of SDK %s', async (_version, connect) => {
+    const { client } = await connect({ target: published('everything') });
+    const echoed = await client.callTool({ name: 'echo', arguments: { message: 'hello' } });
+    expect(textOf(echoed)).toBe('Echo: hello');
+    const proof = proofOf(echoed);
+    expect(await world.verdict(proof)).toEqual({ status: 'VALID', effect: 'ADMIT' });
+    await expect
+      .poll(() => world.outcomesOf(proof))
+      .toMatchObject([
+        {
+          result: 'succeeded',
+          result_hash: canonicalHash({ content: [{ type: 'text', text: 'Echo: hello' }] }),
+        },
+      ]);
+    const failed = await client.callTool({ name: 'get-sum', arguments: { a: 'x' } });
+    expect(failed.isError).toBe(true);
+    await expect
+      .poll(() => world.outcomesOf(proofOf(failed)))
+      .toMatchObject([{ result: 'failed' }]);
+  });
+
+  it('passes capabilities, prompts, resources, sampling, elicitation and roots through', async () => {
+    const capabilities = { sampling: {}, elicitation: {}, roots: { listChanged: true } };
+    const [bare, gated] = await Promise.all([
+      hostV1ofServer(),
+      proxies.v1({ target: published('everything') }, { capabilities }),
+    ]);
+    const { client } = gated;
+    expect(client.getServerCapabilities()).toEqual(bare.capabilities);
+    expect(await client.listPrompts()).toEqual(bare.prompts);
+    expect(await client.listResources()).toEqual(bare.resources);
+    const { CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema } =
+      await import('@modelcontextprotocol/sdk/types.js');
+    client.setRequestHandler(CreateMessageRequestSchema, () => ({
+      model: 'test',
+      role: 'assistant' as const,
+      content: { type: 'text' as const, text: 'from the model' },
+    }));
+    client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'decline' as const }));
+    client.setRequestHandler(ListRootsRequestSchema, () => ({
+      roots: [{ uri: 'file:///srv/one', name: 'one' }],
+    }));
+    await client.sendRootsListChanged();
+    const listed = await client.listTools();
+    expect(listed.tools.length).toBeGreaterThan(10);
+    const call = (name: string, args = {}) => client.callTool({ name, arguments: args });
+    expect(textOf(await call('trigger-sampling-request', { prompt: 'p' }))).toContain(
+      'from the model',
+    );
+    expect(textOf(await call('trigger-elicitation-request'))).toContain('declined');
+    expect(JSON.stringify(await call('get-roots-list'))).toContain('file:///srv/one');
+  });
+
+  it('runs no tool that the policy denies, and the model reads why', async () => {
+    const { client } = await proxies.v2({
+      target: ownServer('deploy.mjs'),
+      options: ['--map', await proxies.mapping({ refund: { action: 'DELETE_AUDIT_LOG' } })],
+    });
+    const denied = await client.callTool({ name: 'refund', arguments: { amount: '1' } });
+    expect(denied.isError).toBe(true);
+    expect(textOf(denied)).toMatch(
+      /^refund did not run: denied by policy: .+ \(proof [0-9a-f]{32}/,
+    );
+    expect(metaOf(denied, NOT_ADMITTED_META)).toBe('denied');
+    expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
+    expect(await proxies.ran()).toEqual([]);
+  });
+
+  it('admits a call of several rounds once, and records one outcome', async () => {
+    const { client } = await proxies.v2(
+      { target: ownServer('deploy.mjs') },
+      { capabilities: { elicitation: { form: {} } } },
+    );
+    client.setRequestHandler('elicitation/create', () => ({
+      action: 'accept' as const,
+      content: { confirm: true },
+    }));
+    const deployed = await client.callTool({ name: 'deploy', arguments: { env: 'prod' } });
+    expect(textOf(deployed)).toBe('deployed to prod');
+    expect(await proxies.ran()).toEqual(['deploy prod', 'deploy prod']);
+    await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
+    await expect
+      .poll(() => world.outcomesOf(proofOf(deployed)))
+      .toMatchObject([{ result: 'succeeded' }]);
+  });
+
+  it('refuses unknown tools before an admission once the list is known', async () => {
+    const { client } = await proxies.v1({ target: published('everything') });
+    await client.listTools();
+    await expect(client.callTool({ name: 'no_such_tool' })).rejects.toThrow(/Unknown tool/);
+    expect(proxies.sent()).toEqual([]);
+  });
+});
+
+/** What the server offers without a proxy. */
+async function hostV1ofServer() {
+  const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
+  const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');
+  const [program = '', ...args] = published('everything');
+  const client = new Client({ name: 'host', version: '1.0.0' });
+  await client.connect(new StdioClientTransport({ command: program, args, stderr: 'ignore' }));
+  proxies.closeAfter(() => client.close());
+  return {
+    capabilities: client.getServerCapabilities(),
+    prompts: await client.listPrompts(),
+    resources: await client.listResources(),
+  };
+}
