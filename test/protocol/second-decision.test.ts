@@ -100,6 +100,10 @@ it.each<[fault: string, ReturnType<typeof second>, changes?: Partial<ApprovalEvi
   ['rejection differs', second({ statement: REJECT })],
   [
     'rejection differs',
+    second({ statement: REJECT, aep: { decision: { ...DENIED, effect: 'ADMIT' } } }),
+  ],
+  [
+    'rejection differs',
     second({ statement: REJECT, aep: { decision: { ...DENIED, reasons: ['other'] } } }),
   ],
 ])('reports: %s', (fault, made, changes) => {
