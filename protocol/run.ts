@@ -178,10 +178,14 @@ function requireLogOrder(all: readonly PlacedMember[]): void {
   all.forEach((one, i) => {
     const pointer = i === all.length - 1 ? '/close' : `/members/${i}`;
     if (one.tree.size !== tree.size || !equalBytes(one.tree.root, tree.root)) {
-      fail('log_order_mismatch', pointer, 'the proofs of inclusion are under several checkpoints');
+      fail('log_order_mismatch', pointer, 'the inclusion proofs have different checkpoints');
     }
     if (i > 0 && all[i - 1]!.leafIndex >= one.leafIndex) {
-      fail('log_order_mismatch', pointer, 'the entry is not above the one before it in the log');
+      fail(
+        'log_order_mismatch',
+        pointer,
+        'the leaf index is not greater than that of the previous entry',
+      );
     }
   });
 }
@@ -223,19 +227,21 @@ function requirePending(
   pendingId: string,
   seq: number,
   index: number,
-): void {
+): PlacedMember {
   const pending = before.find(({ proof_id }) => proof_id === pendingId);
   const subject = pending?.aep?.subject;
   const isOwn = subject === undefined || ('run' in subject && subject.run.seq === seq);
-  if (pending?.effect === 'REQUIRE_APPROVAL' && isOwn) return;
+  if (pending?.effect === 'REQUIRE_APPROVAL' && isOwn) return pending;
   const detail = `no earlier member with seq ${seq} is the pending proof of this second decision`;
-  fail('seq_mismatch', `/members/${index}`, detail);
+  return fail('seq_mismatch', `/members/${index}`, detail);
 }
 
 /** The numbers from 0 to `end` − 1 that no member with payload has: those of erased members. */
 export function missingNumbers(members: readonly PlacedMember[], end: number): number[] {
   const found = new Set<number>();
   const decided = new Set<string>();
+  /** The numbers of second decisions whose pending proof is erased, with their indexes. */
+  const ofErased: [seq: number, index: number][] = [];
   members.forEach(({ aep }, i) => {
     if (aep === null || !('run' in aep.subject)) return;
     const { seq } = aep.subject.run;
@@ -245,7 +251,8 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
         fail('seq_mismatch', `/members/${i}`, 'an earlier member is this second decision too');
       }
       decided.add(pendingId);
-      requirePending(members.slice(0, i), pendingId, seq, i);
+      const pending = requirePending(members.slice(0, i), pendingId, seq, i);
+      if (pending.aep === null) ofErased.push([seq, i]);
       return;
     }
     if (seq >= end || found.has(seq)) {
@@ -260,5 +267,11 @@ export function missingNumbers(members: readonly PlacedMember[], end: number): n
   if (found.size !== end && members.every(({ aep }) => aep !== null)) {
     fail('seq_mismatch', '/members', `the run has ${found.size} numbers, and its close ${end}`);
   }
-  return Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
+  const missing = Array.from({ length: end }, (_, seq) => seq).filter((seq) => !found.has(seq));
+  const free = new Set(missing);
+  for (const [seq, i] of ofErased) {
+    if (free.delete(seq)) continue;
+    fail('seq_mismatch', `/members/${i}`, `no erased member can have the seq ${seq}`);
+  }
+  return missing;
 }

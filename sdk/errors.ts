@@ -78,6 +78,8 @@ export interface RequiredApproval {
 export interface SdkErrorDetails {
   /** HTTP status of the response. */
   status?: number;
+  /** `X-Request-Id` of the response, which identifies the request to the operator. */
+  requestId?: string;
   problem?: ServiceProblem;
   denial?: Denial;
   approval?: RequiredApproval;
@@ -107,6 +109,7 @@ export class SdkError extends Error {
   override readonly name = 'SdkError';
   readonly code: SdkErrorCode;
   readonly status?: number;
+  readonly requestId?: string;
   readonly problem?: ServiceProblem;
   readonly denial?: Denial;
   readonly approval?: RequiredApproval;

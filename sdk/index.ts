@@ -1,4 +1,5 @@
 export { canonicalHash, canonicalJson } from './canonical.js';
+export * from './client.js';
 export {
   type AgentInput,
   type ExecuteInput,
@@ -17,6 +18,8 @@ export {
   type BatchSettings,
   type BatchItemResult,
   followBatchHttp,
+  listBatchesHttp,
+  readBatchHttp,
 } from './engine/batch.js';
 export {
   type Approval,
@@ -33,6 +36,9 @@ export {
 } from './engine/approvals.js';
 export type { RequestHashEnvelope } from './engine/engine.js';
 export * from './engine/keys.js';
+export * from './engine/lifecycle.js';
+export * from './engine/overlays.js';
+export type { PageInput } from './engine/pages.js';
 export * from './engine/proofs.js';
 export {
   readReceiptEvidenceHttp,
@@ -63,6 +69,7 @@ export {
   type SnapshotFacts,
 } from './public/lookup.js';
 export type { Proved } from './public/evidence.js';
+export * from './public/log-entry.js';
 export * from './public/views.js';
 export * from './public/wait.js';
 export type { JsonValue } from '../protocol/json.js';
@@ -107,6 +114,7 @@ export type {
   Scope,
 } from '../protocol/schemas/api-keys.js';
 export type { Batch } from '../protocol/schemas/batch.js';
+export type { Overlay, OverlayList, OverlayTest } from '../protocol/schemas/overlays.js';
 export type {
   Facade as LookupResponse,
   NotFound,

@@ -1,8 +1,7 @@
 import { chmod, copyFile, readFile } from 'node:fs/promises';
 import { defineConfig } from 'rolldown';
 
-// Bundles the compiled SDK from ../dist with the part of ../dist/protocol that it uses. Dependencies of
-// package.json stay imports.
+// Bundles the SDK with the part of ../protocol that it uses. Dependencies of package.json stay imports.
 const { bin, dependencies } = JSON.parse(
   await readFile(new URL('package.json', import.meta.url), 'utf8'),
 );
@@ -23,14 +22,19 @@ const licence = {
 
 export default defineConfig({
   input: {
-    index: '../dist/sdk/index.js',
-    'cli/svc': '../dist/sdk/cli/svc.js',
-    'adapters/index': '../dist/sdk/adapters/index.js',
-    'adapters/mcp': '../dist/sdk/adapters/mcp.js',
-    'adapters/ai': '../dist/sdk/adapters/ai.js',
-    'adapters/langchain': '../dist/sdk/adapters/langchain.js',
+    index: 'index.ts',
+    'cli/svc': 'cli/svc.ts',
+    testing: 'testing.ts',
+    'adapters/index': 'adapters/index.ts',
+    'adapters/mcp': 'adapters/mcp.ts',
+    'adapters/ai': 'adapters/ai.ts',
+    'adapters/langchain': 'adapters/langchain.ts',
+    'adapters/openai': 'adapters/openai.ts',
+    'adapters/mastra': 'adapters/mastra.ts',
+    'adapters/claude': 'adapters/claude.ts',
   },
   platform: 'neutral',
+  resolve: { extensionAlias: { '.js': ['.ts'] } },
   external: (id) =>
     id.startsWith('node:') || packages.some((name) => id === name || id.startsWith(`${name}/`)),
   plugins: [executable, licence],
@@ -39,6 +43,7 @@ export default defineConfig({
     cleanDir: true,
     format: 'esm',
     chunkFileNames: 'chunks/[name].js',
+    sourcemap: true,
   },
   // Every warning fails the build.
   onLog: (_level, log) => {

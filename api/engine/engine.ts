@@ -9,16 +9,18 @@ import { engineOpenApi } from './openapi/document.js';
 import type { EngineDeps } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
-import { createFactCheck } from './admission/facts.js';
+import { createFactCheck, createReadDeclaredFacts } from './admission/facts.js';
 import { createCapacityCheck, createSubmit } from './admission/submit.js';
 
 /** The engine API. The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
+  const readDeclaredFacts = createReadDeclaredFacts(ctx);
   const deps: EngineDeps = {
     ctx,
     authenticate: createAuthenticate(ctx),
     requireCapacity: createCapacityCheck(ctx),
-    checkFacts: createFactCheck(ctx),
+    readDeclaredFacts,
+    checkFacts: createFactCheck(ctx, readDeclaredFacts),
     submit: createSubmit(ctx),
     openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };

@@ -8,7 +8,7 @@ import type {
   ResponseSpec,
   OpenApiDocument,
 } from '../openapi/types.js';
-import type { CheckFacts } from './admission/facts.js';
+import type { CheckFacts, ReadDeclaredFacts } from './admission/facts.js';
 import type { Submit } from './admission/submit.js';
 import type { EngineContext } from './context.js';
 import type { Authenticate, Caller } from './http/authenticate.js';
@@ -19,6 +19,7 @@ export interface EngineDeps {
   authenticate: Authenticate;
   /** Throws a 503 while the queue of undecided admissions is full. */
   requireCapacity: () => Promise<void>;
+  readDeclaredFacts: ReadDeclaredFacts;
   checkFacts: CheckFacts;
   submit: Submit;
   openApi: OpenApiDocument;
@@ -29,6 +30,8 @@ export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Policies' | 'Keys' | 'Service';
   /** Any one of these scopes is enough. Empty: no API key needed. */
   scopes: readonly Scope[];
+  /** Also accepts the API key as a bearer token, and then no tenant id. */
+  acceptsBearer?: boolean;
   /** Media types of the successful response, the preferred one first. */
   produces: readonly [string, ...string[]];
 }

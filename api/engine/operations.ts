@@ -6,6 +6,7 @@ import * as admissions from './admission/admit.js';
 import { approveOperation } from './admission/approve.js';
 import { APPROVAL_PAGE } from './admission/approval-page.js';
 import { approvalRequestOperation } from './admission/approval-request.js';
+import { evaluationOperation } from './admission/evaluate.js';
 import { createBatchOperation } from './batches/create-batch.js';
 import * as batches from './batches/results.js';
 import type { EngineContext } from './context.js';
@@ -113,6 +114,7 @@ export const OPERATIONS: readonly Operation[] = [
   admissions.executeOperation,
   admissions.agentAdmissionOperation,
   admissions.readAdmissionOperation,
+  evaluationOperation,
   approveOperation,
   approvalRequestOperation,
   createBatchOperation,

@@ -7,6 +7,7 @@ import { bodyAt, bodyTemplates, newRun, requestAt, type ItemSource } from './ite
 import type { UnexpectedAnswers } from './scenario.js';
 
 export const EXECUTE_PATH = '/v1/intents/execute';
+export const AGENT_PATH = '/v1/agent/admissions';
 
 export interface Credential {
   tenantId: string;
@@ -33,16 +34,16 @@ export const ADMISSION_TIMEOUT_MS = 15_000;
 /** `fetch` takes more than twice the CPU time, which the service lacks on the same machine. */
 const agent = new Agent({ keepAlive: true });
 
-/** Sends one execute body. Anything but a receipt counts as unexpected and returns null. */
-export async function executeOnce(
-  engineUrl: string,
+/** Sends one body. Anything but a receipt counts as unexpected and returns null. */
+export async function admitOnce(
+  url: string,
   credential: Credential,
   body: string,
   unexpected: UnexpectedAnswers,
   due = performance.now(),
 ): Promise<Answered | null> {
   try {
-    const sending = request(engineUrl + EXECUTE_PATH, {
+    const sending = request(url, {
       method: 'POST',
       headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
       agent,
@@ -119,7 +120,7 @@ export async function executeAtRate(
     const own = templates.get(credential) ?? bodyTemplates(credential);
     templates.set(credential, own);
     const body = bodyAt(own, run, n);
-    const answered = await executeOnce(engineUrl, credential, body, unexpected, due);
+    const answered = await admitOnce(engineUrl + EXECUTE_PATH, credential, body, unexpected, due);
     if (answered !== null) await onReceipt(answered, body);
   };
   const began = performance.now();

@@ -8,8 +8,8 @@ import { nativeTextHash } from '#runtime/crypto/node';
 export interface ItemSource {
   tenantId: string;
   run: string;
-  /** Only envelopes of {@link BOUND_AGENT}, with or without facts. */
-  agents?: 'with facts' | 'without facts' | undefined;
+  /** Only envelopes of {@link BOUND_AGENT}. `in runs` needs a `run` of 12 hex digits. */
+  agents?: 'with facts' | 'without facts' | 'in runs' | undefined;
 }
 
 export const newRun = (): string => randomBytes(6).toString('hex');
@@ -43,8 +43,9 @@ export function requestAt(source: ItemSource, n: number): ExecuteRequest | Agent
   const { agents } = source;
   if (agents !== undefined) {
     const agent = { id: BOUND_AGENT, framework: 'tool-calling/1.4' };
-    const stated = agents === 'with facts' ? { facts: factsAt(n) } : {};
-    return { ...envelopeAt(source, n), agent, ...stated };
+    const envelope = { ...envelopeAt(source, n), agent };
+    if (agents === 'with facts') return { ...envelope, facts: factsAt(n) };
+    return agents === 'in runs' ? { ...envelope, run: runAt(source, n) } : envelope;
   }
   return n % 2 === 0 ? executeAt(source, n) : envelopeAt(source, n);
 }
@@ -65,7 +66,19 @@ const factsAt = (n: number): Facts => ({
   currency: 'EUR',
 });
 
-function envelopeAt({ tenantId, run }: ItemSource, n: number): AgentEnvelope {
+const RUN_LENGTH = 10;
+
+/** Runs of consecutive items; the id is a UUIDv7. */
+function runAt({ run }: ItemSource, n: number): { id: string; seq: number } {
+  const seq = n % RUN_LENGTH;
+  const time = (FIRST_REQUEST + n - seq).toString(16).padStart(12, '0');
+  return { id: `${time}7000b000${run}`, seq };
+}
+
+function envelopeAt(
+  { tenantId, run }: ItemSource,
+  n: number,
+): AgentEnvelope & { kind: 'admission' } {
   const tool = toolAt(n);
   return {
     schema_version: SCHEMA.agentEnvelope,

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
+import type { Counter } from '#protocol/counters';
 import type { Db } from '#sql/db/transaction';
 import { runBatches, type BatchRun } from '../harness/batch-load.js';
 import { withCleanup } from '../harness/cleanup.js';
@@ -10,7 +11,7 @@ import { resultOf, type Result, type RunContext, type Scenario } from '../harnes
 import { startPrograms } from '../harness/stack.js';
 import { whole } from '../harness/statistics.js';
 
-/** Batch admission without counters, then with one counter that every item moves. */
+/** Batch admission without counters, then with one counter that every item moves, and one for each run. */
 export const budget: Scenario = { name: 'budget', run };
 
 const QUICK = { warmUpSeconds: 2, seconds: 4, items: 2_500, inFlight: 15_000, checkEveryMs: 500 };
@@ -22,13 +23,19 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
   return withCleanup(async (inner) => {
     const engineEnv = { MAX_QUEUED_ADMISSIONS: '200000' };
     const stack = await startPrograms(registry, { redis, engineEnv }, inner);
-    const plain = await runBatches(stack, plan);
-    await countEveryAction(registry.owner);
-    return [budgetResult(plain, await runBatches(stack, plan))];
+    const runs = { ...plan, agents: 'in runs' } as const;
+    const plain = [await runBatches(stack, plan), await runBatches(stack, runs)] as const;
+    await countEveryAction(registry.owner, { per: 'tenant', window: 'day' });
+    const hot = await runBatches(stack, plan);
+    await countEveryAction(registry.owner, { per: 'run', window: 'run' });
+    return [
+      budgetResult('one hot budget counter', plain[0], hot),
+      budgetResult('a budget counter for each run', plain[1], await runBatches(stack, runs)),
+    ];
   });
 }
 
-async function countEveryAction(sql: Db): Promise<void> {
+async function countEveryAction(sql: Db, scope: Pick<Counter, 'per' | 'window'>): Promise<void> {
   const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
   const set = await makePolicySet({
     ...files,
@@ -41,7 +48,7 @@ async function countEveryAction(sql: Db): Promise<void> {
       'few-actions': `forbid (principal, action, resource)
         when { context.budgets has actions && context.budgets.actions.after > 1000000000 };`,
     },
-    counters: { actions: { actions: null, sum: null, per: 'tenant', window: 'day' } },
+    counters: { actions: { actions: null, sum: null, ...scope } },
   });
   await storePolicySet(sql, set);
   await activatePolicy(sql, set.digest);
@@ -49,10 +56,10 @@ async function countEveryAction(sql: Db): Promise<void> {
 
 const rateOf = ({ proofs, seconds }: BatchRun): number => proofs / seconds;
 
-function budgetResult(plain: BatchRun, counted: BatchRun): Result {
+function budgetResult(counter: string, plain: BatchRun, counted: BatchRun): Result {
   const { checked, wrong } = counted.checked;
   return resultOf({
-    name: 'batch admission with one hot budget counter',
+    name: `batch admission with ${counter}`,
     value: rateOf(counted),
     unit: 'proofs/s',
     against: { what: 'the same batches without a counter', value: rateOf(plain) },

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
 import { nativeSha256 } from '#runtime/crypto/node';
@@ -8,10 +9,19 @@ import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { insertApiKey } from '#sql/tenants/api-keys';
 import { requireCorrect, runBatches, type BatchRun } from '../harness/batch-load.js';
 import { print } from '../harness/command.js';
-import { BOUND_AGENT } from '../harness/items.js';
+import { startCpu } from '../harness/cpu.js';
+import { admitOnce, AGENT_PATH } from '../harness/engine-api.js';
+import { BOUND_AGENT, isDenied, type ItemSource, newRun, requestAt } from '../harness/items.js';
+import { untilIdle } from '../harness/public-api.js';
 import { type BenchRegistry, openBenchRegistry } from '../harness/registry.js';
-import { resultOf, type Result, type RunContext, type Scenario } from '../harness/scenario.js';
-import { startPrograms } from '../harness/stack.js';
+import {
+  resultOf,
+  type Result,
+  type RunContext,
+  type Scenario,
+  UnexpectedAnswers,
+} from '../harness/scenario.js';
+import { type BenchStack, startPrograms } from '../harness/stack.js';
 import { median, pairedRatio, whole } from '../harness/statistics.js';
 
 /** Agent envelopes with facts and a key restricted to the agent, against envelopes without both. */
@@ -19,6 +29,8 @@ export const facts: Scenario = { name: 'facts', run };
 
 const QUICK = { rounds: 1, warmUpSeconds: 1, seconds: 4, items: 1_000, inFlight: 5_000 };
 const FULL = { rounds: 4, warmUpSeconds: 3, seconds: 15, items: 2_500, inFlight: 25_000 };
+/** Callers of single admissions, each of which sends the next request after its answer. */
+const CALLERS = [1, 64];
 
 async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<Result[]> {
   const { rounds, ...plan } = quick ? QUICK : FULL;
@@ -37,14 +49,27 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
     print(`      ${withFacts ? 'with' : 'without'} facts: ${whole(run.cpu.total)} µs per proof`);
     return run;
   };
+  const unexpected = new UnexpectedAnswers();
   const [without, having]: [BatchRun[], BatchRun[]] = [[], []];
+  const singles = CALLERS.map((callers): Singles => ({ callers, without: [], having: [] }));
   for (let i = 0; i < rounds; i += 1) {
     without.push(await load(stack, false));
     having.push(await load(bound, true));
+    for (const { callers, ...runs } of singles) {
+      const options = { ...plan, callers, unexpected, signal };
+      await untilIdle(stack, signal);
+      runs.without.push(await admitSingles(stack, { ...options, agents: 'without facts' }));
+      await untilIdle(stack, signal);
+      runs.having.push(await admitSingles(bound, { ...options, agents: 'with facts' }));
+    }
   }
-  const cpuOf = ({ cpu }: BatchRun): number => cpu.total;
-  const rateOf = ({ proofs, seconds }: BatchRun): number => proofs / seconds;
-  const compared = (name: string, unit: string, of: (run: BatchRun) => number, target: object) =>
+  const compared = (
+    name: string,
+    unit: string,
+    of: (run: Run) => number,
+    target: object,
+    [having, without]: readonly [Run[], Run[]],
+  ): Result =>
     resultOf({
       name,
       unit,
@@ -58,9 +83,64 @@ async function run({ dir, redis, signal, quick, cleanup }: RunContext): Promise<
       note: `${String(rounds)} interleaved rounds; a new amount in each envelope`,
     });
   return [
-    compared('facts and bound key: CPU per proof', 'µs', cpuOf, { atMost: 1.1 }),
-    compared('facts and bound key: batch admission', 'proofs/s', rateOf, { atLeast: 0.9 }),
+    ...[
+      { name: 'batch admission', having, without },
+      ...singles.map(({ callers, ...runs }) => ({
+        name: `single admission, ${String(callers)} at a time`,
+        ...runs,
+      })),
+    ].flatMap(({ name, having, without }) => {
+      const runs = [having, without] as const;
+      const named = `facts and bound key: ${name}`;
+      return [
+        compared(`${named}, CPU per proof`, 'µs', cpuOf, { atMost: 1.1 }, runs),
+        compared(named, 'proofs/s', rateOf, { atLeast: 0.9 }, runs),
+      ];
+    }),
+    unexpected.result('facts and bound key: single admission, errors', 'all single admissions'),
   ];
+}
+
+type Run = Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>;
+type Singles = { callers: number } & Record<'without' | 'having', Run[]>;
+
+const cpuOf = ({ cpu }: Run): number => cpu.total;
+const rateOf = ({ proofs, seconds }: Run): number => proofs / seconds;
+
+/** Callers that each send one admission after the other. */
+async function admitSingles(
+  { engineUrl, registry, watched }: BenchStack,
+  options: Required<Pick<ItemSource, 'agents'>> & {
+    callers: number;
+    warmUpSeconds: number;
+    seconds: number;
+    unexpected: UnexpectedAnswers;
+    signal: AbortSignal;
+  },
+): Promise<Run> {
+  const { agents, callers, seconds, signal, unexpected, warmUpSeconds } = options;
+  const source = { tenantId: registry.tenantId, run: newRun(), agents };
+  const stopping = new AbortController();
+  let [next, proofs] = [0, 0];
+  const call = async (): Promise<void> => {
+    while (!stopping.signal.aborted) {
+      const n = next++;
+      if (isDenied(n)) continue;
+      const body = JSON.stringify(requestAt(source, n));
+      if ((await admitOnce(engineUrl + AGENT_PATH, registry, body, unexpected)) !== null) proofs++;
+    }
+  };
+  const calling = Promise.all(Array.from({ length: callers }, call));
+  try {
+    await sleep(warmUpSeconds * 1000, undefined, { signal });
+    const [before, from, cpuSince] = [proofs, performance.now(), startCpu(watched)];
+    await sleep(seconds * 1000, undefined, { signal });
+    const [admitted, to] = [proofs - before, performance.now()];
+    return { proofs: admitted, seconds: (to - from) / 1000, cpu: cpuSince(admitted) };
+  } finally {
+    stopping.abort();
+    await calling;
+  }
 }
 
 /** Activates the shipped set with two facts and a rule that reads them. */

@@ -73,7 +73,11 @@ export class BudgetChains {
       applied.length !== Object.keys(budgets ?? {}).length ||
       canonicalize(expected) !== canonicalize(budgets ?? {})
     ) {
-      add('budget_differs', where, `counter values ${canonicalize(expected)} per its policy set`);
+      add(
+        'budget_differs',
+        where,
+        `its policy set gives the counter values ${canonicalize(expected)}`,
+      );
     }
     for (const { name, ref } of applied) {
       const budget = budgets?.[name];

@@ -19,7 +19,7 @@ const lookupSchema = z.union([
 ]);
 export type EvidenceLookup = z.infer<typeof lookupSchema>;
 
-/** The proof of a public answer (spec/next.md, section 11). */
+/** The proof of a public answer (spec/snapshot.md, Evidence). */
 export const evidenceSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.evidence),
   /** As requested; for a share token its SHA-256 in hex. */

@@ -8,7 +8,7 @@ import { SCHEMA } from '../schemas/ids.js';
 import { packageIdSchema, packageMembersSchema } from '../schemas/lifecycle.js';
 import { artifactKindSchema, hashSchema, proofIdSchema } from '../schemas/primitives.js';
 
-/** The values of the map under `shares_root` (spec/next.md, section 10). */
+/** The values of the map under `shares_root` (spec/snapshot.md, Map). */
 
 const shareMembers = { schema_version: z.literal(SCHEMA.shareRecord), token_hash: hashSchema };
 const shareRecordSchema = z.union([

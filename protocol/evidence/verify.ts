@@ -53,7 +53,7 @@ export interface ProvedState {
 }
 
 /**
- * Verifies evidence (spec/next.md, section 11). An attacker may supply the whole document. It is parsed
+ * Verifies evidence (spec/snapshot.md, Evidence). An attacker may supply the whole document. It is parsed
  * strictly if it is text or bytes.
  *
  * Outdated evidence does not throw: it supports `REVOKED`, and shows the state at its time.

@@ -5,7 +5,7 @@ import { HASH_BYTES } from '../merkle.js';
 
 /**
  * The map: a compressed binary prefix tree whose root commits to at most one value for each key
- * (spec/next.md, section 10). The root depends on the keys and values only.
+ * (spec/snapshot.md, Map). The root depends on the keys and values only.
  */
 
 /** A kind, then 16 bytes. */

@@ -42,7 +42,8 @@ export const keyRestrictionSchema = z
       .exactOptional(),
     environment: environmentSchema
       .meta({
-        description: 'If this differs from the tenant’s environment, every admission is rejected.',
+        description:
+          'The service rejects every admission if this differs from the tenant’s environment.',
       })
       .exactOptional(),
   })

@@ -89,7 +89,7 @@ export const approvalSchema = z.strictObject({
 });
 export type Approval = z.infer<typeof approvalSchema>;
 
-/** What a second decision is made with. Private: its AEP has the hashes of the first two. */
+/** Inputs of a second decision. Private: its AEP has only the hashes of `envelope` and `registration`. */
 export const storedApprovalSchema = z.strictObject({
   envelope: approvalSchema,
   registration: registrationSchema,

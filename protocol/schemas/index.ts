@@ -7,6 +7,7 @@ export * from './facts.js';
 export * from './ids.js';
 export * from './lifecycle.js';
 export * from './log-entry.js';
+export * from './overlays.js';
 export * from './primitives.js';
 export * from './problem.js';
 export * from './proof-export.js';

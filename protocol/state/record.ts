@@ -5,7 +5,7 @@ import { HASH_BYTES } from '../merkle.js';
 import { ARTIFACT_KINDS, type ArtifactKind, type Effect, EFFECTS } from '../status.js';
 
 /**
- * The values of the map of public records (spec/next.md, section 9): functions of the log's entries.
+ * The values of the map of public records (spec/snapshot.md, Records): functions of the log's entries.
  * Decoding throws `malformed_record` for bytes that encoding does not give.
  */
 

@@ -49,7 +49,7 @@ export interface Reduced {
 /**
  * The state of the log after its next entries, and the changes to its map, each of another key. The
  * result depends on the entries only, not on how they are divided among calls. An entry that does not
- * count (spec/next.md, section 7) changes nothing; its index is in `ignored`.
+ * count (spec/log.md, section 11) changes nothing; its index is in `ignored`.
  *
  * @param entries the bytes of the leaves from `state.size` on
  * @throws ProtocolError `malformed_record` when the map is not that of a log, and what `reader` throws

@@ -22,6 +22,7 @@ import { actionOf } from './tool.js';
 
 /** Admits calls of tools, and records their outcomes. Every adapter uses it. */
 export interface Gate {
+  readonly mode: 'enforce' | 'observe';
   /**
    * Resolves after an `ADMITTED` receipt for this very call. Throws `NotAdmittedError` otherwise, also
    * in the mode `observe`.
@@ -65,6 +66,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
   const rounds = openRounds();
 
   const gate: Gate = {
+    mode: options.mode ?? 'enforce',
     begin: async (call) => {
       try {
         const planned = planCall(options, call);
@@ -91,7 +93,7 @@ export function openGate(given: AdapterOptions | Gate, framework?: string): Gate
     tool: (admission: Admission | null) => R | PromiseLike<R>,
     outcomeOf: OutcomeOf<R> = success,
   ): Promise<Awaited<R>> {
-    if (options.mode === 'observe') return observe(call, tool, outcomeOf);
+    if (gate.mode === 'observe') return observe(call, tool, outcomeOf);
     const key = attempt(() => planCall(options, call).fingerprint);
     const begun = call.continues === true && key !== undefined ? rounds.take(key) : undefined;
     const admission = begun ?? (await gate.begin(call));
@@ -221,7 +223,8 @@ async function runTool<R>(
   return result;
 }
 
-function success(value: unknown): Outcome {
+/** The outcome of a call that returned. */
+export function success(value: unknown): Outcome {
   return { result: 'succeeded', value };
 }
 

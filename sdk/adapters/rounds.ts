@@ -1,10 +1,14 @@
 import type { Admission } from './options.js';
 
-/** Admissions of calls that returned without a result, and whose next round is to come. */
-export interface Rounds {
-  /** @param call equal for rounds of equal calls only */
+/** Admissions of calls that are not at their end. Each is taken once. */
+export interface AdmissionStore {
+  keep(call: string, admission: Admission): void | Promise<void>;
+  take(call: string): Admission | undefined | Promise<Admission | undefined>;
+}
+
+/** An `AdmissionStore` in memory. */
+export interface Rounds extends AdmissionStore {
   keep(call: string, admission: Admission): void;
-  /** Each admission is taken once. Undefined without one: the round then needs its own. */
   take(call: string): Admission | undefined;
 }
 
@@ -12,11 +16,11 @@ const MAX_WAITING = 1_000;
 /** An old decision must not permit what the policy would deny now. */
 const MAX_WAIT_MS = 15 * 60_000;
 
-export function openRounds(): Rounds {
+export function openRounds(maxWaitMs = MAX_WAIT_MS): Rounds {
   const waiting: { call: string; admission: Admission; until: number }[] = [];
   return {
     keep: (call, admission) => {
-      waiting.push({ call, admission, until: performance.now() + MAX_WAIT_MS });
+      waiting.push({ call, admission, until: performance.now() + maxWaitMs });
       if (waiting.length > MAX_WAITING) waiting.shift();
     },
     take: (call) => {

@@ -13,7 +13,9 @@ export interface CommonOptions {
 }
 
 export interface Invocation<Options = object> {
+  /** The first argument. */
   argument: string;
+  args: string[];
   options: Options;
   json: boolean;
   /** Reads the settings on demand: a command that sends no key requires none. */
@@ -114,6 +116,12 @@ function apiKey(env: NodeJS.ProcessEnv): string {
   } catch (cause) {
     throw new UsageError(`SVC_API_KEY_FILE ${file} cannot be read`, { cause });
   }
+}
+
+/** The token that HTTP hooks carry. */
+export function hookToken({ SVC_HOOK_TOKEN: token = '' } = process.env): string {
+  if (token === '') throw new UsageError('set SVC_HOOK_TOKEN');
+  return token;
 }
 
 /**

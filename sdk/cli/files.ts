@@ -3,7 +3,7 @@ import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { fromUtf8 } from '../../protocol/bytes.js';
 import { parseStrict, type JsonValue } from '../../protocol/json.js';
-import { SdkError, type RequestHashEnvelope } from '../index.js';
+import { canonicalHash, SdkError, type RequestHashEnvelope } from '../index.js';
 import { UsageError, type Invocation } from './config.js';
 
 export const outOption = (): Option =>
@@ -28,15 +28,23 @@ export async function readText(file: string): Promise<string> {
   }
 }
 
-/** Reads a JSON document strictly: two parsers must not disagree about its meaning. */
-export async function readDocument(file: string): Promise<{ [key: string]: JsonValue }> {
+/** Reads JSON strictly: two parsers must not disagree about its meaning. */
+export async function readJson(file: string): Promise<JsonValue> {
   const bytes = await readInput(file);
-  let value: JsonValue;
   try {
-    value = parseStrict(bytes);
+    return parseStrict(bytes);
   } catch (cause) {
     throw new UsageError(`${inputName(file)} is not JSON: ${(cause as Error).message}`, { cause });
   }
+}
+
+/** The hash of the JSON value in a file: the form of `arguments_hash` and `result_hash`. */
+export async function hashOfFile(file: string): Promise<string> {
+  return canonicalHash(await readJson(file));
+}
+
+export async function readDocument(file: string): Promise<{ [key: string]: JsonValue }> {
+  const value = await readJson(file);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw new UsageError(`${inputName(file)} is not a JSON object`);
   }
@@ -103,6 +111,6 @@ export async function writeOutput(file: string, bytes: Uint8Array): Promise<void
   }
 }
 
-function errno(cause: unknown): string {
+export function errno(cause: unknown): string {
   return (cause as NodeJS.ErrnoException).code ?? 'unknown error';
 }

@@ -12,11 +12,22 @@ import {
 import { EXIT, type ExitCode, exitCodeOf, type Terminal } from './terminal.js';
 import { addAdmit, addFollow } from './commands/admit.js';
 import { addApprove, addApprover } from './commands/approve.js';
-import { addEvidence, addKeys, addLookup } from './commands/lookup.js';
+import { addEvidence, addKeys, addLog, addLookup } from './commands/lookup.js';
 import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import { addHook } from './commands/hook.js';
+import { addOverlay } from './commands/overlay.js';
 import { addMcp } from './commands/mcp.js';
 import { addMcpInstall } from './commands/mcp-install.js';
 import { addMonitor } from './commands/monitor.js';
+import {
+  addCreateKey,
+  addHash,
+  addList,
+  addPackage,
+  addRevoke,
+  addShare,
+  addShow,
+} from './commands/resources.js';
 import { addVerify } from './commands/verify.js';
 
 const HELP = `
@@ -49,10 +60,11 @@ export async function main(
   const json = typed.includes('--json');
   let exitCode: ExitCode = EXIT.undecided;
   const program = buildProgram(version, (texts, run) => {
-    const execute = async (argument: string, options: CommonOptions): Promise<void> => {
+    const execute = async (args: string[], options: CommonOptions): Promise<void> => {
       requireValues(typed, options);
       exitCode = await run({
-        argument,
+        argument: args[0] as string,
+        args,
         options: options as never,
         json,
         terminal,
@@ -67,8 +79,9 @@ export async function main(
       });
     };
     return new Command(texts.name).action((...given: unknown[]) => {
-      const [argument, options] = given.length === 3 ? given : ['', ...given];
-      return execute(argument as string, options as CommonOptions);
+      const [argument, options] = given.length === 3 ? given : [[], ...given];
+      const args = [argument].flat().filter((one) => one !== undefined);
+      return execute(args as string[], options as CommonOptions);
     });
   });
   let isMisused = false;
@@ -128,9 +141,19 @@ function buildProgram(version: string, addAction: AddCommand): Command {
     addExport,
     addInclusion,
     addReplay,
+    addList,
+    addShow,
+    addRevoke,
+    addShare,
+    addPackage,
+    addCreateKey,
     addEvidence,
+    addLog,
     addKeys,
+    addHash,
+    addOverlay,
     addMonitor,
+    addHook,
     addMcp,
     addMcpInstall,
   ]) {
@@ -189,7 +212,15 @@ function reportError(
 function describe(error: unknown): [ExitCode, { code: string; proof_id?: string | undefined }] {
   if (error instanceof UsageError) return [EXIT.usage, { code: 'usage' }];
   if (!(error instanceof SdkError)) return [EXIT.undecided, { code: 'unexpected' }];
-  const { code, status, problem, denial, pointer, proofId: proof_id } = error;
-  const details = { code, status, problem, denial, pointer, proof_id };
+  const {
+    code,
+    status,
+    problem,
+    denial,
+    pointer,
+    proofId: proof_id,
+    requestId: request_id,
+  } = error;
+  const details = { code, status, request_id, problem, denial, pointer, proof_id };
   return [exitCodeOf(code), details];
 }

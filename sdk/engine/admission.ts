@@ -24,7 +24,7 @@ import { type Answer, withDeadline, type Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requireProofId } from './engine.js';
-import { openEvidenceFetcher } from './receipt-evidence.js';
+import { openEvidenceFetcher, readEvidence } from './receipt-evidence.js';
 
 /** An execute request; `schema_version` and the tenant are optional. */
 export type ExecuteInput = Omit<ExecuteRequest, 'schema_version' | 'tenant_id'> &
@@ -62,28 +62,50 @@ export async function executeIntentHttp(
 
 /**
  * An agent's envelope: kind `admission` requests a decision before an action, kind `outcome` records
- * its result. Defaults: a random `nonce`, `requested_at` now, the caller's tenant.
+ * its result, kind `close` ends a run. Defaults: a random `nonce`, `requested_at` now, the caller's
+ * tenant.
  */
 export type AgentInput = AgentEnvelope extends infer E
   ? E extends AgentEnvelope
     ? Omit<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'> &
-        Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>>
+        Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>> & {
+          /**
+           * The caller's own name of this request, such as the id of a record. The nonce is derived from
+           * it, so equal inputs are the same admission. Needs `requested_at`.
+           */
+          dedupeKey?: string;
+        }
     : never
   : never;
 
 /**
- * The complete, validated body of `POST /v1/agent/admissions`. Without a `nonce` in the input, each
- * call is another admission: keep the envelope to send the same one again. Throws `invalid_input`.
+ * The complete, validated body of `POST /v1/agent/admissions`. Without a `nonce` or a `dedupeKey` in
+ * the input, each call is another admission: keep the envelope to send the same one again. Throws
+ * `invalid_input`.
  */
-export function agentEnvelope(tenantId: string, input: AgentInput): AgentEnvelope {
+export function agentEnvelope(
+  tenantId: string,
+  { dedupeKey, ...input }: AgentInput,
+): AgentEnvelope {
+  if (dedupeKey !== undefined && input.requested_at === undefined) {
+    // The time of the call would make each call another admission.
+    throw new SdkError('invalid_input', '/requested_at: is required with dedupeKey', {
+      pointer: '/requested_at',
+    });
+  }
   return validInput(agentEnvelopeSchema, {
     schema_version: SCHEMA.agentEnvelope,
     tenant_id: tenantId,
-    nonce: toHex(crypto.getRandomValues(new Uint8Array(16))),
+    nonce: dedupeKey === undefined ? randomNonce() : nonceOf(dedupeKey),
     requested_at: formatTime(Date.now()),
     ...input,
   });
 }
+
+const NONCE_BYTES = 16;
+const randomNonce = (): string => toHex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)));
+const nonceOf = (dedupeKey: string): string =>
+  documentHash(nobleSha256, ['svc.dedupe', dedupeKey]).slice(0, 2 * NONCE_BYTES);
 
 /**
  * `POST /v1/agent/admissions`: admits an agent's action, or records its outcome. Arguments and results
@@ -102,7 +124,9 @@ export async function admitHttp(
 }
 
 /**
- * Waits for the decision on an accepted admission, at the polling interval of the service.
+ * Waits for the decision on an accepted admission, at the polling interval of the service. Once an
+ * approver has decided, that is the second decision: the SDK then checks in its evidence that it is
+ * about this proof, which needs the scope `read`.
  *
  * Throws like `executeIntentHttp`; `timeout` has the `proofId` for the next call.
  */
@@ -113,7 +137,7 @@ export async function followAdmissionHttp(
   const engine = openEngine(options);
   const proofId = requireProofId(input.proof_id);
   const expected = { schema: receiptSchema, requestHash: null, proofId };
-  return admit(engine, options, (deadline) => poll(engine, expected, deadline));
+  return admit(engine, options, (deadline) => poll(engine, options, expected, deadline));
 }
 
 /** Runs a call, and starts to fetch the evidence of the receipt that it returns or throws. */
@@ -151,27 +175,42 @@ async function submit<R extends Receipt>(
     if (admission.state === 'admitted') return admission.receipt;
     const { proofId } = admission;
     await withProofId(proofId, () => pause(answer.headers, deadline));
-    return poll(engine, { ...expected, proofId }, deadline);
+    return poll(engine, options, { ...expected, proofId }, deadline);
   });
 }
 
 export async function poll<R extends Receipt>(
   engine: HttpClient,
+  options: EngineOptions,
   expected: ExpectedReceipt<R> & { proofId: string },
   deadline: Deadline,
 ): Promise<Admitted<R>> {
-  const { proofId } = expected;
+  const { proofId, requestHash, schema } = expected;
   const request = { method: 'GET', path: `/v1/admissions/${proofId}` } as const;
+  const requireSecondDecision = async (receipt: Receipt): Promise<void> => {
+    if (requestHash !== null || receipt.registry_proof_id === proofId) return;
+    const { evidence } = await readEvidence(engine, options, receipt, deadline);
+    if (evidence.approval?.envelope.statement.proof_id === proofId) return;
+    throw new SdkError('unexpected_response', 'the decision is about another proof');
+  };
   for (;;) {
     const answer = await withProofId(proofId, () => engine.send(request, deadline));
     // An approval leads to a second decision about the request, which has a proof of its own.
-    const { followsApproval, requestHash, schema } = expected;
-    const isSecond = (requestHash !== null || followsApproval === true) && answer.status !== 202;
-    const admission: AdmissionState<R> = readAdmission(
-      answer,
-      isSecond ? { requestHash, schema } : expected,
-    );
-    if (admission.state === 'admitted') return admission.receipt;
+    const wanted = answer.status === 202 ? expected : { requestHash, schema };
+    let admission: AdmissionState<R>;
+    try {
+      admission = readAdmission(answer, wanted);
+    } catch (error) {
+      const denial = error instanceof SdkError ? error.denial : undefined;
+      if (denial !== undefined)
+        await withProofId(proofId, () => requireSecondDecision(denial.receipt));
+      throw error;
+    }
+    if (admission.state === 'admitted') {
+      const { receipt } = admission;
+      await withProofId(proofId, () => requireSecondDecision(receipt));
+      return receipt;
+    }
     await withProofId(proofId, () => pause(answer.headers, deadline));
   }
 }
@@ -179,7 +218,8 @@ export async function poll<R extends Receipt>(
 const POLL_MS = 1_000;
 const MIN_POLL_MS = 50;
 
-function pause(headers: Headers, deadline: Deadline): Promise<void> {
+/** Waits as long as the service requests, else the polling interval. */
+export function pause(headers: Headers, deadline: Deadline): Promise<void> {
   const ms = retryAfterMs(headers, Date.now()) ?? POLL_MS;
   return deadline.sleep(Math.max(ms, MIN_POLL_MS));
 }
@@ -204,8 +244,6 @@ export interface ExpectedReceipt<R extends Receipt> {
   /** SHA-256 of the sent canonical body; null when another process sent it. */
   requestHash: string | null;
   proofId?: string;
-  /** Whether the receipt of a second decision, which has another proof id, is expected too. */
-  followsApproval?: boolean;
 }
 
 /** Recomputes the hashes that bind a receipt to its request. */

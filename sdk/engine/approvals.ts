@@ -163,8 +163,8 @@ const DECIDED_WITHIN_MS = 30_000;
  * approval expired, and `timeout` or `aborted`, after which another call may return the receipt.
  * Without `timeoutMs` it waits until the approval expires, and outlasts failures of the service.
  *
- * @param input `approval.receipt` of the error `approval_required`; or the id of the pending proof, whose
- *   request the SDK then does not know: the engine may answer with the receipt of another one
+ * @param input `approval.receipt` of the error `approval_required`; or the id of the pending proof, which
+ *   needs the scope `read` once an approver has decided, like `followAdmissionHttp`
  */
 export async function waitForApproval(
   options: EngineOptions,
@@ -178,9 +178,9 @@ export async function waitForApproval(
     let requestHash = receipt?.request_hash ?? null;
     let pending: SdkError | null = null;
     for (let sent = 1; ; sent++) {
-      const expected = { schema: receiptSchema, requestHash, proofId, followsApproval: true };
+      const expected = { schema: receiptSchema, requestHash, proofId };
       try {
-        const decided = await poll(engine, expected, deadline);
+        const decided = await poll(engine, patient, expected, deadline);
         if (requestHash === null || decided.registry_proof_id !== proofId) return decided;
         const message = 'the engine admits a proof that requires an approval';
         throw new SdkError('unexpected_response', message, { proofId });

@@ -4,6 +4,7 @@ import { isBatchId } from '../../protocol/ids.js';
 import type { AgentEnvelope, ExecuteRequest } from '../../protocol/schemas/admission.js';
 import {
   BATCH_ITEMS_MAX,
+  batchListSchema,
   batchSchema,
   type Batch,
   batchResultsSchema,
@@ -13,7 +14,7 @@ import { canonicalBody } from '../canonical.js';
 import { SdkError, type Denial, type RequiredApproval, type ServiceProblem } from '../errors.js';
 import { httpError, readDocument, unexpected } from '../http/answers.js';
 import type { HttpClient } from '../http/client.js';
-import { openDeadline } from '../http/attempt.js';
+import { type Answer, openDeadline } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import {
   approvalIn,
@@ -25,11 +26,12 @@ import {
   type Receipt,
 } from './admission.js';
 import { openEngine } from './engine.js';
+import { itemsOf, type PageInput, readPage } from './pages.js';
 
 /** The body of a single admission, from `executeRequest` or `agentEnvelope`. */
 export type BatchItem = ExecuteRequest | AgentEnvelope;
 
-/** Counts over all batches of an input. The counts after `accepted` add up to it. */
+/** Counts over all batches of an input. Those from `admitted` to `pending` add up to `accepted`. */
 export interface BatchProgress {
   /** Items that are durable in the registry. */
   accepted: number;
@@ -39,6 +41,8 @@ export interface BatchProgress {
   refused: number;
   invalid: number;
   pending: number;
+  /** Items with the result of an earlier admission. */
+  replayed: number;
 }
 
 /** Limits and progress of a batch admission. */
@@ -120,11 +124,11 @@ async function admitChunk(
 
 /** Adds up the counts of all batches. */
 function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) => void {
-  const known = new Map<string, Batch['counts']>();
+  const known = new Map<string, Batch>();
   return (batch) => {
-    known.set(batch.batch_id, batch.counts);
+    known.set(batch.batch_id, batch);
     const sum = (name: keyof Batch['counts']): number =>
-      [...known.values()].reduce((total, counts) => total + counts[name], 0);
+      [...known.values()].reduce((total, { counts }) => total + counts[name], 0);
     onProgress?.({
       accepted: sum('total'),
       admitted: sum('admitted'),
@@ -133,6 +137,7 @@ function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) =>
       refused: sum('refused'),
       invalid: sum('invalid'),
       pending: sum('pending'),
+      replayed: [...known.values()].reduce((total, { replayed }) => total + replayed, 0),
     });
   };
 }
@@ -232,6 +237,22 @@ const FIRST_POLL_MS = 100;
 const MAX_POLL_MS = 2_000;
 const PAGE_SIZE = 1_000;
 
+/** `GET /v1/batches`: the tenant's batches, the newest first. */
+export function listBatchesHttp(options: EngineOptions): AsyncGenerator<Batch, void, undefined> {
+  const read = (page: PageInput) => readPage(options, '/v1/batches', batchListSchema, page);
+  return itemsOf(read, (page) => page.batches);
+}
+
+/** `GET /v1/batches/{batch_id}`: the counts and the rate of a batch. */
+export async function readBatchHttp(
+  options: EngineOptions,
+  input: { batch_id: string },
+): Promise<Batch> {
+  const batchId = requireBatchId(input.batch_id);
+  const answer = await openEngine(options).read({ method: 'GET', path: `/v1/batches/${batchId}` });
+  return readBatch(answer, batchId);
+}
+
 /**
  * Waits until no item of an accepted batch is pending, and returns the outcomes in the order of the
  * items. The timeout of the options limits the time without progress.
@@ -244,14 +265,23 @@ export async function followBatchHttp(
   onProgress: (batch: Batch) => void = () => undefined,
 ): Promise<BatchItemResult[]> {
   const engine = openEngine(options);
-  if (typeof input.batch_id !== 'string' || !isBatchId(input.batch_id)) {
-    throw new SdkError('invalid_input', 'a batch id is batch_ and 32 lower-case hex characters', {
-      pointer: '/batch_id',
-    });
-  }
-  const batch = await waitForBatch(engine, options, input.batch_id, onProgress);
+  const batchId = requireBatchId(input.batch_id);
+  const batch = await waitForBatch(engine, options, batchId, onProgress);
   const sent = { start: 0, hashes: null, total: batch.counts.total };
-  return readBatchResults(engine, input.batch_id, sent);
+  return readBatchResults(engine, batchId, sent);
+}
+
+function requireBatchId(text: string): string {
+  if (typeof text === 'string' && isBatchId(text)) return text;
+  throw new SdkError('invalid_input', 'a batch id is batch_ and 32 lower-case hex characters', {
+    pointer: '/batch_id',
+  });
+}
+
+function readBatch(answer: Answer, batchId: string): Batch {
+  const batch = readDocument(answer, batchSchema);
+  if (batch.batch_id === batchId) return batch;
+  throw unexpected(answer, 'the response is about another batch');
 }
 
 /** Polls at growing intervals until the batch is complete. */
@@ -266,11 +296,7 @@ async function waitForBatch(
   try {
     let pending = -1;
     for (let pause = FIRST_POLL_MS; ; pause = Math.min(MAX_POLL_MS, pause * 1.5)) {
-      const answer = await engine.read(request, deadline);
-      const batch = readDocument(answer, batchSchema);
-      if (batch.batch_id !== batchId) {
-        throw unexpected(answer, 'the response is about another batch');
-      }
+      const batch = readBatch(await engine.read(request, deadline), batchId);
       if (batch.counts.pending !== pending) {
         pending = batch.counts.pending;
         deadline.close();

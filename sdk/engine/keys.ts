@@ -5,6 +5,7 @@ import {
   type ApiKeyList,
   type ApiKeyRequest,
   type CreatedApiKey,
+  type ListedApiKey,
 } from '../../protocol/schemas/api-keys.js';
 import { API_KEY_ID_PATTERN } from '../../protocol/api-key.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
@@ -13,6 +14,7 @@ import { SdkError } from '../errors.js';
 import { httpError, readDocument, validInput } from '../http/answers.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine } from './engine.js';
+import { itemsOf, type PageInput, readPage } from './pages.js';
 
 /** Scopes, and optionally a restriction and an expiry. */
 export type ApiKeyInput = Omit<ApiKeyRequest, 'schema_version'>;
@@ -37,16 +39,19 @@ export async function createApiKeyHttp(
 }
 
 /** `GET /v1/keys`: one page of the API keys of the tenant, the newest first, without the keys themselves. */
-export async function listApiKeyPageHttp(
+export const listApiKeyPageHttp = (
   options: EngineOptions,
-  { cursor, limit }: { cursor?: string; limit?: number } = {},
-): Promise<ApiKeyList> {
-  const query = {
-    ...(cursor !== undefined && { cursor }),
-    ...(limit !== undefined && { limit: String(limit) }),
-  };
-  const answer = await openEngine(options).read({ method: 'GET', path: '/v1/keys', query });
-  return readDocument(answer, apiKeyListSchema);
+  input: PageInput = {},
+): Promise<ApiKeyList> => readPage(options, '/v1/keys', apiKeyListSchema, input);
+
+/** All API keys of the tenant, the newest first, without the keys themselves. */
+export function listApiKeysHttp(
+  options: EngineOptions,
+): AsyncGenerator<ListedApiKey, void, undefined> {
+  return itemsOf(
+    (page) => listApiKeyPageHttp(options, page),
+    (page) => page.keys,
+  );
 }
 
 /**

@@ -41,6 +41,7 @@ import {
 import type { Answer } from '../http/attempt.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, requestEnvelope, requireProofId, type RequestHashEnvelope } from './engine.js';
+import { itemsOf, type PageInput, readPage } from './pages.js';
 
 /**
  * `GET /v1/proofs/{proof_id}`: a proof of the tenant with its record, current verdict and history.
@@ -138,45 +139,25 @@ export interface ProofPage {
   next_cursor: string | null;
 }
 
-const PAGE_SIZE = 200;
-
 /**
  * `GET /v1/proofs`: one page of the tenant's proofs, the newest first. A page before the last may be
  * short or empty: only `next_cursor` marks the end.
  */
-export async function listProofPageHttp(
+export const listProofPageHttp = (
   options: EngineOptions,
-  input: ProofFilter & { cursor?: string; limit?: number } = {},
-): Promise<ProofPage> {
-  const engine = openEngine(options);
-  const given = Object.entries(input).filter(([, value]) => value !== undefined);
-  const query = Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
-  const answer = await engine.read({ method: 'GET', path: '/v1/proofs', query });
-  const { proofs, next_cursor } = readDocument(answer, proofListSchema);
-  if (next_cursor !== null && next_cursor === input.cursor) {
-    throw unexpected(answer, 'the next page of the list is the same page');
-  }
-  return { proofs, next_cursor };
-}
+  input: ProofFilter & PageInput = {},
+): Promise<ProofPage> => readPage(options, '/v1/proofs', proofListSchema, input);
 
 /**
  * All proofs of the tenant, the newest first. Requests each page on demand, with the timeout of the
  * options per page. Omits proofs that are appended meanwhile.
  */
-export async function* listProofsHttp(
+export function listProofsHttp(
   options: EngineOptions,
   filter: ProofFilter = {},
 ): AsyncGenerator<ListedProof, void, undefined> {
-  let cursor: string | null = null;
-  do {
-    const page: ProofPage = await listProofPageHttp(options, {
-      ...filter,
-      limit: PAGE_SIZE,
-      ...(cursor !== null && { cursor }),
-    });
-    yield* page.proofs;
-    cursor = page.next_cursor;
-  } while (cursor !== null);
+  const read = (page: PageInput) => listProofPageHttp(options, { ...filter, ...page });
+  return itemsOf(read, (page) => page.proofs);
 }
 
 type Formats<All> = {

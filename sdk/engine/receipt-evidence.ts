@@ -8,6 +8,7 @@ import {
 } from '../../protocol/schemas/proof-export.js';
 import { SdkError } from '../errors.js';
 import { readDocument } from '../http/answers.js';
+import type { Deadline } from '../http/attempt.js';
 import type { HttpClient } from '../http/client.js';
 import { verifyOffline } from '../offline.js';
 import type { EngineOptions } from '../options.js';
@@ -53,7 +54,7 @@ export async function readReceiptEvidenceHttp(
   const engine = openEngine(options);
   requireSettings(options);
   requireProofId(receipt.registry_proof_id);
-  return read(engine, options, receipt);
+  return readAndStore(engine, options, receipt);
 }
 
 /**
@@ -68,7 +69,7 @@ export function openEvidenceFetcher(
   const { receiptEvidence } = options;
   if (receiptEvidence === false) return () => undefined;
   return (receipt) => {
-    const fetching = read(engine, options, receipt);
+    const fetching = readAndStore(engine, options, receipt);
     fetched.set(receipt, fetching);
     fetching
       .catch((error: unknown) => receiptEvidence?.onError(error, receipt))
@@ -76,13 +77,26 @@ export function openEvidenceFetcher(
   };
 }
 
-async function read(
+async function readAndStore(
   engine: HttpClient,
   options: EngineOptions,
   receipt: Receipt,
 ): Promise<VerifiedReceiptEvidence> {
+  const read = await readEvidence(engine, options, receipt);
+  const { store } = options.receiptEvidence || {};
+  await store?.(read.evidence, receipt);
+  return read;
+}
+
+/** Evidence of a receipt, verified like the SDK does after an admission. */
+export async function readEvidence(
+  engine: HttpClient,
+  options: EngineOptions,
+  receipt: Receipt,
+  deadline?: Deadline,
+): Promise<VerifiedReceiptEvidence> {
   const path = `/v1/proofs/${receipt.registry_proof_id}/receipt-evidence`;
-  const answer = await engine.read({ method: 'GET', path });
+  const answer = await engine.read({ method: 'GET', path }, deadline);
   const document = readDocument(answer, receiptEvidenceSchema);
   const { schema_version, proof_record, entry, key, approval, disclosures, tlog_proof } = document;
   const { entry: activation, tlog_proof: keyProof } = key;
@@ -95,10 +109,8 @@ async function read(
     disclosures,
     tlog_proof,
   };
-  const { pins, store } = options.receiptEvidence || {};
-  const verification = verify(evidence, receipt, pins);
-  await store?.(evidence, receipt);
-  return { evidence, verification };
+  const { pins } = options.receiptEvidence || {};
+  return { evidence, verification: verify(evidence, receipt, pins) };
 }
 
 function verify(

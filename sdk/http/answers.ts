@@ -43,11 +43,16 @@ export function readProofDocument<T extends { proof_id: string }>(
   throw unexpected(answer, 'the response is about another proof');
 }
 
-export function unexpected({ status }: Answer, message: string, cause?: unknown): SdkError {
+export function unexpected(answer: Answer, message: string, cause?: unknown): SdkError {
   return new SdkError('unexpected_response', message, {
-    status,
+    ...identify(answer),
     ...(cause !== undefined && { cause }),
   });
+}
+
+function identify({ status, headers }: Answer): { status: number; requestId?: string } {
+  const requestId = headers.get('x-request-id');
+  return { status, ...(requestId !== null && { requestId }) };
 }
 
 export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
@@ -91,7 +96,7 @@ export function httpError(answer: Answer): SdkError {
   const problem = problemOf(answer);
   const after = retryAfterMs(answer.headers, Date.now());
   const details = {
-    status,
+    ...identify(answer),
     ...(problem !== undefined && { problem }),
     ...(after !== null && { retryAfterMs: after }),
   };

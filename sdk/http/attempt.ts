@@ -3,7 +3,7 @@ import { SdkError } from '../errors.js';
 import { DEFAULT_TIMEOUT_MS, type CallOptions } from '../options.js';
 
 export interface HttpCall {
-  method: 'GET' | 'POST';
+  method: 'GET' | 'POST' | 'DELETE';
   url: URL;
   headers: Record<string, string>;
   body?: Uint8Array | undefined;

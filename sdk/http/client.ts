@@ -6,7 +6,7 @@ import { attempt, withDeadline, type Answer, type Deadline } from './attempt.js'
 const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 export interface HttpRequest {
-  method: 'GET' | 'POST';
+  method: 'GET' | 'POST' | 'DELETE';
   /** The path after the base address, of characters that need no escape. */
   path: string;
   query?: Record<string, string>;

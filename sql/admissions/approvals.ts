@@ -2,6 +2,7 @@ import { attempt } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import type { ExecuteRequest } from '#protocol/schemas/admission';
 import { asTenants, type Pool, type Transaction } from '../db/transaction.js';
+import { repeatedWithOverlay } from './overlays.js';
 import {
   digestOfTenant,
   insertPending,
@@ -39,7 +40,7 @@ export function acceptApproval(
   item: ApprovalItem,
   faultAt: (acceptedAt: Date) => string | null,
 ): Promise<ApprovalOutcome> {
-  return asTenants(sql, [tenantNo], async (tx) => {
+  const accept = async (tx: Transaction): Promise<ApprovalOutcome> => {
     const first = await secondDecisionOf(tx, tenantNo, item);
     if (first !== null) return first;
     const policy = await pinPolicy(tx);
@@ -53,7 +54,8 @@ export function acceptApproval(
     // Without a row, a concurrent erasure has removed the request.
     const other = await secondDecisionOf(tx, tenantNo, item);
     return other ?? { outcome: 'rejected', fault: 'the pending proof was erased' };
-  });
+  };
+  return repeatedWithOverlay(() => asTenants(sql, [tenantNo], accept));
 }
 
 async function secondDecisionOf(

@@ -11,6 +11,7 @@ import {
   scopeTo,
   type Transaction,
 } from '../db/transaction.js';
+import { repeatedWithOverlay } from './overlays.js';
 import type { RunPlace } from './runs.js';
 import { UNLIMITED, type PinnedIntake, type Validity } from '../proofs/rebuild-aep.js';
 
@@ -71,16 +72,18 @@ async function insertAll(
 ): Promise<Set<string>> {
   const rows = [...items].sort(byUniqueKeys);
   const tenants = rows.map(({ tenantNo }) => tenantNo);
-  const [, , , inserted] = await inOneRoundTrip(
-    sql,
-    (tx) =>
-      [
-        tx`begin`,
-        scopeTo(tx, tenants),
-        limitLocks(tx, lockTimeoutMs),
-        insertingIntake(tx, rows, policyInForce(tx)),
-        insertPending(tx, rows),
-      ] as const,
+  const [, , , inserted] = await repeatedWithOverlay(() =>
+    inOneRoundTrip(
+      sql,
+      (tx) =>
+        [
+          tx`begin`,
+          scopeTo(tx, tenants),
+          limitLocks(tx, lockTimeoutMs),
+          insertingIntake(tx, rows, policyInForce(tx)),
+          insertPending(tx, rows),
+        ] as const,
+    ),
   );
   return new Set(inserted.map(({ id }) => id));
 }
@@ -96,11 +99,13 @@ function acceptSome(
   items: IntakeItem[],
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
-  return asTenants(
-    sql,
-    items.map((item) => item.tenantNo),
-    (tx) => accept(tx, items, lockTimeoutMs),
-    async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
+  return repeatedWithOverlay(() =>
+    asTenants(
+      sql,
+      items.map((item) => item.tenantNo),
+      (tx) => accept(tx, items, lockTimeoutMs),
+      async (tx) => void (await limitLocks(tx, lockTimeoutMs)),
+    ),
   );
 }
 

@@ -50,30 +50,11 @@ export const outcomeColumns = (sql: Db) => sql`
   coalesce((i.validity ->> 'approval')::integer, ${APPROVAL_SECONDS}) as "approvalSeconds", r.code, r.detail`;
 
 export function outcomeOf(row: OutcomeRow): Outcome | null {
-  const {
-    lane,
-    effect,
-    requestHash,
-    leafIndex,
-    policyDigest,
-    acceptedAt,
-    approvalSeconds,
-    code,
-    detail,
-  } = row;
+  const { effect, requestHash, code, detail, ...rest } = row;
   if (effect === null) return code === null ? null : { state: 'refused', code, detail };
   if (requestHash === null) return { state: 'erased' };
-  const decided = {
-    proofId: row.proofId,
-    lane,
-    effect,
-    requestHash,
-    leafIndex,
-    policyDigest,
-    approvalSeconds,
-  };
-  const reasons = row.reasons ?? [];
-  return { state: 'proved', ...decided, reasons, acceptedAt: acceptedAt.getTime() };
+  const decided = { ...rest, reasons: row.reasons ?? [], acceptedAt: row.acceptedAt.getTime() };
+  return { state: 'proved', effect, requestHash, ...decided };
 }
 
 /** The outcomes of `admissions` by proof id; that of its second decision once a pending proof has one. Pending admissions and those of other tenants are absent. */

@@ -61,7 +61,20 @@ export function activateOverlay(
   });
 }
 
-/** Whether a set or an overlay cannot be activated because another activation came in between. */
+const MAX_ATTEMPTS = 3;
+
+/** Repeats a transaction that stores admissions when their tenant activates an overlay meanwhile. */
+export async function repeatedWithOverlay<T>(store: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await store();
+    } catch (error) {
+      if (!isNotCombined(error) || attempt === MAX_ATTEMPTS) throw error;
+    }
+  }
+}
+
+/** Whether an activation of a set or an overlay came in between. */
 export const isNotCombined = (error: unknown): boolean =>
   (error as { code?: unknown } | null)?.code === 'SV001';
 

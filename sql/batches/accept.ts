@@ -1,5 +1,8 @@
 import { decidedState, type DecidedState } from './chunks.js';
-import { arrayOf, batchIdOf, hexOf } from '../db/columns.js';
+import { concat, fromHex } from '#protocol/bytes';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { arrayOf, batchIdOf, fromUuid, hexOf } from '../db/columns.js';
+import { repeatedWithOverlay } from '../admissions/overlays.js';
 import type { RunPlace } from '../admissions/runs.js';
 import { type Pool, type Transaction, asTenants } from '../db/transaction.js';
 import {
@@ -73,15 +76,17 @@ class BatchRejected extends Error {
  * Stores a batch in one transaction: its admissions, the problems of its invalid items, its counts
  * and its chunks.
  *
- * The deduplication key is the tenant and the items in order. A repeat returns the first batch; a
- * concurrent repeat waits for it. Its admissions are deduplicated like single ones.
+ * The deduplication key is the tenant and the items in order. A repeat returns the first batch, unless
+ * that rejected items; a concurrent repeat waits for it. Its admissions are deduplicated like single ones.
  *
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
  */
 export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promise<BatchOutcome> {
   try {
-    return await asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room));
+    return await repeatedWithOverlay(() =>
+      asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room)),
+    );
   } catch (error) {
     if (error instanceof BatchRejected) return error.outcome;
     throw error;
@@ -113,20 +118,45 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
   return { outcome: 'accepted', batchId: batch.batchId, awaited };
 }
 
-/** Inserts the batch. Returns null, or the id of the existing batch with these items. */
-async function insertBatch(tx: Transaction, batch: NewBatch, at: Date): Promise<string | null> {
-  const { itemsHash } = batch;
+/**
+ * Inserts the batch. Returns null, or the id of the existing batch with these items. A batch with items
+ * that can get another outcome now has a successor, whose key is derived from both.
+ */
+async function insertBatch(
+  tx: Transaction,
+  batch: NewBatch,
+  at: Date,
+  itemsHash = batch.itemsHash,
+): Promise<string | null> {
   const inserted = await tx`
     insert into svc.batch (batch_id, tenant_no, key_no, items_hash, total, request_id, accepted_at)
     values (${hexOf(batch.batchId)}, ${batch.tenantNo}, ${batch.keyNo}, ${itemsHash},
       ${batch.total}, ${batch.requestId}, ${at})
     on conflict (tenant_no, items_hash) do nothing`;
   if (inserted.count > 0) return null;
-  const [first] = await tx<{ id: string }[]>`
-    select batch_id as id from svc.batch
-    where tenant_no = ${batch.tenantNo} and items_hash = ${itemsHash}`;
+  const [first] = await tx<{ id: string; refused: number; invalid: number; isDone: boolean }[]>`
+    select batch_id as id, refused, invalid, completed_at is not null as "isDone"
+    from svc.batch join svc.batch_progress using (batch_id)
+    where batch.tenant_no = ${batch.tenantNo} and items_hash = ${itemsHash}`;
   if (first === undefined) throw new Error('a conflicting batch was not found');
-  return batchIdOf(first.id);
+  const { id, invalid, isDone, refused } = first;
+  const canDiffer = refused > 0 || (invalid > 0 && (await wereInvalid(tx, id, batch.problems)));
+  if (!isDone || !canDiffer) return batchIdOf(id);
+  return insertBatch(tx, batch, at, nativeSha256(concat(itemsHash, fromHex(fromUuid(id)))));
+}
+
+/** Whether items were invalid that are valid now, for example because their parent is admitted now. */
+async function wereInvalid(
+  tx: Transaction,
+  batchId: string,
+  problems: NewBatch['problems'],
+): Promise<boolean> {
+  const parts = await tx<{ problems: Buffer }[]>`
+    select problems from svc.batch_part where batch_id = ${batchId}::uuid and problems is not null`;
+  const indexes = parts.flatMap((part) =>
+    Object.keys(JSON.parse(part.problems.toString()) as object),
+  );
+  return indexes.some((index) => !problems.has(Number(index)));
 }
 
 async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promise<void> {

@@ -224,7 +224,7 @@ begin
       join svc.tenant t using (tenant_no) where t.overlay is not null
         and not exists (select from svc.overlay_set s where s.digest = a.policy_digest
           and s.tenant_no = a.tenant_no and s.overlay = t.overlay)) then
-    raise exception 'an intake leaves out the overlay of its tenant' using errcode = 'insufficient_privilege';
+    raise exception 'an intake leaves out the overlay of its tenant' using errcode = 'SV001';
   end if;
   return null;
 end $$;

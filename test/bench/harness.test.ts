@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test as base } from 'vitest';
 import { reportResults, runCommand, UsageError } from '#bench/harness/command';
 import { cpuSecondsOf } from '#bench/harness/cpu';
-import { executeAtRate, executeOnce, type Answered } from '#bench/harness/engine-api';
+import { admitOnce, type Answered, executeAtRate } from '#bench/harness/engine-api';
 import { untilValid } from '#bench/harness/public-api';
 import { runScenarios } from '#bench/harness/run';
 import { resultOf, UnexpectedAnswers, type Measured, type Scenario } from '#bench/harness/scenario';
@@ -176,12 +176,12 @@ describe('load generator', () => {
     expect(unexpected.result('', '').note).toContain('lookup 200 REVOKED');
   });
 
-  test('executeOnce > accepts only a receipt and counts every other response', async () => {
+  test('admitOnce > accepts only a receipt and counts every other response', async () => {
     const unexpected = new UnexpectedAnswers();
     const credential = { tenantId: 'acme', apiKey: 'key' };
     const denied = { code: 'policy_denied' };
     const url = await serveAnswers([202, {}], [403, denied], [200, { status: 'ADMITTED' }]);
-    const execute = (at: string) => executeOnce(at, credential, '{}', unexpected);
+    const execute = (at: string) => admitOnce(at, credential, '{}', unexpected);
     expect([await execute(url), await execute(url)]).toEqual([null, null]);
     expect(await execute(url)).toMatchObject({ receipt: { status: 'ADMITTED' } });
     expect(await execute('http://127.0.0.1:1')).toBeNull();

@@ -13,6 +13,8 @@ const RESEND_MS = 30_000;
 /** A request other than an admission, with an acknowledged id. */
 export abstract class Act {
   attempts = 0;
+  /** Proofs in the log that it caused. */
+  readonly proofIds: readonly string[] = [];
   /** The first acknowledgement, which every later one must equal. */
   protected answer: string | null = null;
 

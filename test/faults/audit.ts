@@ -155,8 +155,8 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
     group by proof_id`;
   const times = new Map(rows.map((row) => [fromUuid(row.id), row.times]));
   const promised = new Set<string>();
-  const ids = client.records.requests.flatMap((one) =>
-    one.kind === 'single' ? (one.proofId ?? []) : one.proofIds,
+  const ids = [...client.records.requests, ...client.acts.sent].flatMap((one) =>
+    'kind' in one && one.kind === 'single' ? (one.proofId ?? []) : one.proofIds,
   );
   for (const proofId of ids) {
     if (promised.has(proofId)) found.double.push(`${proofId} was given to two admissions`);
@@ -169,7 +169,7 @@ async function auditLog({ database }: World, client: Client, found: Audited): Pr
   }
   const same = await sql<{ times: number }[]>`
     select count(*)::int as times from svc.intake i join svc.log_entry using (proof_id)
-    where i.request_hash is not null
+    where i.request_hash is not null and i.approves is null
     group by i.tenant_no, i.lane, i.request_hash having count(*) > 1`;
   for (const row of same) found.double.push(`a request has ${String(row.times)} proofs`);
   const failing = await sql`select from svc.verdict where outcome = 'fail'`;

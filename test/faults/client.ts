@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
-import { engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
+import { AGENT_PATH, engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
 import { requestAt } from '#bench/harness/items';
 import { newProofId } from '#protocol/ids';
 import type { AgentEnvelope, ExecuteRequest } from '#protocol/schemas/admission';
@@ -10,7 +10,6 @@ import { until } from './pace.js';
 
 /** Longer than an engine waits for an admission. */
 const TIMEOUT_MS = 12_000;
-const AGENT_PATH = '/v1/agent/admissions';
 const SINGLES_AT_ONCE = 400;
 const BATCHES_AT_ONCE = 6;
 const ACTS_AT_ONCE = 4;
@@ -176,11 +175,11 @@ export class Client {
     url: string,
     method: string,
     body?: string,
-    type = 'application/json',
+    { headers = this.headers, type = 'application/json' } = {},
   ): Promise<[status: number, text: string]> {
     const response = await fetch(url, {
       method,
-      headers: { ...this.headers, ...(body !== undefined && { 'Content-Type': type }) },
+      headers: { ...headers, ...(body !== undefined && { 'Content-Type': type }) },
       ...(body !== undefined && { body }),
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
@@ -235,7 +234,7 @@ export class Client {
 
   private async sendBatch(batch: Batch, url: string): Promise<boolean> {
     const type = 'application/x-ndjson';
-    const [status, text] = await this.call(`${url}/v1/batches`, 'POST', batch.body, type);
+    const [status, text] = await this.call(`${url}/v1/batches`, 'POST', batch.body, { type });
     const answer = JSON.parse(text) as { batch_id?: string };
     if (status === 202 && answer.batch_id !== undefined) {
       this.records.recordBatch(batch, answer.batch_id);

@@ -40,7 +40,10 @@ export class Acts {
   /** Sends another request of a kind; returns false when it failed or no object exists yet. */
   async sendNew(kind: ActKind): Promise<boolean> {
     const act = this.makers[kind](this.counts[kind]++);
-    if (act === null) return false;
+    return act !== null && this.begin(act);
+  }
+
+  begin(act: Act): Promise<boolean> {
     this.sent.push(act);
     return this.send(act);
   }

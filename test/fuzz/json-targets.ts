@@ -20,6 +20,7 @@ import {
   shareTokenRequestSchema,
 } from '#protocol/schemas/lifecycle';
 import { replayBodySchema, verifyBodySchema } from '#protocol/schemas/proof-export';
+import { nextVectors } from '../fixtures/next-vectors.js';
 import {
   ACCEPTED,
   parsing,
@@ -35,10 +36,7 @@ type Received = { received: string };
 const requests = vectors<Received[]>('request').map(({ received }) => received);
 const envelopes = vectors<Received[]>('agent-admission').map(({ received }) => received);
 const { document: exported } = vectors<{ document: Record<string, unknown> }>('proof-export');
-const { approvals, registrations } = vectors<{
-  approvals: { envelope: object }[];
-  registrations: object[];
-}>('next');
+const { approvals, registrations } = nextVectors;
 const id = String(exported['proof_id']);
 
 const counters: Target = {

@@ -213,6 +213,7 @@ def verify_run(case, keys, log, result):
     of_run = lambda aep: (aep["tenant_id"], aep["subject"]["agent"]["id"], aep["subject"].get("run", {}).get("id"))
     is_member = lambda aep: aep["subject"]["kind"] in ("admission", "outcome") and of_run(aep) == of_run(close["aep"])
     require(all(map(is_member, aeps)), "run_mismatch")
+    of_erased = []
     seqs, end = [], subject["run"]["seq"]
     firsts, decided = {}, set()
     for one in others:
@@ -223,12 +224,14 @@ def verify_run(case, keys, log, result):
             effect, its_seq = firsts.get(pending, (None, None))
             require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
             require(pending not in decided, "seq_mismatch")
+            of_erased += [seq] if its_seq is None else []
             decided.add(pending)
         elif aep is not None:
             seqs.append(seq)
         firsts[own_id] = one["entry"]["effect"], seq
     require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
     missing = [seq for seq in range(end) if seq not in seqs]
+    require(len({*of_erased}) == len(of_erased) and {*of_erased} <= {*missing}, "seq_mismatch")
     require(not missing or len(aeps) < len(others), "seq_mismatch")
     result |= {"complete": True, "members": [one["entry"]["proof_id"] for one in others], "missing": missing}
 

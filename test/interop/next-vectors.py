@@ -1,4 +1,4 @@
-"""Computes protocol/vectors/next.json from spec/next.md, without any code of this project.
+"""Computes protocol/vectors/next.json from spec/, without any code of this project.
 
 Prints the document. Needs only Python. The keys are public test keys, and the arithmetic takes no care of side
 channels.

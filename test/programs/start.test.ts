@@ -160,8 +160,8 @@ describe('npm start', () => {
     let paper = await fetch(url, { headers });
     for (; paper.status === 409; paper = await fetch(url, { headers })) await sleep(50);
     const { links } = await readPdf(new Uint8Array(await paper.arrayBuffer()));
-    expect(links).toEqual([`${stack.publicUrl}/api/public/verify/proof/${id}`]);
-    await expect.poll(async () => (await fetch(links[0]!)).status).toBe(200);
+    expect(links).toEqual([`${stack.publicUrl}/?id=${id}`]);
+    await expect.poll(async () => (await fetch(links[0]!)).text()).toContain('VALID');
   }, 60_000);
 });
 

@@ -214,7 +214,7 @@ it('the verification in JavaScript agrees with OpenSSL', () => {
   }
 });
 
-it('a sum of equal and of opposite points is right', () => {
+it('p256Verify adds equal and opposite points correctly', () => {
   // With the secret 1 or n - 1 the public key Q is G or -G, so G + Q is 2G or the point at infinity.
   for (const d of [1n, N - 1n, 2n]) {
     const ecdh = createECDH('prime256v1');

@@ -5,7 +5,7 @@ import { packageRoot } from '#runtime/process/files';
 import { hasPython, runPython } from '../fixtures/python.js';
 
 it.runIf(hasPython)(
-  'vectors of formats 1.1 > equal the output of the Python implementation of spec/next.md',
+  'vectors of logs and maps > equal the output of the Python implementation',
   async () => {
     const computed = await runPython('next-vectors.py', []);
     expect(computed).toBe(readFileSync(join(packageRoot, 'protocol/vectors/next.json'), 'utf8'));

@@ -69,7 +69,8 @@ it('run > a second decision repeats the number of its pending proof', () => {
   const first = placed('first', 0);
   const numbers = (...members: PlacedMember[]) => missingNumbers([first, ...members], 2);
   expect(numbers(held, placed('second', 1, 'held'))).toEqual([]);
-  expect(numbers({ ...held, aep: null }, placed('second', 1, 'held'))).toEqual([1]);
+  const erased = { ...held, aep: null };
+  expect(numbers(erased, placed('second', 1, 'held'))).toEqual([1]);
   for (const wrong of [
     [held, placed('second', 0, 'held')],
     [placed('second', 1, 'held'), held],
@@ -77,6 +78,13 @@ it('run > a second decision repeats the number of its pending proof', () => {
     [{ ...held, effect: 'DENY' as const }, placed('second', 1, 'held')],
     [held, placed('second', 1, 'held'), placed('third', 1, 'held')],
     [held, placed('other', 1)],
+    [erased, placed('second', 0, 'held')],
+    [erased, placed('second', 2, 'held')],
+    [
+      erased,
+      { ...erased, proof_id: 'too' },
+      ...['held', 'too'].map((of) => placed(`of ${of}`, 1, of)),
+    ],
   ]) {
     expect(() => numbers(...wrong)).toThrow();
   }

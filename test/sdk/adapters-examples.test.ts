@@ -26,6 +26,10 @@ describe('examples/adapters', () => {
       `^bookTable admitted: ${PROOF}\nbookTable: a table for 2\n` +
         `deleteAuditLog: deleteAuditLog ${DENIED}\nA table is booked\\.\n$`,
     ),
+    'openai.mjs': RegExp(
+      `^book_table admitted: ${PROOF}\nbook_table: a table for 2\n` +
+        `deleteAuditLog: deleteAuditLog ${DENIED}\n$`,
+    ),
     'langchain.mjs': RegExp(
       `^book_table admitted: ${PROOF}\nbook_table: a table for 2\n` +
         `delete_audit_log: delete_audit_log ${DENIED}\n$`,

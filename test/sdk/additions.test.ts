@@ -2,7 +2,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
 import type { JsonValue } from '#protocol/json';
 import * as sdk from '#sdk/index';
+import { listOf } from '../fixtures/list-of.js';
 import { newRunId } from '../fixtures/agent.js';
+import { NO_DELETIONS, overlayCase } from '../fixtures/overlays.js';
 import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
@@ -59,16 +61,20 @@ const through =
   };
 const adding = through((document) => changed(document, added));
 
-async function listOf<T>(items: AsyncIterable<T>): Promise<T[]> {
-  const list: T[] = [];
-  for await (const item of items) list.push(item);
-  return list;
-}
-
 const trust = () => ({ kind: 'trust', identifier: idsOf(facades.proof).trust_id }) as const;
 const exported = async () => (await sdk.exportProofHttp(world.options, proof)).response;
 const execution = (action?: string) =>
   sdk.executeRequest('acme', intent(action === undefined ? {} : { action }));
+
+const revocation = async () => {
+  const { registry_proof_id } = await sdk.executeIntentHttp(world.options, intent());
+  const artifact_kind = 'trust';
+  return { proof_id: registry_proof_id, artifact_kind, reason: 'r', actor: 'a' } as const;
+};
+const shared = () => ({ ...proof, artifact_kind: 'proof' }) as const;
+const bundle = () => ({ proof_ids: [proof.proof_id] });
+const rules = { 'no-deletions': NO_DELETIONS };
+const storedOverlay = () => sdk.storeOverlayHttp(world.options, { rules });
 
 type Calls = (engine: sdk.EngineOptions, registry: sdk.PublicOptions) => Promise<unknown>[];
 
@@ -118,6 +124,59 @@ const calls: Record<string, Calls> = {
       .createApiKeyHttp(engine, { scopes: ['read'] })
       .then((made) => sdk.revokeApiKeyHttp(engine, made)),
   ],
+  listApiKeysHttp: (engine) => [listOf(sdk.listApiKeysHttp(engine))],
+  listBatchesHttp: (engine) => [listOf(sdk.listBatchesHttp(engine))],
+  readBatchHttp: (engine) => [
+    listOf(sdk.admitBatchHttp(world.options, [execution()])).then(([accepted]) =>
+      sdk.readBatchHttp(engine, { batch_id: accepted!.batch_id }),
+    ),
+  ],
+  revokeArtifactHttp: (engine) => [
+    revocation().then((input) => sdk.revokeArtifactHttp(engine, input)),
+  ],
+  readRevocationHttp: (engine) => [
+    revocation()
+      .then((input) => sdk.revokeArtifactHttp(world.options, input))
+      .then(({ proof_id, artifact_kind }) =>
+        sdk.readRevocationHttp(engine, { proof_id, artifact_kind }),
+      ),
+  ],
+  createPackageHttp: (engine) => [sdk.createPackageHttp(engine, bundle())],
+  readPackageHttp: (engine) => [
+    sdk
+      .createPackageHttp(world.options, bundle())
+      .then((made) => sdk.readPackageHttp(engine, made)),
+  ],
+  listPackagesHttp: (engine) => [
+    sdk.createPackageHttp(world.options, bundle()).then(() => listOf(sdk.listPackagesHttp(engine))),
+  ],
+  createShareTokenHttp: (engine) => [sdk.createShareTokenHttp(engine, shared())],
+  listShareTokensHttp: (engine) => [
+    sdk
+      .createShareTokenHttp(world.options, shared())
+      .then(() => listOf(sdk.listShareTokensHttp(engine))),
+  ],
+  revokeShareTokenHttp: (engine) => [
+    sdk
+      .createShareTokenHttp(world.options, shared())
+      .then((made) => sdk.revokeShareTokenHttp(engine, made)),
+  ],
+  readLogEntryHttp: (_engine, registry) => [sdk.readLogEntryHttp(registry, { leaf_index: 0 })],
+  storeOverlayHttp: (engine) => [sdk.storeOverlayHttp(engine, { rules })],
+  listOverlaysHttp: (engine) => [storedOverlay().then(() => listOf(sdk.listOverlaysHttp(engine)))],
+  testOverlayHttp: (engine) => [
+    storedOverlay().then((id) =>
+      sdk.testOverlayHttp(engine, { ...id, since: '2026-01-01T00:00:00.000Z' }),
+    ),
+  ],
+  activateOverlayHttp: (engine) => [
+    storedOverlay().then((id) =>
+      sdk.activateOverlayHttp(engine, { ...id, cases: [overlayCase()] }),
+    ),
+  ],
+  deactivateOverlayHttp: (engine) => [
+    storedOverlay().then((id) => sdk.deactivateOverlayHttp(engine, id)),
+  ],
   lookupHttp: (_engine, registry) => [
     sdk.lookupHttp(registry, { kind: 'proof', identifier: facades.proof }),
     sdk.lookupHttp(registry, { kind: 'package', identifier: facades.packageId }),
@@ -159,6 +218,8 @@ const WITHOUT = [
   'followBatchHttp',
   'readReceiptEvidenceHttp',
   'revokeApiKeyHttp',
+  'revokeShareTokenHttp',
+  'readLogEntryHttp',
 ];
 
 describe('response member that a later version adds', () => {

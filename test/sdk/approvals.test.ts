@@ -106,7 +106,9 @@ it('an approver with the scope approve reads, signs and submits; the waiting age
   expect(receipt).toMatchObject({ status: 'ADMITTED', registry_proof_id: second });
   expect(await Promise.all(waiting)).toEqual([receipt, receipt]);
   expect(await admitHttp(world.options, envelope)).toEqual(receipt);
-  expect(await waitForApproval(world.options, { proof_id: proofId })).toEqual(receipt);
+  for (const call of [waitForApproval, followAdmissionHttp]) {
+    expect(await call(world.options, { proof_id: proofId })).toEqual(receipt);
+  }
   const again = await sdkError(
     readApprovalRequest(asApprover, { proof_id: proofId }),
     'invalid_request',
@@ -119,7 +121,27 @@ it('a rejection is a denial for the waiting agent', async ({ approver, asApprove
   const second = await decide(asApprover, approver, proofId, 'reject');
   const error = await sdkError(waitForApproval(world.options, approval.receipt), 'policy_denied');
   expect(error.denial?.receipt.registry_proof_id).toBe(second);
+  const followed = followAdmissionHttp(world.options, { proof_id: proofId });
+  expect(await sdkError(followed, 'policy_denied')).toMatchObject({ denial: error.denial });
 });
+
+it.for(['approve', 'reject'] as const)(
+  'the receipt of a second decision to %s is rejected for another pending proof',
+  async (decision, { approver, asApprover, world }) => {
+    const [wanted, other] = [await held(world), await held(world)];
+    const second = await decide(asApprover, approver, other.proofId, decision);
+    await followAdmissionHttp(asApprover, { proof_id: second }).catch(() => undefined);
+    const swapped: typeof fetch = (url, init) =>
+      fetch(
+        (url as URL).href.replace(`admissions/${wanted.proofId}`, `admissions/${second}`),
+        init,
+      );
+    for (const call of [waitForApproval, followAdmissionHttp]) {
+      const options = { ...world.options, fetch: swapped };
+      await sdkError(call(options, { proof_id: wanted.proofId }), 'unexpected_response');
+    }
+  },
+);
 
 type Changed = { evidence: { disclosures: [string, string, unknown][]; entry: object } };
 const changed = (change: (request: Changed) => void): Fault => ({

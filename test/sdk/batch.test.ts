@@ -84,7 +84,14 @@ describe('admitBatchHttp', () => {
     const lines = (post?.body ?? '').trimEnd().split('\n');
     const hashes = lines.map((line) => canonicalHash(JSON.parse(line) as JsonValue));
     expect(post?.headers['x-svc-idempotency-key']).toBe(canonicalHash(hashes));
-    const none = { denied: 0, approval_required: 0, refused: 0, invalid: 0, pending: 0 };
+    const none = {
+      denied: 0,
+      replayed: 0,
+      approval_required: 0,
+      refused: 0,
+      invalid: 0,
+      pending: 0,
+    };
     expect(progress.at(-1)).toEqual({ accepted: 23, admitted: 23, ...none });
   });
 

@@ -102,7 +102,11 @@ it('svc approve reports a wrong file, setting or confirmation before any request
     [[...approve, 'nowhere.pem', '--yes'], /cannot be read/],
     [[...approve, 'other.pem', '--yes'], /not the key of this registration/],
     [[...approve, 'ops.pem', '--registration', 'ops.pem', '--yes'], /is not JSON/],
-    [[...approve, 'ops.pem', '--yes'], /registration of the tenant/, { SVC_TENANT_ID: 'rival' }],
+    [
+      [...approve, 'ops.pem', '--yes'],
+      /registers an approver of tenant acme, not of rival/,
+      { SVC_TENANT_ID: 'rival' },
+    ],
     [['approve', 'neither', '--key', 'ops.pem', '--yes'], /proof id/],
   ];
   for (const [args, message, env = {}] of cases) {

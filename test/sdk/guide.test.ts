@@ -67,10 +67,12 @@ describe('documented examples of the SDK', () => {
     const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', lines], {
       cwd: project.directory,
     });
-    expect(stdout).toMatch(/^1 admitted\nVALID\n[\s\S]*\nauthentic, included\n/);
+    expect(stdout).toMatch(/^1 admitted\nbatch .*\nrate .*\nVALID\n[\s\S]*\nauthentic, included\n/);
   }, 60_000);
 
   it("admit an agent's action and a batch, and read their proofs", async () => {
+    expect(await node('client.js')).toMatch(/^ADMITTED [0-9a-f]{32} ADMIT\n$/);
+    expect(await node('fake.js')).toBe('policy_denied 1\n');
     expect(await node('agent.js')).toBe('ADMITTED ADMITTED\n');
     expect(await node('agent-key.js')).toBe('key_restricted\n');
     expect(await node('run.js')).toBe('closed 2\n');

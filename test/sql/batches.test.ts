@@ -224,6 +224,38 @@ describe('batch progress', () => {
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 
+  it('is followed by a new batch of the same items once it has rejected some', async () => {
+    const [itemsHash, some] = [randomBytes(32), items(3)];
+    const problems = new Map([[3, '{"code":"parent_not_found","detail":""}']]);
+    const invalid = { itemsHash, problems };
+    const first = await accepted(some, invalid);
+    const ids = await splitChunks(registry.admit.sql, (await lease())?.chunkIds ?? []);
+    await processAdmissions(registry.admit, ids.slice(0, 1));
+    const again = () => some.map((one) => ({ ...one, proofId: newId() }));
+    expect(await accept(again(), invalid)).toEqual({ outcome: 'repeat', batchId: first });
+    await processAdmissions({ ...registry.admit, admissionsPaused: true }, ids.slice(1));
+
+    const second = await accept(again(), invalid);
+    expect(second).toMatchObject({ outcome: 'accepted', awaited: 2 });
+    await workBatches(registry);
+    expect(await accept(again(), invalid)).toEqual({
+      ...second,
+      outcome: 'repeat',
+      awaited: undefined,
+    });
+    const third = await accepted([...again(), ...items(1, 3)], { itemsHash });
+    await workBatches(registry);
+    expect(await readBatch(registry.engine, registry.tenantNo, third)).toMatchObject({
+      admitted: 4,
+      replayed: 3,
+    });
+    const hashes = some.map(({ requestHash }) => requestHash).join();
+    const [row] = await db.sql<{ proofs: number }[]>`
+      select count(*)::int as proofs from svc.log_entry join svc.intake using (proof_id)
+      where encode(request_hash, 'hex') = any(string_to_array(${hashes}, ','))`;
+    expect(row?.proofs).toBe(3);
+  });
+
   it('includes a duplicate item when the earlier admission gets its outcome', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);

@@ -189,7 +189,7 @@ describe('number in a run', () => {
     expect(await accept(member(id, 1))).toEqual(['accepted']);
   });
 
-  it('that an engine stored wrongly is not signed', async () => {
+  it('is not signed when the stored place differs from the request', async () => {
     const item = { ...member(newRunId(), 0), run: member(newRunId(), 0).run };
     const none = { ...member(newRunId(), 0), run: null };
     const foreign = { ...registry.item(), run: member(newRunId(), 0).run };
@@ -199,7 +199,7 @@ describe('number in a run', () => {
     expect(await work(item, none, foreign, hidden)).toEqual(failed);
   });
 
-  it('of a run from the future is not signed', async () => {
+  it('is not signed when the run id has a time in the future', async () => {
     const ahead = (Date.now() + 120_000).toString(16).padStart(12, '0');
     const item = member(ahead + newRunId().slice(12), 0);
     await accept(item);

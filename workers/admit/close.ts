@@ -48,11 +48,14 @@ function faultOf(
   if (run === undefined || place === undefined || !isPlaceOf(subject, place)) {
     return {
       code: 'processing_failed',
-      detail: 'the stored place in a run is not the requested one',
+      detail: 'the stored place in the run differs from the request',
     };
   }
   if (!isRunTimely(run, acceptedAt)) {
-    return { code: 'invalid_run', detail: 'the id of the run is from the future' };
+    return {
+      code: 'invalid_run',
+      detail: 'the time in the id of the run is more than 60 s after acceptance',
+    };
   }
   return place.isClosed ? { code: 'run_closed', detail: 'the run was closed before' } : null;
 }

@@ -19,8 +19,9 @@ import {
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { findParents, type Parent, type Lane } from '#sql/admissions/intake';
-import { admissionState } from '#sql/admissions/outcomes';
+import { admissionState, type Outcome } from '#sql/admissions/outcomes';
 import { runPlaceOf, type RunPlace } from '#sql/admissions/runs';
+import type { OwnId } from '#sql/db/transaction';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { authorizeAdmission, readAdmissionHeaders, tenantOperation } from '../http/gates.js';
@@ -33,14 +34,40 @@ import { requireKeyAllows } from './key-restriction.js';
 import { sendOutcome, sendPending } from './outcome.js';
 import { runProblems } from './runs.js';
 
+/** How an API states a request, and responds to it. */
+export interface AdmissionApi {
+  /** The request body of the type, and the place of its members in the sent body. */
+  translate(
+    deps: EngineDeps,
+    caller: Caller,
+    sent: JsonValue,
+  ): Promise<{ value: JsonValue; pointerOf: (pointer: string) => string }>;
+  /** @param outcome null when the admission was not decided in time */
+  respond(
+    ctx: EngineContext,
+    res: Response,
+    admission: OwnId,
+    outcome: Outcome | null,
+  ): Promise<void>;
+}
+
+const ENGINE_API: AdmissionApi = {
+  translate: (_deps, _caller, value) => Promise.resolve({ value, pointerOf: (at) => at }),
+  async respond(ctx, res, { id, tenantNo }, outcome) {
+    if (outcome === null) sendPending(res, id);
+    else await sendOutcome(ctx, res, tenantNo, outcome);
+  },
+};
+
 export function admissionOperation<Body extends AdmissionBody>(
   spec: OperationSpec,
   type: RequestType<Body>,
+  api = ENGINE_API,
 ): Operation {
   const handler = (deps: EngineDeps): RequestHandler => {
     const { ctx } = deps;
     return async (req, res) => {
-      const { isRepeat, proofId, tenantNo } = await accept(deps, spec, type, req, res).catch(
+      const { isRepeat, proofId, tenantNo } = await accept(deps, spec, type, api, req, res).catch(
         (error: unknown) => {
           ctx.metrics?.admissions(type.lane, 'refused', 1);
           throw error;
@@ -51,12 +78,13 @@ export function admissionOperation<Body extends AdmissionBody>(
       // After a disconnect the access log line, already written, lacks the proof id.
       if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
-      const outcome = await ctx.waiting.wait(
-        { tenantNo, id: proofId },
-        { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, signal: clientGone(res) },
-      );
-      if (outcome === null) sendPending(res, proofId);
-      else await sendOutcome(ctx, res, tenantNo, outcome);
+      const admission = { tenantNo, id: proofId };
+      const outcome = await ctx.waiting.wait(admission, {
+        timeoutMs: ctx.waitMs,
+        checkImmediately: isRepeat,
+        signal: clientGone(res),
+      });
+      await api.respond(ctx, res, admission, outcome);
     };
   };
   return { spec, handler };
@@ -67,6 +95,7 @@ async function accept<Body extends AdmissionBody>(
   deps: EngineDeps,
   spec: OperationSpec,
   type: RequestType<Body>,
+  api: AdmissionApi,
   req: Request,
   res: Response,
 ) {
@@ -74,7 +103,25 @@ async function accept<Body extends AdmissionBody>(
   const caller = await authorizeAdmission(deps, spec, req, res);
   const bytes = await readBody(req, ctx.bodyLimit);
   const idempotencyKey = readAdmissionHeaders(req, spec);
-  const { body, parent, ...parsed } = parseAdmission(type, parseJson(bytes));
+  const { value, pointerOf } = await api.translate(deps, caller, parseJson(bytes));
+  return submitBody(deps, type, caller, value, idempotencyKey, res).catch((error: unknown) => {
+    if (error instanceof Problem) {
+      for (const fault of error.options.errors ?? []) fault.pointer = pointerOf(fault.pointer);
+    }
+    throw error;
+  });
+}
+
+async function submitBody<Body extends AdmissionBody>(
+  deps: EngineDeps,
+  type: RequestType<Body>,
+  caller: Caller,
+  value: JsonValue,
+  idempotencyKey: string | null,
+  res: Response,
+) {
+  const { ctx } = deps;
+  const { body, parent, ...parsed } = parseAdmission(type, value);
   if (body.idempotency_key !== undefined) {
     res.setHeader('X-Svc-Idempotency-Key', body.idempotency_key);
   }
@@ -219,7 +266,7 @@ const POST = {
   },
 } as const;
 
-const POST_PROBLEMS: readonly ProblemCode[] = [
+export const POST_PROBLEMS: readonly ProblemCode[] = [
   'lane_locked',
   'tenant_not_allowlisted',
   'queue_too_deep',

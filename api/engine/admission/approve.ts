@@ -29,7 +29,7 @@ export const approveOperation = tenantOperation(
     tag: 'Admission',
     summary: 'Approve or reject an action that requires an approval',
     description:
-      'Takes the decision of a registered approver, signed with the approver’s key, about a proof with the effect `REQUIRE_APPROVAL`. It causes a second decision with a proof of its own: follow `Location`. A pending proof has one second decision; the same approval again returns it, with `Idempotent-Replayed: true`.',
+      'Takes the decision of a registered approver, signed with the approver’s key, about a proof with the effect `REQUIRE_APPROVAL`. The approval causes a second decision with its own proof: follow `Location`. A pending proof has at most one second decision. A repeated approval returns that decision with `Idempotent-Replayed: true`.',
     scopes: ['approve'],
     body: {
       schema: approvalSchema,

@@ -24,16 +24,15 @@ export type CheckFacts = (
 /** The engine caches the active set this long; workers check the facts again. */
 const FRESH_MS = 1_000;
 
-export function createFactCheck({
-  sql,
-  tenantSql,
-}: Pick<EngineContext, 'sql' | 'tenantSql'>): CheckFacts {
+/** The facts that the active policy set declares; null while no set is active. */
+export type ReadDeclaredFacts = (maxAgeMs?: number) => Promise<DeclaredFacts | null>;
+
+export function createReadDeclaredFacts({ sql }: Pick<EngineContext, 'sql'>): ReadDeclaredFacts {
   let digest: Buffer | null = null;
   let declared: DeclaredFacts | null = null;
   let readAt = -Infinity;
 
-  /** Null while no set is active. */
-  async function factsInForce(maxAgeMs: number): Promise<DeclaredFacts | null> {
+  return async (maxAgeMs = 0) => {
     if (performance.now() - readAt <= maxAgeMs) return declared;
     const active = await activePolicy(sql);
     if (active === null || digest === null || !active.equals(digest)) {
@@ -43,17 +42,22 @@ export function createFactCheck({
     }
     readAt = performance.now();
     return declared;
-  }
+  };
+}
 
+export function createFactCheck(
+  { tenantSql }: Pick<EngineContext, 'tenantSql'>,
+  readDeclaredFacts: ReadDeclaredFacts,
+): CheckFacts {
   return async (tenantNo, requests) => {
     const problemsUnder = (known: DeclaredFacts | null): (Problem | null)[] =>
       requests.map(({ facts }) => known && factProblem(known, facts));
     const isSound = (problems: (Problem | null)[]): boolean =>
       problems.every((problem) => problem === null);
     if (requests.every(({ facts }) => Object.keys(facts).length === 0)) return problemsUnder(null);
-    const problems = problemsUnder(await factsInForce(FRESH_MS));
+    const problems = problemsUnder(await readDeclaredFacts(FRESH_MS));
     if (isSound(problems)) return problems;
-    const current = problemsUnder(await factsInForce(0));
+    const current = problemsUnder(await readDeclaredFacts());
     if (isSound(current)) return current;
     // A repeated request gets the first receipt, whatever set is active now.
     const admitted = await tenantSql.run(tenantNo, (own) => findAdmitted(own, tenantNo, requests));

@@ -50,7 +50,7 @@ export function approvalRequired(outcome: Proved) {
   return {
     state: 'approval_required',
     receipt: receiptOf(outcome),
-    expires_at: formatTime(outcome.acceptedAt + outcome.approvalSeconds * 1000),
+    expires_at: approvalDeadline(outcome),
   } as const;
 }
 
@@ -59,10 +59,37 @@ export async function receiptOrProblem(
   outcome: Outcome,
   sentences: Sentences,
 ): Promise<ReturnType<typeof receiptOf> | Problem> {
-  if (outcome.state === 'erased') return new Problem('payload_erased');
-  if (outcome.state === 'refused') return rejection(outcome.code);
+  if (outcome.state !== 'proved') return unproved(outcome);
   if (outcome.effect === 'ADMIT') return receiptOf(outcome);
   return denial(outcome, await sentences(outcome.policyDigest));
+}
+
+function unproved(outcome: Exclude<Outcome, Proved>): Problem {
+  return outcome.state === 'erased' ? new Problem('payload_erased') : rejection(outcome.code);
+}
+
+/** Response of the AuthZEN evaluation. Only a committed proof with effect ADMIT is `true`. */
+export async function sendDecision(
+  { sql }: EngineContext,
+  res: Response,
+  tenantNo: number,
+  outcome: Outcome,
+): Promise<void> {
+  if (outcome.state !== 'proved') throw unproved(outcome);
+  const { effect, proofId, reasons, policyDigest } = outcome;
+  const isAdmitted = effect === 'ADMIT';
+  const known = isAdmitted ? new Map() : await policyAnnotations(sql, tenantNo, policyDigest);
+  const context = {
+    proof_id: proofId,
+    effect,
+    ...(!isAdmitted && { reasons, sentences: sentencesOf(reasons, known) }),
+    ...(effect === 'REQUIRE_APPROVAL' && { expires_at: approvalDeadline(outcome) }),
+  };
+  sendJson(res, 200, { decision: isAdmitted, context });
+}
+
+function approvalDeadline({ acceptedAt, approvalSeconds }: Proved): string {
+  return formatTime(acceptedAt + approvalSeconds * 1000);
 }
 
 function receiptOf({ effect, lane, proofId, requestHash }: Proved) {

@@ -19,7 +19,8 @@ export interface Caller extends Omit<
   keyId: string;
 }
 
-export type Authenticate = (req: Request, res: Response) => Promise<Caller>;
+/** @param key the API key; default: X-Svc-Api-Key */
+export type Authenticate = (req: Request, res: Response, key?: string) => Promise<Caller>;
 
 // Checked in place of an unknown key, so that timing does not reveal it. This id is never issued.
 const UNKNOWN_KEY = { keyId: '0'.repeat(12), secret: new Uint8Array(32) };
@@ -44,8 +45,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
 
   const countRequest = createRequestCounter(ctx);
 
-  return async (req, res) => {
-    const sent = req.get('x-svc-api-key');
+  return async (req, res, sent = req.get('x-svc-api-key')) => {
     if (sent === undefined) throw new Problem('unauthenticated');
     const key = parseApiKey(sent);
     const { keyId, secret } = key ?? UNKNOWN_KEY;

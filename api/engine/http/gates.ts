@@ -19,19 +19,28 @@ export async function authorizeAdmission(
   req: Request,
   res: Response,
 ): Promise<Caller> {
-  const caller = await authenticate(req, res);
+  const bearer = spec.acceptsBearer === true ? bearerKey(req) : undefined;
+  const caller = await authenticate(req, res, bearer);
   if (ctx.admissionsPaused || !caller.environmentOpen) {
     throw new Problem(
       'lane_locked',
       `The operator has locked admissions in the ${caller.environment} environment. Nothing was admitted. Send the request again later.`,
     );
   }
-  requireTenantHeader(req, caller);
+  if (bearer === undefined || req.get('x-svc-tenant-id') !== undefined) {
+    requireTenantHeader(req, caller);
+  }
   requireScope(caller, spec.scopes);
   requireKeyEnvironment(caller);
   if (!caller.allowlisted) throw new Problem('tenant_not_allowlisted');
   await requireCapacity();
   return caller;
+}
+
+/** The API key in an Authorization header (RFC 6750); X-Svc-Api-Key has precedence. */
+function bearerKey(req: Request): string | undefined {
+  if (req.get('x-svc-api-key') !== undefined) return undefined;
+  return /^Bearer +(\S+) *$/i.exec(req.get('authorization') ?? '')?.[1];
 }
 
 /** Checks of admissions and batches after the body is read. Returns the idempotency key. */

@@ -94,6 +94,7 @@ export const PROBLEMS = {
   database_unavailable: [503, 'Database unavailable'],
   tenant_busy: [503, 'Too many concurrent requests'],
   queue_too_deep: [503, 'Queue full'],
+  decision_pending: [503, 'Decision pending'],
   too_many_batches: [503, 'Too many concurrent batches'],
   renderer_busy: [503, 'PDF renderer busy'],
   render_timeout: [503, 'PDF rendering timeout'],
@@ -174,6 +175,8 @@ const DETAILS = {
     'The request waited too long for a connection or a lock. Nothing was changed. Send it again.',
   queue_too_deep:
     'The queue of undecided admissions is full. Nothing was accepted. Send the request again after Retry-After.',
+  decision_pending:
+    'The evaluation is durable but not decided, so it permits nothing. Read the admission at Location, or send the request again as another evaluation.',
   too_many_batches:
     'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
   renderer_busy:
@@ -197,6 +200,7 @@ const HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
   tenant_busy: retryAfter(1),
   too_many_batches: retryAfter(1),
   queue_too_deep: retryAfter(2),
+  decision_pending: retryAfter(1),
   renderer_busy: retryAfter(2),
   render_timeout: retryAfter(5),
   policy_missing: retryAfter(30),
@@ -258,6 +262,7 @@ export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>
     Connection: '`close`: the rest of the body is not read.',
   },
   policy_missing: RETRY,
+  decision_pending: { ...RETRY, Location: 'Path of the admission.' },
 };
 
 export function unreadProblem(reason: UnreadReason): UnreadAnswer {

@@ -38,15 +38,13 @@ const REQUEST_ID = headerParameter(
   'X-Request-Id',
   'Your id for this request. The response echoes it.',
 );
-const KEYED = [
-  {
-    ...headerParameter(
-      'X-Svc-Tenant-Id',
-      'Your tenant id, which must match the API key.',
-      plainSchema(tenantIdSchema),
-    ),
-    required: true,
-  },
+const TENANT_ID = headerParameter(
+  'X-Svc-Tenant-Id',
+  'Your tenant id, which must match the API key.',
+  plainSchema(tenantIdSchema),
+);
+const keyedHeaders = ({ acceptsBearer = false }: OperationSpec) => [
+  acceptsBearer ? TENANT_ID : { ...TENANT_ID, required: true },
   headerParameter('svc-api-version', 'The contract version. Default: `v1`.', {
     type: 'string',
     enum: ['v1'],
@@ -80,7 +78,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
       key_id: pattern(API_KEY_ID_PATTERN),
     },
     headerSchemas: { 'X-Svc-Idempotency-Key': plainSchema(idempotencyKeySchema) },
-    requestHeadersOf: ({ scopes }) => [...(scopes.length > 0 ? KEYED : []), REQUEST_ID],
+    requestHeadersOf: (spec) => [...(spec.scopes.length > 0 ? keyedHeaders(spec) : []), REQUEST_ID],
     commonHeaders: {
       'X-Request-Id': {
         description: 'The id of this request: yours, if you sent a valid one.',
@@ -97,7 +95,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
       'X-Request-Id',
       ...(scopes.length > 0 && status !== 401 ? RATE_HEADERS : []),
     ],
-    access: ({ scopes }) => ({
+    access: ({ scopes, acceptsBearer = false }) => ({
       words:
         scopes.length > 0
           ? `Scope: ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.`
@@ -106,7 +104,10 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
         // Alternatives: any one of these scopes is enough, and `admin` includes all.
         security:
           scopes.length > 0
-            ? [...new Set([...scopes, 'admin'])].map((scope) => ({ ApiKey: [scope] }))
+            ? [...new Set([...scopes, 'admin'])].flatMap((scope) => [
+                { ApiKey: [scope] },
+                ...(acceptsBearer ? [{ Bearer: [scope] }] : []),
+              ])
             : [],
         'x-scopes': scopes,
       },
@@ -117,6 +118,11 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
         in: 'header',
         name: 'X-Svc-Api-Key',
         description: 'An engine key, `svc_sk_…`.',
+      },
+      Bearer: {
+        type: 'http',
+        scheme: 'bearer',
+        description: 'An engine key, from clients of the OpenID Authorization API.',
       },
     },
     worked: workedExample(),
@@ -132,7 +138,7 @@ const GUIDE: readonly GuideSection[] = [
     id: 'authentication',
     title: 'Authentication',
     text: [
-      'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. The operator issues the first key of a tenant after a review; a key with the scope `keys` creates others. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason.',
+      'Send your engine key in `X-Svc-Api-Key` and your tenant id in `X-Svc-Tenant-Id`. The operator issues the first key of a tenant after a review; a key with the scope `keys` creates others. A missing, malformed, unknown, expired or revoked key gets the same 401, which does not reveal the reason. Only AuthZEN evaluations also accept the key as a bearer token.',
       'A key has scopes (`admit`, `read`, `export`, `verify`, `lifecycle`, `keys`, `admin`). Each operation lists its scopes: a key needs any one of them, or `admin`. A key can be restricted to an agent, to actions, to tools and to an environment: it admits nothing else. Revoking a key takes effect at once.',
       'Resources of other tenants get exactly the response of resources that do not exist.',
     ],

@@ -34,7 +34,7 @@ export interface Section {
 
 export interface PdfModel {
   proofId: string;
-  lookupUrl: string;
+  pageUrl: string;
   howToCheck: string;
   headline: Headline;
   verdict: Field[];
@@ -48,16 +48,12 @@ const given = (label: string, text: string | null | undefined): Field[] =>
   text === null || text === undefined ? [] : [field(label, exact(text))];
 
 /** @param json bytes of the attached export */
-export function buildPdfModel(
-  document: ProofExport,
-  json: Uint8Array,
-  lookupUrl: string,
-): PdfModel {
+export function buildPdfModel(document: ProofExport, json: Uint8Array, pageUrl: string): PdfModel {
   const { proof_id } = document;
   const headline = headlineOf(document);
   return {
     proofId: proof_id,
-    lookupUrl,
+    pageUrl,
     howToCheck:
       `The attached file ${proof_id}.json is the proof itself. Extract it, send it to ` +
       'POST /v1/proofs/verify and compare it with these pages. Where they differ, the pages are ' +
@@ -332,7 +328,7 @@ function headlineOf({ aep, verdict }: ProofExport): Headline {
     notAsserted: [
       notInferable(aep.subject, effect),
       ...(sandbox ? ['Anything about live execution: the decision was made in a sandbox.'] : []),
-      'Later changes of its status: use the public lookup above.',
+      'Later changes of its status: open the page linked above.',
     ],
   };
 }

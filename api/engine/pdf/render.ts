@@ -21,8 +21,8 @@ import {
 
 export interface PdfRequest {
   json: Uint8Array;
-  /** Public lookup of the proof's current status. */
-  lookupUrl: string;
+  /** The public page of the proof's current status. */
+  pageUrl: string;
 }
 
 /** Reads the fonts from their package: system fonts could differ and change the bytes. */
@@ -39,11 +39,11 @@ export const FONTS: Readonly<Record<FontName, Buffer>> = {
  * Renders one export as a PDF; the default export of a thread's module. Deterministic: reads only
  * the attached bytes, and no clock.
  */
-export default async function renderPdf({ json, lookupUrl }: PdfRequest): Promise<Uint8Array> {
+export default async function renderPdf({ json, pageUrl }: PdfRequest): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
   const doc = openDocument(document, json, time);
-  drawPdf(new PageWriter(doc), buildPdfModel(document, json, lookupUrl));
+  drawPdf(new PageWriter(doc), buildPdfModel(document, json, pageUrl));
   // The source data of the PDF, byte for byte (ISO 32000-2, AFRelationship).
   const attachment = {
     name: `${document.proof_id}.json`,
@@ -115,7 +115,7 @@ function drawPdf(sheet: PageWriter, model: PdfModel): void {
 
 function drawHead(sheet: PageWriter, model: PdfModel): void {
   const top = sheet.y;
-  drawQr(sheet, model.lookupUrl, sheet.left + sheet.width - QR_SIDE, top);
+  drawQr(sheet, model.pageUrl, sheet.left + sheet.width - QR_SIDE, top);
   const width = sheet.width - QR_SIDE - GAP;
   sheet.block('H1', () => {
     sheet.mark(() => sheet.write(TEXT.title, 'Autonomous Execution Proof', sheet.left, top - 4));
@@ -124,7 +124,7 @@ function drawHead(sheet: PageWriter, model: PdfModel): void {
   drawLabelled(sheet, 'Proof', model.proofId, width, false);
   sheet.block('P', () => drawLines(sheet, sheet.wrapWords(TEXT.small, model.howToCheck, width)));
   sheet.y = Math.max(sheet.y, top + QR_SIDE) + 2;
-  drawLabelled(sheet, 'Current status, public lookup', model.lookupUrl, sheet.width, true);
+  drawLabelled(sheet, 'Current status', model.pageUrl, sheet.width, true);
   sheet.y += 8;
   drawVerdict(sheet, model);
 }

@@ -22,7 +22,14 @@ import { type ReplayPolicy, replayPolicies } from '#policy/replay';
 import { decidedSince, startSimulation } from '#policy/simulation';
 import { toHex } from '#protocol/bytes';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { effectSchema, hashSchema, HASH_PATTERN, timeSchema } from '#protocol/schemas/primitives';
+import {
+  MOST_RULES,
+  overlaySchema,
+  overlayListSchema,
+  overlayRequestSchema,
+  overlayTestSchema,
+} from '#protocol/schemas/overlays';
+import { HASH_PATTERN, timeSchema } from '#protocol/schemas/primitives';
 import { formatTime, parseTime } from '#protocol/time';
 import { oldestOfNewest, tenantDecidedFrom } from '#sql/admissions/decided';
 import {
@@ -42,7 +49,6 @@ import { at, Problem } from '../http/problem.js';
 import { sendJson } from '../http/respond.js';
 import { type Call, json } from '../operation.js';
 
-const MOST_RULES = 32;
 const MOST_CASES = 256;
 const MOST_OVERLAYS = 500;
 /** Admissions of one simulation, the newest first. */
@@ -51,39 +57,6 @@ const PAGE = 100;
 /** Time after which evaluations let other requests run. */
 const YIELD_AFTER_MS = 5;
 const ATTEMPTS = 3;
-
-const rulesSchema = z
-  .record(z.string().regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, 'expected a rule id'), z.string().min(1))
-  .refine((rules) => {
-    const count = Object.keys(rules).length;
-    return count >= 1 && count <= MOST_RULES;
-  }, `expected 1 to ${MOST_RULES} rules`)
-  .meta({ description: 'Cedar texts by rule id; each is one `forbid`.' });
-
-const requestSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.overlayRequest),
-  rules: rulesSchema,
-});
-
-const overlaySchema = z.strictObject({
-  overlay_id: hashSchema,
-  rules: rulesSchema,
-  active: z.boolean(),
-  /** The rules that do not fit the policy set in force: every action is denied until you correct them. */
-  unfit_rules: z.array(z.string()),
-  created_at: timeSchema,
-});
-
-const overlayDocumentSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.overlay),
-  ...overlaySchema.shape,
-});
-
-const overlayListSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.overlayList),
-  overlays: z.array(overlaySchema),
-  next_cursor: z.string().nullable(),
-});
 
 const casesSchema = z.array(policyCaseSchema).min(1).max(MOST_CASES);
 
@@ -96,58 +69,6 @@ const testRequestSchema = z.strictObject({
 const activationSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.overlayActivation),
   cases: casesSchema,
-});
-
-const decisionSchema = z.strictObject({ effect: effectSchema, reasons: z.array(z.string()) });
-const countSchema = z.int().min(0);
-
-const testSchema = z.strictObject({
-  schema_version: z.literal(SCHEMA.overlayTest),
-  overlay_id: hashSchema,
-  /** Of the policy set in force with this overlay. */
-  policy_digest: hashSchema,
-  cases: z
-    .strictObject({
-      failed: countSchema,
-      /** How many cases each rule decides, by its policy id. */
-      covered: z.record(z.string(), countSchema),
-      results: z.array(
-        z.strictObject({
-          name: z.string(),
-          action: z.string(),
-          expected: z.strictObject({
-            effect: effectSchema,
-            reasons: z.array(z.string()).nullable(),
-          }),
-          decided: decisionSchema,
-          passed: z.boolean(),
-        }),
-      ),
-    })
-    .nullable(),
-  simulation: z
-    .strictObject({
-      since: timeSchema,
-      /** False if there are more admissions since then: only the newest ones were decided again. */
-      complete: z.boolean(),
-      admissions: countSchema,
-      unchanged: countSchema,
-      denied: countSchema,
-      approval_required: countSchema,
-      admitted: countSchema,
-      /** Decided by other rules with the same effect. */
-      reasons: countSchema,
-      erased: countSchema,
-      changes: z.array(
-        z.strictObject({
-          proof_id: z.string(),
-          action: z.string(),
-          recorded: z.string(),
-          simulated: z.string(),
-        }),
-      ),
-    })
-    .nullable(),
 });
 
 const RULE = `@sentence("Deletions are made by hand.")
@@ -181,17 +102,17 @@ export const storeOverlayOperation = tenantOperation(
       'that fits the set in force. An overlay decides nothing until it is activated. Its id is a hash of its ' +
       'rules: storing it again changes nothing.',
     body: {
-      schema: requestSchema,
+      schema: overlayRequestSchema,
       examples: {
         deletions: { schema_version: SCHEMA.overlayRequest, rules: { 'no-deletions': RULE } },
       },
     },
-    responses: { 201: json('Stored, or stored before.', overlayDocumentSchema) },
+    responses: { 201: json('Stored, or stored before.', overlaySchema) },
     problems: ['invalid_overlay', 'too_many_overlays', 'policy_missing'],
   },
   async (call) => {
     const { caller, ctx, inTenant, req, res } = call;
-    const { rules } = parseBody(requestSchema, await readBody(req, ctx.bodyLimit));
+    const { rules } = parseBody(overlayRequestSchema, await readBody(req, ctx.bodyLimit));
     requireFit(await overlayProblems(await setInForce(ctx), rules));
     const document = documentOf(rules);
     const stored = await inTenant((sql, tenantNo) =>
@@ -258,7 +179,7 @@ export const testOverlayOperation = tenantOperation(
         },
       },
     },
-    responses: { 200: json('The decisions.', testSchema) },
+    responses: { 200: json('The decisions.', overlayTestSchema) },
     problems: ['overlay_not_found', 'invalid_overlay', 'policy_missing'],
   },
   async (call) => {
@@ -299,7 +220,7 @@ export const activateOverlayOperation = tenantOperation(
       schema: activationSchema,
       examples: { activate: { schema_version: SCHEMA.overlayActivation, cases: CASES } },
     },
-    responses: { 200: json('Active.', overlayDocumentSchema) },
+    responses: { 200: json('Active.', overlaySchema) },
     problems: ['overlay_not_found', 'invalid_overlay', 'overlay_untested', 'policy_missing'],
   },
   async (call) => {
@@ -341,7 +262,7 @@ export const deactivateOverlayOperation = tenantOperation(
     description:
       'The policy set of the operator decides the admissions that are accepted from now on. Changes ' +
       'nothing if the overlay is not active.',
-    responses: { 200: json('Not active.', overlayDocumentSchema) },
+    responses: { 200: json('Not active.', overlaySchema) },
     problems: ['overlay_not_found'],
   },
   async (call) => {

@@ -199,6 +199,6 @@ async function exportPdf(
 ): Promise<Uint8Array> {
   const { caller, ctx } = call;
   const json = await exportJson(call, proofId, disclosed);
-  const lookupUrl = `${ctx.publicUrl}/api/public/verify/proof/${proofId}`;
-  return ctx.pdf.render({ json, lookupUrl }, caller.tenantNo);
+  const pageUrl = `${ctx.publicUrl}/?id=${proofId}`;
+  return ctx.pdf.render({ json, pageUrl }, caller.tenantNo);
 }

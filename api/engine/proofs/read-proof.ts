@@ -190,31 +190,18 @@ async function listProofsPage({ caller, inTenant, req, res }: Call): Promise<voi
   sendJson(res, 200, page);
 }
 
-function filterOf({
-  action,
-  agent,
-  batch,
-  bound,
-  effect,
-  from,
-  intent_id,
-  lane,
-  parent,
-  run,
-  to,
-  tool,
-}: ListProofsQuery) {
+function filterOf({ agent, batch, bound, from, lane, run, to, ...query }: ListProofsQuery) {
   return {
     agent,
-    tool,
-    parent,
+    tool: query.tool,
+    parent: query.parent,
     runKey: agent === undefined || run === undefined ? undefined : runKeyOf(agent, run),
     batch: batch?.slice('batch_'.length),
     bound: bound === undefined ? undefined : bound === 'true',
     lane: lane === undefined ? undefined : LANES[lane],
-    effect,
-    action,
-    intentId: intent_id,
+    effect: query.effect,
+    action: query.action,
+    intentId: query.intent_id,
     acceptedFrom: from === undefined ? undefined : parseTime(from),
     acceptedBefore: to === undefined ? undefined : parseTime(to),
   };

@@ -203,8 +203,8 @@ function requiredApprovalCopy({ artifact_kind: kind, verification }: Relayed): V
         'The verification system checked that proof and its place in the log.',
       ],
       nonClaims: [
-        'That anything was allowed. An approval leads to another decision, with a proof of its own.',
-        'What the action was, who requested it, or whether it was approved. None of this is public.',
+        'That anything was allowed. An approval causes a second decision, with its own proof.',
+        'Which action was requested, by which agent, or whether it was approved. None of this is public.',
         `That this stays true. The proof can be revoked or expire. ${ENDS}`,
       ],
     };

@@ -21,7 +21,7 @@ import {
   type Receipt,
 } from '../../index.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
-import { type ExitCode, EXIT, styled, type Terminal } from '../terminal.js';
+import { type ExitCode, EXIT, row, styled, type Terminal } from '../terminal.js';
 import { inputName, readText, writeOutput } from '../files.js';
 import { evidencePins, type PinOptions } from '../pins.js';
 import { addEvidencePins, printLookup } from './lookup.js';
@@ -38,9 +38,9 @@ export function addAdmit(add: AddCommand): Command {
       name: 'admit',
       summary: 'Admit a file of executions and agent envelopes',
       description:
-        'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its nonce. The command checks all lines before it sends the first batch. The same file again returns the first receipts, so run an interrupted command again. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
+        'FILE has one item per line; - reads standard input. An item is an execute request, which may omit schema_version and tenant_id, or an agent envelope with its requested_at and its nonce, or with a dedupe_key of your own in place of the nonce. The command checks all lines before it sends the first batch. The same file again returns the first receipts, so run an interrupted command again. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
         'With --evidence, the directory gets the evidence of each receipt: the signed proof, for `svc verify --offline` and `svc monitor --watch`. The command reports evidence that it could not fetch or store, and admits the other items; run it again to fetch it, or to fetch all of it under a checkpoint.\n\n' +
-        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when the policy denied an item or requires an approval of it, and no item was rejected, and 3 when the command could not finish, or could not store the evidence of an admission.',
+        'Exits 0 when every item was admitted, 1 when an item was rejected or invalid, 4 when no item was rejected but the policy denied an item or requires an approval, and 3 when the command could not finish, or could not store the evidence of an admission.',
       examples: [
         'svc admit actions.ndjson',
         'svc admit actions.ndjson --json | jq -r .proof_id',
@@ -66,7 +66,8 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
   const { keep, missing } = await openEvidenceKeeper(options.evidence, engine, (problem) =>
     bar.interrupt(() => terminal.printError(problem)),
   );
-  const output = openBatchOutput(invocation, ({ batch_id: _batch, ...result }) => result);
+  const output = openBatchOutput(invocation);
+  const startedAt = performance.now();
   try {
     const settings = {
       ...(options.batchItems !== undefined && { maxItems: options.batchItems }),
@@ -80,6 +81,8 @@ async function admit(invocation: Invocation<AdmitOptions>): Promise<ExitCode> {
     bar.stop();
   }
   const exitCode = output.finish();
+  const rate = Math.round((items.length * 1000) / (performance.now() - startedAt));
+  if (!json) terminal.print(...row('rate', `${String(rate)} items per second`));
   return exitCode === EXIT.success && missing.size > 0 ? EXIT.undecided : exitCode;
 }
 
@@ -160,12 +163,17 @@ function itemOf(value: JsonValue, tenantId: string): BatchItem {
   }
   if (!('kind' in value)) return executeRequest(tenantId, value as never);
   // Required in the file: generated values would make every run of the file new admissions.
-  for (const member of ['nonce', 'requested_at']) {
-    if (!(member in value)) {
-      throw new SdkError('invalid_input', `/${member}: is required in a file`);
-    }
+  if (!('nonce' in value) && !('dedupe_key' in value)) {
+    throw new SdkError('invalid_input', '/nonce: is required in a file, or /dedupe_key');
   }
-  return agentEnvelope(tenantId, value as never);
+  if (!('requested_at' in value)) {
+    throw new SdkError('invalid_input', '/requested_at: is required in a file');
+  }
+  const { dedupe_key: dedupeKey, ...envelope } = value;
+  return agentEnvelope(tenantId, {
+    ...envelope,
+    ...(dedupeKey !== undefined && { dedupeKey }),
+  } as never);
 }
 
 export function addFollow(add: AddCommand): Command {
@@ -210,10 +218,7 @@ const CODES: Record<BatchItemResult['state'], ExitCode> = {
 };
 
 /** Prints the results of a batch: all of them as JSON, or those that were not admitted. */
-function openBatchOutput(
-  { terminal, json }: { terminal: Terminal; json: boolean },
-  document: (result: BatchItemResult) => object = (result) => result,
-) {
+function openBatchOutput({ terminal, json }: { terminal: Terminal; json: boolean }) {
   const counts = {
     admitted: 0,
     denied: 0,
@@ -223,16 +228,18 @@ function openBatchOutput(
     erased: 0,
   };
   let replayed = 0;
+  const batches = new Set<string>();
   let exitCode: ExitCode = EXIT.success;
   return {
     /** Prints a result; `print` wraps the output of a line. */
     add: (result: BatchItemResult, print = (line: () => void) => line()) => {
       counts[result.state] += 1;
+      batches.add(result.batch_id);
       if (result.replayed) replayed += 1;
       const code = CODES[result.state];
       // A rejected item outranks a denied one, which at least has a decision.
       if (code !== EXIT.success && exitCode !== EXIT.negative) exitCode = code;
-      if (json) terminal.printJson(document(result));
+      if (json) terminal.printJson(result);
       else if (result.state !== 'admitted') print(() => printItem(terminal, result));
     },
     /** Prints the counts, and returns the exit code of the batch. */
@@ -242,6 +249,9 @@ function openBatchOutput(
       const total = shown.map(([state, n]) => `${String(n)} ${state}`).join(', ');
       const earlier = replayed > 0 ? ` (${String(replayed)} by an earlier admission)` : '';
       terminal.print(styled(exitCode, total + earlier));
+      const [first = '', ...more] = batches;
+      const others = more.length > 0 ? `, and ${String(more.length)} more` : '';
+      terminal.print(...row('batch', first + others));
       return exitCode;
     },
   };

@@ -157,7 +157,9 @@ async function readApprover({ key, registration: file }: KeyOptions, tenantId: s
     throw new UsageError(message, { cause });
   }
   if (registration.tenant_id === tenantId) return approver;
-  throw new UsageError(`${file} is a registration of the tenant ${registration.tenant_id}`);
+  throw new UsageError(
+    `${file} registers an approver of tenant ${registration.tenant_id}, not of ${tenantId}`,
+  );
 }
 
 /** Rejects a key file that other users can read; Windows has no such modes. */

@@ -1,22 +1,38 @@
 import { Option, type Command } from 'commander';
+import { utf8 } from '../../../protocol/bytes.js';
 import { lookupNameOf, pathLookupOf } from '../../../protocol/lookup-routes.js';
 import {
   LOOKUP_KINDS,
   lookupHttp,
   readEvidenceHttp,
+  readHistoryHttp,
+  readLogEntryHttp,
   readPublicKeysHttp,
+  readTrustChainHttp,
+  readTrustPackageHttp,
   type Lookup,
   type LookupKind,
   type Proved,
+  type PublicOptions,
+  type ViewQuery,
 } from '../../index.js';
-import { type AddCommand, type Invocation } from '../config.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { outOption, writeOutput } from '../files.js';
 import { evidencePins, logPinOptions, maxAgeOption, type PinOptions } from '../pins.js';
 import { EXIT, type ExitCode, type Part, verdictExit, row, styled } from '../terminal.js';
 
 interface LookupOptions extends PinOptions {
   kind?: LookupKind;
+  view?: keyof typeof VIEWS;
 }
+
+/** What the public API answers about an artifact besides its verdict. */
+const VIEWS = {
+  history: (options: PublicOptions, query: ViewQuery) => readHistoryHttp(options, query),
+  'trust-chain': (options: PublicOptions, query: ViewQuery) => readTrustChainHttp(options, query),
+  package: (options: PublicOptions, { identifier }: ViewQuery) =>
+    readTrustPackageHttp(options, { trust_id: identifier }),
+};
 
 export function addLookup(add: AddCommand): Command {
   const command = add<LookupOptions>(
@@ -34,12 +50,26 @@ export function addLookup(add: AddCommand): Command {
     async (invocation) => {
       const { argument: identifier, options, registry } = invocation;
       const kind = options.kind ?? kindOf(identifier);
-      const trust = await evidencePins(options);
-      const found = await lookupHttp({ ...registry(), ...trust }, { kind, identifier });
-      return printLookup(invocation, identifier, found);
+      const call = { ...registry(), ...(await evidencePins(options)) };
+      if (options.view === undefined) {
+        const found = await lookupHttp(call, { kind, identifier });
+        return printLookup(invocation, identifier, found);
+      }
+      const query = { kind, identifier } as ViewQuery;
+      const { record, evidence } = await VIEWS[options.view](call, query);
+      invocation.terminal.printJson(record);
+      for (const parts of evidenceRows(evidence)) invocation.terminal.printError(...parts);
+      return EXIT.success;
     },
   );
-  command.argument('<ID>').addOption(kindOption());
+  command
+    .argument('<ID>')
+    .addOption(kindOption())
+    .addOption(
+      new Option('--view <VIEW>', 'print this document in place of the verdict').choices(
+        Object.keys(VIEWS),
+      ),
+    );
   return addEvidencePins(command);
 }
 
@@ -77,10 +107,12 @@ export function addEvidence(add: AddCommand): Command {
   return addEvidencePins(command);
 }
 
+const NOTHING_VERIFIED = 'nothing: the registry is trusted; pin the log to verify';
+
 /** The verified facts, and the parties that the reader still trusts. */
 function evidenceRows(evidence: Proved | null): Part[][] {
   if (evidence === null) {
-    return [row('verified', 'nothing: the registry is trusted; pin the log to verify')];
+    return [row('verified', NOTHING_VERIFIED)];
   }
   const { proofs, age_ms, trusted, log_index } = evidence;
   const found = proofs.filter((one) => one.found).length;
@@ -92,6 +124,31 @@ function evidenceRows(evidence: Proved | null): Part[][] {
     row('age', `${String(Math.floor(age_ms / 1000))} s`),
     row('trusted', `log ${log_origin}, key ${log_key_id}, ${by}`),
   ];
+}
+
+export function addLog(add: AddCommand): Command {
+  const command = add<PinOptions & { out?: string }>(
+    {
+      name: 'log',
+      summary: 'Retrieve an entry of the public log, and its inclusion proof',
+      description:
+        'Needs SVC_PUBLIC_URL and no key. Prints the entry; -o writes its C2SP .tlog-proof to a file. With a pinned log, the command verifies the inclusion, and exits 1 when the registry lies.',
+      examples: ['svc log 0', 'svc log 17 --pins pins.json -o entry-17.tlog-proof'],
+    },
+    async ({ argument, options, registry, terminal }) => {
+      if (!/^(0|[1-9][0-9]{0,14})$/.test(argument)) {
+        throw new UsageError(`${argument} is not a leaf index: give a number from 0`);
+      }
+      const call = { ...registry(), ...(await evidencePins(options)) };
+      const found = await readLogEntryHttp(call, { leaf_index: Number(argument) });
+      terminal.printJson(found.entry);
+      if (options.out !== undefined) await writeOutput(options.out, utf8(found.tlogProof));
+      terminal.printError(...row('verified', found.verified ? 'in the log' : NOTHING_VERIFIED));
+      return EXIT.success;
+    },
+  );
+  command.argument('<LEAF_INDEX>').addOption(outOption());
+  return addEvidencePins(command);
 }
 
 export function addKeys(add: AddCommand): Command {

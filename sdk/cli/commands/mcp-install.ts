@@ -34,8 +34,8 @@ export function addMcpInstall(add: AddCommand): Command {
 }
 
 async function install(invocation: Invocation<InstallOptions>): Promise<ExitCode> {
-  const { argument, options, terminal } = invocation;
-  const [host = '', ...target] = argument as unknown as string[];
+  const { args, options, terminal } = invocation;
+  const [host = '', ...target] = args;
   const { engineUrl, tenantId } = invocation.engine();
   const { agent, decisionTimeout, file, map, name, observe, waitForApproval } = options;
   // Hosts have another working directory and search path.

@@ -1,6 +1,7 @@
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { randomBytes } from 'node:crypto';
 import { openGate } from '../../adapters/gate.js';
+import type { CommonOptions, NotAdmittedError } from '../../adapters/options.js';
 import { type AddCommand, type Invocation, mcpEnvironment, UsageError } from '../config.js';
 import { listenForHosts } from '../mcp/http-host.js';
 import { connectHttp } from '../mcp/http-server.js';
@@ -68,14 +69,14 @@ function port(text: string): number {
 }
 
 async function run(invocation: Invocation<McpOptions>): Promise<ExitCode> {
-  const { argument, options, signal, terminal } = invocation;
+  const { args, options, signal, terminal } = invocation;
   const log = (text: string): void => terminal.printError(`svc mcp: ${text}`);
   const environment = mcpEnvironment();
   const records = new Set<Promise<unknown>>();
   const proxy: ProxyOptions = {
     gate: openMcpGate(invocation, log, records),
     mapping: options.map === undefined ? { tools: {} } : await readMapping(options.map),
-    connect: connector(argument as unknown as string[], environment),
+    connect: connector(args, environment),
     howToApprove: (proofId) => {
       const page = new URL(`/approve#${proofId}`, invocation.engine().engineUrl).href;
       return `open ${page}, or run svc approve ${proofId} --key FILE`;
@@ -99,32 +100,30 @@ function openMcpGate(
 ) {
   const { agent, decisionTimeout, observe, waitForApproval: waitMs } = options;
   const { engineUrl, apiKey, tenantId } = engine();
-  return openGate(
-    {
-      // Without the signal of the process: outcomes are recorded after the host has ended.
-      engine: { engineUrl, apiKey, tenantId, receiptEvidence: false },
-      agent: { id: agent },
-      decisionTimeoutMs: decisionTimeout,
-      breakerMs: BREAKER_MS,
-      ...(waitMs !== undefined && {
-        approval: {
-          waitMs,
-          onPending: (pending) => (pending.call.context as (one: object) => void)(pending),
-        },
-      }),
-      mode: observe === true ? 'observe' : 'enforce',
-      waitUntil: (record) => {
-        records.add(record);
-        void record.finally(() => records.delete(record));
+  const common: CommonOptions = {
+    // Without the signal of the process: outcomes are recorded after the host has ended.
+    engine: { engineUrl, apiKey, tenantId, receiptEvidence: false },
+    agent: { id: agent },
+    decisionTimeoutMs: decisionTimeout,
+    breakerMs: BREAKER_MS,
+    ...(waitMs !== undefined && {
+      approval: {
+        waitMs,
+        onPending: (pending) => (pending.call.context as (one: object) => void)(pending),
       },
-      onNotAdmitted: ({ message }) => log(message),
-      onOutcomeError: ({ proofId, error, envelope }) => {
-        const why = error instanceof Error ? error.message : 'unknown error';
-        log(`the outcome of ${proofId} is not recorded: ${why}: ${JSON.stringify(envelope)}`);
-      },
+    }),
+    waitUntil: (record) => {
+      records.add(record);
+      void record.finally(() => records.delete(record));
     },
-    'mcp',
-  );
+    onOutcomeError: ({ proofId, error, envelope }) => {
+      const why = error instanceof Error ? error.message : 'unknown error';
+      log(`the outcome of ${proofId} is not recorded: ${why}: ${JSON.stringify(envelope)}`);
+    },
+  };
+  const onNotAdmitted = ({ message }: NotAdmittedError): void => log(message);
+  const mode = observe === true ? ({ mode: 'observe' } as const) : {};
+  return openGate({ ...common, ...mode, onNotAdmitted }, 'mcp');
 }
 
 function connector(

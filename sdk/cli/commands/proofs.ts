@@ -66,7 +66,7 @@ export function addExport(add: AddCommand): Command {
     .argument('<ID>')
     .addOption(formatOption(['json', 'aep-json', 'pdf'] satisfies ExportFormat[]))
     .option('--agent <AGENT>', 'export the run with this ID, of this agent')
-    .option('--disclose <NAMES>', 'show only these values: facts, budget.<counter> and hashes')
+    .option('--disclose <NAMES>', 'disclose only these values: facts, budget.<counter> and hashes')
     .addOption(outOption());
 }
 

@@ -18,11 +18,16 @@ import { SCHEMA } from '../../../protocol/schemas/ids.js';
 import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
 import { type AddCommand, type Invocation, UsageError } from '../config.js';
 import { EXIT, type ExitCode, verdictExit, row, styled, type Terminal } from '../terminal.js';
-import { sendExport, readInput } from '../files.js';
+import { hashOfFile, sendExport, readInput } from '../files.js';
 import { evidencePins, logPinOptions, maxAgeOption, readPins, type PinOptions } from '../pins.js';
 import { EFFECT_NOTES, kindOf, printLookup } from './lookup.js';
 
-type VerifyOptions = PinOptions & { offline?: true; id?: string; tlogProof?: string };
+type VerifyOptions = PinOptions & {
+  offline?: true;
+  id?: string;
+  tlogProof?: string;
+  arguments?: string;
+};
 
 export function addVerify(add: AddCommand): Command {
   const command = add<VerifyOptions>(
@@ -30,7 +35,7 @@ export function addVerify(add: AddCommand): Command {
       name: 'verify',
       summary: 'Verify a proof with the verification system, or offline with pinned keys',
       description:
-        'FILE is an output of `svc export`; - reads standard input. With --offline it may also be the evidence of a receipt, or the package of a run, which is then checked for completeness. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
+        'FILE is an output of `svc export`; - reads standard input. With --offline it may also be the evidence of a receipt, or the package of a run, which is then checked for completeness. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since. A proof whose validity has ended is EXPIRED, and one that the file states to be revoked REVOKED. With --arguments, the proof must be of a call with exactly the arguments in a JSON file; export it with --disclose arguments_hash. An output of `svc evidence` proves the verdict at its time: --offline prints that verdict while the evidence is recent enough, and a revocation at any age.\n\n' +
         'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that fails or has ended, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
       examples: [
         'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
@@ -47,6 +52,7 @@ export function addVerify(add: AddCommand): Command {
     .option('--offline', 'check the file here, without a network')
     .option('--aep-key <KEY>', 'trust this AEP key, in base64url')
     .option('--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead')
+    .option('--arguments <FILE>', 'require a disclosed hash of these arguments: a JSON file')
     .option('--id <ID>', 'require evidence about this ID; needed for a share token');
   for (const option of [...logPinOptions(), maxAgeOption()]) command.addOption(option);
   return command;
@@ -74,18 +80,22 @@ async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> 
     : sendExport(argument, (document) => verifyProofHttp(engine, document)));
   const { proof_id, status, can_assert_validity, cause, checks, disclosed, effect, withheld } =
     envelope.response;
-  const exitCode =
+  const compared = await compareArguments(options, disclosed);
+  const exitCode = withArguments(
+    compared,
     cause === 'not_verified_yet'
       ? EXIT.undecided
-      : verdictExit(status, can_assert_validity, effect ?? undefined);
+      : verdictExit(status, can_assert_validity, effect ?? undefined),
+  );
   if (json) {
-    terminal.printJson(envelope);
+    terminal.printJson(compared === null ? envelope : { ...envelope, arguments: compared });
     return exitCode;
   }
   const denial = can_assert_validity ? EFFECT_NOTES[effect ?? 'ADMIT'] : '';
   terminal.print(styled(exitCode, cause === null ? status + denial : `${status}  (${cause})`));
   terminal.print(...row('proof', proof_id));
   printDisclosed(terminal, disclosed, withheld);
+  if (compared !== null) terminal.print(...row('arguments', compared));
   for (const { name, result, detail } of checks) {
     if (result === 'fail') terminal.print(...row('failed', `${name}: ${detail ?? ''}`));
   }
@@ -109,8 +119,8 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
   }
   const trust = await readPins(options);
   if (isRunPackage(bytes)) {
-    if (options.tlogProof !== undefined) {
-      throw new UsageError('--tlog-proof does not apply to the package of a run');
+    if ((options.tlogProof ?? options.arguments) !== undefined) {
+      throw new UsageError('--tlog-proof and --arguments do not apply to the package of a run');
     }
     const run = verifyRun(bytes, trust);
     if (json) terminal.printJson(run);
@@ -122,10 +132,33 @@ async function verifyFileOffline(invocation: Invocation<VerifyOptions>): Promise
     trust,
     options.tlogProof === undefined ? {} : { tlogProof: await readInput(options.tlogProof) },
   );
-  const exitCode = offlineExit(result);
-  if (json) terminal.printJson(documentOf(result));
+  const compared = await compareArguments(options, result.decidable ? result.disclosed : null);
+  const exitCode = withArguments(compared, offlineExit(result));
+  const document = documentOf(result);
+  if (json) terminal.printJson(compared === null ? document : { ...document, arguments: compared });
   else print(terminal, result, exitCode);
+  if (!json && compared !== null) terminal.print(...row('arguments', compared));
   return exitCode;
+}
+
+type Comparison = 'match' | 'differ' | 'withheld';
+
+/** Compares a file with the disclosed hash of the arguments; null without `--arguments`. */
+async function compareArguments(
+  { arguments: file }: VerifyOptions,
+  disclosed: Record<string, unknown> | null | undefined,
+): Promise<Comparison | null> {
+  if (file === undefined) return null;
+  const hash = await hashOfFile(file);
+  const stated = disclosed?.['arguments_hash'];
+  if (stated === undefined) return 'withheld';
+  return stated === hash ? 'match' : 'differ';
+}
+
+function withArguments(compared: Comparison | null, exitCode: ExitCode): ExitCode {
+  if (exitCode !== EXIT.success && exitCode !== EXIT.denied) return exitCode;
+  if (compared === 'differ') return EXIT.negative;
+  return compared === 'withheld' ? EXIT.undecided : exitCode;
 }
 
 function isRunPackage(bytes: Uint8Array): boolean {
@@ -173,8 +206,8 @@ async function verifyStapled(
   identifier: string,
 ): Promise<ExitCode> {
   const { options } = invocation;
-  if (options.aepKey !== undefined || options.tlogProof !== undefined) {
-    throw new UsageError('--aep-key and --tlog-proof do not apply to evidence');
+  if ((options.aepKey ?? options.tlogProof ?? options.arguments) !== undefined) {
+    throw new UsageError('--aep-key, --tlog-proof and --arguments do not apply to evidence');
   }
   if (HASH_PATTERN.test(identifier)) {
     throw new UsageError('the evidence is about a share token: give the token with --id');
@@ -186,7 +219,7 @@ async function verifyStapled(
 }
 
 /** The result as JSON, with the root in base64 like all Merkle hashes in documents. */
-function documentOf(result: OfflineResult): unknown {
+function documentOf(result: OfflineResult): object {
   if (!result.decidable || result.under === undefined) return result;
   return { ...result, under: { ...result.under, root: toBase64(result.under.root) } };
 }

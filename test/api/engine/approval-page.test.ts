@@ -179,7 +179,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       await page.getByText('The action is admitted').waitFor();
     });
 
-    it('signs nothing at another origin, whose assertion the engine does not accept', async () => {
+    it('signs nothing when the page has another origin than the registration', async () => {
       const { page, sent } = await open();
       const registration = await register(page);
       const elsewhere = named(world.engine.url);

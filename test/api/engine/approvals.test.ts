@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect } from 'vitest';
 import { checkProof } from '#fsck/registry/check-leaf';
 import { KeyHistory } from '#fsck/registry/context';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
@@ -32,7 +32,7 @@ import { activationBody, overlayBody, overlayCase } from '../../fixtures/overlay
 import { expectProblem } from '../../fixtures/problem.js';
 import { TENANT } from '../../fixtures/registry.js';
 import { byId, checkOf, verdictIn } from '../../fixtures/verify-call.js';
-import { type Setup, withSetup } from './setup.js';
+import { engineTest, type Setup } from './setup.js';
 
 const AGENT = '/v1/agent/admissions';
 const PATH = '/v1/approvals';
@@ -40,22 +40,16 @@ const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default')
 const PERMIT = 'permit (principal, action, resource);';
 const HOLD = '@requires("approval") forbid (principal, action, resource == Svc::Operation::"PAY");';
 
+const it = engineTest({ rateLimit: 100_000 });
+
 let setup: Setup;
-let end: () => void;
 const approver = newApprover();
 
-beforeAll(async () => {
-  await new Promise<void>((opened, failed) => {
-    withSetup({ rateLimit: 100_000 }, async (one) => {
-      setup = one;
-      opened();
-      await new Promise<void>((closed) => (end = closed));
-    }).catch(failed);
-  });
+it.beforeAll(async ({ setup: opened }) => {
+  setup = opened;
   await activate({ permit: PERMIT, hold: HOLD });
   await addApprover(setup.registry.admin, approver.registration);
 });
-afterAll(() => end());
 
 async function activate(
   policies: Record<string, string>,
@@ -300,18 +294,16 @@ it('of two approvals at once, one causes the second decision', async () => {
   expect(statuses).toEqual([202, 409, 409, 409]);
 });
 
-const ATTACKS: Record<string, (pending: Pending) => Promise<Approval>> = {
+const ATTACKS: Record<string, (pending: Pending) => Approval | Promise<Approval>> = {
   'of another pending proof': async (pending) => {
     const other = approver.approve(about(await held()));
     const statement = { ...other.statement, proof_id: pending.proof_id };
     return { ...other, statement };
   },
-  'of another AEP': (pending) =>
-    Promise.resolve(approver.approve({ ...about(pending), aep_hash: '00'.repeat(32) })),
+  'of another AEP': (pending) => approver.approve({ ...about(pending), aep_hash: '00'.repeat(32) }),
   'that has expired': (pending) =>
-    Promise.resolve(approver.approve(about(pending), { expires_at: formatTime(Date.now()) })),
-  'by an approver who is not registered': (pending) =>
-    Promise.resolve(newApprover().approve(about(pending))),
+    approver.approve(about(pending), { expires_at: formatTime(Date.now()) }),
+  'by an approver who is not registered': (pending) => newApprover().approve(about(pending)),
   'by an approver of another tenant': async (pending) => {
     const foreign = newApprover('rival');
     await addApprover(setup.registry.admin, foreign.registration);
@@ -325,7 +317,7 @@ const ATTACKS: Record<string, (pending: Pending) => Promise<Approval>> = {
   },
   'that another key signed': (pending) => {
     const { signature } = newApprover().approve(about(pending));
-    return Promise.resolve({ ...approver.approve(about(pending)), signature });
+    return { ...approver.approve(about(pending)), signature };
   },
   'of a revoked proof': async (pending) => {
     await appendRevocation(setup.registry.admin, nativeSha256, {

@@ -4,6 +4,8 @@ import { describe, expect } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
 import { TENANT_TABLES } from '#sql/db/transaction';
+import { admissionEnvelope } from '../../fixtures/agent.js';
+import { activateApprovalSet, refund } from '../../fixtures/approval-world.js';
 import type { TestDatabase } from '../../fixtures/database.js';
 import { executeBody, type TestEngine, without } from '../../fixtures/engine.js';
 import type { TestRegistry } from '../../fixtures/registry.js';
@@ -16,13 +18,15 @@ const STRANGER = 'stranger';
 const ALL_SCOPES = ['admit', 'approve', 'read', 'export', 'verify', 'lifecycle', 'keys', 'policy'];
 
 type Exported = Record<string, unknown>;
+/** `pending` is a proof that requires an approval. */
+type Ids = Resources & { pending: string };
 
 const it = engineTest();
 
 let db: TestDatabase;
 let registry: TestRegistry;
 let stranger: Record<string, string>;
-let theirs: Resources;
+let theirs: Ids;
 let exported: Exported;
 /** The export of a genuine proof that no tenant has any more. */
 let lost: Exported;
@@ -33,7 +37,12 @@ it.beforeAll(async ({ setup }) => {
   stranger = await setup.tenant(STRANGER, ALL_SCOPES);
   const body = executeBody({ tenant_id: OWNER });
   const third = String((await setup.execute(body, owner)).json['registry_proof_id']);
-  theirs = await fillTenant(setup, OWNER, owner);
+  const filled = await fillTenant(setup, OWNER, owner);
+  await activateApprovalSet(registry);
+  const envelope = admissionEnvelope({ tenant_id: OWNER, ...refund() });
+  const held = await setup.post('/v1/agent/admissions', envelope, owner);
+  expect(held.json).toMatchObject({ state: 'approval_required' });
+  theirs = { ...filled, pending: String(held.json['proof_id']) };
   const exportOf = async (proofId: string): Promise<Exported> => {
     const reply = await setup.get(`/v1/proofs/${proofId}/export`, owner);
     expect(reply.status).toBe(200);
@@ -50,8 +59,9 @@ it.beforeAll(async ({ setup }) => {
 const hexId = (): string => uuidv7().replaceAll('-', '');
 
 /** Well-formed ids that no resource has. */
-function unknownIds(): Resources {
+function unknownIds(): Ids {
   return {
+    pending: hexId(),
     proof_id: hexId(),
     second: hexId(),
     package_id: `pkg_${hexId()}`,
@@ -78,7 +88,8 @@ function pathOf(spec: OperationSpec, ids: Resources): string {
 
 /** A request body of the stranger like the example, with these ids. */
 function bodyOf(example: unknown, ids: Resources): unknown {
-  if (isDocument(example)) return documentLike(example, ids === theirs ? exported : lost);
+  if (isDocument(example))
+    return documentLike(example, ids.second === theirs.second ? exported : lost);
   if (Array.isArray(example)) return example.map((one) => bodyOf(one, ids));
   if (example === null || typeof example !== 'object') return example;
   return Object.fromEntries(
@@ -134,8 +145,10 @@ const lists = OPERATIONS.map(({ spec }) => spec).filter(
 async function ask(
   engine: TestEngine,
   { spec, example }: Case,
-  ids: Resources,
+  all: Ids,
 ): Promise<{ status: number; said: string }> {
+  const isApproval = spec.path.startsWith('/v1/approvals');
+  const ids = isApproval ? { ...all, proof_id: all.pending } : all;
   const reply = await engine.call({
     method: spec.method.toUpperCase(),
     path: pathOf(spec, ids),
@@ -206,6 +219,7 @@ describe('another tenant’s resource', () => {
         for (const asked of cases) {
           const about = await ask(engine, asked, theirs);
           const unknown = await ask(engine, asked, unknownIds());
+          if (asked.spec.id === 'readApprovalRequest') expect(about.status).toBe(200);
           if (JSON.stringify(about) === JSON.stringify(unknown)) silent.push(asked.name);
         }
         expect(await tellingLists(engine)).toEqual(lists.map(({ path }) => path));

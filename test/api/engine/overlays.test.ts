@@ -10,7 +10,9 @@ import { activateOverlay, policiesInUse, storeOverlay } from '#sql/admissions/ov
 import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope } from '../../fixtures/agent.js';
-import { headersFor } from '../../fixtures/engine.js';
+import { beforeRow } from '../../fixtures/database.js';
+import { headersFor, workBatches } from '../../fixtures/engine.js';
+import { holdLock, untilLocked } from '../../fixtures/hold-lock.js';
 import {
   activationBody,
   NO_DELETIONS,
@@ -166,7 +168,7 @@ describe('an overlay', () => {
     });
   });
 
-  it('that is in force at acceptance decides, whatever is activated before the decision', async ({
+  it('decides if it is active at acceptance, even when another overlay is activated before the decision', async ({
     setup,
   }) => {
     await activated(setup);
@@ -232,6 +234,36 @@ describe('an overlay', () => {
           ${shipped.digest} from svc.intake limit 1`,
     );
     await expect(accepting).rejects.toThrow(/leaves out the overlay/);
+  });
+
+  it('decides a batch and an admission that are stored while it is activated', async ({
+    setup,
+  }) => {
+    const { db, get, post } = setup;
+    const deletion = () => admissionEnvelope({ action: 'DELETE_RECORD' });
+    const stores = [
+      () => post('/v1/batches', [deletion()]),
+      () => post('/v1/agent/admissions', deletion(), { 'X-Svc-Idempotency-Key': 'once' }),
+    ];
+    for (const store of stores) {
+      await deactivate(setup);
+      const held = 'perform pg_advisory_xact_lock_shared(1);';
+      const remove = await beforeRow(db, 'insert on svc.intake', held);
+      const release = await holdLock(db.sql, 'select pg_advisory_xact_lock(1)');
+      const storing = store();
+      await untilLocked(db.sql, '%');
+      await activated(setup);
+      await release();
+      const { json, status } = await storing;
+      await remove();
+      if (json['batch_id'] === undefined)
+        expect([status, json['code']]).toEqual([403, 'policy_denied']);
+      else {
+        await workBatches(setup.registry);
+        const { counts } = (await get(`/v1/batches/${json['batch_id'] as string}`)).json;
+        expect(counts).toMatchObject({ total: 1, denied: 1 });
+      }
+    }
   });
 
   it('is never left out by a set that is activated without it', async ({ setup }) => {

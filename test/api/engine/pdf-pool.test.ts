@@ -25,7 +25,7 @@ describe('PDF renderer', () => {
   });
   afterAll(() => rm(folder, { recursive: true, force: true }));
 
-  const task = (tens: number) => ({ json: Uint8Array.of(tens), lookupUrl: '' });
+  const task = (tens: number) => ({ json: Uint8Array.of(tens), pageUrl: '' });
 
   it('accepts as many requests as it has threads and queue slots', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
@@ -100,7 +100,7 @@ describe('PDF renderer', () => {
 
   it('reports an error thrown in a thread, and recovers', async () => {
     const renderer = createPdfRenderer(PDF_DEFAULTS);
-    const broken = renderer.render({ json: Buffer.from('{"a'), lookupUrl: '' });
+    const broken = renderer.render({ json: Buffer.from('{"a'), pageUrl: '' });
     await expect(broken).rejects.toThrow(/unterminated/);
     expect((await renderer.render(pdfRequestFor())).length).toBeGreaterThan(10_000);
     await renderer.close();

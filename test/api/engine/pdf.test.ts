@@ -8,14 +8,9 @@ import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import renderPdf from '#api/engine/pdf/render';
 import { packageRoot } from '#runtime/process/files';
-import {
-  documentFor,
-  LOOKUP_URL,
-  pdfRequestFor,
-  type PaperOptions,
-} from '../../fixtures/papers.js';
+import { documentFor, PAGE_URL, pdfRequestFor, type PaperOptions } from '../../fixtures/papers.js';
 import { newApprover } from '../../fixtures/approvals.js';
-import { readPdf } from '../../fixtures/pdf.js';
+import { readPdf, readQrCode } from '../../fixtures/pdf.js';
 import { admitted, logVkey } from '../../fixtures/worked-log.js';
 
 const render = (options: PaperOptions = {}) => renderPdf(pdfRequestFor(options));
@@ -25,7 +20,8 @@ const textOf = async (options: PaperOptions = {}) => (await read(options)).pages
 describe('PDF export', () => {
   it('contains every fact of the proof', async () => {
     const document = documentFor();
-    const { pages, links, info } = await read();
+    const bytes = await render();
+    const { pages, links, info } = await readPdf(bytes);
     const text = pages.join('\n');
     const { aep, entry, inclusion, envelope } = document;
     const facts = [
@@ -44,7 +40,7 @@ describe('PDF export', () => {
       String(inclusion.tree_size),
       ...inclusion.path,
       logVkey,
-      LOOKUP_URL,
+      PAGE_URL,
       '2027-11-20T17:29:00.123Z',
       '2026-12-20T17:29:00.123Z',
     ];
@@ -55,14 +51,15 @@ describe('PDF export', () => {
     expect(joined).toContain('no end');
     expect(joined).toContain(envelope.signatures[0].sig);
     expect(joined).toContain(inclusion.checkpoint.replaceAll('\n', ''));
-    expect(links).toEqual([LOOKUP_URL]);
+    expect(links).toEqual([PAGE_URL]);
+    expect(await readQrCode(bytes)).toBe(PAGE_URL);
     expect(info).toMatchObject({
       Title: `Autonomous Execution Proof ${admitted.proofId}`,
       // The only time on the page is that of the verdict.
       CreationDate: 'D:20261122080000Z',
       ModDate: 'D:20261122080000Z',
     });
-    const source = Buffer.from(await render()).toString('latin1');
+    const source = Buffer.from(bytes).toString('latin1');
     for (const mark of ['/Lang (en)', '/Marked true', '/StructTreeRoot', '/DisplayDocTitle true']) {
       expect(source).toContain(mark);
     }
@@ -170,14 +167,14 @@ describe('PDF export', () => {
 
     const folder = await mkdtemp(join(tmpdir(), 'svc-pdf-'));
     try {
-      const { json, lookupUrl } = pdfRequestFor();
+      const { json, pageUrl } = pdfRequestFor();
       await writeFile(join(folder, 'proof.json'), json);
       const thread = pathToFileURL(join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'render.js'));
       const script = `
         import { readFile, writeFile } from 'node:fs/promises';
         import render from ${JSON.stringify(thread.href)};
         const json = await readFile('proof.json');
-        await writeFile('proof.pdf', await render({ json, lookupUrl: ${JSON.stringify(lookupUrl)} }));`;
+        await writeFile('proof.pdf', await render({ json, pageUrl: ${JSON.stringify(pageUrl)} }));`;
       await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], {
         cwd: folder,
         env: { TZ: 'Pacific/Kiritimati', LANG: 'tr_TR.UTF-8' },

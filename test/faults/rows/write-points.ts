@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { approve, registerApprover } from '../approvals.js';
 import type { ActKind } from '../next-acts.js';
 import type { Scene } from '../fault.js';
 import type { Link } from '../link.js';
@@ -19,7 +20,7 @@ export interface WritePoint {
   /** Consecutive failures; 3 by default. */
   times?: number;
   /** Causes the transaction until the trap is triggered. By default the load causes it. */
-  provoke?(scene: Scene): Promise<void>;
+  provoke?(scene: Scene): Promise<unknown>;
 }
 
 const ENGINES = ['engine-1', 'engine-2'] as const;
@@ -59,6 +60,14 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: async ({ client }) => {
       await client.send(client.newBatch());
     },
+  },
+  {
+    what: 'the engine accepts an approval',
+    files: ['admissions/approvals.ts'],
+    of: [...ENGINES],
+    has: ['insert into svc.intake '],
+    reads: ['select proof_id as "proofid", approval from svc.intake '],
+    provoke: approve,
   },
   {
     what: 'the engine accepts a revocation',
@@ -115,6 +124,14 @@ export const WRITE_POINTS: WritePoint[] = [
       await client.sendUntilAcknowledged(member);
       await client.send(close);
     },
+  },
+  {
+    what: 'a worker appends a second decision',
+    files: ['log/append.ts'],
+    of: [...WORKERS],
+    has: [APPENDS_PROOFS],
+    reads: ['left join svc.intake p on p.proof_id = i.approves '],
+    provoke: approve,
   },
   {
     what: 'a worker appends a revocation',
@@ -216,6 +233,13 @@ export const WRITE_POINTS: WritePoint[] = [
     has: ['insert into svc.checkpoint '],
   },
   {
+    what: 'an operator registers an approver',
+    files: ['lifecycle/approvers.ts'],
+    of: ['admin'],
+    has: ['insert into svc.approver '],
+    provoke: registerApprover,
+  },
+  {
     what: 'an operator erases',
     files: ['erasure/erase.ts', 'log/public-entries.ts'],
     of: ['admin'],
@@ -272,16 +296,6 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'log/verdicts.ts',
     ['update svc.scrub set next_index = case '],
     'only after a key compromise or the erasure of a failed proof: test/workers/verify.test.ts',
-  ],
-  [
-    'admissions/approvals.ts',
-    ['insert into svc.intake '],
-    'the approver sends the same approval again: test/api/engine/approvals.test.ts repeats it',
-  ],
-  [
-    'lifecycle/approvers.ts',
-    ['insert into svc.approver '],
-    'an operator without a success message repeats the command, which reports the current state',
   ],
   [
     'lifecycle/entries.ts',

@@ -1,0 +1,200 @@
+import * as z from 'zod';
+import type { DeclaredFacts } from '#policy/facts';
+import { actionOf } from '#protocol/actions';
+import { hashHex } from '#protocol/hash';
+import { canonicalBytes, pointerStep, type JsonValue } from '#protocol/json';
+import { STRICT_JSON_CODES } from '#protocol/errors';
+import { factsSchema } from '#protocol/schemas/facts';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { effectSchema, proofIdSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
+import { formatTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { parseDocument } from '../http/parse-body.js';
+import { at, Problem } from '../http/problem.js';
+import { newUuidHex } from '../http/request-context.js';
+import { json, specOf } from '../operation.js';
+import {
+  ADMISSION_HEADERS,
+  admissionOperation,
+  AGENT,
+  POST_PROBLEMS,
+  type AdmissionApi,
+} from './admit.js';
+import { sendDecision } from './outcome.js';
+
+const properties = z.record(z.string(), z.unknown()).exactOptional();
+const entitySchema = z.looseObject({ type: textSchema, id: textSchema, properties });
+
+/** The Access Evaluation request of AuthZEN (OpenID Authorization API 1.0), which may have unknown members. */
+const evaluationSchema = z.looseObject({
+  subject: entitySchema.meta({ description: 'Who acts: `id` is the id of the agent.' }),
+  action: z.looseObject({
+    name: textSchema.meta({ description: 'Policies see it as an action, such as `CAN_READ`.' }),
+    properties,
+  }),
+  resource: entitySchema,
+  context: z
+    .looseObject({
+      facts: factsSchema
+        .meta({ description: 'As in an agent envelope; the policy set must declare each.' })
+        .exactOptional(),
+    })
+    .exactOptional(),
+});
+type Evaluation = z.infer<typeof evaluationSchema>;
+
+const decisionSchema = z.strictObject({
+  decision: z.boolean().meta({ description: 'True only for an admitted action.' }),
+  context: z.strictObject({
+    proof_id: proofIdSchema,
+    effect: effectSchema,
+    reasons: z.array(z.string()).exactOptional(),
+    sentences: z.record(z.string(), z.string()).exactOptional(),
+    expires_at: timeSchema
+      .meta({
+        description: 'Of a required approval: one that arrives then or later has no effect.',
+      })
+      .exactOptional(),
+  }),
+});
+
+/** A value of the request that a fact states. */
+interface Derived {
+  value: unknown;
+  pointer: string;
+}
+
+/** The declared facts among the members and properties, such as `resource_id` and `subject_role`. */
+function derivedFacts(
+  { subject, action, resource, context: { facts: _facts, ...context } = {} }: Evaluation,
+  declared: DeclaredFacts | null,
+): Map<string, Derived> {
+  const members = [
+    ['subject', '/subject/properties', subject.properties],
+    ['action', '/action/properties', action.properties],
+    ['resource', '/resource/properties', resource.properties],
+    ['context', '/context', context],
+    // After the properties, so that a property `id` does not replace the id.
+    ['subject', '/subject', { type: subject.type, id: subject.id }],
+    ['action', '/action', { name: action.name }],
+    ['resource', '/resource', { type: resource.type, id: resource.id }],
+  ] as const;
+  return new Map(
+    members.flatMap(([entity, place, values = {}]) =>
+      Object.entries(values).flatMap(([name, value]): [string, Derived][] => {
+        const fact = `${entity}_${name}`;
+        if (declared?.has(fact) !== true) return [];
+        return [[fact, { value, pointer: place + pointerStep(name) }]];
+      }),
+    ),
+  );
+}
+
+/** The action as an agent envelope, whose arguments are the whole request. */
+const AUTHZEN: AdmissionApi = {
+  async translate({ ctx, readDeclaredFacts }, caller, sent) {
+    const evaluation = parseDocument(evaluationSchema, sent);
+    const { action, context, subject } = evaluation;
+    const named = actionOf(action.name);
+    if (named === null) {
+      throw new Problem(
+        'invalid_field',
+        'The name of the action has no letter A-Z and no digit, so policies have no name for it.',
+        at('/action/name', 'must have a letter A-Z or a digit'),
+      );
+    }
+    const derived = derivedFacts(evaluation, await readDeclaredFacts());
+    const stated = context?.facts ?? {};
+    const twice = [...derived.keys()].find((name) => Object.hasOwn(stated, name));
+    if (twice !== undefined) {
+      const { pointer } = derived.get(twice)!;
+      throw new Problem(
+        'invalid_field',
+        'A fact is also a member of the request. Remove the fact in errors.',
+        at(`/context/facts/${twice}`, `is the value at ${pointer}`),
+      );
+    }
+    const facts = { ...stated, ...mapValues(derived) };
+    const value = {
+      schema_version: SCHEMA.agentEnvelope,
+      kind: 'admission',
+      tenant_id: caller.tenantId,
+      agent: { id: subject.id, framework: 'authzen' },
+      requested_at: formatTime(ctx.clock.now()),
+      nonce: newUuidHex(),
+      action: named,
+      tool: action.name,
+      arguments_hash: hashHex(nativeSha256, canonicalBytes(sent)),
+      ...(Object.keys(facts).length > 0 && { facts }),
+    };
+    return { value, pointerOf: (pointer) => pointerInto(derived, pointer) };
+  },
+
+  async respond(ctx, res, { id, tenantNo }, outcome) {
+    if (outcome !== null) return sendDecision(ctx, res, tenantNo, outcome);
+    const headers = { Location: `/v1/admissions/${id}` };
+    throw new Problem('decision_pending', { headers });
+  },
+};
+
+function mapValues(derived: ReadonlyMap<string, Derived>): Record<string, JsonValue> {
+  return Object.fromEntries([...derived].map(([name, { value }]) => [name, value as JsonValue]));
+}
+
+const POINTERS: Record<string, string> = {
+  '/agent/id': '/subject/id',
+  '/action': '/action/name',
+  '/tool': '/action/name',
+};
+
+function pointerInto(derived: ReadonlyMap<string, Derived>, pointer: string): string {
+  const [, fact, rest = ''] = /^\/facts\/(\w+)(.*)$/.exec(pointer) ?? [];
+  const source = fact === undefined ? undefined : derived.get(fact);
+  if (source !== undefined) return source.pointer + rest;
+  return pointer.startsWith('/facts') ? `/context${pointer}` : (POINTERS[pointer] ?? pointer);
+}
+
+export const evaluationOperation = admissionOperation(
+  specOf({
+    method: 'post',
+    tag: 'Admission',
+    scopes: ['admit'],
+    acceptsBearer: true,
+    headers: ADMISSION_HEADERS,
+    id: 'evaluateAccess',
+    path: '/access/v1/evaluation',
+    summary: 'Evaluate access (AuthZEN)',
+    description:
+      'The Access Evaluation API of the OpenID Authorization API 1.0 (AuthZEN). Each request is an agent admission: its decision is signed and in the log, and `context.proof_id` names the proof. `decision` is `true` only for an admitted action; an evaluation without a decision is an error. The subject is the agent, and `can_read` is the action `CAN_READ` and the tool `can_read`. Members and properties are facts if the active policy set declares them: `resource_type`, `resource_id`, `subject_type`, `subject_<property>`, `context_<member>` and so on. The proof commits to the hash of the whole request as `arguments_hash`. Sending a request again is another evaluation.',
+    body: {
+      schema: evaluationSchema,
+      examples: {
+        evaluation: {
+          subject: { type: 'user', id: 'alice@example.com' },
+          resource: { type: 'account', id: '123' },
+          action: { name: 'can_read', properties: { method: 'GET' } },
+          context: { time: '1985-10-26T01:22-07:00' },
+        },
+      },
+      problems: [
+        'body_too_large',
+        'unsupported_media_type',
+        'unsupported_content_encoding',
+        'incomplete_body',
+        ...STRICT_JSON_CODES,
+        'missing_field',
+        'invalid_field',
+      ],
+    },
+    responses: { 200: json('Decided: signed and in the log.', decisionSchema) },
+    problems: [
+      ...POST_PROBLEMS.filter(
+        (code) => code !== 'policy_denied' && code !== 'tenant_body_mismatch',
+      ),
+      'invalid_fact',
+      'decision_pending',
+    ],
+  }),
+  AGENT,
+  AUTHZEN,
+);

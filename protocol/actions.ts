@@ -1,0 +1,22 @@
+const ACTION_MAX = 128;
+
+/**
+ * The action of a tool, as policies name it: upper case, with words separated by `_`. A change of case
+ * separates words, accents are dropped, `.` and `:` stay, and every other character becomes one `_`.
+ * Cut at 128 characters. So `deleteAuditLog`, `delete-audit-log` and `Delete audit log` are all
+ * `DELETE_AUDIT_LOG`, and the same policy applies to each spelling. Null for a name without a letter
+ * A–Z or a digit, such as one in another script.
+ */
+export function actionOf(tool: string): string | null {
+  const name = tool.normalize('NFKD').replace(/\p{M}+/gu, '');
+  // Separates words by case, except in a name that is all upper case.
+  const separated = /[a-z]/.test(name)
+    ? name.replace(/([a-z0-9])([A-Z])/g, '$1_$2').replace(/([A-Z])([A-Z][a-z])/g, '$1_$2')
+    : name;
+  const action = separated
+    .toUpperCase()
+    .replace(/[^A-Z0-9.:]+/g, '_')
+    .slice(0, ACTION_MAX)
+    .replace(/^_+|_+$/g, '');
+  return /[A-Z0-9]/.test(action) ? action : null;
+}

@@ -1,0 +1,76 @@
+import { type Gate, success } from './gate.js';
+import type { AdmissionStore } from './rounds.js';
+
+/** The input of a hook of Claude Code, as far as it is read here. */
+export interface HookInput {
+  hook_event_name: string;
+  tool_name?: string;
+  tool_input?: unknown;
+  tool_use_id?: string;
+  tool_response?: unknown;
+}
+
+/** The output of a hook. `{}` is no decision: the host's own permission rules apply. */
+export interface HookOutput {
+  hookSpecificOutput?: {
+    hookEventName: 'PreToolUse';
+    permissionDecision: 'deny';
+    permissionDecisionReason: string;
+  };
+}
+
+/** The events before and after a tool. */
+const HOOK_EVENTS = [
+  'PreToolUse',
+  'PostToolUse',
+  'PostToolUseFailure',
+  'PermissionDenied',
+] as const;
+
+/**
+ * Answers the hooks before and after a tool. Never rejects.
+ *
+ * @param begun keeps admissions from the hook before a tool to the hook after it
+ */
+export function openHook(
+  gate: Gate,
+  begun: AdmissionStore,
+): (input: HookInput, signal?: AbortSignal) => Promise<HookOutput> {
+  const opening = new Map<string, Promise<unknown>>();
+
+  async function begin(input: HookInput, signal?: AbortSignal): Promise<void> {
+    const { tool_name: tool = '', tool_input: given = {}, tool_use_id: toolCallId } = input;
+    const call = { tool, arguments: given, toolCallId, context: input, signal };
+    const admission = await gate.begin(call);
+    try {
+      if (toolCallId !== undefined) await begun.keep(toolCallId, admission);
+    } catch (error) {
+      await gate.end(admission, { result: 'failed' });
+      throw error;
+    }
+  }
+
+  return async (input, signal) => {
+    const { hook_event_name: event, tool_response: value, tool_use_id: id = '' } = input;
+    if (event === 'PreToolUse') {
+      const beginning = begin(input, gate.mode === 'observe' ? undefined : signal);
+      if (gate.mode !== 'observe') return beginning.then(() => ({}), deny);
+      const settled = beginning.catch(() => undefined).finally(() => opening.delete(id));
+      opening.set(id, settled);
+    } else if (HOOK_EVENTS.some((one) => one === event)) {
+      await opening.get(id);
+      const admission = await begun.take(id);
+      const outcome = event === 'PostToolUse' ? success(value) : ({ result: 'failed' } as const);
+      if (admission !== undefined) await gate.end(admission, outcome);
+    }
+    return {};
+  };
+}
+
+const deny = (error: Error): HookOutput => ({
+  hookSpecificOutput: {
+    hookEventName: 'PreToolUse',
+    permissionDecision: 'deny',
+    permissionDecisionReason: error.message,
+  },
+});

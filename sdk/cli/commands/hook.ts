@@ -1,0 +1,169 @@
+import { type Command, InvalidArgumentError } from 'commander';
+import { timingSafeEqual } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer, type IncomingMessage } from 'node:http';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import * as z from 'zod';
+import { utf8 } from '../../../protocol/bytes.js';
+import { parseStrict } from '../../../protocol/json.js';
+import { openHook } from '../../adapters/claude-hook.js';
+import { openGate } from '../../adapters/gate.js';
+import type { AdapterOptions, Admission } from '../../adapters/options.js';
+import { type AdmissionStore, openRounds } from '../../adapters/rounds.js';
+import { canonicalHash } from '../../canonical.js';
+import { type AddCommand, hookToken, type Invocation, UsageError } from '../config.js';
+import { errno, readInput } from '../files.js';
+import { EXIT, type ExitCode } from '../terminal.js';
+
+interface HookOptions {
+  timeout?: number;
+  agent: string;
+  approvalWait?: number;
+  observe?: true;
+  state?: string;
+  listen?: number;
+}
+
+const DECISION_TIMEOUT_MS = 10_000;
+const BREAKER_MS = 2_000;
+const MAX_BODY_BYTES = 64 * 1024 * 1024;
+
+const wholeNumber = (text: string): number => {
+  if (/^[0-9]{1,5}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError('Expected a whole number.');
+};
+
+export function addHook(add: AddCommand): Command {
+  return add<HookOptions>(
+    {
+      name: 'hook',
+      summary: 'Admit the tool calls of Claude Code, as its hook',
+      description:
+        'Reads the JSON of a hook of Claude Code on standard input, and prints the answer. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
+        'With --listen it serves HTTP hooks on a loopback port until interrupted. The environment variable SVC_HOOK_TOKEN has the token that each request must carry in its header Authorization, after "Bearer ".\n\n' +
+        'Exits 0 with an answer, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
+      examples: [
+        'svc hook --agent my-laptop < hook.json',
+        'SVC_HOOK_TOKEN=… svc hook --agent my-laptop --listen 8377',
+      ],
+    },
+    hook,
+  )
+    .option('--agent <ID>', 'ID of the agent in proofs', 'claude-code')
+    .option('--approval-wait <SECONDS>', 'wait for required approvals', wholeNumber)
+    .option('--observe', 'report calls without an admission, and block none')
+    .option('--state <DIR>', 'keep admissions here until the outcome (default: ~/.svc/hooks)')
+    .option('--listen <PORT>', 'serve HTTP hooks on this loopback port', wholeNumber);
+}
+
+async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
+  const { options, signal, terminal } = invocation;
+  try {
+    const gate = openGate(gateOptions(invocation), 'claude-code');
+    if (options.listen !== undefined) {
+      await serve(openHook(gate, openRounds(Infinity)), options.listen, invocation);
+      return EXIT.success;
+    }
+    const store = fileStore(options.state ?? join(homedir(), '.svc', 'hooks'));
+    terminal.printJson(await openHook(gate, store)(readHook(await readInput('-')), signal));
+    return EXIT.success;
+  } catch (error) {
+    // Claude Code runs the tool after other exit codes.
+    terminal.printError(`svc hook: ${(error as Error).message}`);
+    return options.observe === true ? EXIT.negative : EXIT.usage;
+  }
+}
+
+function gateOptions({ engine, options, terminal }: Invocation<HookOptions>): AdapterOptions {
+  const wait = options.approvalWait;
+  const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
+  const common = {
+    // The process ends before it could fetch evidence.
+    engine: { ...engine(), receiptEvidence: false as const },
+    agent: { id: options.agent },
+    decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,
+    breakerMs: BREAKER_MS,
+    ...(wait !== undefined && { approval: { waitMs: wait * 1000 } }),
+    onOutcomeError: ({ error, tool }: { error: unknown; tool: string }) =>
+      report(`${tool}: no outcome recorded: ${(error as Error).message}`),
+  };
+  if (options.observe !== true) return common;
+  return { ...common, mode: 'observe', onNotAdmitted: ({ message }) => report(message) };
+}
+
+const hookSchema = z.looseObject({
+  hook_event_name: z.string(),
+  tool_name: z.string().exactOptional(),
+  tool_use_id: z.string().exactOptional(),
+});
+
+function readHook(bytes: Uint8Array): z.infer<typeof hookSchema> {
+  try {
+    return hookSchema.parse(parseStrict(bytes));
+  } catch (cause) {
+    throw new UsageError('the input is not the JSON of a hook', { cause });
+  }
+}
+
+/** Keeps each admission in a file, because the hook after the tool is another process. */
+function fileStore(directory: string): AdmissionStore {
+  const fileOf = (id: string): string => join(directory, `${canonicalHash(id)}.json`);
+  return {
+    keep: async (id, admission) => {
+      try {
+        await mkdir(directory, { recursive: true, mode: 0o700 });
+        await writeFile(fileOf(id), JSON.stringify(admission), { mode: 0o600 });
+      } catch (cause) {
+        throw new UsageError(`${directory} cannot keep the admission: ${errno(cause)}`, { cause });
+      }
+    },
+    take: async (id) => {
+      const text = await readFile(fileOf(id), 'utf8').catch((error: NodeJS.ErrnoException) => {
+        if (error.code === 'ENOENT') return null;
+        throw error;
+      });
+      if (text === null) return undefined;
+      await rm(fileOf(id), { force: true });
+      return JSON.parse(text) as Admission;
+    },
+  };
+}
+
+async function serve(
+  answer: ReturnType<typeof openHook>,
+  port: number,
+  { signal, terminal }: Invocation<HookOptions>,
+): Promise<void> {
+  const token = hookToken();
+  terminal.redactor.protect(token);
+  const server = createServer((request, response) => {
+    const reply = (status: number, body: object): void => {
+      response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
+    };
+    if (!isAuthorized(request, token)) return reply(401, { error: 'wrong token' });
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    readBody(request)
+      .then((bytes) => answer(readHook(bytes), gone.signal))
+      .then((output) => reply(200, output))
+      .catch((error: Error) => reply(400, { error: error.message }));
+  });
+  await once(server.listen(port, '127.0.0.1'), 'listening');
+  terminal.printError(`hooks on http://127.0.0.1:${String(port)}`);
+  if (!signal.aborted) await once(signal, 'abort');
+  server.closeAllConnections();
+  server.close();
+}
+
+function isAuthorized({ headers }: IncomingMessage, token: string): boolean {
+  const [given, expected] = [headers.authorization ?? '', `Bearer ${token}`].map(utf8);
+  return given!.length === expected!.length && timingSafeEqual(given!, expected!);
+}
+
+async function readBody(request: IncomingMessage): Promise<Uint8Array> {
+  if (Number(request.headers['content-length'] ?? NaN) <= MAX_BODY_BYTES) return buffer(request);
+  throw new UsageError(`expected a body of known length, at most ${String(MAX_BODY_BYTES)} bytes`);
+}

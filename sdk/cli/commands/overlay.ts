@@ -1,0 +1,110 @@
+import { Argument, type Command } from 'commander';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { JsonValue } from '../../../protocol/json.js';
+import {
+  activateOverlayHttp,
+  deactivateOverlayHttp,
+  type EngineOptions,
+  type PolicyCase,
+  storeOverlayHttp,
+  testOverlayHttp,
+} from '../../index.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { readJson, readText } from '../files.js';
+import { EXIT, type ExitCode, row, styled } from '../terminal.js';
+
+interface OverlayOptions {
+  cases?: string;
+  id?: string;
+  rules?: string;
+  since?: string;
+}
+
+type Documents = Record<
+  string,
+  (engine: EngineOptions, options: OverlayOptions) => Promise<object>
+>;
+
+const ACTIONS = {
+  put: async (engine, { rules }) =>
+    storeOverlayHttp(engine, { rules: await readRules(given(rules, '--rules')) }),
+  test: async (engine, { cases, id, since }) =>
+    testOverlayHttp(engine, {
+      overlay_id: given(id, '--id'),
+      ...(cases !== undefined && { cases: await readCases(cases) }),
+      ...(since !== undefined && { since }),
+    }),
+  activate: async (engine, { cases, id }) =>
+    activateOverlayHttp(engine, {
+      overlay_id: given(id, '--id'),
+      cases: await readCases(given(cases, '--cases')),
+    }),
+  deactivate: (engine, { id }) => deactivateOverlayHttp(engine, { overlay_id: given(id, '--id') }),
+} satisfies Documents;
+
+export function addOverlay(add: AddCommand): Command {
+  return add<OverlayOptions>(
+    {
+      name: 'overlay',
+      summary: 'Store, test, activate or deactivate an overlay of the tenant',
+      description:
+        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` decides cases, and with --since the admissions since then again; it exits 1 when a case fails. `activate` requires that all cases pass and that each rule decides one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
+      examples: [
+        'svc overlay put --rules overlay/',
+        'svc overlay test --id 4a7d…9c21 --cases cases.json --since 2026-11-20T00:00:00.000Z',
+        'svc overlay activate --id 4a7d…9c21 --cases cases.json',
+        'svc list overlays',
+      ],
+    },
+    overlay,
+  )
+    .addArgument(new Argument('<ACTION>', 'what to do').choices(Object.keys(ACTIONS)))
+    .option('--id <ID>', 'id of the overlay')
+    .option('--rules <FOLDER>', 'folder of the rules, one in each <rule id>.cedar')
+    .option('--cases <FILE>', 'JSON array of cases, as for `admin policy test`')
+    .option('--since <TIME>', 'simulate the admissions since this time');
+}
+
+async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode> {
+  const { argument, json, options, terminal } = invocation;
+  const run = (ACTIONS as Documents)[argument]!;
+  const document = await run(invocation.engine(), options);
+  const failed = 'cases' in document && (document.cases as { failed: number } | null)?.failed;
+  const code = failed ? EXIT.negative : EXIT.success;
+  if (json) {
+    terminal.printJson(document);
+    return code;
+  }
+  printMembers(terminal, document);
+  if (argument === 'test') terminal.print(styled(code, failed ? 'FAILED' : 'PASSED'));
+  return code;
+}
+
+function printMembers(terminal: Invocation['terminal'], document: object): void {
+  for (const [name, value] of Object.entries(document) as [string, JsonValue][]) {
+    if (name === 'schema_version') continue;
+    terminal.print(...row(name, typeof value === 'string' ? value : JSON.stringify(value)));
+  }
+}
+
+function given(value: string | undefined, option: string): string {
+  if (value !== undefined) return value;
+  throw new UsageError(`give ${option}`);
+}
+
+async function readRules(folder: string): Promise<Record<string, string>> {
+  const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.cedar'));
+  if (names.length === 0) throw new UsageError(`${folder} has no rules: <rule id>.cedar`);
+  const texts = names.map(async (name) => [
+    name.slice(0, -'.cedar'.length),
+    await readText(join(folder, name)),
+  ]);
+  return Object.fromEntries(await Promise.all(texts)) as Record<string, string>;
+}
+
+async function readCases(file: string): Promise<PolicyCase[]> {
+  const cases = await readJson(file);
+  if (!Array.isArray(cases)) throw new UsageError(`${file} is not a JSON array of cases`);
+  return cases as PolicyCase[];
+}

@@ -1,0 +1,347 @@
+import { Option, type Command } from 'commander';
+import { writeFile } from 'node:fs/promises';
+import { API_KEY_ID_PATTERN } from '../../../protocol/api-key.js';
+import { HASH_PATTERN } from '../../../protocol/schemas/primitives.js';
+import { isBatchId, isPackageId, isProofId } from '../../../protocol/ids.js';
+import { SCOPES } from '../../../protocol/schemas/api-keys.js';
+import { EFFECTS, type ArtifactKind, ARTIFACT_KINDS } from '../../../protocol/status.js';
+import {
+  type ApiKeyInput,
+  createApiKeyHttp,
+  createPackageHttp,
+  createShareTokenHttp,
+  type EngineOptions,
+  listApiKeysHttp,
+  listBatchesHttp,
+  listOverlaysHttp,
+  listPackagesHttp,
+  listProofsHttp,
+  listShareTokensHttp,
+  type ProofFilter,
+  readBatchHttp,
+  readPackageHttp,
+  readProofHttp,
+  readRevocationHttp,
+  readRunHttp,
+  revokeApiKeyHttp,
+  revokeArtifactHttp,
+  revokeShareTokenHttp,
+} from '../../index.js';
+import { type AddCommand, type Invocation, UsageError } from '../config.js';
+import { hashOfFile } from '../files.js';
+import { EXIT, type ExitCode, row, type Terminal } from '../terminal.js';
+
+const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
+
+type ListOptions = Omit<ProofFilter, 'bound'> & { bound?: 'true' | 'false'; limit?: string };
+
+const LISTS = {
+  proofs: (engine: EngineOptions, filter: ProofFilter) => listProofsHttp(engine, filter),
+  batches: listBatchesHttp,
+  packages: listPackagesHttp,
+  'share-tokens': listShareTokensHttp,
+  keys: listApiKeysHttp,
+  overlays: listOverlaysHttp,
+} satisfies Record<string, (engine: EngineOptions, filter: ProofFilter) => AsyncIterable<object>>;
+
+/** The filters that take a text. */
+const TEXT_FILTERS = {
+  action: 'of this action',
+  status: 'with this verification status',
+  lane: 'of this request type: execute or agent',
+  intent: 'of this intent id',
+  agent: 'of this agent id',
+  tool: 'of this tool',
+  run: 'of this run of the agent',
+  parent: 'with this parent proof, such as the outcomes of an admission',
+  batch: 'of this batch',
+  from: 'accepted at this time or later: RFC 3339 in UTC with milliseconds',
+  to: 'accepted before this time',
+};
+
+export function addList(add: AddCommand): Command {
+  const command = add<ListOptions>(
+    {
+      name: 'list',
+      summary: 'List proofs, batches, packages, share tokens, API keys or overlays, newest first',
+      description: `WHAT is ${Object.keys(LISTS).join(', ')}; default proofs. Filters apply to proofs only. --json prints one object per line. ${NEEDS_ENGINE}`,
+      examples: [
+        'svc list --agent support-agent-7 --effect DENY --limit 20',
+        'svc list --parent 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
+        'svc list keys',
+      ],
+    },
+    list,
+  )
+    .argument('[WHAT]')
+    .option('--limit <N>', 'end after N items')
+    .addOption(new Option('--effect <EFFECT>', 'with this decision').choices(EFFECTS))
+    .addOption(
+      new Option('--bound <BOUND>', 'whether the key was restricted to the agent').choices([
+        'true',
+        'false',
+      ]),
+    );
+  for (const [name, meaning] of Object.entries(TEXT_FILTERS)) {
+    command.option(`--${name} <${name.toUpperCase()}>`, meaning);
+  }
+  return command;
+}
+
+async function list({
+  argument: what = 'proofs',
+  options,
+  engine,
+  json,
+  terminal,
+}: Invocation<ListOptions & { intent?: string }>): Promise<ExitCode> {
+  const { limit, bound, effect } = options;
+  const texts = Object.keys(TEXT_FILTERS) as (keyof typeof TEXT_FILTERS)[];
+  const given = texts.flatMap((name) =>
+    options[name] === undefined ? [] : [[name === 'intent' ? 'intent_id' : name, options[name]]],
+  );
+  const filter = {
+    ...Object.fromEntries(given),
+    ...(effect !== undefined && { effect }),
+    ...(bound !== undefined && { bound: bound === 'true' }),
+  } as ProofFilter;
+  if (!Object.hasOwn(LISTS, what)) {
+    throw new UsageError(`${what} is not a list: give one of ${Object.keys(LISTS).join(', ')}`);
+  }
+  if (what !== 'proofs' && Object.keys(filter).length > 0) {
+    throw new UsageError('filters apply to proofs only');
+  }
+  if (limit !== undefined && !/^[1-9][0-9]{0,8}$/.test(limit)) {
+    throw new UsageError('--limit takes a number, as in --limit 20');
+  }
+  let left = limit === undefined ? Infinity : Number(limit);
+  for await (const item of LISTS[what as keyof typeof LISTS](engine(), filter)) {
+    if (json) terminal.printJson(item);
+    else terminal.print(columns(item));
+    if (--left === 0) break;
+  }
+  return EXIT.success;
+}
+
+/** The members of an item that have a value, in the order of the document. */
+function columns(item: object): string {
+  return Object.entries(item)
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) =>
+      typeof value === 'string' ? value : `${name}=${JSON.stringify(value)}`,
+    )
+    .join('  ');
+}
+
+export function addShow(add: AddCommand): Command {
+  return add<{ agent?: string; kind?: ArtifactKind }>(
+    {
+      name: 'show',
+      summary: 'Show a proof, run, batch, package or revocation as the engine has it',
+      description: `ID is a proof id, batch id or package id; with --agent, a run of this agent; with --kind, the revocation of this artifact of a proof. ${NEEDS_ENGINE}`,
+      examples: [
+        'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+        'svc show 019aa2c1d0007000b1b2b3b4b5b6b7b8 --agent support-agent-7',
+        'svc show 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
+      ],
+    },
+    async ({ argument: id, options: { agent, kind }, engine, terminal, json }) => {
+      const document = await read(engine(), id, agent, kind);
+      printDocument(terminal, json, document);
+      return EXIT.success;
+    },
+  )
+    .argument('<ID>')
+    .option('--agent <AGENT>', 'show the run with this ID, of this agent')
+    .addOption(kindOption('show the revocation of this artifact'));
+}
+
+const kindOption = (meaning: string): Option =>
+  new Option('--kind <KIND>', meaning).choices(ARTIFACT_KINDS);
+
+async function read(
+  engine: EngineOptions,
+  id: string,
+  agent: string | undefined,
+  kind: ArtifactKind | undefined,
+): Promise<object> {
+  if (agent !== undefined) return (await readRunHttp(engine, { run: id, agent })).response;
+  if (kind !== undefined) return readRevocationHttp(engine, { proof_id: id, artifact_kind: kind });
+  if (isProofId(id)) return (await readProofHttp(engine, { proof_id: id })).response;
+  if (isBatchId(id)) return readBatchHttp(engine, { batch_id: id });
+  if (isPackageId(id)) return readPackageHttp(engine, { package_id: id });
+  throw new UsageError(`${id} is neither a proof id nor the id of a batch or package`);
+}
+
+function printDocument(terminal: Terminal, json: boolean, document: object): void {
+  if (json) return terminal.printJson(document);
+  for (const [name, value] of Object.entries(document)) {
+    terminal.print(...row(name, typeof value === 'string' ? value : JSON.stringify(value)));
+  }
+}
+
+export function addRevoke(add: AddCommand): Command {
+  return add<{ kind?: ArtifactKind; reason?: string; actor?: string }>(
+    {
+      name: 'revoke',
+      summary: 'Revoke an artifact of a proof, a share token or an API key, permanently',
+      description: `ID is a proof id, the hash of a share token (\`svc list share-tokens\`) or the id of an API key (\`svc list keys\`). Revoking a proof revokes its passport, certificate and trust artifact too; --kind revokes that artifact and those after it. Reason and actor stay private: the log has their hash. ${NEEDS_ENGINE}`,
+      examples: [
+        'svc revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate --reason "wrong day" --actor compliance@acme.example',
+        'svc revoke a1b2c3d4e5f6',
+      ],
+    },
+    async ({ argument: id, options: { kind, reason, actor }, engine, terminal, json }) => {
+      if (isProofId(id)) {
+        if (kind === undefined || reason === undefined || actor === undefined) {
+          throw new UsageError(
+            'revoking an artifact of a proof needs --kind, --reason and --actor',
+          );
+        }
+        const input = { proof_id: id, artifact_kind: kind, reason, actor };
+        printDocument(terminal, json, await revokeArtifactHttp(engine(), input));
+        return EXIT.success;
+      }
+      if ((kind ?? reason ?? actor) !== undefined) {
+        throw new UsageError('--kind, --reason and --actor need a proof id');
+      }
+      if (HASH_PATTERN.test(id)) await revokeShareTokenHttp(engine(), { token_hash: id });
+      else if (API_KEY_ID_PATTERN.test(id)) await revokeApiKeyHttp(engine(), { key_id: id });
+      else throw new UsageError(`${id} is no proof id, hash of a share token or id of an API key`);
+      printDocument(terminal, json, { revoked: id });
+      return EXIT.success;
+    },
+  )
+    .argument('<ID>')
+    .addOption(kindOption('the artifact to revoke'))
+    .option('--reason <TEXT>', 'why')
+    .option('--actor <TEXT>', 'who revokes');
+}
+
+const expiresOption = (): Option =>
+  new Option('--expires <TIME>', 'ends then: RFC 3339 in UTC with milliseconds');
+
+export function addShare(add: AddCommand): Command {
+  return add<{ kind?: ArtifactKind; expires?: string }>(
+    {
+      name: 'share',
+      summary: 'Create a share token, which shows one artifact or one package to anyone who has it',
+      description: `ID is a proof id or a package id. Only this output has the token; \`svc revoke\` takes its hash. ${NEEDS_ENGINE}`,
+      examples: [
+        'svc share 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
+        'svc share pkg_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --expires 2027-01-01T00:00:00.000Z',
+      ],
+    },
+    async ({ argument: id, options: { kind, expires }, engine, terminal, json }) => {
+      const expiry = expires === undefined ? {} : { expires_at: expires };
+      if (isPackageId(id) && kind !== undefined) throw new UsageError('a package has no --kind');
+      const input = isPackageId(id)
+        ? ({ artifact_kind: 'package', package_id: id, ...expiry } as const)
+        : { artifact_kind: kind ?? ('proof' as const), proof_id: id, ...expiry };
+      printDocument(terminal, json, await createShareTokenHttp(engine(), input));
+      return EXIT.success;
+    },
+  )
+    .argument('<ID>')
+    .addOption(kindOption('the artifact of the proof (default: proof)'))
+    .addOption(expiresOption());
+}
+
+export function addPackage(add: AddCommand): Command {
+  return add(
+    {
+      name: 'package',
+      summary: 'Create a package: one public id for 1 to 100 admissions',
+      description: `The same proofs in the same order are the same package. ${NEEDS_ENGINE}`,
+      examples: ['svc package 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f 019aa2c1e0a17d2e9b4f6a7c8d9e0f1a'],
+    },
+    async ({ args, engine, terminal, json }) => {
+      printDocument(terminal, json, await createPackageHttp(engine(), { proof_ids: args }));
+      return EXIT.success;
+    },
+  ).argument('<PROOF_ID...>');
+}
+
+interface KeyOptions {
+  scope: string[];
+  agent?: string;
+  action?: string[];
+  tool?: string[];
+  environment?: 'sandbox' | 'live';
+  expires?: string;
+  out: string;
+}
+
+export function addCreateKey(add: AddCommand): Command {
+  return add<KeyOptions>(
+    {
+      name: 'create-key',
+      summary: 'Create an API key, for example one for each agent',
+      description: `Writes the key to a new file with the mode 0600. The options restrict the key to an agent, to actions, tools and an environment; in a pattern, * matches any characters. ${NEEDS_ENGINE} The key needs the scope keys.`,
+      examples: [
+        'svc create-key --scope admit --agent support-agent-7 --tool "refunds.*" -o support-agent-7.key',
+      ],
+    },
+    async ({ options, engine, terminal, json }) => {
+      const { scope, agent, action, tool, environment, expires, out } = options;
+      const restriction = {
+        ...(agent !== undefined && { agent_id: agent }),
+        ...(action !== undefined && { actions: action }),
+        ...(tool !== undefined && { tools: tool }),
+        ...(environment !== undefined && { environment }),
+      };
+      const input = {
+        scopes: scope,
+        ...(Object.keys(restriction).length > 0 && { restriction }),
+        ...(expires !== undefined && { expires_at: expires }),
+      } as ApiKeyInput;
+      // Created first: a key that cannot be written would be lost.
+      await createFile(out);
+      const { api_key: key, ...document } = await createApiKeyHttp(engine(), input);
+      await writeFile(out, `${key}\n`);
+      printDocument(terminal, json, { ...document, file: out });
+      return EXIT.success;
+    },
+  )
+    .addOption(
+      new Option('--scope <SCOPE...>', 'what the key may do').choices(SCOPES).makeOptionMandatory(),
+    )
+    .option('--agent <AGENT>', 'only for this agent id')
+    .option('--action <PATTERN...>', 'only for these actions')
+    .option('--tool <PATTERN...>', 'only for these tools')
+    .addOption(
+      new Option('--environment <NAME>', 'only while the tenant is in this environment').choices([
+        'sandbox',
+        'live',
+      ]),
+    )
+    .addOption(expiresOption())
+    .requiredOption('-o, --out <FILE>', 'write the key to this new file');
+}
+
+async function createFile(file: string): Promise<void> {
+  try {
+    await writeFile(file, '', { flag: 'wx', mode: 0o600 });
+  } catch (cause) {
+    const { code = 'unknown error' } = cause as NodeJS.ErrnoException;
+    throw new UsageError(`${file} cannot be created: ${code}`, { cause });
+  }
+}
+
+export function addHash(add: AddCommand): Command {
+  return add(
+    {
+      name: 'hash',
+      summary: 'Hash the JSON value in a file, as envelopes and proofs state it',
+      description:
+        'FILE has one JSON value; - reads standard input. Prints SHA-256 of its RFC 8785 form: the form of arguments_hash, result_hash and request_hash. Sends no request.',
+      examples: [`echo '{"amount":480}' | svc hash -`],
+    },
+    async ({ argument, terminal, json }) => {
+      const hash = await hashOfFile(argument);
+      if (json) terminal.printJson({ hash });
+      else terminal.print(hash);
+      return EXIT.success;
+    },
+  ).argument('<FILE>');
+}

@@ -1,0 +1,209 @@
+import { admitHttp, executeIntentHttp, followAdmissionHttp } from './engine/admission.js';
+import { readApprovalRequest, submitApproval, waitForApproval } from './engine/approvals.js';
+import { admitBatchHttp, followBatchHttp, listBatchesHttp, readBatchHttp } from './engine/batch.js';
+import { createApiKeyHttp, listApiKeysHttp, revokeApiKeyHttp } from './engine/keys.js';
+import {
+  createPackageHttp,
+  createShareTokenHttp,
+  listPackagesHttp,
+  listShareTokensHttp,
+  readPackageHttp,
+  readRevocationHttp,
+  revokeArtifactHttp,
+  revokeShareTokenHttp,
+} from './engine/lifecycle.js';
+import {
+  activateOverlayHttp,
+  deactivateOverlayHttp,
+  listOverlaysHttp,
+  storeOverlayHttp,
+  testOverlayHttp,
+} from './engine/overlays.js';
+import {
+  exportProofHttp,
+  exportRunHttp,
+  getProofInclusionHttp,
+  listProofsHttp,
+  readProofHttp,
+  readRunHttp,
+  replayProofHttp,
+  verifyProofHttp,
+  type ExportFormat,
+  type ExportFormats,
+  type InclusionFormat,
+  type InclusionFormats,
+} from './engine/proofs.js';
+import { readReceiptEvidenceHttp } from './engine/receipt-evidence.js';
+import type { RequestHashEnvelope } from './engine/engine.js';
+import { SdkError } from './errors.js';
+import type { EngineOptions, PublicOptions } from './options.js';
+import { lookupByBodyHttp, lookupHttp, readEvidenceHttp } from './public/lookup.js';
+import { readLogEntryHttp } from './public/log-entry.js';
+import {
+  readHistoryHttp,
+  readPublicKeysHttp,
+  readTrustChainHttp,
+  readTrustPackageHttp,
+} from './public/views.js';
+import { waitForVerdictHttp } from './public/wait.js';
+
+/** Options of a client. A call that needs a missing one throws `invalid_input`. */
+export type SvcOptions = Partial<EngineOptions & PublicOptions>;
+
+type Functions<O> = Record<string, (options: O, ...args: never[]) => unknown>;
+
+/** Functions of this package without their first argument, the options. */
+type Bound<T> = {
+  readonly [K in keyof T]: T[K] extends (options: never, ...args: infer A) => infer R
+    ? (...args: A) => R
+    : never;
+};
+
+/** The functions of this package as methods of an object that has their options. */
+export class Svc {
+  readonly #options: SvcOptions;
+
+  /** `POST /v1/intents/execute`; see {@link executeIntentHttp}. */
+  readonly execute = this.#engine({ execute: executeIntentHttp }).execute;
+  /** `POST /v1/agent/admissions`; see {@link admitHttp}. */
+  readonly admit = this.#engine({ admit: admitHttp }).admit;
+  /** Waits for a decision; see {@link followAdmissionHttp}. */
+  readonly follow = this.#engine({ follow: followAdmissionHttp }).follow;
+  readonly batches = this.#engine({
+    admit: admitBatchHttp,
+    follow: followBatchHttp,
+    list: listBatchesHttp,
+    read: readBatchHttp,
+  });
+  readonly proofs = {
+    ...this.#engine({
+      list: listProofsHttp,
+      read: readProofHttp,
+      verify: verifyProofHttp,
+      replay: replayProofHttp,
+      evidence: readReceiptEvidenceHttp,
+    }),
+    /** See {@link exportProofHttp}. */
+    export: <F extends ExportFormat = 'json'>(
+      input: Parameters<typeof exportProofHttp<F>>[1],
+    ): Promise<RequestHashEnvelope<ExportFormats[F]>> =>
+      exportProofHttp(this.#engineOptions(), input),
+    /** See {@link getProofInclusionHttp}. */
+    inclusion: <F extends InclusionFormat = 'json'>(
+      input: Parameters<typeof getProofInclusionHttp<F>>[1],
+    ): Promise<RequestHashEnvelope<InclusionFormats[F]>> =>
+      getProofInclusionHttp(this.#engineOptions(), input),
+  };
+  readonly runs = this.#engine({ read: readRunHttp, export: exportRunHttp });
+  readonly approvals = this.#engine({
+    request: readApprovalRequest,
+    submit: submitApproval,
+    wait: waitForApproval,
+  });
+  readonly artifacts = this.#engine({ revoke: revokeArtifactHttp, revocation: readRevocationHttp });
+  readonly shareTokens = this.#engine({
+    create: createShareTokenHttp,
+    list: listShareTokensHttp,
+    revoke: revokeShareTokenHttp,
+  });
+  readonly packages = this.#engine({
+    create: createPackageHttp,
+    list: listPackagesHttp,
+    read: readPackageHttp,
+  });
+  readonly overlays = this.#engine({
+    store: storeOverlayHttp,
+    list: listOverlaysHttp,
+    test: testOverlayHttp,
+    activate: activateOverlayHttp,
+    deactivate: deactivateOverlayHttp,
+  });
+  readonly keys = this.#engine({
+    create: createApiKeyHttp,
+    list: listApiKeysHttp,
+    revoke: revokeApiKeyHttp,
+  });
+  /** The public API. */
+  readonly registry = this.#public({
+    lookup: lookupHttp,
+    lookupByBody: lookupByBodyHttp,
+    evidence: readEvidenceHttp,
+    history: readHistoryHttp,
+    trustChain: readTrustChainHttp,
+    trustPackage: readTrustPackageHttp,
+    keys: readPublicKeysHttp,
+    waitForVerdict: waitForVerdictHttp,
+    logEntry: readLogEntryHttp,
+  });
+
+  /**
+   * In Node, the defaults are `SVC_ENGINE_URL`, `SVC_TENANT_ID`, `SVC_PUBLIC_URL` and `SVC_API_KEY`, or
+   * the key in the file that `SVC_API_KEY_FILE` names. Opens no connection.
+   */
+  constructor(options: SvcOptions = {}) {
+    this.#options = options;
+  }
+
+  #engineOptions(): EngineOptions {
+    const { engineUrl, apiKey, tenantId, ...rest } = this.#options;
+    return {
+      ...rest,
+      engineUrl: required('engineUrl', engineUrl ?? environment('SVC_ENGINE_URL')),
+      apiKey: required('apiKey', apiKey ?? environment('SVC_API_KEY') ?? keyInFile()),
+      tenantId: required('tenantId', tenantId ?? environment('SVC_TENANT_ID')),
+    };
+  }
+
+  #publicOptions(): PublicOptions {
+    const { publicUrl, ...rest } = this.#options;
+    return {
+      ...rest,
+      publicUrl: required('publicUrl', publicUrl ?? environment('SVC_PUBLIC_URL')),
+    };
+  }
+
+  #engine<T extends Functions<EngineOptions>>(functions: T): Bound<T> {
+    return bind(functions, () => this.#engineOptions());
+  }
+
+  #public<T extends Functions<PublicOptions>>(functions: T): Bound<T> {
+    return bind(functions, () => this.#publicOptions());
+  }
+}
+
+function bind<O, T extends Functions<O>>(functions: T, options: () => O): Bound<T> {
+  const bound = Object.entries(functions).map(([name, call]) => [
+    name,
+    (...args: never[]) => call(options(), ...args),
+  ]);
+  return Object.fromEntries(bound) as Bound<T>;
+}
+
+function required(name: keyof SvcOptions, value: string | undefined): string {
+  if (value !== undefined && value !== '') return value;
+  throw new SdkError('invalid_input', `the client has no ${name}`, { pointer: `/${name}` });
+}
+
+/** The part of Node's `process` that the defaults need. */
+interface NodeProcess {
+  env: Record<string, string | undefined>;
+  getBuiltinModule: (name: 'node:fs') => { readFileSync: (file: string, as: 'utf8') => string };
+}
+
+/** Undefined in a browser. */
+const node = Reflect.get(globalThis, 'process') as NodeProcess | undefined;
+
+function environment(name: string): string | undefined {
+  const value = node?.env[name];
+  return value === '' ? undefined : value;
+}
+
+function keyInFile(): string | undefined {
+  const file = environment('SVC_API_KEY_FILE');
+  if (node === undefined || file === undefined) return undefined;
+  try {
+    return node.getBuiltinModule('node:fs').readFileSync(file, 'utf8').trim();
+  } catch (cause) {
+    throw new SdkError('invalid_input', `SVC_API_KEY_FILE ${file} cannot be read`, { cause });
+  }
+}

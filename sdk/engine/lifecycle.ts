@@ -1,0 +1,192 @@
+import * as z from 'zod';
+import { SCHEMA } from '../../protocol/schemas/ids.js';
+import {
+  createdShareTokenSchema,
+  type ListedShareToken,
+  packageIdSchema,
+  packageListSchema,
+  packageRequestSchema,
+  packageSchema,
+  type Revocation,
+  revocationRequestSchema,
+  revocationSchema,
+  revocationStatusSchema,
+  type ShareTokenRequest,
+  shareTokenListSchema,
+  shareTokenRequestSchema,
+  type TrustPackage,
+} from '../../protocol/schemas/lifecycle.js';
+import {
+  artifactKindSchema,
+  hashSchema,
+  proofIdSchema,
+} from '../../protocol/schemas/primitives.js';
+import { canonicalBody } from '../canonical.js';
+import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
+import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
+import type { EngineOptions } from '../options.js';
+import { pause } from './admission.js';
+import { openEngine } from './engine.js';
+import { itemsOf, type PageInput, readPage } from './pages.js';
+
+const artifactSchema = z.strictObject({
+  proof_id: proofIdSchema,
+  artifact_kind: artifactKindSchema,
+});
+
+/** An artifact of a proof: `proof`, `passport`, `certificate` or `trust`. */
+export type ArtifactInput = z.infer<typeof artifactSchema>;
+
+/** The artifact, why it is revoked, and by whom. Reason and actor stay private. */
+export type RevocationInput = ArtifactInput &
+  Omit<z.infer<typeof revocationRequestSchema>, 'schema_version'>;
+
+/**
+ * `POST /v1/proofs/{proof_id}/revocations`: revokes an artifact, and every artifact that depends on it,
+ * permanently. Returns the revocation once it is in the log. Revoking again returns the first one, so a
+ * retry is safe.
+ */
+export async function revokeArtifactHttp(
+  options: EngineOptions,
+  { proof_id, ...request }: RevocationInput,
+): Promise<Revocation> {
+  const document = { schema_version: SCHEMA.revocationRequest, ...request };
+  const body = canonicalBody(validInput(revocationRequestSchema, document));
+  const artifact = validInput(artifactSchema, { proof_id, artifact_kind: request.artifact_kind });
+  const path = `/v1/proofs/${proof_id}/revocations`;
+  const engine = openEngine(options);
+  return withDeadline(options, async (deadline) => {
+    const answer = await engine.send({ method: 'POST', path, body }, deadline);
+    return followRevocation(options, artifact, answer, deadline);
+  });
+}
+
+/** `GET /v1/proofs/{proof_id}/revocations/{artifact_kind}`: throws `not_found` if it is not revoked. */
+export async function readRevocationHttp(
+  options: EngineOptions,
+  input: ArtifactInput,
+): Promise<Revocation> {
+  const artifact = validInput(artifactSchema, input);
+  return withDeadline(options, async (deadline) => {
+    const answer = await readRevocation(options, artifact, deadline);
+    return followRevocation(options, artifact, answer, deadline);
+  });
+}
+
+const readRevocation = (
+  options: EngineOptions,
+  { proof_id, artifact_kind }: ArtifactInput,
+  deadline: Deadline,
+): Promise<Answer> => {
+  const path = `/v1/proofs/${proof_id}/revocations/${artifact_kind}`;
+  return openEngine(options).send({ method: 'GET', path }, deadline);
+};
+
+/** Polls until the revocation is in the log. */
+async function followRevocation(
+  options: EngineOptions,
+  artifact: ArtifactInput,
+  first: Answer,
+  deadline: Deadline,
+): Promise<Revocation> {
+  for (let answer = first; ; answer = await readRevocation(options, artifact, deadline)) {
+    if (![200, 201, 202].includes(answer.status)) throw httpError(answer);
+    const document =
+      answer.status === 202
+        ? readDocument(answer, revocationStatusSchema)
+        : readDocument(answer, revocationSchema);
+    const { proof_id, artifact_kind } = document;
+    if (proof_id !== artifact.proof_id || artifact_kind !== artifact.artifact_kind) {
+      throw unexpected(answer, 'the response is about another artifact');
+    }
+    if ('status' in document) return document;
+    await pause(answer.headers, deadline);
+  }
+}
+
+/** An artifact of a proof, or a package, and optionally an expiry. */
+export type ShareTokenInput = ShareTokenRequest extends infer R
+  ? R extends ShareTokenRequest
+    ? Omit<R, 'schema_version'>
+    : never
+  : never;
+
+/** A share token, and what it shares. */
+export type CreatedShareToken = z.infer<typeof createdShareTokenSchema>;
+
+/**
+ * `POST /v1/share-tokens`: creates a token that shows one artifact, or one package, to anyone who has it.
+ * Only this response has the token.
+ *
+ * Never retries, because each request creates another token. After `timeout` or `network`, revoke
+ * tokens in the list that you did not receive.
+ */
+export async function createShareTokenHttp(
+  options: EngineOptions,
+  input: ShareTokenInput,
+): Promise<CreatedShareToken> {
+  const engine = openEngine({ ...options, retry: { ...options.retry, attempts: 1 } });
+  const document = { schema_version: SCHEMA.shareTokenRequest, ...input };
+  const body = canonicalBody(validInput(shareTokenRequestSchema, document));
+  const answer = await engine.send({ method: 'POST', path: '/v1/share-tokens', body });
+  if (answer.status !== 201) throw httpError(answer);
+  return readDocument(answer, createdShareTokenSchema);
+}
+
+/** `GET /v1/share-tokens`: the tenant's share tokens, the newest first, each with its hash only. */
+export function listShareTokensHttp(
+  options: EngineOptions,
+): AsyncGenerator<ListedShareToken, void, undefined> {
+  const read = (page: PageInput) =>
+    readPage(options, '/v1/share-tokens', shareTokenListSchema, page);
+  return itemsOf(read, (page) => page.share_tokens);
+}
+
+/** `DELETE /v1/share-tokens/{token_hash}`: the token shows nothing any more, at once. */
+export async function revokeShareTokenHttp(
+  options: EngineOptions,
+  input: { token_hash: string },
+): Promise<void> {
+  const { token_hash } = validInput(z.object({ token_hash: hashSchema }), input);
+  const request = { method: 'DELETE', path: `/v1/share-tokens/${token_hash}` } as const;
+  const answer = await openEngine(options).send(request);
+  if (answer.status !== 204) throw httpError(answer);
+}
+
+/**
+ * `POST /v1/packages`: one public id for 1 to 100 admissions, in this order. The same proofs in the same
+ * order are the same package.
+ */
+export async function createPackageHttp(
+  options: EngineOptions,
+  input: { proof_ids: readonly string[] },
+): Promise<TrustPackage> {
+  const document = { schema_version: SCHEMA.packageRequest, ...input };
+  const body = canonicalBody(validInput(packageRequestSchema, document));
+  const answer = await openEngine(options).send({ method: 'POST', path: '/v1/packages', body });
+  if (answer.status !== 200 && answer.status !== 201) throw httpError(answer);
+  const made = readDocument(answer, packageSchema);
+  if (made.proof_ids.join() === input.proof_ids.join()) return made;
+  throw unexpected(answer, 'the response is about another package');
+}
+
+/** `GET /v1/packages`: the tenant's packages, the newest first. */
+export function listPackagesHttp(
+  options: EngineOptions,
+): AsyncGenerator<Omit<TrustPackage, 'schema_version'>, void, undefined> {
+  const read = (page: PageInput) => readPage(options, '/v1/packages', packageListSchema, page);
+  return itemsOf(read, (page) => page.packages);
+}
+
+/** `GET /v1/packages/{package_id}`. */
+export async function readPackageHttp(
+  options: EngineOptions,
+  input: { package_id: string },
+): Promise<TrustPackage> {
+  const { package_id } = validInput(z.object({ package_id: packageIdSchema }), input);
+  const request = { method: 'GET', path: `/v1/packages/${package_id}` } as const;
+  const answer = await openEngine(options).read(request);
+  const found = readDocument(answer, packageSchema);
+  if (found.package_id === package_id) return found;
+  throw unexpected(answer, 'the response is about another package');
+}

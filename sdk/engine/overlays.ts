@@ -1,0 +1,90 @@
+import {
+  type Overlay,
+  overlaySchema,
+  type OverlayList,
+  overlayListSchema,
+  overlayRequestSchema,
+  type OverlayTest,
+  overlayTestSchema,
+} from '../../protocol/schemas/overlays.js';
+import { SCHEMA } from '../../protocol/schemas/ids.js';
+import { hashSchema } from '../../protocol/schemas/primitives.js';
+import { canonicalBody } from '../canonical.js';
+import { httpError, readDocument, validInput } from '../http/answers.js';
+import type { EngineOptions } from '../options.js';
+import { openEngine } from './engine.js';
+import { itemsOf, type PageInput, readPage } from './pages.js';
+
+/** A case of a policy, as `admin policy test` reads it; the engine validates it. */
+export type PolicyCase = Readonly<Record<string, unknown>>;
+
+/**
+ * `POST /v1/overlays`: stores rules of the tenant, one Cedar `forbid` by rule id, on top of the
+ * operator's policy set. They decide nothing until `activateOverlayHttp`. The same rules have the same
+ * id. This and the following functions need a key with the scope `policy`.
+ *
+ * Throws `invalid_request` (`invalid_overlay`) with the line and column of each fault in `problem`.
+ */
+export async function storeOverlayHttp(
+  options: EngineOptions,
+  { rules }: { rules: Readonly<Record<string, string>> },
+): Promise<Overlay> {
+  const document = { schema_version: SCHEMA.overlayRequest, rules };
+  const body = canonicalBody(validInput(overlayRequestSchema, document));
+  const answer = await openEngine(options).send({ method: 'POST', path: '/v1/overlays', body });
+  if (answer.status !== 201) throw httpError(answer);
+  return readDocument(answer, overlaySchema);
+}
+
+/** `GET /v1/overlays`: the overlays of the tenant, the newest first. */
+export function listOverlaysHttp(
+  options: EngineOptions,
+): AsyncGenerator<OverlayList['overlays'][number], void, undefined> {
+  const read = (page: PageInput) => readPage(options, '/v1/overlays', overlayListSchema, page);
+  return itemsOf(read, (page) => page.overlays);
+}
+
+/**
+ * `POST /v1/overlays/{overlay_id}/test`: decides cases with the overlay, and, with `since`, the
+ * admissions of the tenant since that time again. Records nothing.
+ */
+export async function testOverlayHttp(
+  options: EngineOptions,
+  input: { overlay_id: string; cases?: readonly PolicyCase[]; since?: string },
+): Promise<OverlayTest> {
+  const { cases, overlay_id, since } = input;
+  const document = {
+    schema_version: SCHEMA.overlayTestRequest,
+    ...(cases !== undefined && { cases }),
+    ...(since !== undefined && { since }),
+  };
+  return readDocument(await post(options, overlay_id, 'test', document), overlayTestSchema);
+}
+
+/**
+ * `POST /v1/overlays/{overlay_id}/activate`: the overlay decides what is accepted from now on. Every
+ * case must pass, and each rule must decide one.
+ *
+ * Throws `invalid_request` (`overlay_untested`) otherwise.
+ */
+export async function activateOverlayHttp(
+  options: EngineOptions,
+  { cases, overlay_id }: { overlay_id: string; cases: readonly PolicyCase[] },
+): Promise<Overlay> {
+  const document = { schema_version: SCHEMA.overlayActivation, cases };
+  return readDocument(await post(options, overlay_id, 'activate', document), overlaySchema);
+}
+
+/** `POST /v1/overlays/{overlay_id}/deactivate`: only the operator's policy set decides from now on. */
+export async function deactivateOverlayHttp(
+  options: EngineOptions,
+  { overlay_id }: { overlay_id: string },
+): Promise<Overlay> {
+  return readDocument(await post(options, overlay_id, 'deactivate'), overlaySchema);
+}
+
+function post(options: EngineOptions, id: string, action: string, document?: object) {
+  const path = `/v1/overlays/${validInput(hashSchema, id)}/${action}`;
+  const body = document === undefined ? {} : { body: canonicalBody(document) };
+  return openEngine(options).read({ method: 'POST', path, ...body });
+}

@@ -1,0 +1,49 @@
+import type * as z from 'zod';
+import { readDocument, unexpected } from '../http/answers.js';
+import type { EngineOptions } from '../options.js';
+import { openEngine } from './engine.js';
+
+/** A page of a list, newest first. The default of `limit` is that of the service. */
+export interface PageInput {
+  /** `next_cursor` of the page before; absent for the first page. */
+  cursor?: string;
+  /** 1 to 200. */
+  limit?: number;
+}
+
+interface Page {
+  /** The `cursor` of the next page; null on the last. */
+  next_cursor: string | null;
+}
+
+/** Requests one page of the list at `path`; other members of the input are filters. */
+export async function readPage<P extends Page>(
+  options: EngineOptions,
+  path: string,
+  schema: z.ZodType<P>,
+  input: PageInput,
+): Promise<P> {
+  const given = Object.entries(input).filter(([, value]) => value !== undefined);
+  const query = Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
+  const answer = await openEngine(options).read({ method: 'GET', path, query });
+  const page = readDocument(answer, schema);
+  if (page.next_cursor !== null && page.next_cursor === input.cursor) {
+    throw unexpected(answer, 'the next page of the list is the same page');
+  }
+  return page;
+}
+
+const PAGE_SIZE = 200;
+
+/** Yields the items of all pages, and requests each page on demand. */
+export async function* itemsOf<P extends Page, Item>(
+  readNext: (page: PageInput) => Promise<P>,
+  itemsIn: (page: P) => readonly Item[],
+): AsyncGenerator<Item, void, undefined> {
+  let cursor: string | null = null;
+  do {
+    const page: P = await readNext({ limit: PAGE_SIZE, ...(cursor !== null && { cursor }) });
+    yield* itemsIn(page);
+    cursor = page.next_cursor;
+  } while (cursor !== null);
+}

@@ -1,0 +1,130 @@
+import { buildReceipt, type Receipt } from '../protocol/aep.js';
+import { toHex, utf8 } from '../protocol/bytes.js';
+import { hashHex, nobleSha256 } from '../protocol/hash.js';
+import { newProofId } from '../protocol/ids.js';
+import { parseStrict } from '../protocol/json.js';
+import {
+  type AgentEnvelope,
+  agentEnvelopeSchema,
+  type ExecuteRequest,
+  executeRequestSchema,
+} from '../protocol/schemas/admission.js';
+import { SCHEMA } from '../protocol/schemas/ids.js';
+import type { Effect } from '../protocol/status.js';
+import { formatTime } from '../protocol/time.js';
+import type { EngineOptions } from './options.js';
+
+/** A request that the fake engine received. */
+export type FakeRequest = ExecuteRequest | AgentEnvelope;
+
+/** Effect of a request, and optionally the id of the rule that decides. */
+export type FakeDecision = Effect | { effect: Effect; reason: string; sentence?: string };
+
+/** An engine in the memory of a test. */
+export interface FakeEngine {
+  /** Options for the functions, the client and the adapters. */
+  options: EngineOptions;
+  /** The different requests, in the order of their arrival. */
+  requests: FakeRequest[];
+  /** While true, every request gets 503. */
+  unavailable: boolean;
+}
+
+/**
+ * A fake engine for tests of programs that use this package: it answers single admissions with
+ * receipts whose hashes are correct, without a network. The same body gets the same receipt. It signs
+ * nothing, keeps no log and supports no other operation, so its receipts prove nothing.
+ *
+ * @param decide the effect of a request; default `ADMIT`
+ */
+export function fakeEngine(
+  decide: (request: FakeRequest) => FakeDecision = () => 'ADMIT',
+): FakeEngine {
+  const answers = new Map<string, () => Response>();
+  const engine: FakeEngine = {
+    options: {
+      engineUrl: 'http://fake.invalid',
+      apiKey: 'fake-key',
+      tenantId: 'fake-tenant',
+      receiptEvidence: false,
+      fetch: (input, init) => {
+        const url = new URL(input instanceof Request ? input.url : input);
+        return Promise.resolve(answer(url.pathname, (init ?? {}) as { body?: Uint8Array }));
+      },
+    },
+    requests: [],
+    unavailable: false,
+  };
+  return engine;
+
+  function answer(path: string, { body }: { body?: Uint8Array }): Response {
+    const schema = SCHEMAS[path];
+    if (engine.unavailable) return problem(503, 'database_unavailable', 'The fake is unavailable.');
+    if (schema === undefined || body === undefined) {
+      return problem(404, 'route_not_found', `The fake engine does not support ${path}.`);
+    }
+    const requestHash = hashHex(nobleSha256, body);
+    const known = answers.get(requestHash);
+    if (known !== undefined) return known();
+    const read = schema.safeParse(parseStrict(body));
+    if (!read.success) return problem(400, 'invalid_field', read.error.message);
+    engine.requests.push(read.data);
+    const decided = decide(read.data);
+    const {
+      effect,
+      reason = 'fake-rule',
+      sentence = 'The fake engine decides so.',
+    } = typeof decided === 'string' ? { effect: decided } : decided;
+    const receipt = buildReceipt(nobleSha256, {
+      lane: 'kind' in read.data ? 'agent' : 'execute',
+      proof_id: randomProofId(),
+      request_hash: requestHash,
+      effect,
+    });
+    const decision = () => decisionOf(receipt, { reason, sentence });
+    answers.set(requestHash, decision);
+    return decision();
+  }
+}
+
+const SCHEMAS: Record<string, typeof executeRequestSchema | typeof agentEnvelopeSchema> = {
+  '/v1/intents/execute': executeRequestSchema,
+  '/v1/agent/admissions': agentEnvelopeSchema,
+};
+
+const HOUR_MS = 3_600_000;
+
+function decisionOf(
+  receipt: Receipt,
+  { reason, sentence }: { reason: string; sentence: string },
+): Response {
+  if (receipt.status === 'ADMITTED') return json(200, 'application/json', receipt);
+  if (receipt.status === 'DENIED') {
+    const sentences = { [reason]: sentence };
+    return problem(403, 'policy_denied', sentence, { receipt, reasons: [reason], sentences });
+  }
+  return json(202, 'application/json', {
+    schema_version: SCHEMA.admissionStatus,
+    proof_id: receipt.registry_proof_id,
+    state: 'approval_required',
+    receipt,
+    expires_at: formatTime(Date.now() + HOUR_MS),
+  });
+}
+
+function problem(status: number, code: string, detail: string, more: object = {}): Response {
+  const type = `urn:svc:problem:${code}`;
+  const document = { type, title: code, status, detail, code, request_id: 'fake', ...more };
+  return json(status, 'application/problem+json', document);
+}
+
+function json(status: number, type: string, document: object): Response {
+  const headers = { 'content-type': type, 'x-request-id': 'fake' };
+  return new Response(utf8(JSON.stringify(document)) as BodyInit, { status, headers });
+}
+
+function randomProofId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const time = Date.now().toString(16).padStart(12, '0');
+  return newProofId(`${time}7000b${toHex(bytes).slice(17)}`);
+}

@@ -1,0 +1,157 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { admitHooks, type HookInput } from '#sdk/adapters/claude';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
+import { freePort } from '../fixtures/free-port.js';
+import { type Folder, openFolder, svc, svcProcess } from '../fixtures/svc.js';
+
+const world = useAdapterWorld();
+let folder: Folder;
+beforeAll(async () => {
+  folder = await openFolder();
+});
+afterAll(() => folder.remove());
+
+/** The JSON that Claude Code sends around a tool. */
+const hookInput = (event: string, more: Partial<HookInput> = {}): HookInput => ({
+  ...{
+    session_id: 's-1',
+    transcript_path: '/tmp/t.jsonl',
+    cwd: '/tmp',
+    permission_mode: 'default',
+  },
+  ...{ hook_event_name: event, tool_name: 'Bash', tool_input: { command: 'ls' } },
+  ...{ tool_use_id: 'toolu_1', ...more },
+});
+const denial = (reason: RegExp) => ({
+  hookSpecificOutput: {
+    hookEventName: 'PreToolUse',
+    permissionDecision: 'deny',
+    permissionDecisionReason: expect.stringMatching(reason) as string,
+  },
+});
+const toDelete = { tool_name: 'delete-audit-log', tool_use_id: 'toolu_2' };
+const afterwards = { tool_response: { stdout: 'a' } };
+
+describe('admitHooks', () => {
+  const { signal } = new AbortController();
+  const send = (hooks: ReturnType<typeof admitHooks>, input: HookInput) =>
+    hooks[input.hook_event_name as 'PreToolUse'][0]!.hooks[0]!(input, input.tool_use_id, {
+      signal,
+    });
+
+  it('admit a tool before it runs, and record its outcome', async () => {
+    const hooks = admitHooks(world.common);
+    expect(hooks.PreToolUse[0]).toMatchObject({ onFailure: 'block' });
+    expect(await send(hooks, hookInput('PreToolUse'))).toEqual({});
+    expect(await send(hooks, hookInput('PostToolUse', afterwards))).toEqual({});
+    await world.expectProof(world.admitted[0], {
+      agent: { id: 'agent-7', framework: 'claude-agent-sdk' },
+      ...{ action: 'BASH', tool: 'Bash', tool_call_id: 'toolu_1' },
+      ...{ args: { command: 'ls' }, result: { stdout: 'a' } },
+    });
+    for (const event of ['PostToolUseFailure', 'PermissionDenied']) {
+      await send(hooks, hookInput('PreToolUse'));
+      await send(hooks, hookInput(event));
+      const [proofId = ''] = world.admitted.slice(-1);
+      expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
+    }
+  });
+
+  it('deny a tool without an admission, with the reason, unless they observe', async () => {
+    const hooks = admitHooks(world.common);
+    const denied = await send(hooks, hookInput('PreToolUse', toDelete));
+    expect(denied).toEqual(denial(/^delete-audit-log did not run: denied by policy: .+ \(proof /));
+    world.network.faults.push({ kind: 'answer', status: 401 });
+    expect(await send(hooks, hookInput('PreToolUse'))).toEqual(denial(/^Bash did not run: not/));
+    const stopped: string[] = [];
+    const observing = admitHooks({
+      ...world.common,
+      ...{ mode: 'observe', onNotAdmitted: ({ code }) => stopped.push(code) },
+    });
+    expect(observing.PreToolUse[0]).not.toHaveProperty('onFailure');
+    expect(await send(observing, hookInput('PreToolUse', toDelete))).toEqual({});
+    await send(observing, hookInput('PostToolUse', toDelete));
+    expect(stopped).toEqual(['denied']);
+    await send(observing, hookInput('PreToolUse'));
+    await send(observing, hookInput('PostToolUse', afterwards));
+    expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([{ result: 'succeeded' }]);
+  });
+});
+
+describe('svc hook', () => {
+  const env = (): Record<string, string> => ({
+    SVC_ENGINE_URL: world.options.engineUrl,
+    SVC_API_KEY: world.options.apiKey,
+    SVC_TENANT_ID: world.options.tenantId,
+    HOME: folder.path,
+  });
+  const hook = (stdin: object | string, more: string[] = [], overrides = {}) =>
+    svc(['hook', '--agent', 'laptop', ...more], {
+      stdin: typeof stdin === 'string' ? stdin : JSON.stringify(stdin),
+      env: { ...env(), ...overrides },
+    });
+  const sent = () =>
+    world.network.seen
+      .filter(({ method }) => method === 'POST')
+      .map(({ body }) => JSON.parse(body) as Record<string, unknown>);
+
+  it('admits a call in one process, and records its outcome in another', async () => {
+    const state = ['--state', `${folder.path}/state`];
+    expect(await hook(hookInput('PreToolUse'), state)).toMatchObject({ code: 0, lines: [{}] });
+    await hook(hookInput('PostToolUse', afterwards), state);
+    await hook(hookInput('PostToolUse', afterwards), state);
+    expect(sent()).toMatchObject([
+      { kind: 'admission', agent: { id: 'laptop', framework: 'claude-code' }, action: 'BASH' },
+      { kind: 'outcome', result: 'succeeded' },
+    ]);
+  });
+
+  it('denies a call that the policy denies, and blocks after every failure', async () => {
+    const denied = await hook(hookInput('PreToolUse', toDelete));
+    expect(denied).toMatchObject({ code: 0, lines: [denial(/denied by policy/)] });
+    const away = { SVC_ENGINE_URL: 'http://127.0.0.1:9' };
+    const undecided = await hook(hookInput('PreToolUse'), ['--timeout', '0.5'], away);
+    expect(undecided).toMatchObject({ code: 0, lines: [denial(/not admitted: no complete/)] });
+    await folder.write('file', 'not a directory');
+    const full = await hook(hookInput('PreToolUse'), ['--state', `${folder.path}/file`]);
+    expect(full).toMatchObject({ code: 0, lines: [denial(/cannot keep the admission: E/)] });
+    expect(sent().at(-1)).toMatchObject({ kind: 'outcome', result: 'failed' });
+    const failures = [
+      () => hook('not JSON'),
+      () => hook({ tool_name: 'Bash' }),
+      () => hook(hookInput('PreToolUse'), [], { SVC_API_KEY: '' }),
+      () => hook(hookInput('PreToolUse'), ['--unknown']),
+    ];
+    for (const failure of failures) expect(await failure()).toMatchObject({ code: 2, stdout: '' });
+    const observed = await hook(hookInput('PreToolUse', toDelete), ['--observe']);
+    expect(observed).toMatchObject({ code: 0, lines: [{}] });
+    // The process would end after its request.
+    await expect.poll(() => sent().at(-1)).toMatchObject({ action: 'DELETE_AUDIT_LOG' });
+  });
+
+  it('serves HTTP hooks to callers with the token', async () => {
+    const port = await freePort();
+    let ran!: ReturnType<typeof svcProcess>;
+    const program = await new Promise<{ interrupt(): void }>((started) => {
+      ran = svcProcess(['hook', '--listen', String(port)], {
+        env: { ...env(), SVC_HOOK_TOKEN: 'secret' },
+        heard: (_text, running) => Promise.resolve(started(running)),
+      });
+    });
+    const post = (input: HookInput, token = 'secret') =>
+      fetch(`http://127.0.0.1:${String(port)}/`, {
+        method: 'POST',
+        headers: { Authorization: `Bearer ${token}` },
+        body: JSON.stringify(input),
+      });
+    expect((await post(hookInput('PreToolUse'), 'other')).status).toBe(401);
+    expect(sent()).toEqual([]);
+    expect(await (await post(hookInput('PreToolUse'))).json()).toEqual({});
+    expect(await (await post(hookInput('PostToolUse', afterwards))).json()).toEqual({});
+    expect(sent().map(({ kind }) => kind)).toEqual(['admission', 'outcome']);
+    const denied = await post(hookInput('PreToolUse', toDelete));
+    expect(await denied.json()).toEqual(denial(/denied by policy/));
+    program.interrupt();
+    expect(await ran).toMatchObject({ code: 0 });
+  });
+});

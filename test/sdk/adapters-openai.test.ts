@@ -1,0 +1,120 @@
+import { Agent, type Model, type ModelResponse, Runner, tool, Usage } from '@openai/agents-core';
+import { describe, expect, it } from 'vitest';
+import * as z from 'zod';
+import { admitTool } from '#sdk/adapters/openai';
+import { useAdapterWorld } from '../fixtures/adapter-world.js';
+
+const world = useAdapterWorld();
+let ran: string[];
+
+/** A model that calls one tool, and then answers with what it read. */
+function modelThatCalls(name: string, args: object): Model {
+  return {
+    getResponse: ({ input }): Promise<ModelResponse> => {
+      const last = typeof input === 'string' ? undefined : input.at(-1);
+      const call = { type: 'function_call', callId: 'call-1', name, status: 'completed' } as const;
+      const output: ModelResponse['output'] =
+        last?.type === 'function_call_result'
+          ? [
+              {
+                ...{ type: 'message', role: 'assistant', status: 'completed' },
+                content: [{ type: 'output_text', text: JSON.stringify(last.output) }],
+              },
+            ]
+          : [{ ...call, arguments: JSON.stringify(args) }];
+      return Promise.resolve({ usage: new Usage(), output });
+    },
+    getStreamedResponse: () => {
+      throw new Error('not used');
+    },
+  };
+}
+
+function tools() {
+  ran = [];
+  const admitted = admitTool(tool, world.common);
+  const none = z.object({});
+  return [
+    admitted({
+      name: 'book_table',
+      description: 'Books a table.',
+      parameters: z.object({ seats: z.number(), garden: z.boolean().default(true) }),
+      execute: ({ seats }) => {
+        ran.push('book_table');
+        return { table: seats };
+      },
+    }),
+    admitted({
+      name: 'deleteAuditLog',
+      description: 'Deletes the log.',
+      parameters: none,
+      execute: () => void ran.push('deleteAuditLog'),
+    }),
+    admitted({
+      name: 'fail',
+      description: 'Fails.',
+      parameters: none,
+      execute: (): Promise<string> => Promise.reject(new Error('no table is free')),
+    }),
+  ];
+}
+
+const run = async (name: string, args: object = {}): Promise<string> => {
+  const agent = new Agent({ name: 'agent', model: modelThatCalls(name, args), tools: tools() });
+  const { finalOutput } = await new Runner({ tracingDisabled: true }).run(agent, 'A table for two');
+  return String(finalOutput);
+};
+
+describe('admitTool for OpenAI Agents', () => {
+  it("runs an admitted tool in the SDK's loop, and the call has a proof", async () => {
+    expect(await run('book_table', { seats: 2 })).toContain('table');
+    expect(ran).toEqual(['book_table']);
+    await world.expectProof(world.admitted[0], {
+      agent: { id: 'agent-7', framework: 'openai-agents' },
+      action: 'BOOK_TABLE',
+      tool: 'book_table',
+      tool_call_id: 'call-1',
+      args: { seats: 2, garden: true },
+      result: { table: 2 },
+    });
+  });
+
+  it('does not run a denied tool, and the model reads the reason only', async () => {
+    const answer = await run('deleteAuditLog');
+    expect(answer).toMatch(/"deleteAuditLog did not run: denied by policy: .+ \(proof /);
+    expect(answer).not.toContain('try again');
+    expect(ran).toEqual([]);
+  });
+
+  it('records the failure of a tool, whose error the SDK shows to the model', async () => {
+    expect(await run('fail')).toContain('An error occurred');
+    expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([{ result: 'failed' }]);
+  });
+
+  it('throws to the error function of a tool with an output schema', async () => {
+    const seen: unknown[] = [];
+    const structured = admitTool(
+      tool,
+      world.common,
+    )({
+      name: 'delete-audit-log',
+      description: 'Deletes the log.',
+      parameters: z.object({}),
+      outputSchema: z.object({ ok: z.boolean() }),
+      errorFunction: (_context, error) => {
+        seen.push(error);
+        return { ok: false };
+      },
+      execute: () => ({ ok: true }),
+    });
+    expect(await structured.invoke({} as never, '{}')).toEqual({ ok: false });
+    expect(seen).toMatchObject([{ name: 'NotAdmittedError', code: 'denied' }]);
+  });
+
+  it('rejects a tool that it cannot stop', () => {
+    const without = { name: 'a', description: 'b', parameters: z.object({}) };
+    expect(() => admitTool(tool, world.common)(without as never)).toThrow(
+      expect.objectContaining({ code: 'invalid_input' }),
+    );
+  });
+});

@@ -1,0 +1,130 @@
+import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { admitHttp, type AgentInput, Svc } from '#sdk/index';
+import { listOf } from '../fixtures/list-of.js';
+import { sdkError } from '../fixtures/sdk-error.js';
+import { sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
+import { openFolder, svc } from '../fixtures/svc.js';
+
+const it = sdkTest();
+
+const action: AgentInput = { kind: 'admission', agent: { id: 'agent-7' }, action: 'SEND_REPORT' };
+const admit = async ({ options }: SdkWorld) => (await admitHttp(options, action)).registry_proof_id;
+
+it('revokes an artifact once, and reads the revocation', async ({ world }) => {
+  const client = new Svc(world.options);
+  const artifact = { proof_id: await admit(world), artifact_kind: 'certificate' } as const;
+  await sdkError(client.artifacts.revocation(artifact), 'not_found');
+  const revoke = (reason: string) => client.artifacts.revoke({ ...artifact, reason, actor: 'ops' });
+  const first = await revoke('wrong day');
+  expect(first).toMatchObject({ ...artifact, status: 'REVOKED' });
+  expect(await revoke('another reason')).toEqual(first);
+  expect(await client.artifacts.revocation(artifact)).toEqual(first);
+});
+
+it('creates, lists and revokes share tokens and packages', async ({ world }) => {
+  const client = new Svc(world.options);
+  const proof_ids = [await admit(world), await admit(world)];
+  const made = await client.packages.create({ proof_ids });
+  expect(await client.packages.create({ proof_ids })).toEqual(made);
+  expect(await client.packages.read(made)).toEqual(made);
+  expect((await listOf(client.packages.list())).map(({ package_id }) => package_id)).toEqual([
+    made.package_id,
+  ]);
+  const { package_id } = made;
+  const token = await client.shareTokens.create({ artifact_kind: 'package', package_id });
+  await client.shareTokens.revoke(token);
+  const [listed] = await listOf(client.shareTokens.list());
+  expect(listed).toMatchObject({ token_hash: token.token_hash, package_id });
+  expect(listed!.revoked_at).not.toBeNull();
+});
+
+it('takes the same agent action once per dedupe key', async ({ world }) => {
+  const input = { ...action, requested_at: '2026-11-20T17:29:00.123Z', dedupeKey: 'record 17' };
+  const first = await admitHttp(world.options, input);
+  expect(await admitHttp(world.options, input)).toEqual(first);
+  const other = await admitHttp(world.options, { ...input, dedupeKey: 'record 18' });
+  expect(other.registry_proof_id).not.toBe(first.registry_proof_id);
+  const timeless = admitHttp(world.options, { ...action, dedupeKey: 'record 17' });
+  const error = await sdkError(timeless, 'invalid_input');
+  expect(error.pointer).toBe('/requested_at');
+});
+
+it('names the request of a rejected call', async ({ world }) => {
+  const error = await sdkError(
+    new Svc(world.options).proofs.read({ proof_id: 'no id' }),
+    'invalid_input',
+  );
+  expect(error.requestId).toBeUndefined();
+  const unknown = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+  const missing = await sdkError(
+    new Svc(world.options).proofs.read({ proof_id: unknown }),
+    'not_found',
+  );
+  expect(missing.requestId).toBe(missing.problem?.request_id);
+});
+
+it('reads its defaults from the environment, and names what is missing', async ({ world }) => {
+  const folder = await openFolder();
+  const file = join(folder.path, 'key');
+  await writeFile(file, `${world.options.apiKey}\n`);
+  const settings = {
+    SVC_ENGINE_URL: world.options.engineUrl,
+    SVC_TENANT_ID: world.options.tenantId,
+    SVC_API_KEY: '',
+    SVC_API_KEY_FILE: file,
+  };
+  const before = { ...process.env };
+  Object.assign(process.env, settings);
+  try {
+    const receipt = await new Svc({ receiptEvidence: false }).admit(action);
+    expect(receipt.status).toBe('ADMITTED');
+    const calling = async () => new Svc().registry.keys();
+    expect((await sdkError(calling(), 'invalid_input')).pointer).toBe('/publicUrl');
+  } finally {
+    process.env = before;
+    await folder.remove();
+  }
+});
+
+it('svc lists, shows, revokes, shares and packages', async ({ world }) => {
+  const folder = await openFolder();
+  const { engineUrl, apiKey, tenantId } = world.options;
+  const env = { SVC_ENGINE_URL: engineUrl, SVC_API_KEY: apiKey, SVC_TENANT_ID: tenantId };
+  const run = async (...args: string[]) => {
+    const { code, lines, stderr } = await svc([...args, '--json'], { env, cwd: folder.path });
+    expect([code, stderr]).toEqual([0, '']);
+    return lines;
+  };
+  const proof = await admit(world);
+  const [newest] = await run('list', '--agent', 'agent-7', '--limit', '1');
+  expect(newest).toMatchObject({ proof_id: proof, agent: 'agent-7', effect: 'ADMIT' });
+  expect(await run('show', proof)).toMatchObject([{ proof_id: proof }]);
+  const [made] = await run('package', proof);
+  expect(await run('show', String(made!['package_id']))).toEqual([made]);
+  const [token] = await run('share', String(made!['package_id']));
+  expect(await run('revoke', String(token!['token_hash']))).toEqual([
+    { revoked: token!['token_hash'] },
+  ]);
+  const reason = ['--kind', 'trust', '--reason', 'wrong day', '--actor', 'ops'];
+  const [revocation] = await run('revoke', proof, ...reason);
+  expect(await run('show', proof, '--kind', 'trust')).toEqual([revocation]);
+
+  const restricted = ['--scope', 'admit', '--agent', 'agent-7', '--tool', 'mail.*'];
+  const [key] = await run('create-key', ...restricted, '--out', 'agent-7.key');
+  const path = join(folder.path, 'agent-7.key');
+  expect((await stat(path)).mode & 0o777).toBe(0o600);
+  const own = { ...world.options, apiKey: (await readFile(path, 'utf8')).trim() };
+  await admitHttp(own, { ...action, tool: 'mail.send' });
+  await run('revoke', String(key!['key_id']));
+  await sdkError(admitHttp(own, { ...action, tool: 'mail.send' }), 'unauthenticated');
+
+  await mkdir(join(folder.path, 'taken'));
+  const taken = await svc(['create-key', '--scope', 'read', '--out', 'taken'], {
+    env,
+    cwd: folder.path,
+  });
+  expect(taken).toMatchObject({ code: 2, stderr: 'svc: taken cannot be created: EEXIST\n' });
+  await folder.remove();
+});
