@@ -5,7 +5,17 @@ import tseslint from 'typescript-eslint';
 const banned = JSON.parse(readFileSync(new URL('.ci/banned-words.json', import.meta.url), 'utf8'));
 
 export default tseslint.config(
-  { ignores: ['dist/', 'sdk/dist/', 'sdk/reference/', 'node_modules/', '.data/', 'coverage/'] },
+  {
+    ignores: [
+      'dist/',
+      'sdk/dist/',
+      'sdk/reference/',
+      'node_modules/',
+      '.data/',
+      'coverage/',
+      'python/',
+    ],
+  },
   ...tseslint.configs.recommendedTypeChecked.map((config) => ({ ...config, files: ['**/*.ts'] })),
   {
     files: ['**/*.ts'],

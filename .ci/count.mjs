@@ -1,7 +1,7 @@
 // Prints the result of CI as the last line: `N passed, N failed`. A run without a complete result, or with
 // an exit status that its numbers do not explain, counts as failed. CI skips no test.
 // node .ci/count.mjs <directory> <status of the tests> <of the long tests> <of the tests under the LTS Node> <of the faults>
-//   <of the fuzzing> <of the audit>
+//   <of the fuzzing> <of the audit> <of the Python checks>
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -73,6 +73,13 @@ const parts = {
   },
   // No answer (3) is neither a pass nor a failure; a line beside the count reports it.
   audit: (status) => (status === '3' ? null : [status === '0' ? 1 : 0, status === '0' ? 0 : 1, 0]),
+  // Only pytest prints this line, after ruff and mypy have passed.
+  python: () => {
+    const [summary = ''] = /^(\d+ \w+, )*\d+ passed.* in [0-9.]+s$/m.exec(read('python.log')) ?? [];
+    const numberOf = (word) => Number(new RegExp(`(\\d+) ${word}`).exec(summary)?.[1] ?? 0);
+    const failed = numberOf('failed') + numberOf('errors?');
+    return summary === '' ? [NaN] : [numberOf('passed'), failed, numberOf('skipped')];
+  },
 };
 
 let [allPassed, allFailed] = [0, 0];

@@ -11,6 +11,7 @@ import { freshness } from './scenarios/freshness.js';
 import { growth } from './scenarios/growth.js';
 import { lookup } from './scenarios/lookup.js';
 import { map } from './scenarios/map.js';
+import { mcp } from './scenarios/mcp.js';
 import { memory } from './scenarios/memory.js';
 import { paced } from './scenarios/paced.js';
 import { storage } from './scenarios/storage.js';
@@ -26,6 +27,7 @@ const SCENARIOS: readonly Scenario[] = [
   fairness,
   freshness,
   tenants,
+  mcp,
   growth,
   storage,
   lookup,

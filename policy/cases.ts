@@ -16,7 +16,7 @@ import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles } from '#sql/admissions/policies';
 import { declaredFacts } from './facts.js';
 import { policyFile } from './check.js';
-import type { Decision, PolicyEngine } from './decide.js';
+import { type Decision, hasErred, type PolicyEngine } from './decide.js';
 
 const common = {
   tenant: tenantIdSchema,
@@ -130,13 +130,14 @@ export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult
   };
 }
 
-/** How many cases each of the policies decided, by its id. */
+/** How many cases each of the policies decided, by its id. A policy that fails to evaluate decides nothing. */
 export function coverageOf(
   policies: PolicyFiles['policies'],
   results: readonly CaseResult[],
 ): Record<string, number> {
   const counts = Object.fromEntries(Object.keys(policies).map((id) => [id, 0]));
   for (const { decided } of results) {
+    if (hasErred(decided)) continue;
     for (const id of decided.reasons) if (id in counts) counts[id]! += 1;
   }
   return counts;

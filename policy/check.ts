@@ -31,7 +31,7 @@ export const policyFile = (policyId: string): string => `${policyId}.cedar`;
 /** All problems that Cedar finds in the texts of a set, by file. A set without errors is usable. */
 export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProblem[]> {
   const { schema, counters } = texts;
-  const found: PolicyProblem[] = [];
+  const found: PolicyProblem[] = nulProblems(SCHEMA_FILE, schema);
   const parsed = cedar.checkParseSchema(schema);
   if (parsed.type !== 'success') {
     found.push(...parsed.errors.map((error) => problem(SCHEMA_FILE, schema, error)));
@@ -39,6 +39,8 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
   const policies: Record<string, string> = {};
   for (const [id, text] of Object.entries(texts.policies)) {
     const answer = cedar.policyToJson(text);
+    const sentence = answer.type === 'success' ? answer.json.annotations?.['sentence'] : null;
+    found.push(...nulProblems(policyFile(id), text, sentence));
     if (answer.type === 'success') policies[id] = text;
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
@@ -59,6 +61,12 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     (a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0) || (a.line ?? 0) - (b.line ?? 0),
   );
 }
+
+/** PostgreSQL stores no text with U+0000. */
+const nulProblems = (file: string, ...texts: (string | null | undefined)[]): PolicyProblem[] =>
+  texts.some((text) => text?.includes('\0') === true)
+    ? [wholeFile(file, 'error', 'texts and sentences must not contain U+0000')]
+    : [];
 
 export const OVERLAY_PREFIX = 'overlay.';
 
@@ -113,10 +121,7 @@ export function overlayFormProblems(policies: PolicyFiles['policies']): PolicyPr
     return [
       ...(effect === 'forbid' ? [] : [error('a rule of an overlay can only forbid')]),
       ...others.map((name) => error(`the annotation @${name} is not possible in an overlay`)),
-      // PostgreSQL cannot store it.
-      ...(annotations['sentence']?.includes('\0')
-        ? [error('a sentence must not contain U+0000')]
-        : []),
+      ...nulProblems(policyFile(id), annotations['sentence']),
       ...(hasExpressionTests(answer.json)
         ? [error('test for an attribute of context, principal or resource, not of an expression')]
         : []),

@@ -18,6 +18,11 @@ export interface Decision {
   reasons: string[];
 }
 
+const erred = new WeakSet<Decision>();
+
+/** Whether a decision denies because policies failed to evaluate, which are its reasons. */
+export const hasErred = (decision: Decision): boolean => erred.has(decision);
+
 /** One prepared policy set: a pure function from input to decision. */
 export interface PolicyEngine {
   digest: string;
@@ -98,8 +103,6 @@ const waivedName = (name: string): string => `${name} approved`;
 interface Evaluation {
   decision: Decision;
   cacheable: boolean;
-  /** A policy failed to evaluate, so that the reasons are the policies that failed. */
-  hasErrors?: boolean;
 }
 
 /**
@@ -160,7 +163,8 @@ export function evaluate(
   if (waived.size > 0 && input.approval !== null) return evaluated(waivedName(name));
   const found = evaluated(name);
   const reasons = found.decision.reasons.filter((reason) => waived.has(reason));
-  if (found.hasErrors || found.decision.effect === 'ADMIT' || reasons.length === 0) return found;
+  if (hasErred(found.decision) || found.decision.effect === 'ADMIT' || reasons.length === 0)
+    return found;
   // Without the waived policies, which deny: another denial, or an error, stays a denial.
   const approved = evaluated(waivedName(name));
   if (approved.decision.effect !== 'ADMIT') {
@@ -180,8 +184,10 @@ function authorize(call: cedar.StatefulAuthorizationCall): Evaluation {
   if (answer.type !== 'success') return { decision: deny(), cacheable: true };
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
-    const erred = diagnostics.errors.map((error) => error.policyId);
-    return { decision: deny(...[...new Set(erred)].sort()), cacheable: true, hasErrors: true };
+    const failed = diagnostics.errors.map((error) => error.policyId);
+    const decision = deny(...[...new Set(failed)].sort());
+    erred.add(decision);
+    return { decision, cacheable: true };
   }
   const effect = decision === 'allow' ? 'ADMIT' : 'DENY';
   return { decision: { effect, reasons: [...diagnostics.reason].sort() }, cacheable: true };

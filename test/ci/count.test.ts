@@ -21,11 +21,20 @@ const TESTS = {
 const GOOD = {
   'tests.json': JSON.stringify(TESTS),
   'long.json': JSON.stringify({ ...TESTS, numPassedTests: 4 }),
-  'lts.json': JSON.stringify({ ...TESTS, numPassedTests: 10 }),
+  'lts.json': JSON.stringify({ ...TESTS, numPassedTests: 6 }),
   'faults.json': JSON.stringify({ passed: 20, failed: 0, outcomes: [{ name: 'a' }] }),
   'fuzzing.log': 'seeds: 1 and 2\n9 inputs\n5 targets passed, 0 failed\n',
+  'python.log': 'All checks passed!\n4 passed in 0.10s\n',
 };
-const STATUSES = { tests: '0', long: '0', lts: '0', faults: '0', fuzzing: '0', audit: '0' };
+const STATUSES = {
+  tests: '0',
+  long: '0',
+  lts: '0',
+  faults: '0',
+  fuzzing: '0',
+  audit: '0',
+  python: '0',
+};
 
 type Ending = [last: string, code: number | null];
 
@@ -73,7 +82,7 @@ describe('CI summary', () => {
     ['half a test result', { 'tests.json': '{"numPassedTests":1' }, {}, 40, 1],
     ['results without numbers', { 'tests.json': 'null' }, {}, 40, 1],
     ['no result of the long tests', { 'long.json': '' }, { long: '1' }, 136, 1],
-    ['no result of the long-term Node', { 'lts.json': '' }, { lts: '1' }, 130, 1],
+    ['no result of the long-term Node', { 'lts.json': '' }, { lts: '1' }, 134, 1],
     ['a failed fault', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 139, 1],
     ['a missing fault result', { 'faults.json': '' }, {}, 120, 1],
     ['no faults', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 120, 1],
@@ -90,6 +99,8 @@ describe('CI summary', () => {
     ['a crash after fuzzing', {}, { fuzzing: '134' }, 140, 1],
     ['a vulnerability', {}, { audit: '1' }, 139, 1],
     ['an aborted audit', {}, { audit: '7' }, 139, 1],
+    ['a failed Python test', { 'python.log': '1 failed, 3 passed in 0.1s\n' }, {}, 139, 1],
+    ['an error before the Python tests', { 'python.log': 'F401\n' }, { python: '1' }, 136, 1],
   ])('fails for %s', async (_, files, statuses, passed, failed) => {
     expect(await count(files, statuses)).toEqual([
       `${String(passed)} passed, ${String(failed)} failed`,
@@ -108,7 +119,7 @@ describe('CI summary', () => {
       { name: '/x/test/a.test.ts', status: 'failed', assertionResults: [failure] },
       { name: '/x/test/b.test.ts', status: 'failed', message: 'no module', assertionResults: [] },
     ];
-    const lts = { ...TESTS, numPassedTests: 9, numFailedTests: 1 };
+    const lts = { ...TESTS, numPassedTests: 5, numFailedTests: 1 };
     const outcomes = [{ name: 'disk full', problems: ['1 lost', 'fsck not clean'] }];
     const files = {
       ...tests({ numFailedTests: 1, testResults }),

@@ -1,17 +1,14 @@
-import { join } from 'node:path';
 import { expect } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import type { JsonValue } from '#protocol/json';
 import { verifyOffline, type OfflineTrust } from '#protocol/offline';
 import { verifyRun } from '#protocol/run';
 import { nativeCrypto } from '#runtime/crypto/node';
-import { packageRoot } from '#runtime/process/files';
 import { engineTest } from '../api/engine/setup.js';
 import { admissionEnvelope, closeEnvelope, newRunId } from '../fixtures/agent.js';
 import { alterations } from '../fixtures/altered.js';
 import { offlineVectors } from '../fixtures/offline-vectors/published.js';
-import { runPackageOf, runVectors } from '../fixtures/worked-run.js';
-import { hasPython, pythonLines, runPython } from '../fixtures/python.js';
+import { hasPython, pythonLines } from '../fixtures/python.js';
 
 /** The Python verifier is written from spec/ only; a difference is an error of one of the three. */
 const it = engineTest({ scopes: ['admit', 'read', 'export'] });
@@ -22,19 +19,6 @@ const resultOf = (text: string, trust: OfflineTrust) => {
   const { authentic, included, status, faults, disclosed, withheld } = verified;
   return { authentic, included, status, fault: faults[0]?.code, disclosed, withheld };
 };
-
-it.runIf(hasPython)('Python > verifies all vectors with the expected results', async () => {
-  const files = Object.keys(offlineVectors).map((f) => join(packageRoot, 'protocol/vectors', f));
-  expect(await runPython('export.py', files)).toBe('');
-});
-
-it.runIf(hasPython)('Python > verifies packages of runs with the expected results', async () => {
-  const cases = runVectors.cases.map((one) => ({ trust: one.trust, run: runPackageOf(one) }));
-  const found = await pythonLines<{ members?: string[] }>('export.py', ['--lines'], cases);
-  expect(found.map(({ members: _members, ...result }) => result)).toEqual(
-    runVectors.cases.map(({ expected }) => expected),
-  );
-});
 
 it.runIf(hasPython)(
   'Python > verifies exports and receipt evidence of an engine, and altered ones, like this code',

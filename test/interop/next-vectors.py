@@ -1,7 +1,6 @@
-"""Computes protocol/vectors/next.json from spec/, without any code of this project.
+"""Computes protocol/vectors/next.json from spec/, with the package in python/.
 
-Prints the document. Needs only Python. The keys are public test keys, and the arithmetic takes no care of side
-channels.
+Prints the document. The keys are public test keys.
 """
 
 import base64
@@ -9,7 +8,14 @@ import hashlib
 import hmac
 import json
 
-from formats import *
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from svc_verification.crypto import pae
+from svc_verification.encoding import base64text, base64url, canonical, document_hash, milliseconds, sha256
+from svc_verification.merkle import value_hash
+from svc_verification.records import NONE
+from trees import inclusion_path, lookup, map_root, tree_root, u48
 
 ORIGIN = "log.example/svc"
 
@@ -22,25 +28,24 @@ class Ed25519Key:
     algorithm = "ed25519"
 
     def __init__(self, number):
-        digest = hashlib.sha512(bytes([number]) * 32).digest()
-        self.scalar = int.from_bytes(digest[:32], "little") & (1 << 254) - 8 | 1 << 254
-        self.prefix = digest[32:]
-        self.public = encode_edwards(ED25519.multiply(self.scalar))
+        self.key = Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+        self.public = self.key.public_key().public_bytes_raw()
         self.jwk = {"crv": "Ed25519", "kty": "OKP", "x": base64url(self.public)}
         self.id = base64url(sha256(canonical(self.jwk)))
 
     def sign_bytes(self, message):
-        def reduced(data):
-            return int.from_bytes(hashlib.sha512(data).digest(), "little") % ED25519.order
-
-        nonce = reduced(self.prefix + message)
-        commitment = encode_edwards(ED25519.multiply(nonce))
-        challenge = reduced(commitment + self.public + message)
-        response = (nonce + challenge * self.scalar) % ED25519.order
-        return commitment + response.to_bytes(32, "little")
+        return self.key.sign(message)
 
     def sign(self, name, payload):
         return base64text(self.sign_bytes(pae(name, payload)))
+
+
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+
+
+def multiple_of_base(scalar):
+    numbers = ec.derive_private_key(scalar, ec.SECP256R1()).public_key().public_numbers()
+    return numbers.x, numbers.y
 
 
 class EcdsaKey:
@@ -48,16 +53,15 @@ class EcdsaKey:
 
     def __init__(self, number):
         self.scalar = number
-        x, y = (base64url(part.to_bytes(32, "big")) for part in SECP256R1.multiply(number))
+        x, y = (base64url(part.to_bytes(32, "big")) for part in multiple_of_base(number))
         self.jwk = {"crv": "P-256", "kty": "EC", "x": x, "y": y}
         self.id = base64url(sha256(canonical(self.jwk)))
 
     def sign_bytes(self, message):
-        order = SECP256R1.order
         digest = int.from_bytes(sha256(message), "big")
-        r = SECP256R1.multiply(digest % order)[0] % order
-        s = pow(digest, -1, order) * (digest + r * self.scalar) % order
-        return asn1_pair(r, s)
+        r = multiple_of_base(digest % ORDER)[0] % ORDER
+        s = pow(digest, -1, ORDER) * (digest + r * self.scalar) % ORDER
+        return encode_dss_signature(r, s)
 
 
 root_key, worker_key, verifier_key, log_key = (Ed25519Key(n) for n in (1, 2, 3, 4))

@@ -8,21 +8,32 @@ are checked too, or the URL of a public API server. With
 """
 
 import argparse
+import json
 import sys
+from functools import lru_cache
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from answers import *
-from reducer import PublicLog, is_snapshot
+from reducer import PublicLog
+from svc_verification.answers import ROUTES, State, tile_path
+from svc_verification.encoding import KINDS, canonical, parse_json, read_base64, sha256
+from svc_verification.entries import SNAPSHOT
+from svc_verification.errors import InvalidError, require
+from svc_verification.forms import is_hash, is_index, is_text, just, matches, members, or_null
+from svc_verification.merkle import value_hash
+from svc_verification.notes import parse_tlog_proof, parse_vkey
+from svc_verification.pins import PinnedLog
+from svc_verification.records import NONE, PREFIXES, Recorded
+from trees import map_root, split_keys
 
-is_head = either(is_null, exactly(level=is_index, digest=is_hash))
-is_location = exactly(
-    schema_version=one_of("svc.registry.snapshot_location/1.0"),
-    snapshot=is_snapshot,
-    tlog_proof=lambda value: isinstance(value, str),
-    map=is_head,
-    shares=is_head,
+HEAD = or_null(members(level=is_index, digest=is_hash))
+LOCATION = members(
+    schema_version=just("svc.registry.snapshot_location/1.0"),
+    snapshot=SNAPSHOT,
+    tlog_proof=is_text,
+    map=HEAD,
+    shares=HEAD,
     share_change=is_index,
 )
 
@@ -100,11 +111,17 @@ def pages_of(values):
     return pages, None
 
 
+def log_of(vkey):
+    return PinnedLog(vkey, parse_vkey(vkey).name)
+
+
 def open_location(source, vkey):
     text = read(source, "lookup/snapshot")
     location = parse_json(text)
-    require(is_location(location) and canonical(location) == text, "malformed_snapshot")
-    index, _ = open_tlog_proof(location["tlog_proof"], vkey, location["snapshot"])
+    require(matches(LOCATION, location) and canonical(location) == text, "malformed_snapshot")
+    proof = parse_tlog_proof(location["tlog_proof"])
+    log_of(vkey).check_inclusion(location["snapshot"], proof)
+    index = proof.index
     own = location["snapshot"]["logs"][0]
     require((own["shard"], own["origin"]) == (0, parse_vkey(vkey)[0]) and own["size"] <= index, "malformed_snapshot")
     return index, location["snapshot"], location["map"]
@@ -113,7 +130,7 @@ def open_location(source, vkey):
 def rebuild(source, vkey):
     """The newest snapshot entry, its index, and the map that it must have."""
     origin = parse_vkey(vkey)[0]
-    size, root = open_checkpoint(read(source, "checkpoint").decode(), vkey)
+    size, root = log_of(vkey).open(read(source, "checkpoint").decode())
     entries = list(entries_of(source, size))
     whole = PublicLog(origin)
     for data in entries:
@@ -125,7 +142,7 @@ def rebuild(source, vkey):
     for data in entries[: snapshot["logs"][0]["size"]]:
         log.append(data)
     values = log.map()
-    require(map_root(values) == from_base64(snapshot["map_root"]), "map_root differs")
+    require(map_root(values) == read_base64(snapshot["map_root"]), "map_root differs")
     if not source.startswith("http"):
         pages, head = pages_of(values)
         newest = (index, snapshot, head)
@@ -143,8 +160,8 @@ def differences(url, index, snapshot, values):
             proof.add_key(values[b"\2" + proof.activation.to_bytes(16, "big")][0])
     state = State(snapshot, proofs, {}, {})
     for proof_id in proofs:
-        for route, matches in ROUTES.items():
-            fields = [field for names in matches.values() for field in names if field in PREFIXES]
+        for route, kinds in ROUTES.items():
+            fields = [field for names in kinds.values() for field in names if field in PREFIXES]
             for identifier in (PREFIXES[field] + proof_id for field in fields):
                 path = f"verify?identifier={identifier}" if route == "generic" else f"verify/{route}/{identifier}"
                 yield from compare(url, path, index, state.answer(route, identifier))
@@ -171,7 +188,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     try:
         index, snapshot, values, ignored = rebuild(options.source, options.vkey)
-    except Invalid as fault:
+    except InvalidError as fault:
         sys.exit(f"error: {fault}")
     result = {"index": index, "values": len(values), "ignored": ignored}
     if options.answers:

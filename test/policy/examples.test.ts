@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { utf8 } from '#protocol/bytes';
 import { namedActions, parsePolicyCases, runPolicyCase, whyNotCovered } from '#policy/cases';
 import { checkPolicyTexts } from '#policy/check';
 import { preparePolicyEngine } from '#policy/decide';
@@ -24,6 +25,31 @@ describe.each(readdirSync(folder))('examples/policies/%s', (name) => {
     expect(results.filter(({ passed }) => !passed)).toEqual([]);
     expect(whyNotCovered(set.files.policies, namedActions(set.files), results)).toBeNull();
   });
+});
+
+it('a rule that fails to evaluate is covered by no case', async () => {
+  const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+  const schema = files.schema.replace('facts: {}', 'facts: { n?: Long }');
+  const overflow = `forbid (principal, action, resource)
+    when { context.facts has n && context.facts.n * 9223372036854775807 > 5 };`;
+  const policies = { overflow };
+  const engine = await preparePolicyEngine(await makePolicySet({ ...files, schema, policies }));
+  const denied = (n: number) => ({
+    name: `n is ${n}`,
+    input: {
+      ...{ tenant: 'acme', environment: 'sandbox', lane: 'agent', action: 'COUNT' },
+      agent: { id: 'agent-7' },
+      facts: { n },
+    },
+    expect: 'DENY',
+    reasons: ['overflow'],
+  });
+  const [erring, deciding] = parsePolicyCases(utf8(JSON.stringify([denied(3), denied(1)]))).map(
+    (one) => runPolicyCase(engine, one),
+  );
+  expect([erring!.passed, deciding!.passed]).toEqual([true, true]);
+  expect(whyNotCovered(policies, [], [erring!])).toBe('no case covers overflow.cedar');
+  expect(whyNotCovered(policies, [], [erring!, deciding!])).toBeNull();
 });
 
 it('a misspelled action of a required fact has no case', async () => {

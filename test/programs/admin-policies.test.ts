@@ -321,6 +321,23 @@ describe('admin policy simulate', () => {
   });
 });
 
+describe('policy text with U+0000', () => {
+  it.each([
+    ['in a comment', { 'refunds.cedar': 'forbid (principal, action, resource); // \0' }],
+    [
+      'in a sentence',
+      { 'refunds.cedar': '@sentence("\\0") forbid (principal, action, resource);' },
+    ],
+    ['in the schema', { 'schema.cedarschema': `${schema}// \0` }],
+  ])('is rejected by validate and put: %s', async (_where, files) => {
+    const folder = folderWith(files);
+    for (const command of ['validate', 'put']) {
+      const { code, out, err } = await admin('policy', command, folder);
+      expect([code, out + err]).toEqual([1, expect.stringContaining('must not contain U+0000')]);
+    }
+  });
+});
+
 describe('policy that refers to an unknown attribute', () => {
   const rule = `forbid (principal, action, resource)
     when { context has arguments && context.arguments.amount > 500 };`;

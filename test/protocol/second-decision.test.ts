@@ -62,6 +62,7 @@ it('accepts an approval and a rejection of a pending proof', () => {
 
 const alteredKey = newApprover(TENANT);
 alteredKey.registration.salt = '0'.repeat(64);
+const alteredHash = documentHash(nativeCrypto.sha256, alteredKey.registration);
 const otherSignature = second();
 otherSignature.evidence.stored.envelope.signature = newApprover(TENANT).approve(about).signature;
 otherSignature.signed.evidence.approval!.approval_hash = documentHash(
@@ -69,12 +70,16 @@ otherSignature.signed.evidence.approval!.approval_hash = documentHash(
   otherSignature.evidence.stored.envelope,
 );
 
+const otherRegistration = second();
+otherRegistration.signed.evidence.approval!.registration_hash = '0'.repeat(64);
+
 it.each<[fault: string, ReturnType<typeof second>, changes?: Partial<ApprovalEvidence>]>([
   ['another approval or registration', { ...second(), signed: second().signed }],
   [
     'another approval or registration',
     { ...second(), signed: second({ by: newApprover() }).signed },
   ],
+  ['another approval or registration', otherRegistration],
   ['no such proof before', second(), { pending: null }],
   ['no such proof before', second(), { pending: { ...pending, leafIndex: LEAF } }],
   ['no such proof before', second(), { pending: { ...pending, proofId: admitted.proofId } }],
@@ -87,12 +92,16 @@ it.each<[fault: string, ReturnType<typeof second>, changes?: Partial<ApprovalEvi
   ['is not active', second(), { isActive: false }],
   ['does not verify', second({ by: newApprover('globex'), statement: { tenant_id: TENANT } })],
   ['does not verify', second({ statement: { registration_hash: '0'.repeat(64) } })],
-  ['does not verify', second({ by: alteredKey })],
+  ['does not verify', second({ by: alteredKey, statement: { registration_hash: alteredHash } })],
   ['does not verify', otherSignature],
   ['reasons differ', second(), { pending: { ...pending, reasons: ['other'] } }],
   ['request differs', second(), { isSame: false }],
   ['a second decision about the same', second(), { isOnly: false }],
   ['rejection differs', second({ statement: REJECT })],
+  [
+    'rejection differs',
+    second({ statement: REJECT, aep: { decision: { ...DENIED, effect: 'ADMIT' } } }),
+  ],
   [
     'rejection differs',
     second({ statement: REJECT, aep: { decision: { ...DENIED, reasons: ['other'] } } }),

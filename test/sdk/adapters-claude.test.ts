@@ -106,6 +106,19 @@ describe('svc hook', () => {
     ]);
   });
 
+  it('takes the action and facts of a call from its input', async () => {
+    const path = { pointer: '/file_path', type: 'path' };
+    const tools = { Write: { action: 'WRITE_FILE', facts: { path } } };
+    await folder.write('map.json', JSON.stringify({ tools }));
+    const map = ['--map', `${folder.path}/map.json`];
+    const write = { tool_name: 'Write', tool_input: { file_path: '/srv//a.txt', content: 'a' } };
+    await hook(hookInput('PreToolUse', write), map);
+    // The policy set declares no such fact.
+    expect(sent()).toMatchObject([{ action: 'WRITE_FILE', facts: { path: '/srv/a.txt' } }]);
+    const missing = await hook(hookInput('PreToolUse', write), ['--map', 'none.json']);
+    expect(missing).toMatchObject({ code: 2, stdout: '' });
+  });
+
   it('denies a call that the policy denies, and blocks after every failure', async () => {
     const denied = await hook(hookInput('PreToolUse', toDelete));
     expect(denied).toMatchObject({ code: 0, lines: [denial(/denied by policy/)] });

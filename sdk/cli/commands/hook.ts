@@ -11,11 +11,13 @@ import { utf8 } from '../../../protocol/bytes.js';
 import { parseStrict } from '../../../protocol/json.js';
 import { openHook } from '../../adapters/claude-hook.js';
 import { openGate } from '../../adapters/gate.js';
-import type { AdapterOptions, Admission } from '../../adapters/options.js';
+import type { AdapterOptions, Admission, GatedCall } from '../../adapters/options.js';
 import { type AdmissionStore, openRounds } from '../../adapters/rounds.js';
 import { canonicalHash } from '../../canonical.js';
 import { type AddCommand, hookToken, type Invocation, UsageError } from '../config.js';
 import { errno, readInput } from '../files.js';
+import { describe, type Mapping, readMapping } from '../mcp/mapping.js';
+import type { JsonObject } from '../mcp/message.js';
 import { EXIT, type ExitCode } from '../terminal.js';
 
 interface HookOptions {
@@ -24,6 +26,7 @@ interface HookOptions {
   approvalWait?: number;
   observe?: true;
   state?: string;
+  map?: string;
   listen?: number;
 }
 
@@ -55,6 +58,7 @@ export function addHook(add: AddCommand): Command {
     .option('--agent <ID>', 'ID of the agent in proofs', 'claude-code')
     .option('--approval-wait <SECONDS>', 'wait for required approvals', wholeNumber)
     .option('--observe', 'report calls without an admission, and block none')
+    .option('--map <FILE>', 'take actions and facts from tool inputs as FILE describes')
     .option('--state <DIR>', 'keep admissions here until the outcome (default: ~/.svc/hooks)')
     .option('--listen <PORT>', 'serve HTTP hooks on this loopback port', wholeNumber);
 }
@@ -62,7 +66,8 @@ export function addHook(add: AddCommand): Command {
 async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
   const { options, signal, terminal } = invocation;
   try {
-    const gate = openGate(gateOptions(invocation), 'claude-code');
+    const mapping = options.map === undefined ? undefined : await readMapping(options.map);
+    const gate = openGate(gateOptions(invocation, mapping), 'claude-code');
     if (options.listen !== undefined) {
       await serve(openHook(gate, openRounds(Infinity)), options.listen, invocation);
       return EXIT.success;
@@ -77,7 +82,10 @@ async function hook(invocation: Invocation<HookOptions>): Promise<ExitCode> {
   }
 }
 
-function gateOptions({ engine, options, terminal }: Invocation<HookOptions>): AdapterOptions {
+function gateOptions(
+  { engine, options, terminal }: Invocation<HookOptions>,
+  mapping: Mapping | undefined,
+): AdapterOptions {
   const wait = options.approvalWait;
   const report = (text: string): void => terminal.printError(`svc hook: ${text}`);
   const common = {
@@ -87,6 +95,10 @@ function gateOptions({ engine, options, terminal }: Invocation<HookOptions>): Ad
     decisionTimeoutMs: options.timeout ?? DECISION_TIMEOUT_MS,
     breakerMs: BREAKER_MS,
     ...(wait !== undefined && { approval: { waitMs: wait * 1000 } }),
+    ...(mapping !== undefined && {
+      describe: ({ tool, arguments: given }: GatedCall) =>
+        describe(mapping, tool, given as JsonObject),
+    }),
     onOutcomeError: ({ error, tool }: { error: unknown; tool: string }) =>
       report(`${tool}: no outcome recorded: ${(error as Error).message}`),
   };
@@ -97,6 +109,7 @@ function gateOptions({ engine, options, terminal }: Invocation<HookOptions>): Ad
 const hookSchema = z.looseObject({
   hook_event_name: z.string(),
   tool_name: z.string().exactOptional(),
+  tool_input: z.record(z.string(), z.unknown()).exactOptional(),
   tool_use_id: z.string().exactOptional(),
 });
 

@@ -7,9 +7,9 @@ const SEGMENT = /^[\p{L}\p{M}\p{N}._@+=,;()[\]{}#&!~^ -]+$/u;
 const INVISIBLE = /\p{Default_Ignorable_Code_Point}/u;
 
 /**
- * The absolute form of a POSIX path without `.`, `..` and empty segments. Relative paths need a root.
- * Undefined for a path that a server could read as another one: the caller then states no fact. Sees
- * no symbolic links.
+ * The absolute form of a POSIX path without `.` and empty segments. Relative paths need a root.
+ * Undefined for a path that a server could read as another one, such as every path with `..`, which
+ * leads elsewhere after a symbolic link. The caller then states no fact.
  */
 export function normalPath(path: string, root?: string): string | undefined {
   // NFKC turns look-alikes such as U+FF0F and U+2024 into `/` and `.`.
@@ -18,9 +18,8 @@ export function normalPath(path: string, root?: string): string | undefined {
   const names: string[] = path.startsWith('/') ? [] : (root ?? '').split('/').slice(1);
   for (const name of path.split('/')) {
     if (name === '' || name === '.') continue;
-    if (name === '..') names.pop();
     // Windows drops dots and spaces at the end, and some servers trim.
-    else if (!SEGMENT.test(name) || /^ |[ .]$/.test(name)) return undefined;
+    if (!SEGMENT.test(name) || /^ |[ .]$/.test(name)) return undefined;
     else names.push(name);
   }
   return `/${names.join('/')}`;

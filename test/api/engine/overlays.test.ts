@@ -352,7 +352,9 @@ it('tests and activates only with cases of the tenant, which decide each rule', 
   expect((await admit(setup)).status).toBe(200);
 });
 
-it('a worker runs no permit that an engine stored as an overlay', async ({ setup }) => {
+it('an engine can neither leave out a set in use nor store a permit that a worker runs', async ({
+  setup,
+}) => {
   const { registry, db } = setup;
   const policies = { 'overlay.x': 'permit (principal, action, resource);' };
   const sets = (await policiesInUse(registry.engine)).map(async ({ digest, files }) => {
@@ -365,6 +367,7 @@ it('a worker runs no permit that an engine stored as an overlay', async ({ setup
   const overlay = { digest: Buffer.alloc(32), document: '{}' };
   const whose = [registry.engine, registry.tenantNo, key.no] as const;
   expect(await storeOverlay(...whose, overlay, 100)).toBe(true);
+  expect(await activateOverlay(...whose, overlay.digest, [])).toBe(false);
   expect(await activateOverlay(...whose, overlay.digest, await Promise.all(sets))).toBe(true);
   const item = registry.item({ action: 'DELETE_AUDIT_LOG' });
   await acceptIntake(registry.engine, [item]);

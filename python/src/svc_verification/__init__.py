@@ -1,0 +1,44 @@
+"""Admits actions of agents, and verifies their proofs, online and offline."""
+
+from .admissions import agent_envelope, execute_request
+from .client import AsyncClient, Client
+from .encoding import canonical_json
+from .encoding import document_hash as canonical_hash
+from .errors import InvalidError, NotAdmittedError, SvcError
+from .evidence import Proved, verify_evidence
+from .gate import Gate, LostOutcome, admitted
+from .hashing import action_of, plain_hash
+from .models import Exchange, Lookup, Receipt
+from .offline import OfflineResult, RunResult, verify_export, verify_receipt_evidence, verify_run, verify_tlog_proof
+from .pins import Pins
+from .transport import Retry
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Exchange",
+    "Gate",
+    "InvalidError",
+    "Lookup",
+    "LostOutcome",
+    "NotAdmittedError",
+    "OfflineResult",
+    "Pins",
+    "Proved",
+    "Receipt",
+    "Retry",
+    "RunResult",
+    "SvcError",
+    "action_of",
+    "admitted",
+    "agent_envelope",
+    "canonical_hash",
+    "canonical_json",
+    "execute_request",
+    "plain_hash",
+    "verify_evidence",
+    "verify_export",
+    "verify_receipt_evidence",
+    "verify_run",
+    "verify_tlog_proof",
+]

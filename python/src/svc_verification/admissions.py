@@ -1,0 +1,231 @@
+"""Admissions: their bodies, receipts and approvals (spec/proof.md, 7)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, cast
+
+from .documents import (
+    ADMISSION_STATUS,
+    AGENT_ENVELOPE,
+    AGENT_RECEIPT,
+    EXECUTE_RECEIPT,
+    EXECUTE_REQUEST,
+    RECEIPT,
+    RECEIPT_EVIDENCE,
+)
+from .encoding import canonical, current_time, document_hash, is_proof_id, milliseconds, sha256, time_text
+from .errors import InvalidError, SvcError
+from .forms import Form, matches, read
+from .models import Receipt
+from .offline import read_signed
+from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
+
+MIN_POLL, POLL = 0.05, 1.0
+# An approval that arrived in time may be decided a little later.
+DECIDED_WITHIN = 30_000
+APPROVAL_POLL = Retry(base_delay=1.0, max_delay=5.0)
+
+
+def execute_request(tenant_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The complete body of `POST /v1/intents/execute`. The same body is always the same admission."""
+    head = {"schema_version": "svc.runtime.intent_execute.request/1.0", "tenant_id": tenant_id}
+    return valid_input(EXECUTE_REQUEST, {**head, **fields})
+
+
+def agent_envelope(tenant_id: str, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The complete body of `POST /v1/agent/admissions`. Keep it to send the same admission again."""
+    head = {
+        "schema_version": "svc.agent.admission.envelope/1.1",
+        "tenant_id": tenant_id,
+        "kind": kind,
+        "nonce": secrets.token_hex(16),
+        "requested_at": time_text(current_time()),
+    }
+    return valid_input(AGENT_ENVELOPE, {**head, **fields})
+
+
+def valid_input(form: Form, document: dict[str, Any]) -> dict[str, Any]:
+    try:
+        read(form, document, "is not valid")
+        canonical(document)
+    except InvalidError as fault:
+        raise SvcError("invalid_input", f"{fault.pointer or '/'}: {fault.code}", fault=fault.code) from fault
+    return document
+
+
+def require_proof_id(text: str) -> str:
+    """No other text may become part of a path."""
+    if not is_proof_id(text):
+        raise SvcError("invalid_input", "a proof id is a UUIDv7 as 32 lower-case hex characters")
+    return text
+
+
+# Receipts
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What binds a receipt to its request; None where another process knows it."""
+
+    form: Form
+    request_hash: str | None = None
+    proof_id: str | None = None
+
+    def accepts(self, receipt: Any, status: str) -> bool:
+        if not matches(self.form, receipt):
+            return False
+        rest = {name: value for name, value in receipt.items() if name != "response_hash"}
+        return (
+            receipt["status"] == status
+            and self.request_hash in (None, receipt["request_hash"])
+            and self.proof_id in (None, receipt["registry_proof_id"])
+            and receipt["receipt_id"].endswith(f"-{receipt['request_hash'][:16]}")
+            and receipt["response_hash"] == document_hash(rest)
+        )
+
+
+def submit(service: Service, deadline: Deadline, body: dict[str, Any]) -> Steps[Receipt]:
+    """Admits a complete body, and returns its `ADMITTED` receipt."""
+    is_execute = str(body.get("schema_version")).startswith("svc.runtime.intent_execute.")
+    form, path = (EXECUTE_REQUEST, "/v1/intents/execute") if is_execute else (AGENT_ENVELOPE, "/v1/agent/admissions")
+    data = canonical(valid_input(form, body))
+    request_hash = sha256(data).hex()
+    response = yield from service.send(deadline, "POST", path, body=data, idempotency_key=request_hash)
+    expected = Expected(EXECUTE_RECEIPT if is_execute else AGENT_RECEIPT, request_hash)
+    receipt, proof_id = _read_admission(response, expected)
+    if receipt is not None:
+        return receipt
+    with _naming(proof_id):
+        yield from _pause(response, deadline)
+    return (yield from follow(service, deadline, Expected(expected.form, request_hash, proof_id)))
+
+
+def follow(service: Service, deadline: Deadline, expected: Expected) -> Steps[Receipt]:
+    """Polls for the decision on an accepted admission.
+
+    An approval leads to a second decision about the request, which has a proof of its own.
+    """
+    proof_id = require_proof_id(expected.proof_id or "")
+    while True:
+        with _naming(proof_id):
+            response = yield from service.send(deadline, "GET", f"/v1/admissions/{proof_id}")
+        wanted = expected if response.status == 202 else replace(expected, proof_id=None)
+        try:
+            receipt, _ = _read_admission(response, wanted)
+        except SvcError as error:
+            if error.denial is not None:
+                yield from _require_second_decision(service, deadline, expected, error.denial["receipt"])
+            raise
+        with _naming(proof_id):
+            if receipt is not None:
+                yield from _require_second_decision(service, deadline, expected, receipt)
+                return receipt
+            yield from _pause(response, deadline)
+
+
+def _require_second_decision(service: Service, deadline: Deadline, expected: Expected, receipt: Receipt) -> Steps[None]:
+    """Without the hash of the request, only evidence shows that another proof is about the pending one."""
+    if expected.request_hash is not None or receipt["registry_proof_id"] == expected.proof_id:
+        return
+    path = f"/v1/proofs/{receipt['registry_proof_id']}/receipt-evidence"
+    response = yield from service.read(deadline, "GET", path)
+    evidence = read_document(response, RECEIPT_EVIDENCE)
+    try:
+        signed, _ = read_signed(evidence, dict(receipt))
+    except InvalidError as fault:
+        raise SvcError("evidence_rejected", f"the evidence is rejected: {fault.code}", fault=fault.code) from fault
+    approval = signed["evidence"]["approval"]
+    if approval is None or approval["pending_proof_id"] != expected.proof_id:
+        raise SvcError("unexpected_response", "the decision is about another proof")
+
+
+def wait_for_approval(service: Service, deadline: Deadline, required: Receipt | str) -> Steps[Receipt]:
+    """Waits for the second decision about a request that requires an approval."""
+    proof_id = required if isinstance(required, str) else required["registry_proof_id"]
+    request_hash = None if isinstance(required, str) else required["request_hash"]
+    pending: SvcError | None = None
+    expires_at = ""
+    for attempt in count(1):
+        try:
+            expected = Expected(RECEIPT, request_hash, proof_id)
+            decided = yield from follow(service, deadline, expected)
+            if request_hash is None or decided["registry_proof_id"] != proof_id:
+                return decided
+            message = "the engine admits a proof that requires an approval"
+            raise SvcError("unexpected_response", message, proof_id=proof_id)
+        except SvcError as error:
+            if error.approval is not None:
+                pending, expires_at = error, error.approval["expires_at"]
+                request_hash = error.approval["receipt"]["request_hash"]
+            elif not error.retryable or pending is None or deadline.remaining() <= 0:
+                raise
+        if pending is not None and current_time() >= milliseconds(expires_at) + DECIDED_WITHIN:
+            raise pending
+        with _naming(proof_id):
+            yield from _wait(APPROVAL_POLL.backoff(attempt), deadline)
+    raise AssertionError("unreachable")
+
+
+def _pause(response: Response, deadline: Deadline) -> Steps[None]:
+    after = response.retry_after
+    yield from _wait(max(POLL if after is None else after, MIN_POLL), deadline)
+
+
+def _wait(seconds: float, deadline: Deadline) -> Steps[None]:
+    yield Pause(max(0.0, min(seconds, deadline.remaining())))
+    if deadline.remaining() <= 0:
+        raise deadline.error()
+
+
+@contextmanager
+def _naming(proof_id: str) -> Generator[None]:
+    """Adds the proof id to errors: without it the caller would lose an accepted admission."""
+    try:
+        yield
+    except SvcError as error:
+        error.proof_id = proof_id
+        raise
+
+
+def _read_admission(response: Response, expected: Expected) -> tuple[Receipt | None, str]:
+    """The `ADMITTED` receipt of this request, or the id of a pending admission.
+
+    Raises for a denial, a required approval and every other response.
+    """
+    if response.status == 200:
+        receipt = read_document(response, expected.form)
+        if not expected.accepts(receipt, "ADMITTED"):
+            raise _mismatch(response)
+        return cast(Receipt, receipt), receipt["registry_proof_id"]
+    if response.status == 202:
+        status = read_document(response, ADMISSION_STATUS)
+        proof_id: str = status["proof_id"]
+        location = response.headers.get("location", f"/v1/admissions/{proof_id}")
+        # Follows only locations on this engine.
+        if expected.proof_id not in (None, proof_id) or not location.endswith(f"/v1/admissions/{proof_id}"):
+            raise _mismatch(response)
+        if status["state"] == "pending":
+            return None, proof_id
+        if not Expected(expected.form, expected.request_hash, proof_id).accepts(status["receipt"], "APPROVAL_REQUIRED"):
+            raise _mismatch(response)
+        approval = {"receipt": status["receipt"], "expires_at": status["expires_at"]}
+        message = f"the action requires an approval before {approval['expires_at']}"
+        raise SvcError("approval_required", message, status=202, approval=approval, proof_id=proof_id)
+    error = http_error(response)
+    problem = error.problem
+    if problem is None or problem["code"] != "policy_denied":
+        raise error
+    if response.status != 403 or not expected.accepts(problem.get("receipt"), "DENIED"):
+        raise _mismatch(response)
+    denial = {name: problem.get(name) for name in ("receipt", "reasons", "sentences")}
+    proof_id = denial["receipt"]["registry_proof_id"] if denial["receipt"] else ""
+    raise SvcError("policy_denied", problem["detail"], status=403, problem=problem, denial=denial, proof_id=proof_id)
+
+
+def _mismatch(response: Response) -> SvcError:
+    return unexpected(response, "the response does not belong to this request")

@@ -1,0 +1,204 @@
+"""Entries of a log (spec/log.md, 11; spec/next.md)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from . import forms as f
+from .crypto import is_usable_key
+from .encoding import canonical, is_proof_id, is_time, milliseconds, parse_json, read_base64url, sha256
+from .errors import InvalidError, require
+from .notes import parse_vkey
+
+DAY = 24 * 60 * 60 * 1000
+MAX_LISTED = 1000
+
+
+def _entry(kind: str, *rules: f.Form, time: f.Form = is_time, **forms: f.Form) -> f.Form:
+    return f.members(
+        *rules, schema_version=f.version("svc.registry.entry/1.1"), type=f.one_of(kind), time=time, **forms
+    )
+
+
+def _fits_effect(entry: Any) -> bool:
+    return entry["effect"] == "ADMIT" or len(entry["valid_until"]) == 1
+
+
+def _fits_change(entry: Any) -> bool:
+    may_delegate = (entry["use"], entry["change"]) == ("aep", "activate")
+    return ("from_index" in entry) == (entry["change"] == "compromise") and ("delegation" in entry) <= may_delegate
+
+
+def proof_entry(is_end: f.Form) -> f.Form:
+    return _entry(
+        "proof",
+        _fits_effect,
+        time=is_end,
+        proof_id=is_proof_id,
+        aep_hash=f.is_hash,
+        proof_record_hash=f.is_hash,
+        effect=f.is_effect,
+        environment=f.is_environment,
+        key_id=f.KEY_BYTES,
+        valid_until=f.ends_of(is_end),
+    )
+
+
+def key_entry(is_start: f.Form, is_public_key: f.Form) -> f.Form:
+    return _entry(
+        "key",
+        _fits_change,
+        time=is_start,
+        use=f.one_of("aep", "aep_root"),
+        key_id=f.KEY_BYTES,
+        public_key=is_public_key,
+        change=f.one_of("activate", "retire", "compromise"),
+        from_index_=f.is_index,
+        delegation_=f.members(
+            root_key_id=f.is_key_id, until_index=f.is_index, max_proofs=f.is_index, sig=f.SIGNATURE_BYTES
+        ),
+    )
+
+
+APPROVER_ENTRY = _entry(
+    "key", use=f.one_of("approver"), registration_hash=f.is_hash, change=f.one_of("activate", "retire")
+)
+
+# Entries in a log: besides, no time before 1970, and only keys that can verify.
+
+
+def _is_since_1970(value: Any) -> bool:
+    return is_time(value) and value >= "1970"
+
+
+def _is_usable(value: Any) -> bool:
+    key = read_base64url(value, 32)
+    return key is not None and is_usable_key(key)
+
+
+def _is_vkey(value: Any) -> bool:
+    return isinstance(value, str) and f.matches(lambda text: parse_vkey(text) is not None, value)
+
+
+def _is_range(value: Any) -> bool:
+    return f.matches(f.items(f.is_index, 2, 2), value) and bool(value[0] < value[1])
+
+
+def _is_disjoint(entry: Any) -> bool:
+    ranges = entry["ranges"]
+    return all(one[1] <= other[0] for one, other in pairwise(ranges))
+
+
+def _lists_once(entry: Any) -> bool:
+    failed, restored = entry["failed"], entry["restored"]
+    listed = {*failed, *restored}
+    return (
+        f.is_ascending(failed)
+        and f.is_ascending(restored)
+        and len(listed) == len(failed) + len(restored) <= MAX_LISTED
+        and max(listed, default=-1) < entry["to"]
+        and entry["expired_through"] <= entry["time"]
+    )
+
+
+def _fits_snapshot(entry: Any) -> bool:
+    lasts = milliseconds(entry["valid_until"]) - milliseconds(entry["time"])
+    shards = [one["shard"] for one in entry["logs"]]
+    return (
+        f.is_ascending(shards) and all(one["lookup_from"] <= one["size"] for one in entry["logs"]) and 0 < lasts <= DAY
+    )
+
+
+def _logged(kind: str, *rules: f.Form, **forms: f.Form) -> f.Form:
+    return _entry(kind, *rules, time=_is_since_1970, **forms)
+
+
+SNAPSHOT = _logged(
+    "snapshot",
+    _fits_snapshot,
+    logs=f.items(
+        f.members(
+            shard=lambda value: f.is_index(value) and value < 4096,
+            origin=lambda value: f.is_text(value) and value != "",
+            size=f.is_index,
+            root=f.is_root,
+            expired_through=_is_since_1970,
+            lookup_from=f.is_index,
+        ),
+        least=1,
+    ),
+    map_root=f.is_root,
+    shares_root=f.is_root,
+    valid_until=_is_since_1970,
+    max_merge_delay=f.is_count,
+)
+_AEP_KEY = key_entry(_is_since_1970, _is_usable)
+_LOG_KEY = {"use": f.one_of("log"), "vkey": _is_vkey}
+ENTRY = f.by(
+    "type",
+    proof=proof_entry(_is_since_1970),
+    status=_logged(
+        "status", proof_id=is_proof_id, artifact_kind=f.is_kind, status=f.one_of("REVOKED"), reason_hash=f.is_hash
+    ),
+    key=f.by(
+        "use",
+        aep=_AEP_KEY,
+        aep_root=_AEP_KEY,
+        verifier=_logged(
+            "key",
+            use=f.one_of("verifier"),
+            change=f.one_of("activate", "retire"),
+            key_id=f.is_key_id,
+            public_key=_is_usable,
+        ),
+        log=f.either(
+            _logged("key", change=f.one_of("activate"), **_LOG_KEY),
+            _logged("key", change=f.one_of("retire"), from_size=f.is_index, **_LOG_KEY),
+        ),
+        approver=lambda value: APPROVER_ENTRY(value) and _is_since_1970(value["time"]),
+    ),
+    erasure=_logged(
+        "erasure", _is_disjoint, ranges=f.items(_is_range, MAX_LISTED, 1), cause=f.one_of("erased", "lost")
+    ),
+    verdict=_logged(
+        "verdict",
+        _lists_once,
+        previous=f.either(f.is_index, f.is_null),
+        to=f.is_index,
+        root=f.is_root,
+        failed=f.items(f.is_index),
+        restored=f.items(f.is_index),
+        expired_through=_is_since_1970,
+        key_id=f.is_key_id,
+        sig=f.SIGNATURE_BYTES,
+    ),
+    snapshot=SNAPSHOT,
+)
+
+
+def read_entry(data: bytes) -> dict[str, Any]:
+    """An entry of any type, from its canonical bytes."""
+    try:
+        entry: dict[str, Any] = parse_json(data)
+        require(ENTRY(entry) and canonical(entry) == data and len(data) < 2**16, "malformed_entry")
+    except InvalidError as fault:
+        raise InvalidError("malformed_entry", fault.pointer) from fault
+    return entry
+
+
+def leaf_hash(entry: Any) -> bytes:
+    return sha256(b"\0" + canonical(entry))
+
+
+def check_snapshot(index: int, entry: dict[str, Any], origin: str) -> None:
+    """The rules of a snapshot entry that need no other entry."""
+    require(f.matches(SNAPSHOT, entry), "malformed_entry")
+    first = entry["logs"][0]
+    require(first["shard"] == 0 and first["origin"] == origin, "wrong_origin")
+    require(first["size"] <= index, "malformed_entry")
+
+
+def aep_key_key(shard: int, index: int) -> bytes:
+    """The key of the map for an AEP key."""
+    return b"\2" + shard.to_bytes(2, "big") + index.to_bytes(14, "big")

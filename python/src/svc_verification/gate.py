@@ -1,0 +1,235 @@
+"""Admits every call of a tool before it runs, and records its outcome afterwards.
+
+Arguments, results and errors stay in the process; requests have their hashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+import anyio
+
+from .admissions import agent_envelope
+from .client import AsyncClient, Client
+from .errors import InvalidError, NotAdmittedError, SvcError
+from .hashing import action_of, plain_hash, result_hash
+from .models import Agent, Receipt
+
+P = ParamSpec("P")
+R = TypeVar("R")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LostOutcome:
+    """An outcome that could not be recorded. `client.submit(envelope)` records it once, however often it is sent."""
+
+    tool: str
+    proof_id: str
+    error: Exception
+    envelope: dict[str, Any]
+
+
+def log_lost(lost: LostOutcome) -> None:
+    logger.error("gate: the outcome of %s was not recorded", lost.proof_id, exc_info=lost.error)
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call of a tool. `arguments` is read for the admission, and again before the tool runs."""
+
+    tool: str
+    arguments: Callable[[], Any]
+    action: str | None = None
+    framework: str | None = None
+    fields: Callable[[], Mapping[str, Any]] = field(default=dict)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    call: ToolCall
+    envelope: dict[str, Any]
+
+    def error(self, code: str, why: str, proof_id: str | None = None) -> NotAdmittedError:
+        return NotAdmittedError(code, self.call.tool, why, action=self.envelope["action"], proof_id=proof_id)
+
+    def not_admitted(self, error: Exception) -> NotAdmittedError:
+        if not isinstance(error, SvcError):
+            return self.error("undecided", "its admission failed")
+        codes = {"policy_denied": "denied", "approval_required": "approval_required", "invalid_input": "invalid_call"}
+        return self.error(codes.get(error.code, "undecided"), str(error), error.proof_id)
+
+    def require_unchanged(self, receipt: Receipt) -> None:
+        if result_hash(self.call.arguments()) != self.envelope["arguments_hash"]:
+            proof_id = receipt["registry_proof_id"]
+            raise self.error("arguments_changed", "its arguments changed during the admission", proof_id)
+
+
+class Gate:
+    """A client and the agent whose calls it admits.
+
+    `outcome_timeout` limits the recording of an outcome, in seconds. `on_outcome_error` gets every outcome that could
+    not be recorded; by default it is logged. The caller of the tool gets its result regardless.
+    """
+
+    def __init__(
+        self,
+        client: Client | AsyncClient,
+        agent: Agent,
+        *,
+        parent_proof_id: str | None = None,
+        outcome_timeout: float = 10.0,
+        on_outcome_error: Callable[[LostOutcome], object] = log_lost,
+    ) -> None:
+        self.client, self.agent, self.on_outcome_error = client, agent, on_outcome_error
+        self.parent = {} if parent_proof_id is None else {"parent_proof_id": parent_proof_id}
+        self.recorder = client.with_timeout(outcome_timeout)
+        # Rejects invalid options when a tool is wrapped, not when it is called.
+        agent_envelope(client.tenant_id, "admission", {"agent": agent, "action": "ANY", **self.parent})
+
+    def run(self, call: ToolCall, function: Callable[[], R]) -> R:
+        """Runs the function only after an `ADMITTED` receipt for this call. Raises `NotAdmittedError`."""
+        client, recorder = self.client, self.recorder
+        if not isinstance(client, Client) or not isinstance(recorder, Client):
+            raise NotAdmittedError("invalid_call", call.tool, "a blocking tool needs a Client")
+        planned = self._plan(call)
+        try:
+            receipt = client.submit(planned.envelope)
+        except Exception as error:
+            raise planned.not_admitted(error) from error
+
+        def record(result: str, hash_: str | None = None) -> None:
+            envelope = self._outcome(planned, receipt, result, hash_)
+            try:
+                recorder.submit(envelope)
+            except Exception as error:
+                self._report(planned, receipt, error, envelope)
+
+        try:
+            planned.require_unchanged(receipt)
+            value = function()
+        except BaseException:
+            record("failed")
+            raise
+        record("succeeded", result_hash(value))
+        return value
+
+    async def run_async(self, call: ToolCall, function: Callable[[], Awaitable[R]]) -> R:
+        """`run` for a coroutine function."""
+        client, recorder = self.client, self.recorder
+        if not isinstance(client, AsyncClient) or not isinstance(recorder, AsyncClient):
+            raise NotAdmittedError("invalid_call", call.tool, "a coroutine tool needs an AsyncClient")
+        planned = self._plan(call)
+        try:
+            receipt = await client.submit(planned.envelope)
+        except Exception as error:
+            raise planned.not_admitted(error) from error
+
+        async def record(result: str, hash_: str | None = None) -> None:
+            envelope = self._outcome(planned, receipt, result, hash_)
+            try:
+                # A cancelled tool did run: its outcome is recorded regardless.
+                with anyio.CancelScope(shield=True):
+                    await recorder.submit(envelope)
+            except Exception as error:
+                self._report(planned, receipt, error, envelope)
+
+        try:
+            planned.require_unchanged(receipt)
+            value = await function()
+        except BaseException:
+            await record("failed")
+            raise
+        await record("succeeded", result_hash(value))
+        return value
+
+    def _agent_of(self, call: ToolCall) -> dict[str, Any]:
+        framework = {} if call.framework is None else {"framework": call.framework}
+        return {**framework, **self.agent}
+
+    def _plan(self, call: ToolCall) -> _Planned:
+        """Hashes the arguments."""
+        try:
+            fields = {
+                "agent": self._agent_of(call),
+                "action": action_of(call.tool) if call.action is None else call.action,
+                "tool": call.tool,
+                "arguments_hash": plain_hash(call.arguments()),
+                **self.parent,
+                **call.fields(),
+            }
+            return _Planned(call, agent_envelope(self.client.tenant_id, "admission", fields))
+        except (SvcError, InvalidError) as error:
+            why = f"no proof can describe its call: {error}"
+            raise NotAdmittedError("invalid_call", call.tool, why, action=call.action) from error
+
+    def _outcome(self, planned: _Planned, receipt: Receipt, result: str, hash_: str | None) -> dict[str, Any]:
+        fields = {"agent": self._agent_of(planned.call), "parent_proof_id": receipt["registry_proof_id"]}
+        fields |= {"result": result} | ({} if hash_ is None else {"result_hash": hash_})
+        return agent_envelope(self.client.tenant_id, "outcome", fields)
+
+    def _report(self, planned: _Planned, receipt: Receipt, error: Exception, envelope: dict[str, Any]) -> None:
+        lost = LostOutcome(planned.call.tool, receipt["registry_proof_id"], error, envelope)
+        # An error of the callback must not replace the result of the tool.
+        with contextlib.suppress(Exception):
+            self.on_outcome_error(lost)
+
+
+def admitted(
+    gate: Gate,
+    *,
+    tool: str | None = None,
+    action: str | None = None,
+    hashed: Callable[..., Any] | None = None,
+    fields: Callable[..., Mapping[str, Any]] | None = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function, or a coroutine function, so that every call is admitted before it runs.
+
+    `tool` is its name in the proof, by default that of the function; `action` is by default `action_of(tool)`. The hash
+    covers the arguments by name, with the default values. If some are not data, `hashed` gets the arguments and returns
+    the bound part; `fields` returns further members of the envelope, such as `facts`, `run` and `tool_call_id`.
+
+    A coroutine function needs a gate with an `AsyncClient`, any other function one with a `Client`. Raises `SvcError`
+    (`invalid_input`) otherwise, and for a generator function: its caller, not the call, runs it.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name = tool if tool is not None else getattr(function, "__name__", "")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise SvcError("invalid_input", f"{name} is a generator function: decorate its caller")
+        if inspect.iscoroutinefunction(function) != isinstance(gate.client, AsyncClient):
+            raise SvcError("invalid_input", f"{name}: a coroutine function needs an AsyncClient, others a Client")
+        signature = inspect.signature(function)
+
+        def call_of(args: tuple[Any, ...], named: dict[str, Any]) -> ToolCall:
+            def arguments() -> Any:
+                if hashed is not None:
+                    return hashed(*args, **named)
+                bound = signature.bind(*args, **named)
+                bound.apply_defaults()
+                return dict(bound.arguments)
+
+            more = (lambda: fields(*args, **named)) if fields is not None else dict[str, Any]
+            return ToolCall(name, arguments, action, fields=more)
+
+        if inspect.iscoroutinefunction(function):
+
+            @wraps(function)
+            async def run_async(*args: P.args, **named: P.kwargs) -> Any:
+                return await gate.run_async(call_of(args, named), lambda: function(*args, **named))
+
+            return cast(Callable[P, R], run_async)
+
+        @wraps(function)
+        def run(*args: P.args, **named: P.kwargs) -> R:
+            return gate.run(call_of(args, named), lambda: function(*args, **named))
+
+        return run
+
+    return decorate

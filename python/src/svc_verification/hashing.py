@@ -1,0 +1,62 @@
+"""Hashes and names of tool calls, equal to those of the TypeScript adapters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+from .encoding import document_hash
+from .errors import InvalidError, SvcError
+
+MAX_ACTION = 128
+
+
+def plain_hash(value: Any) -> str:
+    """SHA-256 of the value's RFC 8785 form.
+
+    Raises `InvalidError` for a value that is not plain JSON: the JSON of another object can omit data that the tool
+    gets, so different calls would have the same hash.
+    """
+    try:
+        _require_plain(value, "")
+    except RecursionError:
+        # Also a value that contains itself.
+        raise InvalidError("too_deep") from None
+    return document_hash(value)
+
+
+def result_hash(value: Any) -> str | None:
+    """Like `plain_hash`, but None for a value that is not plain JSON."""
+    try:
+        return plain_hash(value)
+    except InvalidError:
+        return None
+
+
+def _require_plain(value: Any, pointer: str) -> None:
+    kind = type(value)
+    if kind is list or kind is tuple:
+        for at, item in enumerate(value):
+            _require_plain(item, f"{pointer}/{at}")
+    elif kind is dict and all(type(name) is str for name in value):
+        for name, item in value.items():
+            _require_plain(item, f"{pointer}/{name}")
+    elif value is not None and kind not in (str, int, float, bool):
+        raise InvalidError("malformed_json", pointer)
+
+
+def action_of(tool: str) -> str:
+    """The action of a tool, as policies name it: `deleteAuditLog` and `delete-audit-log` are both `DELETE_AUDIT_LOG`.
+
+    Raises `SvcError` (`invalid_input`) for a name without a letter A-Z or a digit.
+    """
+    name = "".join(one for one in unicodedata.normalize("NFKD", tool) if not unicodedata.category(one).startswith("M"))
+    # Separates words by case, except in a name that is all upper case.
+    if re.search("[a-z]", name):
+        name = re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
+        name = re.sub("([A-Z])([A-Z][a-z])", r"\1_\2", name)
+    action = re.sub("[^A-Z0-9.:]+", "_", name.upper())[:MAX_ACTION].strip("_")
+    if not re.search("[A-Z0-9]", action):
+        raise SvcError("invalid_input", "/action: the name of the tool gives no action: set one")
+    return action

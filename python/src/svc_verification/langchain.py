@@ -1,0 +1,69 @@
+"""Admits the calls of LangChain tools. Needs the extra `langchain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+from langchain_core.tools import BaseTool
+from pydantic import BaseModel
+
+from .errors import SvcError
+from .gate import Gate, ToolCall
+
+ToolT = TypeVar("ToolT", bound=BaseTool)
+# Arguments that LangChain adds to those of the schema.
+ADDED = ("run_manager", "config")
+
+
+def admit_tool(
+    tool: ToolT,
+    gate: Gate,
+    *,
+    action: str | None = None,
+    hashed: Callable[..., Any] | None = None,
+    fields: Callable[..., Mapping[str, Any]] | None = None,
+) -> ToolT:
+    """Copies a tool so that every call is admitted first. Give the agent the copy, not the original.
+
+    The hash covers the arguments after the tool's schema. A call without an admission raises `NotAdmittedError`, like a
+    tool that fails. `hashed` and `fields` are those of `admitted`. A tool without a coroutine needs a gate with a
+    `Client`, also for `ainvoke`; one with a coroutine needs an `AsyncClient` for `ainvoke`.
+    """
+    if not isinstance(tool, BaseTool):
+        raise SvcError("invalid_input", "expected a BaseTool of langchain-core")
+
+    def call_of(args: tuple[Any, ...], given: dict[str, Any]) -> ToolCall:
+        named = {name: value for name, value in given.items() if name not in ADDED or name in tool.args}
+
+        def arguments() -> Any:
+            if hashed is not None:
+                return hashed(*args, **named)
+            return _plain(args[0] if args and not named else {**named, **({"args": args} if args else {})})
+
+        more = (lambda: fields(*args, **named)) if fields is not None else dict[str, Any]
+        return ToolCall(tool.name, arguments, action, "langchain", more)
+
+    @wraps(tool._run)
+    def run(*args: Any, **named: Any) -> Any:
+        return gate.run(call_of(args, named), lambda: tool._run(*args, **named))
+
+    @wraps(tool._arun)
+    async def run_async(*args: Any, **named: Any) -> Any:
+        return await gate.run_async(call_of(args, named), lambda: tool._arun(*args, **named))
+
+    copy = tool.model_copy()
+    # Past pydantic, which keeps methods out of its fields.
+    object.__setattr__(copy, "_run", run)
+    object.__setattr__(copy, "_arun", run_async)
+    return copy
+
+
+def _plain(value: Any) -> Any:
+    """Values of a schema with models inside, as JSON."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

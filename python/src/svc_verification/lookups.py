@@ -1,0 +1,197 @@
+"""Lookups of the public API, whose answers are compared with evidence when a log is pinned."""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+from typing import Any
+from urllib.parse import quote
+
+from . import forms
+from .answers import Answer
+from .encoding import KINDS, is_time
+from .errors import InvalidError, SvcError
+from .evidence import Proved, verify_evidence
+from .forms import having
+from .models import Lookup
+from .pins import Pins
+from .transport import Deadline, Pause, Response, Retry, Service, Steps, http_error, read_document, unexpected
+
+# The artifact of a lookup; None for a kind that may resolve to any.
+ANSWERED = {one: one for one in KINDS} | {"trust-asset": "trust", "package": "trust", "share": None, "identifier": None}
+VIEWS = {"history": "history", "chain": "trust-chain"}
+ROUNDS = Retry(attempts=5, base_delay=0.1, max_delay=1.0)
+VERDICT_POLL = Retry(base_delay=0.2, max_delay=3.0)
+OPEN_STATUSES = ("NOT_FOUND", "BACKEND_LOOKUP_REQUIRED")
+_VERDICT = {"verification_status": forms.is_status, "can_assert_validity": forms.is_boolean}
+_NAMED = {"artifact_kind": forms.is_kind, "identifier": forms.is_text, "lookup": having(requested=forms.is_text)}
+FACADE = having(
+    schema_version=forms.just("svc.public_verification.facade/1.0"),
+    **_NAMED,
+    verification=having(forms.asserts_by_status, **_VERDICT, frontend_recomputed=forms.just(False)),
+    mutation_allowed=forms.just(False),
+    serves_authoritative_truth=forms.just(False),
+)
+NOT_FOUND = having(
+    schema_version=forms.just("svc.public_verification.not_found/1.0"),
+    result=forms.just("NOT_FOUND"),
+    verification_status=forms.just("NOT_FOUND"),
+    can_assert_validity=forms.just(False),
+    verdict_fabricated=forms.just(False),
+)
+HISTORY = having(
+    forms.asserts_by_status,
+    schema_version=forms.just("svc.public_verification.history/1.0"),
+    **_NAMED,
+    **_VERDICT,
+    events=forms.items(having(event=forms.is_text)),
+)
+TRUST_CHAIN = having(
+    forms.asserts_by_status,
+    schema_version=forms.just("svc.public_verification.trust_chain/1.0"),
+    **_NAMED,
+    **_VERDICT,
+    available=forms.is_boolean,
+    sequence=forms.items(forms.is_text),
+    links=forms.items(having(stage=forms.is_text, identifier=forms.is_text)),
+)
+
+
+def lookup(
+    service: Service,
+    deadline: Deadline,
+    kind: str,
+    identifier: str,
+    pins: Pins | None,
+    max_age: float | None,
+    view: str | None = None,
+) -> Steps[Lookup]:
+    """Reads an answer. With a pinned log, verifies evidence, and compares the answer with what it proves."""
+    path, query = _target(kind, identifier, view)
+    for attempt in count(1):
+        response = yield from service.send(deadline, "GET", path, query=query)
+        record = _read(response, kind, identifier, view)
+        generation = _snapshot_number(response, "x-svc-snapshot-generation")
+        proved: Proved | None = None
+        if pins is not None:
+            evidence = yield from read_evidence(service, deadline, identifier)
+            proved = prove(evidence, pins, kind, identifier, max_age, view)
+            if not agrees(proved.answer, record):
+                # Answer and evidence may come from different snapshots.
+                if generation == proved.log_index or attempt >= ROUNDS.attempts:
+                    message = "the answer differs from its evidence"
+                    raise SvcError("evidence_rejected", message, fault="answer_mismatch")
+                yield Pause(min(ROUNDS.backoff(attempt), max(0.0, deadline.remaining())))
+                continue
+            record = proved.answer
+        verdict = record.get("verification", record)
+        issued_at = response.headers.get("x-svc-snapshot-issued-at", "")
+        if not is_time(issued_at):
+            raise unexpected(response, "the response has no x-svc-snapshot-issued-at")
+        return Lookup(
+            record,
+            verdict["verification_status"],
+            verdict["can_assert_validity"],
+            generation,
+            _snapshot_number(response, "x-svc-tree-size"),
+            issued_at,
+            proved,
+        )
+    raise AssertionError("unreachable")
+
+
+def wait_for_verdict(
+    service: Service, deadline: Deadline, proof_id: str, pins: Pins | None, max_age: float | None
+) -> Steps[Lookup]:
+    """Polls for the public verdict on a proof. Continues while the registry is unavailable."""
+    last = "no response"
+    for attempt in count(1):
+        try:
+            found = yield from lookup(service, deadline, "proof", proof_id, pins, max_age)
+            if found.verification_status not in OPEN_STATUSES:
+                return found
+            last = f"last status {found.verification_status}"
+        except SvcError as error:
+            if not error.retryable:
+                raise
+            last = str(error)
+        delay = VERDICT_POLL.backoff(attempt)
+        if delay >= deadline.remaining():
+            break
+        yield Pause(delay)
+    raise SvcError("timeout", f"no verdict in time: {last}")
+
+
+def read_evidence(service: Service, deadline: Deadline, identifier: str) -> Steps[bytes]:
+    response = yield from service.read(deadline, "GET", f"/api/public/evidence/{_segment(identifier)}")
+    return response.content
+
+
+def prove(
+    evidence: bytes, pins: Pins, kind: str, identifier: str, max_age: float | None, view: str | None = None
+) -> Proved:
+    """Raises `evidence_outdated` for an answer that no longer holds, else `evidence_rejected`."""
+    route = "generic" if kind == "identifier" else kind
+    try:
+        return verify_evidence(evidence, pins, identifier=identifier, route=route, view=view, max_age=max_age)
+    except InvalidError as fault:
+        is_old = fault.code in ("evidence_expired", "evidence_too_old")
+        code = "evidence_outdated" if is_old else "evidence_rejected"
+        raise SvcError(code, f"the evidence is rejected: {fault.code}", fault=fault.code) from fault
+
+
+def agrees(proved: Any, served: Any) -> bool:
+    """Whether a served document has every member of the proved one. Addresses of `downloads` prove nothing."""
+    if isinstance(proved, dict):
+        return isinstance(served, dict) and all(
+            name == "downloads" or (name in served and agrees(value, served[name])) for name, value in proved.items()
+        )
+    if isinstance(proved, list):
+        is_list = isinstance(served, list) and len(served) == len(proved)
+        return is_list and all(agrees(*pair) for pair in zip(proved, served, strict=True))
+    return type(proved) is type(served) and bool(proved == served)
+
+
+def _target(kind: str, identifier: str, view: str | None) -> tuple[str, dict[str, str] | None]:
+    kinds = tuple(ANSWERED) if view is None else KINDS
+    if kind not in kinds or (view == "chain" and kind == "proof"):
+        raise SvcError("invalid_input", f"/kind: the kind must be one of {', '.join(kinds)}")
+    segment = _segment(identifier)
+    if view is not None:
+        name = {"history": "timeline", "chain": "chain"}[view] if kind == "trust" else VIEWS[view]
+        return f"/api/public/{kind}/{segment}/{name}", None
+    if kind == "identifier":
+        return "/api/public/verify", {"identifier": identifier}
+    return f"/api/public/verify/{kind}/{segment}", None
+
+
+def _segment(identifier: str) -> str:
+    """An escaped path segment. URL parsers would resolve `.` and `..`, and drop an empty segment."""
+    if re.fullmatch(r"\.{0,2}", identifier):
+        raise SvcError("invalid_input", "/identifier: it is empty or a path step")
+    try:
+        return quote(identifier, safe="")
+    except UnicodeError as error:
+        raise SvcError("invalid_input", "/identifier: it contains half of a surrogate pair") from error
+
+
+def _read(response: Response, kind: str, identifier: str, view: str | None) -> Answer:
+    if response.status != 200:
+        # A 404 with a problem document is a missing route, not a statement about a proof.
+        if response.status != 404 or view is not None or response.media_type == "application/problem+json":
+            raise http_error(response)
+        missing: Answer = read_document(response, NOT_FOUND)
+        return missing
+    form = {None: FACADE, "history": HISTORY, "chain": TRUST_CHAIN}[view]
+    record: Answer = read_document(response, form)
+    names = {record["identifier"], record["lookup"]["requested"]}
+    if names != {identifier} or ANSWERED[kind] not in (None, record["artifact_kind"]):
+        raise unexpected(response, "the response is about another artifact")
+    return record
+
+
+def _snapshot_number(response: Response, name: str) -> int:
+    text = response.headers.get(name, "")
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise unexpected(response, f"the response has no {name}")
+    return int(text)

@@ -1,0 +1,110 @@
+"""Types of requests and answers. Answers may have more members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NotRequired, Required, TypedDict
+
+from .evidence import Proved
+
+
+class Agent(TypedDict):
+    id: str
+    framework: NotRequired[str]
+
+
+class Run(TypedDict):
+    """A place in a run; `id` is a UUIDv7 as 32 characters of hex, `seq` counts from 0."""
+
+    id: str
+    seq: int
+
+
+class _Fields(TypedDict, total=False):
+    agent: Required[Agent]
+    run: Run
+    tool_call_id: str
+    traceparent: str
+    idempotency_key: str
+    # By default random, so that each call is another admission.
+    nonce: str
+    # By default the present time.
+    requested_at: str
+
+
+class AdmissionFields(_Fields, total=False):
+    action: Required[str]
+    tool: str
+    arguments_hash: str
+    parent_proof_id: str
+    facts: Mapping[str, Any]
+
+
+class OutcomeFields(_Fields, total=False):
+    parent_proof_id: Required[str]
+    result: Required[Literal["succeeded", "failed"]]
+    result_hash: str
+
+
+class ExecuteFields(TypedDict, total=False):
+    intent_id: Required[str]
+    action: Required[str]
+    idempotency_key: str
+    proof_chain_fixture_ref: str
+
+
+class ProofFilter(TypedDict, total=False):
+    """Conditions of the list of proofs, joined by "and"."""
+
+    action: str
+    status: str
+    effect: str
+    lane: str
+    intent_id: str
+    agent: str
+    tool: str
+    run: str
+    parent: str
+    batch: str
+    bound: bool
+    # RFC 3339 UTC with milliseconds; `since` is inclusive, `until` is not.
+    since: str
+    until: str
+
+
+class Receipt(TypedDict):
+    schema_version: str
+    receipt_id: str
+    status: Literal["ADMITTED", "DENIED", "APPROVAL_REQUIRED"]
+    request_hash: str
+    registry_proof_id: str
+    response_hash: str
+    vee_recorded: Literal[True]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request and its response, each with a hash that anyone can recompute.
+
+    `canonical_request` is the RFC 8785 form of the sent body, or of `{"method", "path", "query"}` of a GET.
+    """
+
+    request_hash: str
+    canonical_request: str
+    response_hash: str
+    request_id: str | None
+    response: Any
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A public verdict: relayed unchanged, or with pins recomputed from evidence and equal to the one served."""
+
+    record: dict[str, Any]
+    verification_status: str
+    can_assert_validity: bool
+    generation: int
+    tree_size: int
+    issued_at: str
+    evidence: Proved | None

@@ -1,0 +1,393 @@
+"""Verifies exports, the evidence of receipts, packages of runs, and tlog-proofs offline (spec/log.md, 18)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from . import approvals
+from .crypto import pae, thumbprint, verify_ed25519
+from .documents import AEP, AEP_TYPE, DISCLOSED, DISCLOSURE, EVIDENCE, EXPORT, RECEIPT_EVIDENCE, RUN_PACKAGE
+from .encoding import (
+    base64_bytes,
+    base64text,
+    canonical,
+    code_units,
+    current_time,
+    document_hash,
+    parse_json,
+    read_base64url,
+    sha256,
+    time_text,
+)
+from .entries import read_entry
+from .errors import InvalidError, require
+from .forms import ASSERTING, is_ascending, is_hash, read
+from .notes import Checkpoint, TlogProof, parse_tlog_proof
+from .pins import PinnedLog, Pins
+
+MALFORMED_EXPORT = "malformed_export"
+Document = str | bytes | dict[str, Any]
+RECEIPT_STATUS = {"ADMIT": "ADMITTED", "DENY": "DENIED", "REQUIRE_APPROVAL": "APPROVAL_REQUIRED"}
+
+
+class Undecidable(Exception):  # noqa: N818
+    """The pins do not suffice."""
+
+
+@dataclass
+class OfflineResult:
+    """`undecidable` is why the pins do not suffice, `fault` the first failed check; both are None for a good document.
+
+    `included` is None without a pinned log. A status `unknown since checkpoint <size>` cannot exclude a later
+    revocation.
+    """
+
+    authentic: bool | None = None
+    included: bool | None = None
+    status: str = "unknown"
+    fault: str | None = None
+    pointer: str = ""
+    undecidable: str | None = None
+    aep: dict[str, Any] | None = None
+    disclosed: dict[str, Any] | None = None
+    withheld: int | None = None
+    leaf_index: int | None = None
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check that the pins allow has passed."""
+        return self.fault is None and self.undecidable is None
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON, in the form of the test vectors."""
+        shown = ("authentic", "included", "status", "fault", "disclosed", "withheld")
+        return _summary(self, () if self.undecidable else shown)
+
+
+@dataclass
+class RunResult:
+    """`complete` means: the run has exactly the requests `members`; `missing` are numbers of erased ones."""
+
+    complete: bool = False
+    fault: str | None = None
+    undecidable: str | None = None
+    members: list[str] | None = None
+    missing: list[int] | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON, in the form of the test vectors."""
+        return _summary(self, () if self.undecidable else ("complete", "fault", "members", "missing"))
+
+
+def _summary(result: object, names: tuple[str, ...]) -> dict[str, Any]:
+    values = {name: getattr(result, name) for name in (*names, "undecidable")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def verify_export(
+    document: Document,
+    pins: Pins,
+    *,
+    receipt: dict[str, Any] | None = None,
+    tlog_proof: str | None = None,
+    now: str | None = None,
+) -> OfflineResult:
+    """Verifies an export, or the evidence of a receipt.
+
+    With `receipt`, the document must be about it. A `tlog_proof` takes the place of the document's own inclusion.
+    `now` replaces the clock of the reader.
+    """
+    result = OfflineResult(authentic=False, included=None if pins.log is None else False)
+    try:
+        _verify_document(result, document, pins, receipt, tlog_proof, now)
+    except Undecidable as cause:
+        return OfflineResult(undecidable=str(cause))
+    except InvalidError as fault:
+        result.fault, result.pointer = fault.code, fault.pointer
+    return result
+
+
+def verify_receipt_evidence(
+    document: Document, receipt: dict[str, Any], pins: Pins, *, now: str | None = None
+) -> OfflineResult:
+    """Verifies that evidence of a receipt binds the operator to this receipt."""
+    return verify_export(document, pins, receipt=receipt, now=now)
+
+
+def verify_tlog_proof(tlog_proof: str, entry: str | bytes, pins: Pins) -> OfflineResult:
+    """Verifies that a log entry, given as its canonical bytes, is in the pinned log."""
+    if pins.log is None:
+        return OfflineResult(undecidable="no_pinned_log")
+    result = OfflineResult(included=False)
+    try:
+        read_in = read_entry(entry.encode("utf-8", "surrogatepass") if isinstance(entry, str) else entry)
+        proof = parse_tlog_proof(tlog_proof)
+        result.checkpoint = pins.log.check_inclusion(read_in, proof)
+    except InvalidError as fault:
+        result.fault = fault.code
+        return result
+    result.included, result.leaf_index = True, proof.index
+    result.status = f"unknown since checkpoint {result.checkpoint.size}"
+    return result
+
+
+def verify_run(package: Document, pins: Pins) -> RunResult:
+    """Verifies that a run has exactly the requests in its package."""
+    result = RunResult()
+    if pins.log is None:
+        return RunResult(undecidable="no_pinned_log")
+    try:
+        _verify_run(result, _parse(package), pins, pins.log)
+    except Undecidable as cause:
+        return RunResult(undecidable=str(cause))
+    except InvalidError as fault:
+        result.fault = fault.code
+    return result
+
+
+def _parse(document: Document) -> Any:
+    return document if isinstance(document, dict) else parse_json(document)
+
+
+# An export or evidence
+
+
+def _verify_document(
+    result: OfflineResult,
+    given: Document,
+    pins: Pins,
+    receipt: dict[str, Any] | None,
+    tlog_proof: str | None,
+    now: str | None,
+) -> None:
+    if not pins.aep_keys:
+        raise Undecidable("no_pinned_key")
+    document = _parse(given)
+    signed, disclosed = read_signed(document, receipt)
+    is_export = document["schema_version"] not in (EVIDENCE, DISCLOSURE)
+    pinned = [key for key in pins.aep_keys if key.key_id == signed["key_id"]]
+    if not pinned:
+        raise Undecidable("signing_key_not_pinned")
+    signature = base64_bytes(document["proof_record"]["envelope"]["signatures"][0]["sig"])
+    require(verify_ed25519(pinned[0].public, pae("svc.aep", canonical(signed)), signature), "bad_signature")
+    shown = document["approval"]
+    require(shown is None or approvals.is_signed(shown), "bad_approval_signature")
+
+    def accept(status: str) -> None:
+        result.authentic, result.aep, result.disclosed = True, signed, disclosed
+        result.withheld = 1 + len(signed["commitments"]) - len(disclosed)
+        result.status = status
+
+    ends = [key.before for key in pinned if key.before is not None]
+    proof_text = document.get("tlog_proof") if tlog_proof is None else tlog_proof
+    if pins.log is None or (not is_export and proof_text is None):
+        if ends:
+            raise Undecidable("no_pinned_log")
+        result.included = None
+        accept(_status_of(document, signed, now, "unknown"))
+        return
+    try:
+        index, checkpoint = _find_entry(document, proof_text, pins.log)
+        _check_activation(document["key"], pins.log, index, "key_not_activated")
+        if shown is not None:
+            _check_activation(shown, pins.log, index, "approver_not_activated")
+    except InvalidError:
+        # Without a position in the log, signatures before the end of the key look like later ones.
+        if not ends:
+            accept("unknown")
+        raise
+    starts = [key.after for key in pinned if key.after is not None]
+    require(max(starts, default=-1) < index < min(ends, default=index + 1), "key_not_in_force")
+    accept(_status_of(document, signed, now, f"unknown since checkpoint {checkpoint.size}"))
+    result.included, result.leaf_index, result.checkpoint = True, index, checkpoint
+
+
+def read_signed(document: Any, receipt: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The AEP of a document whose parts follow from each other, and its disclosed values (steps 3 and 4)."""
+    kind = document.get("schema_version") if isinstance(document, dict) else None
+    form = {EVIDENCE: RECEIPT_EVIDENCE, DISCLOSURE: DISCLOSED}.get(str(kind), EXPORT)
+    read(form, document, MALFORMED_EXPORT)
+    signed = _check_parts(document, is_evidence=form is not EXPORT)
+    disclosed = {name: value for _, name, value in document["disclosures"]}
+    if receipt is not None:
+        request_hash = disclosed.get("request_hash")
+        is_stated = is_hash(request_hash) and canonical(receipt) == canonical(receipt_of(signed, str(request_hash)))
+        require(is_stated, "receipt_mismatch")
+    return signed, disclosed
+
+
+def receipt_of(aep: dict[str, Any], request_hash: str) -> dict[str, Any]:
+    """The receipt that follows from an AEP."""
+    is_execute = aep["subject"]["kind"] == "execute"
+    receipt = {
+        "schema_version": f"svc.{'runtime.intent_execute' if is_execute else 'agent.admission'}.response/1.0",
+        "receipt_id": f"svc-{'runtime-execute' if is_execute else 'agent-admission'}-{request_hash[:16]}",
+        "status": RECEIPT_STATUS[aep["decision"]["effect"]],
+        "request_hash": request_hash,
+        "registry_proof_id": aep["proof_id"],
+        "vee_recorded": True,
+    }
+    return receipt | {"response_hash": document_hash(receipt)}
+
+
+def _read_aep(payload: bytes, *, is_evidence: bool) -> Any:
+    try:
+        signed = parse_json(payload)
+        require(canonical(signed) == payload, "not canonical")
+        if is_evidence:
+            read(AEP, signed, MALFORMED_EXPORT)
+    except InvalidError as fault:
+        raise InvalidError(MALFORMED_EXPORT if is_evidence else "payload_not_canonical") from fault
+    return signed
+
+
+def _check_parts(document: dict[str, Any], *, is_evidence: bool) -> dict[str, Any]:
+    """Step 4: the signed AEP, from which every other part follows."""
+    record, entry = document["proof_record"], document["entry"]
+    signed_in = record["envelope"] if is_evidence else document["envelope"]
+    payload, signature = base64_bytes(signed_in["payload"]), signed_in["signatures"][0]
+    signed: dict[str, Any] = _read_aep(payload, is_evidence=is_evidence)
+    require(is_evidence or canonical(document["aep"]) == payload, "payload_mismatch")
+    own_id = signed["proof_id"]
+    require(entry["proof_id"] == own_id and document.get("proof_id", own_id) == own_id, "proof_id_mismatch")
+    activation, key_id = document["key"]["entry"], signed["key_id"]
+    require(signature["keyid"] == key_id and activation["key_id"] == key_id, "key_id_mismatch")
+    require((activation["use"], activation["change"]) == ("aep", "activate"), "key_id_mismatch")
+    require(thumbprint(read_base64url(activation["public_key"], 32) or b"") == key_id, "key_id_mismatch")
+    rebuilt = {
+        "schema_version": "svc.registry.proof_record/1.1",
+        "proof_id": own_id,
+        "aep_hash": sha256(payload).hex(),
+        "envelope": {
+            "payloadType": AEP_TYPE,
+            "payload": base64text(payload),
+            "signatures": [{"keyid": key_id, "sig": signature["sig"]}],
+        },
+    }
+    require(record == rebuilt, "proof_record_mismatch")
+    repeated = {name: signed[name] for name in ("environment", "key_id", "valid_until")}
+    repeated |= {"effect": signed["decision"]["effect"], "time": signed["accepted_at"]}
+    require(all(entry[name] == value for name, value in repeated.items()), "entry_mismatch")
+    require(entry["aep_hash"] == rebuilt["aep_hash"], "aep_hash_mismatch")
+    require(entry["proof_record_hash"] == document_hash(rebuilt), "proof_record_hash_mismatch")
+    for one in document["disclosures"]:
+        named = [signed["request_commitment"]] if one[1] == "request_hash" else signed["commitments"]
+        require(document_hash(one) in named, "disclosure_mismatch")
+    require(is_ascending([code_units(one[1]) for one in document["disclosures"]]), "disclosure_mismatch")
+    require(approvals.fits_aep(document["approval"], signed), "approval_mismatch")
+    return signed
+
+
+def _find_entry(document: dict[str, Any], tlog_proof: str | None, log: PinnedLog) -> tuple[int, Checkpoint]:
+    if tlog_proof is not None:
+        proof, tree_size = parse_tlog_proof(tlog_proof), None
+    else:
+        own = document["inclusion"]
+        path = [base64_bytes(one) for one in own["path"]]
+        proof, tree_size = TlogProof(own["leaf_index"], path, own["checkpoint"]), own["tree_size"]
+    return proof.index, log.check_inclusion(document["entry"], proof, tree_size=tree_size)
+
+
+def _check_activation(activated: dict[str, Any], log: PinnedLog, below: int, code: str) -> None:
+    if activated["tlog_proof"] is None:
+        return
+    try:
+        proof = parse_tlog_proof(activated["tlog_proof"])
+        log.check_inclusion(activated["entry"], proof, needs_quorum=False)
+        require(proof.index < below, code)
+    except InvalidError as fault:
+        raise InvalidError(code) from fault
+
+
+def _status_of(document: dict[str, Any], signed: dict[str, Any], now: str | None, otherwise: str) -> str:
+    """The verdict in an export is unsigned: it can withdraw validity, but not assert it."""
+    stated: str = document.get("verdict", {}).get("verification_status", ASSERTING[0])
+    if stated not in ASSERTING:
+        return stated
+    end = signed["valid_until"]["proof"]
+    return "EXPIRED" if end is not None and end <= (now or time_text(current_time())) else otherwise
+
+
+# A run
+
+
+@dataclass
+class Place:
+    """A document of a run that is in the tree; `aep` is None when it was erased."""
+
+    entry: dict[str, Any]
+    aep: dict[str, Any] | None
+    index: int
+    tree: Checkpoint
+
+
+def _verify_run(result: RunResult, package: Any, pins: Pins, log: PinnedLog) -> None:
+    try:
+        read(RUN_PACKAGE, package, "malformed_run")
+    except InvalidError as fault:
+        raise InvalidError("malformed_run", fault.pointer) from fault
+    close, *others = (_place_of(one, pins, log) for one in (package["close"], *package["members"]))
+    closing = close.aep or {}
+    subject = closing["subject"]
+    require(subject["kind"] == "close", "not_a_close")
+    indexes = [one.index for one in (*others, close)]
+    require(is_ascending(indexes) and all(one.tree == close.tree for one in others), "log_order_mismatch")
+    hashes = [[one.entry["proof_id"], one.entry["aep_hash"]] for one in others]
+    stated = (subject["count"], subject["members_hash"])
+    require(stated == (len(others), document_hash(hashes)), "members_mismatch")
+    aeps = [one.aep for one in others if one.aep is not None]
+    require(all(_is_of_run(aep, closing) for aep in aeps), "run_mismatch")
+    result.missing = missing_numbers(others, subject["run"]["seq"])
+    result.complete = True
+    result.members = [one.entry["proof_id"] for one in others]
+
+
+def _is_of_run(aep: dict[str, Any], closing: dict[str, Any]) -> bool:
+    def run_of(one: dict[str, Any]) -> tuple[Any, ...]:
+        return one["tenant_id"], one["subject"]["agent"]["id"], one["subject"].get("run", {}).get("id")
+
+    return aep["subject"]["kind"] in ("admission", "outcome") and run_of(aep) == run_of(closing)
+
+
+def missing_numbers(members: list[Place], end: int) -> list[int]:
+    """The numbers below `end` that no member with payload has: those of erased members.
+
+    A decision after an approval repeats the number of its pending proof, which may be erased.
+    """
+    seqs: list[int] = []
+    of_erased: list[int] = []
+    first: dict[str, tuple[str, int | None]] = {}
+    decided: set[str] = set()
+    for one in members:
+        seq = None
+        if one.aep is not None:
+            approval, seq = one.aep["evidence"]["approval"], one.aep["subject"]["run"]["seq"]
+            if approval is None:
+                seqs.append(seq)
+            else:
+                pending = approval["pending_proof_id"]
+                effect, its_seq = first.get(pending, (None, None))
+                require(effect == "REQUIRE_APPROVAL" and its_seq in (None, seq), "seq_mismatch")
+                require(pending not in decided, "seq_mismatch")
+                decided.add(pending)
+                if its_seq is None:
+                    of_erased.append(seq)
+        first[one.entry["proof_id"]] = one.entry["effect"], seq
+    require(len({*seqs}) == len(seqs) and max(seqs, default=-1) < end, "seq_mismatch")
+    missing = sorted({*range(end)} - {*seqs})
+    require(not missing or any(one.aep is None for one in members), "seq_mismatch")
+    require(len({*of_erased}) == len(of_erased) and {*of_erased} <= {*missing}, "seq_mismatch")
+    return missing
+
+
+def _place_of(document: dict[str, Any], pins: Pins, log: PinnedLog) -> Place:
+    aep = None
+    if document["proof_record"] is not None:
+        result = OfflineResult()
+        _verify_document(result, document, pins, None, None, None)
+        require(result.included, "not_in_tree")
+        aep = result.aep
+    proof = parse_tlog_proof(document["tlog_proof"])
+    return Place(document["entry"], aep, proof.index, log.check_inclusion(document["entry"], proof))

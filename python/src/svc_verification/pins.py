@@ -1,0 +1,99 @@
+"""Keys that a reader trusts, obtained from another source than the documents (spec/log.md, 18)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .crypto import is_usable_key, thumbprint
+from .encoding import read_base64url
+from .entries import leaf_hash
+from .errors import InvalidError, require
+from .forms import is_index, is_text
+from .merkle import inclusion_root
+from .notes import Checkpoint, Quorum, TlogProof, Vkey, open_note, parse_checkpoint, parse_vkey, read_policy
+
+
+class AepKey(NamedTuple):
+    """Signatures count at `after` < leaf index < `before`; None means unbounded."""
+
+    key_id: str
+    public: bytes
+    after: int | None
+    before: int | None
+
+
+class PinnedLog:
+    """The verifier keys of a log, each with the size up to which its checkpoints count, and a quorum of witnesses."""
+
+    def __init__(self, vkeys: object, origin: object, policy: object = None) -> None:
+        given = [vkeys] if isinstance(vkeys, str) else vkeys
+        require(isinstance(given, Sequence) and given, "malformed_vkey")
+        assert isinstance(given, Sequence)  # noqa: S101
+        self.sizes: dict[Vkey, int | None] = {}
+        for one in given:
+            pin: Any = {"vkey": one} if isinstance(one, str) else one
+            require(isinstance(pin, Mapping) and is_text(pin.get("vkey")), "malformed_vkey")
+            size = pin.get("from_size")
+            require(size is None or is_index(size), "malformed_vkey")
+            self.sizes[parse_vkey(pin["vkey"])] = size
+        names = {key.name for key in self.sizes}
+        require(len(self.sizes) == len(given) and len(names) == 1, "malformed_vkey")
+        require(all(is_usable_key(key.public) for key in self.sizes), "unusable_key")
+        require(isinstance(origin, str) and re.fullmatch("[^\0-\x1f]+", origin), "malformed_origin")
+        require(policy is None or isinstance(policy, str), "malformed_policy")
+        self.origin = str(origin)
+        self.quorum: Quorum | None = None if policy is None else read_policy(str(policy))
+
+    def open(self, note: str, *, needs_quorum: bool = True) -> Checkpoint:
+        """The checkpoint of a note that counts under these pins (step 8)."""
+        try:
+            text, signers = open_note(note, list(self.sizes))
+        except InvalidError as fault:
+            is_bad = fault.code == "bad_signature"
+            raise InvalidError("bad_checkpoint_signature" if is_bad else fault.code) from fault
+        checkpoint = parse_checkpoint(text, self.origin)
+        limits = [self.sizes[key] for key in signers]
+        # The holder of a stolen, retired key can still sign larger trees.
+        require(any(limit is None or checkpoint.size <= limit for limit in limits), "unknown_signer")
+        require(not needs_quorum or self.quorum is None or self.quorum(note), "quorum_not_met")
+        return checkpoint
+
+    def check_inclusion(
+        self, entry: Any, proof: TlogProof, *, tree_size: int | None = None, needs_quorum: bool = True
+    ) -> Checkpoint:
+        """The checkpoint in whose tree the entry is (steps 8 to 10)."""
+        checkpoint = self.open(proof.note, needs_quorum=needs_quorum)
+        require(tree_size in (None, checkpoint.size), "tree_size_mismatch")
+        root = inclusion_root(proof.index, checkpoint.size, leaf_hash(entry), proof.path)
+        require(root == checkpoint.root, "not_in_tree")
+        return checkpoint
+
+
+class Pins:
+    """AEP keys (base64url or JWK), and optionally the log: its vkeys, its origin and the text of a C2SP tlog-policy.
+
+    A vkey is a text, or `{"vkey", "from_size"}` for a retired one. Raises `InvalidError` for an unusable pin.
+    """
+
+    def __init__(
+        self, aep_keys: Sequence[object] = (), log_vkey: object = None, log_origin: object = None, policy: object = None
+    ) -> None:
+        self.aep_keys = [_read_key(pin) for pin in aep_keys]
+        self.log = None if log_vkey is None else PinnedLog(log_vkey, log_origin, policy)
+
+
+def _read_key(pin: object) -> AepKey:
+    jwk: Any = {"kty": "OKP", "crv": "Ed25519", "x": pin} if isinstance(pin, str) else pin
+    require(isinstance(jwk, Mapping) and "d" not in jwk, "malformed_key")
+    kind = [jwk.get("kty"), jwk.get("crv"), jwk.get("use", "sig")]
+    public = read_base64url(jwk.get("x"), 32)
+    if kind != ["OKP", "Ed25519", "sig"] or jwk.get("alg", "EdDSA") not in ("EdDSA", "Ed25519") or public is None:
+        raise InvalidError("malformed_key")
+    require(is_usable_key(public), "unusable_key")
+    key_id = thumbprint(public)
+    require(jwk.get("kid", key_id) == key_id, "key_id_mismatch")
+    after, *ends = (jwk.get(bound) for bound in ("activated_at", "retired_at", "compromised_from"))
+    require(all(bound is None or is_index(bound) for bound in (after, *ends)), "malformed_key")
+    return AepKey(key_id, public, after, min((end for end in ends if end is not None), default=None))

@@ -1,0 +1,232 @@
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from langchain_core.tools import BaseTool, StructuredTool, tool
+from pydantic import BaseModel
+
+from svc_verification import AsyncClient, Client, Gate, LostOutcome, NotAdmittedError, SvcError, admitted, plain_hash
+from svc_verification.langchain import admit_tool
+
+from .conftest import FAST, Altered, Change
+
+
+class World:
+    """A gate, and the requests that it sent."""
+
+    def __init__(self, *changes: Change, is_async: bool = False, **settings: Any) -> None:
+        self.network, self.lost = Altered(*changes), list[LostOutcome]()
+        kind = AsyncClient if is_async else Client
+        client = kind(transport=self.network, retry=FAST, **settings)
+        self.gate = Gate(client, {"id": "gate-1"}, on_outcome_error=self.lost.append)
+        self.is_async, self.ran = is_async, list[Any]()
+
+    def book(self, **options: Any) -> Callable[..., Any]:
+        """A decorated tool that records its calls."""
+
+        def book(seats: int, guest: Any = "Ada") -> Any:
+            self.ran.append((seats, guest))
+            if seats == 0:
+                raise LookupError("no table")
+            return {"table": seats}
+
+        async def book_async(seats: int, guest: Any = "Ada") -> Any:
+            return book(seats, guest)
+
+        options = {"tool": "reservations.book", "action": "BOOK", **options}
+        if not self.is_async:
+            return admitted(self.gate, **options)(book)
+        gated = admitted(self.gate, **options)(book_async)
+
+        def call(*args: Any, **named: Any) -> Any:
+            async def run() -> Any:
+                return await gated(*args, **named)
+
+            return anyio.run(run)
+
+        return call
+
+    def sent(self) -> list[dict[str, Any]]:
+        """The bodies without members that differ in each request."""
+        varying = ("nonce", "requested_at", "schema_version", "tenant_id")
+        bodies = [json.loads(one.content) for one in self.network.requests]
+        return [{name: value for name, value in body.items() if name not in varying} for body in bodies]
+
+
+@pytest.fixture(params=[False, True], ids=["blocking", "async"])
+def world_of(request: pytest.FixtureRequest) -> Callable[..., World]:
+    return lambda *changes, **settings: World(*changes, is_async=request.param, **settings)
+
+
+def test_a_function_runs_after_its_admission_and_its_outcome_is_recorded(world_of: Callable[..., World]) -> None:
+    world = world_of()
+    assert world.book()(2) == {"table": 2}
+    admission, outcome = world.sent()
+    agent = {"id": "gate-1"}
+    arguments_hash = plain_hash({"seats": 2, "guest": "Ada"})
+    named = {"action": "BOOK", "tool": "reservations.book"}
+    assert admission == {"kind": "admission", "agent": agent, "arguments_hash": arguments_hash, **named}
+    parent = {"parent_proof_id": outcome["parent_proof_id"]}
+    result_hash = plain_hash({"table": 2})
+    assert outcome == {"kind": "outcome", "agent": agent, "result": "succeeded", "result_hash": result_hash, **parent}
+    assert world.lost == []
+
+
+def test_an_error_of_the_function_passes_and_is_a_failed_outcome(world_of: Callable[..., World]) -> None:
+    world = world_of()
+    with pytest.raises(LookupError, match="no table"):
+        world.book()(0)
+    assert world.sent()[1]["result"] == "failed"
+
+
+def lose(request: httpx.Request, _: httpx.Response) -> httpx.Response:
+    raise httpx.ReadError("lost", request=request)
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "changes", "settings", "args"),
+    [
+        ("denied", {"action": "NEVER"}, [], {}, (2,)),
+        ("approval_required", {"action": "PAY"}, [], {}, (2,)),
+        ("undecided", {}, [lose] * 5, {}, (2,)),
+        ("undecided", {}, [], {"engine_url": "http://127.0.0.1:9"}, (2,)),
+        ("undecided", {}, [lambda *_: httpx.Response(200, json={})], {}, (2,)),
+        ("invalid_call", {}, [], {}, (2, object())),
+        ("invalid_call", {"action": "lower case"}, [], {}, (2,)),
+        ("invalid_call", {"action": None, "tool": "検索"}, [], {}, (2,)),
+    ],
+)
+def test_a_call_without_an_admission_does_not_run(
+    world_of: Callable[..., World],
+    code: str,
+    options: dict[str, Any],
+    changes: list[Change],
+    settings: dict[str, Any],
+    args: tuple[Any, ...],
+) -> None:
+    world = world_of(*changes, **settings)
+    with pytest.raises(NotAdmittedError) as caught:
+        world.book(**options)(*args)
+    assert caught.value.code == code
+    assert (caught.value.proof_id is not None) == (code in ("denied", "approval_required"))
+    assert world.ran == []
+
+
+def test_a_call_whose_arguments_change_does_not_run(world_of: Callable[..., World]) -> None:
+    guest = {"name": "Ada"}
+
+    def change(_: httpx.Request, response: httpx.Response) -> httpx.Response:
+        guest["name"] = "Eve"
+        return response
+
+    world = world_of(change)
+    with pytest.raises(NotAdmittedError) as caught:
+        world.book()(2, guest)
+    assert (caught.value.code, world.ran) == ("arguments_changed", [])
+    assert world.sent()[1]["result"] == "failed"
+
+
+def test_a_lost_outcome_is_reported_and_the_result_passes(world_of: Callable[..., World]) -> None:
+    world = world_of(lambda _, response: response, *[lose] * 5)
+    assert world.book()(2) == {"table": 2}
+    (lost,) = world.lost
+    assert isinstance(lost.error, SvcError)
+    with Client() as client:
+        assert client.submit(lost.envelope)["status"] == "ADMITTED"
+
+
+def test_the_chosen_part_and_further_members_are_sent(world_of: Callable[..., World]) -> None:
+    world = world_of()
+    book = world.book(hashed=lambda seats, guest: {"seats": seats}, fields=lambda seats, guest: {"tool_call_id": "c1"})
+    assert book(2, object()) == {"table": 2}
+    admission = world.sent()[0]
+    assert (admission["arguments_hash"], admission["tool_call_id"]) == (plain_hash({"seats": 2}), "c1")
+
+
+def test_a_cancelled_coroutine_is_a_failed_outcome() -> None:
+    world = World(is_async=True)
+
+    @admitted(world.gate, tool="wait", action="BOOK")
+    async def wait() -> None:
+        await anyio.sleep_forever()
+
+    async def run() -> None:
+        with anyio.move_on_after(1):
+            await wait()
+
+    anyio.run(run)
+    assert [one.get("result") for one in world.sent()] == [None, "failed"]
+
+
+def test_a_generator_function_and_wrong_options_are_rejected_at_once() -> None:
+    def stream() -> Iterator[int]:
+        yield 1
+
+    with Client() as client:
+        with pytest.raises(SvcError, match="generator function"):
+            admitted(Gate(client, {"id": "gate-1"}))(stream)
+        with pytest.raises(SvcError, match="/agent/id"):
+            Gate(client, {"id": ""})
+        with pytest.raises(SvcError, match="needs an AsyncClient"):
+            admitted(Gate(client, {"id": "gate-1"}))(anyio.sleep)
+
+
+# LangChain
+
+
+class Guest(BaseModel):
+    name: str
+    vip: bool = False
+
+
+def book_table(seats: int, guest: Guest) -> str:
+    """Books a table."""
+    return f"{seats} for {guest.name}"
+
+
+def tools() -> list[BaseTool]:
+    async def coroutine(seats: int, guest: Guest) -> str:
+        return book_table(seats, guest)
+
+    both = StructuredTool.from_function(book_table, coroutine=coroutine, name="book_table")
+    return [tool(book_table), both]
+
+
+@pytest.mark.parametrize("original", tools(), ids=["function", "coroutine"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
+def test_a_langchain_tool_is_admitted_once(original: BaseTool, *, is_async: bool) -> None:
+    # LangChain runs a tool without a coroutine in a thread.
+    has_coroutine = getattr(original, "coroutine", None) is not None
+    world = World(is_async=is_async and has_coroutine)
+    gated = admit_tool(original, world.gate)
+    given = {"seats": 2, "guest": {"name": "Ada"}}
+
+    async def run() -> Any:
+        return await gated.ainvoke(given)
+
+    assert (anyio.run(run) if is_async else gated.invoke(given)) == "2 for Ada"
+    admission, outcome = world.sent()
+    assert admission["agent"] == {"id": "gate-1", "framework": "langchain"}
+    assert (admission["action"], admission["tool"]) == ("BOOK_TABLE", "book_table")
+    assert admission["arguments_hash"] == plain_hash({"seats": 2, "guest": {"name": "Ada", "vip": False}})
+    assert outcome["result_hash"] == plain_hash("2 for Ada")
+
+
+def test_a_langchain_tool_without_an_admission_does_not_run() -> None:
+    world = World()
+
+    @tool
+    def book(seats: int) -> None:
+        """Books a table."""
+        world.ran.append(seats)
+
+    gated = admit_tool(book, world.gate, action="NEVER")
+    with pytest.raises(NotAdmittedError):
+        gated.invoke({"seats": 2})
+    with pytest.raises(NotAdmittedError):
+        copy.copy(gated).run({"seats": 2})
+    assert world.ran == []
