@@ -59,7 +59,8 @@ export function fakeEngine(
 
   function answer(path: string, { body }: { body?: Uint8Array }): Response {
     const schema = SCHEMAS[path];
-    if (engine.unavailable) return problem(503, 'database_unavailable', 'The fake is unavailable.');
+    if (engine.unavailable)
+      return problem(503, 'database_unavailable', 'The fake engine is set to unavailable.');
     if (schema === undefined || body === undefined) {
       return problem(404, 'route_not_found', `The fake engine does not support ${path}.`);
     }
@@ -73,7 +74,7 @@ export function fakeEngine(
     const {
       effect,
       reason = 'fake-rule',
-      sentence = 'The fake engine decides so.',
+      sentence = 'The test decided this.',
     } = typeof decided === 'string' ? { effect: decided } : decided;
     const receipt = buildReceipt(nobleSha256, {
       lane: 'kind' in read.data ? 'agent' : 'execute',

@@ -10,7 +10,9 @@ const rulesSchema = z
     const count = Object.keys(rules).length;
     return count >= 1 && count <= MOST_RULES;
   }, `expected 1 to ${MOST_RULES} rules`)
-  .meta({ description: 'Cedar texts by rule id; each is one `forbid`.' });
+  .meta({
+    description: 'The Cedar text of each rule, by rule id; each text is one `forbid` policy.',
+  });
 
 /** Body of `POST /v1/overlays`. */
 export const overlayRequestSchema = z.strictObject({

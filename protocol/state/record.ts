@@ -6,7 +6,7 @@ import { ARTIFACT_KINDS, type ArtifactKind, type Effect, EFFECTS } from '../stat
 
 /**
  * The values of the map of public records (spec/snapshot.md, Records): functions of the log's entries.
- * Decoding throws `malformed_record` for bytes that encoding does not give.
+ * Decoding throws `malformed_record` for bytes that encoding does not produce.
  */
 
 export const PROOF_RECORD_BYTES = 122;

@@ -47,7 +47,7 @@ export interface Reduced {
 }
 
 /**
- * The state of the log after its next entries, and the changes to its map, each of another key. The
+ * The state of the log after its next entries, and the changes to its map, each for a different key. The
  * result depends on the entries only, not on how they are divided among calls. An entry that does not
  * count (spec/log.md, section 11) changes nothing; its index is in `ignored`.
  *

@@ -30,7 +30,7 @@ const HOOK_EVENTS = [
 /**
  * Answers the hooks before and after a tool. Never rejects.
  *
- * @param begun keeps admissions from the hook before a tool to the hook after it
+ * @param begun stores admissions between the hook before a tool and the hook after it
  */
 export function openHook(
   gate: Gate,

@@ -9,7 +9,7 @@ export type AdmittedOptions<A extends unknown[]> = GateOptions & {
   action?: string;
   /**
    * Adds to the envelope of a call. The proof binds the array of all arguments as plain JSON: `hashed`
-   * replaces it when some arguments are not data, such as a context or a signal.
+   * replaces it when some arguments are not plain JSON, such as a context or a signal.
    */
   describe?: (...args: A) => CallDetails;
   /** The signal among the arguments. If it fires before the function runs, the function does not run. */

@@ -37,7 +37,7 @@ export interface Gate {
    * Begins the call, runs the tool, and ends the call. A generator or a ReadableStream ends it later.
    * In the mode `observe` the tool runs at once, with null.
    *
-   * @param outcomeOf the outcome that a result shows; by default a success
+   * @param outcomeOf derives the outcome from a result; default: a success
    */
   guard<R>(
     call: GatedCall,
@@ -47,7 +47,7 @@ export interface Gate {
 }
 
 /**
- * The outcome that a result shows: null while it is open, `next_round` when an equal call that
+ * Derives the outcome from a result: null if the call has not ended, `next_round` if an equal call that
  * `continues` this one runs under the same admission.
  */
 export type OutcomeOf<R> = (result: Awaited<R>) => Outcome | null | 'next_round';

@@ -22,7 +22,7 @@ type Execute = (input: unknown, context?: Context) => unknown;
 
 /**
  * Returns a `createTool` function of `@mastra/core` whose tools are admitted before they run. The hash
- * is of the arguments after the tool's schema. A call without an admission throws `NotAdmittedError`,
+ * covers the arguments that the tool's schema returns. A call without an admission throws `NotAdmittedError`,
  * which Mastra shows to the model as the tool's error. A call that is suspended, and resumed in this
  * process, is one admission.
  *
@@ -38,7 +38,7 @@ export function admitTool<F extends (options: never) => unknown>(
   const create = createTool as unknown as (given: ToolOptions) => unknown;
   const admitted = (given: ToolOptions): unknown => {
     const { execute, id } = given;
-    if (execute === undefined) throw new SdkError('invalid_input', `${id} has no execute`);
+    if (execute === undefined) throw new SdkError('invalid_input', `${id} has no execute function`);
     const gated: Execute = (input, context = {}) => {
       const { abortSignal: signal, agent, workflow } = context;
       const call = {

@@ -43,7 +43,7 @@ interface Handlers {
 
 /**
  * Admits every tool call of an MCP server before it reaches a tool, including tools that are
- * registered later. The hash is of the arguments as the client sent them. Call this before the first
+ * registered later. The hash covers the arguments as sent. Call this before the first
  * tool is registered: throws `SdkError` (`invalid_input`) afterwards. Returns the same server.
  *
  * @param options pass the same gate to all servers of a factory, such as that of `createMcpHandler`:

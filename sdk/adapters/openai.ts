@@ -16,9 +16,9 @@ interface CallDetails {
 type Execute = (input: unknown, context?: unknown, details?: CallDetails) => unknown;
 
 /**
- * Returns a `tool` function of `@openai/agents` whose tools are admitted before they run. The hash is
- * of the arguments after the tool's schema. The model gets the reason of a call without an admission
- * as the result of the tool; a tool with an `outputSchema` throws `NotAdmittedError` to its
+ * Returns a `tool` function of `@openai/agents` whose tools are admitted before they run. The hash
+ * covers the arguments that the tool's schema returns. The model gets the reason of a call without an
+ * admission as the result of the tool; a tool with an `outputSchema` throws `NotAdmittedError` to its
  * `errorFunction` instead.
  *
  * @typeParam F the type of this function
@@ -34,7 +34,7 @@ export function admitTool<F extends (options: never) => unknown>(
   const admitted = (given: ToolOptions): unknown => {
     const { execute, name = execute?.name } = given;
     if (execute === undefined || name === undefined || name === '') {
-      throw new SdkError('invalid_input', 'expected a tool with a name and an execute');
+      throw new SdkError('invalid_input', 'a tool needs a name and an execute function');
     }
     const gated: Execute = async (input, context, details) => {
       const call = {

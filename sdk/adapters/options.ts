@@ -8,7 +8,7 @@ import type { AgentRun } from './run.js';
 
 /** What an envelope contains about a call besides agent and tool. */
 export interface CallDetails {
-  /** Replaces the arguments as what the proof binds, as plain JSON. Only its hash is sent. */
+  /** Plain JSON that the proof binds instead of the arguments. Only its hash is sent. */
   hashed?: unknown;
   /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default: the option `action`. */
   action?: string | undefined;
@@ -133,8 +133,8 @@ export type AdapterOptions = GateOptions & {
   /** The action of a tool for policies; default `actionOf`. */
   action?: (tool: string) => string;
   /**
-   * Adds to the envelope of a call. Called again after the admission, because changed arguments and
-   * facts are not admitted. A call whose description throws does not run.
+   * Adds to the envelope of a call. Called again after the admission, to detect arguments and facts that
+   * changed meanwhile. If it throws, the call does not run.
    */
   describe?: (call: GatedCall) => CallDetails;
 };

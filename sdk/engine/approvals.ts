@@ -157,7 +157,7 @@ const DECIDED_WITHIN_MS = 30_000;
 
 /**
  * Waits until an approver has decided about a required approval, and returns the receipt of the second
- * decision, which the action may run under.
+ * decision, under which the action may run.
  *
  * Throws `policy_denied` for a rejection and for a policy that denies, `approval_required` when the
  * approval expired, and `timeout` or `aborted`, after which another call may return the receipt.

@@ -120,7 +120,7 @@ export type CreatedShareToken = z.infer<typeof createdShareTokenSchema>;
 
 /**
  * `POST /v1/share-tokens`: creates a token that shows one artifact, or one package, to anyone who has it.
- * Only this response has the token.
+ * The service stores only its hash, so no later response has the token.
  *
  * Never retries, because each request creates another token. After `timeout` or `network`, revoke
  * tokens in the list that you did not receive.
@@ -159,7 +159,7 @@ export async function revokeShareTokenHttp(
 
 /**
  * `POST /v1/packages`: one public id for 1 to 100 admissions, in this order. The same proofs in the same
- * order are the same package.
+ * order return the same package.
  */
 export async function createPackageHttp(
   options: EngineOptions,

@@ -19,7 +19,7 @@ import { itemsOf, type PageInput, readPage } from './pages.js';
 export type PolicyCase = Readonly<Record<string, unknown>>;
 
 /**
- * `POST /v1/overlays`: stores rules of the tenant, one Cedar `forbid` by rule id, on top of the
+ * `POST /v1/overlays`: stores rules of the tenant, each one Cedar `forbid` policy, on top of the
  * operator's policy set. They decide nothing until `activateOverlayHttp`. The same rules have the same
  * id. This and the following functions need a key with the scope `policy`.
  *
@@ -62,8 +62,8 @@ export async function testOverlayHttp(
 }
 
 /**
- * `POST /v1/overlays/{overlay_id}/activate`: the overlay decides what is accepted from now on. Every
- * case must pass, and each rule must decide one.
+ * `POST /v1/overlays/{overlay_id}/activate`: the overlay applies to admissions that are accepted from now on. Every
+ * case must pass, and each rule must decide at least one case.
  *
  * Throws `invalid_request` (`overlay_untested`) otherwise.
  */

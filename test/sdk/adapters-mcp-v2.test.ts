@@ -96,7 +96,7 @@ describe('admitServer with MCP SDK v2', () => {
     }
   });
 
-  it('admits a round again that continues no call, or another call', async () => {
+  it('requires a new admission for a round that continues no call, or another call', async () => {
     const ran: string[] = [];
     const agent = client({ ...modern, inputRequired: { autoFulfill: false } });
     const gate = openGate(world.common, 'mcp');
@@ -185,7 +185,7 @@ describe('admitClient with MCP SDK v2', () => {
     await agent.close();
   });
 
-  it('links the rounds that its caller sends', async () => {
+  it('admits rounds once that the caller sends itself', async () => {
     const ran: string[] = [];
     const agent = client({ ...modern, inputRequired: { autoFulfill: false } });
     admitClient(agent, world.common);

@@ -73,7 +73,7 @@ it('describe > replaces what the envelope binds, and its facts must not change',
   expect(message).toContain('/facts/amount');
 });
 
-it('approval > waits for the second decision, and otherwise fails as without it', async ({
+it('approval > waits for the second decision, and fails with approval_required without one', async ({
   world,
 }) => {
   const approver = newApprover();
@@ -104,7 +104,7 @@ it('approval > waits for the second decision, and otherwise fails as without it'
   await notAdmitted(openGate(optionsIn(world)).begin(refund('300.00')), 'approval_required');
 });
 
-it('openRounds > keeps no admission beyond its time', async ({ world }) => {
+it('openRounds > returns an admission once, and none that expired', async ({ world }) => {
   const admission = await openGate(optionsIn(world)).begin(refund());
   const [lasting, expired] = [openRounds(60_000), openRounds(0)];
   for (const rounds of [lasting, expired]) rounds.keep('call', admission);

@@ -40,7 +40,7 @@ it('creates, lists and revokes share tokens and packages', async ({ world }) => 
   expect(listed!.revoked_at).not.toBeNull();
 });
 
-it('takes the same agent action once per dedupe key', async ({ world }) => {
+it('admits an agent action once for each dedupe key', async ({ world }) => {
   const input = { ...action, requested_at: '2026-11-20T17:29:00.123Z', dedupeKey: 'record 17' };
   const first = await admitHttp(world.options, input);
   expect(await admitHttp(world.options, input)).toEqual(first);
@@ -51,7 +51,7 @@ it('takes the same agent action once per dedupe key', async ({ world }) => {
   expect(error.pointer).toBe('/requested_at');
 });
 
-it('names the request of a rejected call', async ({ world }) => {
+it('reports the request id of a rejected call', async ({ world }) => {
   const error = await sdkError(
     new Svc(world.options).proofs.read({ proof_id: 'no id' }),
     'invalid_input',

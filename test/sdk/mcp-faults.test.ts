@@ -138,8 +138,8 @@ const cancel = (requestId: unknown) => ({
   params: { requestId },
 });
 
-describe('svc mcp before a hostile host', () => {
-  it('answers garbage, batches and ids in use with an error, and runs nothing', async () => {
+describe('svc mcp behind a hostile host', () => {
+  it('rejects malformed messages, batches and ids in use, and runs nothing', async () => {
     const host = proxies.raw({ target: deploy });
     host.send(initialize);
     await expect.poll(host.received).toHaveLength(1);
@@ -184,7 +184,7 @@ describe('svc mcp before a hostile host', () => {
   });
 });
 
-describe('svc mcp before a hostile server', () => {
+describe('svc mcp in front of a hostile server', () => {
   it('passes one response for each request that the server got, and nothing before its admission', async () => {
     const host = proxies.raw({ target: ownServer('hostile.mjs') });
     world.network.faults.push({ kind: 'late', ms: 300 });
@@ -196,7 +196,7 @@ describe('svc mcp before a hostile server', () => {
       { id: 'init' },
       { id: 1, result: { content: [{ text: 'the first response' }] } },
     ]);
-    expect(host.stderr()).toMatch(/dropped a response of the server to no open request/);
+    expect(host.stderr()).toMatch(/dropped a response of the server: no open request has its id/);
     expect(host.stderr()).toMatch(/dropped output of the server/);
     await expect.poll(proxies.sent).toEqual(['admission', 'outcome']);
   });

@@ -52,7 +52,7 @@ async function clientV2(url: URL): Promise<ClientV2> {
 }
 
 describe('svc mcp URL', () => {
-  it('serves a server with sessions, with its requests, progress and cancellation', async () => {
+  it('connects to a server with sessions, and passes requests, progress and cancellation', async () => {
     const server = await serveV1();
     proxies.closeAfter(server.close);
     const { client } = await proxies.v1(
@@ -80,7 +80,7 @@ describe('svc mcp URL', () => {
     await expect.poll(server.cancelled).toBe(1);
   });
 
-  it('serves a stateless server, with mirrored headers and calls of several rounds', async () => {
+  it('connects to a stateless server, with mirrored headers and calls of several rounds', async () => {
     const server = await serveV2();
     proxies.closeAfter(server.close);
     const { client } = await proxies.v2(
@@ -131,7 +131,7 @@ describe('svc mcp --listen', () => {
     expect(await world.verdict(proofOf(done))).toEqual({ status: 'VALID', effect: 'ADMIT' });
   });
 
-  it('serves stateless clients, whose ids are equal, and cancels with their streams', async () => {
+  it('separates stateless clients with equal ids, and cancels a call when its stream closes', async () => {
     const url = await listening(ownServer('deploy.mjs'));
     const [one, other] = await Promise.all([clientV2(url), clientV2(url)]);
     expect(one.getNegotiatedProtocolVersion()).toBe('2026-07-28');
@@ -159,7 +159,7 @@ describe('svc mcp --listen', () => {
     expect(textOf(deployed)).toBe('deployed to eu');
   });
 
-  it('rejects requests without the token, of web pages, and of other shapes', async () => {
+  it('rejects requests without the token, from web pages, and in another form', async () => {
     const url = await listening(ownServer('deploy.mjs'));
     const json = { 'Content-Type': 'application/json' };
     const good = { ...json, Authorization: `Bearer ${TOKEN}` };

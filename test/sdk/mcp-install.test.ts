@@ -66,7 +66,7 @@ describe('svc mcp install', () => {
     const [backup = ''] = (await readdir(folder.path)).filter((name) => name.endsWith('.bak'));
     expect(await readFile(join(folder.path, backup), 'utf8')).toBe(EXISTING);
     const again = await install(given);
-    expect(again.stderr).toContain('is behind svc mcp already');
+    expect(again.stderr).toContain('already runs behind svc mcp');
   });
 
   it('wraps a URL, and adds a server that the file does not have', async () => {
@@ -92,7 +92,7 @@ describe('svc mcp install', () => {
     ]);
   });
 
-  it('leaves files alone that are not plain JSON, and writes no key', async () => {
+  it('does not change files that are not plain JSON, and writes no key', async () => {
     for (const text of ['{ // a comment\n}', '{"a":1,"a":2}', '[]']) {
       await writeFile(file, text);
       const ran = await install(['cursor', '--name', 'a', '--file', file, '--', 'server']);
@@ -107,7 +107,7 @@ describe('svc mcp install', () => {
     ]);
   });
 
-  it('writes to the file that a link names, and knows the files of hosts', async () => {
+  it('writes through a symbolic link, and finds the configuration file of each host', async () => {
     await writeFile(file, EXISTING);
     const link = join(folder.path, 'link.json');
     await symlink(file, link);

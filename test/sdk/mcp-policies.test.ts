@@ -116,7 +116,7 @@ describe('examples/policies/mcp-filesystem with server-filesystem', () => {
     expect(await readdir(join(base, 'reports-old'))).toEqual(['out.txt']);
   });
 
-  it('normal paths name the same file as the path, or there is none', () => {
+  it('normalPath returns a path of the same file, or undefined', () => {
     const step = fc.constantFrom(
       '..',
       '.',

@@ -67,7 +67,7 @@ it('svc overlay stores, tests, activates and deactivates the rules of a folder',
   await folder.remove();
 });
 
-it('an overlay that is no forbid is rejected, and another scope cannot read overlays', async ({
+it('the service rejects an overlay that permits, and a key without the scope policy', async ({
   world,
 }) => {
   const rules = { bad: 'permit (principal, action, resource);' };

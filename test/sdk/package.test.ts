@@ -42,7 +42,7 @@ describe('SDK package', () => {
     expect(gzipSync(code).length).toBeLessThan(budget);
   });
 
-  it('is clean for publint and are-the-types-wrong', async () => {
+  it('passes publint and are-the-types-wrong', async () => {
     const root = join(sdk.directory, 'node_modules/svc-sdk');
     const { messages } = await publint({ pkgDir: root, pack: false });
     expect(messages.map(({ code }) => code)).toEqual([]);

@@ -22,7 +22,7 @@ real('the fake engine answers with the hashes of a real one', async ({ world }) 
   });
 });
 
-it('the fake engine denies, requires approvals and fails as told', async () => {
+it('the fake engine denies, requires approvals and fails as the test decides', async () => {
   const engine = fakeEngine((request) => {
     const isPayment = 'action' in request && request.action === 'PAY';
     return isPayment ? { effect: 'DENY', reason: 'limit' } : 'REQUIRE_APPROVAL';

@@ -27,16 +27,20 @@ const entitySchema = z.looseObject({ type: textSchema, id: textSchema, propertie
 
 /** The Access Evaluation request of AuthZEN (OpenID Authorization API 1.0), which may have unknown members. */
 const evaluationSchema = z.looseObject({
-  subject: entitySchema.meta({ description: 'Who acts: `id` is the id of the agent.' }),
+  subject: entitySchema.meta({ description: 'The acting party: its `id` is the agent id.' }),
   action: z.looseObject({
-    name: textSchema.meta({ description: 'Policies see it as an action, such as `CAN_READ`.' }),
+    name: textSchema.meta({
+      description: 'Policies name the action in upper case: `can_read` is `CAN_READ`.',
+    }),
     properties,
   }),
   resource: entitySchema,
   context: z
     .looseObject({
       facts: factsSchema
-        .meta({ description: 'As in an agent envelope; the policy set must declare each.' })
+        .meta({
+          description: 'Facts as in an agent envelope; the policy set must declare each of them.',
+        })
         .exactOptional(),
     })
     .exactOptional(),
@@ -52,7 +56,8 @@ const decisionSchema = z.strictObject({
     sentences: z.record(z.string(), z.string()).exactOptional(),
     expires_at: timeSchema
       .meta({
-        description: 'Of a required approval: one that arrives then or later has no effect.',
+        description:
+          'When the required approval expires: an approval at this time or later has no effect.',
       })
       .exactOptional(),
   }),
@@ -99,7 +104,7 @@ const AUTHZEN: AdmissionApi = {
     if (named === null) {
       throw new Problem(
         'invalid_field',
-        'The name of the action has no letter A-Z and no digit, so policies have no name for it.',
+        'The name of the action has no letter A-Z and no digit, so no policy can name the action.',
         at('/action/name', 'must have a letter A-Z or a digit'),
       );
     }
@@ -110,8 +115,8 @@ const AUTHZEN: AdmissionApi = {
       const { pointer } = derived.get(twice)!;
       throw new Problem(
         'invalid_field',
-        'A fact is also a member of the request. Remove the fact in errors.',
-        at(`/context/facts/${twice}`, `is the value at ${pointer}`),
+        'The request states a fact twice. Remove the fact that errors names from context.facts.',
+        at(`/context/facts/${twice}`, `states the same fact as ${pointer}`),
       );
     }
     const facts = { ...stated, ...mapValues(derived) };

@@ -176,7 +176,7 @@ const DETAILS = {
   queue_too_deep:
     'The queue of undecided admissions is full. Nothing was accepted. Send the request again after Retry-After.',
   decision_pending:
-    'The evaluation is durable but not decided, so it permits nothing. Read the admission at Location, or send the request again as another evaluation.',
+    'The evaluation is stored but not decided yet, so the action must not proceed. Read the admission at Location, or send the request again as another evaluation.',
   too_many_batches:
     'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
   renderer_busy:

@@ -122,7 +122,7 @@ export function engineOpenApi(specs: readonly OperationSpec[]): OpenApiDocument 
       Bearer: {
         type: 'http',
         scheme: 'bearer',
-        description: 'An engine key, from clients of the OpenID Authorization API.',
+        description: 'An engine key, accepted as a bearer token by AuthZEN evaluations only.',
       },
     },
     worked: workedExample(),

@@ -164,10 +164,10 @@ function itemOf(value: JsonValue, tenantId: string): BatchItem {
   if (!('kind' in value)) return executeRequest(tenantId, value as never);
   // Required in the file: generated values would make every run of the file new admissions.
   if (!('nonce' in value) && !('dedupe_key' in value)) {
-    throw new SdkError('invalid_input', '/nonce: is required in a file, or /dedupe_key');
+    throw new SdkError('invalid_input', '/nonce: an envelope in a file needs nonce or dedupe_key');
   }
   if (!('requested_at' in value)) {
-    throw new SdkError('invalid_input', '/requested_at: is required in a file');
+    throw new SdkError('invalid_input', '/requested_at: an envelope in a file needs it');
   }
   const { dedupe_key: dedupeKey, ...envelope } = value;
   return agentEnvelope(tenantId, {

@@ -45,9 +45,9 @@ export function addHook(add: AddCommand): Command {
       name: 'hook',
       summary: 'Admit the tool calls of Claude Code, as its hook',
       description:
-        'Reads the JSON of a hook of Claude Code on standard input, and prints the answer. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
-        'With --listen it serves HTTP hooks on a loopback port until interrupted. The environment variable SVC_HOOK_TOKEN has the token that each request must carry in its header Authorization, after "Bearer ".\n\n' +
-        'Exits 0 with an answer, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
+        'Reads the JSON input of a Claude Code hook on standard input, and prints its JSON output. PreToolUse requests an admission, with a hash of the tool input; PostToolUse, PostToolUseFailure and PermissionDenied record the outcome. A call without an admission is denied, with the reason for the model; the permission rules of Claude Code apply to every other call. A decision may take 10 seconds, or --timeout. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.\n\n' +
+        'With --listen it serves HTTP hooks on a loopback port until interrupted. Each request must carry the token in the environment variable SVC_HOOK_TOKEN: Authorization: Bearer TOKEN.\n\n' +
+        'Exits 0 with an output, and 2, which blocks the tool, after every failure. Set "onFailure": "block" on the hook too: Claude Code otherwise runs the tool when a hook cannot start or takes too long.',
       examples: [
         'svc hook --agent my-laptop < hook.json',
         'SVC_HOOK_TOKEN=… svc hook --agent my-laptop --listen 8377',
@@ -117,7 +117,7 @@ function readHook(bytes: Uint8Array): z.infer<typeof hookSchema> {
   try {
     return hookSchema.parse(parseStrict(bytes));
   } catch (cause) {
-    throw new UsageError('the input is not the JSON of a hook', { cause });
+    throw new UsageError('the input is not that of a Claude Code hook', { cause });
   }
 }
 
@@ -130,7 +130,9 @@ function fileStore(directory: string): AdmissionStore {
         await mkdir(directory, { recursive: true, mode: 0o700 });
         await writeFile(fileOf(id), JSON.stringify(admission), { mode: 0o600 });
       } catch (cause) {
-        throw new UsageError(`${directory} cannot keep the admission: ${errno(cause)}`, { cause });
+        throw new UsageError(`the admission cannot be stored in ${directory}: ${errno(cause)}`, {
+          cause,
+        });
       }
     },
     take: async (id) => {

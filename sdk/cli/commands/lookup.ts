@@ -41,7 +41,7 @@ export function addLookup(add: AddCommand): Command {
       summary:
         'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
       description:
-        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it does not, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the registry lies, and 3 when the evidence is too old.',
+        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it does not, and 3 without a verdict: not verified yet, not resolved, or registry unreachable. With a pinned log, the command verifies the verdict against evidence of the log; it exits 1 when the evidence does not prove the verdict, and 3 when the evidence is too old.',
       examples: [
         'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
         'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
@@ -132,7 +132,7 @@ export function addLog(add: AddCommand): Command {
       name: 'log',
       summary: 'Retrieve an entry of the public log, and its inclusion proof',
       description:
-        'Needs SVC_PUBLIC_URL and no key. Prints the entry; -o writes its C2SP .tlog-proof to a file. With a pinned log, the command verifies the inclusion, and exits 1 when the registry lies.',
+        'Needs SVC_PUBLIC_URL and no key. Prints the entry; -o writes its C2SP .tlog-proof to a file. With a pinned log, the command verifies the inclusion, and exits 1 when the log does not include the entry.',
       examples: ['svc log 0', 'svc log 17 --pins pins.json -o entry-17.tlog-proof'],
     },
     async ({ argument, options, registry, terminal }) => {

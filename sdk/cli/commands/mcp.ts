@@ -29,8 +29,8 @@ export function addMcp(add: AddCommand): Command {
       name: 'mcp',
       summary: 'Admit every tool call between an MCP host and an MCP server',
       description:
-        'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as the error of the tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
-        'Exits 0 when the host ends, and 1 when the server ends.',
+        'TARGET is the command of a server, after --, or the URL of one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and SVC_API_KEY_FILE. A call runs only after an ADMITTED receipt; the model reads every rejection as a failed tool. Everything except tool calls passes unchanged. The server gets no SVC_* variables; SVC_MCP_SERVER_TOKEN is the bearer token for a URL.\n\n' +
+        'Exits 0 after the host has disconnected, and 1 after the server has ended. --decision-timeout replaces --timeout.',
       examples: [
         'svc mcp -- npx -y @modelcontextprotocol/server-filesystem /srv/data',
         'svc mcp --map map.json --wait-for-approval 300 https://mcp.example/mcp',
@@ -47,13 +47,13 @@ export function addMcp(add: AddCommand): Command {
 
 export const mcpOptions = (): Option[] => [
   new Option('--agent <ID>', 'agent id in the proofs').default('svc-mcp'),
-  new Option('--map <FILE>', 'take actions and facts from arguments as FILE describes'),
+  new Option('--map <FILE>', 'JSON file that maps arguments of tools to actions and facts'),
   new Option('--decision-timeout <SECONDS>', 'fail a call without a decision after this time')
     .argParser(seconds)
     .default(5_000, '5'),
   new Option(
     '--wait-for-approval <SECONDS>',
-    'wait for a required approval, and report progress',
+    'wait for a required approval, and report progress to the host',
   ).argParser(seconds),
   new Option('--observe', 'request decisions, but run every call at once'),
 ];

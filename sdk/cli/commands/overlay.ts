@@ -49,7 +49,7 @@ export function addOverlay(add: AddCommand): Command {
       name: 'overlay',
       summary: 'Store, test, activate or deactivate an overlay of the tenant',
       description:
-        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` decides cases, and with --since the admissions since then again; it exits 1 when a case fails. `activate` requires that all cases pass and that each rule decides one. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
+        'An overlay only forbids, on top of the policy set of the operator. `put` stores the rules of a folder and prints the id. `test` runs the cases; with --since, it also decides the admissions since that time again, and records nothing; it exits 1 when a case fails. `activate` requires that every case passes and that each rule decides at least one case. Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key with the scope policy.',
       examples: [
         'svc overlay put --rules overlay/',
         'svc overlay test --id 4a7d…9c21 --cases cases.json --since 2026-11-20T00:00:00.000Z',
@@ -59,11 +59,11 @@ export function addOverlay(add: AddCommand): Command {
     },
     overlay,
   )
-    .addArgument(new Argument('<ACTION>', 'what to do').choices(Object.keys(ACTIONS)))
+    .addArgument(new Argument('<ACTION>', 'operation').choices(Object.keys(ACTIONS)))
     .option('--id <ID>', 'id of the overlay')
-    .option('--rules <FOLDER>', 'folder of the rules, one in each <rule id>.cedar')
+    .option('--rules <FOLDER>', 'folder with one file, <rule id>.cedar, for each rule')
     .option('--cases <FILE>', 'JSON array of cases, as for `admin policy test`')
-    .option('--since <TIME>', 'simulate the admissions since this time');
+    .option('--since <TIME>', 'test: also decide the admissions since this time again');
 }
 
 async function overlay(invocation: Invocation<OverlayOptions>): Promise<ExitCode> {
@@ -95,7 +95,8 @@ function given(value: string | undefined, option: string): string {
 
 async function readRules(folder: string): Promise<Record<string, string>> {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith('.cedar'));
-  if (names.length === 0) throw new UsageError(`${folder} has no rules: <rule id>.cedar`);
+  if (names.length === 0)
+    throw new UsageError(`${folder} has no rule files: expected <rule id>.cedar`);
   const texts = names.map(async (name) => [
     name.slice(0, -'.cedar'.length),
     await readText(join(folder, name)),

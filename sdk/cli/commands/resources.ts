@@ -74,7 +74,7 @@ export function addList(add: AddCommand): Command {
     list,
   )
     .argument('[WHAT]')
-    .option('--limit <N>', 'end after N items')
+    .option('--limit <N>', 'stop after N items')
     .addOption(new Option('--effect <EFFECT>', 'with this decision').choices(EFFECTS))
     .addOption(
       new Option('--bound <BOUND>', 'whether the key was restricted to the agent').choices([
@@ -185,7 +185,7 @@ export function addRevoke(add: AddCommand): Command {
     {
       name: 'revoke',
       summary: 'Revoke an artifact of a proof, a share token or an API key, permanently',
-      description: `ID is a proof id, the hash of a share token (\`svc list share-tokens\`) or the id of an API key (\`svc list keys\`). Revoking a proof revokes its passport, certificate and trust artifact too; --kind revokes that artifact and those after it. Reason and actor stay private: the log has their hash. ${NEEDS_ENGINE}`,
+      description: `ID is a proof id, the hash of a share token (\`svc list share-tokens\`) or the id of an API key (\`svc list keys\`). Each artifact depends on those before it, in the order proof, passport, certificate, trust: --kind revokes that artifact and those after it. Reason and actor stay private: the log has their hash. ${NEEDS_ENGINE}`,
       examples: [
         'svc revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate --reason "wrong day" --actor compliance@acme.example',
         'svc revoke a1b2c3d4e5f6',
@@ -207,7 +207,10 @@ export function addRevoke(add: AddCommand): Command {
       }
       if (HASH_PATTERN.test(id)) await revokeShareTokenHttp(engine(), { token_hash: id });
       else if (API_KEY_ID_PATTERN.test(id)) await revokeApiKeyHttp(engine(), { key_id: id });
-      else throw new UsageError(`${id} is no proof id, hash of a share token or id of an API key`);
+      else
+        throw new UsageError(
+          `${id} is neither a proof id, the hash of a share token nor the id of an API key`,
+        );
       printDocument(terminal, json, { revoked: id });
       return EXIT.success;
     },
@@ -219,14 +222,14 @@ export function addRevoke(add: AddCommand): Command {
 }
 
 const expiresOption = (): Option =>
-  new Option('--expires <TIME>', 'ends then: RFC 3339 in UTC with milliseconds');
+  new Option('--expires <TIME>', 'expire at this time: RFC 3339 in UTC with milliseconds');
 
 export function addShare(add: AddCommand): Command {
   return add<{ kind?: ArtifactKind; expires?: string }>(
     {
       name: 'share',
       summary: 'Create a share token, which shows one artifact or one package to anyone who has it',
-      description: `ID is a proof id or a package id. Only this output has the token; \`svc revoke\` takes its hash. ${NEEDS_ENGINE}`,
+      description: `ID is a proof id or a package id. The token is printed once, because the service stores only its hash; \`svc revoke\` takes the hash. ${NEEDS_ENGINE}`,
       examples: [
         'svc share 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --kind certificate',
         'svc share pkg_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --expires 2027-01-01T00:00:00.000Z',
@@ -252,7 +255,7 @@ export function addPackage(add: AddCommand): Command {
     {
       name: 'package',
       summary: 'Create a package: one public id for 1 to 100 admissions',
-      description: `The same proofs in the same order are the same package. ${NEEDS_ENGINE}`,
+      description: `The same proofs in the same order return the same package. ${NEEDS_ENGINE}`,
       examples: ['svc package 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f 019aa2c1e0a17d2e9b4f6a7c8d9e0f1a'],
     },
     async ({ args, engine, terminal, json }) => {
@@ -332,9 +335,9 @@ export function addHash(add: AddCommand): Command {
   return add(
     {
       name: 'hash',
-      summary: 'Hash the JSON value in a file, as envelopes and proofs state it',
+      summary: 'Hash the JSON value in a file, in the form that envelopes and proofs use',
       description:
-        'FILE has one JSON value; - reads standard input. Prints SHA-256 of its RFC 8785 form: the form of arguments_hash, result_hash and request_hash. Sends no request.',
+        'FILE has one JSON value; - reads standard input. Prints the SHA-256 of its RFC 8785 form, as in arguments_hash, result_hash and request_hash. Sends no request.',
       examples: [`echo '{"amount":480}' | svc hash -`],
     },
     async ({ argument, terminal, json }) => {

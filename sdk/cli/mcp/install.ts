@@ -98,7 +98,7 @@ function wrap(
   const entry = isObject(found) ? found : {};
   const [command, ...args] = proxy;
   if (objectIn(entry, 'env')['SVC_ENGINE_URL'] !== undefined) {
-    throw new UsageError(`the server ${name} is behind svc mcp already`);
+    throw new UsageError(`the server ${name} already runs behind svc mcp`);
   }
   const { url, headers } = entry;
   if (headers !== undefined) {

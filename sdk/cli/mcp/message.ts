@@ -52,7 +52,7 @@ export function readMessage(bytes: Uint8Array): Message {
   if (Array.isArray(json)) throw new Error('batches are not supported');
   if (!isObject(json)) throw new Error('a message is a JSON object');
   const isStrict = strict !== undefined;
-  // Sent on as parsed here: of two members with one name, the server must not read the other one.
+  // Forwards what was parsed here: with duplicate members, the server could read the other value.
   // On stdio a line break would end the message.
   const isSame = isStrict && !/[\r\n]/.test(text);
   return { json, text: isSame ? text : JSON.stringify(json), isStrict };

@@ -64,8 +64,8 @@ export interface RelayOptions {
 }
 
 /**
- * Passes messages between a host and a server. Every `tools/call` waits for its admission; nothing else
- * is held back. Responses reach the host only for requests that the server got, and once.
+ * Passes messages between a host and a server. Every `tools/call` waits for its admission; all others
+ * pass at once. A response of the server passes once, and only if the server got the request.
  */
 export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }: RelayOptions) {
   const pending = new Map<string, Pending>();
@@ -80,7 +80,7 @@ export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }
     // A response with this id would end the open request.
     if (pending.has(key)) return reject(null, ERROR.invalidRequest, `the id ${key} is in use`);
     if (pending.size >= PENDING_MAX) {
-      return reject(id, ERROR.internal, 'too many requests are open');
+      return reject(id, ERROR.internal, 'too many requests without a response');
     }
     if (method === 'tools/call') return callTool(id, message);
     pending.set(key, { id, method, params: paramsOf(message) });
@@ -151,7 +151,7 @@ export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }
       const response = await gate.guard(gated, run, outcomeIn);
       if (!signal.aborted) await toHost(withProofIn(response, proof));
     } catch (error) {
-      if (!signal.aborted) await toHost(refusal(id, message, error));
+      if (!signal.aborted) await toHost(rejectionOf(id, message, error));
     } finally {
       progress.stop();
       pending.delete(keyOf(id));
@@ -190,7 +190,7 @@ export function openRelay({ gate, mapping, toHost, toServer, howToApprove, log }
       return toHost(message);
     }
     if (found?.settle === undefined) {
-      return log('dropped a response of the server to no open request');
+      return log('dropped a response of the server: no open request has its id');
     }
     found.settle(message);
     // Messages keep their order, and a slow host slows the server.
@@ -247,7 +247,7 @@ function withProofIn(response: Message, admission: Admission | null): Message {
 }
 
 /** What the model reads. A call that starts a task has no result of a tool. */
-function refusal(id: RequestId, call: Message, error: unknown): Message {
+function rejectionOf(id: RequestId, call: Message, error: unknown): Message {
   if (!(error instanceof NotAdmittedError)) {
     return errorResponse(id, ERROR.internal, (error as Error).message);
   }

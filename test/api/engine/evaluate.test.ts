@@ -194,7 +194,7 @@ const REJECTED: [string, number, string, string[], Record<string, unknown>][] = 
     request(alice, read, { ...record, properties: { status: 1 } }),
   ],
   [
-    'a declared property that no fact can have',
+    'a declared property whose value no fact can have',
     400,
     'invalid_field',
     ['/resource/properties/status'],
@@ -240,7 +240,7 @@ it('AuthZEN evaluation > applies the restriction of the key to the subject', asy
   expect(rejected.json['errors']).toMatchObject([{ pointer: '/subject/id' }]);
 });
 
-it('AuthZEN evaluation > is an error while it is not decided', async ({ setup }) => {
+it('AuthZEN evaluation > returns an error while it is not decided', async ({ setup }) => {
   setup.engine.worker.rests = true;
   await setup.withEngine({ waitMs: 50 }, async ({ call, worker }) => {
     worker.rests = true;
@@ -252,7 +252,9 @@ it('AuthZEN evaluation > is an error while it is not decided', async ({ setup })
   });
 });
 
-it('bearer token > is an API key of evaluations only, and names its tenant', async ({ setup }) => {
+it('bearer token > authenticates evaluations only, and identifies the tenant', async ({
+  setup,
+}) => {
   const body = JSON.stringify(request(alice, read, record));
   const send = (headers: Record<string, string>, path = PATH) =>
     setup.engine.call({ path, headers: { ...JSON_BODY, ...headers }, body });
