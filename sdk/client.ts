@@ -53,7 +53,7 @@ export type SvcOptions = Partial<EngineOptions & PublicOptions>;
 type Functions<O> = Record<string, (options: O, ...args: never[]) => unknown>;
 
 /** Functions of this package without their first argument, the options. */
-type Bound<T> = {
+export type Bound<T> = {
   readonly [K in keyof T]: T[K] extends (options: never, ...args: infer A) => infer R
     ? (...args: A) => R
     : never;
@@ -70,17 +70,26 @@ export class Svc {
   /** Waits for a decision; see {@link followAdmissionHttp}. */
   readonly follow = this.#engine({ follow: followAdmissionHttp }).follow;
   readonly batches = this.#engine({
+    /** See {@link admitBatchHttp}. */
     admit: admitBatchHttp,
+    /** See {@link followBatchHttp}. */
     follow: followBatchHttp,
+    /** See {@link listBatchesHttp}. */
     list: listBatchesHttp,
+    /** See {@link readBatchHttp}. */
     read: readBatchHttp,
   });
   readonly proofs = {
     ...this.#engine({
+      /** See {@link listProofsHttp}. */
       list: listProofsHttp,
+      /** See {@link readProofHttp}. */
       read: readProofHttp,
+      /** See {@link verifyProofHttp}. */
       verify: verifyProofHttp,
+      /** See {@link replayProofHttp}. */
       replay: replayProofHttp,
+      /** See {@link readReceiptEvidenceHttp}. */
       evidence: readReceiptEvidenceHttp,
     }),
     /** See {@link exportProofHttp}. */
@@ -94,45 +103,81 @@ export class Svc {
     ): Promise<RequestHashEnvelope<InclusionFormats[F]>> =>
       getProofInclusionHttp(this.#engineOptions(), input),
   };
-  readonly runs = this.#engine({ read: readRunHttp, export: exportRunHttp });
+  readonly runs = this.#engine({
+    /** See {@link readRunHttp}. */
+    read: readRunHttp,
+    /** See {@link exportRunHttp}. */
+    export: exportRunHttp,
+  });
   readonly approvals = this.#engine({
+    /** See {@link readApprovalRequest}. */
     request: readApprovalRequest,
+    /** See {@link submitApproval}. */
     submit: submitApproval,
+    /** See {@link waitForApproval}. */
     wait: waitForApproval,
   });
-  readonly artifacts = this.#engine({ revoke: revokeArtifactHttp, revocation: readRevocationHttp });
+  readonly artifacts = this.#engine({
+    /** See {@link revokeArtifactHttp}. */
+    revoke: revokeArtifactHttp,
+    /** See {@link readRevocationHttp}. */
+    revocation: readRevocationHttp,
+  });
   readonly shareTokens = this.#engine({
+    /** See {@link createShareTokenHttp}. */
     create: createShareTokenHttp,
+    /** See {@link listShareTokensHttp}. */
     list: listShareTokensHttp,
+    /** See {@link revokeShareTokenHttp}. */
     revoke: revokeShareTokenHttp,
   });
   readonly packages = this.#engine({
+    /** See {@link createPackageHttp}. */
     create: createPackageHttp,
+    /** See {@link listPackagesHttp}. */
     list: listPackagesHttp,
+    /** See {@link readPackageHttp}. */
     read: readPackageHttp,
   });
   readonly overlays = this.#engine({
+    /** See {@link storeOverlayHttp}. */
     store: storeOverlayHttp,
+    /** See {@link listOverlaysHttp}. */
     list: listOverlaysHttp,
+    /** See {@link testOverlayHttp}. */
     test: testOverlayHttp,
+    /** See {@link activateOverlayHttp}. */
     activate: activateOverlayHttp,
+    /** See {@link deactivateOverlayHttp}. */
     deactivate: deactivateOverlayHttp,
   });
   readonly keys = this.#engine({
+    /** See {@link createApiKeyHttp}. */
     create: createApiKeyHttp,
+    /** See {@link listApiKeysHttp}. */
     list: listApiKeysHttp,
+    /** See {@link revokeApiKeyHttp}. */
     revoke: revokeApiKeyHttp,
   });
   /** The public API. */
   readonly registry = this.#public({
+    /** See {@link lookupHttp}. */
     lookup: lookupHttp,
+    /** See {@link lookupByBodyHttp}. */
     lookupByBody: lookupByBodyHttp,
+    /** See {@link readEvidenceHttp}. */
     evidence: readEvidenceHttp,
+    /** See {@link readHistoryHttp}. */
     history: readHistoryHttp,
+    /** See {@link readTrustChainHttp}. */
     trustChain: readTrustChainHttp,
+    /** See {@link readTrustPackageHttp}. */
     trustPackage: readTrustPackageHttp,
+    /** See {@link readPublicKeysHttp}. */
     keys: readPublicKeysHttp,
+    /** See {@link waitForVerdictHttp}. */
     waitForVerdict: waitForVerdictHttp,
+    /** See {@link readLogEntryHttp}. */
     logEntry: readLogEntryHttp,
   });
 

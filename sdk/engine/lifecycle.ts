@@ -21,6 +21,7 @@ import {
   hashSchema,
   proofIdSchema,
 } from '../../protocol/schemas/primitives.js';
+import type { ArtifactKind } from '../../protocol/status.js';
 import { canonicalBody } from '../canonical.js';
 import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
 import { type Answer, type Deadline, withDeadline } from '../http/attempt.js';
@@ -34,8 +35,11 @@ const artifactSchema = z.strictObject({
   artifact_kind: artifactKindSchema,
 });
 
-/** An artifact of a proof: `proof`, `passport`, `certificate` or `trust`. */
-export type ArtifactInput = z.infer<typeof artifactSchema>;
+/** An artifact of a proof. */
+export interface ArtifactInput {
+  proof_id: string;
+  artifact_kind: ArtifactKind;
+}
 
 /** The artifact, why it is revoked, and by whom. Reason and actor stay private. */
 export type RevocationInput = ArtifactInput &

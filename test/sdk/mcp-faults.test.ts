@@ -105,13 +105,13 @@ describe('svc mcp without a decision', () => {
 describe('svc mcp and cancellations', () => {
   it('does not run a tool whose call is cancelled during the admission', async () => {
     const host = proxies.raw({ target: deploy });
-    world.network.faults.push({ kind: 'late', ms: 1_000 });
+    world.network.faults.push({ kind: 'late', ms: 500 });
     host.send(initialize);
     await expect.poll(host.received).toHaveLength(1);
     host.send(toolCall(1, 'refund', { amount: '1.00' }), cancel(1));
     host.send({ jsonrpc: '2.0', id: 2, method: 'ping' });
     await expect.poll(host.received).toMatchObject([{ id: 'init' }, { id: 2 }]);
-    await sleep(1_500);
+    await sleep(4_000);
     expect(host.received()).toHaveLength(2);
     expect(await proxies.ran()).toEqual([]);
   });
