@@ -2,7 +2,7 @@ import { REQUEST_HASH } from './commitments.js';
 import { canonicalize, type JsonValue } from './json.js';
 import { readSigned } from './offline/read.js';
 import type { Sha256 } from './hash.js';
-import type { Aep, AepAgent } from './schemas/aep.js';
+import type { Aep, AepAgent, AepSubject } from './schemas/aep.js';
 import type { ApprovalRequest } from './schemas/approval-request.js';
 import { formatTime, parseTime } from './time.js';
 
@@ -51,13 +51,7 @@ export function readApprovalRequest(
 export function describeSubject({ aep, notes, values }: ApprovalSubject): [string, string][] {
   const { subject, environment, decision, accepted_at } = aep;
   return [
-    ...Object.entries(subject).flatMap(([name, value]): [string, string][] =>
-      name === 'kind'
-        ? []
-        : typeof value === 'object' && 'bound' in value
-          ? agentRows(value)
-          : [[name.replaceAll('_', ' '), textOf(value)]],
-    ),
+    ...subjectRows(subject),
     // A fact must not pass for another row, such as the agent.
     ...values.map(([name, value]): [string, string] => [name.replace('.', ' '), textOf(value)]),
     ['environment', environment],
@@ -71,10 +65,26 @@ export function describeSubject({ aep, notes, values }: ApprovalSubject): [strin
   ];
 }
 
-const agentRows = ({ bound, framework, id }: AepAgent): [string, string][] => [
-  ['agent', `${id} (${bound ? 'bound by its API key' : 'claimed by the caller'})`],
-  ...(framework === undefined ? [] : [['framework', framework] satisfies [string, string]]),
+/** Rows of what a decision is about: label and text. */
+export const subjectRows = (subject: AepSubject): [string, string][] =>
+  Object.entries(subject).flatMap(([name, value]): [string, string][] =>
+    name === 'kind'
+      ? []
+      : typeof value === 'object' && 'bound' in value
+        ? agentRows(value)
+        : [[name.replaceAll('_', ' '), textOf(value)]],
+  );
+
+const agentRows = (agent: AepAgent): [string, string][] => [
+  ['agent', agentText(agent)],
+  ...(agent.framework === undefined
+    ? []
+    : [['framework', agent.framework] satisfies [string, string]]),
 ];
+
+/** An agent id, and whether the API key of the request was restricted to it. */
+export const agentText = ({ bound, id }: Pick<AepAgent, 'bound' | 'id'>): string =>
+  `${id} (${bound ? 'bound by its API key' : 'claimed by the caller'})`;
 
 function textOf(value: JsonValue): string {
   const text = (value as { decimal?: JsonValue } | null)?.decimal ?? value;

@@ -1,6 +1,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
 import { registrationSchema, type Registration } from '#protocol/schemas/approvals';
 import { admitHttp } from '#sdk/index';
 import { addApprover, retireApprover } from '#sql/lifecycle/approvers';
@@ -78,6 +79,22 @@ it('svc approve shows the action and its facts, and exits with the second decisi
   const again = await cli.run(['approve', proof, '--key', 'ops.pem', '--yes']);
   expect(again).toMatchObject({ code: 3, stdout: '' });
   expect(again.stderr).toContain('already_decided');
+});
+
+it('svc verify --offline shows whose request requires an approval', async ({ cli, world }) => {
+  const proof = await cli.held();
+  await world.registry.verifyAll();
+  await world.log.publish();
+  const exported = ['export', proof, '--disclose', 'amount', '-o', 'pending.json'];
+  const apiKey = { SVC_API_KEY: world.options.apiKey };
+  expect(await cli.run(exported, { env: apiKey })).toMatchObject({ code: 0 });
+  const key = toBase64Url(world.registry.admit.signer.publicKey);
+  const pins = ['--aep-key', key, '--log-vkey', world.log.vkey];
+  const verified = await cli.run(['verify', 'pending.json', '--offline', ...pins]);
+  expect(verified).toMatchObject({ code: 4, stderr: '' });
+  expect(verified.stdout.replaceAll(/ {2,}/g, ' ')).toMatch(
+    /^authentic, included \(of a required approval\)\n[\s\S]*agent support-1 \(claimed by the caller\)\naction ISSUE_REFUND\n/,
+  );
 });
 
 it('svc approve signs nothing for a server that alters a value', async ({ cli, world }) => {

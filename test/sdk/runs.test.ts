@@ -80,8 +80,10 @@ it('svc > exports a run, and verifies it offline', async ({ run, world }) => {
   });
   const verified = await command(...verify, ...pins);
   expect(verified).toMatchObject({ code: 0 });
-  expect(verified.stdout).toContain(`${run.id} of ${agent}`);
-  for (const member of run.members) expect(verified.stdout).toContain(member);
+  expect(verified.stdout).toContain(`${run.id} of ${agent} (claimed by the caller)`);
+  for (const member of run.members) {
+    expect(verified.stdout).toMatch(new RegExp(`${member}.*, agent claimed by the caller`));
+  }
   expect(await command(...verify)).toMatchObject({ code: 3 });
   const pdf = await command('export', run.id, '--agent', agent, '--format', 'pdf');
   expect(pdf).toMatchObject({ code: 2 });

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { toBase64 } from '../../../protocol/bytes.js';
+import { agentText, subjectRows } from '../../../protocol/approval-request.js';
 import { attempt } from '../../../protocol/errors.js';
 import { parseEvidence } from '../../../protocol/evidence/verify.js';
 import { isProofId } from '../../../protocol/ids.js';
@@ -181,11 +182,13 @@ function printRun(terminal: Terminal, run: RunResult): void {
   terminal.print(styled(exitCode, run.complete ? 'complete run' : 'not a complete run'));
   const subject = run.close?.subject;
   if (subject !== undefined && 'run' in subject && subject.run !== undefined) {
-    terminal.print(...row('run', `${subject.run.id} of ${subject.agent.id}`));
+    terminal.print(...row('run', `${subject.run.id} of ${agentText(subject.agent)}`));
   }
   for (const { aep, leafIndex, proof_id } of run.members ?? []) {
+    const isClaimed = aep !== null && 'agent' in aep.subject && !aep.subject.agent.bound;
     const effect = aep === null ? 'erased' : `${aep.decision.effect} ${aep.subject.kind}`;
-    terminal.print(...row('member', `${proof_id}, leaf ${String(leafIndex)}: ${effect}`));
+    const text = `${proof_id}, leaf ${String(leafIndex)}: ${effect}`;
+    terminal.print(...row('member', isClaimed ? `${text}, agent claimed by the caller` : text));
   }
   if (run.missing !== undefined && run.missing.length > 0) {
     terminal.print(...row('erased', `seq ${run.missing.join(', ')}`));
@@ -250,6 +253,7 @@ function print(terminal: Terminal, result: OfflineResult, exitCode: ExitCode): v
   if (aep !== undefined) {
     terminal.print(...row('proof', aep.proof_id));
     terminal.print(...row('accepted at', aep.accepted_at));
+    for (const [label, text] of subjectRows(aep.subject)) terminal.print(...row(label, text));
   }
   printDisclosed(terminal, disclosed, withheld);
   if (under !== undefined) {
@@ -278,11 +282,11 @@ function printDisclosed(
 }
 
 function headline(
-  { authentic, included }: { authentic: boolean; included?: boolean | undefined },
+  { aep, authentic, included }: Extract<OfflineResult, { decidable: true }>,
   exitCode: ExitCode,
 ): string {
   if (!authentic) return 'not authentic';
   if (included === undefined) return 'authentic, included: unknown';
-  const denial = exitCode === EXIT.denied ? ', of a denial' : '';
-  return `authentic, ${included ? 'included' : 'not included'}${denial}`;
+  const note = exitCode === EXIT.denied ? EFFECT_NOTES[aep?.decision.effect ?? 'ADMIT'] : '';
+  return `authentic, ${included ? 'included' : 'not included'}${note}`;
 }

@@ -1,11 +1,12 @@
 import { join } from 'node:path';
-import { describe, expect } from 'vitest';
+import { describe, expect, onTestFinished } from 'vitest';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { packageRoot } from '#runtime/process/files';
 import { activatePolicy, storePolicySet } from '#sql/admissions/policies';
 import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { admissionEnvelope } from '../../fixtures/agent.js';
 import { executeBody, headersFor } from '../../fixtures/engine.js';
+import { missingTools, shellBlocks, withoutTools, workplace } from '../../fixtures/other-tools.js';
 import { engineTest, type Setup } from './setup.js';
 
 const it = engineTest({ rateLimit: 100_000 });
@@ -215,3 +216,42 @@ describe('example policy set withstands', () => {
     expect(json).toMatchObject({ code: 'policy_denied', reasons: ['deletes-only-in-sandbox'] });
   });
 });
+
+it.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
+  `documented commands recompute a decision from a disclosed export${withoutTools}`,
+  async ({ setup }) => {
+    await activate(setup, 'daily-limit');
+    const key = await setup.keyFor({ restriction: { agent_id: 'support-3' } });
+    const send = async (amount: string): Promise<string> => {
+      const body = refund(euros(amount), agent('support-3'));
+      const { json } = await setup.post('/v1/agent/admissions', body, { 'X-Svc-Api-Key': key });
+      return (json['registry_proof_id'] ??
+        (json['receipt'] as Fields)['registry_proof_id']) as string;
+    };
+    const [admitted, denied] = [await send('100.00'), await send('1950.00')];
+    await setup.publish();
+    const place = await workplace({});
+    onTestFinished(() => place.remove());
+    const [block = ''] = await shellBlocks('docs/verify.md', '### Disclosed values');
+    const recompute = async (id: string, disclosed: string, set: string) => {
+      const { bytes } = await setup.get(`/v1/proofs/${id}/export?disclose=${disclosed}`);
+      await place.write('proof.json', bytes);
+      const admin = `node ${join(packageRoot, 'dist/programs/admin.js')}`;
+      const folder = join(packageRoot, 'examples/policies', set);
+      const commands = block
+        .replace('npm run --silent admin --', admin)
+        .replace('policies/2026-12', folder);
+      return place.paste(commands).then(
+        () => true,
+        () => false,
+      );
+    };
+    const counted = 'amount,currency,budget.daily_refunds';
+    expect(await recompute(denied, counted, 'daily-limit')).toBe(true);
+    expect(await recompute(denied, 'amount,currency', 'daily-limit')).toBe(false);
+    expect(await recompute(admitted, counted, 'daily-limit')).toBe(true);
+    // The other set decides the same, but has another digest.
+    expect(await recompute(admitted, 'amount,currency', 'refunds')).toBe(false);
+  },
+  120_000,
+);
