@@ -101,7 +101,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     });
     const { pages, links, attachments } = await readPdf(bytes);
     expect(pages[0]).toContain('Sandbox · Admitted · proof VALID');
-    expect(links).toEqual([`https://registry.example/api/public/verify/proof/${id}`]);
+    expect(links).toEqual([`https://registry.example/?id=${id}`]);
     expect(Object.keys(attachments)).toEqual([`${id}.json`]);
     const inside = Buffer.from(attachments[`${id}.json`] ?? []);
     expect(inside).toEqual((await exportOf(setup, id)).bytes);
